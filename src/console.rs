@@ -1,4 +1,4 @@
-//! The console: asks a source once a period, draws what it answers, and obeys keys until it is told to end.
+//! The interactive console: polls a source once per period, draws the answers, and handles keys until it ends.
 
 use std::{
     collections::VecDeque,
@@ -59,18 +59,18 @@ use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
 
-/// How the console behaves.
+/// Options of the console.
 #[derive(Clone, Debug)]
 pub struct ConsoleOptions {
-    /// The time between two questions.
+    /// Time between two polls of the source.
     pub period: Duration,
-    /// How many colours are used.
+    /// Number of colours to use.
     pub colour: ColourDepth,
-    /// Which characters are used.
+    /// Character set to use.
     pub glyphs: GlyphSet,
-    /// Which colours stand for which meaning; what the reader chose himself wins.
+    /// Colour palette; the palette that the user saved takes precedence.
     pub palette: Palette,
-    /// The replay that is shown, if it is one: `z` holds it.
+    /// Controls of the replay, if the source is a replay; `z` pauses it.
     pub player: Option<ReplayControl>,
 }
 
@@ -86,44 +86,44 @@ impl Default for ConsoleOptions {
     }
 }
 
-/// The shortest time between two questions: nobody reads faster.
+/// Minimum time between two polls: faster updates cannot be read.
 const MIN_PERIOD: Duration = Duration::from_millis(50);
 
-/// Why the console ended other than by being told to.
+/// Error that ends the console.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
-    /// The terminal cannot be used.
+    /// The terminal is not usable.
     #[error("the terminal cannot be used: {0}; `gaunt snapshot` needs none")]
     Terminal(#[from] io::Error),
-    /// The source in this process ended, and with it everything there is to show.
+    /// The source in this process ended, so there is no more data to show.
     #[error(transparent)]
     Source(AnswerSourceError),
-    /// A part of the program panicked; its message is on the terminal.
+    /// A thread panicked; its message is on the terminal.
     #[error("a part of gaunt panicked; its message stands above")]
     Panicked,
 }
 
-/// Shows what `source` answers until the reader quits, the terminal hangs up, or a signal ends the program.
+/// Shows the answers of `source` until the user quits, the terminal hangs up, or a signal ends the program.
 pub async fn run(source: AnswerSource, options: ConsoleOptions) -> Result<(), ConsoleError> {
-    // Signals are caught before the terminal is taken: none may end us while it is in our hands.
+    // Install the signal handlers before the terminal changes: no signal may end the process in raw mode.
     let signals = ConsoleSignals::new()?;
     let mut desk = ConsoleApp::open_console(source, &options)?;
     desk.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
 }
 
-/// The shortest time between two frames that nobody asked for by a key: twenty a second are more than anybody reads.
+/// Minimum time between two frames without a key press: more than 20 frames per second cannot be read.
 const FRAME: Duration = Duration::from_millis(50);
 
-/// The shortest time between two frames when keys are pressed.
+/// Minimum time between two frames after a key press.
 const KEY_FRAME: Duration = Duration::from_millis(8);
 
-/// After a frame the link rests so many times as long as it took to take it: a slow one gets fewer frames.
+/// After each frame, drawing pauses for this multiple of the frame's write time: a slow link gets fewer frames.
 const REST: u32 = 2;
 
-/// The longest such rest: even the slowest link shows something.
+/// Upper limit of that pause: even the slowest link shows something.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// The terminal, what is drawn on it, and who is asked.
+/// The terminal, the console state and the source.
 struct ConsoleApp {
     source: AnswerSource,
     theme: Theme,
@@ -134,13 +134,13 @@ struct ConsoleApp {
     input: TerminalInput,
     state: ConsoleState,
     questions: QuestionQueues,
-    /// What is being done to findings, at most one thing at a time.
+    /// The acknowledgement in progress, at most one at a time.
     acknowledging: Option<PendingAcknowledgement>,
-    /// Whether the screen must be drawn.
+    /// Whether the screen needs a redraw.
     changed: bool,
-    /// Whether a key waits for its frame.
+    /// Whether a key press waits for its frame.
     urgent: bool,
-    /// When the last frame was drawn.
+    /// Time of the last frame.
     drawn: Option<Instant>,
 }
 
@@ -187,7 +187,7 @@ impl ConsoleApp {
             tokio::select! {
                 pressed = self.input.next() => {
                     self.urgent = true;
-                    // What was pressed meanwhile is taken at once: one frame for all of it.
+                    // Handle all queued keys at once: one frame for all of them.
                     let more = std::iter::from_fn(|| self.input.try_next());
                     for pressed in std::iter::once(pressed).chain(more) {
                         match pressed {
@@ -226,7 +226,7 @@ impl ConsoleApp {
         }
     }
 
-    /// When the next frame may be drawn.
+    /// Returns the earliest time for the next frame.
     fn next_frame_at(&self) -> Instant {
         let Some(drawn) = self.drawn else { return Instant::now() };
         let rest = (self.terminal.last_write_duration() * (REST + 1)).min(LONGEST_REST);
@@ -241,7 +241,7 @@ impl ConsoleApp {
         let bytes = self.terminal.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
         tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
         let room = room.unwrap_or_default();
-        // What is beside the map must be asked for as soon as it is known that there is room for it.
+        // Request the data of the side pane as soon as the layout has space for it.
         let wider = room.has_side_pane && !self.state.layout.has_side_pane;
         self.state.layout = room;
         if wider {
@@ -257,7 +257,7 @@ impl ConsoleApp {
         Ok(())
     }
 
-    /// Takes an action and does what is owed; whether that ends the console.
+    /// Applies an action and runs its effects. Returns whether the console ends.
     fn handle_action(&mut self, action: ConsoleAction) -> Result<bool, ConsoleError> {
         self.state.replay = self.player.as_ref().map(ReplayControl::current_progress);
         let outcome = update::apply_action(&mut self.state, action);
@@ -300,7 +300,7 @@ impl ConsoleApp {
         Ok(false)
     }
 
-    /// Does something to the replay, if it is one.
+    /// Applies `how` to the replay controls, if the source is a replay.
     fn control_replay(&mut self, how: impl FnOnce(&ReplayControl)) {
         self.state.replay = self.player.as_ref().map(|player| {
             how(player);
@@ -308,7 +308,7 @@ impl ConsoleApp {
         });
     }
 
-    /// Sends acknowledgements, or with no note withdraws them.
+    /// Sends acknowledgements, or withdraws them if there is no note.
     fn send_acknowledgements(&mut self, findings: Vec<SanitizedText>, note: Option<String>) {
         if self.acknowledging.is_some() {
             return self
@@ -317,7 +317,7 @@ impl ConsoleApp {
         self.acknowledging = Some(acknowledge_findings(self.source.clone(), findings, note));
     }
 
-    /// Says what became of something that was owed.
+    /// Shows the result of an effect.
     fn show_result(&mut self, result: Result<String, String>) {
         let result = match result {
             Ok(text) => Ok(SanitizedText::new(&text)),
@@ -328,7 +328,7 @@ impl ConsoleApp {
     }
 }
 
-/// What an answer means for the state; an owner that is gone will never answer again.
+/// Converts an answer to an action; a closed engine never answers again.
 fn answer_to_action(
     question: Question,
     answer: Result<Answer, AnswerSourceError>,
@@ -344,25 +344,25 @@ fn answer_to_action(
     }
 }
 
-/// The console's clock.
+/// Returns the current time by the console's clock.
 fn unix_now() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(since.as_millis() as i64)
 }
 
-/// What the operating system tells.
+/// A signal from the operating system.
 enum SignalEvent {
-    /// To end.
+    /// Terminate.
     End,
-    /// That the terminal has another size.
+    /// The terminal size changed.
     Resized,
-    /// To stop until it is continued.
+    /// Stop until continued.
     Stop,
-    /// That it goes on after it was stopped.
+    /// Continued after a stop.
     Continued,
 }
 
-/// The signals that matter here.
+/// The signals that the console handles.
 struct ConsoleSignals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! Acknowledging: findings are sent one after the other, and what became of all of them is told in one sentence.
+//! Acknowledgements: sends findings one after the other and reports the combined result in one sentence.
 
 use std::{future::pending, pin::Pin};
 
@@ -9,11 +9,11 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
 };
 
-/// What is being done to findings; what became of it in a sentence, or why it was not done.
+/// An acknowledgement in progress; resolves to a result sentence or an error.
 pub(super) type PendingAcknowledgement =
     Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
-/// Acknowledges findings with a note, or without one withdraws that.
+/// Acknowledges findings with a note, or withdraws their acknowledgements without one.
 pub(super) fn acknowledge_findings(
     source: AnswerSource,
     findings: Vec<SanitizedText>,
@@ -41,7 +41,7 @@ pub(super) fn acknowledge_findings(
     })
 }
 
-/// What comes back of an act; never, while none is on its way.
+/// Waits for the result of the pending acknowledgement; pends forever if there is none.
 pub(super) async fn await_acknowledgement(
     acting: &mut Option<PendingAcknowledgement>,
 ) -> Result<String, String> {
@@ -51,26 +51,26 @@ pub(super) async fn await_acknowledgement(
     }
 }
 
-/// What became of several acts.
+/// Combined result of several acknowledgements.
 #[derive(Debug, Default)]
 struct AcknowledgementOutcome {
     count: usize,
     done: usize,
-    /// What was done, and to which finding last.
+    /// The last operation that succeeded and its finding.
     last: Option<(&'static str, String)>,
-    /// Why the first that was not done was not.
+    /// Reason of the first failure.
     refused: Option<String>,
 }
 
 impl AcknowledgementOutcome {
-    /// Takes the answer to one; whether the next can be sent.
+    /// Records the answer for one finding. Returns whether the next one can be sent.
     fn record_answer(&mut self, answer: Result<Answer, AnswerSourceError>) -> bool {
         let why = match answer {
             Ok(Answer::Refused(refusal)) if refusal.is_denied() => {
                 self.refused = Some(refusal.to_string());
                 return false;
             }
-            // One that closed meanwhile does not hold up the others.
+            // A finding that closed meanwhile does not block the others.
             Ok(Answer::Refused(refusal)) => refusal.to_string(),
             Ok(Answer::Finding(explanation)) => {
                 let finding = &explanation.finding;

@@ -1,4 +1,4 @@
-//! What can happen to the console: keys, the mouse, an answer, a failure, the passing of time; and what it owes then.
+//! Inputs of the console (keys, mouse, answers, failures, ticks) and the effects that they request.
 
 use std::path::PathBuf;
 
@@ -7,24 +7,24 @@ use gaunt_schema::{SanitizedText, UnixMs};
 use super::{keymap::KeyPress, preferences::ConsolePreferences};
 use crate::answer::{Answer, Question};
 
-/// Something that happened.
+/// An input of the console.
 #[derive(Clone, Debug)]
 pub(crate) enum ConsoleAction {
-    /// A key was pressed.
+    /// Key press.
     Key(KeyPress),
-    /// The mouse was used.
+    /// Mouse event.
     Mouse(MouseEvent),
     /// The source answered a question.
     Answered(UnixMs, Box<Question>, Answer),
-    /// The source did not answer a question, and why.
+    /// The source failed to answer a question, with the reason.
     Failed(UnixMs, Box<Question>, SanitizedText),
-    /// Something that was owed is done, or why it is not.
+    /// Result of an effect.
     Done(Result<SanitizedText, SanitizedText>),
-    /// The period is over.
+    /// The poll period elapsed.
     Tick(UnixMs),
 }
 
-/// What the mouse did, and where.
+/// Mouse event and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MouseEvent {
     /// The first button was pressed at a column and a line.
@@ -35,114 +35,114 @@ pub(crate) enum MouseEvent {
     WheelDown(u16, u16),
 }
 
-/// What a key asks for.
+/// Operation that a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyIntent {
-    /// Show one of the main screens, by its number.
+    /// Show one of the main screens, by number.
     Screen(u8),
-    /// Open what the cursor is on.
+    /// Open the item under the cursor.
     Open,
-    /// Close what was opened last.
+    /// Close the current screen and return to the previous one.
     Back,
     /// Move the cursor to the next panel.
     NextPanel,
-    /// Move the cursor to the panel before.
+    /// Move the cursor to the previous panel.
     PreviousPanel,
-    /// One up.
+    /// Move up by one.
     Up,
-    /// One down.
+    /// Move down by one.
     Down,
-    /// One to the left.
+    /// Move left by one.
     Left,
-    /// One to the right.
+    /// Move right by one.
     Right,
-    /// To the beginning.
+    /// Move to the beginning.
     First,
-    /// To the end.
+    /// Move to the end.
     Last,
-    /// One page up.
+    /// Move up by one page.
     PageUp,
-    /// One page down.
+    /// Move down by one page.
     PageDown,
-    /// Narrow the rows.
+    /// Filter the rows.
     Filter,
-    /// Say what to do.
+    /// Open the command prompt.
     Command,
     /// Sort by the column to the right.
     SortNext,
     /// Sort by the column to the left.
     SortPrevious,
-    /// Turn the order round.
+    /// Reverse the sort order.
     Reverse,
     /// Choose columns.
     Columns,
-    /// Copy what the cursor is on.
+    /// Copy the item under the cursor.
     Copy,
-    /// Back in time by a step.
+    /// Go back in time by one step.
     Earlier,
-    /// Forward in time by a step.
+    /// Go forward in time by one step.
     Later,
-    /// Back in time by a minute.
+    /// Go back in time by one minute.
     MuchEarlier,
-    /// Forward in time by a minute.
+    /// Go forward in time by one minute.
     MuchLater,
-    /// Back to now.
+    /// Return to the present.
     Now,
-    /// Put the cells of the heat map together in another way.
+    /// Change the grouping of the heat map.
     Fold,
-    /// Colour by another measure.
+    /// Change the measure that colours the map.
     Measure,
-    /// The job of what is shown.
+    /// Open the job of the shown item.
     Job,
-    /// How the parts of the node hang together.
+    /// Open the topology of the node.
     Topology,
-    /// What probes between nodes measured.
+    /// Open the measurements of the cross-node probe.
     Probe,
-    /// The processes on the node.
+    /// Open the processes of the node.
     Processes,
-    /// What happened on the node of late.
+    /// Open the recent events of the node.
     Events,
-    /// Everything that is known of the finding.
+    /// Open the explanation of the finding.
     Explain,
-    /// Acknowledge the finding, or withdraw that.
+    /// Acknowledge the finding, or withdraw its acknowledgement.
     Acknowledge,
-    /// Hold a replay, or let it go on.
+    /// Pause or resume a replay.
     ToggleReplay,
-    /// Show or hide the keys.
+    /// Show or hide the help screen.
     Help,
-    /// Draw everything anew.
+    /// Redraw the whole screen.
     Redraw,
-    /// Give the terminal back to the shell until it is continued.
+    /// Return the terminal to the shell until the process is continued.
     Suspend,
-    /// End.
+    /// Quit the console.
     Quit,
 }
 
-/// What the console owes after an action.
+/// Side effect that the console runs after an action.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ConsoleEffect {
-    /// Ask these, one after the other.
+    /// Ask these questions, one after the other.
     Ask(Vec<Question>),
-    /// Acknowledge findings with a note, or without one withdraw that.
+    /// Acknowledge findings with a note, or withdraw their acknowledgements without one.
     Acknowledge(Vec<SanitizedText>, Option<String>),
-    /// Put a text on the clipboard of the terminal.
+    /// Copy a text to the clipboard of the terminal.
     Copy(String),
-    /// Write a text into a new file.
+    /// Write a text to a new file.
     WriteFile(PathBuf, String),
-    /// Keep the reader's choices for the next time.
+    /// Save the user's preferences.
     SavePreferences(ConsolePreferences),
-    /// Take the mouse, or leave it to the terminal.
+    /// Capture or release the mouse.
     Mouse(bool),
-    /// Hold a replay, or let it go on.
+    /// Pause or resume a replay.
     ToggleReplay,
-    /// Lead a replay to an instant.
+    /// Seek a replay to an instant.
     SeekReplay(UnixMs),
-    /// Call the reader.
+    /// Ring the terminal's bell.
     Bell,
-    /// Draw every cell anew.
+    /// Redraw every cell.
     Redraw,
-    /// Give the terminal back until continued.
+    /// Return the terminal to the shell until the process is continued.
     Suspend,
-    /// End.
+    /// Quit the console.
     Quit,
 }

@@ -1,4 +1,4 @@
-//! What the console knows and where the reader is: plain data, drawn by `view`, changed only by `update`.
+//! State of the console: answers, cursors and the shown screen; plain data, drawn by `view`, changed only by `update`.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -29,105 +29,106 @@ use crate::{
     answer_source::ReplayProgress,
 };
 
-/// Places that can be gone back to; more are forgotten, the oldest first.
+/// Maximum length of the back stack; the oldest screens are dropped first.
 pub(super) const TRAIL: usize = 16;
 
 mod screen_questions;
 
 pub(super) use screen_questions::{sites_question, tint_question, users_question};
 
-/// A probe matrix of more nodes is shown by leaf.
+/// A probe matrix with more nodes than this is grouped by leaf.
 const MANY_ENDS: usize = 120;
 
-/// Everything that a screen is drawn from.
+/// All state that screens are drawn from.
 #[derive(Debug)]
 pub(crate) struct ConsoleState {
-    /// The screen that is shown.
+    /// The current screen.
     pub(crate) screen: Screen,
-    /// The screens that Esc goes back to, the last one first to be taken.
+    /// Screens that Esc returns to, the most recent one last.
     pub(super) back_stack: Vec<Screen>,
-    /// Whether the keys are shown over everything.
+    /// Whether the help screen is shown.
     pub(crate) help: bool,
-    /// What was answered.
+    /// The latest answers of the source.
     pub(crate) data: LatestAnswers,
-    /// How the source fares.
+    /// Connection status of the source.
     pub(crate) source_status: SourceStatus,
-    /// Questions that have no answer at the moment.
+    /// Questions whose last attempt failed.
     pub(super) failed: FailedQuestions,
-    /// When the newest overview came by the console's clock, and of which instant of the source's it was.
+    /// When the newest overview arrived by the console's clock, and its instant by the source's clock.
     pub(super) newest_overview: Option<(UnixMs, UnixMs)>,
-    /// When the shown screen was opened.
+    /// When the current screen was opened.
     pub(crate) entered: UnixMs,
-    /// Who is asked; none for the owner in this process.
+    /// Name of the source; none for the engine in this process.
     pub(crate) source: Option<SanitizedText>,
-    /// The instant of the past that is shown; none for now.
+    /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
-    /// When the source's present was last seen by the console's clock, and what it was then; none before a look back.
+    /// When the source's present was last seen by the console's clock, and its value; none before the first view of
+    /// the past.
     pub(super) last_present: Option<(UnixMs, UnixMs)>,
-    /// The panel of the overview that has the cursor.
+    /// The overview panel that has the cursor.
     pub(crate) panel: OverviewPanel,
-    /// How the heat map is put together.
+    /// Grouping of the heat map.
     pub(crate) grouping: HeatGrouping,
-    /// What colours the heat map; none for states.
+    /// Field that colours the heat map; none for GPU states.
     pub(crate) tint: Option<&'static SubjectField>,
-    /// What the map of the network shows.
+    /// Measure of the network map.
     pub(crate) measure: NetworkMeasure,
-    /// The cursors that are not in a list.
+    /// Cursors outside the lists.
     pub(crate) cursors: ScreenCursors,
-    /// The rows, order, columns and cursor of each subject.
+    /// Rows, order, columns and cursor of each subject.
     lists: [ListState; Subject::ALL.len()],
-    /// Rows that are to be written into a file as soon as they are answered.
+    /// Rows to export as soon as their answer arrives.
     pub(super) to_write: Option<(Question, ExportFormat, std::path::PathBuf)>,
-    /// Groups of findings whose members are shown, by their ids.
+    /// Expanded finding groups, by their ids.
     pub(crate) unfolded: BTreeSet<String>,
-    /// What is asked before it is done, if something is.
+    /// The open confirmation dialog, if any.
     pub(crate) confirm: Option<ConfirmDialog>,
-    /// The line that is typed into, if one is.
+    /// The open prompt, if any.
     pub(crate) prompt: Option<Prompt>,
-    /// Lines that were typed before.
+    /// Lines entered earlier.
     pub(super) prompt_history: prompt::PromptHistory,
-    /// What was done last, or why not, until an instant.
+    /// Result of the last operation, shown until its expiry.
     pub(crate) message: Option<StatusMessage>,
-    /// What the reader chose and finds again.
+    /// The user's saved preferences.
     pub(crate) preferences: ConsolePreferences,
-    /// Critical findings that were seen; none before the first answer.
+    /// Critical findings seen so far; none before the first answer.
     pub(super) seen_critical: Option<HashSet<String>>,
-    /// How far a page that is only read is scrolled down.
+    /// Scroll offset of a page without a cursor, in lines.
     pub(crate) scroll: usize,
-    /// What the last drawing found out about the room there is.
+    /// Layout of the last frame.
     pub(crate) layout: ScreenLayout,
-    /// The console's clock, as of the last thing that happened.
+    /// The console's clock, as of the last action.
     pub(crate) now: UnixMs,
-    /// How far the replay is that is shown, which has a time of its own; none if it is no replay.
+    /// Progress of the replay, which has its own clock; none if the source is not a replay.
     pub(crate) replay: Option<ReplayProgress>,
 }
 
-/// The cursors that are not in a list.
+/// Cursors outside the lists.
 #[derive(Debug, Default)]
 pub(crate) struct ScreenCursors {
-    /// Among findings.
+    /// Cursor in the findings.
     pub(crate) findings: RowCursor,
-    /// In the heat map, by node.
+    /// Cursor in the heat map, by node.
     pub(crate) heat: RowCursor,
-    /// Among the worst nodes.
+    /// Cursor in the worst nodes.
     pub(crate) worst: RowCursor,
-    /// Among the devices of a node, by name.
+    /// Cursor in the devices of a node, by name.
     pub(crate) devices: RowCursor,
-    /// Among users, by name.
+    /// Cursor in the users, by name.
     pub(crate) users: RowCursor,
-    /// Among the strips of a job, by GPU.
+    /// Cursor in the GPU timelines of a job, by GPU.
     pub(crate) timelines: RowCursor,
-    /// In the map of the network: leaf and rail.
+    /// Cursor in the network map: leaf and rail.
     pub(crate) cell: (usize, usize),
-    /// In the probe matrix: the end of the row and that of the column, by name.
+    /// Cursor in the probe matrix: row end and column end, by name.
     pub(crate) pair: (RowCursor, RowCursor),
-    /// Which rail of the probe matrix is shown.
+    /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
-    /// Whether the probe matrix is by leaf; none as long as the reader leaves it open.
+    /// Whether the probe matrix is grouped by leaf; none until the user chooses.
     pub(crate) by_leaf: Option<bool>,
 }
 
-/// A panel of the overview.
+/// Panel of the overview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OverviewPanel {
     /// The worst findings.
@@ -139,7 +140,7 @@ pub(crate) enum OverviewPanel {
     Worst,
 }
 
-/// What the cells of the heat map are put together by.
+/// How the heat map groups its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HeatGrouping {
     /// By node.
@@ -151,150 +152,150 @@ pub(crate) enum HeatGrouping {
     Rack,
 }
 
-/// What the map of the network shows.
+/// Measure of the network map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NetworkMeasure {
-    /// The busier direction as a share of the rate.
+    /// Load of the busier direction as a share of the line rate.
     #[default]
     Load,
-    /// The time that the network stops the ports, or they stop it.
+    /// PFC pause time received or sent.
     Pauses,
-    /// Congestion notifications and marks.
+    /// CNPs and ECN marks.
     Congestion,
-    /// Errors of links.
+    /// Link errors.
     Errors,
-    /// Links that went down.
+    /// Link flaps.
     Flaps,
 }
 
-/// What was answered last. Nothing is thrown away because a later question failed: it is shown with its age.
+/// The latest answers. A later failure does not discard an answer: it is shown with its age.
 #[derive(Debug, Default)]
 pub(crate) struct LatestAnswers {
-    /// The fleet.
+    /// Overview of the fleet.
     pub(crate) overview: Option<Arc<Overview>>,
-    /// All nodes; asked for where there is only one.
+    /// All nodes; requested only for a fleet of one node.
     pub(crate) nodes: Option<Arc<NodeList>>,
-    /// The node that was asked for last.
+    /// The node of the latest answer.
     pub(crate) node: Option<Arc<NodeDetail>>,
-    /// The job that was asked for last.
+    /// The job of the latest answer.
     pub(crate) job: Option<Arc<JobDetail>>,
-    /// The map of the network.
+    /// The network map.
     pub(crate) fabric: Option<Arc<FabricMatrix>>,
-    /// What probes between nodes measured, and when that came.
+    /// Measurements of the cross-node probe, and when they arrived.
     pub(crate) probe: Option<(UnixMs, Arc<ProbeMatrix>)>,
-    /// Findings, as many as the filter leaves.
+    /// Findings that match the filter.
     pub(crate) findings: Option<Arc<FindingList>>,
-    /// The finding that was opened last, kept when it closes, and whether it is still open.
+    /// The finding opened last, kept after it closes, and whether it is still open.
     pub(crate) finding: Option<(Finding, bool)>,
-    /// What Alertmanager does about findings, and when that came.
+    /// Alertmanager status of findings, and when it arrived.
     pub(crate) alerts: Option<(UnixMs, Arc<AlertList>)>,
-    /// Everything that is known of it, as it was last answered.
+    /// Latest explanation of the opened finding.
     pub(crate) explained: Option<Arc<Explanation>>,
-    /// The pasts behind its numbers.
+    /// Histories of the evidence of the opened finding.
     pub(crate) histories: Vec<EvidenceHistory>,
-    /// The newest window of the rows of each subject.
+    /// Latest window of rows of each subject.
     pub(crate) tables: [Option<Arc<AnswerTable>>; Subject::ALL.len()],
-    /// Every job, for the users.
+    /// All jobs, for the users screen.
     pub(crate) users: Option<Arc<AnswerTable>>,
-    /// The field of every GPU that colours the heat map, and when it came.
+    /// The GPU field that colours the heat map, its values, and when they arrived.
     pub(crate) tint: Option<(&'static SubjectField, UnixMs, Arc<AnswerTable>)>,
-    /// Where every node stands, and when that came.
+    /// Leaf and rack of every node, and when they arrived.
     pub(crate) sites: Option<(UnixMs, Arc<AnswerTable>)>,
-    /// Why what was asked for last has no answer.
+    /// Why the last question was refused.
     pub(crate) refused: Option<Refusal>,
 }
 
-/// How the source fares.
+/// Connection status of the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SourceStatus {
-    /// Nothing was answered yet.
+    /// No answer yet.
     #[default]
     Loading,
     /// The last question was answered at this instant, by the console's clock.
     Fresh(UnixMs),
-    /// The last question was not answered.
+    /// The last question failed.
     Lost {
-        /// When that was first so.
+        /// Time of the first failure.
         since: UnixMs,
-        /// When something was last answered, if ever.
+        /// Time of the last answer, if any.
         last: Option<UnixMs>,
-        /// Why, in a sentence.
+        /// Reason, in one sentence.
         why: SanitizedText,
     },
 }
 
-/// Something that is only done once the reader said yes.
+/// Operation that requires a confirmation by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfirmDialog {
-    /// What is asked.
+    /// Text of the question.
     pub(crate) question: SanitizedText,
-    /// What a yes does, in a word.
+    /// Label of the confirming key.
     pub(crate) yes: &'static str,
-    /// The findings that it is about.
+    /// Affected findings.
     pub(crate) findings: Vec<SanitizedText>,
-    /// The note of the acknowledgement; none to withdraw it.
+    /// Note of the acknowledgement; none to withdraw it.
     pub(crate) note: Option<String>,
 }
 
-/// What was done, or why it was not.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StatusMessage {
-    /// Whether it was done.
+    /// Whether the operation succeeded.
     pub(crate) succeeded: bool,
-    /// In a sentence.
+    /// The result in one sentence.
     pub(crate) text: SanitizedText,
-    /// When it goes.
+    /// When the message disappears.
     pub(crate) until: UnixMs,
 }
 
-/// What a drawing found out about the room there is.
+/// Layout of a drawn frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScreenLayout {
     /// Nodes in one row of the heat map.
     pub(crate) heat_row: usize,
-    /// Nodes behind one cell of the heat map.
+    /// Nodes per cell of the heat map.
     pub(crate) heat_step: usize,
     /// Lines of a page.
     pub(crate) page: usize,
-    /// Lines that a page that is only read has beyond its end.
+    /// Lines of a page without a cursor that do not fit on the screen.
     pub(crate) hidden: usize,
-    /// Whether the node under the cursor of the heat map is shown beside it.
+    /// Whether a side pane shows the node under the cursor of the heat map.
     pub(crate) has_side_pane: bool,
-    /// What can be pointed at.
+    /// Areas that accept clicks.
     pub(crate) click_areas: Vec<ClickArea>,
 }
 
-/// Something that can be pointed at.
+/// Area that accepts clicks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClickArea {
-    /// Where.
+    /// Position and size.
     pub(crate) area: Rect,
-    /// What.
+    /// Target of a click.
     pub(crate) target: ClickTarget,
 }
 
-/// What can be pointed at.
+/// Target of a click.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClickTarget {
-    /// A row of what is listed here, by its place.
+    /// Row of the shown list, by index.
     Row(usize),
-    /// A row of a panel of the overview, by its place.
+    /// Row of an overview panel, by index.
     Panel(OverviewPanel, usize),
-    /// The heading of a column, by its place among the list's.
+    /// Column heading, by the index among the list's columns.
     Heading(usize),
-    /// A cell of the map of the network.
+    /// Cell of the network map.
     Cell(usize, usize),
-    /// A key of the footer.
+    /// Key of the footer.
     Key(KeyIntent),
 }
 
 impl ConsoleState {
-    /// A console that has asked nothing yet.
+    /// Creates a console that has no answers yet.
     pub(crate) fn new(source: Option<&str>, now: UnixMs, kept: ConsolePreferences) -> Self {
         let mut lists = Subject::ALL.map(ListState::new);
         for (list, subject) in lists.iter_mut().zip(Subject::ALL) {
             if let Some(columns) = kept.columns.get(subject.as_str()) {
-                // Columns of another version may be unknown by now: then the usual ones are shown.
+                // Columns saved by another version may be unknown: the default columns are used then.
                 _ = list.choose_columns(columns);
             }
         }
@@ -331,7 +332,7 @@ impl ConsoleState {
         }
     }
 
-    /// What is wanted of a subject's rows.
+    /// Returns the row selection of a subject.
     pub(crate) fn list_state(&self, subject: Subject) -> &ListState {
         &self.lists[subject as usize]
     }
@@ -340,12 +341,12 @@ impl ConsoleState {
         &mut self.lists[subject as usize]
     }
 
-    /// The rows of a subject, if they were answered.
+    /// Returns the rows of a subject, if an answer arrived.
     pub(crate) fn subject_table(&self, subject: Subject) -> Option<&Arc<AnswerTable>> {
         self.data.tables[subject as usize].as_ref()
     }
 
-    /// The only node, if the whole fleet is one: then the overview shows it in full.
+    /// Returns the only node of a fleet of one node: the overview then shows it in full.
     pub(crate) fn only_node(&self) -> Option<&SanitizedText> {
         let counts = self.data.overview.as_deref()?.nodes;
         if counts.live + counts.stale + counts.down != 1 {
@@ -357,38 +358,38 @@ impl ConsoleState {
         }
     }
 
-    /// The node of this name, if it is the one that was answered last.
+    /// Returns the node of this name, if the latest node answer is about it.
     pub(crate) fn node_detail(&self, name: &SanitizedText) -> Option<&Arc<NodeDetail>> {
         self.data.node.as_ref().filter(|detail| detail.line.node == *name)
     }
 
-    /// The node under the cursor of the heat map.
+    /// Returns the node under the cursor of the heat map.
     pub(crate) fn heat_node(&self) -> Option<&SanitizedText> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
         nodes.get(self.cursors.heat.row_index(nodes.len(), |at| &nodes[at]))
     }
 
-    /// What Alertmanager does about findings, if it is known and is of now.
+    /// Returns the Alertmanager status of findings, if it is known and the present is shown.
     pub(crate) fn current_alerts(&self) -> Option<&AlertList> {
         self.data.alerts.as_ref().map(|(_, list)| &**list).filter(|_| self.past_instant.is_none())
     }
 
-    /// What probes between nodes measured.
+    /// Returns the measurements of the cross-node probe.
     pub(crate) fn probe_matrix(&self) -> Option<&ProbeMatrix> {
         self.data.probe.as_ref().map(|(_, matrix)| &**matrix)
     }
 
-    /// The rail of the probe matrix that is shown, and its square; none while nothing was measured.
+    /// Returns the shown rail of the probe matrix and its square; none while there are no measurements.
     pub(crate) fn shown_matrix(&self) -> Option<(&RailMatrix, PairMatrix)> {
         let rails = &self.probe_matrix()?.rails;
         let rail = rails.get(self.cursors.rail % rails.len().max(1))?;
         let square = PairMatrix::of(rail, self.cursors.by_leaf.unwrap_or(false));
-        // So many nodes are no picture any more.
+        // A square of so many nodes is not readable.
         let many = self.cursors.by_leaf.is_none() && square.ends.len() > MANY_ENDS;
         Some((rail, if many { PairMatrix::of(rail, true) } else { square }))
     }
 
-    /// The row and the column of the probe matrix with the cursor; at first the first of its pairs.
+    /// Returns the row and the column of the probe matrix under the cursor; defaults to the first pair.
     pub(crate) fn selected_pair(&self, square: &PairMatrix) -> (usize, usize) {
         let of =
             |cursor: &RowCursor| cursor.row_index(square.ends.len(), |at| &square.ends[at].name);
@@ -397,7 +398,7 @@ impl ConsoleState {
         if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
     }
 
-    /// What is now for the source, whose clock may differ from the console's.
+    /// Returns the present time of the source, whose clock may differ from the console's.
     pub(crate) fn newest_now(&self) -> Option<UnixMs> {
         if let Some(replay) = self.replay {
             return Some(replay.now);

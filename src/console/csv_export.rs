@@ -1,15 +1,15 @@
-//! Rows as a file: comma-separated values or JSON, as the reader sees them and all of them.
+//! Export of all rows of a table as comma-separated values or JSON, as the user sees them.
 
 use super::prompt_commands::ExportFormat;
 use crate::answer::{AnswerCells, AnswerColumn, AnswerTable};
 
-/// The text of a table in a form.
+/// Renders a table in an export format.
 pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {
     match form {
         ExportFormat::Csv => render_csv(table),
         ExportFormat::Json => {
             let json = serde_json::to_string_pretty(table);
-            // A table has no key that is no text and no number that is none.
+            // Serialization cannot fail: all keys are strings and all numbers are finite.
             json.map_or_else(|_| String::new(), |json| json + "\n")
         }
     }
@@ -29,7 +29,7 @@ fn render_csv(table: &AnswerTable) -> String {
     out
 }
 
-/// One cell; what is absent is empty.
+/// Renders one cell; an absent value is empty.
 fn csv_cell(column: &AnswerColumn, row: usize) -> String {
     match &column.cells {
         AnswerCells::Numbers { .. } => {
@@ -41,7 +41,7 @@ fn csv_cell(column: &AnswerColumn, row: usize) -> String {
     }
 }
 
-/// In quotes where it is needed; what a spreadsheet would take for a formula is marked as text.
+/// Quotes a cell if needed; a cell that a spreadsheet would evaluate as a formula is marked as text.
 fn quote_cell(cell: &str) -> String {
     let formula = cell.starts_with(['=', '@', '+'])
         || (cell.starts_with('-') && cell.parse::<f64>().is_err());

@@ -1,27 +1,27 @@
-//! A place in a list that stays on its row while the list is sorted anew under it.
+//! Cursor in a list that follows its row when the list is sorted again.
 
-/// Where the reader is in a list.
+/// Position in a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowCursor {
-    /// The key of its row; none until it was moved.
+    /// Key of the row; none until the cursor is moved.
     key: Option<String>,
-    /// Where it was last, for the case that its row is gone.
+    /// Last index, used when the row is gone.
     at: usize,
 }
 
 impl RowCursor {
-    /// The index of the cursor among `count` rows, whose keys `key_at` tells.
+    /// Returns the index of the cursor among `count` rows with the keys `key_at`.
     pub(crate) fn row_index<'a>(&self, count: usize, key_at: impl Fn(usize) -> &'a str) -> usize {
         let last = count.saturating_sub(1);
         let Some(key) = &self.key else { return self.at.min(last) };
-        // Mostly it is where it was.
+        // Fast path: in most cases the row has not moved.
         if self.at < count && key_at(self.at) == key {
             return self.at;
         }
         (0..count).find(|&at| key_at(at) == key).unwrap_or(self.at.min(last))
     }
 
-    /// Moves by so many rows, and stops at the ends.
+    /// Moves the cursor by a number of rows and stops at the ends.
     pub(crate) fn move_by<'a>(
         &mut self,
         by: isize,
@@ -35,7 +35,7 @@ impl RowCursor {
         self.at = from.saturating_add_signed(by).min(count - 1);
         self.key = Some(key_at(self.at).to_owned());
     }
-    /// Puts it on a row; whether it was there already.
+    /// Moves the cursor to a row. Returns whether it was already there.
     pub(crate) fn move_to<'a>(
         &mut self,
         row: usize,
@@ -51,7 +51,7 @@ impl RowCursor {
     }
 }
 
-/// The first of `count` rows to show in `height` lines so that row `at` is seen.
+/// Returns the first of `count` rows to show in `height` lines so that row `at` is visible.
 pub(crate) fn first_visible_row(at: usize, count: usize, height: usize) -> usize {
     let centred = at.saturating_sub(height / 2);
     centred.min(count.saturating_sub(height))

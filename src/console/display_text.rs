@@ -1,14 +1,14 @@
-//! Numbers, times and texts as a person reads them: aligned, with one unit, never wider than asked for.
+//! Formats numbers, times and texts for display: aligned, one unit, never wider than requested.
 
 use std::time::Duration;
 
 use gaunt_schema::{UnixMs, unit::Unit};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What stands where no number is known.
+/// Placeholder for an unknown number.
 pub(crate) const ABSENT: &str = "–";
 
-/// A count with its thousands apart: `12,500`.
+/// Formats a count with thousands separators: `12,500`.
 pub(crate) fn format_count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -21,13 +21,13 @@ pub(crate) fn format_count(value: u64) -> String {
     out
 }
 
-/// A whole number with its thousands apart, and its sign where it is below zero.
+/// Formats a whole number with thousands separators, and a sign if it is negative.
 pub(crate) fn format_signed_count(value: f64) -> String {
     let whole = format_count(value.abs().round() as u64);
     if value <= -0.5 { format!("-{whole}") } else { whole }
 }
 
-/// A count of GPUs that may be a fraction: one decimal below 100, whole above.
+/// Formats a GPU count that may be a fraction: one decimal below 100, none above.
 pub(crate) fn format_gpu_count(value: f64) -> String {
     if !value.is_finite() {
         return ABSENT.into();
@@ -37,7 +37,8 @@ pub(crate) fn format_gpu_count(value: f64) -> String {
     if value < 99.95 && !whole { format!("{value:.1}") } else { format_count(value.round() as u64) }
 }
 
-/// A share of 1 in per cent without its mark: `64.1`; never `0.0` for something, never `100.0` for less.
+/// Formats a share of 1 in per cent without the sign: `64.1`; never `0.0` for a positive share, never `100.0` for less
+/// than 1.
 pub(crate) fn format_percent(share: f64) -> String {
     let value = share * 100.0;
     if !value.is_finite() {
@@ -51,17 +52,17 @@ pub(crate) fn format_percent(share: f64) -> String {
     }
 }
 
-/// A share of 1 in whole per cent without its mark.
+/// Formats a share of 1 in whole per cent without the sign.
 pub(crate) fn format_whole_percent(share: Option<f64>) -> String {
     share.filter(|s| s.is_finite()).map_or_else(|| ABSENT.into(), |s| format!("{:.0}", s * 100.0))
 }
 
-/// A value without decimals, or the mark of absence.
+/// Formats a value without decimals, or [`ABSENT`].
 pub(crate) fn format_whole(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(|| ABSENT.into(), |v| format!("{v:.0}"))
 }
 
-/// How long something has lasted, in at most two units: `40s`, `6m`, `1h05`, `3d04h`.
+/// Formats a duration in at most two units: `40s`, `6m`, `1h05`, `3d04h`.
 pub(crate) fn format_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -73,7 +74,7 @@ pub(crate) fn format_duration(time: Duration) -> String {
     }
 }
 
-/// How old something is: tenths of seconds at first, then as [`format_duration`].
+/// Formats an age: tenths of seconds at first, then as [`format_duration`].
 pub(crate) fn format_age(milliseconds: u64) -> String {
     if milliseconds < 10_000 {
         format!("{:.1}s", milliseconds as f64 / 1e3)
@@ -82,13 +83,13 @@ pub(crate) fn format_age(milliseconds: u64) -> String {
     }
 }
 
-/// The time of day in UTC: `12:03:41Z`.
+/// Formats the time of day in UTC: `12:03:41Z`.
 pub(crate) fn format_time_of_day(at: UnixMs) -> String {
     let second = at.0.div_euclid(1_000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}Z", second / 3_600, second % 3_600 / 60, second % 60)
 }
 
-/// A period between scrapes: `1 s`, `500 ms`.
+/// Formats a scrape period: `1 s`, `500 ms`.
 pub(crate) fn format_period(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1_000) {
         format!("{} s", milliseconds / 1_000)
@@ -97,7 +98,7 @@ pub(crate) fn format_period(milliseconds: u64) -> String {
     }
 }
 
-/// An amount of money in an hour: `$4,142/h`, `4,142 EUR/h`.
+/// Formats a cost per hour: `$4,142/h`, `4,142 EUR/h`.
 pub(crate) fn format_cost(amount: f64, currency: &str) -> String {
     let amount = if amount < 10.0 { format!("{amount:.2}") } else { format_count(amount as u64) };
     match currency {
@@ -108,7 +109,7 @@ pub(crate) fn format_cost(amount: f64, currency: &str) -> String {
     }
 }
 
-/// A value with three digits and the prefix that fits, in powers of 1000.
+/// Formats a value with three digits and an SI prefix, in powers of 1000.
 fn format_scaled(value: f64, unit: &str) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let mut value = value;
@@ -128,18 +129,18 @@ fn format_scaled(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{joint}{}{unit}", PREFIXES[prefix])
 }
 
-/// Network traffic or line rate as engineers name it: bits in a second.
+/// Formats network traffic or a line rate in bits per second.
 pub(crate) fn format_bit_rate(bytes_per_second: f64) -> String {
     format_scaled(bytes_per_second * 8.0, "b/s")
 }
 
-/// Memory in GiB with one decimal, without its unit.
+/// Formats memory in GiB with one decimal, without the unit.
 pub(crate) fn format_gibibytes(bytes: f64) -> String {
     let value = bytes / f64::from(1 << 30);
     if value >= 99.95 { format_count(value.round() as u64) } else { format!("{value:.1}") }
 }
 
-/// A value with its unit, as evidence shows it.
+/// Formats a value with its unit, as in evidence.
 pub(crate) fn format_with_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Ratio => format!("{} %", format_percent(value)),
@@ -156,7 +157,7 @@ pub(crate) fn format_with_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A rate in at most five columns: `0.02`, `9.4`, `312`, `18.8k`, `188k`; never `0` for something.
+/// Formats a rate in at most five columns: `0.02`, `9.4`, `312`, `18.8k`, `188k`; never `0` for a positive rate.
 pub(crate) fn format_short_rate(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     if !value.is_finite() {
@@ -182,18 +183,18 @@ pub(crate) fn format_short_rate(value: f64) -> String {
     format!("{value:.digits$}{}", PREFIXES[prefix])
 }
 
-/// How many columns of a terminal a text takes.
+/// Returns the number of terminal columns of a text.
 pub(crate) fn text_width(text: &str) -> usize {
     match text.as_bytes() {
-        // Boxes, blocks and braille, of which maps and graphs are made: U+2500 to U+25BF, U+2800 to U+28FF.
+        // Fast path: boxes, blocks and braille of maps and graphs, U+2500 to U+25BF and U+2800 to U+28FF.
         [0xe2, 0x94..=0x96 | 0xa0..=0xa3, _] => 1,
-        // Most names are ASCII, and a large fleet has many of them.
+        // Fast path: most names are ASCII, and a large fleet has many of them.
         bytes if bytes.is_ascii() => bytes.len(),
         _ => text.width(),
     }
 }
 
-/// The beginning of a text that fits into `limit` columns, with an ellipsis if something is cut.
+/// Truncates a text to `limit` columns, with an ellipsis if it is cut.
 pub(crate) fn truncate_text(text: &str, limit: usize) -> String {
     if text_width(text) <= limit {
         return text.into();
@@ -214,14 +215,14 @@ pub(crate) fn truncate_text(text: &str, limit: usize) -> String {
     out
 }
 
-/// A text in exactly `columns` columns, at the left.
+/// Pads or truncates a text to exactly `columns` columns, left-aligned.
 pub(crate) fn align_left(text: &str, columns: usize) -> String {
     let mut out = truncate_text(text, columns);
     out.extend(std::iter::repeat_n(' ', columns.saturating_sub(text_width(&out))));
     out
 }
 
-/// A text in exactly `columns` columns, at the right.
+/// Pads or truncates a text to exactly `columns` columns, right-aligned.
 pub(crate) fn align_right(text: &str, columns: usize) -> String {
     let kept = truncate_text(text, columns);
     let mut out = " ".repeat(columns.saturating_sub(text_width(&kept)));
@@ -229,7 +230,7 @@ pub(crate) fn align_right(text: &str, columns: usize) -> String {
     out
 }
 
-/// A text in lines of at most `columns` columns, broken at spaces where that is possible.
+/// Wraps a text to lines of at most `columns` columns, at spaces where possible.
 pub(crate) fn wrap_text(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = vec![String::new()];

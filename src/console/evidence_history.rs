@@ -1,4 +1,4 @@
-//! Proof: the past that stands behind a number of a finding, as a question, and that past beside its limit.
+//! History of an evidence row: the question for the series behind its number, and that series beside its limit.
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, UnixMs};
 
@@ -7,38 +7,38 @@ use crate::answer::{
     Subject, filter::quote_text, history_answer::USUAL_POINTS,
 };
 
-/// How far back a number is shown.
+/// How far back the history of a number goes.
 const SPAN_MS: u64 = 15 * 60_000;
 
-/// Numbers of one finding whose past is asked for; an aggregator is followed by sixteen streams at most.
+/// Maximum number of histories requested for one finding; an aggregator accepts at most sixteen streams.
 const MOST: usize = 6;
 
-/// The past of one number, as it was last answered.
+/// Latest history of one evidence number.
 #[derive(Clone, Debug)]
 pub(crate) struct EvidenceHistory {
-    /// What was asked.
+    /// The question.
     pub(crate) ask: HistoryQuery,
-    /// When the answer came, by the console's clock.
+    /// When the answer arrived, by the console's clock.
     pub(crate) received_at: UnixMs,
-    /// The answer; none if no past of this is kept.
+    /// The answer; none if no history of this number is kept.
     pub(crate) history: Option<std::sync::Arc<MetricHistory>>,
 }
 
 impl EvidenceHistory {
-    /// How far back something is known of it, a quarter of an hour at most, in milliseconds.
+    /// Returns the length of the known history, at most 15 minutes, in milliseconds.
     pub(crate) fn span_ms(history: &MetricHistory) -> u64 {
         let blank = history.mean.iter().take_while(|point| point.is_none()).count();
         let known = (history.mean.len() - blank) as u64;
         known.saturating_mul(history.step_ms).min(SPAN_MS)
     }
 
-    /// The points of the last so many milliseconds.
+    /// Returns the points of the last `span_ms` milliseconds.
     pub(crate) fn newest_points(history: &MetricHistory, span_ms: u64) -> &[Option<f32>] {
         let wanted = span_ms.div_ceil(history.step_ms.max(1)) as usize;
         &history.mean[history.mean.len().saturating_sub(wanted)..]
     }
 
-    /// The limit in the unit of the points, if the number is the series itself.
+    /// Returns the limit in the unit of the points, if the number is the series itself.
     pub(crate) fn limit_in_unit(history: &MetricHistory, proof: &EvidenceItem) -> Option<f32> {
         let limit = proof.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
         let like = history.unit == proof.unit && proof.past == answer::HistoryRelation::Same;
@@ -46,8 +46,9 @@ impl EvidenceHistory {
     }
 }
 
-/// The question for the past of each number of a finding that has one; none for the others. A past that is another
-/// number's own is shown there alone: a count of GPUs that rises beside their utilization that falls would puzzle.
+/// Returns the history question of each number of a finding; none for a number without a history. A series that is
+/// another number's own is shown only there: a rising count of GPUs beside their falling utilization would be
+/// confusing.
 pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
     let mut left = MOST;
     let own = finding.evidence.iter().filter(|proof| proof.past == answer::HistoryRelation::Same);
@@ -62,7 +63,7 @@ pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
     asks.collect()
 }
 
-/// The questions for those pasts that were not answered since an instant.
+/// Returns the questions for the histories without an answer since an instant.
 pub(crate) fn due_questions(
     finding: &Finding,
     known: &[EvidenceHistory],
@@ -100,7 +101,7 @@ fn history_query(finding: &Finding, proof: &EvidenceItem) -> Option<HistoryQuery
         _ => return None,
     };
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    // Without a place this would be the mean of the fleet, which proves nothing.
+    // Without a location this would be the mean of the fleet, which is no evidence.
     if parts.is_empty() {
         return None;
     }

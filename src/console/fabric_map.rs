@@ -1,20 +1,20 @@
-//! The map of the network: which cell of the fabric stands where.
+//! Layout of the network map: the position of each fabric cell.
 //!
-//! Where every leaf serves one rail, leaves by rails would be a diagonal: then a row has the first leaf of each rail,
-//! the next row the second ones.
+//! If every leaf serves one rail, a map of leaves by rails would be a diagonal: then a row holds the first leaf of
+//! each rail, the next row the second one of each.
 
 use crate::answer::FabricMatrix;
 
-/// A row of the map.
+/// Row of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FabricMapRow {
-    /// What its leaves are called together.
+    /// Common name of its leaves.
     pub(crate) name: String,
-    /// The cell of each rail, by its place in the fabric's columns.
+    /// Cell of each rail, by its index in the fabric's columns.
     pub(crate) cells: Vec<Option<usize>>,
 }
 
-/// The rows of the map.
+/// Returns the rows of the map.
 pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
     let cells = &fabric.cells;
     let count = cells.leaf.len().min(cells.rail.len());
@@ -45,7 +45,7 @@ pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
     rows
 }
 
-/// What two names begin with, up to a sign between their parts.
+/// Returns the common prefix of two names, up to a separator.
 fn common_prefix(a: &str, b: &str) -> String {
     if a == b {
         return a.to_owned();

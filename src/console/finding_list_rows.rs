@@ -1,4 +1,4 @@
-//! Rows of findings: single ones, groups, and below a group that is unfolded its members.
+//! Rows of the finding list: single findings, groups, and the members of an expanded group below it.
 
 use std::collections::HashMap;
 
@@ -10,29 +10,29 @@ use super::{
 };
 use crate::answer::{Finding, FindingGroup, FindingLine, finding_group};
 
-/// Lines of the overview that findings take at most which are only worth knowing.
+/// Maximum number of overview lines for informational findings.
 pub(crate) const INFO_LINES: usize = 3;
 
-/// One row of a list of findings.
+/// Row of a list of findings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FindingRow<'a> {
-    /// A finding of its own.
+    /// Single finding.
     Single(&'a Finding),
-    /// Many findings of one kind.
+    /// Group of findings of one kind.
     Group {
-        /// What they have in common.
+        /// What the findings have in common.
         group: &'a FindingGroup,
-        /// The worst of them, if it is known here.
+        /// The worst finding of the group, if it is part of the answer.
         worst: Option<&'a Finding>,
-        /// Whether its members follow.
+        /// Whether the group is expanded: its members follow.
         unfolded: bool,
     },
-    /// A finding of the unfolded group above.
+    /// Finding of the expanded group above.
     Member(&'a Finding),
 }
 
 impl<'a> FindingRow<'a> {
-    /// What tells it from all other rows.
+    /// Returns the unique key of the row.
     pub(crate) fn row_key(self) -> &'a str {
         match self {
             Self::Single(finding) | Self::Member(finding) => &finding.id,
@@ -40,7 +40,7 @@ impl<'a> FindingRow<'a> {
         }
     }
 
-    /// The finding, if it is one.
+    /// Returns the finding of the row, unless it is a group.
     pub(crate) const fn single_finding(self) -> Option<&'a Finding> {
         match self {
             Self::Single(finding) | Self::Member(finding) => Some(finding),
@@ -48,7 +48,7 @@ impl<'a> FindingRow<'a> {
         }
     }
 
-    /// How urgent it is.
+    /// Returns the severity of the row.
     pub(crate) const fn severity(self) -> Severity {
         match self {
             Self::Single(finding) | Self::Member(finding) => finding.severity,
@@ -65,7 +65,7 @@ impl<'a> FindingRow<'a> {
 }
 
 impl ConsoleState {
-    /// The rows of findings of the shown screen.
+    /// Returns the finding rows of the shown screen.
     pub(crate) fn finding_rows(&self) -> Vec<FindingRow<'_>> {
         match (&self.screen, self.data.findings.as_deref(), self.data.overview.as_deref()) {
             (Screen::Overview, _, Some(_)) => self.overview_rows().0,
@@ -74,7 +74,7 @@ impl ConsoleState {
         }
     }
 
-    /// The row of a finding or a group that has the cursor, if findings have it.
+    /// Returns the finding or group row under the cursor, if the finding list has the cursor.
     pub(crate) fn finding_row(&self) -> Option<FindingRow<'_>> {
         let shown = match self.screen {
             Screen::Overview => self.panel == OverviewPanel::Findings,
@@ -85,13 +85,13 @@ impl ConsoleState {
         rows.get(self.cursors.findings.row_index(rows.len(), |at| rows[at].row_key())).copied()
     }
 
-    /// The rows of the overview, and how many findings that are only worth knowing have none there.
+    /// Returns the rows of the overview, and the number of informational findings that have no row there.
     pub(crate) fn overview_rows(&self) -> (Vec<FindingRow<'_>>, usize) {
         let Some(overview) = self.data.overview.as_deref() else { return (Vec::new(), 0) };
         let mut rows = self.build_finding_rows(&overview.findings, &overview.groups, false);
         let urgent = rows.iter().filter(|row| row.severity() > Severity::Info).count();
         if rows.len() > urgent + INFO_LINES {
-            // The last line says how many there are beside.
+            // The last line shows how many more there are.
             rows.truncate(urgent + INFO_LINES - 1);
         }
         let shown: usize = rows.iter().map(|row| row.finding_count()).sum();
@@ -129,7 +129,7 @@ impl ConsoleState {
         rows
     }
 
-    /// Findings that an acknowledgement, or its withdrawal, would be about: those of the row with the cursor.
+    /// Returns the findings that an acknowledgement or its withdrawal applies to: those of the row under the cursor.
     pub(crate) fn findings_to_acknowledge(&self) -> Vec<&Finding> {
         if self.screen.finding_id().is_some() {
             return self.data.finding.iter().map(|(finding, _)| finding).collect();
@@ -145,7 +145,7 @@ impl ConsoleState {
     }
 }
 
-/// A text from an answer, as far as a row shows it.
+/// Returns the title of a group of findings.
 pub(crate) fn group_title(group: &FindingGroup) -> SanitizedText {
     let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| super::display_text::format_gpu_count(cost));

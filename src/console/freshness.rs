@@ -1,4 +1,4 @@
-//! How old the rows of a screen are by their own answer's instant, and what is missing or wrong with that answer.
+//! Age of the shown rows by the instant of their own answer, and what is missing or wrong in that answer.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use super::{
 };
 use crate::answer::Question;
 
-/// Questions whose failures are kept: more than any screen asks.
+/// Maximum number of failures kept: more than any screen asks.
 const MAX_FAILURES: usize = 16;
 
-/// What is only asked for now and then may be older by so much.
+/// Additional age allowed for answers that are polled less often.
 const SELDOM: Duration = Duration::from_secs(6);
 
-/// A question that has no answer at the moment.
+/// Question whose last attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedQuestion {
     question: Question,
-    /// Since when, by the console's clock.
+    /// Time of the first failure, by the console's clock.
     pub(crate) since: UnixMs,
-    /// Why.
+    /// Reason of the failure.
     pub(crate) why: SanitizedText,
 }
 
-/// The questions that have no answer at the moment.
+/// Questions whose last attempt failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailedQuestions(Vec<FailedQuestion>);
 
 impl FailedQuestions {
-    /// A question was not answered.
+    /// Records that a question failed.
     pub(super) fn record_failure(&mut self, question: &Question, now: UnixMs, why: SanitizedText) {
         if let Some(known) = self.0.iter_mut().find(|known| known.question == *question) {
             known.why = why;
@@ -44,13 +44,13 @@ impl FailedQuestions {
         self.0.push(FailedQuestion { question: question.clone(), since: now, why });
     }
 
-    /// A question was answered.
+    /// Removes a question that was answered.
     pub(super) fn clear(&mut self, question: &Question) {
         self.0.retain(|known| known.question != *question);
     }
 }
 
-/// Whether a question is about the fleet at a glance, then or now.
+/// Returns whether a question asks for the overview, of the present or of the past.
 pub(super) fn is_overview(question: &Question) -> bool {
     match question {
         Question::AtTime(_, question) => is_overview(question),
@@ -59,7 +59,7 @@ pub(super) fn is_overview(question: &Question) -> bool {
 }
 
 impl ConsoleState {
-    /// The instant of which the shown rows are; none before they were answered.
+    /// Returns the instant of the shown rows; none before their first answer.
     pub(crate) fn shown_at(&self) -> Option<UnixMs> {
         let data = &self.data;
         match &self.screen {
@@ -68,7 +68,7 @@ impl ConsoleState {
                 let beside = self.layout.has_side_pane && self.panel == OverviewPanel::Heat;
                 let node = self.only_node().or_else(|| self.heat_node().filter(|_| beside));
                 let node = node.and_then(|name| self.node_detail(name)).map(|node| node.at);
-                // Values that colour the map are asked for now and then: they are as old only when they stay away.
+                // Values that colour the map are polled less often: their age counts only when they are overdue.
                 let tint = data.tint.as_ref().filter(|(field, ..)| self.tint == Some(*field));
                 let tint = tint.map(|(_, _, table)| table.at).filter(|at| {
                     self.source_now().is_some_and(|now| {
@@ -95,8 +95,8 @@ impl ConsoleState {
         }
     }
 
-    /// What time it is for the source, whose clock may differ from the console's: its newest answer and the time that
-    /// passed since.
+    /// Returns the present time of the source, whose clock may differ from the console's: the instant of its newest
+    /// answer plus the time that has passed since.
     pub(crate) fn source_now(&self) -> Option<UnixMs> {
         if let Some(replay) = self.replay {
             return Some(replay.now);
@@ -104,7 +104,7 @@ impl ConsoleState {
         self.newest_overview.map(|(seen, at)| at + self.now.duration_since(seen))
     }
 
-    /// The fleet at a glance came, as of this instant. The same answer once more is no news: it ages.
+    /// Records that an overview of this instant arrived. A repeated instant is not new: the overview keeps aging.
     pub(super) fn record_overview_time(&mut self, at: UnixMs) {
         if self.past_instant.is_none() && self.newest_overview.is_none_or(|(_, known)| at != known)
         {
@@ -112,26 +112,26 @@ impl ConsoleState {
         }
     }
 
-    /// The age of the shown rows, if they are older than they should be.
+    /// Returns the age of the shown rows, if they are stale.
     pub(crate) fn stale_age(&self) -> Option<Duration> {
-        // The past does not age, and a replay has a pace of its own.
+        // A view of the past does not age, and a replay has its own clock.
         if self.past_instant.is_some() || self.replay.is_some() {
             return None;
         }
-        // Before they are answered the header is all there is.
+        // Before their first answer, only the header is shown.
         let header = || self.data.overview.as_deref().map(|overview| overview.at);
         let age = self.source_now()?.duration_since(self.shown_at().or_else(header)?);
         let seldom = if self.screen == Screen::Probe { SELDOM } else { Duration::ZERO };
         (age >= self.late_threshold() + seldom).then_some(age)
     }
 
-    /// How long an answer may be awaited before the screen says so.
+    /// Returns how long an answer may be outstanding before the screen shows it as late.
     pub(crate) fn late_threshold(&self) -> Duration {
         let period = self.data.overview.as_deref().map_or(1_000, |overview| overview.period_ms);
         Duration::from_millis(period.max(1_000) * 3)
     }
 
-    /// The question of the shown screen that has no answer at the moment, the overview apart.
+    /// Returns the failed question of the shown screen, other than the overview.
     pub(crate) fn failed_question(&self) -> Option<&FailedQuestion> {
         let asked = self.screen_questions();
         self.failed
@@ -140,7 +140,7 @@ impl ConsoleState {
             .find(|known| !is_overview(&known.question) && asked.contains(&known.question))
     }
 
-    /// What the shown answer leaves out, in a sentence; none if it is whole.
+    /// Returns what the shown answer leaves out, in one sentence; none if it is complete.
     pub(crate) fn missing_rows(&self) -> Option<String> {
         let (shown, all, what) = match &self.screen {
             Screen::Findings => {
@@ -158,7 +158,7 @@ impl ConsoleState {
         (shown < all).then(|| format!("partial: {shown_text} of {all_text} {what} are shown"))
     }
 
-    /// Whether anything is said on the screen that changes with time alone.
+    /// Returns whether the screen shows a text that changes with time alone.
     pub(super) fn has_aging_text(&self) -> bool {
         let fresh = matches!(self.source_status, SourceStatus::Fresh(at) if self.now.duration_since(at) < self.late_threshold());
         let waits = self.shown_at().is_none() || self.failed_question().is_some();

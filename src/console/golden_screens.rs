@@ -1,6 +1,6 @@
-//! Golden screens: what is drawn for known answers, compared as pictures that a person can read.
+//! Golden-file tests: compares the screens drawn for known answers with readable text files.
 //!
-//! `GAUNT_BLESS=1 cargo test -p gaunt console` writes the pictures anew; look at them before they are committed.
+//! `GAUNT_BLESS=1 cargo test -p gaunt console` rewrites the files; review them before the commit.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -27,10 +27,10 @@ mod grouped_findings;
 mod key_sequences;
 mod stale_rows;
 
-/// The sizes at which every screen must be good.
+/// Terminal sizes at which every screen is tested.
 const SIZES: [(u16, u16); 3] = [(80, 24), (160, 48), (240, 60)];
 
-/// A console under test: state, and the screen that it draws.
+/// Console under test: its state and the screen that it draws.
 struct GoldenConsole {
     state: ConsoleState,
     glyphs: GlyphSet,
@@ -50,7 +50,7 @@ impl GoldenConsole {
         desk
     }
 
-    /// Answers the question that the shown screen asks for such an answer.
+    /// Answers the question that the shown screen asks for this kind of answer.
     fn deliver_answer(&mut self, answer: Answer) -> Vec<ConsoleEffect> {
         let question = match &answer {
             Answer::Overview(_) => Question::Overview,
@@ -87,7 +87,7 @@ impl GoldenConsole {
         buffer_lines(terminal.backend().buffer())
     }
 
-    /// Compares the screen at every size with the pictures of this name.
+    /// Compares the screen at every size with the golden files of this name.
     fn expect_golden(&mut self, name: &str) {
         for (width, height) in SIZES {
             self.expect_golden_at(name, width, height);
@@ -106,7 +106,7 @@ impl GoldenConsole {
     }
 }
 
-/// The lines of a buffer without the blanks at their ends; the second half of a wide character is no blank.
+/// Returns the lines of a buffer without trailing blanks; the second half of a wide character is not a blank.
 fn buffer_lines(buffer: &Buffer) -> Vec<String> {
     let width = usize::from(buffer.area.width);
     let rows = buffer.content.chunks(width.max(1));

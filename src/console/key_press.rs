@@ -1,6 +1,6 @@
-//! One press of a key, as the terminal's bytes say it.
+//! Key press, decoded from the bytes of the terminal.
 
-/// A key, as the terminal tells it.
+/// Key, as the terminal reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyPress {
     /// A character.

@@ -1,4 +1,4 @@
-//! The one table of keys: it binds them, and writes the help and the footer of each screen.
+//! Table of key bindings: the only source of the key lookup, the help, and the footer of each screen.
 
 pub(crate) use super::key_press::KeyPress;
 use gaunt_schema::DeviceClass;
@@ -6,52 +6,52 @@ use gaunt_schema::DeviceClass;
 use super::{action::KeyIntent, screen::Screen};
 use crate::answer::Subject;
 
-/// Keys that mean the same.
+/// Binding of one or more keys to an operation.
 pub(crate) struct KeyBinding {
     /// The keys.
     pub(crate) keys: &'static [KeyPress],
-    /// How a person names them.
+    /// Display name of the keys.
     pub(crate) label: &'static str,
-    /// What they ask for.
+    /// The requested operation.
     pub(crate) intent: KeyIntent,
-    /// What that is, in a few words.
+    /// Short description for the help.
     pub(crate) help: &'static str,
-    /// The word in the footer, if it has a place there.
+    /// Label in the footer, if the key is listed there.
     pub(crate) footer: Option<&'static str>,
-    /// On which screens.
+    /// Screens where the binding is active.
     scope: BindingScope,
 }
 
-/// Screens on which a key means something.
+/// Screens where a binding is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BindingScope {
-    /// All of them.
+    /// All screens.
     Every,
-    /// Where something can be opened.
+    /// Screens with items that can be opened.
     Openable,
-    /// All but the first.
+    /// All screens except the overview.
     Inner,
     /// The overview.
     Overview,
-    /// The map of the network.
+    /// The network map.
     Network,
-    /// Where cells can be put together.
+    /// Screens whose cells can be grouped.
     Folded,
     /// The probe matrix.
     Probe,
-    /// Where colours can mean different things.
+    /// Screens with more than one measure to colour by.
     Measured,
-    /// Where rows can be narrowed.
+    /// Screens with rows that can be filtered.
     Filtered,
     /// Tables with columns.
     Tables,
-    /// A finding, or all of them.
+    /// One finding or the list of findings.
     Findings,
     /// One finding.
     Finding,
-    /// Where one node is shown.
+    /// Screens of one node.
     Nodes,
-    /// Where something belongs to a job.
+    /// Screens with items that belong to a job.
     Jobs,
 }
 
@@ -101,7 +101,7 @@ const fn bind(
     KeyBinding { keys, label, intent, help, footer, scope: on }
 }
 
-/// Every key there is, in the order of the help.
+/// All key bindings, in the order of the help.
 pub(crate) const KEYS: &[KeyBinding] = &[
     bind(
         &[KeyPress::Enter],
@@ -475,12 +475,12 @@ pub(crate) const KEYS: &[KeyBinding] = &[
     ),
 ];
 
-/// The keys that mean something on a screen.
+/// Returns the bindings that are active on a screen.
 pub(crate) fn screen_bindings(place: &Screen) -> impl Iterator<Item = &'static KeyBinding> {
     KEYS.iter().filter(move |binding| binding.scope.includes_screen(place))
 }
 
-/// What a key asks for on a screen, if anything.
+/// Returns the operation of a key on a screen, if it has one.
 pub(crate) fn intent_for_key(key: KeyPress, place: &Screen) -> Option<KeyIntent> {
     screen_bindings(place).find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
 }

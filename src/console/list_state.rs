@@ -1,36 +1,37 @@
-//! A list: which rows of a subject are wanted, in which order, with which columns, and where the cursor is in them.
+//! Selection of a list: filter, sort order, columns and cursor of the rows of a subject.
 //!
-//! Only a window of the rows is asked for: the source filters and sorts, however large the fleet is.
+//! Only a window of the rows is requested: the source filters and sorts, so the cost does not depend on the fleet
+//! size.
 
 use crate::answer::{AnswerTable, Filter, FilterError, Question, Subject, SubjectField};
 
-/// Rows that are asked for at once: some screens full.
+/// Number of rows requested at once: several screens full.
 pub(crate) const WINDOW: u32 = 240;
 
-/// What the reader wants to see of a subject's rows.
+/// Row selection of a subject.
 #[derive(Clone, Debug)]
 pub(crate) struct ListState {
     subject: Subject,
-    /// Which rows, in the filter language; empty for all.
+    /// Filter expression; empty for all rows.
     pub(crate) rows: String,
-    /// The field that rows are sorted by, and whether it falls; none for the source's own order.
+    /// Sort field, and whether the order is descending; none for the source's own order.
     pub(crate) sort: Option<(&'static SubjectField, bool)>,
-    /// The columns, if the reader chose any.
+    /// Columns, if the user chose any.
     pub(crate) chosen: Option<Vec<&'static SubjectField>>,
-    /// The identity of the row with the cursor; none until it was moved.
+    /// Key of the row under the cursor; none until the cursor is moved.
     key: Option<String>,
-    /// The place of the cursor among all rows that match.
+    /// Index of the cursor among all matching rows.
     pub(crate) at: usize,
 }
 
 impl ListState {
-    /// All rows of a subject in its usual order.
+    /// Creates a list of all rows of a subject in its default order.
     pub(crate) fn new(subject: Subject) -> Self {
         let sort = default_sort(subject).and_then(|name| Some((subject.find_field(name)?, true)));
         Self { subject, rows: String::new(), sort, chosen: None, key: None, at: 0 }
     }
 
-    /// The columns that are shown.
+    /// Returns the shown columns.
     pub(crate) fn shown_columns(&self) -> Vec<&'static SubjectField> {
         self.chosen.clone().unwrap_or_else(|| {
             if default_columns(self.subject).is_empty() {
@@ -43,10 +44,10 @@ impl ListState {
         })
     }
 
-    /// The question whose answer is to be shown.
+    /// Returns the question for the shown rows.
     pub(crate) fn rows_question(&self) -> Question {
         let filter = Filter::parse(self.subject, &self.filter_text(self.window_offset()));
-        // What was accepted before is understood again.
+        // The filter was validated when it was applied, so it parses again.
         Question::Table(filter.unwrap_or_else(|_| Filter::all_rows(self.subject)))
     }
 
@@ -72,8 +73,8 @@ impl ListState {
         format!("{}{sort} limit {WINDOW} offset {from} columns {}", self.rows, names.join(","))
     }
 
-    /// Takes a filter as the reader wrote it: clauses become the list's own order and columns. A single word without a
-    /// comparison is looked for in the name of each row.
+    /// Applies a filter as the user typed it: clauses set the list's own order and columns. A single word without a
+    /// comparison is searched for in the name of each row.
     pub(crate) fn apply_filter(&mut self, text: &str) -> Result<(), FilterError> {
         let text = text.trim();
         let filter = match Filter::parse(self.subject, text) {
@@ -95,14 +96,14 @@ impl ListState {
         if filter.has_columns() {
             wanted.chosen = Some(filter.shown_columns());
         }
-        // It must also be understood together with what the list adds.
+        // The filter must also parse together with the clauses that the list adds.
         Filter::parse(self.subject, &wanted.filter_text(0))?;
         (wanted.key, wanted.at) = (None, 0);
         *self = wanted;
         Ok(())
     }
 
-    /// Chooses columns by their names, or the usual ones with none.
+    /// Chooses columns by their names, or the default columns if there are none.
     pub(crate) fn choose_columns(&mut self, names: &str) -> Result<(), FilterError> {
         if names.trim().is_empty() {
             self.chosen = None;
@@ -113,7 +114,7 @@ impl ListState {
         Ok(())
     }
 
-    /// Sorts by a field; by the same once more turns the order round.
+    /// Sorts by a field; sorting by the current field reverses the order.
     pub(crate) fn sort_by(&mut self, field: &'static SubjectField) {
         let numeric = matches!(field.kind, crate::answer::FieldKind::Number(_));
         self.sort = match self.sort {
@@ -122,7 +123,7 @@ impl ListState {
         };
     }
 
-    /// Sorts by the column beside the one that decides now.
+    /// Sorts by the column next to the current sort column.
     pub(crate) fn sort_by_neighbour(&mut self, next: bool) {
         let columns = self.shown_columns();
         if columns.is_empty() {
@@ -139,12 +140,12 @@ impl ListState {
         self.sort_by(columns[to]);
     }
 
-    /// Turns the order round.
+    /// Reverses the sort order.
     pub(crate) fn reverse_order(&mut self) {
         self.sort = self.sort.map(|(field, falls)| (field, !falls));
     }
 
-    /// Moves the cursor by so many rows of a table, and stops at the ends.
+    /// Moves the cursor by a number of rows of a table and stops at the ends.
     pub(crate) fn move_cursor_by(&mut self, by: isize, table: &AnswerTable) {
         let count = table.matched as usize;
         if count > 0 {
@@ -153,13 +154,13 @@ impl ListState {
         }
     }
 
-    /// Puts the cursor on a row.
+    /// Moves the cursor to a row.
     pub(crate) fn move_cursor_to(&mut self, at: usize, table: &AnswerTable) {
         self.at = at;
         self.key = at.checked_sub(table.offset as usize).and_then(|row| row_key(table, row));
     }
 
-    /// Where the cursor is among all rows that match: it follows its row where the table still has it.
+    /// Returns the index of the cursor among all matching rows: it follows its row while the table contains it.
     pub(crate) fn cursor_position(&self, table: &AnswerTable) -> usize {
         let offset = table.offset as usize;
         let here = self.at.checked_sub(offset);
@@ -173,19 +174,19 @@ impl ListState {
         self.at.min((table.matched as usize).saturating_sub(1))
     }
 
-    /// The row of a table that has the cursor.
+    /// Returns the row of a table under the cursor.
     pub(crate) fn cursor_row(&self, table: &AnswerTable) -> Option<usize> {
         let row = self.cursor_position(table).checked_sub(table.offset as usize)?;
         (row < table.rows as usize).then_some(row)
     }
 
-    /// Lets the cursor follow its row through a new table.
+    /// Moves the cursor to the index of its row in a new table.
     pub(crate) fn follow_row(&mut self, table: &AnswerTable) {
         self.at = self.cursor_position(table);
     }
 }
 
-/// What tells rows apart.
+/// Returns the unique key of a row.
 fn row_key(table: &AnswerTable, row: usize) -> Option<String> {
     if row >= table.rows as usize {
         return None;
@@ -199,7 +200,7 @@ fn row_key(table: &AnswerTable, row: usize) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join("/"))
 }
 
-/// The fields that tell rows apart, the name first.
+/// Returns the fields that identify a row, the name first.
 pub(crate) const fn identity_fields(subject: Subject) -> &'static [&'static str] {
     match subject {
         Subject::Gpus => &["node", "gpu"],
@@ -221,7 +222,7 @@ const fn default_sort(subject: Subject) -> Option<&'static str> {
     }
 }
 
-/// The columns of a list, the most important first: what does not fit is left out from the end.
+/// Returns the default columns of a list, the most important first: columns that do not fit are dropped from the end.
 const fn default_columns(subject: Subject) -> &'static [&'static str] {
     match subject {
         Subject::Gpus => GPUS,
@@ -230,7 +231,7 @@ const fn default_columns(subject: Subject) -> &'static [&'static str] {
         Subject::Ports => PORTS,
         Subject::Findings => &["severity", "finding", "entity", "age", "cost", "confidence"],
         Subject::Targets => TARGETS,
-        // Those that are usual everywhere.
+        // These subjects use their default fields.
         Subject::Closed | Subject::Processes => &[],
     }
 }

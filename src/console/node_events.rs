@@ -1,4 +1,4 @@
-//! Events of a node: what its recent past shows to have happened, the newest first, with what to do about it.
+//! Events of a node, derived from its recent history: newest first, each with the recommended action.
 
 use gaunt_schema::{
     DeviceClass, SanitizedText, Severity, UnixMs,
@@ -7,25 +7,25 @@ use gaunt_schema::{
 
 use crate::answer::{DeviceDetail, NodeDetail};
 
-/// The most events that are told.
+/// Maximum number of events shown.
 const MOST: usize = 200;
 
-/// Something that happened.
+/// Event on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeEvent {
-    /// When; none if it was before the past that is kept.
+    /// Time of the event; none if it precedes the kept history.
     pub(crate) at: Option<UnixMs>,
-    /// How bad it is.
+    /// Severity.
     pub(crate) severity: Severity,
-    /// To what.
+    /// Affected device.
     pub(crate) device: SanitizedText,
-    /// What, in a few words.
+    /// Short description.
     pub(crate) what: SanitizedText,
-    /// What to do about it.
+    /// Recommended action.
     pub(crate) action: SanitizedText,
 }
 
-/// Reasons that hold a clock down and are a fault.
+/// Throttle reasons that indicate a fault.
 const HELD: [(gaunt_schema::MetricId, &str, &str); 4] = [
     (gpu::CLOCK_EVENT_HW_THERMAL, "clock held down by heat", "look at fans, inlet air and paste"),
     (gpu::CLOCK_EVENT_SW_THERMAL, "clock lowered because of heat", "look at fans and inlet air"),
@@ -37,7 +37,7 @@ const HELD: [(gaunt_schema::MetricId, &str, &str); 4] = [
     (gpu::CLOCK_EVENT_HW_SLOWDOWN, "hardware slowdown", "look at heat and power of the board"),
 ];
 
-/// Errors of memory, which have a number and no past.
+/// Memory errors, which have a counter and no history.
 const ECC: [(gaunt_schema::MetricId, Severity, &str, &str); 2] = [
     (
         gpu_health::ECC_UNCORRECTED_VOLATILE,
@@ -53,7 +53,7 @@ const ECC: [(gaunt_schema::MetricId, Severity, &str, &str); 2] = [
     ),
 ];
 
-/// Counters of a port whose growth is an event.
+/// Port counters whose growth is an event.
 const ERRORS: [(gaunt_schema::MetricId, &str, &str); 4] = [
     (port::LINK_DOWNED, "link went down", "look at the cable and the switch port"),
     (port::LINK_ERROR_RECOVERY, "link recovered from errors", "clean or exchange the cable"),
@@ -61,7 +61,7 @@ const ERRORS: [(gaunt_schema::MetricId, &str, &str); 4] = [
     (port::TRANSMIT_DISCARDS, "packets discarded", "look for congestion behind this port"),
 ];
 
-/// Every event that the node's past shows.
+/// Returns all events in the node's history.
 pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
     let mut events = Vec::new();
     for device in &detail.devices {
@@ -77,7 +77,7 @@ pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
     events
 }
 
-/// An error that the driver reported, with what NVIDIA's list says about it.
+/// Returns the event of a reported XID, with the entry of NVIDIA's XID list.
 fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
     let label = |name: &str| device.labels.get(name).map_or("?", |value| value.as_str());
     let info = device.info.get(gpu_parts::XID_INFO.catalogue_row().name);
@@ -160,7 +160,7 @@ fn device_event(
     NodeEvent { at, severity, device: device.name.clone(), what, action }
 }
 
-/// The instants at which something began or ended to hold; what is not known begins and ends nothing.
+/// Returns the instants at which a condition began or ended; unknown values begin and end nothing.
 fn detect_edges(
     detail: &NodeDetail,
     past: &[Option<f32>],

@@ -1,5 +1,4 @@
-//! The matrix of what probes between nodes measured: one rail of it as a square of ends, nodes or leaves, those that are
-//! suspected first.
+//! Matrix of cross-node probe measurements: one rail as a square of nodes or leaves, suspects first.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +6,41 @@ use gaunt_schema::natural_order;
 
 use crate::answer::{PairEnd, ProbePair, RailMatrix};
 
-/// One rail, as a square.
+/// Measurements of one rail as a square.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PairMatrix {
-    /// Whether its ends are leaves.
+    /// Whether rows and columns are leaves.
     pub(crate) by_leaf: bool,
-    /// The ends, in the order of their rows and columns.
+    /// Nodes or leaves, in the order of rows and columns.
     pub(crate) ends: Vec<PairMatrixEnd>,
-    /// What was measured between two of them, by their places, the lower one first.
+    /// Measurements between two ends, by their indexes, the lower one first.
     cells: BTreeMap<(usize, usize), PairMatrixCell>,
 }
 
-/// One end of pairs.
+/// End of a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PairMatrixEnd {
-    /// A node, with its port where it has several of the rail; or a leaf.
+    /// A node, with its port if it has several on the rail; or a leaf.
     pub(crate) name: String,
-    /// The leaf that it is below, if that is known and another thing.
+    /// Leaf of the node, if known and different from the name.
     pub(crate) leaf: Option<String>,
-    /// Whether it is suspected, or the leaf that it is below.
+    /// Whether the end or its leaf is a suspect.
     pub(crate) suspected: bool,
 }
 
-/// What was measured between two ends.
+/// Measurements between two ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PairMatrixCell {
-    /// The pairs, by their places in the rail's list.
+    /// Pairs, by their indexes in the rail's list.
     pub(crate) pairs: Vec<usize>,
-    /// The median of their shares of what is usual; none if none has one.
+    /// Median ratio of the pairs to their baselines; none if no pair has a baseline.
     pub(crate) ratio: Option<f64>,
-    /// Pairs that failed.
+    /// Number of failed pairs.
     pub(crate) failed: usize,
 }
 
 impl PairMatrix {
-    /// A rail by nodes, or by leaves.
+    /// Builds the matrix of a rail by nodes or by leaves.
     pub(crate) fn of(rail: &RailMatrix, by_leaf: bool) -> Self {
         let mut ends: BTreeMap<String, PairMatrixEnd> = BTreeMap::new();
         let several = !by_leaf && has_several_ports(&rail.pairs);
@@ -56,7 +55,7 @@ impl PairMatrix {
             });
         }
         let mut ends: Vec<PairMatrixEnd> = ends.into_values().collect();
-        // Ends below one leaf stay together, so that a slow way up is seen as a block.
+        // Ends below one leaf are adjacent, so that a slow uplink appears as a block.
         ends.sort_by(|one, other| {
             let leaf = |end: &PairMatrixEnd| end.leaf.clone().unwrap_or_default();
             (!one.suspected, one.leaf.is_some())
@@ -83,13 +82,13 @@ impl PairMatrix {
         Self { by_leaf, ends, cells }
     }
 
-    /// What was measured between two ends, if anything.
+    /// Returns the measurements between two ends, if there are any.
     pub(crate) fn cell_between(&self, one: usize, other: usize) -> Option<&PairMatrixCell> {
         self.cells.get(&(one.min(other), one.max(other)))
     }
 }
 
-/// Whether some node has several ports of the rail.
+/// Returns whether a node has several ports on the rail.
 fn has_several_ports(pairs: &[ProbePair]) -> bool {
     let mut known: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     let mut ends = pairs.iter().flat_map(|pair| [&pair.from, &pair.to]);

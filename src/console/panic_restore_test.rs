@@ -1,4 +1,5 @@
-//! What a panic leaves behind, wherever it happens: this test runs itself again on a terminal and panics there.
+//! Tests that a panic restores the terminal, wherever it happens: the test runs itself again on a terminal and panics
+//! there.
 
 use std::{env, thread, time::Duration};
 
@@ -17,10 +18,10 @@ mod pty;
 
 use pty::TestPty;
 
-/// Says where to panic.
+/// Environment variable that selects where to panic.
 const WHERE: &str = "GAUNT_TEST_PANIC";
 
-/// What the panic says.
+/// Message of the panic.
 const SAID: &str = "this was to happen";
 
 #[test]
@@ -42,7 +43,7 @@ fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
     }
 }
 
-/// The console, beside something that panics when it is told to.
+/// Runs the console beside a thread or task that panics on request.
 #[test]
 #[ignore = "it panics; the test above runs it on a terminal"]
 fn stand_in() {
@@ -50,7 +51,7 @@ fn stand_in() {
     let place = env::var(WHERE).unwrap_or_default();
     let ended = runtime.block_on(async {
         let mut told = signal(SignalKind::user_defined1()).unwrap();
-        // Nobody serves there: the console says so, and goes on.
+        // No server listens there: the console shows the error and keeps running.
         let source = AnswerSource::Aggregator(AggregatorClient::new("127.0.0.1:1").unwrap());
         let console = run(source, ConsoleOptions::default());
         let panics = async move {

@@ -1,4 +1,4 @@
-//! What the reader chose and finds again: colours and columns, in a small file of his own.
+//! Saved preferences of the user: palette and columns, in a small file in the user's state directory.
 
 use std::{
     collections::BTreeMap,
@@ -8,22 +8,22 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// The largest file that is read: columns of every subject fit many times.
+/// Maximum file size that is read: many times the columns of every subject.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// The reader's choices.
+/// The user's preferences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConsolePreferences {
-    /// The palette, by its word; none for that of the settings.
+    /// Name of the palette; none for the palette of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) theme: Option<String>,
-    /// The columns of a subject, as they are written in a filter.
+    /// Columns of each subject, in the syntax of a filter.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) columns: BTreeMap<String, String>,
 }
 
-/// Where the choices are kept: with the other state of this user's programs; nowhere without a home.
+/// Returns the path of the preferences, in the user's state directory; none without a home directory.
 pub(crate) fn preferences_path(environment: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let absolute = |name: &str| environment(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state =
@@ -31,7 +31,7 @@ pub(crate) fn preferences_path(environment: impl Fn(&str) -> Option<String>) -> 
     Some(state.join("gaunt/console.json"))
 }
 
-/// Reads the choices; what is not there or not understood is as if nothing was chosen.
+/// Loads the preferences; a missing or invalid file counts as no preferences.
 pub(crate) fn load_preferences(path: &Path) -> ConsolePreferences {
     let read = || -> io::Result<ConsolePreferences> {
         if fs::metadata(path)?.len() > MAX_BYTES {
@@ -42,7 +42,7 @@ pub(crate) fn load_preferences(path: &Path) -> ConsolePreferences {
     read().unwrap_or_default()
 }
 
-/// Keeps the choices, as a whole or not at all.
+/// Saves the preferences atomically.
 pub(crate) fn save_preferences(path: &Path, kept: &ConsolePreferences) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -52,7 +52,7 @@ pub(crate) fn save_preferences(path: &Path, kept: &ConsolePreferences) -> io::Re
     fs::rename(&new, path)
 }
 
-/// Writes a text into a file that must not be there yet.
+/// Writes a text to a file that must not exist yet.
 pub(crate) fn write_new_file(path: &Path, text: &str) -> io::Result<()> {
     use io::Write as _;
 

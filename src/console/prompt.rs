@@ -1,4 +1,4 @@
-//! The line at the bottom that the reader types into: a filter, a command or a note, with completion.
+//! Prompt at the bottom of the screen: input of a filter, a command or a note, with completion.
 
 use gaunt_schema::SanitizedText;
 
@@ -8,81 +8,81 @@ use crate::answer::{
     filter::{MAX_BYTES, complete_filter},
 };
 
-/// Lines that can be called back.
+/// Maximum number of lines in the history.
 const REMEMBERED: usize = 32;
 
-/// What is asked for.
+/// Kind of input that the prompt expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PromptKind {
-    /// Which rows of a subject.
+    /// Filter of the rows of a subject.
     Filter(Subject),
-    /// What to do.
+    /// Command.
     Command,
-    /// A note about findings, and what they are called together.
+    /// Note on findings, and their common name.
     Note(Vec<SanitizedText>, SanitizedText),
 }
 
-/// The line while it is typed.
+/// State of the open prompt.
 #[derive(Clone, Debug)]
 pub(crate) struct Prompt {
-    /// What is asked for.
+    /// Kind of input.
     pub(crate) asks: PromptKind,
-    /// What stands in it.
+    /// Current text.
     pub(crate) text: String,
-    /// The byte that the cursor is at.
+    /// Byte offset of the cursor.
     pub(crate) cursor: usize,
-    /// What is wrong with what was entered last.
+    /// Error of the last submitted line.
     pub(crate) error: Option<PromptError>,
-    /// What could stand at the cursor, and which of it does.
+    /// Completion candidates at the cursor, and the inserted one.
     pub(crate) completion: PromptCompletion,
-    /// How far back the line was called from.
+    /// How far back the line was recalled from the history.
     recall_depth: usize,
 }
 
-/// Why a line was not taken.
+/// Reason why a line was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PromptError {
-    /// The first column that is not understood, from 0, and how many columns; none if it is the whole line.
+    /// First rejected column, from 0, and the number of columns; none if the whole line is rejected.
     pub(crate) place: Option<(usize, usize)>,
-    /// Why, and what could stand there.
+    /// Reason, and what is valid there.
     pub(crate) why: SanitizedText,
 }
 
-/// What can stand at the cursor.
+/// Completion candidates at the cursor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PromptCompletion {
-    /// The bytes that a candidate replaces.
+    /// Start of the byte range that a candidate replaces.
     pub(crate) from: usize,
-    /// The end of them.
+    /// End of the byte range.
     pub(crate) to: usize,
-    /// Texts with what they mean.
+    /// Candidates with their descriptions.
     pub(crate) candidates: Vec<(String, String)>,
-    /// The one that was put in by Tab.
+    /// Index of the candidate inserted by Tab.
     pub(crate) inserted: Option<usize>,
 }
 
-/// What a key led to.
+/// Result of a key in the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PromptOutcome {
-    /// The line goes on.
+    /// The prompt stays open.
     Continues,
-    /// It was given up.
+    /// The prompt was cancelled.
     Cancelled,
-    /// It was entered.
+    /// The line was submitted.
     Entered(String),
 }
 
-/// What is known that can be completed.
+/// Data for the completion.
 pub(crate) struct CompletionContext<'a> {
-    /// The texts that a field has now.
+    /// Returns the current text values of a field.
     pub(crate) values: &'a dyn Fn(&SubjectField) -> Vec<SanitizedText>,
-    /// The names of nodes.
+    /// Names of the nodes.
     pub(crate) nodes: &'a [SanitizedText],
-    /// The screen that is shown.
+    /// The shown screen.
     pub(crate) screen: &'a Screen,
 }
 
-/// Lines that were entered, the newest last.
+/// Submitted lines, the newest last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PromptHistory {
     filters: Vec<String>,
@@ -98,7 +98,7 @@ impl PromptHistory {
         }
     }
 
-    /// Remembers a line.
+    /// Adds a line to the history.
     pub(crate) fn record_line(&mut self, asks: &PromptKind, line: &str) {
         let lines = match asks {
             PromptKind::Filter(_) => &mut self.filters,
@@ -117,7 +117,7 @@ impl PromptHistory {
 }
 
 impl Prompt {
-    /// A line with something in it already.
+    /// Creates a prompt with an initial text.
     pub(crate) fn new(asks: PromptKind, text: &str) -> Self {
         Self {
             asks,
@@ -129,7 +129,7 @@ impl Prompt {
         }
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub(crate) fn handle_key(
         &mut self,
         key: KeyPress,
@@ -199,7 +199,7 @@ impl Prompt {
         }
     }
 
-    /// Puts the next candidate in, or the one before.
+    /// Inserts the next candidate, or the previous one.
     fn insert_candidate(&mut self, next: bool) {
         let count = self.completion.candidates.len();
         if count == 0 {
@@ -233,7 +233,7 @@ impl Prompt {
         self.error = None;
     }
 
-    /// What could stand at the cursor.
+    /// Returns the candidates at the cursor.
     pub(crate) fn compute_completion(&self, known: &CompletionContext<'_>) -> PromptCompletion {
         match &self.asks {
             PromptKind::Filter(subject) => {
@@ -253,7 +253,7 @@ impl Prompt {
         }
     }
 
-    /// Says what is wrong with the line.
+    /// Shows the error of the line.
     pub(crate) fn show_error(&mut self, error: &FilterError) {
         let hint = error.hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}"));
         self.error = Some(PromptError {

@@ -1,4 +1,4 @@
-//! What can be said after `:`: one table that reads commands, completes them and writes their help.
+//! Commands of the `:` prompt: one table for parsing, completion and help.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,43 +11,43 @@ use super::{
 };
 use crate::answer::{Subject, TimeParam};
 
-/// A command that was understood.
+/// Parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PromptCommand {
-    /// Show a screen.
+    /// Open a screen.
     OpenScreen(Screen),
-    /// Show an instant of the past; none for now.
+    /// Show an instant of the past; none for the present.
     ShowInstant(Option<TimeArgument>),
-    /// Other colours.
+    /// Change the palette.
     Theme(Palette),
-    /// Write the rows that are shown into a file.
+    /// Export the shown rows to a file.
     Write(ExportFormat, PathBuf),
     /// Choose columns.
     Columns(String),
     /// Sort by a field.
     Sort(String),
-    /// Narrow the rows.
+    /// Filter the rows.
     Filter(String),
-    /// Colour the heat map by a field of GPUs; none for their states.
+    /// Colour the heat map by a GPU field; none for GPU states.
     Colour(Option<String>),
-    /// Take the mouse, or leave it to the terminal.
+    /// Capture or release the mouse.
     Mouse(bool),
-    /// Show the keys.
+    /// Show the help screen.
     Help,
-    /// End.
+    /// Quit the console.
     Quit,
 }
 
-/// An instant as a reader writes it.
+/// Time argument of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeArgument {
-    /// As programs write it too.
+    /// Time in the syntax of the API.
     When(TimeParam),
-    /// A time of day in UTC, in seconds: the last one that has passed.
+    /// Time of day in UTC, in seconds: the most recent one.
     Clock(i64),
 }
 
-/// How rows are written.
+/// File format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExportFormat {
     /// Comma-separated values.
@@ -56,7 +56,7 @@ pub(crate) enum ExportFormat {
     Json,
 }
 
-/// Every command that is no screen: its word, what follows it, what it does.
+/// All commands that are not screens: name, argument, description.
 pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
     ("node", "NAME", "one node"),
     ("gpu", "NODE GPU", "one GPU"),
@@ -78,7 +78,7 @@ pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
 ];
 
 impl TimeArgument {
-    /// Reads `-20m`, `12:03` or `12:03:41`.
+    /// Parses `-20m`, `12:03` or `12:03:41`.
     fn parse(text: &str) -> Option<Self> {
         if let Some(when) = TimeParam::parse(text) {
             return Some(Self::When(when));
@@ -90,7 +90,7 @@ impl TimeArgument {
         parts.next().is_none().then_some(Self::Clock(hour * 3_600 + minute * 60 + second))
     }
 
-    /// The instant that is meant when it is `now`, which has passed.
+    /// Resolves the argument at the time `now`; a time of day is the last one that has passed.
     pub(crate) fn resolve_instant(self, now: UnixMs) -> UnixMs {
         match self {
             Self::When(when) => when.to_instant(now),
@@ -101,7 +101,7 @@ impl TimeArgument {
         }
     }
 
-    /// The same where it is still to come today.
+    /// Resolves the argument to an instant later today, if it is a time of day that is still to come.
     pub(crate) fn upcoming_instant(self, now: UnixMs) -> Option<UnixMs> {
         match self {
             Self::When(_) => None,
@@ -112,13 +112,13 @@ impl TimeArgument {
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// A second of the day of `now`.
+/// Returns a second of the day of `now`.
 fn instant_today(now: UnixMs, second: i64) -> UnixMs {
     let day = DAY.as_millis() as i64;
     UnixMs(now.0.div_euclid(day) * day + second * 1_000)
 }
 
-/// The command of a line, or why it is none.
+/// Parses a command line, or returns why it is invalid.
 pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
@@ -187,7 +187,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     })
 }
 
-/// What can stand at the end of the beginning of a command.
+/// Returns the completions of the beginning of a command.
 pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptCompletion {
     let pick = |from: usize, typed: &str, words: Vec<(String, String)>| {
         let candidates = words.into_iter().filter(|(word, _)| word.starts_with(typed)).take(64);

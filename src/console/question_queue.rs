@@ -1,4 +1,4 @@
-//! The questions that are out and those that wait: the fleet at a glance on a way of its own, the others one at a time.
+//! Queues of outstanding and waiting questions: one for the overview, one for all others, one request in flight each.
 
 use std::{
     collections::VecDeque,
@@ -13,18 +13,18 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
 };
 
-/// A question on its way.
+/// Outstanding question.
 type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, AnswerSourceError>> + Send>>;
 
-/// The questions that are out, and those that wait for them. A screen whose answer is slow must not hold up the
-/// overview, which every screen shows.
+/// Queues of outstanding and waiting questions. A slow answer for one screen must not delay the overview, which every
+/// screen shows.
 #[derive(Default)]
 pub(super) struct QuestionQueues {
     overview: QuestionQueue,
     others: QuestionQueue,
 }
 
-/// The question that is out, at most one, and those that wait for it.
+/// The outstanding question, at most one, and the questions that wait for it.
 #[derive(Default)]
 struct QuestionQueue {
     out: Option<(Question, PendingAnswer)>,
@@ -32,14 +32,14 @@ struct QuestionQueue {
 }
 
 impl QuestionQueues {
-    /// These are to be asked now; others that wait are no longer of interest.
+    /// Enqueues these questions; waiting questions that are not among them are dropped.
     pub(super) fn enqueue_questions(&mut self, questions: Vec<Question>) {
         let (overview, others) = questions.into_iter().partition(is_overview);
         self.overview.enqueue_questions(overview);
         self.others.enqueue_questions(others);
     }
 
-    /// The next answer; never, while nothing is to be asked.
+    /// Returns the next answer; pends forever while there is no question.
     pub(super) async fn next_answer(
         &mut self,
         source: &AnswerSource,
@@ -68,7 +68,7 @@ impl QuestionQueues {
 }
 
 impl QuestionQueue {
-    /// What waited longer comes first, so that a slow source does not answer the same question for ever.
+    /// Questions that wait longer go first, so that a slow source does not answer the same question repeatedly.
     fn enqueue_questions(&mut self, questions: Vec<Question>) {
         self.waiting.retain(|waiting| questions.contains(waiting));
         for question in questions {
@@ -78,7 +78,7 @@ impl QuestionQueue {
         }
     }
 
-    /// Asks what waits, if nothing is out.
+    /// Sends the next waiting question, if none is outstanding.
     fn ask_next(&mut self, source: &AnswerSource) {
         if self.out.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! Answers for tests: small fleets made by hand, with everything a screen must be able to show.
+//! Sample answers for tests: small hand-made fleets that cover everything a screen can show.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub(super) use sample_tables::{
     process_table, text_cells,
 };
 
-/// The instant of all samples: 12:03:41 UTC.
+/// Instant of all samples: 12:03:41 UTC.
 pub(super) const AT: UnixMs = UnixMs(43_421_000);
 
-/// A fleet of `nodes` nodes with `gpus` GPUs each, whose states `state` tells.
+/// Builds a fleet of `nodes` nodes with `gpus` GPUs each, whose states `state` returns.
 pub(super) fn fleet_overview(
     nodes: usize,
     gpus: usize,
@@ -62,7 +62,7 @@ pub(super) fn fleet_overview(
     }
 }
 
-/// A healthy fleet: two jobs compute and communicate, some nodes are free.
+/// Builds a healthy fleet: two jobs compute and communicate, some nodes are idle.
 pub(super) fn healthy_overview(nodes: usize) -> Overview {
     fleet_overview(nodes, 8, |node, index| match (node % 8, (node * 5 + index * 3) % 11) {
         (7, _) => GpuState::Idle,
@@ -71,7 +71,8 @@ pub(super) fn healthy_overview(nodes: usize) -> Overview {
     })
 }
 
-/// The demo's fleet with both faults: a port down stops one node and its job waits, a loader starves another node.
+/// Builds the demo fleet with both faults: a port that is down stops one node and its job waits; a data loader starves
+/// another node.
 pub(super) fn two_faults_overview(nodes: usize) -> Overview {
     let mut overview = fleet_overview(nodes, 8, |node, _| match node {
         2 => GpuState::Communicating,
@@ -99,7 +100,7 @@ pub(super) fn two_faults_overview(nodes: usize) -> Overview {
     overview
 }
 
-/// One machine without GPUs.
+/// Builds one node without GPUs.
 pub(super) fn single_node() -> (Overview, NodeDetail) {
     let mut overview = fleet_overview(0, 0, |_, _| GpuState::Unknown);
     overview.cluster = SanitizedText::default();
@@ -140,7 +141,7 @@ pub(super) fn node_line(
     }
 }
 
-/// A node with eight GPUs and eight ports of which one is down.
+/// Builds a node with eight GPUs and eight ports, one of them down.
 pub(super) fn node_detail(name: &str) -> NodeDetail {
     let mut devices = vec![host_device()];
     devices.extend((0..8).map(gpu_device));
@@ -293,7 +294,7 @@ fn xid_device() -> DeviceDetail {
     device
 }
 
-/// What the node's own probe measured, one of it below what is usual.
+/// Builds the results of the node's own probe, one of them below its baseline.
 fn probe_devices() -> Vec<DeviceDetail> {
     let one = |collective: &str, between: &str, busbw: f64, usual: f64| {
         let mut device = device_detail(&Device::new_probe(collective, between));

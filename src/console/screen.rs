@@ -1,42 +1,42 @@
-//! Places: every screen there is, what it is called, and how many keys away it is.
+//! Screens of the console: their titles, their main keys, and the entity that each of them shows.
 
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use crate::answer::Subject;
 
-/// A screen.
+/// Screen of the console.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Screen {
-    /// The fleet at a glance.
+    /// Overview of the fleet.
     #[default]
     Overview,
-    /// Every open finding.
+    /// All open findings.
     Findings,
     /// One finding, by its id.
     Finding(SanitizedText),
-    /// Everything that is known of one finding, by its id.
+    /// Explanation of one finding, by its id.
     Explanation(SanitizedText),
-    /// The rows of a subject, as a table.
+    /// Rows of a subject, as a table.
     List(Subject),
     /// One job.
     Job(SanitizedText),
-    /// Users with what their jobs hold and lose.
+    /// Users with the GPUs that their jobs hold and lose.
     Users,
-    /// Leaves by rails.
+    /// Network map: leaves by rails.
     Network,
-    /// What probes between nodes measured.
+    /// Measurements of the cross-node probe.
     Probe,
     /// One node.
     Node(SanitizedText),
     /// One GPU or port of a node, by its class and its name there.
     Device(SanitizedText, DeviceClass, SanitizedText),
-    /// How the parts of a node hang together.
+    /// Topology of a node.
     Topology(SanitizedText),
-    /// What happened on a node of late.
+    /// Recent events of a node.
     Events(SanitizedText),
 }
 
-/// The main screens: the key, the word that `:` takes too, and what they show.
+/// The main screens: key, command name, and description.
 pub(crate) const MAIN: [(u8, &str, &str); 9] = [
     (1, "overview", "the fleet at a glance"),
     (2, "findings", "every open finding"),
@@ -50,7 +50,7 @@ pub(crate) const MAIN: [(u8, &str, &str); 9] = [
 ];
 
 impl Screen {
-    /// The main screen of a number.
+    /// Returns the main screen of a number.
     pub(crate) const fn main(number: u8) -> Self {
         match number {
             2 => Self::Findings,
@@ -65,13 +65,13 @@ impl Screen {
         }
     }
 
-    /// The main screen of a word.
+    /// Returns the main screen of a command name.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         let found = MAIN.iter().find(|(_, name, _)| *name == word);
         found.map(|(number, ..)| Self::main(*number))
     }
 
-    /// The finding that is shown, if it is one.
+    /// Returns the id of the shown finding, if the screen shows one.
     pub(crate) const fn finding_id(&self) -> Option<&SanitizedText> {
         match self {
             Self::Finding(id) | Self::Explanation(id) => Some(id),
@@ -79,7 +79,7 @@ impl Screen {
         }
     }
 
-    /// The node that is shown, if it is one.
+    /// Returns the name of the shown node, if the screen shows one.
     pub(crate) const fn node_name(&self) -> Option<&SanitizedText> {
         match self {
             Self::Node(node)
@@ -90,7 +90,7 @@ impl Screen {
         }
     }
 
-    /// What a filter would choose from here.
+    /// Returns the subject that a filter applies to on this screen.
     pub(crate) const fn filter_subject(&self) -> Option<Subject> {
         match self {
             Self::List(subject) => Some(*subject),
@@ -99,7 +99,7 @@ impl Screen {
         }
     }
 
-    /// The name of the screen, for its head.
+    /// Returns the title of the screen for its header.
     pub(crate) fn header_title(&self) -> String {
         match self {
             Self::Overview => "overview".into(),

@@ -1,4 +1,4 @@
-//! The door to the terminal: taken over on entry, given back on every way out.
+//! Terminal session: configures the terminal on entry and restores it on every exit path.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -22,25 +22,26 @@ pub(crate) use input::{InputEvent, TerminalInput};
 use terminal_writer::TerminalWriter;
 use tty_device::TtyDevice;
 
-/// The terminal in our hands. Dropping it gives the terminal back.
+/// Active terminal session. Dropping it restores the terminal.
 pub(crate) struct TerminalSession {
     line: Arc<TtyDevice>,
     writer: TerminalWriter,
-    /// What the terminal shows; none if it must be drawn anew.
+    /// The contents of the terminal; none if every cell must be redrawn.
     shown: Option<Buffer>,
-    /// The frame before that, whose memory the next one takes.
+    /// The previous frame, whose memory the next frame reuses.
     spare: Buffer,
     panicked: Arc<AtomicBool>,
     before: Arc<PanicHook>,
-    /// Whether the mouse is ours.
+    /// Whether the mouse is captured.
     mouse: bool,
 }
 
-/// What a panic is told with.
+/// Panic hook.
 type PanicHook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
 impl TerminalSession {
-    /// Takes the terminal: raw mode, alternate screen, no cursor. A panic anywhere gives it back before its message.
+    /// Configures the terminal: raw mode, alternate screen, no cursor. A panic anywhere restores it before its
+    /// message.
     pub(crate) fn open_terminal() -> io::Result<Self> {
         if !io::stdout().is_terminal() {
             return Err(io::Error::other("standard output is not a terminal"));
@@ -67,22 +68,22 @@ impl TerminalSession {
         Ok(screen)
     }
 
-    /// Whether some thread panicked: the terminal is given back already, and nothing may be drawn any more.
+    /// Returns whether a thread panicked: the terminal is already restored, and nothing may be drawn.
     pub(crate) fn has_panicked(&self) -> bool {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Whether the frame before has reached the terminal. Until then, a new one would only be late.
+    /// Returns whether the previous frame has reached the terminal. Until then, a new frame would only be late.
     pub(crate) fn is_ready(&self) -> bool {
         self.writer.is_idle()
     }
 
-    /// Waits until the frame before has reached the terminal.
+    /// Waits until the previous frame has reached the terminal.
     pub(crate) async fn wait_until_ready(&self) {
         self.writer.wait_until_idle().await;
     }
 
-    /// How long the terminal took to take the last frame: what a slow link shows itself by.
+    /// Returns the write time of the last frame, which shows how slow the link is.
     pub(crate) fn last_write_duration(&self) -> Duration {
         self.writer.last_write_duration()
     }
@@ -92,27 +93,27 @@ impl TerminalSession {
         self.writer.queue_frame(b"\x07".to_vec())
     }
 
-    /// Puts a text on the clipboard, where the terminal allows it (OSC 52).
+    /// Copies a text to the clipboard, if the terminal supports it (OSC 52).
     pub(crate) fn copy_to_clipboard(&self, text: &str) -> io::Result<()> {
         self.writer
             .queue_frame(format!("\x1b]52;c;{}\x07", encode_base64(text.as_bytes())).into_bytes())
     }
 
-    /// Takes the mouse, or leaves it to the terminal, which can then mark text.
+    /// Captures the mouse, or releases it so that the terminal can select text.
     pub(crate) fn capture_mouse(&mut self, ours: bool) -> io::Result<()> {
         self.mouse = ours;
         self.writer.queue_frame(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
     }
 
-    /// Takes the terminal, also after somebody else continued this process.
+    /// Configures the terminal again, also after another process continued this one.
     pub(crate) fn take_terminal(&mut self) -> io::Result<()> {
         self.line.enter_raw_mode()?;
         self.force_redraw();
         self.writer.queue_frame([ENTER, if self.mouse { MOUSE_ON } else { b"" }].concat())
     }
 
-    /// Draws one frame: what changed since the last one, in one write, shown at once where terminals can.
-    /// Says how many bytes that took; none if nothing changed.
+    /// Draws one frame: the changed cells in one write, displayed atomically where terminals support it. Returns the
+    /// number of bytes; none if nothing changed.
     pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<usize> {
         let area = self.line.terminal_area();
         let mut next = std::mem::take(&mut self.spare);
@@ -135,16 +136,17 @@ impl TerminalSession {
         Ok(length)
     }
 
-    /// Forgets what the terminal shows, so that the next frame draws every cell.
+    /// Forgets the contents of the terminal, so that the next frame draws every cell.
     pub(crate) fn force_redraw(&mut self) {
         self.shown = None;
     }
 
-    /// Gives the terminal back and stops this process until it is continued, as Ctrl-Z does elsewhere.
+    /// Restores the terminal and stops this process until it is continued, like Ctrl-Z elsewhere.
     pub(crate) fn suspend_process(&mut self) -> io::Result<()> {
         self.writer.flush_with_timeout();
         self.line.restore_terminal(LEAVE);
-        // The whole group, as the terminal itself would: a shell that waits for a script of ours must see it stop.
+        // Stop the whole process group, as the terminal does: a shell that waits for a calling script must see it
+        // stop.
         kill_current_process_group(Signal::STOP)?;
         self.take_terminal()
     }
@@ -161,21 +163,21 @@ impl Drop for TerminalSession {
     }
 }
 
-/// The alternate screen, without the cursor.
+/// Enter the alternate screen and hide the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-/// All that was changed, undone; a frame that was cut in the middle of a sequence ends with the first byte.
+/// Undo all changes; the first byte terminates a frame that was cut in the middle of a sequence.
 const LEAVE: &[u8] = b"\x18\x1b[?2026l\x1b[m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
 
-/// A frame is shown at once, between these, where terminals can.
+/// Begin of a synchronized update: terminals that support it display the frame atomically.
 const BEGIN: &[u8] = b"\x1b[?2026h";
 const END: &[u8] = b"\x1b[?2026l";
 const CLEAR: &[u8] = b"\x1b[m\x1b[2J";
 
-/// Presses and the wheel are reported, in numbers that no width exceeds; movements are not.
+/// Report presses and the wheel, in numbers without a width limit; do not report movements.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
 
-/// Bytes in the alphabet that terminals take a clipboard in.
+/// Encodes bytes in Base64, as terminals expect for the clipboard.
 fn encode_base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

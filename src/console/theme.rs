@@ -1,4 +1,4 @@
-//! Colours and glyphs by meaning: what a terminal can show decides how, never what is said.
+//! Theme: colours and glyphs by meaning; the capabilities of the terminal decide the look, never the content.
 
 use gaunt_schema::{GpuState, Severity};
 use ratatui::{
@@ -10,35 +10,35 @@ mod palette;
 
 pub use palette::Palette;
 
-/// How many colours there are.
+/// Colour depth of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColourDepth {
-    /// As the environment says: `NO_COLOR`, `TERM`, `COLORTERM`.
+    /// Detect from the environment: `NO_COLOR`, `TERM`, `COLORTERM`.
     #[default]
     Auto,
-    /// None; bold and reverse remain.
+    /// No colours; bold and reverse remain.
     None,
-    /// The 16 of every colour terminal.
+    /// The 16 colours of every colour terminal.
     Sixteen,
-    /// The palette of 256, which is also the shortest to send.
+    /// The palette of 256 colours, which also has the shortest sequences.
     Indexed,
-    /// 24 bits.
+    /// 24-bit colours.
     True,
 }
 
-/// Which characters can be drawn.
+/// Character set of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GlyphSet {
-    /// As the locale says.
+    /// Detect from the locale.
     #[default]
     Auto,
-    /// Block elements and signs.
+    /// Unicode with block elements and symbols.
     Unicode,
     /// Plain ASCII.
     Ascii,
 }
 
-/// What a piece of the screen means; the theme decides how that looks.
+/// Meaning of a piece of the screen; the theme maps it to a style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StyleRole {
     /// Useful work.
@@ -47,25 +47,25 @@ pub(crate) enum StyleRole {
     SecondaryGood,
     /// Neither good nor bad.
     Neutral,
-    /// Time lost through somebody else's fault.
+    /// Time lost while waiting for others.
     Waiting,
-    /// Time lost for lack of input.
+    /// Time lost to data starvation.
     Starved,
-    /// Something is wrong.
+    /// Fault.
     Bad,
-    /// Nothing can be more wrong.
+    /// The worst fault.
     Worst,
-    /// It costs and does nothing.
+    /// Resources that are allocated but not used.
     Cost,
     /// Less important than its surroundings.
     Dim,
-    /// The name of a part of the screen.
+    /// Title of a part of the screen.
     Title,
     /// Ordinary text.
     Plain,
 }
 
-/// A theme whose choices are all made.
+/// Theme with all choices resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Theme {
     colour: ColourDepth,
@@ -74,7 +74,7 @@ pub(crate) struct Theme {
 }
 
 impl Theme {
-    /// The theme for a choice, where the environment decides what was left open.
+    /// Resolves a theme; the environment decides all automatic choices.
     pub(crate) fn new(
         colour: ColourDepth,
         glyphs: GlyphSet,
@@ -91,17 +91,17 @@ impl Theme {
         Self { colour, glyphs, palette: Palette::default() }
     }
 
-    /// The same in other colours.
+    /// Returns the theme with another palette.
     pub(crate) const fn with_palette(self, palette: Palette) -> Self {
         Self { palette, ..self }
     }
 
-    /// Whether only ASCII can be drawn.
+    /// Returns whether only ASCII can be drawn.
     pub(crate) fn is_ascii(self) -> bool {
         self.glyphs != GlyphSet::Unicode
     }
 
-    /// How a meaning looks.
+    /// Returns the style of a meaning.
     pub(crate) fn style_for(self, meaning: StyleRole) -> Style {
         let (sixteen, indexed, rgb) = self.palette.of(meaning);
         let style = match self.colour {
@@ -111,7 +111,7 @@ impl Theme {
             ColourDepth::True => Style::new().fg(Color::from_u32(rgb)),
         };
         match meaning {
-            // Ordinary text is as the terminal has it.
+            // Ordinary text uses the terminal's default colours.
             StyleRole::Plain => Style::new(),
             StyleRole::Title | StyleRole::Bad => style.add_modifier(Modifier::BOLD),
             StyleRole::Worst => style.add_modifier(Modifier::BOLD | Modifier::REVERSED),
@@ -119,12 +119,12 @@ impl Theme {
         }
     }
 
-    /// How a GPU state looks.
+    /// Returns the style of a GPU state.
     pub(crate) fn state_style(self, state: GpuState) -> Style {
         self.style_for(state_role(state))
     }
 
-    /// How a severity looks.
+    /// Returns the style of a severity.
     pub(crate) fn severity_style(self, severity: Severity) -> Style {
         self.style_for(match severity {
             Severity::Critical => StyleRole::Bad,
@@ -133,14 +133,14 @@ impl Theme {
         })
     }
 
-    /// Puts ASCII characters in the place of all others, where the terminal cannot draw them.
+    /// Replaces all non-ASCII characters, if the terminal cannot draw them.
     pub(crate) fn replace_non_ascii(self, buffer: &mut Buffer) {
         if self.glyphs == GlyphSet::Unicode {
             return;
         }
         for cell in &mut buffer.content {
             if !cell.symbol().is_ascii() {
-                // Only fixed characters of ours are written here, never text from outside.
+                // Only fixed characters of the program are written here, never external text.
                 let plain = ascii_fallback(cell.symbol());
                 cell.set_symbol(plain);
             }
@@ -148,12 +148,12 @@ impl Theme {
     }
 }
 
-/// What the cursor does to a style.
+/// Returns the style of a cell under the cursor.
 pub(crate) fn selected_style(style: Style) -> Style {
     style.add_modifier(Modifier::REVERSED)
 }
 
-/// The sign of a severity: told apart by shape.
+/// Returns the symbol of a severity, distinct by shape.
 pub(crate) const fn severity_sign(severity: Severity) -> &'static str {
     match severity {
         Severity::Critical => "✖",
@@ -162,7 +162,7 @@ pub(crate) const fn severity_sign(severity: Severity) -> &'static str {
     }
 }
 
-/// The sign of a GPU state: one column, told apart by shape and density.
+/// Returns the symbol of a GPU state: one column, distinct by shape and density.
 pub(crate) const fn state_sign(state: GpuState) -> &'static str {
     match state {
         GpuState::Computing => "█",
@@ -183,7 +183,7 @@ pub(crate) const fn state_sign(state: GpuState) -> &'static str {
     }
 }
 
-/// The words for a GPU state on the screen.
+/// Returns the display name of a GPU state.
 pub(crate) const fn state_label(state: GpuState) -> &'static str {
     match state {
         GpuState::Computing => "computing",
@@ -204,7 +204,7 @@ pub(crate) const fn state_label(state: GpuState) -> &'static str {
     }
 }
 
-/// How bad a state is, to show the worst of several in one cell: higher is worse.
+/// Returns the rank of a state, used to show the worst of several in one cell: higher is worse.
 pub(crate) fn state_rank(state: GpuState) -> u8 {
     match state {
         GpuState::Idle => 0,
@@ -253,7 +253,7 @@ fn detect_colour(environment: &impl Fn(&str) -> Option<String>) -> ColourDepth {
     }
 }
 
-/// The first of the locale variables that is set decides, as in the C library.
+/// Selects the glyphs by the first locale variable that is set, as in the C library.
 fn detect_glyphs(environment: &impl Fn(&str) -> Option<String>) -> GlyphSet {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -264,7 +264,7 @@ fn detect_glyphs(environment: &impl Fn(&str) -> Option<String>) -> GlyphSet {
     if utf8 { GlyphSet::Unicode } else { GlyphSet::Ascii }
 }
 
-/// The ASCII character that stands for one of ours; anything else becomes a question mark.
+/// Returns the ASCII replacement of a known character; all others become a question mark.
 fn ascii_fallback(symbol: &str) -> &'static str {
     match symbol {
         "█" => "C",

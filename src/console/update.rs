@@ -1,4 +1,4 @@
-//! The only place where the console's state changes: an action in, what is owed out.
+//! Update function of the console: the only place that changes its state; takes an action and returns effects.
 
 use std::time::Duration;
 
@@ -27,16 +27,16 @@ pub(super) use navigation::openable_devices;
 /// How long a message stays.
 const MESSAGE: Duration = Duration::from_secs(8);
 
-/// What colours the heat map, one after the other; none for states.
+/// Fields that colour the heat map, in the order of the key; GPU states come after the last one.
 const TINTS: [&str; 6] =
     ["utilization", "power", "temperature", "sm_active", "memory_used", "sm_clock"];
 
-/// What an action led to.
+/// Result of an action.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct UpdateOutcome {
-    /// Whether the screen must be drawn.
+    /// Whether the screen must be redrawn.
     pub(crate) changed: bool,
-    /// What is owed.
+    /// Effects to run.
     pub(crate) effects: Vec<ConsoleEffect>,
 }
 
@@ -50,14 +50,14 @@ impl UpdateOutcome {
     }
 }
 
-/// Takes one action.
+/// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
     match action {
         ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
         ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
         ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
             Some(intent) => handle_intent(state, intent),
-            // Whatever is pressed, the page of keys has been read.
+            // An unbound key also closes the help screen.
             None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
         },
         ConsoleAction::Mouse(mouse) => mouse::handle_mouse(state, mouse),
@@ -100,7 +100,7 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
     }
 }
 
-/// Says something for a while.
+/// Shows a message for a limited time.
 fn show_message(state: &mut ConsoleState, good: bool, text: &str) {
     state.message = Some(StatusMessage {
         succeeded: good,
@@ -109,7 +109,7 @@ fn show_message(state: &mut ConsoleState, good: bool, text: &str) {
     });
 }
 
-/// Time passed: ask again, and draw if what is shown grows old without an answer.
+/// Handles a tick: refreshes the answers, and redraws if the shown data becomes stale.
 fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     state.now = now;
     let over = state.message.take_if(|message| message.until <= now).is_some();
@@ -138,7 +138,7 @@ fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         {
             return navigation::scroll_page(state, intent);
         }
-        // Whatever else is pressed, the page of keys has been read.
+        // Any other bound key closes the help screen too.
         _ if std::mem::take(&mut state.help) && intent == KeyIntent::Back => {
             return UpdateOutcome::with_redraw();
         }
@@ -191,7 +191,7 @@ fn open_explanation(state: &mut ConsoleState) -> UpdateOutcome {
     }
 }
 
-/// Puts cells together in the next way.
+/// Switches to the next grouping of the heat map.
 fn cycle_grouping(state: &mut ConsoleState) -> UpdateOutcome {
     if state.screen == Screen::Probe {
         let by_leaf = state.shown_matrix().is_some_and(|(_, square)| square.by_leaf);
@@ -225,7 +225,7 @@ fn sort_list(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-/// Colours by the next measure of the map that is shown.
+/// Switches to the next measure of the shown map.
 fn cycle_measure(state: &mut ConsoleState) -> UpdateOutcome {
     if state.screen == Screen::Probe {
         let rails = state.probe_matrix().map_or(0, |matrix| matrix.rails.len());
@@ -244,7 +244,7 @@ fn cycle_measure(state: &mut ConsoleState) -> UpdateOutcome {
     }
     let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
     let next = known.map_or(0, |at| at + 1);
-    // After the last one, and after one that was chosen by its name, come the states.
+    // GPU states follow the last field, and any field that was chosen by name.
     let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
     state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.find_field(name));
     state.panel = OverviewPanel::Heat;

@@ -1,4 +1,4 @@
-//! Users: what the jobs of each hold and lose, rolled up from the table of jobs.
+//! Totals per user: what their jobs hold and lose, aggregated from the job table.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use gaunt_schema::natural_order;
 
 use crate::answer::{AnswerTable, filter::quote_text};
 
-/// What the jobs of one user add up to.
+/// Totals of the jobs of one user.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UserTotals {
-    /// The user; empty for jobs whose user nobody says.
+    /// Name of the user; empty for jobs without a known user.
     pub(crate) name: String,
-    /// The accounts that the jobs are charged to.
+    /// Accounts that the jobs are charged to.
     pub(crate) accounts: Vec<String>,
-    /// Jobs.
+    /// Number of jobs.
     pub(crate) jobs: usize,
-    /// GPUs that they hold.
+    /// GPUs that the jobs hold.
     pub(crate) gpus: f64,
     /// GPUs whose time is lost.
     pub(crate) lost: f64,
-    /// Power of their GPUs, if any is known.
+    /// Power of their GPUs, if known for any.
     pub(crate) power: Option<f64>,
 }
 
-/// Accounts that are named of one user.
+/// Number of accounts named per user.
 const ACCOUNTS: usize = 3;
 
 impl UserTotals {
-    /// Every user of a table of jobs, those who lose most first.
+    /// Returns the totals of all users in a job table, the largest loss first.
     pub(crate) fn of(jobs: &AnswerTable) -> Vec<Self> {
         let text = |name: &str, row| {
             jobs.find_column(name).and_then(|c| c.text_at(row)).map_or("", |text| text.as_str())
@@ -59,7 +59,7 @@ impl UserTotals {
         rolls
     }
 
-    /// The filter that leaves the jobs of this user.
+    /// Returns the filter for the jobs of this user.
     pub(crate) fn jobs_filter(&self) -> String {
         if self.name.is_empty() {
             "not has user".into()

@@ -1,4 +1,4 @@
-//! Drawing: a function of the state, the theme and the room there is. One screen a file.
+//! Rendering: a function of the state, the theme and the terminal area. Each screen has its own file.
 
 use ratatui::{
     buffer::Buffer,
@@ -39,12 +39,12 @@ mod topology_screen;
 mod users_screen;
 mod worst_nodes;
 
-/// Below this, a screen would cut what matters.
+/// Minimum width; a narrower screen would cut important content.
 pub(crate) const MIN_WIDTH: u16 = 60;
-/// Below this, a screen would cut what matters.
+/// Minimum height; a lower screen would cut important content.
 pub(crate) const MIN_HEIGHT: u16 = 12;
 
-/// Draws everything, and tells the room that there was.
+/// Draws the whole screen and returns its layout.
 pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
     let area = buffer.area;
     let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
@@ -91,14 +91,14 @@ fn draw_screen(
     }
 }
 
-/// Writes lines from the top of an area; what does not fit is left out.
+/// Draws lines from the top of an area; lines that do not fit are left out.
 fn draw_lines(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
     for (y, line) in (area.top()..area.bottom()).zip(lines) {
         buffer.set_line(area.x, y, line, area.width);
     }
 }
 
-/// Writes a page that is only read, scrolled by what the reader asked for.
+/// Draws a page without a cursor at its scroll offset.
 fn draw_page(
     buffer: &mut Buffer,
     area: Rect,
@@ -107,7 +107,7 @@ fn draw_page(
     theme: Theme,
 ) -> ScreenLayout {
     let fits = lines.len() <= usize::from(area.height);
-    // A page that is longer than the screen gives its last line to say so.
+    // The last line of a page that does not fit says so.
     let height = usize::from(area.height.saturating_sub(u16::from(!fits)));
     let hidden = lines.len().saturating_sub(height);
     let from = scroll.min(hidden);
@@ -122,7 +122,7 @@ fn draw_page(
     ScreenLayout { page: height, hidden, ..ScreenLayout::default() }
 }
 
-/// A line that begins with the name of a part of the screen, in a column of its own.
+/// Renders a line that begins with a section title in its own column.
 fn render_titled_line(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Line<'static> {
     let mut spans =
         vec![Span::styled(format!(" {title:<LABEL$}"), theme.style_for(StyleRole::Title))];
@@ -130,8 +130,8 @@ fn render_titled_line(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Li
     Line::from(spans)
 }
 
-/// Columns of the names of parts, gap included, without the one at the left edge.
+/// Columns of the section titles, gap included, without the left margin.
 const LABEL: usize = 10;
 
-/// Columns before the text behind a name.
+/// Columns before the text after a title.
 const INDENT: usize = LABEL + 1;

@@ -1,4 +1,4 @@
-//! Pieces of a screen that know numbers, not clusters.
+//! Reusable parts of a screen that draw numbers and know nothing about clusters.
 
 pub(crate) mod bar;
 pub(crate) mod graph;

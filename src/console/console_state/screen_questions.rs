@@ -1,4 +1,4 @@
-//! What the shown screen needs to be asked.
+//! Selects the questions that the current screen asks the source.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
     console::{evidence_history, screen::Screen},
 };
 
-/// What is heavy, such as one value for each GPU of the fleet, is asked for this seldom.
+/// Poll period of expensive questions, such as one value per GPU of the fleet.
 const HEAVY: Duration = Duration::from_secs(5);
 
 impl ConsoleState {
-    /// What the shown screen needs to be asked.
+    /// Returns the questions that the current screen needs.
     pub(in crate::console) fn screen_questions(&self) -> Vec<Question> {
         let mut questions = vec![Question::Overview];
         match &self.screen {
@@ -32,7 +32,7 @@ impl ConsoleState {
             Screen::Network => questions.push(Question::Fabric(Filter::all_rows(Subject::Ports))),
             Screen::Probe => {
                 let came = self.data.probe.as_ref().map(|(at, _)| *at);
-                // The past of this is not kept.
+                // No history is kept for this answer.
                 if self.past_instant.is_none() && self.is_due(came) {
                     questions.push(Question::Probe);
                 }
@@ -53,8 +53,8 @@ impl ConsoleState {
         }
     }
 
-    /// The finding with what is known of it, and the pasts behind its numbers. What was known of it then is not kept:
-    /// of the past only the finding itself is asked for.
+    /// Adds the questions for a finding: its explanation and the histories of its evidence. Past explanations are not
+    /// kept: in a view of the past, only the finding itself is requested.
     fn ask_for_finding(&self, id: &SanitizedText, questions: &mut Vec<Question>) {
         questions.push(match self.past_instant {
             None => Question::Finding(id.to_string()),
@@ -73,7 +73,7 @@ impl ConsoleState {
         }
     }
 
-    /// The finding of which the numbers are shown with their pasts.
+    /// Returns the finding whose evidence is shown with its histories.
     pub(in crate::console) fn evidence_finding(&self) -> Option<&Finding> {
         match &self.screen {
             Screen::Finding(id) => {
@@ -85,7 +85,7 @@ impl ConsoleState {
         }
     }
 
-    /// Whether what came at an instant is to be asked for again.
+    /// Returns whether an answer that arrived at `came` is due for a refresh.
     fn is_due(&self, came: Option<UnixMs>) -> bool {
         came.is_none_or(|at| self.now.duration_since(at) >= HEAVY)
     }
@@ -115,7 +115,7 @@ impl ConsoleState {
         }
     }
 
-    /// The findings that are wanted: all, or those that the filter leaves.
+    /// Returns the question for the findings that match the filter.
     pub(in crate::console) fn findings_question(&self) -> Question {
         let rows = &self.list_state(Subject::Findings).rows;
         match Filter::parse(Subject::Findings, rows) {
@@ -125,7 +125,7 @@ impl ConsoleState {
     }
 }
 
-/// A question as of an instant; what became of targets is not kept and is shown as it is.
+/// Converts a question to one about an instant; target status has no history, so the current one is shown.
 fn at_instant(at: UnixMs, question: Question) -> Question {
     match question {
         Question::Table(filter) if filter.subject() == Subject::Targets => Question::Table(filter),
@@ -133,19 +133,19 @@ fn at_instant(at: UnixMs, question: Question) -> Question {
     }
 }
 
-/// One field of every GPU, in the order of the heat map.
+/// Returns the question for one field of every GPU, in the order of the heat map.
 pub(in crate::console) fn tint_question(field: &SubjectField) -> Option<Question> {
     let text = format!("limit 131072 columns {}", field.name);
     Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
 }
 
-/// Leaf and rack of every node.
+/// Returns the question for the leaf and rack of every node.
 pub(in crate::console) fn sites_question() -> Option<Question> {
     let text = "sort node limit 131072 columns node,leaf,rack";
     Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
 }
 
-/// Every job with whose it is and what it loses.
+/// Returns the question for every job with its user and losses.
 pub(in crate::console) fn users_question() -> Question {
     let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
     let filter = Filter::parse(Subject::Jobs, text);

@@ -1,4 +1,4 @@
-//! Golden screens of lists, jobs, the network, devices and what is around a node; each theme and depth once.
+//! Golden screens of lists, jobs, the network, devices and the screens of a node; each theme and colour depth once.
 
 use super::*;
 use crate::{
@@ -12,7 +12,7 @@ fn console_showing(place: Screen) -> GoldenConsole {
     desk
 }
 
-/// A table of what a list asks for, made of the columns of a sample.
+/// Answers the question of a list with the requested columns of a sample table.
 fn answer_list(desk: &mut GoldenConsole, table: crate::answer::AnswerTable) {
     let question = desk.state.list_state(table.subject).rows_question();
     desk.answer_question(question, Answer::Table(Arc::new(table)));
@@ -263,7 +263,7 @@ fn each_theme_and_depth_says_the_same_in_its_own_colours() {
     }
 }
 
-/// The colours of a line as runs: `245×12 36×8`.
+/// Returns the colours of a line as runs: `245×12 36×8`.
 fn colour_runs(buffer: &Buffer, y: u16) -> String {
     let mut runs: Vec<(String, usize)> = Vec::new();
     for x in 0..buffer.area.width {

@@ -1,4 +1,5 @@
-//! Many findings of one kind: one row, which unfolds, is acknowledged as a whole, and buries nothing.
+//! Tests of finding groups: many findings of one kind share a row, which expands, is acknowledged as one, and hides no
+//! other finding.
 
 use gaunt_schema::{Entity, Severity};
 
@@ -8,7 +9,7 @@ use crate::{
     console::action::MouseEvent,
 };
 
-/// 83 jobs of one user that hold GPUs and do nothing, after a broken port and a starving node.
+/// 83 jobs of one user that hold idle GPUs, after a port that is down and a data-starved node.
 fn many_findings() -> Vec<Finding> {
     let big = [sample_answers::port_down_finding(), sample_answers::starved_finding()];
     big.into_iter().chain((0..83).map(idle_finding)).collect()
@@ -19,7 +20,7 @@ fn group_findings(findings: &[Finding]) -> Vec<FindingGroup> {
     FindingGroup::group_findings(findings, |_: &Entity| sam.clone())
 }
 
-/// As the owner tells it: of the group only some members have a place in the overview.
+/// As the engine reports it: the overview contains only some members of the group.
 fn grouped_console() -> GoldenConsole {
     let mut overview = sample_answers::two_faults_overview(32);
     let findings = many_findings();

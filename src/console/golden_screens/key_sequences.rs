@@ -1,4 +1,4 @@
-//! Screen, keys, screen: what a reader does, and what is shown and owed then.
+//! Tests of key sequences: keys in, shown screen and requested effects out.
 
 use gaunt_schema::Severity;
 
@@ -156,7 +156,7 @@ fn a_replay_is_looked_back_at_and_led_forward_by_its_own_clock() {
     desk.state.replay = Some(playing);
     desk.press_keys(&[KeyPress::Char('['), KeyPress::Char('['), KeyPress::Char(']')]);
     assert_eq!(desk.state.past_instant, Some(after(-10)));
-    // Ten times as fast as it was, the replay went on meanwhile.
+    // The replay, at 10 times the recorded speed, has advanced meanwhile.
     desk.state.replay = Some(ReplayProgress { now: after(60), ..playing });
     desk.press_keys(&[KeyPress::Char('}')]);
     assert_eq!(desk.state.past_instant, Some(after(50)));

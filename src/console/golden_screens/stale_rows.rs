@@ -1,9 +1,9 @@
-//! Rows that are older than the screen: their age is said, by the instant of their own answer, with the reason.
+//! Tests of stale rows: the screen shows their age, by the instant of their own answer, and the reason.
 
 use super::*;
 use crate::console::action::MouseEvent;
 
-/// A source whose clock the test owns: every screen is answered as of an instant of its own.
+/// Source whose clock the test controls: every screen has its own answer instant.
 struct TimedConsole {
     desk: GoldenConsole,
     now: UnixMs,

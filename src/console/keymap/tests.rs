@@ -1,4 +1,4 @@
-//! Tests of the keys: no key means two things on one screen, and each finds its intent.
+//! Tests of the key bindings: no key has two operations on one screen, and each key maps to its operation.
 
 use super::*;
 

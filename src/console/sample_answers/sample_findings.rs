@@ -1,4 +1,4 @@
-//! Findings, what is known of them, and what Alertmanager does about them, for tests of screens.
+//! Sample findings, explanations and Alertmanager states for tests of screens.
 
 use gaunt_schema::{
     AbsenceReason, Entity, EntityKind, FindingEvent, FindingKind, SanitizedText, Severity, UnixMs,
@@ -125,7 +125,7 @@ pub(in crate::console) fn starved_finding() -> Finding {
     }
 }
 
-/// What is known of a finding.
+/// Builds the explanation of a finding.
 pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
     let proof = finding.evidence[0].clone();
     let signal = |what: &str, value: Option<f64>| SignalDetail {
@@ -167,7 +167,7 @@ pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
     }
 }
 
-/// Two Alertmanagers, one of which fails; the finding about the port is silenced.
+/// Builds the answer of two Alertmanagers, one of which fails; the finding about the port is silenced.
 pub(in crate::console) fn alert_list() -> AlertList {
     let server = |address: &str, failure: Option<&str>| AlertServer {
         address: address.into(),
@@ -198,7 +198,7 @@ pub(in crate::console) fn alert_list() -> AlertList {
     }
 }
 
-/// A history of one device, ten seconds a point.
+/// Builds a history of one device with ten seconds per point.
 pub(in crate::console) fn device_history(points: &[Option<f32>]) -> MetricHistory {
     MetricHistory {
         at: AT,

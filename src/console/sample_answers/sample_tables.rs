@@ -1,4 +1,4 @@
-//! Tables, a job and a fabric for tests of screens.
+//! Sample tables, a sample job and sample fabrics for tests of screens.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::answer::{
     StateTime, Subject, SuspectKind,
 };
 
-/// A table of columns, each of texts or of numbers.
+/// Builds a table of text and number columns.
 pub(in crate::console) fn build_table(
     subject: Subject,
     columns: Vec<(&str, AnswerCells)>,
@@ -28,7 +28,7 @@ pub(in crate::console) fn build_table(
     AnswerTable { at: AT, subject, total: rows, matched: rows, offset: 0, rows, columns }
 }
 
-/// Texts, an empty one for none.
+/// Builds text cells; an empty text means no value.
 pub(in crate::console) fn text_cells(texts: &[&str]) -> AnswerCells {
     let codes = texts.iter().enumerate();
     let codes = codes.map(|(at, text)| (!text.is_empty()).then_some(at as u32)).collect();
@@ -39,7 +39,7 @@ pub(in crate::console) fn number_cells(values: &[Option<f64>]) -> AnswerCells {
     AnswerCells::Numbers { values: values.to_vec(), absent: BTreeMap::new() }
 }
 
-/// The GPUs of two nodes, with every column of the list.
+/// Builds the GPU table of two nodes, with every column of the list.
 pub(in crate::console) fn gpu_table() -> AnswerTable {
     let rows = 0..16_usize;
     let node: Vec<String> = rows.clone().map(|row| format!("gpu{:03}", 1 + row / 8)).collect();
@@ -77,7 +77,7 @@ pub(in crate::console) fn gpu_table() -> AnswerTable {
     )
 }
 
-/// Three jobs of two users, one of whom nobody names.
+/// Builds three jobs of two users; one of the jobs has no known user.
 pub(in crate::console) fn job_table() -> AnswerTable {
     build_table(
         Subject::Jobs,
@@ -97,7 +97,7 @@ pub(in crate::console) fn job_table() -> AnswerTable {
     )
 }
 
-/// A job of which one GPU does not wait.
+/// Builds a job in which one GPU does not wait.
 pub(in crate::console) fn job_detail() -> JobDetail {
     let strip = |gpu: u32, states: String, odd_ratio: f64| GpuTimeline {
         node: "gpu003".into(),
@@ -131,7 +131,7 @@ pub(in crate::console) fn job_detail() -> JobDetail {
     }
 }
 
-/// Four leaves by four rails, one of them paused, one with a port down.
+/// Builds four leaves by four rails, one of them paused, one with a port that is down.
 pub(in crate::console) fn leaf_rail_fabric() -> FabricMatrix {
     let names =
         |prefix: &str| (0..4).map(|n| SanitizedText::new(&format!("{prefix}{n}"))).collect();
@@ -164,7 +164,8 @@ pub(in crate::console) fn leaf_rail_fabric() -> FabricMatrix {
     }
 }
 
-/// Eight nodes below two leaves, on two rails; one port of the first is slow with everybody, and one pair failed.
+/// Builds eight nodes below two leaves, on two rails; one port of the first is slow with every peer, and one pair
+/// failed.
 pub(in crate::console) fn probe_matrix() -> ProbeMatrix {
     let end = |node: usize, rail: usize| PairEnd {
         node: SanitizedText::new(&format!("gpu{:03}", node + 1)),
@@ -208,7 +209,7 @@ pub(in crate::console) fn probe_matrix() -> ProbeMatrix {
     ProbeMatrix { at: AT, free: 1, measuring: 2, ended: [56, 1], rails: rails.collect() }
 }
 
-/// Three processes on a node, of one of which nobody says whose it is.
+/// Builds three processes on a node, one of them without a known user.
 pub(in crate::console) fn process_table() -> AnswerTable {
     let gib = |value: f64| Some(value * f64::from(1 << 30));
     let mut busy = number_cells(&[Some(0.98), Some(0.41), None]);

@@ -1,4 +1,4 @@
-//! Cells as bytes for a terminal, in as few of them as possible: what a slow line carries.
+//! Encodes changed cells for a terminal in as few bytes as possible, for slow links.
 
 use std::io::Write as _;
 
@@ -9,11 +9,11 @@ use ratatui::{
 
 use crate::console::display_text;
 
-/// The modifiers that themes use, with their numbers. Dim is none of them: beside bold, terminals differ in it.
+/// Modifiers that themes use, with their SGR numbers. Dim is not used: terminals differ in it beside bold.
 const MODIFIERS: [(Modifier, &str); 3] =
     [(Modifier::BOLD, "1;"), (Modifier::UNDERLINED, "4;"), (Modifier::REVERSED, "7;")];
 
-/// How a cell looks, apart from its sign.
+/// Style of a cell.
 #[derive(Clone, Copy, PartialEq)]
 struct TerminalStyle {
     front: Color,
@@ -21,14 +21,14 @@ struct TerminalStyle {
     modifier: Modifier,
 }
 
-/// As the terminal has it.
+/// Default style of the terminal.
 const PLAIN: TerminalStyle =
     TerminalStyle { front: Color::Reset, back: Color::Reset, modifier: Modifier::empty() };
 
-/// Writes what changed between two pictures of one size; the look is plain before and after.
+/// Writes the changes between two frames of one size; the style is plain before and after.
 pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) {
     let mut look = PLAIN;
-    // Where the terminal's cursor is known to stand.
+    // The known position of the terminal's cursor.
     let mut stands: Option<(u16, u16)> = None;
     for (x, y, cell) in changed_cells(shown, next) {
         move_cursor(out, stands, (x, y));
@@ -38,7 +38,7 @@ pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) {
             look = wanted;
         }
         out.extend_from_slice(cell.symbol().as_bytes());
-        // Terminals differ in how wide unusual signs are, and in what follows the last column.
+        // Terminals differ in the width of unusual characters and in the cursor position after the last column.
         stands = (display_text::text_width(cell.symbol()) == 1).then_some((x + 1, y));
     }
     if look != PLAIN {
@@ -46,15 +46,15 @@ pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) {
     }
 }
 
-/// The cells that differ, line by line and from left to right. Beside a wide sign that goes, the half that a terminal
-/// blanks is drawn again too.
+/// Returns the changed cells, line by line and from left to right. Beside a removed wide character, the half that a
+/// terminal blanks is drawn again too.
 fn changed_cells<'a>(
     shown: &'a Buffer,
     next: &'a Buffer,
 ) -> impl Iterator<Item = (u16, u16, &'a Cell)> {
     let columns = usize::from(next.area.width.max(1));
     let more = |cell: &Cell| display_text::text_width(cell.symbol()).saturating_sub(1);
-    // Columns to come that the sign before covers, and those where it blanks half of another.
+    // Upcoming columns that the previous character covers, and those where it blanks half of another one.
     let (mut covered, mut blanked) = (0_usize, 0_usize);
     let cells = shown.content.iter().zip(&next.content).enumerate();
     cells.filter_map(move |(at, (old, new))| {
@@ -76,9 +76,9 @@ fn changed_cells<'a>(
     })
 }
 
-/// Moves the cursor, if it is not there.
+/// Moves the cursor, unless it is already there.
 fn move_cursor(out: &mut Vec<u8>, stands: Option<(u16, u16)>, (x, y): (u16, u16)) {
-    // A vector takes every byte.
+    // Writing to a vector cannot fail.
     let _ = match stands {
         Some((at, line)) if line == y && at == x => Ok(()),
         Some((at, line)) if line == y && at + 1 == x => out.write_all(b"\x1b[C"),
@@ -88,7 +88,7 @@ fn move_cursor(out: &mut Vec<u8>, stands: Option<(u16, u16)>, (x, y): (u16, u16)
     };
 }
 
-/// Changes the look: by what is added to it, or anew where something is taken away.
+/// Changes the style: adds attributes, or resets first if an attribute is removed.
 fn write_style(out: &mut Vec<u8>, from: TerminalStyle, to: TerminalStyle) {
     let anew = to == PLAIN || !to.modifier.contains(from.modifier);
     let from = if anew { PLAIN } else { from };
@@ -105,12 +105,12 @@ fn write_style(out: &mut Vec<u8>, from: TerminalStyle, to: TerminalStyle) {
         numbers.push_str(&sgr_colour(to.back, 40));
     }
     if anew || !numbers.is_empty() {
-        // A vector takes every byte.
+        // Writing to a vector cannot fail.
         let _ = write!(out, "\x1b[{}m", numbers.trim_end_matches(';'));
     }
 }
 
-/// The numbers of a colour, where `base` is that of black.
+/// Returns the SGR numbers of a colour; `base` is the number of black.
 fn sgr_colour(colour: Color, base: u8) -> String {
     let plain = match colour {
         Color::Rgb(red, green, blue) => return format!("{};2;{red};{green};{blue};", base + 8),

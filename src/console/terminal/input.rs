@@ -1,6 +1,7 @@
-//! Keys from the terminal, read and understood here.
+//! Reads and decodes key presses and mouse events from the terminal.
 //!
-//! It ends when the terminal hangs up. It reads on a thread, because a terminal's file may only be polled for what other processes share with us.
+//! It ends when the terminal hangs up. It reads on a thread, because polling the terminal's file would change flags
+//! that other processes share.
 
 use std::{
     fs::File,
@@ -19,25 +20,25 @@ use tokio::sync::mpsc;
 
 use crate::console::{action::MouseEvent, keymap::KeyPress};
 
-/// Keys that may wait. When the console is that far behind, the reader waits too.
+/// Capacity of the key queue. If the console is that far behind, the reader blocks.
 const WAITING: usize = 64;
 
 /// How long a lone escape may be the beginning of a longer sequence.
 const ESCAPE: Timespec =
     Timespec { tv_sec: 0, tv_nsec: Duration::from_millis(50).subsec_nanos() as i64 };
 
-/// What comes from the terminal.
+/// Input from the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputEvent {
-    /// A key.
+    /// Key press.
     Key(KeyPress),
-    /// The mouse.
+    /// Mouse event.
     Mouse(MouseEvent),
-    /// The terminal is gone.
+    /// The terminal hung up.
     HungUp,
 }
 
-/// The keys, as they are pressed. Dropping it ends the thread behind it.
+/// Receiver of the input events. Dropping it ends the reader thread.
 pub(crate) struct TerminalInput {
     keys: mpsc::Receiver<InputEvent>,
     /// Closing this end wakes the thread.
@@ -45,7 +46,7 @@ pub(crate) struct TerminalInput {
 }
 
 impl TerminalInput {
-    /// Starts to read the terminal: standard input, or the controlling terminal if that is something else.
+    /// Starts to read the terminal: standard input, or the controlling terminal if standard input is not a terminal.
     pub(crate) fn open_input() -> io::Result<Self> {
         let tty: OwnedFd = if io::stdin().is_terminal() {
             io::stdin().as_fd().try_clone_to_owned()?
@@ -60,18 +61,18 @@ impl TerminalInput {
         Ok(Self { keys, _wake: wake })
     }
 
-    /// The next key.
+    /// Returns the next input event.
     pub(crate) async fn next(&mut self) -> InputEvent {
         self.keys.recv().await.unwrap_or(InputEvent::HungUp)
     }
 
-    /// The next key, if one is waiting.
+    /// Returns the next input event, if one is queued.
     pub(crate) fn try_next(&mut self) -> Option<InputEvent> {
         self.keys.try_recv().ok()
     }
 }
 
-/// Reads until the terminal hangs up or nobody listens.
+/// Reads until the terminal hangs up or the receiver is dropped.
 fn read_keys(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<InputEvent>) {
     let mut parser = KeyDecoder::default();
     let mut buffer = [0; 1_024];
@@ -103,27 +104,27 @@ fn read_keys(tty: &OwnedFd, ended: &OwnedFd, keys: &mpsc::Sender<InputEvent>) {
             }
         }
     }
-    // The receiver may be gone, and then there is nobody to tell.
+    // If the receiver is dropped, the event has no consumer.
     let _ = keys.blocking_send(InputEvent::HungUp);
 }
 
-/// Bytes to keys.
+/// Decodes bytes to keys.
 #[derive(Debug, Default)]
 struct KeyDecoder {
-    /// The beginning of a sequence that is not complete.
+    /// Beginning of an incomplete sequence.
     held: Vec<u8>,
 }
 
-/// The longest sequence that may be a key; a longer one is thrown away.
+/// Maximum length of a key sequence; longer ones are discarded.
 const LONGEST: usize = 24;
 
 impl KeyDecoder {
-    /// Whether more bytes may complete a key.
+    /// Returns whether more bytes may complete a key.
     fn has_pending_bytes(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Takes bytes, gives the keys that they complete.
+    /// Decodes bytes and returns the keys that they complete.
     fn decode_bytes(&mut self, bytes: &[u8]) -> Vec<InputEvent> {
         self.held.extend_from_slice(bytes);
         let mut keys = Vec::new();
@@ -138,14 +139,15 @@ impl KeyDecoder {
         keys
     }
 
-    /// Nothing more came: a lone escape is the key of that name.
+    /// Handles the end of the wait for more bytes: a lone escape is the Escape key.
     fn finish_pending(&mut self) -> Vec<InputEvent> {
         let held = std::mem::take(&mut self.held);
         if held == [0x1b] { vec![InputEvent::Key(KeyPress::Escape)] } else { Vec::new() }
     }
 }
 
-/// The first key of some bytes, if it has a meaning, and how long it is; none if more bytes must come.
+/// Decodes the first key of some bytes. Returns the key, if it is known, and its length; none if more bytes are
+/// needed.
 fn decode_key(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     let first = *bytes.first()?;
     let key = match first {
@@ -161,7 +163,7 @@ fn decode_key(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     Some((Some(InputEvent::Key(key)), 1))
 }
 
-/// A key that begins with an escape: `ESC [ … final` or `ESC O final`; else escape itself.
+/// Decodes a key that begins with an escape: `ESC [ … final` or `ESC O final`; otherwise the Escape key itself.
 fn decode_escape(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     match bytes.get(1)? {
         b'O' => Some((decode_named_key(&[], *bytes.get(2)?).map(InputEvent::Key), 3)),
@@ -174,12 +176,12 @@ fn decode_escape(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
             };
             Some((pressed, 3 + length))
         }
-        // Alt and a key send the same as escape and a key soon after it. Nothing here is bound to Alt.
+        // Alt plus a key sends the same bytes as Escape followed by the key. No binding uses Alt.
         _ => Some((Some(InputEvent::Key(KeyPress::Escape)), 1)),
     }
 }
 
-/// What the mouse did, as terminals report it (mode 1006): `button;column;line`, both from 1; `M` for pressed.
+/// Decodes a mouse report (mode 1006): `button;column;line`, both from 1; `M` for pressed.
 fn decode_mouse(report: &[u8], last: u8) -> Option<MouseEvent> {
     let mut numbers = std::str::from_utf8(report).ok()?.split(';').map(str::parse::<u16>);
     let mut next = || numbers.next()?.ok();
@@ -209,7 +211,7 @@ fn decode_named_key(parameters: &[u8], last: u8) -> Option<KeyPress> {
     })
 }
 
-/// A character beyond ASCII; bytes that are none are passed over one by one.
+/// Decodes a non-ASCII character; invalid bytes are skipped one by one.
 fn decode_multibyte(bytes: &[u8]) -> Option<(Option<InputEvent>, usize)> {
     let length = match bytes[0] {
         0xc2..=0xdf => 2,
@@ -287,7 +289,7 @@ mod tests {
         assert_eq!(parser.decode_bytes(b"q"), [InputEvent::Key(KeyPress::Char('q'))]);
     }
 
-    /// A console that reads no keys makes the reader wait; then every key comes, in its order.
+    /// The reader blocks while the console reads no keys; afterwards every key arrives in order.
     #[test]
     fn keys_that_nobody_takes_wait_and_none_is_lost() {
         let (tty, typing) = pipe().unwrap();

@@ -1,4 +1,4 @@
-//! Writes frames on a thread of its own: a terminal that takes nothing stops drawing, never the console.
+//! Writes frames on a separate thread: a terminal that does not read stops the drawing, never the console.
 
 use std::{
     io,
@@ -15,24 +15,24 @@ use tokio::sync::watch;
 
 use super::tty_device::TtyDevice;
 
-/// How long the end of the program waits for a terminal that takes nothing.
+/// How long the exit waits for a terminal that does not read.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Frames that may wait: none is drawn before the last one is written, but the brackets of entering, the bell and the
-/// clipboard may come between.
+/// Capacity of the frame queue: no frame is drawn before the previous one is written, but the enter and leave
+/// sequences, the bell and the clipboard may come between.
 const QUEUE: usize = 8;
 
-/// The way to the terminal.
+/// Handle of the writer thread.
 pub(super) struct TerminalWriter {
     frames: SyncSender<Vec<u8>>,
-    /// Frames that are not written yet.
+    /// Number of frames that are not written yet.
     waiting: watch::Sender<usize>,
-    /// How long the last one took to be written, in microseconds.
+    /// Write time of the last frame, in microseconds.
     took: Arc<AtomicU64>,
 }
 
 impl TerminalWriter {
-    /// Starts the thread. Once the terminal is given back, frames that still wait are thrown away.
+    /// Starts the thread. Once the terminal is restored, frames that still wait are discarded.
     pub(super) fn spawn_writer(line: Arc<TtyDevice>) -> io::Result<Self> {
         let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
         let (waiting, _) = watch::channel(0);
@@ -49,7 +49,8 @@ impl TerminalWriter {
         Ok(Self { frames, waiting, took })
     }
 
-    /// Hands over a frame. What finds no room, because the terminal takes nothing, is dropped: nobody may wait for it.
+    /// Queues a frame. If the queue is full because the terminal does not read, the frame is dropped: the caller must
+    /// not block.
     pub(super) fn queue_frame(&self, frame: Vec<u8>) -> io::Result<()> {
         self.waiting.send_modify(|waiting| *waiting += 1);
         match self.frames.try_send(frame) {
@@ -64,24 +65,24 @@ impl TerminalWriter {
         }
     }
 
-    /// How long the terminal took to take the last frame.
+    /// Returns the write time of the last frame.
     pub(super) fn last_write_duration(&self) -> Duration {
         Duration::from_micros(self.took.load(Ordering::Relaxed))
     }
 
-    /// Whether everything is written.
+    /// Returns whether all frames are written.
     pub(super) fn is_idle(&self) -> bool {
         *self.waiting.borrow() == 0
     }
 
-    /// Waits until everything is written.
+    /// Waits until all frames are written.
     pub(super) async fn wait_until_idle(&self) {
         let mut waiting = self.waiting.subscribe();
-        // The sender is ours, so it cannot be gone.
+        // `self` holds the sender, so it cannot be dropped.
         let _ = waiting.wait_for(|waiting| *waiting == 0).await;
     }
 
-    /// Waits for the last frame, but not for ever.
+    /// Waits for the last frame, with a timeout.
     pub(super) fn flush_with_timeout(&self) {
         let deadline = Instant::now() + SETTLE;
         while !self.is_idle() && Instant::now() < deadline {

@@ -1,7 +1,7 @@
-//! The terminal's file: its modes, its size, and writes that wait for nobody longer than is wanted.
+//! Device file of the terminal: its modes, its size, and writes with a bounded wait.
 //!
-//! It is opened once more for us alone, so that it can be written without blocking while the shell's own stays as it
-//! is: a terminal that takes nothing must neither hold a signal nor the way out.
+//! The file is opened again for this process alone, so that it can be written without blocking while the shell's own
+//! descriptor keeps its flags: a terminal that does not read must delay neither a signal nor the exit.
 
 use std::{
     io,
@@ -19,32 +19,32 @@ use rustix::{
     termios::{OptionalActions, Termios, tcgetattr, tcgetsid, tcgetwinsize, tcsetattr, ttyname},
 };
 
-/// How long the last words wait for a terminal that takes nothing.
+/// How long the final sequence waits for a terminal that does not read.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// How long a write waits before it looks whether the terminal is still ours.
+/// How long a write waits before it checks whether the terminal is still configured by this process.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Bytes that are written at once where a write may block: as many as a terminal with room at all mostly takes.
+/// Bytes per write where a write may block: what a terminal with any free buffer space mostly accepts.
 const PIECE: usize = 256;
 
-/// What a terminal has that does not say how large it is, as a serial line.
+/// Size of a terminal that does not report one, such as a serial line.
 const USUAL: (u16, u16) = (80, 24);
 
-/// The most columns and lines that are drawn: a larger terminal shows this much of it.
+/// Maximum number of columns and lines drawn: a larger terminal shows only this area.
 const MOST: (u16, u16) = (1_000, 400);
 
-/// The terminal.
+/// The terminal device.
 pub(super) struct TtyDevice {
     file: OwnedFd,
-    /// The most bytes of one write.
+    /// Maximum bytes per write.
     piece: usize,
-    /// The modes as they were before the terminal was ours; none while it is not.
+    /// Modes before the session; none while there is no session.
     before: Mutex<Option<Termios>>,
 }
 
 impl TtyDevice {
-    /// The terminal behind the standard output.
+    /// Opens the terminal behind the standard output.
     pub(super) fn open_tty() -> io::Result<Self> {
         let (file, piece) = match open_own_tty() {
             Some(file) => (file, usize::MAX),
@@ -57,7 +57,7 @@ impl TtyDevice {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it ours: keys come as they are pressed, and bytes go out as they are written.
+    /// Enables raw mode: keys arrive as they are pressed, and bytes are written unchanged.
     pub(super) fn enter_raw_mode(&self) -> io::Result<()> {
         let mut before = self.lock_modes();
         let modes = match &*before {
@@ -71,11 +71,11 @@ impl TtyDevice {
         Ok(())
     }
 
-    /// Gives it back as it was, with these last words. Nobody can be told if that fails: it is then gone.
+    /// Restores the terminal and writes a final sequence. Errors are ignored: the terminal is then gone.
     pub(super) fn restore_terminal(&self, words: &[u8]) {
         let mut before = self.lock_modes();
         let Some(modes) = before.take() else { return };
-        // The modes first: a terminal that takes nothing more can still have them back.
+        // Modes first: they can be restored even if the terminal reads nothing more.
         let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
         let deadline = Instant::now() + LAST_WORDS;
         let mut rest = words;
@@ -87,7 +87,7 @@ impl TtyDevice {
         }
     }
 
-    /// Writes a frame; what is left of it is thrown away once the terminal is given back, or gone.
+    /// Writes a frame; the rest of it is discarded once the terminal is restored or gone.
     pub(super) fn write_frame(&self, frame: &[u8]) {
         let mut rest = frame;
         while !rest.is_empty() {
@@ -98,13 +98,13 @@ impl TtyDevice {
             }
             match self.write_chunk(rest) {
                 Ok(written) => rest = &rest[written..],
-                // Without a terminal there is nobody to tell; the input notices the hang-up.
+                // Without a terminal there is no place to report the error; the input thread detects the hang-up.
                 Err(_) => return,
             }
         }
     }
 
-    /// Writes as much as the terminal takes now, which may be nothing.
+    /// Writes as many bytes as the terminal accepts now, possibly none.
     fn write_chunk(&self, bytes: &[u8]) -> io::Result<usize> {
         if !self.wait_writable() {
             return Ok(0);
@@ -116,14 +116,14 @@ impl TtyDevice {
         }
     }
 
-    /// Waits a little until the terminal takes something, or fails to; whether it does.
+    /// Waits briefly until the terminal is writable or fails. Returns whether it is writable.
     fn wait_writable(&self) -> bool {
         let mut wanted = [PollFd::new(&self.file, PollFlags::OUT)];
         let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         poll(&mut wanted, Some(&look)).is_ok_and(|ready| ready > 0)
     }
 
-    /// The area that there is.
+    /// Returns the area of the terminal.
     pub(super) fn terminal_area(&self) -> Rect {
         let size = tcgetwinsize(&self.file);
         let (columns, lines) = size.map_or((0, 0), |size| (size.ws_col, size.ws_row));
@@ -132,11 +132,11 @@ impl TtyDevice {
     }
 }
 
-/// The terminal of the standard output, opened for us alone; none if we may not.
+/// Opens the terminal of the standard output separately; none without permission.
 fn open_own_tty() -> Option<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let stdout = io::stdout();
-    // By its own name it can only be opened by its owner, who need not be us after `su`.
+    // By its device name, only its owner can open it, which is another user after `su`.
     let controls = tcgetsid(&stdout).is_ok_and(|session| getsid(None) == Ok(session));
     if controls && let Ok(file) = open(c"/dev/tty", flags, Mode::empty()) {
         return Some(file);

@@ -1,10 +1,10 @@
-//! Palettes: which colour a meaning has, in 16 colours, in the palette of 256, and in 24 bits.
+//! Palettes: the colour of each meaning, in 16 colours, in the palette of 256, and in 24 bits.
 
 use ratatui::style::Color;
 
 use super::StyleRole;
 
-/// A set of colours.
+/// Colour palette.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Palette {
     /// For a dark background.
@@ -12,17 +12,17 @@ pub enum Palette {
     Dark,
     /// For a light background.
     Light,
-    /// The strongest differences, for projectors and tired eyes.
+    /// Maximum contrast, for projectors and low vision.
     Contrast,
-    /// Told apart by those who do not see red and green apart.
+    /// Distinct without red-green colour vision.
     Colourblind,
 }
 
 impl Palette {
-    /// Every palette.
+    /// All palettes.
     pub const ALL: [Self; 4] = [Self::Dark, Self::Light, Self::Contrast, Self::Colourblind];
 
-    /// The word in settings and commands.
+    /// Returns the name in configuration and commands.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Dark => "dark",
@@ -32,12 +32,12 @@ impl Palette {
         }
     }
 
-    /// The palette of a word.
+    /// Parses the name of a palette.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|palette| palette.as_str() == word)
     }
 
-    /// The colours of a meaning.
+    /// Returns the colours of a meaning.
     pub(super) const fn of(self, meaning: StyleRole) -> (Color, u8, u32) {
         match self {
             Self::Dark => dark_colour(meaning),
@@ -48,7 +48,8 @@ impl Palette {
     }
 }
 
-/// Blue-green against orange and red, so that the common kinds of colour blindness still tell useful from lost.
+/// Blue-green against orange and red, so that useful and lost time are distinct with the common kinds of colour
+/// blindness.
 const fn dark_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
         StyleRole::Good => (Color::Green, 36, 0x00_2f_a5_8a),
@@ -93,7 +94,7 @@ const fn contrast_colour(meaning: StyleRole) -> (Color, u8, u32) {
     }
 }
 
-/// The colours of Okabe and Ito.
+/// The Okabe-Ito colours.
 const fn colourblind_colour(meaning: StyleRole) -> (Color, u8, u32) {
     match meaning {
         StyleRole::Good => (Color::LightBlue, 74, 0x00_56_b4_e9),

@@ -1,4 +1,5 @@
-//! Questions before something is done to many findings, or to what somebody else did: y does it, any other key does not.
+//! Confirmation before an operation on many findings or on other users' acknowledgements: y confirms, any other key
+//! cancels.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use crate::{
     },
 };
 
-/// Names of people that a question tells; the others are counted.
+/// Number of users named in a question; the others are counted.
 const PEOPLE: usize = 3;
 
-/// Takes the key that answers the question.
+/// Handles the key that answers the question.
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(confirm) = state.confirm.take() else { return UpdateOutcome::default() };
     if matches!(key, KeyPress::Char('y' | 'Y')) {
@@ -31,7 +32,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
     UpdateOutcome::with_redraw()
 }
 
-/// Asks whether acknowledgements are to be withdrawn: whose they are and what was noted.
+/// Asks for confirmation to withdraw acknowledgements, with their users and notes.
 pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) -> ConfirmDialog {
     let taken = || findings.iter().filter_map(|finding| finding.acknowledged.as_ref());
     let question = match findings {
@@ -64,7 +65,7 @@ pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) ->
     }
 }
 
-/// Asks whether many findings are to be acknowledged with a note.
+/// Asks for confirmation to acknowledge many findings with a note.
 pub(super) fn confirm_acknowledgement(
     findings: Vec<SanitizedText>,
     what: &str,

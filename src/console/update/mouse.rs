@@ -1,4 +1,4 @@
-//! The mouse: pressing a row puts the cursor there, pressing it once more opens it; the wheel moves the cursor.
+//! Mouse input: a click on a row moves the cursor there, a second click opens the row; the wheel moves the cursor.
 
 use ratatui::layout::Position;
 
@@ -9,10 +9,10 @@ use crate::console::{
     screen::Screen,
 };
 
-/// Lines that one turn of the wheel moves.
+/// Lines per step of the wheel.
 const WHEEL: usize = 3;
 
-/// Takes what the mouse did.
+/// Handles a mouse event.
 pub(super) fn handle_mouse(state: &mut ConsoleState, mouse: MouseEvent) -> UpdateOutcome {
     let (x, y, turn) = match mouse {
         MouseEvent::Press(x, y) => (x, y, None),
@@ -74,7 +74,7 @@ fn press_panel_row(state: &mut ConsoleState, panel: OverviewPanel, row: usize) -
     UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-/// The row of a list was pressed.
+/// Handles a click on a row of a list.
 fn press_list_row(state: &mut ConsoleState, row: usize) -> UpdateOutcome {
     let keys = navigation::finding_keys(state);
     let at = &mut state.cursors;
@@ -115,7 +115,7 @@ fn press_list_row(state: &mut ConsoleState, row: usize) -> UpdateOutcome {
     }
 }
 
-/// The heading of a column was pressed.
+/// Handles a click on a column heading.
 fn press_heading(state: &mut ConsoleState, column: usize) -> UpdateOutcome {
     let Screen::List(subject) = state.screen else { return UpdateOutcome::default() };
     let Some(field) = state.list_state(subject).shown_columns().get(column).copied() else {

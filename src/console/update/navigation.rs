@@ -1,4 +1,4 @@
-//! Going places: opening what the cursor is on, going back, moving the cursor.
+//! Navigation: opens the item under the cursor, goes back, and moves the cursor.
 
 use gaunt_schema::{DeviceClass, SanitizedText};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Shows a place, and remembers the one before.
+/// Opens a screen and pushes the current one on the back stack.
 pub(super) fn open_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
     if state.screen == place {
         return UpdateOutcome::with_redraw();
@@ -30,13 +30,13 @@ pub(super) fn open_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutc
     enter_screen(state, place)
 }
 
-/// Closes what was opened last.
+/// Closes the current screen and returns to the previous one.
 pub(super) fn go_back(state: &mut ConsoleState) -> UpdateOutcome {
     let place = state.back_stack.pop().unwrap_or_default();
     enter_screen(state, place)
 }
 
-/// Shows a place and asks at once what it needs.
+/// Shows a screen and asks its questions at once.
 fn enter_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
     if state.screen != place {
         (state.scroll, state.entered) = (0, state.now);
@@ -49,7 +49,7 @@ fn enter_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
     UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-/// Opens what the cursor is on.
+/// Opens the item under the cursor.
 pub(super) fn open_selected(state: &mut ConsoleState) -> UpdateOutcome {
     if let Some(FindingRow::Group { group, .. }) = state.finding_row() {
         let id = group.id.clone();
@@ -63,7 +63,7 @@ pub(super) fn open_selected(state: &mut ConsoleState) -> UpdateOutcome {
         state.data.finding = found.map(|finding| (finding.clone(), true));
         state.data.explained = None;
     }
-    // From a row that stands for many to those many.
+    // A row that stands for several items opens a list filtered to them.
     let narrow = match (&state.screen, &target) {
         (Screen::Users, Screen::List(subject)) => {
             user_filter(state).map(|filter| (*subject, filter))
@@ -74,14 +74,14 @@ pub(super) fn open_selected(state: &mut ConsoleState) -> UpdateOutcome {
         _ => None,
     };
     if let Some((subject, filter)) = narrow {
-        // The filter is made of names that were quoted; what is not understood narrows nothing.
+        // The filter consists of quoted names; if it does not parse, the list stays unfiltered.
         _ = state.list_state_mut(subject).apply_filter(&filter);
     }
     open_screen(state, target)
 }
 
-/// Shows the members of a group below it, or hides them again. From the overview, which has no room for them, that is on
-/// the screen of all findings.
+/// Expands or collapses a finding group. From the overview, which has no space for the members, this opens the screen
+/// of all findings.
 fn toggle_group(state: &mut ConsoleState, id: String) -> UpdateOutcome {
     if state.screen != Screen::Overview {
         if !state.unfolded.remove(&id) {
@@ -93,12 +93,12 @@ fn toggle_group(state: &mut ConsoleState, id: String) -> UpdateOutcome {
     let at = state.cursors.findings.row_index(keys.len(), |at| &keys[at]);
     state.cursors.findings.move_to(at, keys.len(), |at| &keys[at]);
     state.unfolded.insert(id);
-    // An empty filter is always understood; with the last one the group may be another.
+    // An empty filter is always valid; with the previous one the group may be different.
     _ = state.list_state_mut(Subject::Findings).apply_filter("");
     open_screen(state, Screen::Findings)
 }
 
-/// What tells the rows of findings apart, in their order.
+/// Returns the unique keys of the finding rows, in their order.
 pub(super) fn finding_keys(state: &ConsoleState) -> Vec<String> {
     if !matches!(state.screen, Screen::Overview | Screen::Findings) {
         return Vec::new();
@@ -106,7 +106,7 @@ pub(super) fn finding_keys(state: &ConsoleState) -> Vec<String> {
     state.finding_rows().iter().map(|row| row.row_key().to_owned()).collect()
 }
 
-/// The place that the cursor points at.
+/// Returns the screen that the item under the cursor opens.
 fn cursor_target(state: &ConsoleState) -> Option<Screen> {
     let overview = state.data.overview.as_deref();
     match (&state.screen, state.panel) {
@@ -124,7 +124,7 @@ fn cursor_target(state: &ConsoleState) -> Option<Screen> {
             rows.get(at).map(|line| Screen::Node(line.node.clone()))
         }
         (Screen::List(subject), _) => row_target(state, *subject),
-        // From a finding to what it blames.
+        // A finding opens the entity that it blames.
         (Screen::Finding(_), _) => {
             let (finding, _) = state.data.finding.as_ref()?;
             let entity = &finding.entity;
@@ -163,7 +163,7 @@ fn cursor_target(state: &ConsoleState) -> Option<Screen> {
     }
 }
 
-/// What the row with the cursor stands for.
+/// Returns the screen that the row under the cursor opens.
 fn row_target(state: &ConsoleState, subject: Subject) -> Option<Screen> {
     let table = state.subject_table(subject)?;
     let row = state.list_state(subject).cursor_row(table)?;
@@ -183,14 +183,14 @@ fn row_target(state: &ConsoleState, subject: Subject) -> Option<Screen> {
     })
 }
 
-/// The filter of the jobs of the user under the cursor.
+/// Returns the filter for the jobs of the user under the cursor.
 fn user_filter(state: &ConsoleState) -> Option<String> {
     let rolls = UserTotals::of(state.data.users.as_deref()?);
     let at = state.cursors.users.row_index(rolls.len(), |at| &rolls[at].name);
     rolls.get(at).map(UserTotals::jobs_filter)
 }
 
-/// The filter of the ports of the cell under the cursor.
+/// Returns the filter for the ports of the cell under the cursor.
 fn cell_filter(state: &ConsoleState) -> Option<String> {
     let fabric = state.data.fabric.as_deref()?;
     let (row, rail) = state.cursors.cell;
@@ -208,13 +208,13 @@ fn cell_filter(state: &ConsoleState) -> Option<String> {
     Some(format!("{leaf} and {rail}"))
 }
 
-/// The devices of a node that have a screen of their own, in the order of its page.
+/// Returns the devices of a node that have their own screen, in the order of the node screen.
 pub(in crate::console) fn openable_devices(detail: &NodeDetail) -> Vec<&DeviceDetail> {
     let of = |class: DeviceClass| detail.devices.iter().filter(move |device| device.class == class);
     of(DeviceClass::Gpu).chain(of(DeviceClass::Port)).collect()
 }
 
-/// The job of what is shown.
+/// Opens the job of the shown item.
 pub(super) fn open_job(state: &mut ConsoleState) -> UpdateOutcome {
     let jobs = |detail: &NodeDetail| detail.line.jobs.first().cloned();
     let job = match &state.screen {
@@ -241,13 +241,13 @@ pub(super) fn open_job(state: &mut ConsoleState) -> UpdateOutcome {
     open_screen(state, Screen::Job(job))
 }
 
-/// Another side of the node that is shown.
+/// Opens another screen of the shown node.
 pub(super) fn open_node_screen(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let Some(node) = state.screen.node_name().cloned() else { return UpdateOutcome::default() };
     let place = match intent {
         KeyIntent::Topology => Screen::Topology(node),
         KeyIntent::Processes => {
-            // Its name is quoted: what is not understood narrows nothing.
+            // The name is quoted; if the filter does not parse, the list stays unfiltered.
             let rows = format!("node={}", quote_text(&node));
             _ = state.list_state_mut(Subject::Processes).apply_filter(&rows);
             Screen::List(Subject::Processes)
@@ -257,7 +257,7 @@ pub(super) fn open_node_screen(state: &mut ConsoleState, intent: KeyIntent) -> U
     open_screen(state, place)
 }
 
-/// What the cursor is on, as text.
+/// Returns the item under the cursor as text.
 pub(super) fn copy_text(state: &ConsoleState) -> Option<String> {
     if state.screen.finding_id().is_some() {
         let (finding, _) = state.data.finding.as_ref()?;
@@ -281,14 +281,14 @@ pub(super) fn copy_text(state: &ConsoleState) -> Option<String> {
     }
 }
 
-/// Moves a page that is only read.
+/// Scrolls a page without a cursor.
 pub(super) fn scroll_page(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let page = state.layout.page.max(1) as isize;
     scroll_by(state, step_size(intent, 1, 0, page));
     UpdateOutcome::with_redraw()
 }
 
-/// By how many rows a key moves, where a line is `row` of them, a column `one`, and a page `page`.
+/// Returns how many rows a key moves: `row` per line, `one` per column, `page` per page.
 const fn step_size(intent: KeyIntent, row: isize, one: isize, page: isize) -> isize {
     match intent {
         KeyIntent::Up => -row,
@@ -303,7 +303,7 @@ const fn step_size(intent: KeyIntent, row: isize, one: isize, page: isize) -> is
     }
 }
 
-/// Moves the cursor, or the page where there is none.
+/// Moves the cursor, or scrolls a page without one.
 pub(super) fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let page = state.layout.page.max(1) as isize;
     let heat = state.screen == Screen::Overview && state.panel == OverviewPanel::Heat;
@@ -322,8 +322,8 @@ pub(super) fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> Update
     let before = (state.screen == Screen::Overview).then(|| state.heat_node().cloned());
     let asks = matches!(state.screen, Screen::List(_) | Screen::Findings);
     move_cursor_by(state, by);
-    // Far rows are asked for when the cursor comes near, the pasts of the finding below its list, and the node beside the
-    // map when it is another.
+    // Request distant rows when the cursor approaches them, the histories of the finding below its list, and the node
+    // beside the map when it changes.
     let other = before
         .is_some_and(|before| state.layout.has_side_pane && before != state.heat_node().cloned());
     if asks || other {
@@ -370,7 +370,7 @@ fn move_cursor_by(state: &mut ConsoleState, by: isize) {
             let detail = state.data.node.clone().filter(|detail| detail.line.node == *name);
             let devices = detail.as_deref().map_or_else(Vec::new, openable_devices);
             let from = at.devices.row_index(devices.len(), |at| &devices[at].name);
-            // Beyond the last device the page scrolls on, to what is read about the host, and back.
+            // Beyond the last device, the page scrolls on to the host's section, and back.
             if devices.is_empty() || (state.scroll > 0 && by < 0 && by != isize::MIN) {
                 return scroll_by(state, by);
             }
@@ -386,7 +386,7 @@ fn move_cursor_by(state: &mut ConsoleState, by: isize) {
     }
 }
 
-/// Moves over the map of the network.
+/// Moves the cursor in the network map.
 fn move_in_network(state: &mut ConsoleState, intent: KeyIntent, by: isize) -> UpdateOutcome {
     let Some(fabric) = state.data.fabric.as_deref() else { return UpdateOutcome::default() };
     let rows = fabric_map::fabric_map_rows(fabric).len();
@@ -400,7 +400,7 @@ fn move_in_network(state: &mut ConsoleState, intent: KeyIntent, by: isize) -> Up
     UpdateOutcome::with_redraw()
 }
 
-/// Moves over the probe matrix.
+/// Moves the cursor in the probe matrix.
 fn move_in_matrix(state: &mut ConsoleState, intent: KeyIntent, by: isize) -> UpdateOutcome {
     let Some((_, square)) = state.shown_matrix() else { return UpdateOutcome::default() };
     let (row, column) = state.selected_pair(&square);
@@ -413,7 +413,7 @@ fn move_in_matrix(state: &mut ConsoleState, intent: KeyIntent, by: isize) -> Upd
     UpdateOutcome::with_redraw()
 }
 
-/// Puts the cursor on a cell of the probe matrix; whether it was there already.
+/// Moves the cursor to a cell of the probe matrix. Returns whether it was already there.
 pub(super) fn select_pair(
     state: &mut ConsoleState,
     square: &PairMatrix,
@@ -434,7 +434,8 @@ fn scroll_by(state: &mut ConsoleState, by: isize) {
     state.scroll = state.scroll.saturating_add_signed(by).min(state.layout.hidden);
 }
 
-/// In a map, a step of a whole row that would leave it does nothing: the column is kept.
+/// Moves the cursor in the heat map. A step of a whole row that would leave the map does nothing, so the column is
+/// kept.
 fn move_in_heat_map<'a>(
     cursor: &mut RowCursor,
     by: isize,

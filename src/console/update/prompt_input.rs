@@ -1,4 +1,4 @@
-//! What the reader types at the bottom: filters, commands, notes.
+//! Input of the prompt: filters, commands and notes.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Opens the line.
+/// Opens the prompt.
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let prompt = match intent {
         KeyIntent::Filter => {
@@ -42,13 +42,13 @@ pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> Update
     UpdateOutcome::with_redraw()
 }
 
-/// Shows the line with what could stand in it.
+/// Shows the prompt with its completion candidates.
 fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
     prompt.completion = with_completion_context(state, |known| prompt.compute_completion(known));
     state.prompt = Some(prompt);
 }
 
-/// Asks for a note about the finding, or withdraws what was acknowledged.
+/// Opens the prompt for a note on the finding, or withdraws its acknowledgement.
 fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
     let findings = state.findings_to_acknowledge();
     let Some(first) = findings.first() else { return UpdateOutcome::default() };
@@ -62,7 +62,7 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
         .map(|finding| SanitizedText::new(&finding.id))
         .collect();
     let what = match &open[..] {
-        // What others did is not undone by one key.
+        // One key does not withdraw acknowledgements of other users.
         [] => {
             state.confirm = Some(confirm::confirm_withdrawal(state, &findings));
             return UpdateOutcome::with_redraw();
@@ -74,7 +74,7 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
     UpdateOutcome::with_redraw()
 }
 
-/// Takes a key into the line.
+/// Handles a key in the prompt.
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(mut prompt) = state.prompt.take() else { return UpdateOutcome::default() };
     let past = state.prompt_history.clone();
@@ -98,7 +98,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
                 state.prompt_history.record_line(&asks, &line);
                 outcome
             } else {
-                // The line stays, with what is wrong with it.
+                // The prompt stays open and shows its error.
                 state.prompt = Some(prompt);
                 UpdateOutcome::with_redraw()
             }
@@ -106,7 +106,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
     }
 }
 
-/// Acknowledges a finding with what was noted; many only after a question that names their number.
+/// Acknowledges a finding with the note; many findings only after a confirmation with their number.
 fn submit_note(
     state: &mut ConsoleState,
     findings: Vec<SanitizedText>,
@@ -120,7 +120,7 @@ fn submit_note(
     UpdateOutcome::with_redraw()
 }
 
-/// The line says itself why it was not taken.
+/// The line was rejected; the prompt itself shows the reason.
 struct PromptRejected;
 
 fn submit_filter(
@@ -203,7 +203,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
     })
 }
 
-/// The subject of the list that is shown.
+/// Returns the subject of the shown list.
 fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
     match state.screen {
         Screen::List(subject) => Ok(subject),
@@ -227,7 +227,7 @@ fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome
     Ok(UpdateOutcome { changed: true, effects })
 }
 
-/// Asks for all rows; they are written when they come.
+/// Requests all rows; the export is written when they arrive.
 fn export_rows(
     state: &mut ConsoleState,
     form: ExportFormat,
@@ -246,7 +246,7 @@ fn export_rows(
     Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
 }
 
-/// Hands over what can be completed: the texts of the rows that are shown, and the names of nodes.
+/// Calls `take` with the completion data: the texts of the shown rows and the names of nodes.
 fn with_completion_context<T>(
     state: &ConsoleState,
     take: impl FnOnce(&CompletionContext<'_>) -> T,

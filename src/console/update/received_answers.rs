@@ -1,4 +1,4 @@
-//! What the source answers, put where it is shown.
+//! Handles answers of the source: stores each one for the screens that show it.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Takes an answer, if it is about the instant that is shown.
+/// Stores an answer, if it is about the shown instant.
 pub(super) fn handle_answer(
     state: &mut ConsoleState,
     question: Question,
@@ -64,7 +64,7 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
         Answer::Probe(matrix) => state.data.probe = Some((state.now, matrix)),
         Answer::Table(table) => return store_table(state, question, table),
         Answer::Refused(refusal) => store_refusal(state, question, refusal),
-        // An answer that nobody waits for changes nothing.
+        // An answer that no screen uses changes nothing.
         _ => return UpdateOutcome::default(),
     }
     UpdateOutcome::with_redraw()
@@ -80,14 +80,14 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
     let first = state.data.overview.replace(overview).is_none();
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
     outcome.effects.extend(bell);
-    // A fleet of one node is shown in full: what that needs can be asked at once.
+    // A fleet of one node is shown in full: its further questions can be asked at once.
     if first && state.screen_questions().len() > 1 {
         outcome.effects.push(ConsoleEffect::Ask(state.screen_questions()));
     }
     outcome
 }
 
-/// The groups of an answer that tells none: an older aggregator knows nothing of them.
+/// Computes the groups of an answer without any: older aggregators do not report groups.
 fn missing_groups(findings: &[Finding], groups: &[FindingGroup]) -> Option<Vec<FindingGroup>> {
     if !groups.is_empty() {
         return None;
@@ -116,9 +116,9 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
 
 fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal) {
     match (question, &refusal) {
-        // Of a number whose past is not kept there is nothing to draw.
+        // A number without a kept history has no graph.
         (Question::History(_), _) => store_history(state, question, None),
-        // An older aggregator knows nothing of alerts.
+        // Older aggregators do not support alerts.
         (Question::Alerts, _) => state.data.alerts = Some((state.now, Arc::default())),
         (_, Refusal::UnknownFinding { .. }) => {
             if let Some((_, open)) = &mut state.data.finding {
@@ -130,7 +130,7 @@ fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal
     }
 }
 
-/// Takes what is known of the finding that is shown.
+/// Stores the explanation of the shown finding.
 fn store_explanation(state: &mut ConsoleState, question: &Question, explained: Arc<Explanation>) {
     if state.screen.finding_id().is_some_and(|id| *question == Question::Finding(id.to_string())) {
         let open = explained.finding.life.closed.is_none();
@@ -140,7 +140,7 @@ fn store_explanation(state: &mut ConsoleState, question: &Question, explained: A
     }
 }
 
-/// Takes the past behind a number of the finding that is shown.
+/// Stores the history of an evidence number of the shown finding.
 fn store_history(
     state: &mut ConsoleState,
     question: &Question,
@@ -156,7 +156,7 @@ fn store_history(
     }
 }
 
-/// Takes rows: for a file, for a list, for the users or for the heat map.
+/// Stores rows for an export, a list, the users or the heat map.
 fn store_table(
     state: &mut ConsoleState,
     question: &Question,
@@ -184,7 +184,7 @@ fn store_table(
     UpdateOutcome::with_redraw()
 }
 
-/// Calls the reader if a critical finding is new.
+/// Rings the bell if there is a new critical finding.
 fn detect_new_critical(state: &mut ConsoleState, overview: &Overview) -> Option<ConsoleEffect> {
     if state.past_instant.is_some() {
         return None;

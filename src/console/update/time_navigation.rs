@@ -1,4 +1,4 @@
-//! Back and forth in time: the whole screen as it was.
+//! Time navigation: moves the whole screen back and forth in time.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// One step back or forth.
+/// Small step.
 const STEP: Duration = Duration::from_secs(10);
 
-/// A large step.
+/// Large step.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Goes back or forth by a step; forth beyond now is now.
+/// Goes back or forward by one step; forward beyond the present returns to the present.
 pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let Some(shown) = state.data.overview.as_deref().map(|overview| overview.at) else {
         return UpdateOutcome::default();
@@ -47,7 +47,7 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
     }
 }
 
-/// Leads a replay to an instant, or to its end.
+/// Seeks a replay to an instant, or to its end.
 fn seek_replay(state: &mut ConsoleState, replay: ReplayProgress, to: UnixMs) -> UpdateOutcome {
     if replay.seek_target.unwrap_or(replay.now) >= replay.last {
         show_message(
@@ -60,7 +60,7 @@ fn seek_replay(state: &mut ConsoleState, replay: ReplayProgress, to: UnixMs) -> 
     UpdateOutcome::with_effect(ConsoleEffect::SeekReplay(to.min(replay.last)))
 }
 
-/// Shows an instant that was named; of a replay also one that is still to come.
+/// Shows an instant from a command; in a replay, it may also be in the future.
 pub(super) fn show_named_instant(
     state: &mut ConsoleState,
     instant: TimeArgument,
@@ -79,7 +79,7 @@ pub(super) fn show_named_instant(
     })
 }
 
-/// Shows an instant, or now.
+/// Shows an instant of the past, or the present.
 pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> UpdateOutcome {
     if state.past_instant != then {
         if state.past_instant.is_none() {
@@ -87,7 +87,7 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
                 state.data.overview.as_deref().map(|overview| (state.now, overview.at));
         }
         state.past_instant = then;
-        // What is shown until the answer comes is of another instant: only the frame stays.
+        // Until the answer arrives, the shown data is of another instant: keep only the frame.
         let kept =
             LatestAnswers { overview: state.data.overview.take(), ..LatestAnswers::default() };
         let finding = state.data.finding.take();
@@ -96,7 +96,7 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
     UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }
 
-/// Nothing is kept of that instant: as it was before.
+/// Handles an instant without recorded data: shows the reason and returns to the present.
 pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
     show_message(state, false, &refusal.to_string());
     show_instant(state, None)

@@ -1,4 +1,4 @@
-//! One GPU or port: what it is, what it does, and its recent past as graphs.
+//! Device screen: labels, current values and history graphs of one GPU or port.
 
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ use crate::{
     },
 };
 
-/// The narrowest graph that still shows a shape.
+/// The narrowest graph with a readable shape.
 const NARROW: usize = 34;
-/// Lines of a graph where there is room, without its title.
+/// Lines of a graph if there is space, without its title.
 const TALL: usize = 8;
-/// Events below the graphs.
+/// Number of events below the graphs.
 const EVENTS: usize = 6;
 
-/// What is drawn of a GPU, the most important first, and the value at the upper edge of each.
+/// Graphs of a GPU, the most important first, and the metric for the upper edge of each.
 const GPU: [(MetricId, &str, Option<MetricId>); 10] = [
     (gpu::UTILIZATION, "busy", None),
     (gpu::POWER, "power", Some(gpu::POWER_LIMIT)),
@@ -48,7 +48,7 @@ const GPU: [(MetricId, &str, Option<MetricId>); 10] = [
     (gpu::PCIE_RECEIVE, "PCIe in", None),
 ];
 
-/// What is drawn of a port.
+/// Graphs of a port.
 const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
     (port::RECEIVE_BYTES, "in", Some(port::RATE)),
     (port::TRANSMIT_BYTES, "out", Some(port::RATE)),
@@ -60,7 +60,7 @@ const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
     (port::TRANSMIT_DISCARDS, "discards/s", None),
 ];
 
-/// Draws the device.
+/// Draws the device screen.
 ///
 /// ```text
 ///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
@@ -124,13 +124,13 @@ fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) ->
     Line::from(spans)
 }
 
-/// What a GPU does, with its sign.
+/// Renders a GPU state with its symbol.
 pub(super) fn render_gpu_state(state: GpuState, theme: Theme) -> Span<'static> {
     let text = format!("{} {}", theme::state_sign(state), theme::state_label(state));
     Span::styled(text, theme.state_style(state))
 }
 
-/// Who it is: the labels of its info series, in as many lines as they take.
+/// Renders the labels of the device's info series, in as many lines as needed.
 fn render_info_labels(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut words = Vec::new();
     for labels in device.info.values() {
@@ -156,7 +156,7 @@ struct DeviceGraph {
     style: ratatui::style::Style,
 }
 
-/// As many graphs as fit, side by side and below each other.
+/// Renders as many graphs as fit, side by side and below each other.
 fn render_graphs(
     device: &DeviceDetail,
     width: usize,
@@ -176,7 +176,7 @@ fn render_graphs(
     let across = (width / NARROW).clamp(1, 4).min(kept.len());
     let each = width.saturating_sub(1) / across - 2;
     let rows = kept.len().div_ceil(across);
-    // All in few lines, or fewer of them with a shape that can be read.
+    // Show all graphs in few lines, or fewer graphs with a readable shape.
     let tall = (height / rows).saturating_sub(2).clamp(1, TALL);
     let rows = rows.min(height / (tall + 2)).max(1);
     let mut lines = Vec::new();

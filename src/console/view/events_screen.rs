@@ -1,4 +1,4 @@
-//! Events of a node: XIDs, links, clocks and memory errors of late, with what to do about each.
+//! Events screen of a node: recent XIDs and changes of links, clocks and memory errors, with the recommended action.
 
 use gaunt_schema::SanitizedText;
 use ratatui::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Draws what happened on a node, the newest first.
+/// Draws the events of a node, the newest first.
 ///
 /// ```text
 ///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
@@ -53,7 +53,7 @@ pub(super) fn draw(
     draw_page(buffer, area, &lines, state.scroll, theme)
 }
 
-/// The newest events of one device.
+/// Renders the newest events of one device.
 pub(super) fn render_device_events(
     detail: &NodeDetail,
     device: &SanitizedText,

@@ -1,4 +1,4 @@
-//! A finding explained: its rule and limits, its signals beside what is usual and what its peers do, what was ruled out.
+//! Explanation screen of a finding: rule and limits, signals with baselines and peers, ruled-out causes.
 
 use gaunt_schema::SanitizedText;
 use ratatui::{
@@ -27,7 +27,7 @@ const NARROW: usize = 100;
 /// Columns of a number.
 const NUMBER: usize = 10;
 
-/// Draws everything that is known of the finding.
+/// Draws the explanation of the finding.
 ///
 /// ```text
 ///  ✖ throttled  gpu-0417 · GPU 5                                     critical
@@ -87,7 +87,7 @@ pub(super) fn draw(
     draw_page(buffer, area, &lines, state.scroll, theme)
 }
 
-/// What was looked at around the thing that is blamed.
+/// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
 fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let Some(chain) = &told.chain else {
         let text = " what was known beside the evidence was not kept with this finding";

@@ -1,4 +1,4 @@
-//! What Alertmanager does about a finding: who is told, who keeps it quiet, and which servers do not answer.
+//! Alertmanager status of a finding: notified receivers, silences, and servers that do not respond.
 
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::text::Line;
@@ -12,7 +12,8 @@ use crate::{
     },
 };
 
-/// What is done about a finding, in one word for its row; none if its receivers are told, or nobody knows.
+/// Returns the alert status of a finding in one word for its row; none if its receivers are notified, or the status is
+/// unknown.
 pub(super) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'static str> {
     let alert = of(list, finding)?;
     match alert.state {
@@ -22,7 +23,7 @@ pub(super) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'stati
     }
 }
 
-/// What is done about a finding, in as many lines as it takes; nothing where no Alertmanager is named.
+/// Renders the alert status of a finding, in as many lines as needed; nothing without a configured Alertmanager.
 ///
 /// ```text
 ///  ALERT     GauntPortDown is silenced by mira until 14:00Z: cable is on its way
@@ -47,7 +48,7 @@ pub(super) fn render_alert(
     lines
 }
 
-/// Which servers fail, in one line.
+/// Renders the failing servers in one line.
 pub(super) fn render_failing_servers(
     list: &AlertList,
     width: usize,
@@ -66,7 +67,7 @@ pub(super) fn render_failing_servers(
     Some(Line::styled(format!(" ▲ {text}"), theme.style_for(StyleRole::Waiting)))
 }
 
-/// The alert about a finding: the most urgent one, which the list has first.
+/// Returns the alert of a finding: the most urgent one, which the list contains first.
 fn of<'a>(list: &'a AlertList, finding: &Finding) -> Option<&'a AlertLine> {
     list.alerts.iter().find(|alert| *alert.finding == *finding.id)
 }
@@ -101,7 +102,7 @@ fn render_silence(silence: &AlertSilence, at: UnixMs) -> String {
     format!("is silenced by {by}{until}{comment}")
 }
 
-/// An instant as Alertmanager writes it, without its seconds, and without its day if that is today.
+/// Formats an Alertmanager time without seconds, and without the date if it is today.
 fn render_until(text: &str, at: UnixMs) -> String {
     let Some((day, time)) = text.split_once('T') else { return text.to_owned() };
     let Some(minute) = time.get(..5).filter(|_| time.ends_with('Z')) else {

@@ -1,4 +1,4 @@
-//! One finding: a sentence, what to look at next, and the numbers that prove it.
+//! Finding screen: summary sentence, next step, and the numbers that support the finding.
 
 use std::time::Duration;
 
@@ -25,17 +25,17 @@ use crate::{
     },
 };
 
-/// Victims that are named; the others are counted.
+/// Number of victims named; the others are counted.
 const VICTIMS: usize = 64;
 
-/// Draws the finding that was opened.
+/// Draws the opened finding.
 ///
 /// ```text
 ///  ✖ port_down  gpu003 · mlx5_1/1                                    critical
 ///
 ///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
 ///
-///  SINCE     11:57:32Z (6m10)   costs 8 GPUs   97 % sure
+///  SINCE     11:57:32Z (6m10)   8 lost GPUs   97 % sure
 ///  NEXT      look at the cable and the switch port of gpu003 mlx5_1
 ///
 ///  EVIDENCE                           now       limit  last 15m
@@ -76,7 +76,7 @@ pub(super) fn draw(
     draw_page(buffer, area, &lines, state.scroll, theme)
 }
 
-/// Draws the finding under the cursor below the list of all, as far as there is room.
+/// Draws the finding under the cursor below the list of all findings, as far as there is space.
 pub(super) fn draw_below_list(
     buffer: &mut Buffer,
     area: Rect,
@@ -95,7 +95,7 @@ pub(super) fn draw_below_list(
     draw_lines(buffer, area, &lines);
 }
 
-/// What is known of a finding, below its headline.
+/// Renders the details of a finding, below its headline.
 fn render_details(
     finding: &Finding,
     open: bool,
@@ -146,7 +146,7 @@ fn render_details(
     lines
 }
 
-/// What became of it so far: what changed, and when.
+/// Renders the lifecycle of a finding: what changed, and when.
 fn render_lifecycle(finding: &Finding) -> Option<String> {
     let changes = &finding.life.changes;
     let told = changes.iter().map(|change| {
@@ -175,7 +175,7 @@ pub(super) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> 
     ])
 }
 
-/// A titled text in as many lines as it takes.
+/// Renders a titled text in as many lines as needed.
 pub(super) fn render_paragraph(
     title: &str,
     words: &str,
@@ -198,10 +198,10 @@ fn render_victims(finding: &Finding) -> String {
 
 /// Columns of a number.
 const NUMBER: usize = 10;
-/// From this width on the note of a number stands beside it, else below it.
+/// Minimum width for the note of a number in its row; below this width it follows in the next line.
 const NOTED: usize = 120;
 
-/// What was measured, its value and its limit.
+/// Renders what was measured, its value and its limit.
 fn evidence_cells(proof: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
     let number = |value: f64| display_text::format_with_unit(value, proof.unit);
     [
@@ -214,7 +214,7 @@ fn evidence_cells(proof: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
     ]
 }
 
-/// The numbers, each beside its limit and its past.
+/// Renders the numbers, each with its limit and its history.
 fn render_evidence(
     finding: &Finding,
     pasts: &[EvidenceHistory],
@@ -229,7 +229,7 @@ fn render_evidence(
         .map(|e| display_text::text_width(&SanitizedText::new(&e.what)))
         .max();
     let numbers = 2 * (NUMBER + 2) + 2 + 2;
-    // What was measured must be told apart: where its words lack room, the past and the note give some of theirs.
+    // The names must stay distinct: if they lack space, the history and the note give up some of theirs.
     let wide = longest.unwrap_or(0) + numbers + 30 + 36 <= width;
     let (past, beside) = match (has_past, width) {
         (_, 0..NOTED) => (15, 0),
@@ -288,8 +288,8 @@ fn render_evidence(
     lines
 }
 
-/// What is said of a number: its note, and which series its past is of. What was reckoned from others has the past of one
-/// of them, which may well fall while the number rises.
+/// Renders the note of a number and the series of its history. A number derived from others shows the history of one
+/// of them, which may fall while the number rises.
 fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) -> String {
     let other = past.filter(|past| proof.past == HistoryRelation::Part && past.history.is_some());
     match other {
@@ -299,7 +299,7 @@ fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) ->
     }
 }
 
-/// The last minutes of a number, the wrong side of its limit in another colour.
+/// Renders the last minutes of a number, with values on the wrong side of its limit in another colour.
 fn render_evidence_history(
     history: &MetricHistory,
     span_ms: u64,
@@ -312,7 +312,7 @@ fn render_evidence_history(
         let line = sparkline::render_sparkline(points, None, columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };
-    // The number passed its limit: the side on which it is now is the wrong one.
+    // The number passed its limit: its current side is the wrong one.
     let wrong = proof.value.is_none_or(|value| value >= f64::from(limit));
     let signs = sparkline::render_against_limit(points, limit, columns);
     let meaning = |sign| match sparkline::reaches_limit(sign) {

@@ -1,4 +1,4 @@
-//! Findings as rows: on the overview the worst of them, on their own screen all.
+//! Finding rows: the worst findings on the overview, all of them on the findings screen.
 
 use gaunt_schema::{FindingKind, LifeState, SanitizedText, Severity, UnixMs};
 use ratatui::{
@@ -22,35 +22,35 @@ use crate::{
 
 /// Columns of a finding's kind: the longest is `host_blocks_network`.
 const KIND: usize = 19;
-/// Columns of the numbers at the right: since, GPUs lost, sure.
+/// Columns of the numbers at the right: since, GPUs lost, confidence.
 const NUMBERS: usize = 7 + 11 + 6;
-/// From this width on a finding's sentence stands in its row, else below it.
+/// Minimum width for a finding's sentence in its row; below this width it follows in the next line.
 const ONE_LINE: usize = 120;
-/// Columns of the blamed place where the sentence stands beside it.
+/// Columns of the blamed entity if the sentence is in the same row.
 const PLACE: usize = 26;
-/// The same on a wide screen, with what is done about it.
+/// Columns of the blamed entity on a wide screen, with its alert status.
 const WIDE_PLACE: usize = 38;
-/// From this many lines on the finding under the cursor is shown below the list.
+/// Minimum number of lines to show the finding under the cursor below the list.
 const HIGH: usize = 36;
-/// From this width on a screen is wide.
+/// Minimum width of a wide screen.
 const WIDE: usize = 150;
 
-/// How findings are shown.
+/// Renders findings as rows.
 #[derive(Clone, Copy)]
 pub(super) struct FindingRenderer<'a> {
-    /// Columns there are.
+    /// Available columns.
     pub(super) width: usize,
-    /// The row of the cursor, if it is here.
+    /// The row of the cursor, if it is in this list.
     pub(super) selected: Option<usize>,
     /// The instant from which ages count.
     pub(super) at: UnixMs,
-    /// What Alertmanager does about them, if that is known.
+    /// Alertmanager status of the findings, if known.
     pub(super) alerts: Option<&'a AlertList>,
     /// The theme.
     pub(super) theme: Theme,
 }
 
-/// Every open finding; many of one kind in one row, which unfolds.
+/// Draws all open findings; findings of one kind share a group row, which expands.
 ///
 /// ```text
 ///  FINDINGS  3 open                                       since  GPUs lost  sure
@@ -96,7 +96,8 @@ pub(super) fn draw(
             .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
     );
     let (height, needed) = (usize::from(area.height), lines.len() + each * shown.len());
-    // On a high screen the finding under the cursor stands below the list, which keeps at least its third.
+    // On a high screen the finding under the cursor is shown below the list, which keeps at least a third of the
+    // lines.
     let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
     let page = (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
         / each)
@@ -134,7 +135,7 @@ pub(super) fn draw(
     }
 }
 
-/// What the findings of a group have in common, below the list.
+/// Renders what the findings of a group have in common, below the list.
 fn render_group_summary(
     group: &FindingGroup,
     worst: Option<&Finding>,
@@ -169,8 +170,8 @@ fn render_group_summary(
 }
 
 impl FindingRenderer<'_> {
-    /// The title with the headings of the numbers; `focused` if the cursor is in this panel. That none is open is good
-    /// news only where something is `read`.
+    /// Renders the title with the headings of the numbers; `focused` if the cursor is in this panel. The absence of
+    /// findings is good only if something is `read`.
     pub(super) fn render_heading(self, open: u64, focused: bool, read: bool) -> Line<'static> {
         let title = if focused { "▸FINDINGS  " } else { " FINDINGS  " };
         let (count, meaning) = match open {
@@ -190,8 +191,8 @@ impl FindingRenderer<'_> {
         Line::from(spans)
     }
 
-    /// As many of the worst rows as fit into `height` lines, with their sentences where there is room, each line with
-    /// the place of its row. What is only worth knowing has no sentence, and at the end those that have no row are
+    /// Renders as many of the worst rows as fit into `height` lines, with their sentences if there is space, each line
+    /// with the index of its row. Informational findings have no sentence; at the end, the findings without a row are
     /// counted.
     pub(super) fn render_worst(
         self,
@@ -223,7 +224,7 @@ impl FindingRenderer<'_> {
         lines
     }
 
-    /// How many lines these rows would take.
+    /// Returns how many lines these rows need.
     pub(super) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
         let urgent = rows.iter().filter(|row| row.severity() > Severity::Info).count();
         let sentences = if self.has_inline_sentence() { 0 } else { urgent };
@@ -234,7 +235,7 @@ impl FindingRenderer<'_> {
         self.width >= ONE_LINE
     }
 
-    /// A row of a finding, or of a group of them.
+    /// Renders the row of a finding or of a group.
     fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
         let (finding, indent) = match row {
             FindingRow::Single(finding) => (finding, " "),
@@ -250,7 +251,8 @@ impl FindingRenderer<'_> {
                     mark: if unfolded { "▾" } else { "▸" },
                     kind: group.kind,
                     entity: group_title(group).to_string(),
-                    // Its place says more than that of one finding, and takes the room of both.
+                    // The entity text of a group is longer than that of one finding: it also takes the space of the
+                    // sentence.
                     sentence: summary.filter(|_| self.width >= WIDE),
                     since: group.since,
                     cost: group.lost_gpus,
@@ -308,7 +310,7 @@ impl FindingRenderer<'_> {
         ])
     }
 
-    /// The line below a row: what is wrong, in a sentence.
+    /// Renders the line below a row: the problem in one sentence.
     fn render_sentence(self, row: FindingRow<'_>) -> Line<'static> {
         let text = match row {
             FindingRow::Single(finding) | FindingRow::Member(finding) => {
@@ -324,7 +326,7 @@ impl FindingRenderer<'_> {
     }
 }
 
-/// What a row says.
+/// Cells of a row.
 struct FindingCells {
     chosen: bool,
     severity: Severity,

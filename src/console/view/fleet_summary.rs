@@ -1,4 +1,4 @@
-//! The top of the overview: what all GPU time is spent on, and what is lost.
+//! Summary at the top of the overview: GPU time by state, and losses.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// The widest picture of lost GPUs, in columns.
+/// Maximum width of the graph of lost GPUs, in columns.
 const PAST: usize = 40;
 
-/// The bar, its legend and the line of losses, `width` columns wide.
+/// Renders the bar, its legend and the line of losses, `width` columns wide.
 ///
 /// ```text
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
@@ -65,7 +65,7 @@ fn render_fleet_bar(overview: &Overview, width: usize, theme: Theme) -> Vec<Span
         .collect()
 }
 
-/// Each state that occurs with its share, in as many lines as that takes.
+/// Renders each state that occurs with its share, in as many lines as needed.
 fn render_legend(
     overview: &Overview,
     total: u32,
@@ -98,7 +98,7 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
     let unknown = overview.gpus_in_state(GpuState::Unknown)
         + overview.gpus_in_state(GpuState::Stale)
         == total;
-    // What nobody knows is not good.
+    // An unknown state is not good.
     let meaning = match (some, unknown) {
         (true, _) => StyleRole::Bad,
         (false, true) => StyleRole::Dim,
@@ -121,7 +121,7 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
         spans.push(Span::raw(format!("   {}", display_text::format_cost(cost, &lost.currency))));
     }
     let used: usize = spans.iter().map(Span::width).sum::<usize>() + INDENT;
-    // Before the first point nobody looked: that is no past.
+    // Before the first point there was no measurement, so the history begins there.
     let blank = lost.history.iter().take_while(|point| point.is_none()).count();
     let history = &lost.history[blank..];
     let room = sparkline::filled_columns(history.len(), width.saturating_sub(used + 16).min(PAST));
@@ -135,7 +135,8 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
     render_titled_line("LOST", spans, theme)
 }
 
-/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+/// Renders the causes of the lost GPUs, which add up to their number; nothing if no GPU is lost and all states are
+/// known.
 fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Line<'static>> {
     let lost = &overview.lost;
     if lost.gpus <= 0.0 && lost.unknown_gpus == 0 {

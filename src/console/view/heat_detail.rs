@@ -1,4 +1,4 @@
-//! What stands beside the heat map: the node under its cursor, in few lines.
+//! Side pane of the heat map: a short summary of the node under the cursor.
 
 use gaunt_schema::DeviceClass;
 use ratatui::{

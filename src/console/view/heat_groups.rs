@@ -1,4 +1,4 @@
-//! What the heat map is made of: nodes put together by leaf or rack, and the values that colour it.
+//! Groups of the heat map: nodes by leaf or rack, and the values that colour the cells.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -14,34 +14,34 @@ use crate::{
     },
 };
 
-/// Nodes that stand together.
+/// Group of nodes.
 pub(super) struct NodeGroup<'a> {
-    /// What they have in common.
+    /// Common name of the nodes.
     pub(super) name: &'a str,
-    /// Where they are in the order of nodes.
+    /// Range of the nodes in the node order.
     nodes: Range<usize>,
 }
 
-/// All nodes of the map, and how they stand together.
+/// All nodes of the map with their groups.
 pub(super) struct NodeGroups<'a> {
-    /// Each node with the code letters of its GPUs, and the place of its first GPU among all.
+    /// Each node with the state codes of its GPUs, and the index of its first GPU among all.
     pub(super) rows: Vec<(&'a str, &'a str, usize)>,
     /// The groups, in their order.
     pub(super) list: Vec<NodeGroup<'a>>,
-    /// The map's nodes by place, group by group: one list for all, because a large fleet has a group for every node.
+    /// Indexes of the nodes, group by group: one list for all, because a large fleet has a group for every node.
     order: Vec<usize>,
-    /// Whether anybody says what they are put together by.
+    /// Whether the group of any node is known.
     pub(super) known: bool,
-    /// The most GPUs of a group.
+    /// Maximum number of GPUs in a group.
     pub(super) gpus: usize,
-    /// The most nodes of a group.
+    /// Maximum number of nodes in a group.
     pub(super) nodes: usize,
-    /// The width of the widest name.
+    /// Width of the widest name.
     pub(super) label: usize,
 }
 
 impl<'a> NodeGroups<'a> {
-    /// The nodes of a map, put together as the reader wants.
+    /// Groups the nodes of a map as the user selected.
     pub(super) fn of(heat: &'a HeatMap, state: &'a ConsoleState) -> Self {
         let mut from = 0;
         let rows: Vec<(&str, &str, usize)> = heat
@@ -79,12 +79,12 @@ impl<'a> NodeGroups<'a> {
         }
     }
 
-    /// The nodes of a group, by their places in the map.
+    /// Returns the nodes of a group, by their indexes in the map.
     pub(super) fn nodes_of(&self, group: &NodeGroup<'_>) -> &[usize] {
         &self.order[group.nodes.clone()]
     }
 
-    /// The nodes of groups that stand beside each other in the list.
+    /// Returns the nodes of adjacent groups.
     pub(super) fn nodes_of_all(&self, groups: &[NodeGroup<'_>]) -> &[usize] {
         match groups {
             [first, .., last] => &self.order[first.nodes.start..last.nodes.end],
@@ -93,12 +93,12 @@ impl<'a> NodeGroups<'a> {
         }
     }
 
-    /// How many nodes a step down and a step to the right pass, where a row has so many groups.
+    /// Returns how many nodes a step down and a step to the right pass, with this number of groups per row.
     pub(super) fn cursor_steps(&self, per_row: usize, step: usize) -> (usize, usize) {
         if self.known { (self.nodes.max(1), step) } else { (per_row, step) }
     }
 
-    /// A node and what its GPUs do: `gpu003: 7 waiting for peers, 1 hung`.
+    /// Renders a node and the states of its GPUs: `gpu003: 7 waiting for peers, 1 hung`.
     pub(super) fn render_node(&self, node: usize, values: Option<&HeatValues<'_>>) -> String {
         let Some((name, states, from)) = self.rows.get(node) else { return String::new() };
         if let Some(values) = values {
@@ -112,7 +112,7 @@ impl<'a> NodeGroups<'a> {
     }
 }
 
-/// Puts nodes together by a text that the table of sites has of them; of several texts the first counts.
+/// Groups nodes by a text field of the site table; of several texts the first one counts.
 fn group_by_site<'a>(
     rows: &[(&'a str, &'a str, usize)],
     sites: &'a AnswerTable,
@@ -130,7 +130,7 @@ fn group_by_site<'a>(
     let mut groups: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
     for (at, (node, ..)) in rows.iter().enumerate() {
         let name = of.get(node).copied().unwrap_or("");
-        // Those of whom nobody says it come last.
+        // Nodes without a known group come last.
         groups.entry((name.is_empty(), name)).or_default().push(at);
     }
     let (mut list, mut order) = (Vec::with_capacity(groups.len()), Vec::with_capacity(rows.len()));
@@ -145,7 +145,7 @@ fn group_by_site<'a>(
     (list, order)
 }
 
-/// A number of every GPU.
+/// One value for each GPU.
 pub(super) struct HeatValues<'a> {
     field: &'static SubjectField,
     values: &'a [Option<f64>],
@@ -153,11 +153,11 @@ pub(super) struct HeatValues<'a> {
     high: f64,
 }
 
-/// Signs from low to high: tenths of the range.
+/// Symbols from low to high: tenths of the range.
 const TENTHS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 impl<'a> HeatValues<'a> {
-    /// The values that the reader chose, if they are there and are of the GPUs that are shown.
+    /// Returns the values of the selected field, if they are available for the shown GPUs.
     pub(super) fn of(state: &'a ConsoleState, heat: &HeatMap) -> Option<Self> {
         let wanted = state.tint?;
         let (field, _, table) = state.data.tint.as_ref().filter(|(known, ..)| *known == wanted)?;
@@ -174,7 +174,7 @@ impl<'a> HeatValues<'a> {
         Some(Self { field, values, low, high })
     }
 
-    /// What the signs mean.
+    /// Renders the legend of the symbols.
     pub(super) fn render_scale(&self) -> String {
         if self.low > self.high {
             return format!("; {}: no value is known", self.field.name);
@@ -194,12 +194,12 @@ impl<'a> HeatValues<'a> {
         }
     }
 
-    /// The cell of one GPU.
+    /// Returns the cell of one GPU.
     pub(super) fn gpu_cell(&self, gpu: usize, theme: Theme) -> (&'static str, Style) {
         self.value_cell(self.values.get(gpu).copied().flatten(), theme)
     }
 
-    /// The cell of the highest of several GPUs.
+    /// Returns the cell of the highest value among several GPUs.
     pub(super) fn highest_cell(
         &self,
         gpus: impl Iterator<Item = usize>,
@@ -227,7 +227,7 @@ impl<'a> HeatValues<'a> {
         (TENTHS[tenth], theme.style_for(meaning))
     }
 
-    /// The values of a few GPUs.
+    /// Renders the values of a few GPUs.
     fn render_values(&self, gpus: Range<usize>) -> String {
         let told = gpus.map(|gpu| {
             let value = self.values.get(gpu).copied().flatten();

@@ -1,4 +1,5 @@
-//! The heat map: one cell per GPU while they fit, then one per node, then one for several nodes, the worst of each.
+//! Heat map: one cell per GPU while they fit, then one per node, then one for several nodes, with the worst state of
+//! each.
 
 use std::sync::LazyLock;
 
@@ -20,7 +21,7 @@ use crate::console::{
     widget::grid::{GridCell, GridLayout},
 };
 
-/// The widest label of a row.
+/// Maximum width of a row label.
 const LABEL: usize = 16;
 
 /// Draws the map into its area, title first.
@@ -84,7 +85,7 @@ pub(super) fn draw(
     }
 }
 
-/// How the groups are laid out, and whether a cell of a group is a whole node.
+/// Computes the layout of the groups, and whether a cell of a group is a whole node.
 fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayout, bool) {
     let label = groups.label.min(LABEL);
     let grid = GridLayout::fit_groups(groups.list.len(), groups.gpus, label, width, height);
@@ -94,7 +95,7 @@ fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayou
     (GridLayout::fit_groups(groups.list.len(), groups.nodes, label, width, height), true)
 }
 
-/// The lines that a map with a cell for every GPU takes, title included.
+/// Returns the number of lines of a map with one cell per GPU, title included.
 pub(super) fn full_height(state: &ConsoleState, width: u16) -> usize {
     let Some(overview) = state.data.overview.as_deref() else { return 0 };
     let groups = NodeGroups::of(&overview.heat, state);
@@ -147,14 +148,14 @@ fn render_title(
     ])
 }
 
-/// What rows of the map are drawn from.
+/// Renders the rows of the map.
 struct HeatRenderer<'a> {
     groups: &'a NodeGroups<'a>,
     grid: GridLayout,
     /// Whether a cell of a group is a whole node.
     whole: bool,
     values: Option<&'a HeatValues<'a>>,
-    /// The node with the cursor.
+    /// The node under the cursor.
     chosen: Option<usize>,
     theme: Theme,
 }
@@ -172,7 +173,7 @@ impl HeatRenderer<'_> {
         }
     }
 
-    /// One row of groups side by side, each with its name, or behind the name of the first.
+    /// Renders one row of adjacent groups, each with its name, or after the name of the first one.
     fn render_tiles(
         &self,
         first: usize,
@@ -194,7 +195,8 @@ impl HeatRenderer<'_> {
                 left += grid.label as u16;
             }
             let room = grid.tile - if grid.named { grid.label } else { 0 };
-            // Where a group has no name to mark, its cells are marked; in a group of many the node's own.
+            // If a group has no name to highlight, its cells are highlighted; in a group of several nodes, the node's
+            // own cells.
             let cells = self.member_cells(nodes, here && (!grid.named || nodes.len() > 1));
             let used = cells.len().min(room);
             self.add_click_areas(nodes, left, y, used, spots);
@@ -205,7 +207,7 @@ impl HeatRenderer<'_> {
         Line::from(spans)
     }
 
-    /// What can be pointed at in a tile: each node's cells.
+    /// Adds the click areas of a tile: the cells of each node.
     fn add_click_areas(
         &self,
         nodes: &[usize],
@@ -226,7 +228,7 @@ impl HeatRenderer<'_> {
         }
     }
 
-    /// The cells of a group: its GPUs, or its nodes.
+    /// Returns the cells of a group: its GPUs, or its nodes.
     fn member_cells(&self, nodes: &[usize], marked: bool) -> Vec<(&'static str, Style)> {
         let mut cells = Vec::new();
         for node in nodes {
@@ -248,7 +250,7 @@ impl HeatRenderer<'_> {
         cells
     }
 
-    /// The one cell that stands for all GPUs of some nodes.
+    /// Returns the cell for all GPUs of some nodes, with their worst state.
     fn worst_cell(&self, nodes: &[usize]) -> (&'static str, Style) {
         let rows = nodes.iter().map(|node| self.groups.rows[*node]);
         let Some(values) = self.values else {
@@ -260,7 +262,7 @@ impl HeatRenderer<'_> {
         values.highest_cell(rows.flat_map(|(_, codes, from)| from..from + codes.len()), self.theme)
     }
 
-    /// One row of cells, each for `shared` groups, behind the name of the first.
+    /// Renders one row of cells, each for `shared` groups, after the name of the first one.
     fn render_shared_cells(
         &self,
         first: usize,
@@ -293,12 +295,12 @@ impl HeatRenderer<'_> {
     }
 }
 
-/// How a state looks.
+/// Returns the symbol and the style of a state.
 fn state_cell(state: GpuState, theme: Theme) -> (&'static str, Style) {
     (theme::state_sign(state), theme.state_style(state))
 }
 
-/// Cells as spans, neighbours of one look in one span.
+/// Appends cells as spans; adjacent cells of one style share a span.
 fn push_runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'static str, Style)>) {
     let mut last: Option<(&'static str, Style)> = None;
     for (sign, style) in cells {
@@ -312,7 +314,7 @@ fn push_runs(spans: &mut Vec<Span<'static>>, cells: impl Iterator<Item = (&'stat
     }
 }
 
-/// The rank and the state of each code letter, looked up once: a frame of a large fleet asks a hundred thousand times.
+/// Rank and state of each code letter, precomputed: a frame of a large fleet needs about 100,000 look-ups.
 static STATES: LazyLock<[(u8, GpuState); 256]> = LazyLock::new(|| {
     std::array::from_fn(|code| {
         let state = GpuState::from_letter_code(char::from(code as u8)).unwrap_or(GpuState::Unknown);

@@ -1,4 +1,4 @@
-//! The keys of the screen that is shown, what can be said, and what the signs mean: all from their tables.
+//! Help screen: keys of the current screen, commands, and the meaning of the symbols, all from their tables.
 
 use gaunt_schema::GpuState;
 use ratatui::{
@@ -17,12 +17,12 @@ use crate::console::{
 
 /// Columns of the keys.
 const KEYS_WIDTH: u16 = 50;
-/// Columns of the signs.
+/// Columns of the symbols.
 const SIGNS_WIDTH: u16 = 30;
 /// Columns of the commands.
 const COMMANDS_WIDTH: u16 = 76;
 
-/// Draws the page of keys; on a wide screen with the commands.
+/// Draws the help screen; on a wide screen with the commands.
 ///
 /// ```text
 ///  KEYS OF THE OVERVIEW                      WHAT A GPU DOES

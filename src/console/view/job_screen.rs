@@ -1,4 +1,4 @@
-//! One job: how efficient it is, what it loses by cause, and which of its GPUs stand out.
+//! Job screen: efficiency of one job, its losses by cause, and its outlier GPUs.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ use crate::{
     },
 };
 
-/// Columns of the name of a strip.
+/// Columns of the name of a timeline.
 const NAME: usize = 22;
-/// The share of points from which on a GPU stands out.
+/// Minimum share of differing points for an outlier GPU.
 const ODD: f64 = 0.3;
 
 /// Draws the job.
 ///
 /// ```text
 ///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
-///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   useful 349, lost 163 GPUs
-///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h      last 30m
+///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
+///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
 ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
 ///
-///  STANDS OUT              what it did in the last 1m58, now at the right
+///  STANDS OUT              the last 1m58, now at the right
 ///  most of its GPUs        ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
 ///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ 98 % unlike most
 /// ```
@@ -100,7 +100,7 @@ fn render_headline(job: &JobDetail, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The GPUs by state, and the share whose time is not lost.
+/// Renders the GPUs by state, and the share whose time is not lost.
 fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<'static>> {
     let amounts: Vec<u64> = job.states.iter().map(|count| count.gpus.into()).collect();
     let columns = bar::share_columns(&amounts, width.saturating_sub(LABEL + 1 + 46).min(60));
@@ -130,7 +130,7 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
     spans
 }
 
-/// What was lost in the past that is kept, by what the GPUs did instead.
+/// Renders the losses in the kept history, by the state of the GPUs.
 fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
     let past = &job.past;
     let span = display_text::format_duration(Duration::from_millis(past.span_ms));
@@ -200,7 +200,7 @@ fn render_named_timeline(
     Line::from(spans)
 }
 
-/// The newest part of a strip; neighbours of one state are one span.
+/// Renders the newest part of a timeline; adjacent points of one state share a span.
 fn render_timeline(states: &str, points: usize, theme: Theme) -> Vec<Span<'static>> {
     let skipped = states.chars().count().saturating_sub(points);
     let mut spans: Vec<Span<'static>> = Vec::new();

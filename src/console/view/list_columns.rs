@@ -1,4 +1,4 @@
-//! How the column of a field looks: a short title with its unit, a width that stays, and its numbers.
+//! Columns of lists: short titles with units, stable widths, and formatted numbers.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::{
     console::{display_text, widget::text_table},
 };
 
-/// A column of a table that is shown.
+/// Column of a shown table.
 pub(super) struct ListColumn<'a> {
-    /// Its place among the columns that are wanted.
+    /// Index among the requested columns.
     pub(super) place: usize,
-    /// What it shows.
+    /// Field of the column.
     pub(super) field: &'static SubjectField,
-    /// Its cells.
+    /// Cells of the column.
     pub(super) column: &'a AnswerColumn,
-    /// Its title, with the unit.
+    /// Title, with the unit.
     pub(super) title: String,
-    /// Where it stands.
+    /// Width and alignment.
     pub(super) layout: text_table::ColumnLayout,
 }
 
-/// Short words for fields that stand in many tables.
+/// Short titles of fields that occur in several tables.
 const TITLES: [(&str, &str); 23] = [
     ("gpu", "GPU"),
     ("gpus", "GPUs"),
@@ -50,7 +50,7 @@ const TITLES: [(&str, &str); 23] = [
     ("confidence", "sure"),
 ];
 
-/// Texts whose columns need more or less room than others.
+/// Text columns with a special width.
 const WIDTHS: [(&str, usize); 16] = [
     ("gpu", 3),
     ("port", 4),
@@ -70,11 +70,11 @@ const WIDTHS: [(&str, usize); 16] = [
     ("severity", 8),
 ];
 
-/// The narrowest and the widest column of names.
+/// Minimum and maximum width of a name column.
 const NAMES: (usize, usize) = (8, 24);
 
 impl<'a> ListColumn<'a> {
-    /// The column of a field, if the table has it.
+    /// Creates the column of a field, if the table contains it.
     pub(super) fn of(
         place: usize,
         field: &'static SubjectField,
@@ -96,7 +96,7 @@ impl<'a> ListColumn<'a> {
         Some(Self { place, field, column, title, layout })
     }
 
-    /// A number in the unit of the title.
+    /// Renders a number in the unit of the title.
     pub(super) fn render_number(&self, value: f64) -> String {
         let FieldKind::Number(unit) = self.field.kind else { return String::new() };
         match unit {
@@ -115,7 +115,7 @@ impl<'a> ListColumn<'a> {
     }
 }
 
-/// The sign of a unit in a title, and how wide its numbers are.
+/// Returns the symbol of a unit for a title, and the width of its numbers.
 const fn unit_of(unit: Unit) -> (&'static str, usize) {
     match unit {
         Unit::Ratio => ("%", 5),
@@ -130,7 +130,7 @@ const fn unit_of(unit: Unit) -> (&'static str, usize) {
     }
 }
 
-/// Network traffic in gigabits a second, with as many decimals as say something.
+/// Formats network traffic in gigabits per second, with the significant decimals.
 fn format_gigabits(bytes: f64) -> String {
     let value = bytes * 8.0 / 1e9;
     match value.abs() {
@@ -142,7 +142,8 @@ fn format_gigabits(bytes: f64) -> String {
     }
 }
 
-/// Names are as wide as the widest of the window; other texts as their field needs.
+/// Returns the width of a text column: names are as wide as the widest of the window, other texts as their field
+/// needs.
 fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &AnswerTable) -> usize {
     match (field.name.as_str(), table.subject) {
         ("state", Subject::Gpus) => return 19,

@@ -1,4 +1,4 @@
-//! The rows of a subject as a table: order, columns and filter as the reader chose them.
+//! List screen: the rows of a subject as a table with the user's order, columns and filter.
 
 use gaunt_schema::GpuState;
 use ratatui::{
@@ -81,7 +81,7 @@ pub(super) fn draw(
     ScreenLayout { page: height, click_areas: spots, ..ScreenLayout::default() }
 }
 
-/// Why there is no row.
+/// Returns why there are no rows.
 fn empty_reason(table: &AnswerTable) -> String {
     let what = table.subject.as_str();
     if table.total > 0 {
@@ -174,7 +174,7 @@ fn render_heading(
     text_table::render_row(columns, names)
 }
 
-/// One cell as it is shown.
+/// Renders one cell.
 fn render_cell(
     column: &ListColumn<'_>,
     table: &AnswerTable,
@@ -208,7 +208,7 @@ fn render_cell(
     }
 }
 
-/// What a word of a state means.
+/// Returns the style role of a state name.
 fn state_word_role(word: &str) -> StyleRole {
     match word {
         "live" | "active" => StyleRole::Dim,
@@ -231,7 +231,7 @@ fn render_number(column: &ListColumn<'_>, row: usize, theme: Theme) -> (String, 
     (column.render_number(value), style)
 }
 
-/// Numbers of which anything above none is wrong.
+/// Fields for which any value above zero is a fault.
 const WRONG: [&str; 10] = [
     "lost",
     "symbol_errors",

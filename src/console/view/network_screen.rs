@@ -1,4 +1,4 @@
-//! The network: leaves by rails, each cell the worse of its two directions.
+//! Network screen: leaves by rails, each cell with the worse of its two directions.
 
 use gaunt_schema::SanitizedText;
 use ratatui::{
@@ -22,17 +22,17 @@ use crate::{
 
 /// Columns of a cell, its gap included.
 const CELL: usize = 7;
-/// The widest name of a leaf.
+/// Maximum width of a leaf name.
 const LEAF: usize = 16;
-/// A share of time in pauses that is worth a look.
+/// Pause time share that is highlighted.
 const PAUSED: f32 = 0.01;
-/// A share of the rate that leaves no room.
+/// Load, as a share of the line rate, that counts as saturated.
 const FULL: f32 = 0.9;
 
-/// Draws the map, and below it the numbers of the cell with the cursor.
+/// Draws the map, and below it the numbers of the cell under the cursor.
 ///
 /// ```text
-///  NETWORK  load, % of the rate      256 ports · 1 down       m: pauses, congestion, errors, flaps
+///  NETWORK  load, % of the line rate; x port down   256 ports · 1 not active
 ///             r0     r1     r2     r3
 ///  leaf-06    41     40     42     41
 ///  leaf-07    38     39     38    ◀9%
@@ -125,7 +125,7 @@ fn render_title(fabric: &FabricMatrix, measure: NetworkMeasure, theme: Theme) ->
     Line::from(spans)
 }
 
-/// What the map shows, with its unit and its signs.
+/// Returns the name of a measure, with its unit and its symbols.
 pub(super) const fn measure_label(measure: NetworkMeasure) -> &'static str {
     match measure {
         NetworkMeasure::Load => "load, % of the line rate; x port down",
@@ -180,7 +180,7 @@ fn render_cell(
     (text, theme.style_for(meaning))
 }
 
-/// The number of a cell and what it means.
+/// Renders the number of a cell and its style role.
 fn render_measure(
     cells: &FabricCellColumns,
     place: usize,
@@ -190,7 +190,7 @@ fn render_measure(
     let rate = |value: Option<f32>, meaning| match value {
         None => absent(),
         Some(0.0) => ("0".into(), StyleRole::Dim),
-        // A number alone is no fault: what is beyond a limit has a finding, and is coloured by that.
+        // The number alone is not a fault: a value beyond a limit has a finding, which sets the colour.
         Some(value) => (display_text::format_short_rate(value.into()), meaning),
     };
     match measure {
@@ -230,7 +230,7 @@ fn render_measure(
     }
 }
 
-/// Every number of the cell with the cursor.
+/// Renders all numbers of the cell under the cursor.
 fn render_detail(
     fabric: &FabricMatrix,
     cell: Option<usize>,

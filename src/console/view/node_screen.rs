@@ -1,4 +1,4 @@
-//! One node: who it is, what is wrong on it, its GPUs, ports and host with their recent past.
+//! Node screen: identity and findings of one node, and its GPUs, ports and host with their recent history.
 
 use gaunt_schema::{
     DeviceClass, SanitizedText, UnixMs,
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// A clock that differs by less than this agrees, as far as one scrape can tell.
+/// Maximum clock difference that counts as none: the precision of one scrape.
 const SKEW_MS: u64 = 500;
 
-/// Draws the node that was opened.
+/// Draws the opened node.
 ///
 /// ```text
 ///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   jobs: llama-pt
@@ -59,7 +59,7 @@ pub(super) fn draw(
     let at = state.cursors.devices.row_index(devices.len(), |at| &devices[at].name);
     let body = render_body(detail, width, Some(at), theme);
     let chosen = lines.len() + body.iter().position(|(_, row)| *row == Some(at)).unwrap_or(0);
-    // The cursor is seen, and what is above it as long as there is room.
+    // Keep the cursor visible, and as much of what is above it as fits.
     let below = usize::from(area.height).saturating_sub(2);
     let needed = chosen.saturating_sub(below);
     let from = needed + state.scroll;
@@ -77,8 +77,8 @@ pub(super) fn draw(
     ScreenLayout { hidden: room.hidden.saturating_sub(needed), click_areas: spots, ..room }
 }
 
-/// The devices of a node and what is known about its reading, each line with the place of its device among those that
-/// can be opened: also the lower part of a single box's overview.
+/// Renders the devices of a node and the state of its scrape, each line with the index of its device among those that
+/// can be opened; also used for the lower part of the overview of a single node.
 pub(super) fn render_body(
     detail: &NodeDetail,
     width: usize,
@@ -90,7 +90,7 @@ pub(super) fn render_body(
     for (number, line) in gpu_table::render_gpus(detail, width, theme).into_iter().enumerate() {
         lines.push((line, number.checked_sub(1).filter(|_| count > 0)));
     }
-    // A blank line and the heading come before the ports.
+    // A blank line and the heading precede the ports.
     for (number, line) in port_table::render_ports(detail, width, theme).into_iter().enumerate() {
         lines.push((line, number.checked_sub(2).map(|row| count + row)));
     }
@@ -108,7 +108,7 @@ pub(super) fn render_body(
     lines
 }
 
-/// The node in a line, the same above everything that is shown of it.
+/// Renders the headline of the node, which is the same on all its screens.
 pub(super) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
     let line = &detail.line;
     let (fresh, style) = worst_nodes::render_freshness(line, theme);
@@ -152,7 +152,7 @@ fn render_finding(finding: &Finding, at: UnixMs, width: usize, theme: Theme) -> 
     ]
 }
 
-/// Where the values come from: targets, versions, the node's clock, collectors in trouble.
+/// Renders the sources of the values: targets, versions, the node's clock, failing collectors.
 fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let has_gpus = detail.devices.iter().any(|device| device.class == DeviceClass::Gpu);
@@ -184,10 +184,10 @@ fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'
         }
     }
     for collector in detail.devices.iter().filter(|device| device.class == DeviceClass::Collector) {
-        // Why there is no GPU stands where the GPUs would.
+        // The GPU table already shows why there is no GPU.
         let said = gpu_table::is_driver(collector) && !has_gpus;
         if let Some(message) = collector.collector_message().filter(|_| !said) {
-            // Having nothing to collect is no trouble.
+            // A collector without anything to collect is not a failure.
             let success = collector.last_value(exporter::COLLECTOR_SUCCESS.catalogue_row().name);
             let meaning = if success == Some(0.0) { StyleRole::Waiting } else { StyleRole::Dim };
             push(format!("{}: {message}", collector.name), meaning);

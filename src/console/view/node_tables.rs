@@ -1,4 +1,4 @@
-//! What the tables of a node share: how a value, its absence and its past are written.
+//! Shared parts of the node tables: values, absent values, and histories.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ pub(super) mod host_table;
 pub(super) mod port_table;
 pub(super) mod probe_table;
 
-/// A cell of a table.
+/// Cell of a table with its style.
 pub(super) type StyledCell = (String, Style);
 
-/// The devices of one class.
+/// Returns the devices of one class.
 pub(super) fn of(detail: &NodeDetail, class: DeviceClass) -> impl Iterator<Item = &DeviceDetail> {
     detail.devices.iter().filter(move |device| device.class == class)
 }
 
-/// The key under which a metric is found.
+/// Returns the key of a metric in a device's values.
 pub(super) fn metric_key(metric: MetricId) -> &'static str {
     metric.catalogue_row().name
 }
 
-/// Columns of a picture of the past, by how wide the screen is.
+/// Returns the columns of a history graph, by the width of the screen.
 pub(super) const fn history_width(width: usize) -> usize {
     match width {
         0..100 => 10,
@@ -41,7 +41,7 @@ pub(super) const fn history_width(width: usize) -> usize {
     }
 }
 
-/// A value as `show` writes it, or a short word for why there is none.
+/// Renders a value as `show` writes it, or a short label for why it is absent.
 pub(super) fn render_reading(
     device: &DeviceDetail,
     metric: MetricId,
@@ -57,7 +57,7 @@ pub(super) fn render_reading(
     }
 }
 
-/// Why there is no value, in at most five columns.
+/// Returns why a value is absent, in at most five columns.
 pub(super) const fn absence_label(reason: Option<AbsenceReason>) -> &'static str {
     match reason {
         None | Some(AbsenceReason::Unsupported) => display_text::ABSENT,
@@ -77,7 +77,7 @@ pub(super) fn metric_rate(device: &DeviceDetail, metric: MetricId) -> Option<f64
     device.rates.get(metric_key(metric)).copied().filter(|rate| rate.is_finite())
 }
 
-/// The title of a past: how far back it goes.
+/// Returns the title of a history column: the length of the history.
 pub(super) fn history_title(detail: &NodeDetail) -> String {
     let points = detail.devices.iter().flat_map(|device| &device.history);
     let longest = points.map(|series| series.points.len()).max().unwrap_or(0);
@@ -85,7 +85,7 @@ pub(super) fn history_title(detail: &NodeDetail) -> String {
     format!("last {}", display_text::format_duration(Duration::from_millis(span)))
 }
 
-/// A heading whose columns named `past` say how far back they go.
+/// Renders a heading; columns named [`PAST`] show the length of the history.
 pub(super) fn render_heading(
     detail: &NodeDetail,
     columns: &[ColumnLayout],
@@ -99,10 +99,10 @@ pub(super) fn render_heading(
     text_table::render_row(columns, names)
 }
 
-/// The name of a column that shows the past.
+/// Name of a column with a history graph.
 pub(super) const PAST: &str = "past";
 
-/// The sum of the rates that are known; none if none is.
+/// Renders the sum of the known rates; absent if none is known.
 pub(super) fn render_rate_sum(
     device: &DeviceDetail,
     metrics: &[MetricId],

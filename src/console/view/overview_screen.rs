@@ -1,4 +1,4 @@
-//! The overview: is anything starving, what does it cost, who is to blame, on what evidence.
+//! Overview screen: GPU time and losses, the worst findings with their cost and evidence, heat map, worst nodes.
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -15,18 +15,19 @@ use crate::{
     },
 };
 
-/// From this width on the worst nodes stand beside the heat map.
+/// Minimum width for the worst nodes beside the heat map.
 const BESIDE: u16 = 140;
 /// Columns of the worst nodes beside the heat map.
 const WORST_WIDTH: u16 = 78;
-/// Worst nodes below the heat map, as long as there is room for a map of some height.
+/// Number of worst nodes below the heat map, as long as the map keeps enough lines.
 const WORST_BELOW: usize = 4;
-/// Lines that a heat map keeps, title included, before the worst nodes give way.
+/// Minimum lines of the heat map, title included, before the worst nodes are dropped.
 const HEAT_MIN: usize = 3;
-/// Sentences about targets that cannot be read.
+/// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
 
-/// Draws the panels in the order of reading. Where lines lack, the heat map gives them first, then the worst nodes.
+/// Draws the panels in the order of reading. If there are too few lines, the heat map gives up lines first, then the
+/// worst nodes.
 ///
 /// ```text
 ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
@@ -65,7 +66,7 @@ pub(super) fn draw(
         focused && single.is_none(),
         read,
     ));
-    // At 80×24 this leaves the map its title and two rows.
+    // At 80×24 this leaves the title and two rows for the map.
     let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
     let shown = rows.render_worst(&findings, more, rows.lines_needed(&findings, more).min(most));
     let mut spots = Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn draw(
     ScreenLayout { click_areas: spots, ..room }
 }
 
-/// Targets that cannot be read, at the bottom; what is above is left.
+/// Draws the failed targets at the bottom and returns the remaining area.
 fn draw_failed_targets(
     buffer: &mut Buffer,
     area: Rect,
@@ -127,7 +128,7 @@ fn draw_failed_targets(
     Rect { height: area.height - height, ..area }
 }
 
-/// The heat map, and the worst nodes beside or below it.
+/// Draws the heat map, and the worst nodes beside or below it.
 fn draw_maps(
     buffer: &mut Buffer,
     area: Rect,
@@ -174,7 +175,7 @@ fn draw_maps(
     room
 }
 
-/// The areas of the heat map and of the table of the worst nodes.
+/// Returns the areas of the heat map and of the table of the worst nodes.
 fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, Rect) {
     if area.width >= BESIDE {
         let left = area.width - WORST_WIDTH;
@@ -185,7 +186,7 @@ fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, R
     let worst = overview.worst.len();
     let wanted = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
     let most = wanted.min(height.saturating_sub(HEAT_MIN));
-    // A cell for every GPU is worth some lines of the table; what the map leaves over is the table's.
+    // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
     let needed = heat_map::full_height(state, area.width);
     let map =
         if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };

@@ -1,4 +1,4 @@
-//! Pictures for when there is nothing to show: each says why, and what comes next.
+//! Placeholders for screens without data: each shows the reason and the next step.
 
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A terminal that is too small, said in as few columns as possible.
+/// Draws the message for a terminal that is too small, in as few columns as possible.
 ///
 /// ```text
 /// 40×10 is too small:
@@ -28,7 +28,7 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
     draw_lines(buffer, area, &lines);
 }
 
-/// Nothing was answered yet: whom we ask, and why it did not work if it did not.
+/// Draws the screen before the first answer: the address of the source, and the error if the connection failed.
 ///
 /// ```text
 ///  Asking aggregator 10.0.0.5:9771 …
@@ -62,7 +62,7 @@ pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState
     draw_lines(buffer, area, &lines);
 }
 
-/// A fleet of nobody: what would make it one.
+/// Renders the message for an empty fleet with the next step.
 pub(super) fn render_empty_fleet(
     overview: &Overview,
     width: u16,
@@ -84,7 +84,7 @@ pub(super) fn render_empty_fleet(
     lines
 }
 
-/// The lines of a screen that waits for its own answer, or will get none.
+/// Renders a screen that waits for its answer or will get none.
 pub(super) fn render_waiting(
     what: &str,
     state: &ConsoleState,

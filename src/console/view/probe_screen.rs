@@ -1,4 +1,4 @@
-//! The probe matrix: what every pair of nodes, or of leaves, carried as a share of what is usual, one rail at a time.
+//! Probe matrix: measured bandwidth of every pair of nodes or leaves as a share of its baseline, one rail at a time.
 
 use gaunt_schema::SanitizedText;
 use ratatui::{
@@ -20,13 +20,13 @@ use crate::{
     },
 };
 
-/// The widest name of an end.
+/// Maximum width of the name of an end.
 const NAME: usize = 18;
-/// Suspects that are named above the square.
+/// Number of suspects named above the matrix.
 const SUSPECTS: usize = 5;
-/// From this share on a pair is as usual: two measurements of the same wires differ by a few per cent.
+/// Minimum share of the baseline that counts as normal: repeated measurements differ by a few per cent.
 const USUAL: f64 = 0.95;
-/// Below this share a pair is slow.
+/// Share of the baseline below which a pair is slow.
 const SLOW: f64 = 0.8;
 
 /// Draws one rail.
@@ -87,7 +87,7 @@ pub(super) fn draw(
     room
 }
 
-/// Nothing was measured: what begins it.
+/// Renders the message for an empty matrix with the next step.
 fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![
         Line::from(vec![
@@ -172,7 +172,7 @@ fn render_suspect(suspect: &ProbeSuspect, theme: Theme) -> Line<'static> {
     ])
 }
 
-/// The square, as much of it as fits around the cursor, and what of it can be pressed.
+/// Renders the part of the matrix around the cursor, and its click areas.
 fn render_matrix(
     square: &PairMatrix,
     chosen: (usize, usize),
@@ -184,7 +184,7 @@ fn render_matrix(
         square.ends.iter().map(|end| display_text::text_width(&end.name)).max().unwrap_or(0);
     let label = longest.clamp(6, NAME);
     let room = usize::from(area.width).saturating_sub(label + 3);
-    // Two columns a cell as long as they fit: then the square looks like one.
+    // Two columns per cell as long as they fit, which makes the matrix look square.
     let cell = if 2 * square.ends.len() <= room { 2 } else { 1 };
     let (across, down) = ((room / cell).max(1), height.max(1));
     let (row, column) = chosen;
@@ -227,7 +227,7 @@ fn render_matrix(
     (lines, ScreenLayout { page: down, click_areas: spots, ..ScreenLayout::default() })
 }
 
-/// The sign of a cell: tenths of what is usual, told apart without colour.
+/// Returns the symbol of a cell: tenths of the baseline, distinct without colour.
 fn render_cell(cell: Option<&PairMatrixCell>, same: bool, theme: Theme) -> (&'static str, Style) {
     const TENTHS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let (sign, meaning) = match cell {
@@ -245,7 +245,7 @@ fn render_cell(cell: Option<&PairMatrixCell>, same: bool, theme: Theme) -> (&'st
     (sign, theme.style_for(meaning))
 }
 
-/// The pair with the cursor, and what the signs mean.
+/// Renders the pair under the cursor, and the legend of the symbols.
 fn render_detail(
     rail: &RailMatrix,
     square: &PairMatrix,
@@ -301,7 +301,7 @@ fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
     format!("{from} – {to}   {where_to}   {result}   {}, {ago} ago", pair.tool.as_str())
 }
 
-/// What a pair carried.
+/// Formats the bandwidth of a pair.
 fn format_bandwidth(bytes_per_second: f64) -> String {
     format!("{:.1} GB/s", bytes_per_second / 1e9)
 }

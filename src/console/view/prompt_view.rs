@@ -1,4 +1,4 @@
-//! The line that is typed into, with what could stand there above it and what is wrong with it.
+//! Prompt view: the input line, with completion candidates and the error above it.
 
 use ratatui::{
     style::{Modifier, Style},
@@ -14,7 +14,7 @@ use crate::console::{
 /// Columns of the widest candidate.
 const CANDIDATE: usize = 28;
 
-/// The lines from the candidates down to the line itself, which is the last.
+/// Renders the lines from the candidates down to the input line, which is the last.
 ///
 /// ```text
 ///  power  power_limit  power_10s_min
@@ -34,7 +34,7 @@ pub(super) fn render_prompt(prompt: &Prompt, width: usize, theme: Theme) -> Vec<
             text.push(' ');
         }
         let why = format!("{text}{}", wrong.why);
-        // Where the place is far to the right, the sentence matters more.
+        // If the error position is far to the right, the message takes precedence.
         let why =
             if display_text::text_width(&why) > width { format!(" {}", wrong.why) } else { why };
         lines.push(Line::styled(display_text::truncate_text(&why, width), bad));
@@ -51,7 +51,7 @@ const fn prompt_sign(asks: &PromptKind) -> &'static str {
     }
 }
 
-/// The line itself, and how many columns of it are passed over at the left so that the cursor is seen.
+/// Renders the input line, and returns how many of its columns are scrolled out so that the cursor is visible.
 fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
     let head = prompt_sign(&prompt.asks);
     let room = width.saturating_sub(head.len() + 3).max(1);
@@ -74,7 +74,7 @@ fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, 
     (line, offset)
 }
 
-/// What could stand at the cursor, in one line, and what the first of it means in another.
+/// Renders the candidates in one line, and the description of the first one in another.
 fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let offer = &prompt.completion;
     if let (PromptKind::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {

@@ -1,4 +1,4 @@
-//! What is the same on every screen: who and when at the top, what is to be said and the keys at the bottom.
+//! Frame of every screen: source and time in the header, status line and keys at the bottom.
 
 use ratatui::{
     buffer::Buffer,
@@ -19,11 +19,11 @@ use crate::{
     },
 };
 
-/// Lines below the body: what is to be said, and the keys.
+/// Lines below the body: status line and footer.
 const BELOW: u16 = 2;
 
-/// Draws header, status line and footer, and gives back what is left between them, and what of it can be pressed. What
-/// is said has a line of its own, so that no row moves under the pointer because something is said.
+/// Draws header, status line and footer, and returns the area between them with the click areas. Messages have a line
+/// of their own, so that no row moves under the pointer when one appears.
 ///
 /// ```text
 ///  gaunt  prod-a   32 nodes · 256 GPUs · 1 down                 12:03:41Z ● 1 s
@@ -52,7 +52,7 @@ pub(super) fn draw(
             return (body, draw_footer(buffer, last, state, theme));
         }
     };
-    // A line that is typed into may need more room for what could stand there: the reader opened it himself.
+    // The prompt may need more lines for its candidates: the user opened it.
     let more = (lines.len() as u16).saturating_sub(BELOW).min(body.height);
     body.height -= more;
     let first = area.bottom().saturating_sub(lines.len() as u16).max(body.bottom());
@@ -71,7 +71,7 @@ fn draw_header(
 ) {
     let now = render_shown_time(overview, state, theme);
     let width = now.width() as u16;
-    // Counts of long ago say nothing: who does not answer stands in their place.
+    // Outdated counts are not useful: the source that does not respond is shown instead.
     let mut left = match status_line::render_lost_source(state) {
         Some(lost) if overview.is_some() => {
             vec![Span::styled(lost, theme.style_for(StyleRole::Bad))]
@@ -120,7 +120,7 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
             spans.push(Span::styled(text, theme.style_for(meaning)));
         }
     };
-    // What is wrong comes first: that all others are live needs no room.
+    // Problems come first: live nodes need no entry.
     add(nodes.down, "down", StyleRole::Bad);
     add(nodes.stale, "stale", StyleRole::Waiting);
     add(nodes.pending, "not yet read", StyleRole::Dim);
@@ -131,7 +131,7 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
     spans
 }
 
-/// The instant of the rows that are shown, and how old they are where they are not of now.
+/// Renders the instant of the shown rows, and their age if they are stale.
 fn render_shown_time(
     overview: Option<&Overview>,
     state: &ConsoleState,
@@ -178,7 +178,7 @@ fn render_shown_time(
     ])
 }
 
-/// The main screens and the keys that mean something here, as many as fit; what can be pressed of it.
+/// Draws the main screens and the keys of this screen, as many as fit, and returns their click areas.
 fn draw_footer(
     buffer: &mut Buffer,
     area: Rect,
@@ -211,7 +211,7 @@ fn draw_footer(
         }
         put(" ", dim, None, &mut x);
     }
-    // The way to all other keys is always there.
+    // The help key is always shown.
     let keys = "? keys ";
     let right = area.right() - keys.len() as u16;
     for binding in keymap::screen_bindings(&state.screen) {

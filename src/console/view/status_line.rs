@@ -1,5 +1,5 @@
-//! The status line: what was done last, what is wrong between this screen and its source, which instant of the past is
-//! shown. It is always there, mostly empty.
+//! Status line: result of the last operation, connection errors, and the shown instant of the past. It is always
+//! present and mostly empty.
 
 use gaunt_schema::SanitizedText;
 use ratatui::text::{Line, Span};
@@ -10,7 +10,7 @@ use crate::console::{
     theme::{StyleRole, Theme},
 };
 
-/// What is to be said now, the most important of it; none if there is nothing.
+/// Returns the most important message; none if there is no message.
 pub(super) fn render_status(
     state: &ConsoleState,
     width: usize,
@@ -26,7 +26,7 @@ pub(super) fn render_status(
     Some(Line::styled(text, theme.style_for(meaning)))
 }
 
-/// The question that waits for a yes, and the keys that answer it.
+/// Renders the confirmation question, and the keys that answer it.
 ///
 /// ```text
 ///  ? withdraw mira's acknowledgement of 2m ago: cable is on its way (port_down/gpu003/mlx5_1/1)?
@@ -48,7 +48,7 @@ pub(super) fn render_confirm(
     [Line::styled(question, theme.style_for(StyleRole::Waiting)), Line::from(keys)]
 }
 
-/// Who does not answer, and for how long; none while the source answers.
+/// Renders which source does not respond, and since when; none while the source responds.
 pub(super) fn render_lost_source(state: &ConsoleState) -> Option<String> {
     let SourceStatus::Lost { since, .. } = &state.source_status else { return None };
     let who = state.source.as_deref().map_or_else(
@@ -59,7 +59,7 @@ pub(super) fn render_lost_source(state: &ConsoleState) -> Option<String> {
     Some(format!(" ✖ {who}: no answer for {lasted}"))
 }
 
-/// What was done last, or why it was not.
+/// Renders the result of the last operation.
 fn render_message(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let message = state.message.as_ref()?;
     let (sign, meaning) =
@@ -67,7 +67,7 @@ fn render_message(state: &ConsoleState) -> Option<(String, StyleRole)> {
     Some((format!(" {sign} {}", message.text), meaning))
 }
 
-/// Why nothing is answered; who does not answer stands in the header.
+/// Renders why the source does not respond; its address is in the header.
 fn render_failure_reason(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let SourceStatus::Lost { since, why, .. } = &state.source_status else { return None };
     // The address is in the header.
@@ -78,7 +78,7 @@ fn render_failure_reason(state: &ConsoleState) -> Option<(String, StyleRole)> {
     Some((format!(" ✖ since {}: {why}", display_text::format_time_of_day(*since)), StyleRole::Bad))
 }
 
-/// Why the question of this screen alone has no answer.
+/// Renders why only the question of this screen failed.
 fn render_failed_question(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let failed = state.failed_question()?;
     let lasted = display_text::format_duration(state.now.duration_since(failed.since));
@@ -90,7 +90,7 @@ fn render_failed_question(state: &ConsoleState) -> Option<(String, StyleRole)> {
     ))
 }
 
-/// An answer that does not come, and one that came before and does not change.
+/// Renders an overdue answer, or an earlier answer that does not change.
 fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let waits = |since| display_text::format_duration(state.now.duration_since(since));
     let late = |since| state.now.duration_since(since) >= state.late_threshold();
@@ -111,7 +111,7 @@ fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
     Some((text, StyleRole::Waiting))
 }
 
-/// Which instant of the past is shown.
+/// Renders the shown instant of the past.
 fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let then = state.past_instant?;
     let ago = state.newest_now().map_or_else(String::new, |now| {

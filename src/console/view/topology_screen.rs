@@ -1,4 +1,4 @@
-//! How the parts of a node hang together: each GPU, its nearest port, the leaf that it leads to, with live load.
+//! Topology screen of a node: each GPU, its nearest port and the leaf of that port, with live load.
 
 use gaunt_schema::{
     DeviceClass, GpuState, SanitizedText,
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// Columns of an edge's picture of load.
+/// Columns of the load bar of an edge.
 const EDGE: usize = 10;
 
-/// Draws a line for each GPU and its ports, then the ports that belong to no GPU.
+/// Draws a line for each GPU and its ports, then the ports without a GPU.
 ///
 /// ```text
 ///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
@@ -97,8 +97,8 @@ pub(super) fn draw(
     draw_page(buffer, area, &lines, state.scroll, theme)
 }
 
-/// Whether a port is nearest to a GPU: the page of either says so. Where no page of the node does, the rail of a port
-/// is taken for the number of its GPU, as machines are mostly wired.
+/// Returns whether a port is nearest to a GPU, as reported for either of them. If the node does not report it at all,
+/// the rail of a port is taken as the index of its GPU, which is the most common topology.
 fn is_near(gpu: &DeviceDetail, port: &DeviceDetail, by_rail: bool) -> bool {
     let told = |device: &DeviceDetail, series: &str, label: &str| {
         let value = device.info.get(series).and_then(|labels| labels.get(label));

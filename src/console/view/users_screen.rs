@@ -1,4 +1,4 @@
-//! Users: what the jobs of each hold and lose.
+//! Users screen: what the jobs of each user hold and lose.
 
 use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
 
@@ -12,7 +12,7 @@ use crate::console::{
     widget::text_table::{self, number_column, text_column},
 };
 
-/// Draws one line for each user, those who lose most first.
+/// Draws one line per user, the largest loss first.
 ///
 /// ```text
 ///  USERS         jobs   GPUs   lost  useful %  power W  accounts

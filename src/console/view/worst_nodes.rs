@@ -1,4 +1,4 @@
-//! Nodes as rows: the worst of them, on the overview.
+//! Table of the worst nodes on the overview.
 
 use gaunt_schema::GpuState;
 use ratatui::{style::Style, text::Line};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The columns of a node, the most important first: what does not fit is left out from the end.
+/// Columns of a node, the most important first: columns that do not fit are dropped from the end.
 const COLUMNS: [ColumnLayout; 8] = [
     text_column("NODES", 16),
     text_column("data", 10),
@@ -25,10 +25,10 @@ const COLUMNS: [ColumnLayout; 8] = [
     number_column("power W", 7),
 ];
 
-/// The column of the jobs, as wide as what is left.
+/// Minimum width of the jobs column, which takes the remaining width.
 const JOBS_MIN: usize = 12;
 
-/// The heading and as many nodes as fit into `height` more lines.
+/// Renders the heading and as many nodes as fit into `height` more lines.
 pub(super) fn render_nodes(
     title: &'static str,
     nodes: &[NodeLine],
@@ -83,7 +83,7 @@ fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style)
     ]
 }
 
-/// How fresh a node's data is, with its age where that matters.
+/// Renders the freshness of a node's data, with its age if it is stale.
 pub(super) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style) {
     let age =
         node.age_ms.map_or_else(String::new, |age| format!(" {}", display_text::format_age(age)));
@@ -94,7 +94,7 @@ pub(super) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style)
     }
 }
 
-/// The signs of a node's GPUs, one column each.
+/// Returns the symbols of a node's GPUs, one column each.
 pub(super) fn gpu_state_signs(codes: &str) -> String {
     let states =
         codes.chars().map(|code| GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown));

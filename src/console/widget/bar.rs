@@ -1,7 +1,7 @@
-//! A bar that is shared by several amounts: how many columns each of them gets.
+//! Stacked bar: computes the number of columns of each amount.
 
-/// Shares `columns` among `amounts`, each rounded fairly; what is there at all gets at least one column, as long as
-/// there are enough: one hung GPU of 10,000 must be seen.
+/// Distributes `columns` among `amounts` with fair rounding; every non-zero amount gets at least one column, as long
+/// as there are enough: one hung GPU of 10,000 must be visible.
 pub(crate) fn share_columns(amounts: &[u64], columns: usize) -> Vec<usize> {
     let total: u64 = amounts.iter().sum();
     if total == 0 || columns == 0 {
@@ -12,7 +12,7 @@ pub(crate) fn share_columns(amounts: &[u64], columns: usize) -> Vec<usize> {
         amounts.iter().map(|&a| if a > 0 { (exact(a) as usize).max(1) } else { 0 }).collect();
     loop {
         let used: usize = shares.iter().sum();
-        // What a share has too little (or too much) of decides who gives or takes the next column.
+        // The largest rounding error decides which amount gains or loses the next column.
         let lacks = |at: usize| exact(amounts[at]) - shares[at] as f64;
         let candidates = (0..amounts.len()).filter(|&at| amounts[at] > 0);
         let next = match used.cmp(&columns) {

@@ -1,13 +1,13 @@
-//! A picture of the past with height: two points a column and four levels a line in braille, or plain signs.
+//! History graph with several lines: two points per column and four levels per line in braille, or plain characters.
 
-/// The dots of the left and of the right half of a cell, from the lowest up.
+/// The dots of the left and the right half of a cell, from the bottom up.
 const DOTS: [[u32; 4]; 2] = [[0x40, 0x04, 0x02, 0x01], [0x80, 0x20, 0x10, 0x08]];
 
-/// Plain signs from low to high for a line that is partly filled.
+/// Plain characters from low to high for a partly filled line.
 const PLAIN: [char; 4] = ['.', ':', '=', '#'];
 
-/// The newest part of `points` in `height` lines of `columns` columns, the highest line first, now at the right. `top`
-/// is the value at the upper edge; without one the largest point is. What is not known is blank.
+/// Renders the newest part of `points` in `height` lines of `columns` columns, the highest line first, the present at
+/// the right. `top` is the value at the upper edge; without it, the largest point is. Unknown points are blank.
 pub(crate) fn render_graph(
     points: &[Option<f32>],
     top: Option<f32>,
@@ -25,7 +25,7 @@ pub(crate) fn render_graph(
     bars.extend(newest.iter().map(|point| {
         let value = point.filter(|value| value.is_finite())?;
         let share = if top > 0.0 { (value / top).clamp(0.0, 1.0) } else { 0.0 };
-        // What is known is seen, even if it is nothing.
+        // A known value is visible, even if it is zero.
         Some(((share * levels as f32).round() as usize).max(1))
     }));
     (0..height)
@@ -34,7 +34,7 @@ pub(crate) fn render_graph(
         .collect()
 }
 
-/// One cell of a line whose lowest level is `base`.
+/// Returns one cell of a line whose lowest level is `base`.
 fn graph_cell(bars: &[Option<usize>], base: usize, ascii: bool) -> char {
     let filled = |bar: Option<usize>| bar.map_or(0, |bar| bar.saturating_sub(base).min(4));
     if ascii {

@@ -1,26 +1,26 @@
-//! A map of cells: how groups of cells (GPUs of a node, say) are laid into the room there is.
+//! Grid layout of a map: fits groups of cells, such as the GPUs of a node, into the available area.
 
-/// Space between two groups side by side.
+/// Columns between two adjacent groups.
 const GAP: usize = 2;
 
-/// How a map is laid out.
+/// Layout of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GridLayout {
-    /// What one cell of the map stands for.
+    /// Meaning of one cell.
     pub(crate) cell: GridCell,
-    /// Tiles side by side: groups with a label each, or single cells behind one label a row.
+    /// Tiles per row: groups with a label each, or single cells after one label per row.
     pub(crate) per_row: usize,
-    /// Rows that are needed.
+    /// Number of rows.
     pub(crate) rows: usize,
     /// Columns of a tile, its gap included.
     pub(crate) tile: usize,
     /// Columns of a label, its gap included.
     pub(crate) label: usize,
-    /// Whether every group has its label; else only the first of a row.
+    /// Whether every group has its label; otherwise only the first of a row.
     pub(crate) named: bool,
 }
 
-/// What one cell of a map stands for.
+/// Meaning of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GridCell {
     /// One member of a group.
@@ -30,8 +30,9 @@ pub(crate) enum GridCell {
 }
 
 impl GridLayout {
-    /// Lays out `groups` groups of at most `members` cells and labels of `label` columns into `width` × `height`:
-    /// a cell each as long as all of them fit, else a cell for one group, or for as many as must share one.
+    /// Lays out `groups` groups of at most `members` cells and labels of `label` columns into `width` × `height`: one
+    /// cell per member as long as all of them fit, otherwise one cell per group, or per as many groups as must share
+    /// one.
     pub(crate) fn fit_groups(
         groups: usize,
         members: usize,
@@ -43,12 +44,12 @@ impl GridLayout {
         let tile = label + members.max(1) + GAP;
         let per_row = (width + GAP) / tile;
         if per_row > 0 && groups.div_ceil(per_row) <= height {
-            // As many columns as needed and no more, so that neighbours stand below each other.
+            // As many columns as needed and no more, so that adjacent groups are aligned below each other.
             let rows = groups.div_ceil(per_row);
             let per_row = groups.div_ceil(rows.max(1)).max(1);
             return Self { cell: GridCell::One, per_row, rows, tile, label, named: true };
         }
-        // Without names of their own more groups fit side by side.
+        // Without labels, more groups fit side by side.
         let tile = members.max(1) + 1;
         let per_row = (width + 1).saturating_sub(label) / tile;
         if per_row > 0 && groups.div_ceil(per_row) <= height {
@@ -62,7 +63,7 @@ impl GridLayout {
         Self { cell: GridCell::Groups(shared), per_row, rows, tile: 1, label, named: false }
     }
 
-    /// How many groups one step of the cursor passes.
+    /// Returns how many groups one step of the cursor passes.
     pub(crate) const fn groups_per_step(self) -> usize {
         match self.cell {
             GridCell::One => 1,
@@ -70,7 +71,7 @@ impl GridLayout {
         }
     }
 
-    /// How many groups one row holds.
+    /// Returns the number of groups per row.
     pub(crate) const fn groups_per_row(self) -> usize {
         self.per_row * self.groups_per_step()
     }

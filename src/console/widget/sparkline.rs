@@ -1,10 +1,10 @@
-//! A small picture of the past: one column a point, a gap where nothing was known.
+//! Sparkline: a history graph with one point per column and a gap where no value is known.
 
-/// From low to high. The highest is not the full block, which means something else on our screens.
+/// Levels from low to high. The full block is not used, because it has another meaning on the screens.
 const LEVELS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 
-/// The newest part of `points` in exactly `columns` columns, now at the right. `top` is the value of the highest
-/// level; without one the largest point is. A column that stands for several points shows the largest of them.
+/// Renders the newest part of `points` in exactly `columns` columns, the present at the right. `top` is the value of
+/// the highest level; without it, the largest point is. A column with several points shows the largest of them.
 pub(crate) fn render_sparkline(points: &[Option<f32>], top: Option<f32>, columns: usize) -> String {
     let known = || points.iter().flatten().copied().filter(|value| value.is_finite());
     let top = top.unwrap_or_else(|| known().fold(0.0, f32::max));
@@ -28,8 +28,8 @@ fn render_levels(
     out
 }
 
-/// The same with a limit at half of the height: what is below it has one of the three lowest levels, what reaches it
-/// one of the three highest, so that it is told apart without colour.
+/// Renders a sparkline with a limit at half of the height: values below it have one of the three lowest levels, values
+/// that reach it one of the three highest, so that they are distinct without colour.
 pub(crate) fn render_against_limit(points: &[Option<f32>], limit: f32, columns: usize) -> String {
     let half = LEVELS.len() / 2;
     let level = |value: f32| {
@@ -40,13 +40,13 @@ pub(crate) fn render_against_limit(points: &[Option<f32>], limit: f32, columns: 
     render_levels(points, columns, level)
 }
 
-/// Whether a sign of [`render_against_limit`] reaches the limit; none for a gap.
+/// Returns whether a character of [`render_against_limit`] reaches the limit; none for a gap.
 pub(crate) fn reaches_limit(sign: char) -> Option<bool> {
     let at = LEVELS.iter().position(|level| level.starts_with(sign))?;
     Some(at > LEVELS.len() / 2)
 }
 
-/// How many of `room` columns so many points fill when each column stands for equally many.
+/// Returns how many of `room` columns the points fill if each column has the same number of points.
 pub(crate) const fn filled_columns(points: usize, room: usize) -> usize {
     if points == 0 || room == 0 {
         return 0;

@@ -1,4 +1,4 @@
-//! Rows of columns: widths are decided once, numbers stand at the right.
+//! Text tables: fixed column widths, numbers aligned at the right.
 
 use ratatui::{
     style::Style,
@@ -7,31 +7,31 @@ use ratatui::{
 
 use crate::console::display_text;
 
-/// One column of a table.
+/// Layout of a table column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnLayout {
-    /// Its heading.
+    /// Heading.
     pub(crate) title: &'static str,
-    /// How many columns of the terminal it takes.
+    /// Width in terminal columns.
     pub(crate) width: usize,
-    /// Whether its values stand at the right.
+    /// Whether its values are right-aligned.
     pub(crate) right: bool,
 }
 
-/// A column whose values stand at the left.
+/// Returns the layout of a left-aligned column.
 pub(crate) const fn text_column(title: &'static str, width: usize) -> ColumnLayout {
     ColumnLayout { title, width, right: false }
 }
 
-/// A column whose values stand at the right.
+/// Returns the layout of a right-aligned column.
 pub(crate) const fn number_column(title: &'static str, width: usize) -> ColumnLayout {
     ColumnLayout { title, width, right: true }
 }
 
-/// What stands between two columns.
+/// Separator between two columns.
 const GAP: &str = "  ";
 
-/// How many of the first columns fit into `room`, and how wide they are together.
+/// Returns how many of the first columns fit into `room`, and their total width.
 pub(crate) fn fit_columns(columns: &[ColumnLayout], room: usize) -> (usize, usize) {
     let mut used = 0;
     for (at, column) in columns.iter().enumerate() {
@@ -44,12 +44,12 @@ pub(crate) fn fit_columns(columns: &[ColumnLayout], room: usize) -> (usize, usiz
     (columns.len(), used)
 }
 
-/// The line of headings.
+/// Renders the line of headings.
 pub(crate) fn render_heading(columns: &[ColumnLayout], style: Style) -> Line<'static> {
     render_row(columns, columns.iter().map(|column| (column.title.to_owned(), style)))
 }
 
-/// One line of values.
+/// Renders one line of values.
 pub(crate) fn render_row(
     columns: &[ColumnLayout],
     cells: impl IntoIterator<Item = (String, Style)>,

@@ -1,4 +1,4 @@
-//! The table of a node's GPUs, or why there is none.
+//! Table of a node's GPUs, or the reason for their absence.
 
 use gaunt_schema::{DeviceClass, GpuState, MetricId, catalogue::gpu};
 use ratatui::{
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// The order of a GPU's columns when some clock is held down: power, temperature and the reason come first.
+/// Order of the GPU columns if a clock is throttled: power, temperature and the reason come first.
 const HELD: [usize; 12] = [0, 1, 2, 5, 6, 10, 3, 4, 7, 8, 9, 11];
 
-/// The GPUs.
+/// Renders the GPUs.
 ///
 /// ```text
 ///  GPU  doing              busy %  last 2m     SM %  tensor %   mem GiB    power W   °C
@@ -52,7 +52,7 @@ pub(in super::super) fn render_gpus(
         text_column("clock held by", 14),
         text_column("job", 16),
     ];
-    // A clock that is held down explains more than how busy the parts are.
+    // A throttled clock explains more than the utilization of the units.
     let held = of(detail, DeviceClass::Gpu).any(is_fault_throttled);
     let order = if held { HELD } else { [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] };
     let all: Vec<ColumnLayout> = order.iter().map(|&at| all[at]).collect();
@@ -70,7 +70,7 @@ pub(in super::super) fn render_gpus(
     lines
 }
 
-/// There is no GPU, and what the driver's collector says about that.
+/// Renders the absence of GPUs with the status of the driver's collector.
 fn render_no_gpu(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let driver = of(detail, DeviceClass::Collector).find(|collector| is_driver(collector));
     let why = driver
@@ -83,7 +83,7 @@ fn render_no_gpu(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'s
         .collect()
 }
 
-/// Whether a collector is the one that reads GPUs from their driver.
+/// Returns whether a collector reads GPUs from their driver.
 pub(in super::super) fn is_driver(collector: &DeviceDetail) -> bool {
     collector.labels.get("collector").is_some_and(|name| *name == "nvml")
 }
@@ -119,7 +119,7 @@ fn gpu_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 1
     ]
 }
 
-/// The reasons that hold the clock of a GPU down now; idleness is none.
+/// Returns the current throttle reasons of a GPU, without idleness.
 fn throttle_reasons(device: &DeviceDetail) -> String {
     let events = gpu::CLOCK_EVENTS.iter().filter(|(_, metric)| *metric != gpu::CLOCK_EVENT_IDLE);
     let held = events.filter(|(_, metric)| device.last_value(&metric.series_key()) == Some(1.0));
@@ -129,7 +129,7 @@ fn throttle_reasons(device: &DeviceDetail) -> String {
     names.join(" ")
 }
 
-/// Reasons that are a fault; the others hold the clock of a healthy GPU too.
+/// Throttle reasons that are faults; the others also occur on healthy GPUs.
 const FAULTS: [MetricId; 4] = [
     gpu::CLOCK_EVENT_HW_SLOWDOWN,
     gpu::CLOCK_EVENT_SW_THERMAL,

@@ -1,4 +1,4 @@
-//! What is known about a node's host: processors, pressure, memory.
+//! Table of a node's host: CPUs, pressure (PSI), memory.
 
 use gaunt_schema::{DeviceClass, MetricId, catalogue::host};
 use ratatui::text::{Line, Span};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The host: processors, what its tasks wait for, memory.
+/// Renders the host: CPUs, pressure (PSI), memory.
 ///
 /// ```text
 ///  HOST      CPU      12.3 of 64 busy, the busiest 100 %   ▁▂▂▃▇▇

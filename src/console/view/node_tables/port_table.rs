@@ -1,4 +1,4 @@
-//! The tables of a node's RDMA ports and of the kernel's network devices.
+//! Tables of a node's RDMA ports and of the kernel's network devices.
 
 use gaunt_schema::{
     DeviceClass, MetricId,
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// The RDMA ports.
+/// Renders the RDMA ports.
 ///
 /// ```text
 ///  PORT       state   line rate  in %  last 2m     out %  last 2m     errors/s
@@ -84,7 +84,7 @@ fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 
     ]
 }
 
-/// The rate that a port runs at when it is up: one that is down often shows a lower one, which is no measure.
+/// Returns the line rate of a port that is up: a port that is down often reports a lower rate, which must not be used.
 pub(in super::super) fn full_rate(device: &DeviceDetail) -> Option<f64> {
     let past =
         device.recent_points(metric_key(port::RATE)).iter().flatten().map(|rate| f64::from(*rate));
@@ -92,7 +92,7 @@ pub(in super::super) fn full_rate(device: &DeviceDetail) -> Option<f64> {
     rates.filter(|rate| rate.is_finite() && *rate > 0.0).reduce(f64::max)
 }
 
-/// What counts as an error on a port: each of these is a packet or a link that was lost.
+/// Port error counters: each of them counts lost packets or lost links.
 const PORT_ERRORS: [MetricId; 6] = [
     port::SYMBOL_ERRORS,
     port::LINK_DOWNED,
@@ -115,7 +115,7 @@ pub(in super::super) fn render_port_state(device: &DeviceDetail, theme: Theme) -
     (word.into(), theme.style_for(meaning))
 }
 
-/// The network devices of the kernel.
+/// Renders the network devices of the kernel.
 ///
 /// ```text
 ///  NETWORK     link  errors/s  line rate         in  last 2m           out  last 2m
@@ -179,7 +179,7 @@ fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell
     ]
 }
 
-/// A table of the devices of one class, as many columns as fit; nothing at all without a device.
+/// Renders a table of the devices of one class with as many columns as fit; nothing without a device.
 fn render_device_table<const CELLS: usize>(
     detail: &NodeDetail,
     class: DeviceClass,

@@ -1,4 +1,4 @@
-//! What the node's own probe said: each transfer that it measured, when that was, and why it kept its hands off.
+//! Table of the node's own probe: each measured transfer, its age, and why runs were skipped.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// Below this share of what is usual something changed.
+/// Share of the baseline below which a value counts as changed.
 const CHANGED: f64 = 0.9;
 
-/// What a probe on this node measured; nothing where none ever ran.
+/// Renders the measurements of a probe on this node; nothing if none ever ran.
 ///
 /// ```text
 ///  PROBE               between  each link carried  of its usual %  of the model's %
@@ -91,13 +91,13 @@ fn probe_cells(device: &DeviceDetail, theme: Theme) -> [StyledCell; 6] {
     ]
 }
 
-/// When it ran last, and why it did not; none if no probe is told of.
+/// Renders when the probe last ran and why it did not run; none if no probe is reported.
 fn render_last_run(detail: &NodeDetail, node: &DeviceDetail) -> Option<String> {
     let value =
         |metric: MetricId| node.last_value(&metric.series_key()).filter(|value| value.is_finite());
     let mut parts = Vec::new();
     if let Some(last) = value(probe_results::LAST_RUN).filter(|last| *last > 0.0) {
-        // The node's own clock wrote this.
+        // The timestamp is by the node's own clock.
         let skew = detail.clock_skew_ms.unwrap_or(0) as f64 / 1e3;
         let ago = (detail.at.0 as f64 / 1e3 + skew - last).clamp(0.0, 1e12);
         let took = value(probe_results::DURATION)
