@@ -9,7 +9,7 @@ use std::{
 use super::{ViewSource, snapshot_command};
 use crate::console::{self, ConsoleOptions};
 
-/// Whether standard input and output are a terminal.
+/// Whether standard output is a terminal.
 pub fn has_terminal() -> bool {
     io::stdout().is_terminal()
 }

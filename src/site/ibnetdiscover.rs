@@ -155,7 +155,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         topology
     }
 
-    /// Number of hops from each switch to the nearest node.
+    /// Number of switches between each switch and the nearest node.
     fn switch_levels(&self) -> HashMap<&'a str, usize> {
         let mut levels: HashMap<&str, usize> = HashMap::new();
         let mut row: Vec<&str> = self.adapters.keys().copied().collect();

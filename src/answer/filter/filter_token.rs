@@ -107,7 +107,7 @@ fn parse_quoted(
     Err(error.with_hint(&format!("end the text with {quote}")))
 }
 
-/// Parses a word: it ends before a blank, an operator or a quote; a pair of brackets belongs to it.
+/// Parses a word: it ends before a blank, an operator or a quote; a pair of braces and its content belong to it.
 fn parse_word(text: &str, at: usize) -> Result<(FilterTokenKind<'_>, usize), FilterError> {
     let (mut end, mut braces, mut brackets) = (at, false, false);
     for character in text[at..].chars() {
