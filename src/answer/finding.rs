@@ -94,7 +94,7 @@ pub enum HistoryRelation {
     /// None: it has no series, or series of other entities.
     #[default]
     Nothing,
-    /// The number is derived from the series, in another unit than its limit.
+    /// The number is derived from the series, and the series is not directly comparable with its limit.
     Part,
     /// The number is the series itself and comparable with its limit.
     Same,
