@@ -1,7 +1,7 @@
-//! Alerts: findings posted to Alertmanager by ourselves, and what it says of them read back.
+//! Alerting: posts findings to Alertmanager directly, and reads their alert state back.
 //!
-//! The labels are those of the shipped rules, so that an alert is the same whoever posts it: Prometheus, this
-//! aggregator or its standby. Each Alertmanager has a task of its own, and one that does not answer holds up nobody.
+//! The labels are those of the shipped rules, so that an alert is the same whichever posts it: Prometheus, this
+//! aggregator or its standby. Each Alertmanager has its own task, so that one that does not answer delays no other.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,44 +21,45 @@ mod alertmanager_client;
 use alert_labels::FindingAlert;
 use alertmanager_client::AlertmanagerClient;
 
-/// Alertmanagers that can be named: a cluster of them has three or five members.
+/// The most Alertmanagers: a cluster of them has three or five members.
 pub const MAX_SERVERS: usize = 16;
 
-/// Findings that are posted, worst first: more at once are one disaster, and are told by the worst of them.
+/// The most findings that are posted, worst first: more at once are one incident, which the worst of them report.
 const MAX_ALERTS: usize = 1_000;
 
-/// An alert that ended is told for so long, as Prometheus does: an Alertmanager that was away hears it too.
+/// How long an ended alert is posted as resolved, as in Prometheus: an Alertmanager that was down receives it too.
 const RESOLVED_FOR: Duration = Duration::from_mins(15);
 
 /// Where findings are posted, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertOptions {
-    /// The Alertmanagers, such as `https://10.0.0.5:9093`; all members of a cluster are told.
+    /// The Alertmanagers, such as `https://10.0.0.5:9093`; findings are posted to all members of a cluster.
     pub servers: Vec<String>,
-    /// The time after which an open finding is posted again. Who hears nothing for four times as long takes it for over.
+    /// Time after which an open finding is posted again. An Alertmanager resolves it after four times as long without a
+    /// post.
     pub repeat_interval: Duration,
-    /// The least severity that is posted.
+    /// The lowest severity that is posted.
     pub min_severity: Severity,
-    /// The name of the cluster, put on every alert if there is one.
+    /// Cluster name, a label of every alert if set.
     pub cluster: SanitizedText,
-    /// How they are reached: files of keys are read again when they change.
+    /// TLS and credentials: files are read again when they change.
     pub access: ServerAccess,
 }
 
 /// Why findings cannot be posted.
 #[derive(Debug, thiserror::Error)]
 pub enum AlertError {
-    /// An address is none.
+    /// An address is invalid.
     #[error(
         "{0:?} is not the address of an Alertmanager; write http://HOST:9093 or https://HOST:9093 in alertmanager.urls"
     )]
     Address(String),
-    /// There are too many.
+    /// There are too many Alertmanagers.
     #[error("{0} Alertmanagers are named in alertmanager.urls; {MAX_SERVERS} are possible")]
     TooMany(usize),
 }
 
-/// What is to be told at one instant: what is open, and what ended lately.
+/// Alerts to post at one time: open ones, and recently ended ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct AlertSnapshot {
     at: UnixMs,
@@ -66,13 +67,13 @@ struct AlertSnapshot {
     ended: BTreeMap<String, (FindingAlert, UnixMs)>,
 }
 
-/// The alerting that runs. Dropping it ends it.
+/// Running alerting tasks. Dropping them ends alerting.
 #[derive(Debug)]
 pub struct AlertingTasks {
     _tasks: JoinSet<()>,
 }
 
-/// Checks the addresses, before anything is started.
+/// Checks the addresses before anything is started.
 pub fn check_servers(options: &AlertOptions) -> Result<(), AlertError> {
     if options.servers.len() > MAX_SERVERS {
         return Err(AlertError::TooMany(options.servers.len()));
@@ -83,7 +84,7 @@ pub fn check_servers(options: &AlertOptions) -> Result<(), AlertError> {
         .try_for_each(|address| alertmanager_client::parse_base_url(address).map(drop))
 }
 
-/// Starts to post what `source` finds; what the Alertmanagers say appears at the other end of `said`.
+/// Starts to post the findings of `source`; the state of the Alertmanagers is sent to the other end of `said`.
 pub async fn start_alerting(
     options: AlertOptions,
     source: AnswerSource,
@@ -105,7 +106,7 @@ pub async fn start_alerting(
     Ok(AlertingTasks { _tasks: tasks })
 }
 
-/// Follows the findings, and says what changed. Ends with the source.
+/// Follows the findings, and publishes changes. Ends with the source.
 async fn watch_findings(
     options: AlertOptions,
     source: AnswerSource,
@@ -122,9 +123,9 @@ async fn watch_findings(
     }
 }
 
-/// The findings as alerts, by their ids.
+/// The findings as alerts, by id.
 fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String, FindingAlert> {
-    // Whoever took a finding on is told enough.
+    // Acknowledged findings are not posted.
     let worth = findings.iter().filter(|finding| {
         finding.severity >= options.min_severity && finding.acknowledged.is_none()
     });
@@ -135,14 +136,14 @@ fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String
 }
 
 impl AlertSnapshot {
-    /// Takes what is open now; whether that is news.
+    /// Updates the open alerts; returns whether anything changed.
     fn update_open(&mut self, at: UnixMs, open: BTreeMap<String, FindingAlert>) -> bool {
         let before = std::mem::replace(&mut self.open, open);
         let mut news = before.keys().ne(self.open.keys());
         for (id, alert) in before {
             match self.open.get(&id) {
                 Some(same) if same.labels == alert.labels => {}
-                // Of another severity it is another alert, and the one that was is over.
+                // With another severity it is another alert, and the previous one has ended.
                 Some(_) => {
                     news = true;
                     self.ended.insert(format!("{id} {}", alert.severity_label()), (alert, at));
@@ -162,7 +163,7 @@ impl AlertSnapshot {
     }
 }
 
-/// Puts together what the servers say.
+/// Merges the alert lists of the servers.
 async fn merge_server_lists(
     mut heard: Vec<watch::Receiver<(AlertServer, Vec<AlertLine>)>>,
     said: watch::Sender<Arc<AlertList>>,
@@ -173,7 +174,7 @@ async fn merge_server_lists(
             let (server, lines) = one.borrow_and_update().clone();
             list.servers.push(server);
             for line in lines {
-                // The members of a cluster say the same.
+                // The members of a cluster report the same alerts.
                 let same = |known: &AlertLine| {
                     known.finding == line.finding && known.severity == line.severity
                 };
@@ -193,7 +194,7 @@ async fn merge_server_lists(
     }
 }
 
-/// Waits for the first of several.
+/// Waits for the first of several futures.
 async fn wait_for_any<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
     std::future::poll_fn(move |context| {
         for one in &mut all {

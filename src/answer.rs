@@ -1,7 +1,7 @@
-//! Questions and their answers: the one vocabulary of the HTTP API, the console and `gaunt snapshot`.
+//! Questions and answers: the shared data model of the HTTP API, the console and `gaunt snapshot`.
 //!
-//! Words and types only: what can be asked, the language that narrows it, the shapes of answers and the differences
-//! between two of them. An answer is immutable once made; big ones are columns, never one object per GPU.
+//! Types only: the questions, the filter language, the shapes of answers and the diff of two answers. An answer is
+//! immutable; large answers are columns, never one object per GPU.
 
 use std::sync::Arc;
 
@@ -57,86 +57,86 @@ pub use usage_report::{UsageReport, UsageRow};
 
 use gaunt_schema::SanitizedText;
 
-/// The path under which the HTTP API lives; the version changes when an answer loses or renames a field.
+/// Base path of the HTTP API; the version changes when an answer loses or renames a field.
 pub const API: &str = "/api/gaunt/v1";
 
-/// What can be asked.
+/// A question to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// The whole fleet at a glance.
+    /// Summary of the whole fleet.
     Overview,
-    /// Every node in a line each, worst first.
+    /// All nodes, one line each, worst first.
     Nodes,
-    /// One node with all its devices, values and their recent past.
+    /// One node with its devices, values and recent history.
     Node(SanitizedText),
     /// Every open finding, worst first.
     Findings,
-    /// Every finding that closed and is still remembered, newest first.
+    /// Findings that are closed and still retained, newest first.
     Closed,
-    /// What the GPUs of each job do, and the time that was lost, by job and cause.
+    /// GPU states of each job, and lost time by job and cause.
     GpuTime,
-    /// One finding, open or closed, with the whole chain of evidence.
+    /// One finding, open or closed, with its explanation.
     Finding(String),
-    /// Every target with the fate of its last scrape.
+    /// All targets with the result of their last scrape.
     Targets,
-    /// Those nodes, findings or targets that a filter leaves, in a line each as in the whole list.
+    /// The nodes, findings or targets that match a filter, one line each as in the whole list.
     List(Filter),
-    /// The rows that a filter leaves, as columns.
+    /// The rows that match a filter, as columns.
     Table(Filter),
     /// One job with all its GPUs.
     Job(SanitizedText),
-    /// Leaves by rails, of the ports that a filter leaves.
+    /// Leaf × rail matrix of the ports that match a filter.
     Fabric(Filter),
-    /// One metric of one device, or of many together, over time.
+    /// One metric of one device, or aggregated over many, over time.
     History(HistoryQuery),
-    /// What probes between nodes measured, and who is suspected.
+    /// Measurements of probes between nodes, and suspects.
     Probe,
-    /// Where GPU time and energy went in the last while.
+    /// GPU time and energy use of the given period up to now.
     Usage(std::time::Duration),
-    /// What Alertmanager knows of findings.
+    /// Alertmanager's state of findings.
     Alerts,
-    /// The same question as it would have been answered at an instant of the past. What is not kept is absent.
+    /// The same question at a past time. Data that is not retained is absent.
     AtTime(TimeParam, Box<Question>),
 }
 
-/// What comes back.
+/// An answer to a question.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// To [`Question::Overview`].
+    /// Answer to [`Question::Overview`].
     Overview(Arc<Overview>),
-    /// To [`Question::Nodes`].
+    /// Answer to [`Question::Nodes`].
     Nodes(Arc<NodeList>),
-    /// To [`Question::Node`].
+    /// Answer to [`Question::Node`].
     Node(Arc<NodeDetail>),
-    /// To [`Question::Findings`] and [`Question::Closed`].
+    /// Answer to [`Question::Findings`] and [`Question::Closed`].
     Findings(Arc<FindingList>),
-    /// To [`Question::GpuTime`].
+    /// Answer to [`Question::GpuTime`].
     GpuTime(Arc<GpuTime>),
-    /// To [`Question::Finding`].
+    /// Answer to [`Question::Finding`].
     Finding(Arc<Explanation>),
-    /// To [`Question::Targets`].
+    /// Answer to [`Question::Targets`].
     Targets(Arc<TargetList>),
-    /// To [`Question::Table`].
+    /// Answer to [`Question::Table`].
     Table(Arc<AnswerTable>),
-    /// To [`Question::Job`].
+    /// Answer to [`Question::Job`].
     Job(Arc<JobDetail>),
-    /// To [`Question::Fabric`].
+    /// Answer to [`Question::Fabric`].
     Fabric(Arc<FabricMatrix>),
-    /// To [`Question::History`].
+    /// Answer to [`Question::History`].
     History(Arc<MetricHistory>),
-    /// To [`Question::Probe`].
+    /// Answer to [`Question::Probe`].
     Probe(Arc<ProbeMatrix>),
-    /// To [`Question::Usage`].
+    /// Answer to [`Question::Usage`].
     Usage(Arc<UsageReport>),
-    /// To [`Question::Alerts`].
+    /// Answer to [`Question::Alerts`].
     Alerts(Arc<AlertList>),
-    /// The question makes no sense here; says why.
+    /// The question is refused, with the reason.
     Refused(Refusal),
 }
 
 impl Answer {
-    /// Reads the answer to a question back from its JSON.
+    /// Decodes the answer to a question from its JSON.
     pub fn from_json(
         question: &Question,
         json: &serde_json::Value,
@@ -171,20 +171,20 @@ impl Answer {
     }
 }
 
-/// Why a question has no answer.
+/// Why a question is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "refused")]
 pub enum Refusal {
     /// No node has this name.
     #[error("no node is named {node}; `gaunt snapshot` or /api/gaunt/v1/nodes lists the names")]
     UnknownNode {
-        /// The name that was asked for.
+        /// The requested name.
         node: SanitizedText,
     },
-    /// No job has this number.
+    /// No job has this id.
     #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
     UnknownJob {
-        /// The number that was asked for.
+        /// The requested id.
         job: SanitizedText,
     },
     /// No finding has this id.
@@ -192,24 +192,24 @@ pub enum Refusal {
         "no finding {finding} is open, and none is remembered; /api/gaunt/v1/findings and /api/gaunt/v1/closed list the ids"
     )]
     UnknownFinding {
-        /// The id that was asked for.
+        /// The requested id.
         finding: SanitizedText,
     },
-    /// What is closed needs nobody.
+    /// A closed finding cannot be acknowledged.
     #[error("{finding} is closed; only open findings can be acknowledged")]
     ClosedFinding {
         /// Its id.
         finding: SanitizedText,
     },
-    /// Somebody took it on before.
+    /// The finding is already acknowledged.
     #[error("{finding} is acknowledged by {by} already; withdraw that first")]
     AlreadyAcknowledged {
         /// Its id.
         finding: SanitizedText,
-        /// Who did.
+        /// Who acknowledged it.
         by: SanitizedText,
     },
-    /// Its fault is one at every level.
+    /// The finding does not depend on a baseline, so that no level can be accepted.
     #[error(
         "{finding} does not rest on what is usual, so that no level can be accepted; acknowledge it without --accept"
     )]
@@ -217,73 +217,73 @@ pub enum Refusal {
         /// Its id.
         finding: SanitizedText,
     },
-    /// There is nothing to take back.
+    /// The finding is not acknowledged, so that nothing can be withdrawn.
     #[error("{finding} is not acknowledged by anybody")]
     NotAcknowledged {
         /// Its id.
         finding: SanitizedText,
     },
-    /// Nobody may do anything here.
+    /// No token is configured: the aggregator is read-only.
     #[error(
         "this aggregator is only read: it has no token, or cannot read it; give it one with serve.token_file in its settings, or --token-file"
     )]
     WritingOff,
-    /// Who acts did not say that he may.
+    /// The request has no token.
     #[error(
         "who acts needs the aggregator's token: --token-file FILE or GAUNT_TOKEN with gaunt, `Authorization: Bearer TOKEN` over HTTP"
     )]
     NoToken,
-    /// It is another token.
+    /// The request has a wrong token.
     #[error("this is not the aggregator's token")]
     WrongToken,
-    /// Nothing can be asked like this.
+    /// Unknown question.
     #[error("there is no question {ask}; {} are", known_paths())]
     UnknownQuestion {
-        /// What was asked.
+        /// The question as received.
         ask: SanitizedText,
     },
-    /// A parameter cannot be taken.
+    /// Invalid parameter.
     #[error("parameter {parameter} {why}")]
     BadParameter {
-        /// Which one.
+        /// Name of the parameter.
         parameter: SanitizedText,
-        /// What is wrong with it, and what can be said instead.
+        /// The error, and valid values.
         why: SanitizedText,
     },
-    /// The filter is not understood.
+    /// Invalid filter.
     #[error("the filter is not understood: {error}")]
     BadFilter {
-        /// Where and why.
+        /// Position and reason.
         error: FilterError,
     },
-    /// Nothing is kept of the instant.
+    /// No data is retained for this time.
     #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
     NotKept {
-        /// How long ago what is kept begins.
+        /// Age of the oldest retained data.
         seconds: u64,
     },
-    /// The question is about more than can be answered at once.
+    /// The question covers more than one answer may.
     #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
     TooMany {
-        /// How many it is about.
+        /// Number of devices it covers.
         devices: u32,
-        /// How many can be.
+        /// The limit.
         limit: u32,
     },
 }
 
 impl Refusal {
-    /// Whether who asked may not.
+    /// Whether authorization failed.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::WritingOff | Self::NoToken | Self::WrongToken)
     }
 
-    /// Whether the question could never be answered, however the fleet is.
+    /// Whether the question can never be answered, whatever the state of the fleet.
     pub fn is_invalid(&self) -> bool {
         !self.is_not_found() && !self.is_conflict() && !self.is_denied()
     }
 
-    /// Whether what was asked for is not there now.
+    /// Whether the requested object does not exist now.
     fn is_not_found(&self) -> bool {
         matches!(
             self,
@@ -294,7 +294,7 @@ impl Refusal {
         )
     }
 
-    /// Whether it is there, and not in the state that the deed needs.
+    /// Whether the object exists but is not in the state that the action requires.
     pub fn is_conflict(&self) -> bool {
         matches!(
             self,

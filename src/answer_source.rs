@@ -1,4 +1,4 @@
-//! Where answers come from: the owner in this process, or an aggregator over HTTP.
+//! Answer source: the engine in this process, or an aggregator over HTTP.
 
 use std::time::Duration;
 
@@ -23,31 +23,31 @@ pub use aggregator_client::{AggregatorClient, AggregatorError};
 pub use remote_recording::RemoteRecording;
 pub use replay_control::{ReplayControl, ReplayProgress};
 
-/// Something that answers questions.
+/// A source of answers.
 #[derive(Clone, Debug)]
 pub enum AnswerSource {
-    /// The owner in this process.
+    /// The engine in this process.
     Engine(EngineHandle),
-    /// `gaunt serve` somewhere else.
+    /// A remote `gaunt serve`.
     Aggregator(AggregatorClient),
 }
 
 /// Why a source has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerSourceError {
-    /// The owner in this process ended.
+    /// The engine in this process ended.
     #[error(transparent)]
     Engine(#[from] EngineStopped),
-    /// The aggregator did not answer, or not in a way that can be understood.
+    /// The aggregator did not answer, or its answer is invalid.
     #[error(transparent)]
     Aggregator(#[from] AggregatorError),
 }
 
-/// How often an aggregator is asked again by who waits for news of it.
+/// Poll interval of an aggregator while waiting for its next tick.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl AnswerSource {
-    /// Asks, and waits for the answer.
+    /// Sends a question, and waits for the answer.
     pub async fn ask_question(&self, question: Question) -> Result<Answer, AnswerSourceError> {
         match self {
             Self::Engine(owner) => Ok(owner.ask_question(question).await?),
@@ -55,7 +55,7 @@ impl AnswerSource {
         }
     }
 
-    /// Does something, and waits until it is done.
+    /// Sends an action, and waits for the result.
     pub async fn send_action(&self, act: FindingAction) -> Result<Answer, AnswerSourceError> {
         match self {
             Self::Engine(owner) => Ok(owner.send_action(act).await?),
@@ -63,7 +63,7 @@ impl AnswerSource {
         }
     }
 
-    /// Says what a probe says, and waits for the reply.
+    /// Sends a pairing request, and waits for the reply.
     pub async fn send_pairing_request(
         &self,
         word: PairingRequest,
@@ -74,7 +74,7 @@ impl AnswerSource {
         }
     }
 
-    /// The same source for one who asks the same questions again and again: an aggregator is followed by streams.
+    /// The same source for repeated questions: an aggregator is followed by streams.
     #[must_use]
     pub fn with_streams(self) -> Self {
         match self {
@@ -83,7 +83,7 @@ impl AnswerSource {
         }
     }
 
-    /// Waits until there may be news after `last`: until the owner has ticked. Says when it last did.
+    /// Waits until there may be a change after `last`, that is, until the engine has ticked. Returns its last tick.
     pub async fn wait_for_tick(&self, last: UnixMs) -> Result<UnixMs, AnswerSourceError> {
         match self {
             Self::Engine(owner) => Ok(owner.wait_for_tick(last).await?),
@@ -99,7 +99,7 @@ impl AnswerSource {
         }
     }
 
-    /// What a person calls this source: an address, or none for this process.
+    /// Display name of this source: an address, or none for this process.
     pub fn display_address(&self) -> Option<&str> {
         match self {
             Self::Engine(_) => None,

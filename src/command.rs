@@ -1,4 +1,4 @@
-//! Commands: each wires senders, owner, server and console together, and ends with an exit code.
+//! Commands: each connects senders, engine, server and console, and ends with an exit code.
 
 use std::{
     io::{self, Write as _},
@@ -39,53 +39,53 @@ pub mod snapshot_command;
 
 pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
 
-/// The exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt
-/// itself; 1 and 2 are the words of `snapshot --check`.
+/// Exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt itself; 1
+/// and 2 are reserved for `snapshot --check`.
 pub const FAILED: u8 = 3;
 
 /// Where a console or a snapshot gets its answers from.
 #[derive(Debug)]
 pub enum ViewSource {
-    /// An aggregator at this address, with its token if findings are to be acknowledged there.
+    /// The aggregator at this address, with its token for acknowledging findings.
     Aggregator(AggregatorAddress, Option<String>),
     /// These targets, scraped by this process.
     Targets(Box<ScrapingSetup>),
-    /// This box, sampled by this process.
+    /// This machine, sampled by this process.
     ThisBox {
-        /// What the owner is to know and judge by.
+        /// Engine options.
         options: Box<engine::EngineOptions>,
-        /// How it is sampled.
+        /// Sampler options.
         node: Box<gaunt_node::SamplerOptions>,
-        /// The aggregator on this machine with its token: if it answers, it is asked instead.
+        /// The aggregator on this machine with its token: used instead if it answers.
         aggregator: Option<(AggregatorAddress, Option<String>)>,
     },
 }
 
-/// What this process is to scrape.
+/// What this process scrapes.
 #[derive(Debug)]
 pub struct ScrapingSetup {
-    /// What the owner is to know and judge by.
+    /// Engine options.
     pub engine: engine::EngineOptions,
-    /// What is gathered, and how.
+    /// What is scraped, and how.
     pub plan: ScrapePlan,
-    /// Files that say how the cluster is wired, and which jobs run.
+    /// Files of topology and running jobs.
     pub site: site::SiteOptions,
-    /// Where everything is recorded, if it is.
+    /// The recording, if enabled.
     pub recording: Option<crate::record::RecordOptions>,
-    /// Where findings are posted, if they are.
+    /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
 }
 
-/// An open view: the source, and what feeds it as long as this lives.
+/// An open view: the source, and what feeds it while this value exists.
 pub(crate) struct OpenView {
-    /// Who answers.
+    /// The source of answers.
     pub(crate) source: AnswerSource,
-    /// Whether this process itself has to watch for a while before an answer means something.
+    /// Whether this process has to sample for a while before an answer is meaningful.
     pub(crate) needs_warmup: bool,
     _feed: ViewFeed,
 }
 
-/// What keeps an owner fed. Dropping it ends the feeding.
+/// What feeds an engine. Dropping it stops the feed.
 enum ViewFeed {
     Nothing,
     Gatherer { _feeding: EngineFeed },
@@ -93,14 +93,14 @@ enum ViewFeed {
 }
 
 impl ViewSource {
-    /// The view that is meant where nothing was named: the aggregator on this machine if it answers, else this box. Says
-    /// which one it is, on the standard error unless the console is to cover it.
+    /// Resolves a default view: the aggregator on this machine if it answers, else this machine itself. Reports the
+    /// choice on standard error unless the console covers it.
     pub(crate) async fn resolve_default(self, says: bool) -> Self {
         let Self::ThisBox { options, node, aggregator: Some((address, token)) } = self else {
             return self;
         };
         let say = |words: String| {
-            // A closed standard error takes nothing from what is asked for.
+            // A closed standard error does not affect the result.
             drop(says.then(|| writeln!(io::stderr(), "gaunt: {words}")));
         };
         let other =
@@ -116,7 +116,7 @@ impl ViewSource {
         Self::ThisBox { options, node, aggregator: None }
     }
 
-    /// The aggregator that is asked, if one is.
+    /// The aggregator of this view, if it uses one.
     pub(crate) fn aggregator_address(&self) -> Option<AggregatorAddress> {
         match self {
             Self::Aggregator(address, _) => Some(address.clone()),
@@ -124,7 +124,7 @@ impl ViewSource {
         }
     }
 
-    /// Connects, or starts what feeds an owner of this process.
+    /// Connects, or starts the engine of this process and its feed.
     pub(crate) async fn open_view(self) -> anyhow::Result<OpenView> {
         Ok(match self {
             Self::Aggregator(address, token) => {
@@ -148,7 +148,7 @@ impl ViewSource {
     }
 }
 
-/// An error on the way to an answer; one of the aggregator with who named that.
+/// Adds the origin of the aggregator's address to an error.
 fn explain_error(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -> anyhow::Error {
     match (aggregator, error.downcast::<AnswerSourceError>()) {
         (Some(address), Ok(AnswerSourceError::Aggregator(error))) => address.explain_error(error),
@@ -157,28 +157,28 @@ fn explain_error(aggregator: Option<&AggregatorAddress>, error: anyhow::Error) -
     }
 }
 
-/// What feeds an owner. Dropping it ends the feeding.
+/// What feeds an engine. Dropping it stops the feed.
 pub(crate) struct EngineFeed {
-    /// Who reads the targets.
+    /// Scrapes the targets.
     pub(crate) scrape_manager: ScrapeManagerHandle,
-    /// Who reads the files of the site.
+    /// Watches the site files.
     pub(crate) watch: site::SiteWatch,
-    /// A way to follow what is delivered.
+    /// Handle to follow deliveries.
     pub(crate) follow: RecorderFollowHandle,
-    /// The owner's clock.
+    /// The engine clock.
     pub(crate) clock: ClockFn,
-    /// What gives the recording what is known.
+    /// The task that writes preambles to the recording.
     _preambles: JoinSet<()>,
 }
 
 impl ScrapingSetup {
-    /// Starts an owner and what feeds it, past a recorder if there is one.
+    /// Starts an engine and its feed, with a recorder in between if configured.
     pub(crate) async fn start_engine(self) -> anyhow::Result<(EngineHandle, EngineFeed)> {
         let owner = Engine::new(self.engine.clone());
         self.feed_engine(owner).await
     }
 
-    /// Starts this owner and what feeds it.
+    /// Starts the feed of this engine.
     pub(crate) async fn feed_engine(
         self,
         mut owner: Engine,
@@ -213,30 +213,30 @@ impl ScrapingSetup {
         ))
     }
 
-    /// Starts the gatherer alone.
+    /// Starts the scrape manager only.
     pub(crate) fn spawn_scrape_manager(
         self,
         inbox: mpsc::Sender<Delivery>,
         clock: ClockFn,
     ) -> ScrapeManagerHandle {
-        // Sources name their targets later; what is not used costs nothing.
+        // Sources may add targets later; a high limit costs nothing.
         raise_file_limit(gather::MAX_TARGETS);
         gather::spawn_manager(self.plan, inbox, clock)
     }
 }
 
-/// Lets a write that makes a file larger than this process may have fail, instead of ending the process.
+/// Makes a write beyond the file size limit fail instead of ending the process.
 fn catch_file_size_signal() -> std::io::Result<()> {
     let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    // Whoever was once registered for a signal is not ended by it any more; nobody has to listen.
+    // Once a handler is registered the signal no longer ends the process; no receiver is needed.
     signal(kind).map(drop)
 }
 
-/// Raises this process's limit of open files as far as the system lets it: each target keeps a connection.
+/// Raises the limit of open files of this process as far as allowed: each target keeps a connection.
 fn raise_file_limit(targets: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// Files beside the targets' connections: clients, the terminal, libraries.
+    /// Files in addition to target connections: clients, the terminal, libraries.
     const OTHERS: u64 = 1024;
 
     let limit = getrlimit(Resource::Nofile);
@@ -255,7 +255,7 @@ fn raise_file_limit(targets: usize) {
     }
 }
 
-/// Waits for `span`, in tokio's time.
+/// Waits for `span` in tokio time.
 async fn sleep_for(span: Duration) {
     tokio::time::sleep(span).await;
 }

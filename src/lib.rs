@@ -1,6 +1,6 @@
-//! gaunt: which GPUs of a cluster are starving, why, and which part of the network is to blame.
+//! gaunt: finds the GPUs of a cluster that starve, the reason, and the part of the network at fault.
 //!
-//! ARCHITECTURE.md says what each room is for and which way the arrows point.
+//! ARCHITECTURE.md describes each module and the direction of dependencies.
 
 pub mod alert;
 pub mod answer;

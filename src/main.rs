@@ -28,24 +28,24 @@ use gaunt::{
 use gaunt_schema::{SanitizedText, sanitized_text::sanitize_lines};
 use tracing_subscriber::EnvFilter;
 
-/// What is logged unless told otherwise.
+/// Default log filter.
 const LOG: &str = "gaunt=info,gaunt_node=info,warn";
 
-/// The same for a command that prints one page: only what is wrong.
+/// Log filter of commands that print one page: errors only.
 const QUIET_LOG: &str = "error";
 
-/// The same for a replay, which also says what the recording lacks.
+/// Log filter of a replay, which also warns about what the recording lacks.
 const REPLAY_LOG: &str = "warn";
 
 fn main() -> ExitCode {
-    // The worker that talks to the driver is this program again; it starts nothing else.
+    // The driver worker is this executable started again; it runs nothing else.
     if gaunt_node::nvml_worker::is_worker_process() {
         return gaunt_node::nvml_worker::run();
     }
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers, everything else is a wrong command line.
+            // Help and version are successful output; everything else is a usage error.
             let code = if error.use_stderr() { FAILED } else { 0 };
             return if error.print().is_ok() {
                 ExitCode::from(code)
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     match start_command(cli) {
         Ok(code) => code,
         Err(error) => {
-            // When even the standard error is closed, the exit code is all that is left to say it.
+            // If standard error is closed too, only the exit code reports the failure.
             let said = sanitize_lines(&format!("gaunt: {error:#}"));
             drop(writeln!(io::stderr(), "{said}"));
             ExitCode::from(FAILED)
@@ -70,7 +70,7 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         && matches!(cli.command, None | Some(GauntCommand::Demo(_) | GauntCommand::Replay(_)));
     let usual = match cli.command {
         Some(GauntCommand::Serve(_)) => LOG,
-        // What a recording lacks is part of what is shown of it.
+        // A replay reports what its recording lacks.
         Some(GauntCommand::Replay(_)) => REPLAY_LOG,
         _ => QUIET_LOG,
     };
@@ -83,7 +83,7 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let code = runtime.block_on(run(cli))?;
-    // A name lookup or a driver call that hangs must not hold the exit.
+    // A hanging name lookup or driver call must not delay the exit.
     runtime.shutdown_background();
     Ok(code)
 }
@@ -220,7 +220,7 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
     .await
 }
 
-/// What is to be reported: flags go before the settings' price table.
+/// Builds the report options: flags take precedence over the price table of the settings.
 fn report_options(options: cli::ReportArguments) -> anyhow::Result<report_command::ReportOptions> {
     let settings = load_settings(&options.view.scrape)?;
     let mut prices = settings.prices.clone();
@@ -262,7 +262,7 @@ fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
     judge_command::run(&wanted, settings.engine)
 }
 
-/// The settings of a file with the flags laid over them.
+/// Loads the settings file and applies the flags.
 fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
     let mut settings = Settings::load_file(flags.config.as_deref())?;
     if let Some(period) = flags.period {
@@ -271,7 +271,7 @@ fn load_settings(flags: &ScrapeArguments) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// What is to be scraped: what the flags name if they name anything, else what the settings do.
+/// Builds the scraping setup: from the flags if they name any source, else from the settings.
 fn build_scraping_setup(
     flags: &ScrapeArguments,
     mut settings: Settings,
@@ -287,7 +287,7 @@ fn build_scraping_setup(
     Ok(ScrapingSetup { engine: settings.engine, plan, site, recording: keep, alerting })
 }
 
-/// Who names targets, as the flags say.
+/// Target sources named by flags.
 fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySource>> {
     let origin = SanitizedText::new("--targets");
     let mut sources: Vec<DiscoverySource> = flags
@@ -327,14 +327,15 @@ fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySo
     Ok(sources)
 }
 
-/// The aggregator that is asked, by the one rule of all commands.
+/// Resolves the aggregator address by the rule that all commands share.
 fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAddress {
     let variable = std::env::var(AGGREGATOR_VARIABLE).ok();
     AggregatorAddress::choose_address(flag, variable, settings.aggregator.clone())
 }
 
-/// What a console or a snapshot looks at: the aggregator of the flag, else the targets of the flags, else an aggregator
-/// that somebody named, else the targets of the settings, else the aggregator on this machine or this box.
+/// Resolves the source of a console or snapshot: the aggregator of the flag, else the targets of the flags, else an
+/// aggregator from the environment or settings, else the targets of the settings, else the aggregator on this machine
+/// or this machine itself.
 fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<command::ViewSource> {
     let address = choose_aggregator(flags.aggregator, &settings);
     let targets = address.named_by != AggregatorNamedBy::Flag
@@ -351,7 +352,7 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
         return Ok(command::ViewSource::Targets(Box::new(scraping)));
     }
     let own = cli::ThisBoxArguments::default();
-    // Who says how this box is read means this box.
+    // Flags that set how this machine is sampled select this machine.
     let is_this_box = flags.this_box.nvml_library.is_some()
         || flags.this_box.sys_root != own.sys_root
         || flags.this_box.proc_root != own.proc_root;
@@ -368,7 +369,7 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
     Ok(command::ViewSource::ThisBox { options, node, aggregator })
 }
 
-/// Logs go to the standard error, and nowhere if the console is to cover it.
+/// Logs to standard error, or nowhere while the console covers it.
 fn init_logging(filter: Option<&str>, usual: &str, on_screen: bool) -> anyhow::Result<()> {
     let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
     let filter = given.as_deref().unwrap_or(usual);

@@ -1,8 +1,8 @@
-//! Meetings: brings the probes of two free nodes together, rail by rail and pair by pair, one pair at each leaf.
+//! Pairing scheduler: pairs the probes of two free nodes, rail by rail and pair by pair, one pair at each leaf.
 //!
-//! Within a leaf every port is measured with the next one, which shows ports; across leaves one pair of ports stands for
-//! its two leaves, another one each time, which shows uplinks. Of all that is possible the longest not measured is next.
-//! Pure: words come with the time and with what is known of ports.
+//! Within a leaf every port is measured with the next one, which finds slow ports; across leaves one pair of ports
+//! represents its two leaves, a different one each time, which finds slow uplinks. The next pair is the possible one
+//! that was measured longest ago. Pure: requests carry the time and what is known of ports.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,31 @@ mod slow_suspects;
 #[cfg(test)]
 mod tests;
 
-/// A node that says nothing for so long is not there any more.
+/// A node without a request for this long is removed.
 const GONE: i64 = 90_000;
 
-/// How long a meeting may take: contexts on a node of eight GPUs take up to a minute, and the runs less than a second.
+/// Time limit of a pairing: CUDA contexts on a node of eight GPUs take up to a minute, and the runs less than a second.
 const LIFE: i64 = 150_000;
 
-/// How long rank 1 waits before it asks again.
+/// How long rank 1 waits before it polls again.
 const SOON: u64 = 250;
 
-/// How long a free node waits before it asks again, and how much longer for each other one, up to
-/// half a minute.
+/// How long a free node waits before it polls again, and how much longer for each other one, up to half a minute.
 const WAIT: u64 = 1_000;
 const WAIT_EACH: u64 = 10;
 const LONGEST_WAIT: u64 = 30_000;
 
-/// The same is not measured again sooner.
+/// Minimum time before the same pair is measured again.
 const REST: i64 = 600_000;
 
-/// The most nodes that may be free at once.
+/// The most free nodes.
 const MAX_GUESTS: usize = 16_384;
 
-/// The most pairs that are remembered: those of 1,000 nodes with 8 ports in a leaf and across leaves. The oldest goes.
+/// The most pairs that are retained: those of 1,000 nodes with 8 ports in a leaf and across leaves. The oldest is
+/// removed.
 const MAX_PAIRS: usize = 16_384;
 
-/// A port that could be measured.
+/// A port that can be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairingPort {
     /// The RDMA device.
@@ -58,35 +58,35 @@ pub struct PairingPort {
     pub gpu: Option<u32>,
 }
 
-/// Somebody who is slower than the others of its rail.
+/// A suspect: slower than the others of its rail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairingSuspect {
     /// A leaf, or one of the ports.
     pub part: SuspectPart,
-    /// The median share of what is usual that its pairs reach.
+    /// Median share of the baseline that its pairs reach.
     pub ratio: f64,
-    /// How many pairs say so.
+    /// Number of pairs behind it.
     pub pairs: u32,
 }
 
-/// What may be slow by itself.
+/// What may be slow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuspectPart {
     /// A port.
     Port(PairEnd),
-    /// A leaf, of which the ports are slow with each other.
+    /// A leaf whose ports are slow with each other.
     Leaf(SanitizedText),
-    /// A leaf, of which the ports are slow with those below others.
+    /// A leaf whose ports are slow with those below other leaves.
     Uplink(SanitizedText),
 }
 
-/// Who is free, who meets, and what came of it.
+/// Free nodes, open pairings, and results.
 #[derive(Debug, Default)]
 pub struct PairingScheduler {
     free_nodes: BTreeMap<SanitizedText, FreeNode>,
     open_pairings: BTreeMap<u64, OpenPairing>,
     pairs: BTreeMap<PairKey, ProbePair>,
-    /// When the way between two leaves of a rail was last measured.
+    /// When the path between two leaves of a rail was last measured.
     leaf_paths: BTreeMap<LeafPathKey, i64>,
     last_number: u64,
     ended: [u64; 2],
@@ -104,11 +104,11 @@ struct FreeNode {
     candidate: PairingCandidate,
     ports: Vec<PairingPort>,
     seen: i64,
-    /// The meeting that it is in.
+    /// Its pairing, if any.
     pairing: Option<u64>,
 }
 
-/// A meeting that has not ended.
+/// An open pairing.
 #[derive(Debug)]
 struct OpenPairing {
     rail: SanitizedText,
@@ -118,12 +118,12 @@ struct OpenPairing {
     key: Option<SanitizedText>,
 }
 
-/// One side of a meeting.
+/// One side of a pairing.
 #[derive(Debug)]
 struct PairingSide {
     node: SanitizedText,
     port: PairingPort,
-    /// Whether it said more than that it is free.
+    /// Whether it reported more than that it is free.
     started: bool,
     outcome: Option<PairingOutcome>,
 }
@@ -140,7 +140,7 @@ impl PairingSide {
 }
 
 impl PairingScheduler {
-    /// Hears a word, and answers it. `ports` says what is known of a node's ports.
+    /// Handles a request, and returns the reply. `ports` returns what is known of a node's ports.
     pub fn handle_request(
         &mut self,
         now: UnixMs,
@@ -167,7 +167,7 @@ impl PairingScheduler {
         }
     }
 
-    /// What was measured so far.
+    /// The matrix of measurements so far.
     pub fn build_matrix(&self, now: UnixMs) -> ProbeMatrix {
         let free = self.free_nodes.values().filter(|present| now.0 < present.seen + GONE);
         ProbeMatrix {
@@ -179,7 +179,7 @@ impl PairingScheduler {
         }
     }
 
-    /// Who is slow by what was measured since an instant. What failed says nothing of how fast anything is.
+    /// Suspects from measurements since this time. Failed measurements are not evidence of speed.
     pub fn suspects_since(&self, since: UnixMs) -> Vec<PairingSuspect> {
         let recent = self.pairs.iter().filter(|(_, pair)| pair.at >= since);
         slow_suspects::find_suspects(
@@ -187,7 +187,7 @@ impl PairingScheduler {
         )
     }
 
-    /// How many meetings ended: nobody else is accused until that changes.
+    /// Number of ended pairings: suspects change only when it does.
     pub fn ended_count(&self) -> u64 {
         self.ended[0]
     }
@@ -203,7 +203,7 @@ impl PairingScheduler {
         }
     }
 
-    /// Forgets who is gone, and ends what takes too long.
+    /// Removes nodes without requests, and ends pairings that exceed their time.
     fn expire_stale(&mut self, now: i64) {
         let late: Vec<u64> = self
             .open_pairings
@@ -228,7 +228,7 @@ impl PairingScheduler {
             if let Some(again) = self.pending_assignment(number, &node) {
                 return PairingReply::Meet(again);
             }
-            // It was measuring and does not know of it any more: it was started again.
+            // It was measuring and has no state of that: it was restarted.
             self.close_pairing(now, number, "one side began anew");
         }
         if self.free_nodes.len() >= MAX_GUESTS && !self.free_nodes.contains_key(&node) {
@@ -250,7 +250,7 @@ impl PairingScheduler {
         met.map_or(PairingReply::Wait { millis: wait }, PairingReply::Meet)
     }
 
-    /// What a node that waits is best measured with: what was longest not measured.
+    /// The best partner of a waiting node: the pair that was measured longest ago.
     fn choose_partner(
         &self,
         now: i64,
@@ -259,7 +259,7 @@ impl PairingScheduler {
         let me = self.free_nodes.get(node)?;
         let mut best: Option<(i64, PairingPort, &SanitizedText, PairingPort, PairTool)> = None;
         for mine in &me.ports {
-            // The next one in the order of names, round and round: the ring of a leaf.
+            // The next one by name, cyclically: the ring of a leaf.
             let (before, after): (Vec<_>, Vec<_>) =
                 self.free_nodes.iter().partition(|(name, _)| *name < node);
             let mut leaf_done = false;
@@ -287,7 +287,7 @@ impl PairingScheduler {
         best.map(|(_, mine, name, theirs, tool)| (mine, name.clone(), theirs, tool))
     }
 
-    /// When this pair, or another one that stands for the same way, was last measured.
+    /// When this pair, or another one of the same path, was last measured.
     fn last_measured(&self, sides: [(&SanitizedText, &PairingPort); 2]) -> Option<i64> {
         let rail = rail_of_port(sides[0].1);
         if let Some(way) = leaf_path(&rail, sides[0].1, sides[1].1) {
@@ -299,7 +299,7 @@ impl PairingScheduler {
         forth.into_iter().chain(back).map(|pair| pair.at.0).max()
     }
 
-    /// Whether somebody measures at the port's leaf: there is one token for each, and one for all of unknown leaf.
+    /// Whether a measurement runs at the port's leaf: there is one token for each, and one for all unknown leaves.
     fn is_leaf_busy(&self, port: &PairingPort) -> bool {
         let mut sides = self.open_pairings.values().filter(|open| open.rail == rail_of_port(port));
         sides.any(|open| open.sides.iter().any(|side| side.port.leaf == port.leaf))
@@ -326,7 +326,7 @@ impl PairingScheduler {
         self.pending_assignment(number, &me)
     }
 
-    /// What a side that has not begun is to do.
+    /// The assignment of a side that has not begun.
     fn pending_assignment(&self, meeting: u64, node: &SanitizedText) -> Option<PairingAssignment> {
         let open = self.open_pairings.get(&meeting)?;
         let rank = open.sides.iter().position(|side| side.node == *node && !side.started)?;
@@ -357,16 +357,16 @@ impl PairingScheduler {
         };
         let failed = outcome.bytes_per_second.is_none();
         side.outcome = Some(outcome);
-        // It is free again when it says so.
+        // It is free again once it reports that.
         self.free_nodes.remove(&side.node);
-        // The other side of a failure may wait in vain until its deadline; nobody need wait for what it says.
+        // After a failure the other side may wait in vain until its deadline; its result is not awaited.
         if failed || open.sides.iter().all(|side| side.outcome.is_some()) {
             self.close_pairing(now, meeting, "the other side failed");
         }
         PairingReply::Noted
     }
 
-    /// Ends a meeting and remembers what came of it; `why` it failed if no side says so.
+    /// Closes a pairing and stores its result; `why` is the failure if no side reports one.
     fn close_pairing(&mut self, now: i64, meeting: u64, why: &str) {
         let Some(open) = self.open_pairings.remove(&meeting) else { return };
         for side in &open.sides {
@@ -397,7 +397,7 @@ impl PairingScheduler {
             ratio: None,
             failure,
         };
-        // The way back is the same wires.
+        // The reverse direction uses the same cables.
         self.pairs.remove(&(open.rail.clone(), to.clone(), from.clone()));
         self.pairs.insert((open.rail, from, to), pair);
         if self.pairs.len() > MAX_PAIRS
@@ -418,12 +418,12 @@ fn is_same_rail(one: &PairingPort, other: &PairingPort) -> bool {
     }
 }
 
-/// The rail that a port is measured with: an empty name where it is not known.
+/// The rail of a port: an empty name where unknown.
 fn rail_of_port(port: &PairingPort) -> SanitizedText {
     port.rail.clone().unwrap_or_default()
 }
 
-/// The way between two leaves that a pair of ports stands for, if it crosses one.
+/// The path between two leaves that a pair of ports represents, if it crosses leaves.
 fn leaf_path(rail: &SanitizedText, one: &PairingPort, other: &PairingPort) -> Option<LeafPathKey> {
     let (one, other) = (one.leaf.clone()?, other.leaf.clone()?);
     let (low, high) = if one < other { (one, other) } else { (other, one) };

@@ -1,4 +1,4 @@
-//! Serving: the aggregator's HTTP side, which asks its questions through a source like everybody else.
+//! HTTP server of the aggregator: answers questions through an answer source like every other client.
 
 use std::{
     io,
@@ -47,13 +47,13 @@ use json_api::ApiState;
 pub use recording_endpoint::RecordingFollowFn;
 use request_guard::{ReserveConnection, guard_request};
 
-/// Consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so that it
-/// may take its time as long as its client takes something: one that is slow gets fewer changes, one that takes nothing
-/// at all loses its connection.
+/// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
+/// that it may last as long as its client reads: a slow client gets fewer changes, one that reads nothing at all is
+/// disconnected.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     seats: 512,
     seats_per_peer: 256,
-    // Health checks and scrapes, while every seat is taken by a stream or a question.
+    // Health checks and scrapes, while all regular connections are taken by streams or questions.
     reserve: 32,
     head: Duration::from_secs(5),
     idle: Duration::from_secs(40),
@@ -61,26 +61,26 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     answer: None,
 };
 
-/// The time that open requests get to end once we are to stop.
+/// Time for open requests to finish after a stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The pause after a failed accept, so that a lack of descriptors does not make us spin.
+/// Pause after a failed accept, so that a lack of file descriptors does not cause a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why the aggregator cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT or set serve.listen")]
     Listen {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// What the system said, in words that a person uses.
+        /// The system's error in plain words.
         why: String,
     },
 }
 
-/// A server that has its port and answers nobody yet.
+/// A server that is bound and does not answer yet.
 pub struct AggregatorServer {
     listener: TcpListener,
     names: HostNames,
@@ -90,7 +90,7 @@ pub struct AggregatorServer {
 }
 
 impl AggregatorServer {
-    /// Takes the port.
+    /// Binds the address.
     pub async fn bind_address(address: SocketAddr) -> Result<Self, ServeError> {
         let listener = TcpListener::bind(address).await.map_err(|error| ServeError::Listen {
             address,
@@ -105,30 +105,30 @@ impl AggregatorServer {
         Ok(Self { listener, names, token, recording: None, limits: LIMITS })
     }
 
-    /// The same, where who has the token in this file may acknowledge findings.
+    /// Enables acknowledgements for clients with the token in this file.
     pub fn with_token_file(self, token_file: &Path) -> Result<Self, WriteTokenError> {
         Ok(Self { token: WriteToken::from_file(token_file)?, ..self })
     }
 
-    /// The same, known under these names too: a request must name the host that it is for.
+    /// Adds accepted host names: a request must name the host that it is for.
     #[must_use]
     pub fn with_host_names(self, names: &[String]) -> Self {
         Self { names: host_names(names), ..self }
     }
 
-    /// The same, passing on what targets say to those who record it.
+    /// Enables forwarding of what targets report to recorders.
     #[must_use]
     pub fn with_recording(self, recording: RecordingFollowFn) -> Self {
         Self { recording: Some(recording), ..self }
     }
 
-    /// The same, with other limits of connections.
+    /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The address that it has, with the port that the system chose if it was left to it.
+    /// The bound address, with the port that the system chose if none was given.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -199,7 +199,7 @@ async fn handle_connection(
     serve_connection(stream, seat, service, stop).await;
 }
 
-/// The names of this machine's aggregator, and these.
+/// The accepted host names: those of this machine's aggregator, and the given ones.
 fn host_names(given: &[String]) -> HostNames {
     HostNames::new(given, "this aggregator", "--name or serve.names in its settings")
 }

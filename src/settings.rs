@@ -1,4 +1,4 @@
-//! Settings: reads the TOML file, refuses what cannot be meant, and fills each room's own options.
+//! Settings: reads the TOML file, rejects invalid values, and fills the options of each module.
 
 use std::{
     fs, io,
@@ -25,75 +25,75 @@ mod storage;
 
 use settings_file::SettingsFile;
 
-/// The largest settings file: a list of 20,000 targets fits many times.
+/// The largest settings file: many times a list of 20,000 targets.
 const MAX_FILE: u64 = 16 << 20;
 
-/// The address of the aggregator unless told otherwise: this machine only.
+/// Default listen address of the aggregator: this machine only.
 pub const LISTEN: &str = "127.0.0.1:9771";
 
-/// What is wrong with a settings file.
+/// Error in a settings file.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read settings file {}: {error}; check the path given with --config", path.display())]
     Read {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Something in it is not known or not possible.
+    /// A key or value is unknown or invalid.
     #[error("{}:{line}: {what}", path.display())]
     Content {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong there, what is allowed, and the next step.
+        /// The error, the valid values, and the next step.
         what: String,
     },
 }
 
-/// All settings, with the usual values where nothing is said.
+/// All settings, with defaults where a key is not set.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What the owner is to know and judge by.
+    /// Engine options.
     pub engine: engine::EngineOptions,
     /// The time between two scrapes of one target.
     pub period: Duration,
-    /// The time for one scrape; none for what suits the period.
+    /// Time limit of one scrape; none for the default of the period.
     pub timeout: Option<Duration>,
     /// The largest page, in bytes.
     pub max_body: usize,
-    /// Where `gaunt serve` listens.
+    /// Listen address of `gaunt serve`.
     pub listen: SocketAddr,
-    /// The names under which `gaunt serve` is asked, beside its addresses and the names of this machine.
+    /// Host names that `gaunt serve` accepts, in addition to its addresses and the names of this machine.
     pub names: Vec<String>,
-    /// Where findings, acknowledgements and counters outlive a restart, if they do.
+    /// Directory of the state that outlives a restart (findings, acknowledgements, counters), if set.
     pub state_folder: Option<PathBuf>,
-    /// The file of the token that lets its holder acknowledge findings, if anybody may.
+    /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
-    /// The aggregator that is asked where no flag and no environment names one.
+    /// Aggregator to use where neither a flag nor the environment names one.
     pub aggregator: Option<String>,
-    /// How the console behaves.
+    /// Console options.
     pub console: console::ConsoleOptions,
-    /// What targets may use.
+    /// Quotas of targets.
     pub limits: ScrapeQuotas,
-    /// The share of a source's targets that may vanish at once.
+    /// The share of a source's targets that may disappear at once.
     pub removal: f64,
-    /// Who names targets, and how they are reached; the first is what the section itself says.
+    /// Target sources and how they are reached; the first group holds the section's own targets.
     pub groups: Vec<TargetGroup>,
-    /// Files that say how the cluster is wired, and which jobs run.
+    /// Files of topology and running jobs.
     pub site: site::SiteOptions,
-    /// How far history goes back.
+    /// History length.
     pub history: Duration,
-    /// Where `gaunt serve` records everything, if it does; the period is filled in by [`Self::recording_options`].
+    /// Where `gaunt serve` records, if enabled; the period is filled in by [`Self::recording_options`].
     pub recording: Option<record::RecordOptions>,
-    /// Where findings are posted, if they are.
+    /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
-    /// What boards cost.
+    /// GPU prices.
     pub prices: GpuPrices,
-    /// CO2 of a kilowatt-hour in kilograms, if it is known.
+    /// Kilograms of CO2 per kilowatt-hour, if known.
     pub co2_kg_per_kwh: Option<f64>,
 }
 
@@ -104,7 +104,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads a file; without one, the usual values.
+    /// Reads a file; without one, returns the defaults.
     pub fn load_file(path: Option<&Path>) -> Result<Self, SettingsError> {
         let Some(path) = path else { return Ok(Self::default()) };
         let text = read_file(path)
@@ -112,7 +112,7 @@ impl Settings {
         Self::parse(&text, path)
     }
 
-    /// Reads the text of a file that lies at `path`.
+    /// Parses the text of the file at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, SettingsError> {
         let file = SettingsFile::parse(text).map_err(|fault| SettingsError::Content {
             path: path.to_path_buf(),
@@ -162,13 +162,13 @@ impl Settings {
         }
     }
 
-    /// Where everything is recorded, if it is.
+    /// Recording options, if enabled.
     pub fn recording_options(&self) -> Option<record::RecordOptions> {
         let keep = self.recording.clone()?;
         Some(record::RecordOptions { period: self.period, ..keep })
     }
 
-    /// What is gathered, and how.
+    /// What is scraped, and how.
     pub fn scrape_plan(&self) -> ScrapePlan {
         let options = ScrapeOptions {
             period: self.period,
@@ -180,7 +180,7 @@ impl Settings {
         ScrapePlan { options, groups: self.groups.clone() }
     }
 
-    /// Another period, as a flag gives it. A timeout of the file that no longer fits gives way to the usual one.
+    /// Overrides the period by a flag. A configured timeout that no longer fits is replaced by the default.
     pub fn set_period(&mut self, period: Duration) {
         self.period = period;
         self.engine.period = period;
@@ -189,7 +189,7 @@ impl Settings {
     }
 }
 
-/// A path of the file, relative to where that lies; none of an empty one.
+/// A path from the file, relative to the file's directory; none if empty.
 fn resolve_path(settings: &Path, path: &str) -> Option<PathBuf> {
     let folder = settings.parent().unwrap_or(Path::new(""));
     (!path.is_empty()).then(|| folder.join(path))

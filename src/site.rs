@@ -1,4 +1,4 @@
-//! The site: what an operator's files say of the wiring and of running jobs, read, watched and delivered.
+//! Site files: topology and running jobs, read from the operator's files, watched and delivered.
 
 use std::{
     fs,
@@ -24,29 +24,30 @@ pub use site_watch::{SiteWatch, start_watching};
 /// The most files of one kind: a site has a handful.
 pub const MAX_FILES: usize = 16;
 
-/// The largest file: the cables of 100,000 ports take some 20 MB of `ibnetdiscover`, 20,000 jobs some 100 MB of JSON.
+/// The largest file: the cables of 100,000 ports take some 20 MB of `ibnetdiscover` output, 20,000 jobs some 100 MB of
+/// JSON.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The most files in a folder of LLDP neighbours: as many nodes as there may be.
+/// The most files in a directory of LLDP neighbours: the limit of nodes.
 const MAX_NEIGHBOURS: usize = 25_000;
 
 /// Which files are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteOptions {
-    /// Files and folders that say how the cluster is wired.
+    /// Files and directories of the topology.
     pub topology: Vec<PathBuf>,
     /// Files of `squeue --json`.
     pub jobs: Vec<PathBuf>,
 }
 
 impl SiteOptions {
-    /// Whether nothing is to be read.
+    /// Whether there is nothing to read.
     pub fn is_empty(&self) -> bool {
         self.topology.is_empty() && self.jobs.is_empty()
     }
 }
 
-/// What one file or folder says of the wiring, in whichever format.
+/// Reads the topology from a file or directory in any supported format.
 pub fn read_topology(path: &Path) -> Result<SourceTopology, SiteError> {
     if path.is_dir() {
         return read_neighbours(path, source_name(path));
@@ -54,7 +55,7 @@ pub fn read_topology(path: &Path) -> Result<SourceTopology, SiteError> {
     parse_topology(path, &read_file(path)?)
 }
 
-/// What the text of the file at `path` says of the wiring.
+/// Parses the topology from the text of the file at `path`.
 pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteError> {
     let source = source_name(path);
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
@@ -69,17 +70,17 @@ pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteErr
     topology.map_err(|fault| fault.into_site_error(path))
 }
 
-/// What one file says of running jobs.
+/// Reads running jobs from a file.
 pub fn read_jobs(path: &Path) -> Result<JobList, SiteError> {
     parse_jobs(path, &read_file(path)?)
 }
 
-/// What the text of the file at `path` says of running jobs.
+/// Parses running jobs from the text of the file at `path`.
 pub fn parse_jobs(path: &Path, text: &str) -> Result<JobList, SiteError> {
     squeue::parse_jobs(text, source_name(path)).map_err(|fault| fault.into_site_error(path))
 }
 
-/// The neighbours of every machine whose file is in a folder.
+/// Reads the LLDP neighbours of every machine that has a file in a directory.
 fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopology, SiteError> {
     let failed = |error| SiteError::Read { path: folder.to_owned(), error };
     let mut topology = SourceTopology::new(source, TopologyOrigin::Neighbour);
@@ -111,7 +112,7 @@ fn machine_topology(
     Ok(SourceTopology { ports, ..SourceTopology::new(source, TopologyOrigin::Neighbour) })
 }
 
-/// The machine whose neighbours a file has: its name without the ending.
+/// The machine whose neighbours a file contains: the file name without its extension.
 fn machine_of(path: &Path) -> &str {
     path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
 }

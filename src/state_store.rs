@@ -1,7 +1,7 @@
-//! Memory: what outlives a restart, in files that are checked, written whole, and put in place by renaming.
+//! State store: the state that outlives a restart, in files with checksums, written whole and put in place by renaming.
 //!
-//! Each part is a file. It begins with a header (magic, version, size, checksum), then comes the payload, packed by zstd. Whoever reads
-//! it gets all of what was written last, or is told why not; a file that is damaged is set aside and never written over.
+//! Each part is a file: a header (magic, version, size, checksum), then the payload, compressed with zstd. A load
+//! returns all of what was written last, or the reason why not; a damaged file is set aside and never overwritten.
 
 use std::{
     collections::BTreeMap,
@@ -10,81 +10,81 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the file begins with.
+/// Magic of a file.
 const MAGIC: &[u8; 8] = b"gauntmem";
 
-/// The version of the format and of what is in it.
+/// Version of the format and of its content.
 const VERSION: u32 = 1;
 
-/// Magic, version, size of what is packed, checksum of all that and of the packed payload.
+/// Magic, version, uncompressed size, checksum of all that and of the compressed payload.
 const HEADER: usize = 20;
 
-/// The largest payload. Two thousand findings with everything that is known of them need 8 MiB; what is usual for 100,000
-/// GPUs and as many ports is 600 bytes for each GPU, 60 MB.
+/// The largest payload. Two thousand findings with all details need 8 MiB; the baselines of 100,000 GPUs and as many
+/// ports are 600 bytes for each GPU, 60 MB.
 const MAX_SIZE: usize = 256 << 20;
 
-/// zstd's fastest usual level: JSON shrinks ten times at it.
+/// The fastest regular level of zstd: JSON shrinks ten times.
 const LEVEL: i32 = 1;
 
-/// The endings of a part's file, of the one that is being written, and of one that could not be read; another version's
-/// has its number behind.
+/// Extensions of a part's file, of the one that is being written, and of one that could not be read; a file of another
+/// version has its number appended.
 const ENDING: &str = "gaunt";
 const UNFINISHED: &str = "gaunt.new";
 const ASIDE: &str = "gaunt.damaged";
 const OTHER_VERSION: &str = "gaunt.version";
 
-/// The most files of one part that are kept aside; then the last of them is written over.
+/// The most files of one part that are set aside; then the last of them is overwritten.
 const MAX_ASIDE: u32 = 9;
 
-/// The file that says who is here.
+/// Lock file of the process that uses the directory.
 const LOCK: &str = "lock";
 
-/// Why nothing can be kept.
+/// Why state cannot be persisted.
 #[derive(Debug, thiserror::Error)]
 pub enum StateStoreError {
-    /// The folder cannot be used.
+    /// The directory cannot be used.
     #[error("cannot keep anything in {}: {error}; check the path and its permissions", path.display())]
     Folder {
-        /// Which folder.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Another process is there.
+    /// Another process uses the directory.
     #[error("another gaunt keeps its findings in {}; stop it, or give this one a folder of its own", .0.display())]
     InUse(PathBuf),
-    /// It is too large to be kept.
+    /// The part is too large.
     #[error("{size} bytes are more than can be kept ({MAX_SIZE})")]
     TooLarge {
-        /// How large it is.
+        /// Its size.
         size: usize,
     },
 }
 
-/// What was found at the beginning.
+/// What was loaded at the start.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LoadedPart {
-    /// Nothing was kept before.
+    /// Nothing was stored.
     Nothing,
-    /// This.
+    /// The stored payload.
     Stored(Vec<u8>),
-    /// Something that cannot be read; it is set aside.
+    /// A file that cannot be read; it is set aside.
     Damaged {
-        /// What is wrong with it.
+        /// The error.
         why: String,
-        /// Where it lies now.
+        /// Its new path.
         aside: PathBuf,
     },
 }
 
-/// What is kept in a file of its own.
+/// A part of the state with its own file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatePart {
-    /// Findings, acknowledgements and counters: little, and it changes all the time.
+    /// Findings, acknowledgements and counters: small, and always changing.
     Findings,
-    /// What is usual for everything: much, and it changes slowly.
+    /// All baselines: large, and slowly changing.
     Baselines,
-    /// Where GPU time went in the last while: it grows by the minute.
+    /// Recent GPU time: grows every minute.
     Usage,
 }
 
@@ -100,17 +100,17 @@ impl StatePart {
     }
 }
 
-/// A folder with one memory, held by this process alone.
+/// The state directory, locked by this process.
 #[derive(Debug)]
 pub struct StateStore {
     folder: PathBuf,
-    /// The checksum of what was written last: what did not change need not be written.
+    /// Checksum of each part as last written: unchanged parts are not written.
     last: BTreeMap<StatePart, u32>,
     _lock: File,
 }
 
 impl StateStore {
-    /// Takes the folder, which is made if it is not there.
+    /// Opens and locks the directory; creates it if it does not exist.
     pub fn open_folder(folder: &Path) -> Result<Self, StateStoreError> {
         let failed = |error| StateStoreError::Folder { path: folder.to_path_buf(), error };
         fs::create_dir_all(folder).map_err(failed)?;
@@ -122,7 +122,7 @@ impl StateStore {
             }
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
-        // Left by one who was killed while he wrote.
+        // Left by a process that was killed while writing.
         let memory = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
         for part in StatePart::ALL {
             match fs::remove_file(memory.part_path(part, UNFINISHED)) {
@@ -137,7 +137,7 @@ impl StateStore {
         self.folder.join(format!("{}.{ending}", part.file_stem()))
     }
 
-    /// What was kept of a part before.
+    /// Loads a part.
     pub fn load_part(&self, part: StatePart) -> Result<LoadedPart, StateStoreError> {
         let file = match File::open(self.part_path(part, ENDING)) {
             Ok(file) => file,
@@ -163,12 +163,12 @@ impl StateStore {
         }
     }
 
-    /// Sets aside what lies there, so that it can be looked at: it cannot be understood.
+    /// Sets a file aside that cannot be decoded, so that it can be examined.
     pub fn set_aside(&self, part: StatePart, why: &str) -> Result<LoadedPart, StateStoreError> {
         self.move_aside(part, ASIDE, why.to_owned())
     }
 
-    /// Gives a part's file a name that no other one has: what was set aside before is not written over.
+    /// Renames a part's file to an unused name: files set aside before are not overwritten.
     fn move_aside(
         &self,
         part: StatePart,
@@ -186,7 +186,7 @@ impl StateStore {
         Ok(LoadedPart::Damaged { why, aside })
     }
 
-    /// Writes this in the place of what was there; says whether it was something else.
+    /// Replaces the stored part; returns whether it differed.
     pub fn save_part(&mut self, part: StatePart, payload: &[u8]) -> Result<bool, StateStoreError> {
         let sum = crc32fast::hash(payload);
         if self.last.get(&part) == Some(&sum) {
@@ -204,7 +204,7 @@ impl StateStore {
         let new = self.part_path(part, UNFINISHED);
         let mut file = File::create(&new)?;
         file.write_all(&encode_file(payload)?)?;
-        // The name must not come to stand for bytes that are not on the disk yet.
+        // The rename must not become visible before the bytes are on the disk.
         file.sync_all()?;
         fs::rename(&new, self.part_path(part, ENDING))?;
         File::open(&self.folder)?.sync_all()
@@ -225,12 +225,12 @@ fn encode_file(payload: &[u8]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Why the bytes of a file cannot be read.
+/// Why a file cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 enum Unreadable {
-    /// They are not as they were written, for this reason.
+    /// The bytes are damaged, for this reason.
     Damaged(String),
-    /// They are whole, and of this version.
+    /// The bytes are intact, and of this version.
     Version(u32),
 }
 

@@ -1,4 +1,4 @@
-//! TLS towards servers: who is believed, and by what gaunt is known. ring does the arithmetic.
+//! TLS towards servers: trusted CAs and our client certificate. Cryptography by ring.
 
 use std::{
     fs::File,
@@ -15,52 +15,52 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
 };
 
-/// How a server proves who it is, and how gaunt does.
+/// How a server is verified, and which certificate gaunt presents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Certificates of the authorities that are believed, in PEM; the system's without it.
+    /// Trusted CA certificates in PEM; the system's by default.
     pub ca_file: Option<PathBuf>,
-    /// The name that the server must prove; the host of its address without it.
+    /// Expected server name; by default the host of the address.
     pub server_name: Option<String>,
-    /// gaunt's own certificate with its chain, in PEM, and its key.
+    /// Client certificate with its chain, in PEM, and its key.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// Believe any server: whoever sits between can read and change everything.
+    /// Skip verification (insecure): a man in the middle can read and change everything.
     pub insecure: bool,
 }
 
-/// What is wrong with a file of keys.
+/// Error of a certificate or key file.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {why}; check the path and its permissions", path.display())]
     Read {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
-    /// A file holds nothing of its sort.
+    /// A file has no entry of the expected type.
     #[error("{} holds no {what}; it must be in PEM", path.display())]
     Empty {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
         /// What it should hold.
         what: &'static str,
     },
-    /// A file holds what cannot be used.
+    /// A file has invalid content.
     #[error("{} holds something that cannot be used: {why}", path.display())]
     Content {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// Nobody could be believed.
+    /// There is no trusted CA.
     #[error("this system has no certificates of authorities; name some with ca_file")]
     NoAuthorities,
 }
 
-/// The configuration of every connection that is made so.
+/// The configuration of TLS connections.
 pub fn client_config(tls: &TlsOptions) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -81,7 +81,7 @@ pub fn client_config(tls: &TlsOptions) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
-/// The configuration of connections that nobody encrypts: it believes nobody.
+/// The configuration of plaintext connections: it trusts no CA.
 pub fn plaintext_config() -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -96,7 +96,7 @@ fn unusable_error(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsErro
     }
 }
 
-/// What cannot be used, in plain words.
+/// The TLS problem, in plain words.
 fn tls_problem(error: &dyn std::fmt::Display) -> String {
     tracing::debug!(%error, "a certificate or key cannot be used");
     let said = error.to_string();
@@ -110,7 +110,7 @@ fn tls_problem(error: &dyn std::fmt::Display) -> String {
     })
 }
 
-/// The authorities that are believed: those of the file, else the system's.
+/// Loads the trusted CAs: those of the file, else the system's.
 fn load_authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     if let Some(path) = file {
@@ -119,7 +119,7 @@ fn load_authorities(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
         }
         return Ok(store);
     }
-    // What the system keeps and cannot be read is left out; without any, nobody could be believed.
+    // Unreadable system certificates are skipped; without any, no server could be verified.
     let (added, _) =
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if added == 0 { Err(TlsError::NoAuthorities) } else { Ok(store) }
@@ -145,7 +145,7 @@ fn load_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         .map_err(|_| TlsError::Empty { path: path.to_path_buf(), what: "private key" })
 }
 
-/// Believes any server. Only where the settings say `insecure`.
+/// Accepts any server certificate. Used only where the settings set `insecure`.
 #[derive(Debug)]
 struct InsecureVerifier(Arc<CryptoProvider>);
 

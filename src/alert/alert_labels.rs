@@ -1,4 +1,4 @@
-//! A finding as an alert: the labels of the shipped rules, and what is said beside them.
+//! Alert labels: a finding as an alert, with the labels of the shipped rules and its annotations.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use gaunt_schema::{FindingKind, SanitizedText, UnixMs};
 
 use crate::answer::Finding;
 
-/// Where the runbook has a section for each alert.
+/// Runbook with a section for each alert.
 const RUNBOOK: &str = "config/prometheus/runbooks.md";
 
-/// One alert as Alertmanager takes it.
+/// One alert in Alertmanager's form.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FindingAlert {
-    /// What makes it the same alert.
+    /// Labels: the identity of the alert.
     pub(super) labels: BTreeMap<&'static str, String>,
-    /// What is said about it.
+    /// Annotations.
     pub(super) annotations: BTreeMap<&'static str, String>,
-    /// When its evidence began.
+    /// Start of its evidence.
     pub(super) since: UnixMs,
 }
 
@@ -44,7 +44,7 @@ impl FindingAlert {
             ("leaf", entity.leaf.as_ref()),
             ("source", entity.source.as_ref()),
         ] {
-            // To Alertmanager an empty label is one that is not there.
+            // Alertmanager treats an empty label as absent.
             labels.extend(part.filter(|part| !part.is_empty()).map(|p| (label, p.to_string())));
         }
         let annotations = BTreeMap::from([
@@ -55,13 +55,13 @@ impl FindingAlert {
         Self { labels, annotations, since: finding.since }
     }
 
-    /// How urgent it is, as its label says.
+    /// Its severity label.
     pub(super) fn severity_label(&self) -> &str {
         self.labels.get("severity").map_or("", String::as_str)
     }
 }
 
-/// The name that the rules give to the alert of a kind: `port_down` is `GauntPortDown`.
+/// Alert name of a finding kind in the rules: `port_down` is `GauntPortDown`.
 fn alert_name(kind: FindingKind) -> String {
     let mut name = "Gaunt".to_owned();
     for word in kind.as_str().split('_') {

@@ -1,4 +1,4 @@
-//! Alertmanager's API v2 as JSON: what is posted, and what is read back.
+//! Alertmanager API v2 as JSON: posted alerts, and the state that is read back.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{AlertSnapshot, alert_labels::FindingAlert};
 use crate::answer::{AlertLine, AlertSilence, AlertState};
 
-/// One alert on its way to Alertmanager.
+/// One alert as posted to Alertmanager.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AlertPost<'a> {
@@ -19,7 +19,7 @@ pub(super) struct AlertPost<'a> {
 }
 
 impl<'a> AlertPost<'a> {
-    /// All that is to be told at `now`. What is open is over at `until` unless it is told again.
+    /// The alerts to post at `now`. An open alert ends at `until` unless it is posted again.
     pub(super) fn from_snapshot(told: &'a AlertSnapshot, until: UnixMs) -> Vec<Self> {
         let open = told.open.values().map(|alert| Self::of(alert, until));
         let ended = told.ended.values().map(|(alert, ended)| Self::of(alert, *ended));
@@ -27,7 +27,7 @@ impl<'a> AlertPost<'a> {
     }
 
     fn of(alert: &'a FindingAlert, ends: UnixMs) -> Self {
-        // Alertmanager refuses what ends before it begins.
+        // Alertmanager rejects an alert that ends before it begins.
         let starts = alert.since.min(ends);
         Self {
             labels: &alert.labels,
@@ -38,7 +38,7 @@ impl<'a> AlertPost<'a> {
     }
 }
 
-/// An alert as Alertmanager shows it; what we do not need is left out.
+/// An alert as Alertmanager returns it; unused fields are left out.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownAlert {
@@ -65,7 +65,7 @@ struct AlertReceiver {
     name: String,
 }
 
-/// A silence as Alertmanager shows it.
+/// A silence as Alertmanager returns it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ShownSilence {
@@ -78,10 +78,10 @@ pub(super) struct ShownSilence {
     ends_at: String,
 }
 
-/// Silences of one alert that are told: more are one person's mistake.
+/// The most silences of one alert that are listed: more are one person's mistake.
 const MAX_SILENCES: usize = 8;
 
-/// The alerts about findings, with the silences that keep them quiet.
+/// The alerts of findings, with the silences that match them.
 pub(super) fn alert_lines(shown: Vec<ShownAlert>, kept: &[ShownSilence]) -> Vec<AlertLine> {
     let line = |alert: ShownAlert| {
         let label = |name: &str| alert.labels.get(name).map(|value| SanitizedText::new(value));
@@ -120,7 +120,7 @@ pub(super) fn alert_lines(shown: Vec<ShownAlert>, kept: &[ShownSilence]) -> Vec<
 mod tests {
     use super::*;
 
-    /// An answer as Alertmanager 0.25 gives it.
+    /// A response of Alertmanager 0.25.
     const SHOWN: &str = r#"[{"annotations":{"summary":"x"},"endsAt":"2026-11-21T08:05:00.000Z",
         "fingerprint":"a1","receivers":[{"name":"pager"}],"startsAt":"2026-11-21T08:00:00.000Z",
         "status":{"inhibitedBy":[],"silencedBy":["s-1","s-2"],"state":"suppressed"},

@@ -1,4 +1,4 @@
-//! One Alertmanager: posts what is news, repeats what is open, waits longer after each failure, reads back.
+//! Alertmanager client: posts changes, repeats open alerts, backs off after failures, and reads the state back.
 
 use std::time::Duration;
 
@@ -22,21 +22,21 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The largest answer that is read, in bytes: some thousand alerts.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// The time between two looks at silences and states.
+/// Interval at which silences and states are read.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The pause after the first failure; it doubles with each one more.
+/// Backoff after the first failure; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause: an Alertmanager that is back is told within this time.
+/// The longest backoff: an Alertmanager that recovers receives the alerts within this time.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// Who hears nothing for so many repetitions takes an alert for over, as with Prometheus.
+/// An Alertmanager resolves an alert after this many missed repetitions, as with Prometheus.
 const PATIENCE: u32 = 4;
 
 /// One Alertmanager.
 pub(super) struct AlertmanagerClient {
-    /// The client with the keys of now; none until it is needed.
+    /// The HTTP client with the current credentials; none until it is needed.
     client: Option<Client>,
     keys: watch::Receiver<CredentialState>,
     base: Url,
@@ -45,7 +45,7 @@ pub(super) struct AlertmanagerClient {
     failures: u32,
 }
 
-/// The base address that an operator wrote.
+/// Parses the base address from the settings.
 pub(super) fn parse_base_url(address: &str) -> Result<Url, AlertError> {
     let wrong = || AlertError::Address(address.to_owned());
     let mut url = Url::parse(address).map_err(|_| wrong())?;
@@ -69,7 +69,7 @@ impl AlertmanagerClient {
         Ok(Self { client: None, keys, base: parse_base_url(address)?, every, state, failures: 0 })
     }
 
-    /// Posts and reads until nobody tells anything any more.
+    /// Posts and reads until the sender of alerts is dropped.
     pub(super) async fn run(
         mut self,
         mut told: watch::Receiver<AlertSnapshot>,
@@ -81,7 +81,7 @@ impl AlertmanagerClient {
         loop {
             tokio::select! {
                 news = told.changed() => match news {
-                    // News are told at once, unless the server needs its rest.
+                    // Changes are posted at once, unless the server is in backoff.
                     Ok(()) if self.failures == 0 => post_at = Instant::now(),
                     Ok(()) => {}
                     Err(_) => return,
@@ -92,7 +92,7 @@ impl AlertmanagerClient {
             if now >= post_at {
                 let told = told.borrow_and_update().clone();
                 post_at = now + self.post_alerts(&told).await;
-                // What was posted is looked at soon: it is worth seeing whether anybody is told.
+                // The result of a post is read soon, to show whether receivers are notified.
                 look_at = look_at.min(now + Duration::from_secs(1));
             }
             if now >= look_at {
@@ -110,7 +110,7 @@ impl AlertmanagerClient {
         }
     }
 
-    /// Posts everything once; says how long to wait before the next time.
+    /// Posts all alerts once; returns the wait until the next time.
     async fn post_alerts(&mut self, told: &AlertSnapshot) -> Duration {
         let posts =
             alertmanager_api::AlertPost::from_snapshot(told, told.at + self.every * PATIENCE);
@@ -127,7 +127,7 @@ impl AlertmanagerClient {
                 self.every
             }
             Err(why) => {
-                // The first failure of a row is worth a line, the others repeat it.
+                // Only the first failure of a series is logged.
                 if self.failures == 0 {
                     tracing::warn!(server = %self.state.address, why, "cannot post findings");
                 }
@@ -139,8 +139,8 @@ impl AlertmanagerClient {
         }
     }
 
-    /// The pause after a failure, a quarter more or less by the server's address, so that two aggregators and several
-    /// servers do not come at once.
+    /// Backoff after a failure, with a jitter of up to a quarter by the server's address, so that two aggregators and
+    /// several servers do not retry at once.
     fn retry_pause(&self) -> Duration {
         let doubled = FIRST_PAUSE * (1 << (self.failures - 1).min(6));
         let seed =
@@ -166,7 +166,7 @@ impl AlertmanagerClient {
         Err(format!("HTTP status {}: {said}; is it an Alertmanager?", status.as_u16()))
     }
 
-    /// The alerts about findings, with their silences.
+    /// Fetches the alerts of findings, with their silences.
     async fn fetch_alerts(&mut self) -> Result<Vec<AlertLine>, String> {
         let filter = "api/v2/alerts?filter=layer%3D%22finding%22";
         let shown = self.get(filter).await?;
@@ -190,7 +190,7 @@ impl AlertmanagerClient {
 
     fn build_request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
         let url = self.base.join(path).map_err(|_| format!("{path} is no path of its address"))?;
-        // Renewed keys want new connections.
+        // New credentials require new connections.
         if self.keys.has_changed().unwrap_or(false) {
             self.client = None;
         }
@@ -204,7 +204,7 @@ impl AlertmanagerClient {
     }
 }
 
-/// A client that shows and believes what these keys say.
+/// Builds an HTTP client with these credentials and trusted CAs.
 fn build_client(keys: &LoadedCredentials) -> Result<Client, String> {
     let headers = keys.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
     Client::builder()
@@ -217,7 +217,7 @@ fn build_client(keys: &LoadedCredentials) -> Result<Client, String> {
         .map_err(|error| format!("no HTTP client can be made: {}", plain_error::network(&error)))
 }
 
-/// The body of an answer, up to its limit.
+/// Reads the body of a response, up to its limit.
 async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| failure_reason(&error))? {
@@ -229,7 +229,7 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
-/// The innermost reason of a failure, with the next step.
+/// The innermost cause of a failure, with the next step.
 fn failure_reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {DEADLINE:?}; is it overloaded?");

@@ -1,14 +1,14 @@
-//! Alerts: what Alertmanager knows of our findings, and who was told to be quiet about them.
+//! Alerts: the state of gaunt's findings in Alertmanager, and their silences.
 
 use gaunt_schema::{SanitizedText, Severity};
 use serde::{Deserialize, Serialize};
 
-/// What the Alertmanagers say.
+/// State reported by all Alertmanagers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AlertList {
-    /// The Alertmanagers that findings are posted to; none if the settings name none.
+    /// The Alertmanagers that receive findings; empty if none is configured.
     pub servers: Vec<AlertServer>,
-    /// Their alerts about findings, each once, worst first.
+    /// Alerts of findings, deduplicated, worst first.
     pub alerts: Vec<AlertLine>,
 }
 
@@ -17,57 +17,57 @@ pub struct AlertList {
 pub struct AlertServer {
     /// Its address.
     pub address: SanitizedText,
-    /// Findings that it took since the start, every repetition counted.
+    /// Findings accepted since the start, repetitions included.
     pub posted: u64,
-    /// Attempts that failed since the start.
+    /// Failed attempts since the start.
     pub failed: u64,
-    /// Why the last attempt failed, with the next step; none if it did not.
+    /// Error of the last attempt, with the next step; none if it succeeded.
     pub failure: Option<SanitizedText>,
 }
 
-/// What is done about an alert.
+/// Processing state of an alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlertState {
-    /// It was not looked at yet.
+    /// Not processed yet.
     #[default]
     Unprocessed,
-    /// Its receivers are told.
+    /// Sent to its receivers.
     Active,
-    /// Nobody is told: it is silenced, or another alert says why.
+    /// Suppressed: silenced, or inhibited by another alert.
     Suppressed,
 }
 
 /// One alert about a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AlertLine {
-    /// The finding.
+    /// Id of the finding.
     pub finding: SanitizedText,
-    /// The name of the alert.
+    /// Alert name.
     pub name: SanitizedText,
-    /// How urgent it is.
+    /// Severity.
     pub severity: Option<Severity>,
-    /// What is done about it.
+    /// Processing state.
     pub state: AlertState,
-    /// When it began, as Alertmanager writes it.
+    /// Start time, as Alertmanager formats it.
     pub since: SanitizedText,
-    /// Who is told.
+    /// Receivers that are notified.
     pub receivers: Vec<SanitizedText>,
-    /// Who keeps it quiet.
+    /// Silences that match.
     pub silences: Vec<AlertSilence>,
-    /// How many other alerts keep it quiet because they say why.
+    /// Number of alerts that inhibit it.
     pub inhibited_by: u32,
 }
 
-/// Somebody's word to be quiet about an alert.
+/// A silence of an alert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AlertSilence {
-    /// Its number.
+    /// Its id.
     pub id: SanitizedText,
-    /// Who said it.
+    /// Who created it.
     pub by: SanitizedText,
-    /// Why.
+    /// Its comment.
     pub comment: SanitizedText,
-    /// Until when, as Alertmanager writes it.
+    /// Its end, as Alertmanager formats it.
     pub until: SanitizedText,
 }

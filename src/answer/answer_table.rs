@@ -1,4 +1,4 @@
-//! Tables: bulk answers as columns, one array for each metric and identity, texts kept once each.
+//! Tables: bulk answers as columns, one array for each metric and identity, each distinct text stored once.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use super::Subject;
 /// Rows of a subject as columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnswerTable {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// What the rows are.
+    /// The subject of the rows.
     pub subject: Subject,
-    /// How many rows there are in all.
+    /// Number of rows before filtering.
     pub total: u32,
-    /// How many of them match the filter.
+    /// Number of rows that match the filter.
     pub matched: u32,
-    /// How many of those were passed over before the first row of this table.
+    /// Number of matching rows before the first row of this table.
     pub offset: u32,
-    /// How many rows this table has; every column has as many cells.
+    /// Number of rows of this table; every column has as many cells.
     pub rows: u32,
-    /// The columns, in the order in which they were asked for.
+    /// The columns in the requested order.
     pub columns: Vec<AnswerColumn>,
 }
 
@@ -31,13 +31,13 @@ pub struct AnswerTable {
 pub struct AnswerColumn {
     /// The short name of its field.
     pub name: String,
-    /// The catalogue key of the metric that it shows, if it shows one.
+    /// Catalogue key of its metric, if it shows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// The unit of its numbers; a counter is shown by what it grows in a second.
+    /// Unit of its numbers; a counter is shown as its rate per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
-    /// A cell for each row.
+    /// One cell per row.
     pub cells: AnswerCells,
 }
 
@@ -47,23 +47,23 @@ pub struct AnswerColumn {
 pub enum AnswerCells {
     /// Numbers.
     Numbers {
-        /// One for each row; none where it is absent.
+        /// One per row; none where it is absent.
         values: Vec<Option<f64>>,
-        /// The rows of which it is known why they have none, by reason.
+        /// Rows without a value whose reason is known, by reason.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         absent: BTreeMap<AbsenceReason, Vec<u32>>,
     },
     /// Texts.
     Texts {
-        /// The different texts.
+        /// The distinct texts.
         words: Vec<SanitizedText>,
-        /// Which of them each row has; none where it is absent.
+        /// Index into `words` per row; none where it is absent.
         codes: Vec<Option<u32>>,
     },
 }
 
 impl AnswerTable {
-    /// The column of this name.
+    /// Finds a column by name.
     pub fn find_column(&self, name: &str) -> Option<&AnswerColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -88,7 +88,7 @@ impl AnswerColumn {
         }
     }
 
-    /// Why a row has no number, where that is known.
+    /// Why a row has no number, if known.
     pub fn absent_reason(&self, row: usize) -> Option<AbsenceReason> {
         let AnswerCells::Numbers { absent, .. } = &self.cells else { return None };
         let row = row as u32;

@@ -1,90 +1,90 @@
-//! Explanations: the whole chain of evidence behind one finding, open or closed.
+//! Explanations: the evidence behind one finding, open or closed.
 
 use gaunt_schema::{AbsenceReason, FindingKind, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
 use super::{EvidenceItem, Finding};
 
-/// Everything that is known of one finding.
+/// Everything known about one finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// The finding, as it is or was last.
+    /// The finding in its current or last state.
     pub finding: Finding,
-    /// How findings of this kind are recognised, in a few sentences.
+    /// How findings of this kind are detected, in a few sentences.
     pub rule: String,
-    /// The limits that its evidence was measured against.
+    /// The limits that its evidence is compared with.
     pub limits: Vec<LimitDetail>,
-    /// What was known beside its evidence when it was last looked at closely; none if it was told by an older gaunt.
+    /// Context of the evidence at the last detailed evaluation; none if an older gaunt wrote it.
     pub chain: Option<EvidenceContext>,
 }
 
 /// One limit with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitDetail {
-    /// Its key in the settings, below `[judge]`.
+    /// Key in the settings, below `[judge]`.
     pub key: String,
-    /// What it is set to.
+    /// Configured value.
     pub value: f64,
-    /// What it is for, and where it comes from.
+    /// Purpose and source of the limit.
     pub why: String,
 }
 
-/// What was looked at around the thing that is blamed, at one instant.
+/// State around the faulty entity at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceContext {
-    /// When that was, by the owner's clock.
+    /// Time of the evaluation, in engine time.
     pub at: UnixMs,
-    /// With whom it was compared: `7 other GPUs of job 8812`; empty if with nobody.
+    /// The peers it is compared with: `7 other GPUs of job 8812`; empty if there are none.
     pub peers: String,
-    /// Its signals, beside what is usual for it and what its peers do.
+    /// Its signals, with baseline and peers.
     pub signals: Vec<SignalDetail>,
-    /// Other faults that were looked for in the same place.
+    /// Other causes that were checked for the same entity.
     pub alternatives: Vec<AlternativeDetail>,
 }
 
-/// One signal of what is blamed.
+/// One signal of the faulty entity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SignalDetail {
-    /// What it is, in a few words.
+    /// Short description.
     pub what: String,
-    /// The series that it was made of.
+    /// Source series.
     pub source: String,
     /// Its unit.
     pub unit: Unit,
-    /// Its value, averaged over some seconds; none if it is not known.
+    /// Its value, averaged over some seconds; none if unknown.
     pub value: Option<f64>,
-    /// Why it is not known, where a page says so.
+    /// Why it is unknown, if the page gives a reason.
     #[serde(default)]
     pub absent: Option<AbsenceReason>,
-    /// What is usual for it, once that is known.
+    /// Its baseline, once known.
     pub usual: Option<f64>,
-    /// The middle of its peers.
+    /// The peer median.
     pub peers: Option<f64>,
-    /// The quarter of its peers below which every fourth is, and that above which every fourth is.
+    /// The first and third quartile of the peers.
     pub quartiles: Option<(f64, f64)>,
 }
 
-/// Another fault that would look alike.
+/// Another fault with similar symptoms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AlternativeDetail {
-    /// Which one.
+    /// Kind of the fault.
     pub kind: FindingKind,
-    /// What became of the suspicion.
+    /// Result of the check.
     pub ruling: AlternativeOutcome,
-    /// The number that decides, beside its limit.
+    /// The deciding number and its limit.
     pub number: EvidenceItem,
 }
 
-/// What became of a suspicion.
+/// Result of checking an alternative cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlternativeOutcome {
-    /// The number is on the good side of its limit.
+    /// The number is within its limit.
     RuledOut,
-    /// The number is beyond its limit too.
+    /// The number exceeds its limit too.
     AlsoThere,
-    /// The number is not known.
+    /// The number is unknown.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! Fields: what can be asked of each kind of row, and by which names.
+//! Fields: the fields of each kind of row, and their names.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -10,30 +10,30 @@ use serde::{Deserialize, Serialize};
 
 mod builtin_fields;
 
-/// What the rows of a table are.
+/// The subject of a table: the kind of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// GPUs, node by node in name order.
+    /// GPUs, by node name.
     Gpus,
     /// Nodes, worst first.
     Nodes,
-    /// Jobs, in the order of their names.
+    /// Jobs, by name.
     Jobs,
-    /// RDMA ports, node by node in name order.
+    /// RDMA ports, by node name.
     Ports,
-    /// Processes on GPUs, node by node in name order.
+    /// GPU processes, by node name.
     Processes,
     /// Open findings, worst first.
     Findings,
-    /// Findings that closed, newest first.
+    /// Closed findings, newest first.
     Closed,
-    /// Targets, in the order in which they were named.
+    /// Targets, in configured order.
     Targets,
 }
 
 impl Subject {
-    /// Every subject.
+    /// All subjects.
     pub const ALL: [Self; 8] = [
         Self::Gpus,
         Self::Nodes,
@@ -45,7 +45,7 @@ impl Subject {
         Self::Targets,
     ];
 
-    /// The word in paths and on the command line.
+    /// The name in paths and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gpus => "gpus",
@@ -59,33 +59,33 @@ impl Subject {
         }
     }
 
-    /// The subject of a word.
+    /// Parses a subject name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|subject| subject.as_str() == word)
     }
 
-    /// Every field of its rows: identities first, then metrics in the order of the catalogue.
+    /// All fields of its rows: identities first, then metrics in catalogue order.
     pub fn all_fields(self) -> &'static [SubjectField] {
         &VOCABULARIES[self as usize].fields
     }
 
-    /// The field of this name, in its short or its full form.
+    /// Finds a field by its short or full name.
     pub fn find_field(self, name: &str) -> Option<&'static SubjectField> {
         let vocabulary = &VOCABULARIES[self as usize];
         Some(&vocabulary.fields[*vocabulary.names.get(name)?])
     }
 
-    /// The field that stands for `key` here.
+    /// Finds the field with this key.
     pub fn field_of_key(self, key: FieldKey) -> Option<&'static SubjectField> {
         self.all_fields().iter().find(|field| field.key == key)
     }
 
-    /// The fields that a table shows unless told otherwise.
+    /// Fields that a table shows by default.
     pub fn default_fields(self) -> impl Iterator<Item = &'static SubjectField> {
         builtin_fields::default_columns(self).iter().filter_map(move |name| self.find_field(name))
     }
 
-    /// The classes of device whose metrics its rows have, each with the words that all their names share.
+    /// Device classes whose metrics its rows have, each with the common prefix of the metric names.
     const fn device_classes(self) -> &'static [(DeviceClass, &'static str)] {
         match self {
             Self::Gpus => &[(DeviceClass::Gpu, "gaunt_gpu_"), (DeviceClass::Node, "gaunt_")],
@@ -97,16 +97,16 @@ impl Subject {
     }
 }
 
-/// What a field holds, for those who fill tables.
+/// Source of a field's value, for code that fills tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FieldKey {
-    /// A metric of the row's device: a gauge's value, or what a counter grows by in a second.
+    /// A metric of the row's device: the value of a gauge, or the rate of a counter per second.
     Metric(MetricId),
-    /// A field that is no metric; the table of fields says what it is.
+    /// A field that is not a metric, described in the table of fields.
     Builtin(BuiltinField),
 }
 
-/// Fields that are no metrics: identities, judgements, counts.
+/// Fields that are not metrics: identities, findings, counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the table of fields has a sentence for each, per subject")]
 pub enum BuiltinField {
@@ -171,27 +171,27 @@ pub enum BuiltinField {
     Victims,
 }
 
-/// What a field is compared as.
+/// Comparison type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// One text.
     Text,
-    /// Several texts; a comparison holds if it holds for one of them.
+    /// Several texts; a comparison matches if one of them matches.
     Texts,
-    /// A number in this unit; a counter is what it grows by in a second.
+    /// A number in this unit; a counter is its rate per second.
     Number(Unit),
 }
 
 /// One field of a subject's rows.
 #[derive(Clone, Debug)]
 pub struct SubjectField {
-    /// What it holds.
+    /// Source of its value.
     pub key: FieldKey,
     /// Its short name.
     pub name: String,
-    /// What it is compared as.
+    /// Comparison type.
     pub kind: FieldKind,
-    /// One sentence for people.
+    /// Help text of one sentence.
     pub help: &'static str,
 }
 
@@ -202,7 +202,7 @@ impl PartialEq for SubjectField {
 }
 
 impl SubjectField {
-    /// The catalogue key of its metric, if it is one.
+    /// Catalogue key of its metric, if it is one.
     pub fn metric_key(&self) -> Option<String> {
         match self.key {
             FieldKey::Metric(metric) => Some(metric.series_key()),
@@ -215,7 +215,7 @@ impl SubjectField {
         matches!(self.kind, FieldKind::Text | FieldKind::Texts)
     }
 
-    /// Every value that it can have, where they are a closed list.
+    /// All possible values, if they are a closed list.
     pub fn allowed_values(&self, subject: Subject) -> Vec<&'static str> {
         let FieldKey::Builtin(own) = self.key else { return Vec::new() };
         match (own, subject) {
@@ -239,7 +239,7 @@ impl SubjectField {
     }
 }
 
-/// The fields of one subject, and all names for them.
+/// Fields of one subject, indexed by all of their names.
 struct FieldIndex {
     fields: Vec<SubjectField>,
     names: HashMap<String, usize>,
@@ -265,7 +265,7 @@ fn build_index(subject: Subject) -> FieldIndex {
             let stem = bare.trim_end_matches("_total");
             let stem = stem.strip_suffix(row.unit.name_suffix()).unwrap_or(stem);
             let (short, long) = (format!("{stem}{tag}"), format!("{bare}{tag}"));
-            // A gauge and its integral have one stem: the first has it, the second keeps its whole name.
+            // A gauge and its integral have one stem: the first takes it, the second keeps its full name.
             let taken = built.names.contains_key(&short);
             let name = if taken { long.clone() } else { short };
             let at = built.fields.len();
@@ -289,12 +289,12 @@ fn build_index(subject: Subject) -> FieldIndex {
     built
 }
 
-/// The unit of what is shown of a metric: a counter is shown by what it grows in a second.
+/// Unit in which a metric is shown: a counter is shown as its rate per second.
 pub fn shown_unit(kind: MetricKind, unit: Unit) -> Unit {
     match (kind, unit) {
         (MetricKind::Counter(_), Unit::Bytes) => Unit::BytesPerSecond,
         (MetricKind::Counter(_), Unit::Joules) => Unit::Watts,
-        // Seconds in a second are a share.
+        // Seconds per second are a ratio.
         (MetricKind::Counter(_), Unit::Seconds) => Unit::Ratio,
         (_, unit) => unit,
     }

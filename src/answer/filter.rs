@@ -40,31 +40,31 @@ pub use filter_error::FilterError;
 use glob_pattern::GlobPattern;
 pub use select_rows::{NO_TEXT, RowSource, SelectedRows, TextColumn, select_rows};
 
-/// The longest filter, in bytes: a screen's width several times over.
+/// The longest filter, in bytes: several screen widths.
 pub const MAX_BYTES: usize = 1_024;
 
-/// How deep parentheses and `not` may be nested.
+/// The maximum nesting depth of parentheses and `not`.
 pub const MAX_DEPTH: usize = 32;
 
-/// The most comparisons in one filter, each value of a list counted.
+/// The most comparisons in one filter; each value of a list counts.
 pub const MAX_VALUES: usize = 128;
 
-/// The most fields to sort by.
+/// The most sort fields.
 pub const MAX_SORTS: usize = 4;
 
 /// The most columns.
 pub const MAX_COLUMNS: usize = 64;
 
-/// The most rows of one answer: as many as one aggregator is made for, and some more.
+/// The most rows of one answer: somewhat more than the design size of one aggregator.
 pub const MAX_ROWS: u32 = 131_072;
 
 /// The most cells of one table: every GPU of a large fleet with as many columns as a screen shows.
 pub const MAX_CELLS: u32 = 2_097_152;
 
-/// Rows of an answer where the filter names no limit.
+/// Default number of rows if the filter has no limit.
 pub const USUAL_ROWS: u32 = 1_000;
 
-/// A filter that was understood. Two are equal if they are written alike.
+/// A parsed filter. Two filters are equal if their texts are equal.
 #[derive(Clone, Debug)]
 pub struct Filter {
     subject: Subject,
@@ -74,11 +74,11 @@ pub struct Filter {
     columns: Vec<&'static SubjectField>,
     limit: Option<u32>,
     offset: u32,
-    /// The bytes that say which rows; clauses follow.
+    /// Length in bytes of the row expression; clauses follow.
     rows: usize,
 }
 
-/// What a row must be like. There is no `not` in it: it was moved into the tests.
+/// Row condition. It has no `not`: negation is pushed down into the comparisons.
 #[derive(Clone, Debug)]
 enum FilterExpr {
     All(Vec<FilterExpr>),
@@ -91,7 +91,7 @@ enum FilterExpr {
 struct FilterComparison {
     field: &'static SubjectField,
     op: FilterOp,
-    /// One of them must match, or with a negated comparison none; empty for `has` and its contrary.
+    /// Values, of which one must match, or none for a negated comparison; empty for `has` and its negation.
     values: Vec<FilterValue>,
 }
 
@@ -116,7 +116,7 @@ enum FilterValue {
     Glob(GlobPattern),
 }
 
-/// One field to sort by.
+/// One sort field.
 #[derive(Clone, Copy, Debug)]
 struct SortKey {
     field: &'static SubjectField,
@@ -124,7 +124,7 @@ struct SortKey {
 }
 
 impl Filter {
-    /// Every row of a subject.
+    /// All rows of a subject.
     pub fn all_rows(subject: Subject) -> Self {
         Self {
             subject,
@@ -138,27 +138,27 @@ impl Filter {
         }
     }
 
-    /// Reads a filter over the rows of `subject`.
+    /// Parses a filter over the rows of `subject`.
     pub fn parse(subject: Subject, text: &str) -> Result<Self, FilterError> {
         filter_parser::parse_filter(subject, text)
     }
 
-    /// What its rows are.
+    /// The subject of its rows.
     pub fn subject(&self) -> Subject {
         self.subject
     }
 
-    /// The filter as it was written.
+    /// The filter as written.
     pub fn source_text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it leaves every row in its place and says nothing else.
+    /// Whether it keeps every row in default order and has no clauses.
     pub fn is_all(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// The columns that are asked for, or those that are usual.
+    /// The requested columns, or the default ones.
     pub fn shown_columns(&self) -> Vec<&'static SubjectField> {
         if self.columns.is_empty() {
             self.subject.default_fields().collect()
@@ -167,17 +167,17 @@ impl Filter {
         }
     }
 
-    /// The most rows that are wanted, if the filter says.
+    /// The row limit, if set.
     pub fn limit(&self) -> Option<u32> {
         self.limit
     }
 
-    /// How many of the rows that match are passed over.
+    /// Number of matching rows to skip.
     pub fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// The same rows in the same order, as many as `limit` from `offset` on.
+    /// The same rows in the same order, limited to `limit` rows from `offset`.
     pub fn with_page(&self, limit: u32, offset: u32) -> Result<Self, FilterError> {
         let mut text = self.rows_text().to_owned();
         let sorts = self.sort_fields().map(|(field, descending)| {
@@ -197,8 +197,8 @@ impl Filter {
         Self::parse(self.subject, &text)
     }
 
-    /// The texts of which a field must have one in every row that matches, if the filter says so by `=`. Whoever keeps
-    /// an index need not look at other rows.
+    /// Values that a field must have (`=`) in every matching row, if the filter requires that. An index can use them to
+    /// skip other rows.
     pub fn required_texts(&self, key: FieldKey) -> Option<Vec<&str>> {
         let tests: &[FilterExpr] = match self.expr.as_ref()? {
             FilterExpr::All(parts) => parts,
@@ -219,24 +219,24 @@ impl Filter {
             .collect()
     }
 
-    /// The part that says which rows, without the clauses.
+    /// The row expression without the clauses.
     pub fn rows_text(&self) -> &str {
         self.text[..self.rows].trim_end()
     }
 
-    /// The fields that rows are sorted by, and whether each falls.
+    /// The sort fields, and whether each is descending.
     pub fn sort_fields(&self) -> impl Iterator<Item = (&'static SubjectField, bool)> {
         self.sorts.iter().map(|sort| (sort.field, sort.descending))
     }
 
-    /// Whether columns are chosen.
+    /// Whether columns are selected.
     pub fn has_columns(&self) -> bool {
         !self.columns.is_empty()
     }
 }
 
 impl FilterOp {
-    /// The comparison that holds where this one does not, and something is there to compare.
+    /// The comparison that matches where this one does not and the value is present.
     const fn to_negated(self) -> Self {
         match self {
             Self::Equal => Self::NotEqual,

@@ -1,4 +1,4 @@
-//! Findings: what is wrong, where, since when, how sure, what it costs, on what evidence, and what became of it.
+//! Findings: the fault, its entity, start, confidence, cost, evidence and lifecycle.
 
 use gaunt_schema::{
     Entity, FindingEvent, FindingKind, LifeState, SanitizedText, Severity, UnixMs, unit::Unit,
@@ -7,141 +7,141 @@ use serde::{Deserialize, Serialize};
 
 use super::FindingGroup;
 
-/// Findings: all that are open, or those that closed.
+/// All open findings, or the closed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingList {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
     /// The findings: open ones worst first, by severity, then by cost; closed ones newest first.
     pub findings: Vec<Finding>,
-    /// How many there are in all.
+    /// Number of findings before filtering.
     #[serde(default)]
     pub total: u32,
-    /// How many of them match the filter; the list may be only a page of them.
+    /// Number of findings that match the filter; the list may be only a page of them.
     #[serde(default)]
     pub matched: u32,
-    /// Those of the open ones that are many of one kind, worst group first.
+    /// Groups of many open findings of one kind, worst group first.
     #[serde(default)]
     pub groups: Vec<FindingGroup>,
 }
 
-/// One fault, said once.
+/// One fault, reported once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Stable as long as the same kind blames the same thing: `port_down/gpu003/mlx5_1/1`.
+    /// Id, stable as long as the same kind is found on the same entity: `port_down/gpu003/mlx5_1/1`.
     pub id: String,
-    /// What is wrong.
+    /// Kind of the fault.
     pub kind: FindingKind,
-    /// How urgent it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What is to blame.
+    /// The faulty entity.
     pub entity: Entity,
-    /// When the evidence began, by the owner's clock.
+    /// Start of the evidence, in engine time.
     pub since: UnixMs,
-    /// How sure the judge is, from 0 to 1.
+    /// Confidence from 0 to 1.
     pub confidence: f64,
-    /// Lost GPUs that are attributed to it: of all GPUs each is attributed to one finding at most.
+    /// Lost GPUs attributed to it; each GPU is attributed to one finding at most.
     pub lost_gpus: f64,
-    /// The same number as GPU-hours that are lost in an hour.
+    /// The same as GPU-hours lost per hour.
     pub cost_gpu_hours_per_hour: f64,
-    /// Who suffers from it.
+    /// Affected entities.
     pub victims: Vec<Entity>,
-    /// One sentence: what is wrong and since when.
+    /// One sentence: the fault and its start.
     pub summary: String,
-    /// One sentence: what to look at next.
+    /// One sentence: the next step.
     pub next: String,
-    /// The numbers behind it, each beside its limit.
+    /// The evidence, each number with its limit.
     pub evidence: Vec<EvidenceItem>,
-    /// What is not known and would have made it surer, a few words each.
+    /// Missing telemetry that would raise the confidence, a few words each.
     #[serde(default)]
     pub missing: Vec<String>,
-    /// What became of it so far.
+    /// Its lifecycle so far.
     #[serde(default)]
     pub life: FindingLifecycle,
-    /// Who took it on, if somebody did.
+    /// Its acknowledgement, if any.
     #[serde(default)]
     pub acknowledged: Option<Acknowledgement>,
 }
 
-/// One number behind a finding.
+/// One number of the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvidenceItem {
-    /// What was looked at, in a few words.
+    /// Short description.
     pub what: String,
     /// Its value; none if the evidence is an absence.
     pub value: Option<f64>,
     /// Its unit.
     pub unit: Unit,
-    /// The limit that it passed, if it is a number.
+    /// The limit that it exceeds, if that is a number.
     pub limit: Option<f64>,
-    /// What it means, in a few words; empty if the numbers say it.
+    /// Short explanation; empty if the numbers suffice.
     pub note: String,
-    /// The series that it was made of, by their names in the catalogue; empty if it is no number of a page.
+    /// Source series by catalogue name; empty if it does not come from a page.
     #[serde(default)]
     pub source: String,
-    /// The limit's key in the settings, below `[judge]`; empty if it is not made of one.
+    /// Key of the limit in the settings, below `[judge]`; empty if it is not derived from one.
     #[serde(default)]
     pub threshold: String,
-    /// What the past of its first series says of it.
+    /// Relation of the number to the history of its first series.
     #[serde(default)]
     pub past: HistoryRelation,
 }
 
-/// What the past of a series, of the thing that is blamed, says of a number.
+/// How an evidence number relates to the history of a series of the faulty entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRelation {
-    /// Nothing: it is made of no series, or of those of others.
+    /// None: it has no series, or series of other entities.
     #[default]
     Nothing,
-    /// The number is made of it, in other words than its limit.
+    /// The number is derived from the series, and the series is not directly comparable with its limit.
     Part,
-    /// The number itself, and its limit stands beside it.
+    /// The number is the series itself and comparable with its limit.
     Same,
 }
 
-/// The life of a finding.
+/// Lifecycle of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FindingLifecycle {
-    /// Where it stands.
+    /// Current state.
     pub state: LifeState,
-    /// When it was first said, by the owner's clock; the evidence may be older.
+    /// Time of its opening, in engine time; the evidence may be older.
     pub opened: UnixMs,
-    /// When its evidence was last there.
+    /// Time at which its evidence was last present.
     pub seen: UnixMs,
-    /// When it was closed, if it was.
+    /// Time of its closing, if closed.
     pub closed: Option<UnixMs>,
-    /// How often it was opened within the last minutes that count for flapping.
+    /// Number of openings within the flapping window.
     pub openings: u32,
-    /// What changed, oldest first; the opening and the newest of the others.
+    /// Changes, oldest first: the opening and the newest others.
     pub changes: Vec<LifecycleChange>,
 }
 
-/// One change in the life of a finding.
+/// One lifecycle change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifecycleChange {
     /// When.
     pub at: UnixMs,
-    /// What changed.
+    /// The event.
     pub what: FindingEvent,
-    /// What it was before; empty if that says nothing.
+    /// Previous value; empty if not applicable.
     #[serde(default, skip_serializing_if = "str_is_empty")]
     pub from: SanitizedText,
-    /// What it is from then on, or who did it.
+    /// New value, or the user who made the change.
     #[serde(default, skip_serializing_if = "str_is_empty")]
     pub to: SanitizedText,
 }
 
-/// That somebody took a finding on.
+/// Acknowledgement of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {
-    /// Who, as he calls himself.
+    /// User name as given.
     pub by: SanitizedText,
-    /// When, by the owner's clock.
+    /// Time, in engine time.
     pub at: UnixMs,
-    /// What he says about it; may be empty.
+    /// Note of the user; may be empty.
     pub note: SanitizedText,
-    /// How urgent it was then: it no longer holds when the finding becomes more urgent than that.
+    /// Severity at that time: the acknowledgement ends when the finding becomes more severe.
     pub severity: Severity,
 }
 

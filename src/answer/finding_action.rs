@@ -1,52 +1,52 @@
-//! Acts: the few things that may be done to what is known, beside asking.
+//! Actions on findings: acknowledge, accept and withdraw.
 
 use gaunt_schema::SanitizedText;
 use serde::{Deserialize, Serialize};
 
-/// The longest note, in characters: a sentence and a link, and as much as safe text may have.
+/// The longest note, in characters: a sentence and a link, and the limit of sanitized text.
 pub const MAX_NOTE: usize = gaunt_schema::sanitized_text::MAX_CHARS;
 
-/// The longest name of somebody who acts, in characters.
+/// The longest user name, in characters.
 pub const MAX_NAME: usize = 64;
 
-/// Something that is done to a finding.
+/// An action on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FindingAction {
-    /// Which finding.
+    /// Id of the finding.
     pub finding: String,
-    /// Who does it, as he calls himself.
+    /// User name as given.
     pub by: SanitizedText,
-    /// What he does.
+    /// The command.
     pub command: FindingCommand,
 }
 
-/// What is done.
+/// A command on a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FindingCommand {
-    /// He takes it on, and says this about it.
+    /// Acknowledges the finding, with a note.
     Acknowledge {
-        /// What he says; may be empty.
+        /// The note; may be empty.
         note: SanitizedText,
     },
-    /// He says that what it does now is usual from now on, and why: the finding closes.
+    /// Accepts the present level as the new baseline, with a note; the finding closes.
     Accept {
-        /// What he says; may be empty.
+        /// The note; may be empty.
         note: SanitizedText,
     },
-    /// He takes an acknowledgement back.
+    /// Withdraws the acknowledgement.
     Withdraw,
 }
 
-/// An acknowledgement as it is sent.
+/// Request body of an acknowledgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcknowledgementBody {
-    /// Who acknowledges.
+    /// User name.
     pub by: String,
-    /// What he says about it.
+    /// The note.
     #[serde(default)]
     pub note: String,
-    /// Whether the present level is usual from now on; the finding closes then.
+    /// Whether the present level becomes the baseline; the finding closes then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept: bool,
 }

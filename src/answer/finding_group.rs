@@ -1,4 +1,4 @@
-//! Groups of findings: many of one kind and severity are one line, so that small ones never bury a big one.
+//! Groups of findings: many of one kind and severity become one line, so that small findings do not hide a large one.
 
 use std::{
     cmp::Ordering,
@@ -12,43 +12,43 @@ use serde::{Deserialize, Serialize};
 
 use super::Finding;
 
-/// Findings of one kind and severity from which on they are one group: fewer are read faster one by one.
+/// Minimum size of a group: fewer findings are read faster one by one.
 pub const GROUP_FROM: usize = 4;
 
 /// Open findings of one kind and severity as one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingGroup {
-    /// Stable while there is such a group: `group/idle_allocated/info/sam`.
+    /// Id, stable while the group exists: `group/idle_allocated/info/sam`.
     pub id: String,
-    /// What is wrong with each.
+    /// Kind of each finding.
     pub kind: FindingKind,
-    /// How urgent each is.
+    /// Severity of each finding.
     pub severity: Severity,
-    /// When the evidence of the oldest began, by the owner's clock.
+    /// Start of the oldest evidence, in engine time.
     pub since: UnixMs,
-    /// The confidence of the least certain, from 0 to 1.
+    /// The lowest confidence, from 0 to 1.
     pub confidence: f64,
-    /// Lost GPUs that are attributed to them.
+    /// Lost GPUs attributed to them.
     pub lost_gpus: f64,
-    /// How many of them are acknowledged.
+    /// Number of acknowledged findings.
     pub acknowledged: u32,
-    /// What they blame, if it is of one type.
+    /// Type of the faulty entities, if it is the same for all.
     pub blames: Option<EntityKind>,
     /// The user of all their jobs, if it is the same one.
     pub user: Option<SanitizedText>,
     /// The account of all their jobs, if it is the same one.
     pub account: Option<SanitizedText>,
-    /// The job that all of them blame.
+    /// The job that all of them are on.
     pub job: Option<SanitizedText>,
     /// The node that all of them are on.
     pub node: Option<SanitizedText>,
     /// The leaf switch that all of them are on.
     pub leaf: Option<SanitizedText>,
-    /// The ids of all of them, worst first.
+    /// Ids of all findings, worst first.
     pub members: Vec<String>,
 }
 
-/// Who submitted the job that a finding blames, and who pays for it; none where that is not known.
+/// User and account of the job that a finding is on; none where unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobOwner {
     /// The user.
@@ -60,14 +60,14 @@ pub struct JobOwner {
 /// One line of a list of findings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FindingLine<'a> {
-    /// A finding of its own.
+    /// A single finding.
     Single(&'a Finding),
-    /// Many as one.
+    /// A group of findings.
     Group(&'a FindingGroup),
 }
 
 impl FindingLine<'_> {
-    /// How urgent it is.
+    /// Its severity.
     pub const fn severity(&self) -> Severity {
         match self {
             Self::Single(finding) => finding.severity,
@@ -75,7 +75,7 @@ impl FindingLine<'_> {
         }
     }
 
-    /// Lost GPUs that are attributed to it.
+    /// Lost GPUs attributed to it.
     pub const fn lost_gpus(&self) -> f64 {
         match self {
             Self::Single(finding) => finding.lost_gpus,
@@ -83,7 +83,7 @@ impl FindingLine<'_> {
         }
     }
 
-    /// How many findings it stands for.
+    /// Number of findings it represents.
     pub const fn finding_count(&self) -> usize {
         match self {
             Self::Single(_) => 1,
@@ -93,8 +93,8 @@ impl FindingLine<'_> {
 }
 
 impl FindingGroup {
-    /// Groups what is open, worst group first. A user with many findings of a kind has a group of his own; the others
-    /// of that kind are one group together.
+    /// Groups open findings, worst group first. A user with many findings of a kind has a separate group; the others of
+    /// that kind form one group.
     pub fn group_findings(
         findings: &[Finding],
         owner_of: impl Fn(&Entity) -> JobOwner,
@@ -155,8 +155,8 @@ impl FindingGroup {
         })
     }
 
-    /// What it stands for, without its kind: `83 jobs, 664 GPUs, user sam`. `gpus` is its cost as the reader writes it;
-    /// none where it is told elsewhere or is nothing.
+    /// Describes the members without their kind: `83 jobs, 664 GPUs, user sam`. `gpus` is the formatted cost; none
+    /// where it is shown elsewhere or is zero.
     pub fn render_members(&self, gpus: Option<&str>) -> String {
         let what = match self.blames {
             Some(EntityKind::Job) => "jobs",
@@ -179,14 +179,14 @@ impl FindingGroup {
             ("leaf", &self.leaf),
         ];
         let known = places.iter().filter_map(|(word, name)| Some((word, name.as_ref()?)));
-        // The first says enough: who knows the user can look up the account.
+        // The first is sufficient: the account follows from the user.
         parts.extend(known.take(1).map(|(word, name)| format!("{word} {name}")));
         parts.join(", ")
     }
 }
 
-/// Findings and groups, worst first: by severity, then by cost. Members of a group are not told a second time; of
-/// equals the order of `findings` is kept.
+/// Findings and groups, worst first: by severity, then by cost. Members of a group are not listed again; ties keep the
+/// order of `findings`.
 pub fn collect_lines<'a>(
     findings: &'a [Finding],
     groups: &'a [FindingGroup],
@@ -207,7 +207,7 @@ fn compare_urgency(a: (Severity, f64), b: (Severity, f64)) -> Ordering {
     b.0.cmp(&a.0).then_with(|| b.1.total_cmp(&a.1))
 }
 
-/// The value that all have.
+/// The common value of all, if there is one.
 fn common_value<'a, T: Clone + PartialEq + 'a>(
     mut values: impl Iterator<Item = Option<&'a T>>,
 ) -> Option<T> {

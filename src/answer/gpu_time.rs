@@ -1,48 +1,48 @@
-//! GPU time: what the GPUs of each job do now, and the time that each has lost, by cause.
+//! GPU time: current GPU states of each job, and lost time by job and cause.
 
 use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::StateCount;
 
-/// The job under which the time of jobs is told that ended long ago.
+/// Job name for the time of jobs that ended long ago.
 pub const ENDED: &str = "(ended)";
 
-/// What stands for the job of GPUs that nobody holds. It is no empty text: Prometheus would put its own scrape job there.
+/// Job name for unallocated GPUs. It is not an empty text, because Prometheus would put its own scrape job there.
 pub const NOBODY: &str = "(nobody)";
 
 /// GPU time by job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuTime {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// What the GPUs of each job do, the largest jobs first; a bounded number.
+    /// Current GPU states of each job, the largest jobs first; a bounded number.
     pub jobs: Vec<JobTime>,
-    /// Jobs beyond that number.
+    /// Number of jobs beyond that limit.
     pub unlisted_jobs: u32,
-    /// GPU time that was lost since counting began, by job and cause; it only grows.
+    /// Lost GPU time since counting began, by job and cause; monotonic.
     pub starved: Vec<JobLostTime>,
 }
 
-/// What the GPUs of one job do now.
+/// Current GPU states of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobTime {
     /// The job.
     pub job: SanitizedText,
     /// GPUs that it holds.
     pub gpus: u32,
-    /// Them by state, only states that occur.
+    /// Its GPUs by state; only states that occur.
     pub states: Vec<StateCount>,
-    /// Lost GPUs of it.
+    /// Its lost GPUs.
     pub lost_gpus: f64,
 }
 
 /// GPU time that one job lost for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobLostTime {
-    /// The job; `(nobody)` for GPUs of which nobody says who holds them.
+    /// The job; `(nobody)` for GPUs without a known allocation.
     pub job: SanitizedText,
-    /// The kind of the finding that it is attributed to; else `idle` or `unexplained`.
+    /// Kind of the finding that it is attributed to; else `idle` or `unexplained`.
     pub cause: SanitizedText,
     /// Seconds, summed over GPUs.
     pub gpu_seconds: f64,

@@ -1,4 +1,4 @@
-//! History: one metric of one device, or of many together, over time.
+//! History: one metric of one device, or aggregated over many, over time.
 
 use gaunt_schema::{SanitizedText, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
@@ -8,42 +8,42 @@ use super::Filter;
 /// The most points of one answer.
 pub const MAX_POINTS: u32 = 2_000;
 
-/// Points where nothing is said: as many as a wide terminal has columns.
+/// Default number of points: as many as a wide terminal has columns.
 pub const USUAL_POINTS: u32 = 240;
 
-/// Whose past is asked for.
+/// A history query.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HistoryQuery {
-    /// The field of the subject's rows, by any of its names; `lost` of no rows stands for the whole fleet's lost GPUs.
+    /// The field of the subject's rows, by any of its names; `lost` without rows is the lost GPUs of the whole fleet.
     pub metric: SanitizedText,
-    /// The rows: one device, or many that are put together.
+    /// The rows: one device, or many that are aggregated.
     pub of: Filter,
-    /// How many devices are put together; one device is the same in every way.
+    /// The aggregation; irrelevant for one device.
     pub together: HistoryAggregation,
-    /// The most points that are wanted.
+    /// The most points to return.
     pub points: u32,
 }
 
-/// How many devices become one series.
+/// Aggregation of many devices into one series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryAggregation {
     /// Their mean.
     #[default]
     Mean,
-    /// Their sum; where one is absent it is that of the others.
+    /// Their sum; absent values are skipped.
     Sum,
-    /// The least of them.
+    /// The minimum.
     Min,
-    /// The greatest of them.
+    /// The maximum.
     Max,
 }
 
 impl HistoryAggregation {
-    /// Every way.
+    /// All aggregations.
     pub const ALL: [Self; 4] = [Self::Mean, Self::Sum, Self::Min, Self::Max];
 
-    /// The word in questions.
+    /// The name in questions.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mean => "mean",
@@ -53,7 +53,7 @@ impl HistoryAggregation {
         }
     }
 
-    /// The way of a word.
+    /// Parses an aggregation name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.as_str() == word)
     }
@@ -62,28 +62,28 @@ impl HistoryAggregation {
 /// One metric over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricHistory {
-    /// The owner's clock when this was true; the last point is of the newest sample before it.
+    /// Engine time of this answer; the last point is the newest sample before it.
     pub at: UnixMs,
     /// The short name of the field.
     pub metric: String,
-    /// Its unit; a counter is shown by what it grows in a second.
+    /// Its unit; a counter is shown as its rate per second.
     pub unit: Unit,
-    /// How many devices were put together.
+    /// Number of devices aggregated.
     pub devices: u32,
-    /// How they were put together.
+    /// The aggregation.
     pub together: HistoryAggregation,
     /// The time between two points, in milliseconds.
     pub step_ms: u64,
-    /// Oldest first; none where nothing was known. Where several samples make one point this is their mean.
+    /// Mean of the samples of each point, oldest first; none where unknown.
     pub mean: Vec<Option<f32>>,
-    /// The least sample of each point; empty where each point is one sample.
+    /// Minimum sample of each point; empty where each point is one sample.
     pub low: Vec<Option<f32>>,
-    /// The greatest sample of each point; empty where each point is one sample.
+    /// Maximum sample of each point; empty where each point is one sample.
     pub high: Vec<Option<f32>>,
 }
 
 impl MetricHistory {
-    /// Puts neighbours together until there are at most `points`; the least and the greatest of each are kept.
+    /// Merges neighbouring points until there are at most `points`; minimum and maximum of each are kept.
     ///
     /// Groups are counted from the end, so that the newest point is as wide as the others.
     pub fn downsample_to(&mut self, points: u32) {

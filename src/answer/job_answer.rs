@@ -1,44 +1,44 @@
-//! Jobs: one of them in full.
+//! Jobs: the detail answer of one job.
 
 use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{AnswerTable, Finding, StateCount};
 
-/// One job in full.
+/// Detail of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDetail {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// Its number.
+    /// Its id.
     pub job: SanitizedText,
-    /// What is known of it: the row of the table of jobs, every column.
+    /// Its row of the jobs table, all columns.
     pub line: AnswerTable,
-    /// Its GPUs by state, only states that occur.
+    /// Its GPUs by state; only states that occur.
     pub states: Vec<StateCount>,
-    /// Lost GPUs of it.
+    /// Its lost GPUs.
     pub lost_gpus: f64,
-    /// Its GPUs, in the order of their ranks where these are known, else by node and index.
+    /// Its GPUs by rank where known, else by node and index.
     pub gpus: AnswerTable,
-    /// Open findings that blame it, one of its GPUs, or a node that it is on.
+    /// Open findings on the job, one of its GPUs, or one of its nodes.
     pub findings: Vec<Finding>,
-    /// What its GPUs did in the past that is kept.
+    /// Recent history of its GPU states.
     #[serde(default)]
     pub past: JobTimeline,
 }
 
-/// What a job's GPUs did of late.
+/// Recent GPU states of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobTimeline {
-    /// The time between two points of a strip, in milliseconds.
+    /// Time between two points, in milliseconds.
     pub step_ms: u64,
-    /// What most of its GPUs did at each point, a code letter each (`GpuState::code`), oldest first.
+    /// The most frequent GPU state at each point, as code letters (`GpuState::code`), oldest first.
     pub most: String,
-    /// The GPUs whose states differ most from what most did, the oddest first; a bounded number.
+    /// The GPUs whose states differ most from the most frequent one, largest difference first; a bounded number.
     pub strips: Vec<GpuTimeline>,
-    /// The time that the lost GPU time was added up over, in milliseconds.
+    /// The period over which lost GPU time is summed, in milliseconds.
     pub span_ms: u64,
-    /// GPU time that was lost in that time, by the state of the GPUs, the most first.
+    /// GPU time lost in that period, by GPU state, largest first.
     pub lost: Vec<StateTime>,
 }
 
@@ -49,13 +49,13 @@ pub struct GpuTimeline {
     pub node: SanitizedText,
     /// Its index there.
     pub gpu: SanitizedText,
-    /// A code letter for each point, oldest first.
+    /// A state code letter for each point, oldest first.
     pub states: String,
-    /// The share of the points at which it did something else than most.
+    /// Share of the points at which its state differs from the most frequent one.
     pub odd_ratio: f64,
 }
 
-/// How much GPU time was spent in a state.
+/// GPU time spent in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateTime {
     /// The state.

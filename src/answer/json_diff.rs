@@ -1,28 +1,27 @@
-//! Differences between two answers, as a stream sends them: only what is new, and where it goes.
+//! JSON diff of two answers, as a stream sends it: only what is new, and its position.
 //!
 //! A change is a JSON object. `whole` replaces everything. In an object `to` has the members that are replaced, `in`
-//! those that are changed inside, `gone` those that are no more. In an array `to` and `in` are pairs of index and value
-//! or change, and `len` its new length. In a long string `put` are pairs of offset and text, counted in characters;
-//! its length stays.
+//! those that are changed inside, `gone` those that are removed. In an array `to` and `in` are pairs of index and value
+//! or change, and `len` its new length. In a long string `put` are pairs of offset and text, counted in characters; its
+//! length stays.
 
 use serde_json::{Map, Value, json};
 
-/// Strings shorter than this are replaced as a whole.
+/// Strings shorter than this are replaced entirely.
 const LONG: usize = 64;
 
-/// Runs of equal characters shorter than this are sent along with what is different around them: a run of its own costs
-/// as much.
+/// Runs of equal characters shorter than this are sent with the differences around them: a separate run costs as much.
 const JOIN: usize = 8;
 
-/// The longest array that a change may make: as many rows as a table has, several times over.
+/// The longest array that a change may create: several times the rows of a table.
 const MAX_LEN: usize = 1 << 20;
 
-/// A change that does not fit what it is to change: then the whole answer is needed again.
+/// A change does not fit the value it is applied to: the whole answer must be requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the change does not fit the answer before it; ask for the whole answer")]
 pub struct DiffMismatch;
 
-/// What makes `new` of `old`; none if they are equal.
+/// Computes the change from `old` to `new`; none if they are equal.
 pub fn diff_values(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         _ if old == new => None,
@@ -66,7 +65,7 @@ fn diff_objects(old: &Map<String, Value>, new: &Map<String, Value>) -> Value {
     Value::Object(change)
 }
 
-/// None if the array is better sent as a whole: when more than a third of it is new.
+/// None if the array is cheaper as a whole: if more than a third of it is new.
 fn diff_arrays(old: &[Value], new: &[Value]) -> Option<Value> {
     let (mut to, mut inside) = (Vec::new(), Vec::new());
     for (at, value) in new.iter().enumerate() {
@@ -98,7 +97,7 @@ fn diff_arrays(old: &[Value], new: &[Value]) -> Option<Value> {
     Some(Value::Object(change))
 }
 
-/// None if the string is better sent as a whole.
+/// None if the string is cheaper as a whole.
 fn diff_strings(old: &str, new: &str) -> Option<Value> {
     if new.len() < LONG || old.len() != new.len() || !old.is_ascii() || !new.is_ascii() {
         return None;
@@ -116,7 +115,7 @@ fn diff_strings(old: &str, new: &str) -> Option<Value> {
     (sent < new.len()).then(|| json!({ "put": put }))
 }
 
-/// Applies a change to the answer that it was made for.
+/// Applies a change to the answer it was computed from.
 pub fn apply_diff(value: &mut Value, change: &Value) -> Result<(), DiffMismatch> {
     let change = change.as_object().ok_or(DiffMismatch)?;
     if let Some(whole) = change.get("whole") {

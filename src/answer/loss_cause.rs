@@ -1,23 +1,23 @@
-//! The causes of lost GPU time in a word: a kind of finding, idle, or unexplained.
+//! Causes of lost GPU time: a finding kind, idle, or unexplained.
 
 use std::fmt;
 
 use gaunt_schema::FindingKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// What lost GPU time is attributed to. On the wire it is a word: the kind of the finding, `idle` or `unexplained`.
+/// The cause of lost GPU time. It is encoded as a name: the finding kind, `idle` or `unexplained`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossCause {
     /// An open finding of this kind.
     Finding(FindingKind),
-    /// No finding: a job holds the GPUs and does nothing with them.
+    /// No finding: GPUs are allocated to a job and idle.
     Idle,
     /// No finding explains it.
     Unexplained,
 }
 
 impl LossCause {
-    /// The word on the wire and in labels.
+    /// The encoded name, also used in labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Finding(kind) => kind.as_str(),
@@ -26,7 +26,7 @@ impl LossCause {
         }
     }
 
-    /// The cause for a word.
+    /// Parses a cause name.
     pub fn parse(word: &str) -> Option<Self> {
         match word {
             "idle" => Some(Self::Idle),

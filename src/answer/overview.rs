@@ -1,37 +1,37 @@
-//! The overview: the fleet at a glance, small enough to be sent every second.
+//! The overview: the summary of the fleet, small enough to be sent every second.
 
 use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, FindingGroup, NodeLine};
 
-/// The whole fleet at one instant.
+/// Summary of the fleet at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
-    /// The cluster's name as the operator gave it; empty if he gave none.
+    /// Cluster name from the settings; empty if not set.
     pub cluster: SanitizedText,
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// The time between two scrapes of a target, in milliseconds.
+    /// Scrape interval of a target, in milliseconds.
     pub period_ms: u64,
     /// Nodes by freshness.
     pub nodes: NodeCounts,
     /// GPUs by state, in the order of [`GpuState::ALL`], only states that occur.
     pub states: Vec<StateCount>,
-    /// What is lost now, and was lost in the last minutes.
+    /// GPU time lost now and in the last minutes.
     pub lost: LostGpuTime,
-    /// All open findings.
+    /// Number of open findings.
     pub findings_open: u32,
-    /// Those of them that somebody took on.
+    /// Number of acknowledged open findings.
     #[serde(default)]
     pub findings_acknowledged: u32,
-    /// Findings whose evidence is there and that are not among them, because there is no place for them.
+    /// Findings with present evidence that are omitted because of the limit.
     #[serde(default)]
     pub findings_without_place: u32,
-    /// The worst of them, worst first; a bounded number. Of a group the worst is among them, and others only where no
-    /// more urgent line lacks a place for them.
+    /// The worst findings, worst first; a bounded number. The worst of each group is included, and others only where no
+    /// more urgent line is omitted for them.
     pub findings: Vec<Finding>,
-    /// Those that are many of one kind, all of each counted; the worst groups first, a bounded number.
+    /// Groups of many findings of one kind, each counted completely; the worst groups first, a bounded number.
     #[serde(default)]
     pub groups: Vec<FindingGroup>,
     /// The state of every GPU.
@@ -43,7 +43,7 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// All GPUs that are known.
+    /// Number of known GPUs.
     pub fn gpu_count(&self) -> u32 {
         self.states.iter().map(|count| count.gpus).sum()
     }
@@ -57,17 +57,17 @@ impl Overview {
 /// Nodes by freshness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCounts {
-    /// Read each period.
+    /// Scraped each period.
     pub live: u32,
-    /// Read once, and too old now.
+    /// Scraped once, and too old now.
     pub stale: u32,
     /// Failing.
     pub down: u32,
-    /// Targets that were not tried yet, or whose node is not known yet.
+    /// Targets that are not tried yet, or whose node is not known yet.
     pub pending: u32,
 }
 
-/// How many GPUs are in one state.
+/// Number of GPUs in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCount {
     /// The state.
@@ -79,33 +79,33 @@ pub struct StateCount {
 /// GPU time that is lost to the jobs that hold it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LostGpuTime {
-    /// Lost GPUs: the shares of their time that GPUs lose now, added up, which is also GPU-hours lost in an hour. It is the
-    /// sum of the next three, and of what all nodes lose.
+    /// Lost GPUs: the sum of the shares of time that GPUs lose now, which equals GPU-hours lost per hour. It is the sum
+    /// of the next three fields, and of the losses of all nodes.
     pub gpus: f64,
-    /// Lost GPUs that are attributed to open findings: the sum of their costs.
+    /// Lost GPUs attributed to open findings: the sum of their costs.
     pub findings_gpus: f64,
-    /// GPUs that a job holds and does nothing with, without a finding.
+    /// GPUs that are allocated to a job and idle, without a finding.
     pub idle_gpus: f64,
     /// Lost GPUs that no finding explains.
     pub unexplained_gpus: f64,
-    /// GPUs of which telemetry is missing: whether they are lost is not known, and they are not counted.
+    /// GPUs without telemetry: whether they are lost is unknown, and they are not counted.
     pub unknown_gpus: u32,
-    /// What they cost in an hour, if the operator gave a price.
+    /// Cost per hour, if a price is set.
     pub cost_per_hour: Option<f64>,
     /// The currency of the price.
     pub currency: SanitizedText,
-    /// Lost GPUs in the recent past, oldest first; none where nothing was known.
+    /// Recent lost GPUs, oldest first; none where unknown.
     pub history: Vec<Option<f32>>,
-    /// The time between two points of the history, in milliseconds.
+    /// Time between two points of the history, in milliseconds.
     pub history_step_ms: u64,
 }
 
-/// The state of every GPU as columns: node by node in name order, GPU by GPU by index.
+/// State of every GPU as columns: by node name, then by GPU index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
     /// The nodes that have GPUs.
     pub nodes: Vec<SanitizedText>,
-    /// How many GPUs each has.
+    /// Number of GPUs of each node.
     pub gpus: Vec<u16>,
     /// One code letter per GPU (`GpuState::code`), all nodes in one string.
     pub states: String,

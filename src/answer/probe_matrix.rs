@@ -1,35 +1,35 @@
-//! The probe between nodes: what every pair of ports carried, and what that says of ports, leaves and uplinks.
+//! Probe matrix: measurements of every pair of ports, and the ports, leaves and uplinks suspected of being slow.
 
 use gaunt_schema::{SanitizedText, UnixMs, probe_pairing::PairTool};
 use serde::{Deserialize, Serialize};
 
-/// The matrix of what was measured between nodes.
+/// The matrix of measurements between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProbeMatrix {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// Nodes that offer to be measured.
+    /// Number of nodes available for measurement.
     pub free: u32,
-    /// Pairs that are being measured.
+    /// Number of pairs that are being measured.
     pub measuring: u32,
-    /// Pairs that were measured, and how many of them failed, since the start.
+    /// Numbers of measured pairs and of failed ones, since the start.
     pub ended: [u64; 2],
-    /// Each rail with its pairs.
+    /// The pairs of each rail.
     pub rails: Vec<RailMatrix>,
 }
 
 /// The pairs of one rail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RailMatrix {
-    /// The rail; an empty name stands for ports whose rail is not known.
+    /// The rail; an empty name holds ports with an unknown rail.
     pub rail: SanitizedText,
-    /// The median of what pairs below one leaf carry, in bytes per second.
+    /// Median throughput of pairs within one leaf, in bytes per second.
     pub within_leaf: Option<f64>,
-    /// The median of what pairs across leaves carry, in bytes per second.
+    /// Median throughput of pairs across leaves, in bytes per second.
     pub across_leaves: Option<f64>,
-    /// Each pair, by the names of its ends.
+    /// The pairs, by the names of their ends.
     pub pairs: Vec<ProbePair>,
-    /// Who is slower than the others, the slowest first.
+    /// Suspects, slowest first.
     pub suspects: Vec<ProbeSuspect>,
 }
 
@@ -38,15 +38,15 @@ pub struct RailMatrix {
 pub struct ProbePair {
     /// The end that was ready first.
     pub from: PairEnd,
-    /// The end that came.
+    /// The end that joined.
     pub to: PairEnd,
-    /// When it was measured.
+    /// Time of the measurement.
     pub at: UnixMs,
-    /// What it was measured with.
+    /// Tool of the measurement.
     pub tool: PairTool,
-    /// What it carried, the lesser of what the two ends say; none if it failed.
+    /// Throughput, the lower of what both ends report; none if it failed.
     pub bytes_per_second: Option<f64>,
-    /// That as a share of what is usual for pairs of its sort.
+    /// Throughput as a share of the baseline of comparable pairs.
     pub ratio: Option<f64>,
     /// Why it failed, if it did.
     pub failure: Option<SanitizedText>,
@@ -65,16 +65,16 @@ pub struct PairEnd {
     pub leaf: Option<SanitizedText>,
 }
 
-/// Somebody whose pairs are all slow while others are not.
+/// A suspect: its pairs are all slow while others are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeSuspect {
-    /// What it is.
+    /// Kind of the suspect.
     pub kind: SuspectKind,
     /// Its name: `node device:port`, the leaf, or the two leaves.
     pub name: SanitizedText,
-    /// The median share of what is usual that its pairs reach.
+    /// Median share of the baseline that its pairs reach.
     pub ratio: f64,
-    /// How many pairs say so.
+    /// Number of pairs behind it.
     pub pairs: u32,
 }
 
@@ -82,12 +82,12 @@ pub struct ProbeSuspect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspectKind {
-    /// A port, its card or its cable: slow with every other port.
+    /// A port, its adapter or its cable: slow with every other port.
     Port,
     /// A leaf: its ports are slow with each other.
     Leaf,
-    /// A leaf's way up: its ports are slow with every other leaf and not with each other.
+    /// An uplink: the leaf's ports are slow with every other leaf and not with each other.
     Uplink,
-    /// The way between two leaves, each of which is not slow with the others.
+    /// The path between two leaves, neither of which is slow with the others.
     Path,
 }

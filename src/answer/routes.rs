@@ -1,4 +1,4 @@
-//! Questions as paths: the same words in the API, in a stream, on the command line and from one gaunt to another.
+//! Routes: questions as URL paths, the same in the API, in a stream, on the command line and between gaunt processes.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::{
     usage_report,
 };
 
-/// Parameters that narrow and order rows; they are put behind the filter in this order, in its own words.
+/// Parameters that sort and page rows; they are appended to the filter in this order.
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
-/// Every path below the API that is a question, a placeholder in braces, with its parameters.
+/// Every path below the API base, with placeholders in braces, and its parameters.
 pub const PATHS: [(&str, &[&str]); 18] = [
     ("overview", &["at"]),
     ("nodes", &["filter", "sort", "limit", "offset", "at"]),
@@ -36,9 +36,9 @@ pub const PATHS: [(&str, &[&str]); 18] = [
 ];
 
 impl Question {
-    /// The question of a path below the API and its parameters, both unescaped.
+    /// Parses a path below the API base and its parameters, both unescaped.
     pub fn parse_path(path: &str, parameters: &[(String, String)]) -> Result<Self, Refusal> {
-        // A name may hold a slash: only the first one parts.
+        // A name may contain a slash: only the first one separates.
         let (head, last) = path.split_once('/').map_or((path, None), |(h, l)| (h, Some(l)));
         let unknown = || Refusal::UnknownQuestion { ask: SanitizedText::new(path) };
         let (known, allowed) = PATHS
@@ -79,7 +79,7 @@ impl Question {
         })
     }
 
-    /// The question of one text, as on the command line: `gpus`, `nodes/gpu003`, `history?metric=power`.
+    /// Parses a question as written on the command line: `gpus`, `nodes/gpu003`, `history?metric=power`.
     pub fn parse_line(line: &str, more: &[(String, String)]) -> Result<Self, Refusal> {
         let (path, query) = line.split_once('?').unwrap_or((line, ""));
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -91,7 +91,7 @@ impl Question {
         Self::parse_path(path, &parameters)
     }
 
-    /// The segments of its path below the API, and its parameters; [`Self::parse_path`] reads them back.
+    /// The path segments below the API base, and the parameters; [`Self::parse_path`] parses them back.
     pub fn to_path(&self) -> (Vec<&str>, Vec<(&'static str, String)>) {
         match self {
             Self::Overview => (vec!["overview"], Vec::new()),
@@ -138,7 +138,7 @@ fn filter_parameter(filter: &Filter) -> Vec<(&'static str, String)> {
 struct QueryParameters<'a>(&'a [(String, String)]);
 
 impl<'a> QueryParameters<'a> {
-    /// Checks that every parameter is known here and said once.
+    /// Checks that every parameter is known here and given once.
     fn new(
         parameters: &'a [(String, String)],
         path: &str,
@@ -163,7 +163,7 @@ impl<'a> QueryParameters<'a> {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The instant that is asked about, if it is not now.
+    /// The past time of the question, if it is not about now.
     fn parse_time(&self) -> Result<Option<TimeParam>, Refusal> {
         let Some(text) = self.get("at") else { return Ok(None) };
         let why = format!("{text} is no instant; write -20m, or milliseconds since 1970");
@@ -172,7 +172,7 @@ impl<'a> QueryParameters<'a> {
         TimeParam::parse(text).map(Some).ok_or_else(bad)
     }
 
-    /// The filter with the clauses that are parameters of their own.
+    /// The filter with the clauses that are given as parameters.
     fn parse_filter(&self, subject: Subject) -> Result<Filter, FilterError> {
         let mut text = self.get("filter").unwrap_or("").trim().to_owned();
         for clause in CLAUSES {
@@ -183,7 +183,7 @@ impl<'a> QueryParameters<'a> {
         Filter::parse(subject, &text)
     }
 
-    /// The narrowed list, or the whole one.
+    /// The filtered list, or the whole one.
     fn parse_list(&self, subject: Subject, whole: Question) -> Result<Question, Refusal> {
         let filter = self.parse_filter(subject)?;
         if filter.has_columns() {
@@ -196,7 +196,7 @@ impl<'a> QueryParameters<'a> {
         Ok(if filter.is_all() { whole } else { Question::List(filter) })
     }
 
-    /// The span that a report is about.
+    /// The period of a report.
     fn parse_usage_span(&self) -> Result<Duration, Refusal> {
         let Some(text) = self.get("last") else { return Ok(usage_report::USUAL_SPAN) };
         let why = format!("{text} is no span; write 15m, 90s or 1h");

@@ -1,4 +1,4 @@
-//! Targets: what is to be read, and the fate of the last attempt.
+//! Targets: the scrape targets and the results of their last scrapes.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,40 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Every target.
+/// All targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetList {
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// The targets, in the order in which they were named.
+    /// The targets, in configured order.
     pub targets: Vec<TargetLine>,
-    /// How many there are in all.
+    /// Number of targets before filtering.
     #[serde(default)]
     pub total: u32,
-    /// How many of them match the filter; the list may be only a page of them.
+    /// Number of targets that match the filter; the list may be only a page of them.
     #[serde(default)]
     pub matched: u32,
-    /// Where the targets come from.
+    /// Sources of the targets.
     #[serde(default)]
     pub sources: Vec<TargetSource>,
-    /// What was done since the start.
+    /// Totals since the start.
     pub totals: CumulativeTotals,
     /// What limits leave out.
     #[serde(default)]
     pub left_out: LimitOmissions,
-    /// How the recording stands, if there is one.
+    /// Status of the recording, if there is one.
     #[serde(default)]
     pub keeping: Option<RecordingStatus>,
 }
 
-/// Counters since the owner started.
+/// Counters since the engine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CumulativeTotals {
     /// Scrapes by outcome: `ok`, or the reason of the failure.
     pub scrapes: BTreeMap<SanitizedText, u64>,
     /// Samples taken from pages.
     pub samples: u64,
-    /// Lines of pages that were not taken, by reason.
+    /// Lines of pages that were rejected, by reason.
     pub rejected: BTreeMap<SanitizedText, u64>,
     /// Findings opened, by kind.
     pub findings_opened: BTreeMap<FindingKind, u64>,
@@ -51,21 +51,21 @@ pub struct CumulativeTotals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitOmissions {
-    /// Findings whose evidence is there now and that are not listed because there is no place for them, by kind.
+    /// Findings with present evidence that are not listed because of the limit, by kind.
     pub findings_without_place: BTreeMap<FindingKind, u32>,
-    /// Devices that pages name now beyond what one node may have, by class.
+    /// Devices on current pages beyond the limit of one node, by class.
     pub refused_devices: BTreeMap<SanitizedText, u64>,
-    /// Targets whose last attempt says nothing of them because gaunt itself was late.
+    /// Targets whose last attempt is not judged because gaunt itself was late.
     pub unjudged_targets: u32,
-    /// Batches that were not taken since the start, by reason: `unannounced` or `overtaken`.
+    /// Batches dropped since the start, by reason: `unannounced` or `overtaken`.
     pub dropped_batches: BTreeMap<SanitizedText, u64>,
 }
 
-/// Whether a target is read.
+/// Scrape state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetState {
-    /// It has not been tried yet.
+    /// Not tried yet.
     Pending,
     /// Its last attempt succeeded, within its time.
     Live,
@@ -74,7 +74,7 @@ pub enum TargetState {
 }
 
 impl TargetState {
-    /// The word in labels.
+    /// The name in labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -89,33 +89,33 @@ impl TargetState {
 pub struct TargetLine {
     /// Its address.
     pub address: SanitizedText,
-    /// The node that it speaks for, once known.
+    /// Its node, once known.
     pub node: Option<SanitizedText>,
-    /// Where it comes from.
+    /// Its source.
     pub origin: SanitizedText,
-    /// Whether it is read.
+    /// Its scrape state.
     pub state: TargetState,
-    /// In whose words it speaks, once known.
+    /// Its exporter format, once known.
     pub dialect: Option<Dialect>,
-    /// The end of the last attempt, by the owner's clock.
+    /// End of the last attempt, in engine time.
     pub last_attempt: Option<UnixMs>,
-    /// The end of the last attempt that succeeded.
+    /// End of the last successful attempt.
     pub last_success: Option<UnixMs>,
     /// Why the last attempt failed, if it did.
     pub failure: Option<ScrapeFailure>,
-    /// The failure as a sentence with the next step, or another flag: two targets of one dialect claim one node.
+    /// The failure as a sentence with the next step, or another fault: two targets of one dialect claim one node.
     pub message: Option<SanitizedText>,
-    /// How long the last attempt took, in milliseconds.
+    /// Duration of the last attempt, in milliseconds.
     pub duration_ms: Option<f64>,
     /// Samples on its last page.
     pub samples: u64,
     /// Bytes of its last page.
     pub bytes: u64,
-    /// Lines of its last page that were not taken.
+    /// Lines of its last page that were rejected.
     pub rejected: RejectionCounts,
-    /// Periods in which it was neither scraped nor reported as failed; anything but 0 is a fault of gaunt.
+    /// Periods in which it was neither scraped nor reported as failed; any value but 0 is a bug of gaunt.
     pub missed: u64,
-    /// Results of attempts at it that were not taken, because a later one had been taken before.
+    /// Results that were dropped because a later one was ingested before.
     #[serde(default)]
     pub dropped_batches: u64,
 }

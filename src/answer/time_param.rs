@@ -1,18 +1,18 @@
-//! When: an instant of the past that a question is about, as people and programs write it.
+//! Time parameters: a past time of a question, as people and programs write it.
 
 use std::{fmt, time::Duration};
 
 use gaunt_schema::UnixMs;
 
-/// The farthest back that can be asked for; what is kept reaches less far.
+/// The earliest time that can be requested; retained data is younger.
 const FARTHEST: Duration = Duration::from_hours(366 * 24);
 
-/// An instant, or so long before now.
+/// A time, absolute or relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeParam {
-    /// An instant by the owner's clock.
+    /// An absolute engine time.
     At(UnixMs),
-    /// This long before the owner's now.
+    /// This long before the engine's current time.
     Ago(Duration),
 }
 
@@ -37,7 +37,7 @@ impl TimeParam {
         (ago <= FARTHEST).then_some(Self::Ago(ago))
     }
 
-    /// The instant that is meant at `now`.
+    /// Resolves to an absolute time at `now`.
     pub fn to_instant(self, now: UnixMs) -> UnixMs {
         match self {
             Self::At(at) => at,
@@ -46,7 +46,7 @@ impl TimeParam {
     }
 }
 
-/// As it can be read back, to the millisecond.
+/// Formats so that it parses back, to the millisecond.
 impl fmt::Display for TimeParam {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

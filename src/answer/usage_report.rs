@@ -1,4 +1,4 @@
-//! Usage: where GPU time and energy went, by job, board, state and cause.
+//! Usage: GPU time and energy by job, GPU model, state and cause.
 
 use std::time::Duration;
 
@@ -7,51 +7,51 @@ use serde::{Deserialize, Serialize};
 
 use super::LossCause;
 
-/// The span that is told unless another is asked for.
+/// Default period.
 pub const USUAL_SPAN: Duration = Duration::from_mins(15);
 
-/// Where GPU time went within a span that ends now.
+/// GPU time of a period that ends now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsageReport {
-    /// The cluster's name as the operator gave it; empty if he gave none.
+    /// The cluster's name from the settings; empty if not set.
     pub cluster: SanitizedText,
-    /// The owner's clock when this was true.
+    /// Engine time of this answer.
     pub at: UnixMs,
-    /// When the first time that is counted begins: later than what was asked for if less is known.
+    /// Start of the counted time: later than requested if less is retained.
     pub from: UnixMs,
-    /// Seconds that were watched; less than from `from` to `at` if there are gaps.
+    /// Seconds observed; less than from `from` to `at` if there are gaps.
     pub watched_seconds: f64,
-    /// What was used, most GPU time first.
+    /// Usage rows, most GPU time first.
     pub rows: Vec<UsageRow>,
 }
 
-/// What one job did with boards of one model in one state, for one cause.
+/// Usage of one job on GPUs of one model in one state, for one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// The job; none for GPUs that no job held.
+    /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
-    /// What its user calls it.
+    /// Its job name.
     pub name: Option<SanitizedText>,
-    /// Who submitted it.
+    /// Its user.
     pub user: Option<SanitizedText>,
-    /// Who pays for it.
+    /// Its account.
     pub account: Option<SanitizedText>,
-    /// The model of the boards.
+    /// The GPU model.
     pub model: Option<SanitizedText>,
-    /// The state that the GPUs were judged to be in.
+    /// The judged state of the GPUs.
     pub state: Option<GpuState>,
-    /// What the lost part of the time is attributed to; none where nothing was lost.
+    /// Cause of the lost part of the time; none where nothing was lost.
     #[serde(default)]
     pub cause: Option<LossCause>,
-    /// Time of all these GPUs together.
+    /// Total time of all these GPUs.
     pub gpu_seconds: f64,
-    /// How much of it was lost: lost GPUs, added up over time.
+    /// The lost part: lost GPUs summed over time.
     pub lost_gpu_seconds: f64,
-    /// Energy that their boards took; none if none of them told.
+    /// Energy of the GPUs; none if none of them reports it.
     pub joules: Option<f64>,
 }
 
-/// Reads a span such as `15m`, `90s` or `2h`.
+/// Parses a duration such as `15m`, `90s` or `2h`.
 pub fn parse_span(text: &str) -> Option<Duration> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;

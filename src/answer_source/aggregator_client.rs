@@ -1,4 +1,4 @@
-//! Asking an aggregator over HTTP: the same questions, the same answers, as JSON.
+//! Aggregator client: the same questions and answers over HTTP, as JSON.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     tls::{self, TlsError, TlsOptions},
 };
 
-/// The longest that a question may take, connecting and reading included.
+/// Time limit of a question, connecting and reading included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The largest answer that is read, in bytes: 100,000 GPUs need less than 1 MB for the overview.
@@ -34,25 +34,25 @@ pub struct AggregatorClient {
     base: Url,
     address: Arc<str>,
     followed: Option<AggregatorStreams>,
-    /// What opens its write API, if this process has it.
+    /// The token of its write API, if this process has it.
     token: Option<Arc<str>>,
 }
 
 /// Why an aggregator has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AggregatorError {
-    /// The address cannot be used.
+    /// The address is invalid.
     #[error(
         "{0:?} is not an aggregator's address; use http://HOST:9771, or https://HOST where something encrypts before it"
     )]
     Address(String),
-    /// What is needed to encrypt is not there.
+    /// The TLS setup failed.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// No answer in time, or no connection.
     #[error("aggregator {address} unreachable: {why}; is `gaunt serve` running there?")]
     Unreachable {
-        /// Who was asked.
+        /// Address of the aggregator.
         address: Arc<str>,
         /// The innermost reason.
         why: SanitizedText,
@@ -62,25 +62,25 @@ pub enum AggregatorError {
         "aggregator {address} answered with HTTP status {status}; is it gaunt, and of this version?"
     )]
     Status {
-        /// Who was asked.
+        /// Address of the aggregator.
         address: Arc<str>,
-        /// What it said.
+        /// The HTTP status.
         status: u16,
     },
-    /// An answer that cannot be understood.
+    /// The answer is invalid.
     #[error(
         "aggregator {address} gave an answer that cannot be read: {why}; is it of this version?"
     )]
     Answer {
-        /// Who was asked.
+        /// Address of the aggregator.
         address: Arc<str>,
-        /// What is wrong with it.
+        /// The error.
         why: SanitizedText,
     },
 }
 
 impl AggregatorClient {
-    /// An aggregator at `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
+    /// Creates a client for `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
     pub fn new(address: &str) -> Result<Self, AggregatorError> {
         let bad = || AggregatorError::Address(address.to_owned());
         let full =
@@ -106,12 +106,12 @@ impl AggregatorClient {
         Ok(Self { client, address: shown.into(), base, followed: None, token: None })
     }
 
-    /// The address, as a person writes it.
+    /// The address for display.
     pub fn display_address(&self) -> &str {
         &self.address
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a question, and waits for the answer.
     pub async fn ask_question(&self, question: &Question) -> Result<Answer, AggregatorError> {
         // The past does not change: there is nothing to follow.
         if let (Some(followed), false) = (&self.followed, matches!(question, Question::AtTime(..)))
@@ -130,8 +130,8 @@ impl AggregatorClient {
         Answer::from_json(question, &value).map_err(unreadable)
     }
 
-    /// The same aggregator, asked by streams: each question is followed from the first time on, and answered from what
-    /// was last heard.
+    /// The same aggregator with streams: each question is followed from its first use on, and answered from the last
+    /// update.
     #[must_use]
     pub fn with_streams(self) -> Self {
         Self { followed: Some(AggregatorStreams::spawn_streams(self.clone())), ..self }
@@ -143,7 +143,7 @@ impl AggregatorClient {
         Self { token: token.map(Into::into), ..self }
     }
 
-    /// Does something, and waits for the answer.
+    /// Sends an action, and waits for the result.
     pub async fn send_action(&self, act: &FindingAction) -> Result<Answer, AggregatorError> {
         let mut url = self.api_url(&["findings", &act.finding, "acknowledge"]);
         let request = match &act.command {
@@ -169,7 +169,7 @@ impl AggregatorClient {
         Ok(Answer::Finding(Arc::new(told)))
     }
 
-    /// Says what a probe says, and waits for the reply.
+    /// Sends a pairing request, and waits for the reply.
     pub async fn send_pairing_request(
         &self,
         word: &PairingRequest,
@@ -192,7 +192,7 @@ impl AggregatorClient {
         }
     }
 
-    /// An address below the API.
+    /// URL of a path below the API base.
     fn api_url(&self, segments: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -201,7 +201,8 @@ impl AggregatorClient {
         url
     }
 
-    /// One GET below the API, its segments and parameters escaped; the answer, or the refusal of one.
+    /// One GET below the API base, with escaped segments and parameters; returns the response, or an error if it is not
+    /// successful.
     pub(super) async fn get(
         &self,
         segments: &[&str],
@@ -214,7 +215,7 @@ impl AggregatorClient {
         self.send_request(self.client.get(url)).await
     }
 
-    /// Sends a request; the answer, or the refusal of one.
+    /// Sends a request; returns the response, or an error if it is not successful.
     async fn send_request(&self, request: RequestBuilder) -> Result<Response, AggregatorError> {
         let asked = timeout(DEADLINE, request.send()).await;
         let response =
@@ -233,7 +234,7 @@ impl AggregatorClient {
         }
     }
 
-    /// The whole of an answer, within the deadline and the limit.
+    /// Reads a whole response, within the time and size limits.
     pub(super) async fn read_body(
         &self,
         mut response: Response,
@@ -274,7 +275,7 @@ impl AggregatorClient {
     }
 }
 
-/// What is wrong with an answer, in words for people: where in the JSON it is helps nobody who asked.
+/// The problem of a JSON answer in words for people: a position in the JSON does not help the user.
 pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
     tracing::debug!(%error, "an answer cannot be read");
     match error.classify() {
@@ -284,7 +285,7 @@ pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// Why nothing came, in plain words.
+/// The innermost cause of a connection failure, in plain words.
 fn innermost_cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {} s", DEADLINE.as_secs());

@@ -1,7 +1,7 @@
-//! Following an aggregator: each question that is asked again and again is a stream of changes.
+//! Aggregator streams: each repeated question is followed as a stream of changes.
 //!
-//! Whoever asks gets at once what was last heard. A stream that nobody asked for in a while is closed; one that breaks
-//! is taken up where it ended, and meanwhile the question has no answer but the reason.
+//! A question is answered at once from the last update. A stream that was not used for a while is closed; one that
+//! breaks is resumed where it ended, and meanwhile the answer is the error.
 
 use std::{
     collections::HashMap,
@@ -25,16 +25,16 @@ use crate::answer::{Answer, Question, json_diff};
 /// Questions that are followed at once; a console asks three or four.
 const STREAMS: usize = 16;
 
-/// A stream that nobody asked for in this time is closed.
+/// A stream that was not used for this long is closed.
 const UNASKED: Duration = Duration::from_secs(15);
 
-/// An aggregator says something every five seconds; one that is silent for longer is out of reach.
+/// An aggregator sends a line every five seconds; one that is silent for longer is unreachable.
 const SILENCE: Duration = Duration::from_secs(8);
 
-/// The pause before a stream that broke is taken up again.
+/// Pause before a broken stream is resumed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was last heard of a question; nothing before the first answer.
+/// The last update of a question; none before the first answer.
 type StreamedAnswer = Option<Result<Answer, AggregatorError>>;
 
 type StreamRequest = (Question, oneshot::Sender<watch::Receiver<StreamedAnswer>>);
@@ -46,14 +46,14 @@ pub(super) struct AggregatorStreams {
 }
 
 impl AggregatorStreams {
-    /// Starts following, with nothing to follow yet.
+    /// Starts the task, with no streams yet.
     pub(super) fn spawn_streams(aggregator: AggregatorClient) -> Self {
         let (wanted, asked) = mpsc::channel(STREAMS);
         tokio::spawn(run_streams(aggregator, asked));
         Self { requests: wanted }
     }
 
-    /// What was last heard; the first time the stream is opened and its first answer awaited.
+    /// The last update; the first call opens the stream and waits for its first answer.
     pub(super) async fn ask_question(
         &self,
         aggregator: &AggregatorClient,
@@ -69,7 +69,7 @@ impl AggregatorStreams {
     }
 }
 
-/// One stream that is kept open.
+/// One open stream.
 struct FollowedStream {
     heard: watch::Receiver<StreamedAnswer>,
     asked: Instant,
@@ -82,7 +82,7 @@ impl Drop for FollowedStream {
     }
 }
 
-/// Opens a stream for each question that is asked, and closes those that are not asked any more.
+/// Opens a stream for each question that is asked, and closes unused ones.
 async fn run_streams(aggregator: AggregatorClient, mut asked: mpsc::Receiver<StreamRequest>) {
     let mut streams: HashMap<Question, FollowedStream> = HashMap::new();
     while let Some((question, back)) = asked.recv().await {
@@ -98,12 +98,12 @@ async fn run_streams(aggregator: AggregatorClient, mut asked: mpsc::Receiver<Str
             FollowedStream { heard, asked: Instant::now(), reading: reading.abort_handle() }
         });
         stream.asked = Instant::now();
-        // Who asked may have given up.
+        // The receiver may have been dropped.
         drop(back.send(stream.heard.clone()));
     }
 }
 
-/// Reads a stream, and takes it up again whenever it breaks.
+/// Reads a stream, and resumes it whenever it breaks.
 async fn follow_stream(
     aggregator: AggregatorClient,
     question: Question,
@@ -127,10 +127,10 @@ async fn follow_stream(
     }
 }
 
-/// What a stream has led to.
+/// State of a stream.
 #[derive(Default)]
 struct StreamedState {
-    /// The name of the stream and the number of the answer.
+    /// Stream id and answer number.
     position: Option<(String, u64)>,
     answer: Value,
 }
@@ -160,7 +160,7 @@ async fn open_stream(
     Ok(StreamOpening::Refused(Answer::Refused(refusal)))
 }
 
-/// Takes line after line until the stream breaks; says how it broke.
+/// Reads lines until the stream breaks; returns the cause.
 async fn read_stream(
     aggregator: &AggregatorClient,
     question: &Question,
@@ -169,7 +169,7 @@ async fn read_stream(
     tell: &watch::Sender<StreamedAnswer>,
 ) -> AggregatorError {
     let mut buffer: Vec<u8> = Vec::new();
-    // What was read of the buffer without an end of a line in it.
+    // Bytes of the buffer already searched for the end of a line.
     let mut seen = 0;
     loop {
         let chunk = match timeout(SILENCE, response.chunk()).await {
@@ -187,10 +187,10 @@ async fn read_stream(
             let end = seen + end;
             match held.apply_line(question, &buffer[start..end]) {
                 Ok(Some(answer)) => drop(tell.send_replace(Some(Ok(answer)))),
-                // It lives, so that a failure before is over.
+                // The connection works, so that an earlier failure is over.
                 Ok(None) => {}
                 Err(why) => {
-                    // What is held cannot be trusted any more: begin with the whole.
+                    // The state is invalid: restart with a whole answer.
                     *held = StreamedState::default();
                     return aggregator.unreadable_error(&why);
                 }
@@ -203,7 +203,7 @@ async fn read_stream(
 }
 
 impl StreamedState {
-    /// Takes one line; an answer if it led to another one.
+    /// Applies one line; returns an answer if it changed.
     fn apply_line(&mut self, question: &Question, line: &[u8]) -> Result<Option<Answer>, String> {
         let mut line = decode_json(line).map_err(|error| json_problem(&error))?;
         let number = line["number"].as_u64().ok_or("a line of the stream has no number")?;
@@ -221,7 +221,7 @@ impl StreamedState {
             let place = self.position.as_mut().ok_or("the stream does not begin with a whole")?;
             let alive = line["alive"] == true;
             if alive && place.1 == number {
-                // What is held is still so: say it again, for a failure may have been told meanwhile.
+                // The state is unchanged: report it again, because a failure may have been reported meanwhile.
                 return self.read(question);
             }
             if alive || place.1 + 1 != number {
@@ -234,7 +234,7 @@ impl StreamedState {
         self.read(question)
     }
 
-    /// What is held, as an answer.
+    /// The state as an answer.
     fn read(&self, question: &Question) -> Result<Option<Answer>, String> {
         let answer = Answer::from_json(question, &self.answer);
         answer.map(Some).map_err(|error| json_problem(&error).to_owned())
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(jump, "the stream jumps from 5 to 9");
     }
 
-    /// Many more questions than streams, at an aggregator that is not there: each is answered, and streams stay few.
+    /// Many more questions than streams, at an aggregator that is down: each is answered, and streams stay bounded.
     #[tokio::test]
     async fn questions_beyond_the_streams_are_all_answered() {
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! What an aggregator's targets say, as the bytes of a recording that goes on.
+//! Remote recording: what an aggregator's targets report, as the bytes of an endless recording.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{AggregatorClient, AggregatorError};
 /// The longest silence: an aggregator whose targets answer has a block at least every second.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A recording on its way.
+/// A recording that is being received.
 #[derive(Debug)]
 pub struct RemoteRecording {
     from: AggregatorClient,
@@ -18,7 +18,7 @@ pub struct RemoteRecording {
 }
 
 impl AggregatorClient {
-    /// Asks for what its targets say from now on.
+    /// Requests what its targets report from now on.
     pub async fn open_recording(&self) -> Result<RemoteRecording, AggregatorError> {
         let response = self.get(&["recording"], &[]).await?;
         match response.status() {
@@ -32,7 +32,7 @@ impl AggregatorClient {
 }
 
 impl RemoteRecording {
-    /// The next bytes; none when the aggregator ends it: it stops, or what it sends is taken too slowly.
+    /// The next bytes; none when the aggregator ends it: it stops, or the client reads too slowly.
     pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, AggregatorError> {
         let chunk = timeout(SILENCE, self.response.chunk()).await;
         let chunk = chunk.map_err(|_| self.from.timeout_error())?;

@@ -1,5 +1,4 @@
-//! The hand on a replay: it lets its instants come one after the other, as fast as they happened or as it is led, or holds
-//! it.
+//! Replay control: paces the instants of a replay by its speed, seeks, and pauses.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -8,23 +7,23 @@ use std::{
 
 use gaunt_schema::UnixMs;
 
-/// Who has come further behind than this, because instants take longer than they may, does not hurry to catch up.
+/// A replay that is further behind than this, because instants take longer than their time, does not catch up.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// A replay's hand. Copies are the same hand.
+/// Controls a replay. Clones control the same replay.
 #[derive(Clone, Debug)]
 pub struct ReplayControl(Arc<ReplayControlInner>);
 
-/// How far a replay is, and how it goes on.
+/// Position and pace of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayProgress {
-    /// The instant that was reached.
+    /// Current position.
     pub now: UnixMs,
-    /// It goes no further.
+    /// Last position.
     pub last: UnixMs,
-    /// Whether it is held.
+    /// Whether it is paused.
     pub paused: bool,
-    /// The instant to which it is led without waiting, until it is there.
+    /// Target of a seek in progress.
     pub seek_target: Option<UnixMs>,
 }
 
@@ -38,13 +37,13 @@ struct ReplayControlInner {
 #[derive(Debug)]
 struct ReplayState {
     playing: ReplayProgress,
-    /// When the instant that was reached was due; time does not count while it is held or led.
+    /// When the current position was due; time does not count while paused or seeking.
     since: Instant,
     ended: bool,
 }
 
 impl ReplayControl {
-    /// One that is at `start`, goes on `speed` times as fast as it happened, and no further than to `last`.
+    /// Creates a control at `start` that plays at `speed` times real time up to `last`.
     pub fn new(start: UnixMs, last: UnixMs, speed: f64) -> Self {
         let playing = ReplayProgress { now: start, last, paused: false, seek_target: None };
         let state = ReplayState { playing, since: Instant::now(), ended: false };
@@ -66,12 +65,12 @@ impl ReplayControl {
         self.0.changed.notify_all();
     }
 
-    /// How far it is.
+    /// Current progress.
     pub fn current_progress(&self) -> ReplayProgress {
         self.lock_state().playing
     }
 
-    /// Holds it, also where it is being led, or lets it go on.
+    /// Pauses, also during a seek, or resumes.
     pub fn toggle_pause(&self) {
         self.update_state(|state| {
             state.playing.paused ^= true;
@@ -79,7 +78,7 @@ impl ReplayControl {
         });
     }
 
-    /// Leads it to an instant as fast as that can be lived through; it stays held if it is held.
+    /// Seeks to a position as fast as the replay allows; a paused replay stays paused.
     pub fn seek_to(&self, to: UnixMs) {
         self.update_state(|state| {
             let ReplayProgress { now, last, .. } = state.playing;
@@ -87,12 +86,12 @@ impl ReplayControl {
         });
     }
 
-    /// Ends it: nobody waits for it any more.
+    /// Stops the replay: all waits end.
     pub fn stop_replay(&self) {
         self.update_state(|state| state.ended = true);
     }
 
-    /// Waits until this instant may come, and is there then; false if it was ended before.
+    /// Waits until this instant is due, and moves there; false if the replay was stopped before.
     pub fn wait_until(&self, at: UnixMs) -> bool {
         let mut state = self.lock_state();
         loop {
@@ -114,7 +113,7 @@ impl ReplayControl {
                 state.playing.seek_target = led.filter(|led| *led > at);
                 return true;
             }
-            // What it was led to lies between two of its instants: it is as good as there.
+            // The seek target lies between two instants: it is reached.
             state.playing.seek_target = None;
             let changed = &self.0.changed;
             state = if held {

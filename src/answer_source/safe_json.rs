@@ -1,18 +1,18 @@
-//! Decoding of what an aggregator sends: the only place where its bytes become values. Whoever answers may be anybody,
-//! and what it says is shown on a terminal: every text in it is made safe before anything else looks at it.
+//! Safe JSON: decodes what an aggregator sends, and is the only place where its bytes become values. The aggregator is
+//! not trusted, and its texts are shown on a terminal: every text is sanitized before any other use.
 
 use gaunt_schema::sanitized_text::sanitize_in_place;
 use serde::de::DeserializeOwned;
 use serde_json::{Error, Value};
 
-/// The JSON in these bytes, with every text and every name of a member made safe at its full length.
+/// Decodes JSON with every text and member name sanitized at its full length.
 pub(super) fn decode_json(bytes: &[u8]) -> Result<Value, Error> {
     let mut value = serde_json::from_slice(bytes)?;
     sanitize_json(&mut value);
     Ok(value)
 }
 
-/// A value of our own from the same; what is wrong is said in words that are as safe.
+/// Decodes a value of a gaunt type from sanitized JSON; error messages are sanitized too.
 pub(super) fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_value(decode_json(bytes)?)
 }

@@ -1,4 +1,4 @@
-//! `gaunt ack`: takes a finding on at an aggregator, with a note, or gives it back.
+//! `gaunt ack`: acknowledges a finding at an aggregator, with a note, or withdraws that.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -11,27 +11,27 @@ use crate::answer::{
     finding_action::{MAX_NAME, MAX_NOTE},
 };
 
-/// The variable of the environment that holds a token.
+/// Environment variable of the token.
 pub const TOKEN_VARIABLE: &str = "GAUNT_TOKEN";
 
-/// What is done, where, and by whom.
+/// The action, the aggregator and the user.
 #[derive(Debug)]
 pub struct AckOptions {
-    /// The finding's id, or a part of it that no other open one has.
+    /// The finding's id, or a part of it that is unique among open findings.
     pub finding: String,
-    /// Who does it; whoever is logged in unless it is said.
+    /// The user; the login name by default.
     pub by: Option<String>,
-    /// What is said about it; none to give the finding back.
+    /// The note; none to withdraw the acknowledgement.
     pub note: Option<String>,
-    /// The present level is usual from now on, and the finding closes.
+    /// Accept the present level as the baseline; the finding closes.
     pub accept: bool,
     /// The aggregator.
     pub aggregator: AggregatorAddress,
-    /// The file of its token; without one it is in the environment.
+    /// The token file; without one the token comes from the environment.
     pub token_file: Option<PathBuf>,
 }
 
-/// Does it, and says so.
+/// Sends the action and prints the result.
 pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
     let by = wanted.by.or_else(|| std::env::var("USER").ok()).filter(|by| !by.trim().is_empty());
     let by = by.context("who acknowledges is not known; say it with --by NAME")?;
@@ -68,7 +68,7 @@ pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The token, from a file or from the environment: on a command line everybody on the machine would see it.
+/// Reads the token from a file or the environment: a command line is visible to every user of the machine.
 pub fn read_token(file: Option<PathBuf>) -> anyhow::Result<Option<String>> {
     let Some(path) = file else {
         return Ok(std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()));

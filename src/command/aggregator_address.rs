@@ -1,4 +1,4 @@
-//! Which aggregator a command asks: one rule for all of them.
+//! Aggregator address: one rule for all commands.
 //!
 //! `--aggregator`, else `$GAUNT_AGGREGATOR`, else `console.aggregator` in the settings, else the one on this machine.
 
@@ -11,7 +11,7 @@ use crate::{
     answer_source::{AggregatorClient, AggregatorError},
 };
 
-/// The variable of the environment that names an aggregator.
+/// Environment variable of the aggregator's address.
 pub const AGGREGATOR_VARIABLE: &str = "GAUNT_AGGREGATOR";
 
 /// The aggregator on this machine.
@@ -20,7 +20,7 @@ const THIS_MACHINE: &str = "http://127.0.0.1:9771";
 /// How long the aggregator on this machine may take to answer before it counts as absent.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Who named an aggregator.
+/// Origin of an aggregator's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregatorNamedBy {
     /// `--aggregator`.
@@ -29,21 +29,21 @@ pub enum AggregatorNamedBy {
     Environment,
     /// `console.aggregator` in the settings.
     Settings,
-    /// Nobody: it is the one on this machine.
+    /// Default: the aggregator on this machine.
     Default,
 }
 
-/// The address of an aggregator, and who named it.
+/// The address of an aggregator and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregatorAddress {
     /// The address.
     pub url: String,
-    /// Who named it.
+    /// Where the address comes from.
     pub named_by: AggregatorNamedBy,
 }
 
 impl AggregatorAddress {
-    /// The address by the rule; a name that is empty is none.
+    /// Chooses the address by the rule; an empty one counts as not set.
     pub fn choose_address(
         flag: Option<String>,
         variable: Option<String>,
@@ -60,12 +60,12 @@ impl AggregatorAddress {
         Self { url, named_by }
     }
 
-    /// A client of it.
+    /// Creates a client for it.
     pub fn build_client(&self) -> anyhow::Result<AggregatorClient> {
         AggregatorClient::new(&self.url).map_err(|error| self.explain_error(error))
     }
 
-    /// An error of this aggregator, with who named it where that is not seen on the command line.
+    /// Adds the origin of the address to an error where the command line does not show it.
     pub fn explain_error(&self, error: AggregatorError) -> anyhow::Error {
         match self.named_by {
             AggregatorNamedBy::Flag => error.into(),
@@ -82,7 +82,7 @@ impl AggregatorAddress {
         }
     }
 
-    /// Whether an aggregator answers there.
+    /// Whether an aggregator answers at this address.
     pub(super) async fn is_answering(&self) -> bool {
         let Ok(aggregator) = AggregatorClient::new(&self.url) else { return false };
         let answer = timeout(ANSWER_TIME, aggregator.ask_question(&Question::Overview)).await;

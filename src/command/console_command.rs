@@ -1,4 +1,4 @@
-//! `gaunt`: the console on a view, or one plain snapshot where there is no terminal.
+//! `gaunt`: opens the console on a view, or prints one snapshot where there is no terminal.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -9,12 +9,12 @@ use std::{
 use super::{ViewSource, snapshot_command};
 use crate::console::{self, ConsoleOptions};
 
-/// Whether there is a terminal to draw on.
+/// Whether standard output is a terminal.
 pub fn has_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Opens the console until the user leaves it; without a terminal prints what a snapshot shows after `watch`.
+/// Runs the console until the user quits; without a terminal prints a snapshot after `watch`.
 pub async fn run(
     view: ViewSource,
     options: ConsoleOptions,

@@ -1,4 +1,4 @@
-//! `gaunt demo`: a simulated fleet on the real wire, live in the console, or ahead of time in one snapshot.
+//! `gaunt demo`: a simulated fleet over the real wire format, live in the console, or simulated ahead in one snapshot.
 
 use std::{
     process::ExitCode,
@@ -25,24 +25,24 @@ use crate::{
     console, engine,
 };
 
-/// Real nodes are sampled once a second, and so are these.
+/// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The console opens at most so long before something happens: who watches sees what is usual, and need not wait.
+/// The console opens at most this long before the fault begins: the baseline is visible first, without a long wait.
 const LEAD: Duration = Duration::from_secs(15);
 
 /// Which fleet is shown.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// How many nodes, if the scenario leaves it open.
+    /// Number of nodes, if the scenario does not fix it.
     pub nodes: Option<usize>,
-    /// The scenario's name, or that of a case.
+    /// Name of the scenario or of a case.
     pub scenario: String,
-    /// The seed of everything that varies.
+    /// Random seed.
     pub seed: u64,
-    /// How strong a case is.
+    /// Fault level of a case.
     pub level: FaultLevel,
-    /// Print a snapshot of it after so long in virtual time, instead of showing it.
+    /// Print a snapshot after this much virtual time instead of opening the console.
     pub snapshot_after: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl DemoOptions {
     }
 }
 
-/// Shows the fleet in the console; without a terminal prints one snapshot of it, minutes ahead.
+/// Shows the fleet in the console; without a terminal prints one snapshot, minutes ahead.
 pub async fn run(
     story: DemoOptions,
     owner: engine::EngineOptions,
@@ -85,8 +85,7 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names the targets, and waits until the owner has taken them: whoever opens the console must not read that there are
-/// none.
+/// Announces the targets and waits until the engine has ingested them: the console must not open on an empty list.
 async fn announce_targets(
     owner: &engine::EngineHandle,
     targets: Vec<ScrapeTarget>,
@@ -103,7 +102,7 @@ async fn announce_targets(
     }
 }
 
-/// Advances the fleet with the clock once a second and delivers its pages, until it is stopped or nobody listens.
+/// Advances the fleet once a second and delivers its pages, until stopped or the receiver is gone.
 fn feed_pages(
     mut fleet: SimFleet,
     inbox: &mpsc::Sender<Delivery>,
@@ -127,22 +126,22 @@ fn feed_pages(
     }
 }
 
-/// What a story looks like when there is most to see, and what is really wrong in it.
+/// A scenario at its most visible time, with its ground truth.
 #[derive(Debug)]
 pub struct DemoCapture {
-    /// The snapshot of that instant.
+    /// The snapshot at that time.
     pub page: String,
-    /// What was said from the beginning on.
+    /// All findings since the start.
     pub finding_log: FindingLog,
-    /// What is wrong by then.
+    /// The faults that are active then.
     pub truths: Vec<GroundTruth>,
-    /// How long it was told.
+    /// Simulated time.
     pub after: Duration,
-    /// How many nodes it has.
+    /// Number of nodes.
     pub nodes: usize,
 }
 
-/// Lives through a story that begins at `start`, in virtual time.
+/// Simulates a scenario that begins at `start`, in virtual time.
 pub fn capture_demo(
     story: &DemoOptions,
     start: UnixMs,
@@ -165,7 +164,7 @@ pub fn capture_demo(
     })
 }
 
-/// Lives through the first minutes in virtual time; says who saw it.
+/// Simulates the first minutes in virtual time; returns the run.
 fn run_ahead(
     story: &gaunt_sim::ScenarioRun,
     start: UnixMs,
@@ -175,7 +174,7 @@ fn run_ahead(
     run_watched(story, start, after, options, |_, _| {})
 }
 
-/// The same, looked at after each second.
+/// The same, with a callback after each second.
 fn run_watched(
     story: &gaunt_sim::ScenarioRun,
     start: UnixMs,
@@ -216,7 +215,7 @@ fn fleet_targets(fleet: &SimFleet) -> Vec<ScrapeTarget> {
     (0..fleet.node_count()).map(target).collect()
 }
 
-/// One node's page, written and read as between programs; a node that does not answer has none.
+/// One node's page, encoded and decoded as between processes; none if the node does not answer.
 fn decode_node_page(fleet: &SimFleet, node: usize, at: UnixMs, limits: &text::PageLimits) -> Batch {
     let outcome: Result<ScrapedPage, _> = match fleet.scraped_pages(node).first() {
         Some((_, page)) => text::decode_page(page.as_bytes(), limits),

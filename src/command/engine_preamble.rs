@@ -1,4 +1,4 @@
-//! Preambles of recordings: what an owner knows goes into every recording of its targets, and is read back from there.
+//! Recording preambles: the engine's state is written to every recording of its targets, and restored from there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,22 +14,22 @@ use crate::{
     record::{Earlier, RecorderFollowHandle, Recording},
 };
 
-/// The time between two preambles: a segment begins with the last one.
+/// Time between two preambles: a segment begins with the last one.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// A segment waits so long for its preamble before it begins with the last one: on a large fleet a judgement and the packing of
-/// history come before the answer. A kill meanwhile costs what waits.
+/// A segment waits this long for its preamble before it begins with the last one: on a large fleet a judgement and the
+/// packing of history precede the answer. A kill meanwhile loses the entries that wait.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
 
-/// A preamble that is older than this at the instant for which it is read says less than was known: within a segment one
-/// follows each minute.
+/// A preamble older than this at the requested time misses state: within a segment one is written each minute.
 const OLD: Duration = Duration::from_secs(75);
 
-/// Who began to look so shortly before the first page knew nothing then.
+/// An engine that started this shortly before the first page had no state then.
 const BEGINNING: Duration = Duration::from_secs(10);
 
-/// Begins to give what the owner knows to its recorder, at once and with the kept past when that asks for it. `since` is when
-/// the owner began to look, if it knew nothing before; segments wait at most `wait` for it. Dropping it ends that.
+/// Starts to send the engine's state to its recorder, immediately, and with the retained history when the recorder asks
+/// for it. `since` is the start of the engine, if it had no state before; segments wait at most `wait` for it. Dropping
+/// the task ends that.
 pub(super) fn spawn_preamble_task(
     owner: EngineHandle,
     follow: RecorderFollowHandle,
@@ -58,7 +58,7 @@ pub(super) fn spawn_preamble_task(
                 let preamble = last.build_preamble(&remembered, since);
                 (last, preamble)
             });
-            // It ended with a panic at worst, which the log has.
+            // It can only fail by a panic, which is logged.
             let Ok((kept, preamble)) = written.await else { return };
             last = kept;
             let preamble = match preamble {
@@ -82,7 +82,7 @@ pub(super) fn spawn_preamble_task(
     tasks
 }
 
-/// A preamble with as much of the kept past as there is room for; none if the owner is gone.
+/// A preamble with as much history as fits; none if the engine has stopped.
 async fn with_past(
     preamble: RecordingPreamble,
     owner: &EngineHandle,
@@ -91,11 +91,11 @@ async fn with_past(
     let room = follow.preamble_room().saturating_sub(preamble.len());
     let past = owner.recorded_past(room.min(engine::MAX_PAST)).await.ok()?;
     let past = spawn_blocking(move || past.to_bytes()).await.ok()?;
-    // The room is an estimate: what is too long after all is left out when it is written.
+    // The size is an estimate: what does not fit is left out when it is written.
     Some(RecordingPreamble { past: past.into(), ..preamble })
 }
 
-/// What is usual as it was last written: it is much and changes slowly.
+/// The baselines as last serialized: they are large and change slowly.
 #[derive(Debug, Default)]
 struct SerializedBaselines(Option<(Arc<BaselineSnapshot>, Arc<str>)>);
 
@@ -123,8 +123,8 @@ fn to_json(what: &impl Serialize) -> serde_json::Result<Arc<str>> {
     serde_json::to_string(what).map(Into::into)
 }
 
-/// An owner that lives through a recording from this instant on: it knows what was known then, if the recording says. What it
-/// does not say is logged.
+/// Creates an engine that replays a recording from this time on, with the recorded state of that time. Missing state is
+/// logged.
 pub(super) fn resume_engine(
     recording: &Recording,
     from: UnixMs,
@@ -170,7 +170,7 @@ pub(super) fn resume_engine(
     Ok(Engine::from_recording(options, remembered).recalling_past(&past))
 }
 
-/// The points of history of a preamble; none where they cannot be read.
+/// The history points of a preamble; none if they cannot be read.
 fn past(preamble: &RecordingPreamble) -> RecordedPast {
     if preamble.past.is_empty() {
         return RecordedPast::default();
@@ -181,7 +181,7 @@ fn past(preamble: &RecordingPreamble) -> RecordedPast {
     })
 }
 
-/// Logs what was known, and warns where that is old.
+/// Logs the restored state, and warns if it is old.
 fn say(
     recording: &Recording,
     from: UnixMs,
@@ -208,7 +208,7 @@ fn say(
     }
 }
 
-/// What a preamble says, or why it is not read.
+/// Parses a preamble.
 fn parse_preamble(preamble: &RecordingPreamble) -> Result<PersistedState, String> {
     if preamble.version != PREAMBLE_VERSION {
         return Err(format!(
@@ -223,7 +223,7 @@ fn parse_preamble(preamble: &RecordingPreamble) -> Result<PersistedState, String
     Ok(findings.with_baselines(parse_part(&preamble.usual, "baselines")?))
 }
 
-/// One part of a preamble.
+/// Parses one part of a preamble.
 fn parse_part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|_| {
         format!(

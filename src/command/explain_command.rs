@@ -1,4 +1,4 @@
-//! `gaunt explain`: one finding, open or closed, with the whole chain of evidence behind it.
+//! `gaunt explain`: prints one finding, open or closed, with its explanation.
 
 use std::process::ExitCode;
 
@@ -8,26 +8,26 @@ use crate::{
     engine,
 };
 
-/// Ids that are listed where a text names none or several.
+/// Ids that are listed where a text matches none or several.
 const LISTED: usize = 12;
 
 /// Which finding is explained, and how.
 #[derive(Debug)]
 pub struct ExplainOptions {
-    /// Its id, or a part of it that no other one has; the worst that is open if nothing is said.
+    /// Its id, or a unique part of it; by default the worst open finding.
     pub finding: Option<String>,
-    /// Where it is.
+    /// Source of the finding.
     pub from: ExplainSource,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     pub json: bool,
 }
 
-/// Where a finding is.
+/// Source of a finding.
 #[derive(Debug)]
 pub enum ExplainSource {
-    /// At the aggregator of this address.
+    /// The aggregator at this address.
     Aggregator(AggregatorAddress),
-    /// In a recording, which is lived through.
+    /// A recording, which is replayed.
     Recording(judge_command::JudgeOptions),
 }
 
@@ -85,7 +85,7 @@ fn finding_list(answer: &Answer) -> FindingList {
     }
 }
 
-/// The id that a text means: that itself, or the only one that it is a part of, those of open findings first.
+/// Resolves a text to an id: an exact id, or the only one that contains it, open findings first.
 pub(super) fn resolve_finding_id(
     text: Option<&str>,
     open: &FindingList,

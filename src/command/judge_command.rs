@@ -1,4 +1,4 @@
-//! `gaunt judge`: the owner lives through a recording in virtual time, and what it finds is printed.
+//! `gaunt judge`: replays a recording through the engine in virtual time and prints the findings.
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -17,23 +17,23 @@ pub use finding_log::{FindingEpisode, FindingLog, MAX_EPISODES, VirtualRun};
 pub(super) use page_recording::PageRecording;
 pub use page_recording::PageRecordingError;
 
-/// An owner never waits longer than this from one tick to the next; nor does it here.
+/// The longest time between two ticks, as in a running engine.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
 
-/// What is judged, and how it is told.
+/// What is judged, and the output format.
 #[derive(Clone, Debug)]
 pub struct JudgeOptions {
-    /// The folder of the recording.
+    /// Directory of the recording.
     pub from: PathBuf,
-    /// Files that say how the cluster is wired, and which jobs run.
+    /// Files of topology and running jobs.
     pub site: site::SiteOptions,
-    /// The time between two pages of a target; worked out from the recording if it is not said.
+    /// Time between two pages of a target; derived from the recording by default.
     pub period: Option<Duration>,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     pub json: bool,
 }
 
-/// What the owner said of a recording.
+/// Result of judging a recording.
 #[derive(Debug, Serialize)]
 struct JudgeReport<'a> {
     from: UnixMs,
@@ -45,7 +45,7 @@ struct JudgeReport<'a> {
     unlisted: u64,
 }
 
-/// Lives through a recording, and says who saw it.
+/// Replays a recording and returns the run.
 pub(super) fn judge_recording(
     wanted: &JudgeOptions,
     owner: engine::EngineOptions,
@@ -63,7 +63,7 @@ fn play_recording(
     live(wanted, owner, told)
 }
 
-/// Judges a recording and prints what was found.
+/// Judges a recording and prints the findings.
 pub fn run(wanted: &JudgeOptions, owner: engine::EngineOptions) -> anyhow::Result<ExitCode> {
     let PlayedRecording { run: mut witness, span: (from, until), period, targets } =
         play_recording(wanted, owner)?;
@@ -83,7 +83,7 @@ pub fn run(wanted: &JudgeOptions, owner: engine::EngineOptions) -> anyhow::Resul
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an owner saw of a recording.
+/// A replayed recording.
 struct PlayedRecording {
     run: VirtualRun,
     span: (UnixMs, UnixMs),
@@ -91,7 +91,7 @@ struct PlayedRecording {
     targets: usize,
 }
 
-/// What the files of the site say.
+/// Deliveries of the site files.
 fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::SiteError> {
     let topology =
         files.topology.iter().map(|file| site::read_topology(file).map(Delivery::Topology));
@@ -99,7 +99,7 @@ fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::Sit
     topology.chain(jobs).collect()
 }
 
-/// Lives through a folder of pages.
+/// Replays a directory of pages.
 fn play_pages(
     wanted: &JudgeOptions,
     owner: engine::EngineOptions,
@@ -118,7 +118,7 @@ fn play_pages(
     Ok(PlayedRecording { run: witness, span, period, targets: recording.recorded_targets().len() })
 }
 
-/// Lives through the segments of a recorder.
+/// Replays the segments of a recorder.
 fn play_segments(
     wanted: &JudgeOptions,
     owner: engine::EngineOptions,
@@ -151,7 +151,7 @@ fn play_segments(
     Ok(PlayedRecording { run: witness, span, period, targets })
 }
 
-/// Delivers everything at its instant, and ticks from the first to the last of them as a running owner would.
+/// Delivers everything at its time, and ticks from the first to the last delivery as a running engine would.
 fn run_deliveries<E>(
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
     witness: &mut VirtualRun,
@@ -161,7 +161,7 @@ fn run_deliveries<E>(
     let mut tick = from;
     for delivery in deliveries {
         let (at, delivery) = delivery?;
-        // What comes at the very instant of a tick was there before it.
+        // A delivery at the time of a tick precedes the tick.
         while tick < at {
             witness.run_tick(tick);
             tick = tick + step;
@@ -173,7 +173,7 @@ fn run_deliveries<E>(
 }
 
 impl JudgeReport<'_> {
-    /// The findings in the order in which they were opened, each with its numbers' sentence.
+    /// The findings by opening time, each with its evidence.
     fn render_text(&self) -> String {
         let mut page = String::new();
         let pages = self.totals.scrapes.values().sum();
@@ -238,7 +238,7 @@ fn format_count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// An instant as `2026-11-21 03:24:05 UTC`.
+/// Formats a time as `2026-11-21 03:24:05 UTC`.
 pub(super) fn format_date_time(at: UnixMs) -> String {
     let (year, month, day) = at.to_date();
     let second = at.0.div_euclid(1_000).rem_euclid(86_400);

@@ -1,4 +1,4 @@
-//! This box: the node sampler in this process feeds the owner, with no daemon and no configuration.
+//! Local sampling: the node sampler in this process feeds the engine, without a daemon or configuration.
 
 use gaunt_node::{NodeSampler, SamplerOptions};
 use gaunt_schema::{
@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, task::AbortHandle};
 /// The only target.
 const THIS_BOX: TargetId = TargetId(0);
 
-/// A running sampler and the task that passes its reports on. Dropping it ends both.
+/// A running sampler and the task that forwards its reports. Dropping it ends both.
 pub(super) struct LocalSampling {
     _sampler: NodeSampler,
     passing: AbortHandle,
@@ -21,7 +21,7 @@ impl Drop for LocalSampling {
     }
 }
 
-/// Starts sampling this box.
+/// Starts to sample this machine.
 pub(super) async fn start_sampling(
     options: SamplerOptions,
     inbox: mpsc::Sender<Delivery>,

@@ -1,4 +1,4 @@
-//! `gaunt metrics`: the catalogue as a table, for people and for the documentation.
+//! `gaunt metrics`: prints the metric catalogue as a table, for people and for the documentation.
 
 use std::{
     io::{self, Write as _},
@@ -14,7 +14,7 @@ use gaunt_schema::{
 pub fn run() -> anyhow::Result<ExitCode> {
     let page = render_table();
     match io::stdout().lock().write_all(page.as_bytes()) {
-        // Who reads only the first lines wants no complaint.
+        // A reader that closes the pipe early is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }

@@ -1,4 +1,4 @@
-//! Keeping what outlives a restart: written every few seconds, at each act, and at the end.
+//! State persistence: writes the state that outlives a restart every few seconds, at each action, and at the end.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,20 +18,20 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The time between two writes. What is counted is told only once it was written, so that no counter falls when the
-/// process is killed; it is late by this much.
+/// Time between two writes. Counters are exposed only once they are written, so that no counter decreases when the
+/// process is killed; they lag by this much.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// The longest that the last write may take.
+/// Time limit of the last write.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Who keeps what an owner knows.
+/// The task that persists the engine's state.
 pub(super) struct PersistTask {
     flush_sender: mpsc::Sender<FlushRequest>,
     task: JoinHandle<()>,
 }
 
-/// Opens the folder and reads what was kept there. What cannot be read is said and set aside.
+/// Opens the directory and loads the state. What cannot be read is logged and set aside.
 pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), StateStoreError> {
     let memory = StateStore::open_folder(folder)?;
     let remembered: PersistedState = load_part(&memory, StatePart::Findings)?;
@@ -42,7 +42,7 @@ pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), 
     Ok((memory, remembered.with_baselines(usual).with_usage_window(recent)))
 }
 
-/// One part of what was kept, or nothing.
+/// Loads one part of the state, or its default.
 fn load_part<T: DeserializeOwned + Default>(
     memory: &StateStore,
     part: StatePart,
@@ -66,7 +66,8 @@ fn load_part<T: DeserializeOwned + Default>(
 }
 
 impl PersistTask {
-    /// Begins to keep what the owner knows; the handle is one whose acts are kept before they are answered.
+    /// Starts to persist the engine's state; actions sent by the returned handle are persisted before they are
+    /// answered.
     pub(super) fn start_persisting(
         memory: StateStore,
         owner: &EngineHandle,
@@ -77,7 +78,7 @@ impl PersistTask {
         (Self { flush_sender: flush, task: writing }, kept)
     }
 
-    /// Writes once more, and ends.
+    /// Writes a last time, and ends.
     pub(super) async fn finish_persisting(self) {
         let (back, done) = oneshot::channel();
         let written = async {
@@ -121,7 +122,7 @@ async fn run_persist_loop(
         if wrote.findings.is_ok() {
             owner.confirm_persisted(&remembered).await;
             if let Some(waiting) = waiting {
-                // Whoever waited may have given up.
+                // The receiver may have been dropped.
                 let _gone = waiting.send(());
             }
         }
@@ -141,7 +142,7 @@ async fn run_persist_loop(
     }
 }
 
-/// The memory, and what of it was written last: what is much is put into JSON only when it is something else.
+/// The store, and what was last written to it: large parts are serialized only when they changed.
 struct PersistWriter {
     store: StateStore,
     baselines: Option<Arc<BaselineSnapshot>>,
@@ -149,11 +150,11 @@ struct PersistWriter {
     minute: Option<i64>,
 }
 
-/// What became of a write: a part that cannot be written keeps none of the others from it.
+/// Result of a write: a part that cannot be written does not prevent the others.
 struct PersistOutcome {
-    /// Of findings and counters.
+    /// Result for findings and counters.
     findings: Result<(), String>,
-    /// Of what is kept beside them.
+    /// Result for the other parts.
     other_parts: Result<(), String>,
 }
 
@@ -162,7 +163,7 @@ impl PersistWriter {
         Self { store: memory, baselines: None, minute: None }
     }
 
-    /// Writes what changed; of usage only whole minutes, unless all is wanted.
+    /// Writes what changed; of usage only whole minutes, unless `all`.
     fn write_changes(&mut self, what: &PersistedState, all: bool) -> PersistOutcome {
         let findings = self.write_part(StatePart::Findings, what);
         let other = |usual: &&Arc<BaselineSnapshot>| {

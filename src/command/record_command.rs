@@ -1,5 +1,5 @@
-//! `gaunt record`: puts what targets say into a recording until it is told to stop, and judges meanwhile, so that every segment
-//! begins with what was known then.
+//! `gaunt record`: records what targets report until it is stopped, and judges meanwhile, so that every segment begins
+//! with the state of that time.
 
 use std::{pin::Pin, process::ExitCode, sync::atomic::Ordering, time::Duration};
 
@@ -20,15 +20,15 @@ use crate::{
 
 mod remote_recorder;
 
-/// Deliveries that may wait for the recorder.
+/// Deliveries that may be queued for the recorder.
 const PASSING: usize = 64;
 
-/// Who says what is recorded.
+/// Source of a recording.
 #[derive(Debug)]
 pub enum RecordSource {
     /// These targets, scraped by this process.
     Targets(Box<ScrapingSetup>),
-    /// An aggregator, with what its own targets say.
+    /// An aggregator, which forwards what its targets report.
     Aggregator(AggregatorClient),
 }
 
@@ -61,7 +61,7 @@ pub async fn run(
         }
     };
     let status = recorder.disk_status().cloned().unwrap_or_default();
-    // Its thread writes what waits.
+    // Its thread writes the pending entries.
     drop(recorder);
     let (written, dropped) = (status.written.load(Ordering::Relaxed), status.dropped_entries());
     let bytes = status.bytes.load(Ordering::Relaxed);
@@ -77,8 +77,8 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Records what this process scrapes. An owner looks at the same: the oldest segments go, and those that stay are to say
-/// what was known when they began.
+/// Records what this process scrapes. An engine observes the same: the oldest segments are removed, and the remaining
+/// ones must contain the state at their start.
 async fn record_local(
     scraping: ScrapingSetup,
     options: RecordOptions,

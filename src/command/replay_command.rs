@@ -1,4 +1,4 @@
-//! `gaunt replay`: a recording is delivered once more, in its own time, to an owner like any other.
+//! `gaunt replay`: delivers a recording again, at its original pace, to an ordinary engine.
 
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
@@ -13,21 +13,20 @@ use crate::{
     record::{RecordError, RecordedDeliveries, Recording},
 };
 
-/// What happened so long before the instant that is sought is lived through first: judgements rest on a past, and there is
-/// something to look back at.
+/// This much time before the requested position is simulated first: judgements need history, and so do graphs.
 const BEFORE: Duration = Duration::from_mins(15);
 
-/// A replay may be led through many instants in a second: the screen is to show it.
+/// A replay that seeks may pass many instants in a second: the screen is updated at this interval.
 const SHOWN: Duration = Duration::from_millis(200);
 
-/// What is played, and how.
+/// Recording, speed and position.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The folder of the recording.
+    /// Directory of the recording.
     pub from: PathBuf,
-    /// How many times as fast as it happened.
+    /// Speed factor.
     pub speed: f64,
-    /// How long after the beginning to start.
+    /// Start position after the beginning.
     pub seek: Option<Duration>,
 }
 
@@ -85,23 +84,23 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be lived through.
+/// Deliveries and ticks of a replay.
 struct ReplayFeed {
     deliveries: RecordedDeliveries,
     from: UnixMs,
     last: UnixMs,
-    /// From one tick to the next.
+    /// Time between two ticks.
     tick_interval: Duration,
 }
 
-/// What happens next.
+/// The next event.
 enum ReplayEvent {
     Delivered(Delivery),
     TimePassed(UnixMs),
 }
 
 impl ReplayFeed {
-    /// Lets everything happen in its order, until `take` wants no more.
+    /// Plays all events in order, until `take` returns false.
     fn play_events(self, mut take: impl FnMut(ReplayEvent) -> bool) -> Result<(), RecordError> {
         let mut tick = self.from;
         for delivery in self.deliveries {
@@ -121,7 +120,7 @@ impl ReplayFeed {
     }
 }
 
-/// Lives through the recording and prints what is known at its end.
+/// Plays the recording and prints the state at its end.
 fn run_to_end(reel: ReplayFeed, mut owner: Engine) -> anyhow::Result<ExitCode> {
     reel.play_events(|moment| {
         match moment {

@@ -1,4 +1,4 @@
-//! `gaunt report`: where GPU time and energy went, what it cost, and what of it was lost to which cause.
+//! `gaunt report`: GPU time and energy, their cost, and the lost part by cause.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,34 +26,34 @@ mod report_output;
 pub use cost_report::{CostReport, CostReportSum};
 pub use gpu_prices::{GpuModelPrice, GpuPrices};
 
-/// The longest time between two ticks of a running owner; so it is here.
+/// The longest time between two ticks, as in a running engine.
 const SLOWEST_TICK: Duration = Duration::from_secs(1);
 
-/// Whose time is reported.
+/// The time range of a report.
 #[derive(Debug)]
 pub enum ReportScope {
-    /// The last while, as an aggregator, or this process, knows it.
+    /// The recent past, from an aggregator or this process.
     Recent(Box<ViewSource>, Duration),
     /// A whole recording.
     Recording(PathBuf, Box<engine::EngineOptions>),
 }
 
-/// What is wanted.
+/// Options of a report.
 #[derive(Debug)]
 pub struct ReportOptions {
-    /// Whose time.
+    /// Time range.
     pub of: ReportScope,
-    /// How it is written.
+    /// Output format.
     pub form: snapshot_command::OutputFormat,
-    /// How long to watch first where no aggregator has done so.
+    /// Sampling time if no aggregator is used.
     pub watch: Duration,
-    /// What boards cost.
+    /// GPU prices.
     pub prices: GpuPrices,
-    /// CO2 of a kilowatt-hour in kilograms, if it is known.
+    /// Kilograms of CO2 per kilowatt-hour, if known.
     pub co2_kg_per_kwh: Option<f64>,
 }
 
-/// Counts and prints.
+/// Computes and prints the report.
 pub async fn run(wanted: ReportOptions) -> anyhow::Result<ExitCode> {
     let usage = match wanted.of {
         ReportScope::Recent(view, span) => recent_usage(*view, span, wanted.watch).await?,
@@ -98,7 +98,7 @@ async fn query_usage(
     }
 }
 
-/// Lives through a recording in virtual time and counts all of it.
+/// Replays a recording in virtual time and counts all of it.
 fn recorded_usage(folder: &Path, options: engine::EngineOptions) -> anyhow::Result<UsageReport> {
     if record::Recording::has_segments(folder) {
         let recording = record::Recording::open_folder(folder)?;
@@ -115,7 +115,7 @@ fn recorded_usage(folder: &Path, options: engine::EngineOptions) -> anyhow::Resu
     count_usage(targets.chain(batches), span, Engine::new(options))
 }
 
-/// All of a recording, with its last tick.
+/// Length of a recording, its last tick included.
 fn recording_length((first, last): (UnixMs, UnixMs)) -> Duration {
     last.duration_since(first) + SLOWEST_TICK
 }
@@ -143,7 +143,7 @@ fn count_usage<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// From when to when, as a person reads it.
+/// Formats a time range for people.
 fn format_span(from: UnixMs, until: UnixMs) -> String {
     format!("{} to {}", format_date_time(from), format_date_time(until))
 }

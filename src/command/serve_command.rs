@@ -1,4 +1,4 @@
-//! `gaunt serve`: the aggregator, until it is told to stop.
+//! `gaunt serve`: runs the aggregator until it is stopped.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -19,23 +19,23 @@ use crate::{
     serve::AggregatorServer,
 };
 
-/// Where the aggregator answers, to whom, and what it keeps.
+/// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// Where it listens.
+    /// Listen address.
     pub listen: SocketAddr,
-    /// The names under which it is asked, beside its addresses.
+    /// Host names that are accepted in requests, in addition to its addresses.
     pub names: Vec<String>,
-    /// Where findings, acknowledgements and counters outlive a restart, if they do.
+    /// Directory of the state that outlives a restart (findings, acknowledgements, counters), if set.
     pub state_folder: Option<PathBuf>,
-    /// The file of the token that lets its holder acknowledge findings, if anybody may.
+    /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
 }
 
-/// Reads the settings again: what is to be gathered from now on.
+/// Reloads the settings: what to scrape from now on.
 pub type ReloadSettingsFn = Box<dyn Fn() -> anyhow::Result<ScrapingSetup>>;
 
-/// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reads targets and settings again.
+/// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reloads targets and settings.
 pub async fn run(
     mut scraping: ScrapingSetup,
     serving: ServeOptions,
@@ -48,7 +48,7 @@ pub async fn run(
         );
     }
     super::catch_file_size_signal()?;
-    // The port first: who cannot answer need not disturb the targets.
+    // Bind the port first: a server that cannot bind must not disturb the targets.
     let mut server =
         AggregatorServer::bind_address(serving.listen).await?.with_host_names(&serving.names);
     if let Some(path) = &serving.token_file {
@@ -103,7 +103,7 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes up what the settings say now; what cannot be read changes nothing.
+/// Applies reloaded settings; a settings file with errors changes nothing.
 async fn reload_settings(
     feeding: &EngineFeed,
     telling: &mut AlertingControl,
@@ -130,7 +130,7 @@ async fn reload_settings(
     }
 }
 
-/// Who is alerted, as the settings say.
+/// The alerting tasks, as configured.
 struct AlertingControl {
     source: AnswerSource,
     alerts_sender: watch::Sender<Arc<AlertList>>,
@@ -138,7 +138,7 @@ struct AlertingControl {
 }
 
 impl AlertingControl {
-    /// Begins to alert those that are named now. Who is named no longer takes what is open for over after a while.
+    /// Starts alerting to the servers configured now. A server that was removed resolves its alerts after a while.
     async fn apply_options(
         &mut self,
         options: Option<alert::AlertOptions>,

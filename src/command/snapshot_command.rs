@@ -1,4 +1,5 @@
-//! `gaunt snapshot`: one look at the fleet, as plain columns or one JSON object, with an exit code for alerting.
+//! `gaunt snapshot`: prints one snapshot of the fleet, as plain columns or one JSON object, with an exit code for
+//! alerting.
 
 use std::{
     io::{self, Write as _},
@@ -30,42 +31,41 @@ mod text_columns;
 
 pub use question::SnapshotQuestion;
 
-/// How long a fleet is watched before a snapshot of it, unless told otherwise: a GPU enters a state after 5 s of
-/// agreeing samples.
+/// Default sampling time before a snapshot: a GPU enters a state after 5 s of consistent samples.
 pub const WATCH: Duration = Duration::from_secs(8);
 
-/// What is wanted of a snapshot.
+/// Options of a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotOptions {
-    /// One question instead of the whole picture.
+    /// One question instead of the whole snapshot.
     pub question: Option<SnapshotQuestion>,
-    /// How it is written.
+    /// Output format.
     pub form: OutputFormat,
-    /// An exit code by the worst severity.
+    /// Return an exit code by the worst severity.
     pub check: bool,
-    /// How long to watch first where no aggregator has done so.
+    /// Sampling time if no aggregator is used.
     pub watch: Duration,
 }
 
-/// How a snapshot is written.
+/// Output format of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputFormat {
     /// Plain columns.
     Text,
     /// One JSON object.
     Json,
-    /// Comma-separated values; only of one question.
+    /// Comma-separated values; only for one question.
     Csv,
-    /// One JSON object as the API gives it; only of one question.
+    /// The JSON object of the API; only for one question.
     Columns,
 }
 
-/// Everything that a snapshot shows, all of one source.
+/// Content of a snapshot, all from one source.
 #[derive(Debug, Default, Serialize)]
 pub struct FleetSnapshot {
-    /// The fleet at a glance.
+    /// Summary of the fleet.
     pub overview: Arc<Overview>,
-    /// Every node in full, worst first; for text only that of a fleet of one.
+    /// Details of all nodes, worst first; for text only if the fleet has one node.
     pub nodes: Vec<Arc<NodeDetail>>,
     /// Every open finding.
     pub findings: Arc<FindingList>,
@@ -73,9 +73,9 @@ pub struct FleetSnapshot {
     pub targets: Arc<TargetList>,
 }
 
-/// Looks once and prints what is seen.
+/// Takes one snapshot and prints it.
 pub async fn run(view: ViewSource, wanted: &SnapshotOptions) -> anyhow::Result<ExitCode> {
-    // A question that makes no sense is told before anybody is watched.
+    // An invalid question is reported before sampling starts.
     let question = match (&wanted.question, wanted.form) {
         (Some(one), form) => Some(one.parse_question(form)?),
         (None, OutputFormat::Csv) => {
@@ -117,7 +117,7 @@ async fn print_snapshot(
     Ok(ExitCode::from(if wanted.check { picture.severity_code() } else { 0 }))
 }
 
-/// Waits until the fleet was watched for `span`, and every target was tried and read a second time for its rates.
+/// Waits until the fleet was sampled for `span`, and every target was tried and read a second time for its rates.
 pub(super) async fn wait_for_samples(source: &AnswerSource, span: Duration) -> anyhow::Result<()> {
     let Answer::Overview(overview) = source.ask_question(Question::Overview).await? else {
         anyhow::bail!("the owner gave no overview");
@@ -127,12 +127,12 @@ pub(super) async fn wait_for_samples(source: &AnswerSource, span: Duration) -> a
     Ok(())
 }
 
-/// One finding with its whole chain of evidence, for people.
+/// Renders the explanation of one finding as text.
 pub(super) fn render_explanation(told: &Explanation) -> String {
     explanation_text::render_page(told)
 }
 
-/// Writes a page to the standard output; a reader that left is no fault.
+/// Prints a page to standard output; a closed pipe is not an error.
 pub(super) fn print_page(page: &str) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(page.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -143,7 +143,7 @@ pub(super) fn print_page(page: &str) -> anyhow::Result<()> {
 }
 
 impl FleetSnapshot {
-    /// Puts answers in their places.
+    /// Assembles a snapshot from answers.
     pub(super) fn from_answers(answers: impl IntoIterator<Item = Answer>) -> Self {
         let mut picture = Self::default();
         for answer in answers {
@@ -158,7 +158,7 @@ impl FleetSnapshot {
         picture
     }
 
-    /// What the exit code is made of.
+    /// Fetches what the exit code depends on.
     async fn fetch_health(source: &AnswerSource) -> anyhow::Result<Self> {
         let mut answers = Vec::new();
         for question in [Question::Findings, Question::Targets] {
@@ -173,7 +173,7 @@ impl FleetSnapshot {
             answers.push(source.ask_question(question).await?);
         }
         if let Answer::Nodes(list) = source.ask_question(Question::Nodes).await? {
-            // A fleet of one is shown in full on text too.
+            // Text output shows the only node in detail too.
             let all = nodes || list.nodes.len() == 1;
             for line in list.nodes.iter().take(if all { usize::MAX } else { 0 }) {
                 answers.push(source.ask_question(Question::Node(line.node.clone())).await?);
@@ -186,12 +186,12 @@ impl FleetSnapshot {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
-    /// The picture in plain columns.
+    /// Renders the snapshot as plain columns.
     pub(super) fn render_text(&self) -> String {
         fleet_text::render_page(self)
     }
 
-    /// What is missing from the picture, as a sentence; none if everything was read.
+    /// Describes missing data as a sentence; none if everything was read.
     fn describe_gap(&self) -> Option<String> {
         let sources = self.source_gap();
         let targets = self.target_gap();
@@ -201,7 +201,7 @@ impl FleetSnapshot {
         }
     }
 
-    /// What is missing because a source of targets cannot be read, or because nothing is read at all.
+    /// Missing data because a target source cannot be read, or because there are no targets.
     fn source_gap(&self) -> Option<String> {
         let sources = &self.targets.sources;
         let troubled = sources.iter().filter_map(|source| match &source.trouble {
@@ -223,7 +223,7 @@ impl FleetSnapshot {
         }
     }
 
-    /// What is missing because a target cannot be read.
+    /// Missing data because a target cannot be read.
     fn target_gap(&self) -> Option<String> {
         let lines = &self.targets.targets;
         let count = |state| lines.iter().filter(|line| line.state == state).count();
@@ -243,7 +243,7 @@ impl FleetSnapshot {
         Some(format!("{}; first: {why}", missing.join(", ")))
     }
 
-    /// 0, 1 or 2 by the worst open finding that nobody took on.
+    /// 0, 1 or 2 by the worst open finding that is not acknowledged.
     fn severity_code(&self) -> u8 {
         let open = self.findings.findings.iter().filter(|finding| finding.acknowledged.is_none());
         match open.map(|finding| finding.severity).max() {

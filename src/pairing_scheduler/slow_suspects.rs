@@ -1,4 +1,4 @@
-//! What pairs say together: who is slow with everybody, and who only across leaves.
+//! Slow suspects: finds ports that are slow with all peers, and leaves that are slow only across leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use gaunt_schema::{SanitizedText, natural_order};
 use super::{PairKey, PairingSuspect, SuspectPart};
 use crate::answer::{PairEnd, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 
-/// Below this share of what is usual a pair is slow: two measurements of the same wires differ by a few per cent.
+/// Below this share of the baseline a pair is slow: two measurements of the same cables differ by a few per cent.
 const SLOW: f64 = 0.8;
 
-/// As few pairs say nothing about what is usual.
+/// Minimum number of pairs for a baseline.
 const ENOUGH: usize = 3;
 
-/// Each rail with its pairs, their shares, and who is suspected.
+/// The rails with their pairs, shares, and suspects.
 pub(super) fn rail_matrices(pairs: &BTreeMap<PairKey, ProbePair>) -> Vec<RailMatrix> {
     let mut rails: BTreeMap<&SanitizedText, Vec<ProbePair>> = BTreeMap::new();
     for ((rail, ..), pair) in pairs {
@@ -24,7 +24,7 @@ pub(super) fn rail_matrices(pairs: &BTreeMap<PairKey, ProbePair>) -> Vec<RailMat
     rails.into_iter().map(|(rail, pairs)| rail_matrix(rail, pairs)).collect()
 }
 
-/// Who is suspected in any rail. The way between two leaves belongs to neither, and is for the matrix alone.
+/// Suspects of all rails. The path between two leaves belongs to neither, and is listed in the matrix only.
 pub(super) fn find_suspects(pairs: &BTreeMap<PairKey, ProbePair>) -> Vec<PairingSuspect> {
     let ends = || pairs.keys().flat_map(|(_, from, to)| [from, to]);
     let all = rail_matrices(pairs).into_iter().flat_map(|rail| rail.suspects);
@@ -70,16 +70,16 @@ fn rail_matrix(rail: &SanitizedText, mut pairs: Vec<ProbePair>) -> RailMatrix {
     }
 }
 
-/// A port, and if it is slow: the median of its shares, and of how many.
+/// A port, and if it is slow: the median of its shares, and their number.
 type PortSlowness<'a> = (&'a PairEnd, Option<(f64, usize)>);
 
-/// Ports that are slow with everybody; a leaf of which most are is named in their place.
+/// Ports that are slow with all peers; a leaf of which most are is named in their place.
 fn suspect_ports(pairs: &[ProbePair], suspects: &mut Vec<ProbeSuspect>) {
     let within = pairs.iter().filter(|pair| !is_across_leaves(pair));
     let ends: BTreeSet<&PairEnd> = within.flat_map(|pair| [&pair.from, &pair.to]).collect();
     let mut leaves: BTreeMap<&Option<SanitizedText>, Vec<PortSlowness<'_>>> = BTreeMap::new();
     for end in ends {
-        // All of its pairs, also those across leaves: a port that is slow with some of the others is not slow itself.
+        // All of its pairs, also those across leaves: a port that is slow with some peers only is not slow itself.
         let own = pairs.iter().filter(|pair| pair.from == *end || pair.to == *end);
         let ratios: Vec<f64> = own.filter_map(|pair| pair.ratio).collect();
         let slow = ratios.len() >= 2 && ratios.iter().all(|ratio| *ratio < SLOW);
@@ -107,7 +107,7 @@ fn port_name(end: &PairEnd) -> SanitizedText {
     SanitizedText::new(&format!("{} {}:{}", end.node, end.device, end.port))
 }
 
-/// Leaves that are slow with every other one, and ways between two that are not.
+/// Leaves that are slow with every other one, and paths between two leaves that are not.
 fn suspect_paths(pairs: &[ProbePair], suspects: &mut Vec<ProbeSuspect>) {
     let blamed: Vec<SanitizedText> = suspects.iter().map(|suspect| suspect.name.clone()).collect();
     let is_blamed = |end: &PairEnd| {
@@ -122,7 +122,7 @@ fn suspect_paths(pairs: &[ProbePair], suspects: &mut Vec<ProbeSuspect>) {
         };
         if one != other {
             let (low, high) = if one < other { (one, other) } else { (other, one) };
-            // One port may be slow for a reason of its own: the best pair speaks for the way.
+            // One port may be slow for another reason: the best pair represents the path.
             let known = between.entry((low, high)).or_insert(ratio);
             *known = known.max(ratio);
         }
@@ -151,12 +151,12 @@ fn new_suspect(kind: SuspectKind, name: SanitizedText, ratio: f64, pairs: usize)
     ProbeSuspect { kind, name, ratio, pairs: pairs as u32 }
 }
 
-/// Whether a pair goes from one known leaf to another.
+/// Whether a pair connects two known leaves.
 fn is_across_leaves(pair: &ProbePair) -> bool {
     pair.from.leaf.is_some() && pair.to.leaf.is_some() && pair.from.leaf != pair.to.leaf
 }
 
-/// The median, and of how many.
+/// The median, and the number of values.
 fn median_and_count(mut values: Vec<f64>) -> Option<(f64, usize)> {
     values.sort_by(f64::total_cmp);
     let count = values.len();

@@ -1,9 +1,9 @@
-//! Meetings in virtual time: nodes that come, measure by the wires that a test draws, and go.
+//! Tests of pairing in virtual time: nodes join, measure on a simulated network, and leave.
 
 use super::*;
 use crate::answer::{ProbeSuspect, SuspectKind};
 
-/// Nodes below leaves, with one port on one rail, and what a pair of them carries.
+/// Nodes below leaves, with one port on one rail, and the throughput of each pair.
 struct PairingTestRun {
     meetings: PairingScheduler,
     nodes: Vec<(SanitizedText, SanitizedText)>,
@@ -47,7 +47,7 @@ impl PairingTestRun {
         }))
     }
 
-    /// Lets all nodes come again and again for so many seconds; whoever is invited measures at once.
+    /// All nodes poll for this many seconds; an assigned pair measures at once.
     fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1_000;
@@ -171,7 +171,7 @@ fn a_leaf_has_one_token() {
     for node in &names {
         invited += usize::from(matches!(room.report_free(node), PairingReply::Meet(_)));
     }
-    // Within the first leaf; the second one measures on its own. Nobody may cross.
+    // Within the first leaf; the second one measures on its own. No pair may cross.
     assert!(invited >= 2, "{invited}");
     assert_eq!(room.meetings.build_matrix(UnixMs(room.now)).measuring, 2);
 }
@@ -182,7 +182,7 @@ fn rank_one_comes_by_what_rank_zero_says() {
     assert_eq!(room.report_free("node00"), PairingReply::Wait { millis: WAIT + WAIT_EACH });
     let PairingReply::Meet(first) = room.report_free("node01") else { panic!("two are free") };
     assert_eq!((first.rank, first.peer.as_str(), first.gpu), (0, "node00", Some(3)));
-    // A reply that was lost is given again.
+    // A lost reply is repeated.
     assert_eq!(room.report_free("node01"), PairingReply::Meet(first.clone()));
     let PairingReply::Meet(second) = room.report_free("node00") else { panic!("it is invited") };
     assert_eq!((second.rank, second.meeting), (1, first.meeting));
@@ -219,7 +219,7 @@ fn who_fails_dies_or_begins_anew_frees_the_other() {
     let PairingReply::Meet(first) = room.report_free("node01") else { panic!("they have rested") };
     let key = SanitizedText::new("00");
     room.send_request(PairingRequest::Ready { meeting: first.meeting, key });
-    // It was killed and started again, while the other still waits.
+    // It was killed and restarted, while the other side still waits.
     assert!(matches!(room.report_free("node01"), PairingReply::Wait { .. }));
     assert!(matches!(
         room.send_request(PairingRequest::Coming { meeting: first.meeting }),

@@ -1,4 +1,4 @@
-//! One entry of a block: a delivery with its instant, written and read back.
+//! Entry codec: encodes and decodes one entry of a block, a delivery with its time.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ const TOPOLOGY: u8 = 4;
 const JOBS: u8 = 5;
 const SOURCES: u8 = 6;
 const PREAMBLE: u8 = 7;
-/// The points of history that belong to the preamble before it.
+/// The history points of the preamble before it.
 const PAST: u8 = 8;
 
-/// What a page's own text does not say.
+/// Fields of a page that are not in its text.
 #[derive(Debug, Serialize, Deserialize)]
 struct PageHead {
     at: UnixMs,
@@ -47,7 +47,7 @@ struct FailureHead {
     failure: ScrapeFailure,
 }
 
-/// What is beside the two texts of a preamble, which are its body.
+/// Fields of a preamble beside its two texts, which are its body.
 #[derive(Debug, Serialize, Deserialize)]
 struct PreambleHead {
     at: UnixMs,
@@ -58,7 +58,7 @@ struct PreambleHead {
     findings: usize,
 }
 
-/// What is beside the points of history, which are its body: an entry of its own, because who reads no points passes over it.
+/// Fields beside the history points, which are its body: a separate entry, so that readers can skip it.
 #[derive(Debug, Serialize, Deserialize)]
 struct PastHead {
     at: UnixMs,
@@ -70,7 +70,7 @@ struct TimedEntry<T> {
     told: T,
 }
 
-/// Appends a delivery that came at `at`.
+/// Appends a delivery that arrived at `at`.
 pub(super) fn encode_delivery(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>) {
     match delivery {
         Delivery::Targets(targets) => {
@@ -92,7 +92,7 @@ pub(super) fn encode_delivery(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>
                 encode_entry(PAST, &PastHead { at }, past, out);
             }
         }
-        // How this recording stood is no part of what happened.
+        // The status of this recording is not part of what is recorded.
         Delivery::RecordingStatus(_) => {}
         Delivery::Batch(batch) => {
             let Batch { target, at, duration_ms, .. } = *batch;
@@ -135,7 +135,7 @@ fn encode_entry(kind: u8, head: &impl Serialize, body: &[u8], out: &mut Vec<u8>)
     out.extend_from_slice(body);
 }
 
-/// The preamble among the entries of a payload that is the last one at `until`, or else the first; pages are passed over.
+/// The last preamble at or before `until` in a payload, or else the first; pages are skipped.
 pub(super) fn find_preamble(
     mut payload: &[u8],
     until: UnixMs,
@@ -155,7 +155,7 @@ pub(super) fn find_preamble(
     found
 }
 
-/// A preamble with the points of history that follow it, if they do.
+/// A preamble with the history points that follow it, if any.
 fn with_past(preamble: RecordingPreamble, payload: &mut &[u8]) -> RecordingPreamble {
     let mut rest = *payload;
     match split_entry(&mut rest) {
@@ -167,7 +167,7 @@ fn with_past(preamble: RecordingPreamble, payload: &mut &[u8]) -> RecordingPream
     }
 }
 
-/// Takes the first entry off a payload, as its kind, head and body.
+/// Splits the first entry off a payload, into kind, head and body.
 fn split_entry<'a>(payload: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
     let prefix = payload.get(..PREFIX)?;
     let length =
@@ -180,8 +180,8 @@ fn split_entry<'a>(payload: &mut &'a [u8]) -> Option<(u8, &'a [u8], &'a [u8])> {
     Some((kind, head, body))
 }
 
-/// Takes the first entry off a payload. Kinds that a newer gaunt writes are passed over; none at the end, or where
-/// the payload is no list of entries.
+/// Decodes the first entry of a payload and advances. Kinds written by a newer gaunt are skipped; none at the end, or
+/// if the payload is not a list of entries.
 pub(super) fn decode_entry(
     payload: &mut &[u8],
     limits: &text::PageLimits,
@@ -240,8 +240,8 @@ fn decode_delivery(
     })
 }
 
-/// The page as it was taken: in our own words, and otherwise as its head says. One without a sample, in words that
-/// nobody knows, has no text.
+/// Decodes a page: in gaunt's own format, or as its head specifies. A page without samples in an unknown format has no
+/// text.
 fn decode_page(
     head: &PageHead,
     body: &[u8],

@@ -1,4 +1,4 @@
-//! The recorder: a thread that writes what it is given, and passes it on to whoever follows; nobody waits for it.
+//! Recorder: a thread that writes what it is given and forwards it to followers; senders never wait for it.
 
 use std::{
     collections::BTreeMap,
@@ -23,30 +23,30 @@ use super::{
     segment_writer::{SegmentWriter, WriterMessage},
 };
 
-/// Batches that may wait for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
+/// Batches that may be queued for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
 const WAITING: usize = 1_024;
 
-/// What else may wait for the disk: lists of targets, sources, topologies and jobs, followers and the end. Of what finds
-/// no place there the newest of each source is withheld until there is one.
+/// Other messages that may be queued: lists of targets, sources, topologies and jobs, followers and the end. If the
+/// queue is full, the newest of each source is withheld until there is space.
 const BESIDE: usize = 128;
 
-/// How many may follow at once: another aggregator, a recording somewhere else, and some room.
+/// Followers at once: another aggregator, a recording on another machine, and a reserve.
 const FOLLOWERS: usize = 4;
 
-/// Blocks that may wait for one follower; who is slower is cut off.
+/// Blocks queued per follower; a slower follower is disconnected.
 const BLOCKS: usize = 64;
 
-/// A recording that goes on until this is dropped; what was given by then is written.
+/// A recording that runs until it is dropped; what was given by then is written.
 #[derive(Debug)]
 pub struct Recorder {
     channel: RecorderChannel,
     writer_thread: Option<JoinHandle<()>>,
     status: Option<Arc<RecorderStatus>>,
-    /// What stands and found no place: the newest of each source.
+    /// Standing deliveries that did not fit in the queue: the newest of each source.
     withheld: Mutex<BTreeMap<Standing, (UnixMs, Delivery)>>,
 }
 
-/// What stands until it is said again, by kind and source.
+/// Deliveries that stay valid until they are replaced, by kind and source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Targets,
@@ -67,40 +67,41 @@ impl Standing {
     }
 }
 
-/// The way to the thread.
+/// Channel to the thread.
 #[derive(Clone, Debug)]
 struct RecorderChannel {
     sender: SyncSender<WriterMessage>,
-    /// What waits.
+    /// Counters of queued messages.
     waiting_batches: Arc<Waiting>,
-    /// How many follow.
+    /// Number of followers.
     follower_count: Arc<AtomicUsize>,
-    /// Whether it is written to disk.
+    /// Whether it writes to disk.
     is_on_disk: bool,
-    /// For how many milliseconds a segment waits for a preamble; 0 while nobody gives any.
+    /// How many milliseconds a segment waits for a preamble; 0 while there is no source of preambles.
     preamble_wait: Arc<AtomicU64>,
-    /// Wakes who gives preambles: somebody begins to follow, or a segment is to begin.
+    /// Wakes the source of preambles: a follower connects, or a segment begins.
     asks: Arc<Notify>,
-    /// The most bytes that a preamble may have.
+    /// The most bytes of a preamble.
     preamble_room: usize,
 }
 
-/// What waits for the thread.
+/// Counters of messages queued for the thread.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Batches.
     pub(super) batches: AtomicUsize,
-    /// Whether a preamble does: one is enough, because the next one says all again.
+    /// Whether a preamble is queued: one is enough, because the next one replaces it.
     pub(super) preamble: AtomicBool,
 }
 
-/// A way to follow what is recorded.
+/// Handle to follow what is recorded.
 #[derive(Clone, Debug)]
 pub struct RecorderFollowHandle(RecorderChannel);
 
 impl RecorderFollowHandle {
-    /// What is given from `now` on, as the bytes of a segment: its header, what is known and stands, then block by block.
-    /// None if too many follow, or if the disk is so far behind that nothing more may wait.
+    /// Everything given from `now` on, as the bytes of a segment: its header, the engine's state and standing
+    /// deliveries, then block by block. None if there are too many followers, or if the disk is so far behind that the
+    /// queue is full.
     pub fn start_following(&self, now: UnixMs) -> Option<mpsc::Receiver<Bytes>> {
         let more = |now: usize| (now < FOLLOWERS).then_some(now + 1);
         self.0.follower_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -114,60 +115,59 @@ impl RecorderFollowHandle {
         Some(follower)
     }
 
-    /// Waits until a preamble of now is asked for: somebody begins to follow, or a segment is to begin.
+    /// Waits until a current preamble is requested: a follower connects, or a segment begins.
     pub async fn asked(&self) {
         self.0.asks.notified().await;
     }
 
-    /// The most bytes that a preamble may have; what is beyond is left out, points of history first.
+    /// The most bytes of a preamble; what exceeds it is left out, history points first.
     pub fn preamble_room(&self) -> usize {
         self.0.preamble_room
     }
 
-    /// Whether a preamble is of use: it is recorded, or somebody follows.
+    /// Whether a preamble is of use: it is recorded, or there is a follower.
     pub fn is_preamble_wanted(&self) -> bool {
         self.0.is_on_disk || self.0.follower_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Announces that preambles will be given: who begins to follow waits a little for one, and a segment so
-    /// long.
+    /// Announces a source of preambles: a new follower waits a little for one, and a segment for this long.
     pub fn announce_preambles(&self, wait: Duration) {
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.0.preamble_wait.store(wait, Ordering::Relaxed);
     }
 
-    /// Gives what is known at `at`, of its own accord, unless one that was given before still waits.
+    /// Sends the state at `at` without a request, unless an earlier one is still queued.
     pub fn send_preamble(&self, at: UnixMs, preamble: RecordingPreamble) {
         if self.0.waiting_batches.preamble.swap(true, Ordering::Relaxed) {
             return;
         }
         let delivery = Box::new(Delivery::Preamble(preamble));
         if self.0.sender.try_send(WriterMessage::Delivery(at, delivery)).is_err() {
-            // Nothing more may wait now, or the recorder ended, which it does before those who know of it.
+            // The queue is full, or the recorder ended, which it does before its handles.
             self.0.waiting_batches.preamble.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Gives what is known at `at` because it was asked for; none if it cannot be said, so that nobody waits for it.
+    /// Sends the requested state at `at`; none if it is unavailable, so that the segment need not wait.
     pub fn answer_preamble(&self, at: UnixMs, preamble: Option<RecordingPreamble>) {
-        // Where nothing more may wait the segment begins without it after a while.
+        // If the queue is full, the segment begins without it after its timeout.
         drop(self.0.sender.try_send(WriterMessage::Answer(at, preamble.map(Box::new))));
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The thread may have ended already.
         drop(self.channel.sender.send(WriterMessage::End));
         if let Some(writing) = self.writer_thread.take() {
-            // It ended with a panic at worst, which the log has.
+            // It can only fail by a panic, which is logged.
             drop(writing.join());
         }
     }
 }
 
 impl Recorder {
-    /// Makes the folder and starts the thread.
+    /// Creates the directory and starts the thread.
     pub fn start_recording(options: RecordOptions) -> Result<Self, RecordError> {
         let (folder, period) = (options.folder.clone(), options.period);
         let status = Arc::new(RecorderStatus::new(&folder));
@@ -176,7 +176,7 @@ impl Recorder {
             .map_err(|error| RecordError::Folder { path: folder, error })
     }
 
-    /// One that writes nothing and only passes on to those who follow; it costs nothing while nobody does.
+    /// A recorder that writes nothing and only forwards to followers; without followers it costs nothing.
     pub fn forward_only(period: Duration) -> Result<Self, RecordError> {
         Self::spawn_writer(None, period).map_err(RecordError::Thread)
     }
@@ -199,7 +199,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// One whose deliveries wait to be taken.
+    /// A recorder without a thread, whose messages stay in the queue.
     fn without_thread(
         status: Option<Arc<RecorderStatus>>,
         preamble_room: usize,
@@ -217,24 +217,24 @@ impl Recorder {
         (Self { channel: given, writer_thread: None, status, withheld: Mutex::default() }, from)
     }
 
-    /// How it stands; none if nothing is written.
+    /// Status on disk; none if nothing is written.
     pub fn disk_status(&self) -> Option<&Arc<RecorderStatus>> {
         self.status.as_ref()
     }
 
-    /// A way to follow it.
+    /// A handle to follow it.
     pub fn follow_handle(&self) -> RecorderFollowHandle {
         RecorderFollowHandle(self.channel.clone())
     }
 
-    /// Whether a batch that is given now is not dropped.
+    /// Whether a batch given now is not dropped.
     pub fn has_capacity(&self) -> bool {
         self.channel.waiting_batches.batches.load(Ordering::Relaxed) < WAITING && !self.withholds()
     }
 
-    /// Gives a delivery to be written, and never waits. A batch is dropped and counted if too many wait already. What
-    /// stands for a while is never dropped, for batches mean nothing without their targets: where nothing more may wait,
-    /// the newest of each source is given later, and batches are dropped until then. Of preambles one may wait.
+    /// Queues a delivery to be written, without blocking. A batch is dropped and counted if the queue is full. Standing
+    /// deliveries are never dropped, because batches mean nothing without their targets: if the queue is full, the
+    /// newest of each source is queued later, and batches are dropped until then. Of preambles one may be queued.
     pub fn record_delivery(&self, at: UnixMs, delivery: &Delivery) {
         self.give_withheld();
         if let Some(standing) = Standing::of(delivery) {
@@ -260,7 +260,7 @@ impl Recorder {
         }
     }
 
-    /// Gives what was withheld, as far as there are places.
+    /// Queues withheld deliveries while there is space.
     fn give_withheld(&self) {
         let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(first) = withheld.first_entry() {
@@ -276,11 +276,11 @@ impl Recorder {
         !self.withheld.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Passes a delivery to the thread; false if nothing more may wait.
+    /// Sends a delivery to the thread; false if the queue is full.
     fn pass(&self, at: UnixMs, delivery: &Delivery) -> bool {
         let sent =
             self.channel.sender.try_send(WriterMessage::Delivery(at, Box::new(delivery.clone())));
-        // The thread ends with this recorder and not before, unless it panicked, which the log has.
+        // The thread ends with this recorder and not before, unless it panicked, which is logged.
         !matches!(sent, Err(TrySendError::Full(_)))
     }
 
@@ -310,8 +310,8 @@ mod tests {
         Delivery::Batch(Batch { target: TargetId(0), at, duration_ms: 1.0, outcome })
     }
 
-    /// A disk that takes nothing for a while: nobody waits for it, what is missing is counted, and what stands is there
-    /// as it was said last.
+    /// A stalled disk: senders do not wait, missing entries are counted, and standing deliveries are written in their
+    /// newest version.
     #[test]
     fn recorder_is_bounded_while_the_disk_takes_nothing() {
         let status = Arc::new(RecorderStatus::new(std::path::Path::new("/nowhere")));
@@ -348,7 +348,7 @@ mod tests {
             }
         };
         from.try_iter().for_each(&mut next);
-        // The disk takes again.
+        // The disk accepts writes again.
         recorder.channel.waiting_batches.batches.store(0, Ordering::Relaxed);
         recorder.record_delivery(UnixMs(rounds), &batch(UnixMs(rounds)));
         from.try_iter().for_each(&mut next);

@@ -1,4 +1,4 @@
-//! How a recording stands: counted by its thread, told to the owner by the tap.
+//! Recorder status: counted by the recorder thread, sent to the engine by the recording inbox.
 
 use std::{
     io::{self, ErrorKind},
@@ -12,20 +12,20 @@ use std::{
 
 use gaunt_schema::{RecordingStatus, RecordingStop, RecordingStopReason, SanitizedText, UnixMs};
 
-/// How long it is told that deliveries are missing because the disk was behind.
+/// How long it is reported that deliveries are missing because the disk was behind.
 const TOLD: Duration = Duration::from_mins(1);
 
-/// How a recording stands.
+/// Status of a recording.
 #[derive(Debug, Default)]
 pub struct RecorderStatus {
     folder: SanitizedText,
-    /// Entries that were written.
+    /// Entries written.
     pub written: AtomicU64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes: AtomicU64,
-    /// Entries that were not written because the disk was behind.
+    /// Entries dropped because the disk was behind.
     pub behind: AtomicU64,
-    /// Entries that were not written because nothing could be.
+    /// Entries dropped because writing failed.
     pub missed: AtomicU64,
     stopped: Mutex<Option<(RecordingStop, SanitizedText)>>,
 }
@@ -35,18 +35,18 @@ impl RecorderStatus {
         Self { folder: SanitizedText::new(&folder.to_string_lossy()), ..Self::default() }
     }
 
-    /// Entries that are missing, for whatever reason.
+    /// Dropped entries, for any reason.
     pub fn dropped_entries(&self) -> u64 {
         self.behind.load(Ordering::Relaxed) + self.missed.load(Ordering::Relaxed)
     }
 
-    /// Why nothing can be written now, if so.
+    /// Why writing fails now, if it does.
     pub fn stop_reason(&self) -> Option<RecordingStopReason> {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         stopped.as_ref().map(|(stopped, _)| stopped.reason)
     }
 
-    /// Nothing can be written since now; said once in the log.
+    /// Records that writing fails since now; logged once.
     pub(super) fn record_stop(&self, error: &io::Error, at: UnixMs) {
         let reason = reason_of_error(error);
         let why = SanitizedText::new(&format!(
@@ -62,7 +62,7 @@ impl RecorderStatus {
         }
     }
 
-    /// It is written again.
+    /// Records that writing works again.
     pub(super) fn record_resume(&self) {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
         if stopped.is_some() {
@@ -86,16 +86,16 @@ impl RecorderStatus {
     }
 }
 
-/// Who tells how a recording stands, and what of it is new.
+/// Reports the status of a recording when it changes.
 #[derive(Debug, Default)]
 pub(super) struct RecorderStatusReporter {
     told: Option<RecordingStatus>,
-    /// When deliveries were last seen to be missing because the disk was behind.
+    /// When deliveries were last dropped because the disk was behind.
     behind: Option<UnixMs>,
 }
 
 impl RecorderStatusReporter {
-    /// How it stands now, unless that was told.
+    /// The current status, unless it was reported before.
     pub(super) fn changed_status(
         &mut self,
         status: &RecorderStatus,
@@ -128,7 +128,7 @@ impl RecorderStatusReporter {
     }
 }
 
-/// What an error of the disk means.
+/// The stop reason of a disk error.
 fn reason_of_error(error: &io::Error) -> RecordingStopReason {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => RecordingStopReason::NoSpace,
@@ -140,7 +140,7 @@ fn reason_of_error(error: &io::Error) -> RecordingStopReason {
     }
 }
 
-/// What there is to be done.
+/// The next step for a stop reason.
 const fn next(reason: RecordingStopReason) -> &'static str {
     match reason {
         RecordingStopReason::NoSpace => "make room, or lower record.max_size",

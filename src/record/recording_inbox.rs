@@ -1,4 +1,4 @@
-//! The tap: an inbox before the owner's own, past a recorder.
+//! Recording inbox: an inbox in front of the engine's own that also feeds a recorder.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::{
 
 use super::{Recorder, recorder_status::RecorderStatusReporter};
 
-/// Deliveries that may wait between the senders and the owner.
+/// Deliveries that may be queued between the senders and the engine.
 const PASSING: usize = 64;
 
-/// How often the owner is told how the recording stands.
+/// How often the engine receives the status of the recording.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// An inbox that passes everything on to another one, and to a recorder on the way. The other one is told how the
-/// recording stands.
+/// Creates an inbox that forwards everything to another one and to a recorder. The other one also receives the status
+/// of the recording.
 pub fn spawn_recording_inbox(
     recorder: Recorder,
     onward: mpsc::Sender<Delivery>,
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// An owner that takes nothing makes the senders wait; then all that was sent comes, in its order.
+    /// A stalled engine makes the senders wait; then all deliveries arrive in order.
     #[tokio::test]
     async fn tap_is_bounded_and_passes_on_all_that_it_held() {
         let recorder = Recorder::forward_only(Duration::from_secs(1)).unwrap();
@@ -72,7 +72,7 @@ mod tests {
                 outcome,
             })
         };
-        // The tap's task runs on this thread, which does not let go meanwhile.
+        // The task runs on this thread, which does not yield meanwhile.
         let held = (0..1_000_000).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
         assert_eq!(held, PASSING);
         let sending = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Reading a recording back: which time it spans, and its deliveries from any instant on.
+//! Recording reader: the time span of a recording, and its deliveries from any time on.
 
 use std::{
     collections::VecDeque,
@@ -15,38 +15,39 @@ use super::{
     segment_ring,
 };
 
-/// The blocks in which the first page is looked for: the first one after what stands has it, unless nothing answered.
+/// Blocks that are searched for the first page: the first one after the standing deliveries has it, unless nothing
+/// answered.
 const FIRST_BLOCKS: usize = 8;
 
-/// What a recording says of the time before an instant of it.
+/// State before a time of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Earlier {
-    /// This was known, and when.
+    /// The state and its time.
     Known(UnixMs, RecordingPreamble),
-    /// It says nothing: it was made by an older gaunt, or nobody could say it in time.
+    /// None: it was written by an older gaunt, or was not available in time.
     Unsaid,
-    /// It may have said something in this segment, of which so many bytes are damaged.
+    /// This segment may have had one; this many bytes of it are damaged.
     Damaged(PathBuf, usize),
 }
 
-/// A recording whose segments were looked through.
+/// A recording whose segments are indexed.
 #[derive(Debug)]
 pub struct Recording {
-    /// Each segment that holds a block, with its span.
+    /// Each segment that holds a block, with its time span.
     segments: Vec<(PathBuf, UnixMs, UnixMs)>,
     period: Duration,
     lost: usize,
-    /// When the first page came: what stands is said before it, and may be as old as who recorded it.
+    /// Time of the first page: standing deliveries come before it, and may be as old as the recording process.
     first_page: Option<UnixMs>,
 }
 
 impl Recording {
-    /// Whether a folder holds segments.
+    /// Whether a directory holds segments.
     pub fn has_segments(folder: &Path) -> bool {
         segment_ring::segments_in(folder).is_ok_and(|segments| !segments.is_empty())
     }
 
-    /// Looks through a folder.
+    /// Indexes a directory.
     pub fn open_folder(folder: &Path) -> Result<Self, RecordError> {
         let paths = segment_ring::segments_in(folder)
             .map_err(|error| RecordError::Folder { path: folder.to_owned(), error })?;
@@ -86,7 +87,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The instants of the first page and of the last delivery.
+    /// Times of the first page and of the last delivery.
     pub fn time_span(&self) -> (UnixMs, UnixMs) {
         let first = self.segments.iter().map(|(_, first, _)| *first).min().unwrap_or_default();
         let first = self.first_page.map_or(first, |page| first.max(page));
@@ -104,7 +105,7 @@ impl Recording {
         self.lost
     }
 
-    /// What was known at this instant, or at the latest a minute before: the preamble of the segment that holds it.
+    /// State at this time, or up to a minute before: the preamble of the segment that holds it.
     pub fn earlier(&self, at: UnixMs) -> Result<Earlier, RecordError> {
         let Some((path, _, _)) = self.segments.iter().find(|(_, _, last)| *last >= at) else {
             return Ok(Earlier::Unsaid);
@@ -122,7 +123,7 @@ impl Recording {
         })
     }
 
-    /// Every delivery from this instant on, after what stood at the beginning of its segment.
+    /// All deliveries from this time on, after the standing ones of its segment.
     pub fn deliveries_from(&self, from: UnixMs) -> RecordedDeliveries {
         let segments = self.segments.iter().filter(|(_, _, last)| *last >= from);
         RecordedDeliveries {
@@ -139,7 +140,7 @@ impl Recording {
 #[derive(Debug)]
 pub struct RecordedDeliveries {
     segments: VecDeque<PathBuf>,
-    /// Blocks of the segment that is read, still compressed.
+    /// Blocks of the current segment, still compressed.
     blocks: VecDeque<Vec<u8>>,
     waiting: VecDeque<(UnixMs, Delivery)>,
     from: UnixMs,
@@ -152,7 +153,7 @@ impl Iterator for RecordedDeliveries {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             while let Some((at, delivery)) = self.waiting.pop_front() {
-                // What stands for a while holds at the instant too, however long before it was said.
+                // A standing delivery is valid at this time, however old it is.
                 if at >= self.from || !matches!(delivery, Delivery::Batch(_)) {
                     return Some(Ok((at, delivery)));
                 }
@@ -173,7 +174,7 @@ impl Iterator for RecordedDeliveries {
 }
 
 impl RecordedDeliveries {
-    /// Keeps the blocks of a segment that matter: the first says what stands, of the others those from the instant on.
+    /// Queues the relevant blocks of a segment: the first with the standing deliveries, and those from this time on.
     fn queue_blocks(&mut self, bytes: &[u8]) {
         let Ok(segment) = segment::decode_segment(bytes) else { return };
         for (number, block) in segment.blocks.iter().enumerate() {
@@ -184,7 +185,7 @@ impl RecordedDeliveries {
     }
 }
 
-/// The instant of the first page of a segment, or of the first failure to get one.
+/// Time of the first page of a segment, or of the first failed scrape.
 fn first_page_time(segment: &segment::RecordingSegment<'_>) -> Option<UnixMs> {
     let limits = text::PageLimits::default();
     segment.blocks.iter().take(FIRST_BLOCKS).find_map(|block| {

@@ -1,10 +1,10 @@
-//! A segment as bytes: its header, its blocks, and how a reader gets past what is torn or damaged.
+//! Segment format: header and blocks as bytes, and recovery from truncated or damaged data.
 
 use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
 
 use super::entry_codec;
 
-/// What a segment begins with.
+/// Magic of a segment.
 const MAGIC: &[u8; 8] = b"gauntrec";
 
 /// The version of the format.
@@ -13,50 +13,50 @@ pub(super) const VERSION: u32 = 1;
 /// Magic, version, period in milliseconds, start, checksum.
 pub(super) const HEADER: usize = 28;
 
-/// What a block begins with.
+/// Magic of a block.
 const BLOCK: [u8; 4] = [0xb1, 0x0c, 0x4b, 0x47];
 
 /// Magic, compressed size, size, entries, first, last, checksum.
 const BLOCK_HEADER: usize = 36;
 
-/// The largest block before compression: twice the largest page and what is told beside it.
+/// The largest block before compression: twice the largest page with its head.
 const MAX_BLOCK: usize = 64 << 20;
 
-/// zstd's fastest usual level: pages shrink ten to twenty times at it.
+/// The fastest regular level of zstd: pages shrink ten to twenty times.
 const LEVEL: i32 = 1;
 
-/// What is wrong with a segment as a whole.
+/// Error of a whole segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentError {
-    /// It does not begin as a segment does: cut off in its header, or another file.
+    /// The header is truncated, or this is another file.
     NoHeader,
-    /// It is of this other version.
+    /// Unsupported version.
     Version(u32),
 }
 
-/// A block whose checksum holds.
+/// A block with a valid checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBlock<'a> {
-    /// The instant of its first entry.
+    /// Time of its first entry.
     pub first: UnixMs,
-    /// The instant of its last entry.
+    /// Time of its last entry.
     pub last: UnixMs,
-    /// How many entries it has.
+    /// Number of entries.
     pub entries: u32,
     size: usize,
     payload: &'a [u8],
-    /// All of it, header and payload.
+    /// The whole block, header and payload.
     pub(super) bytes: &'a [u8],
 }
 
 impl SegmentBlock<'_> {
-    /// The preamble among its entries that is the last one at `until`, or else the first, if there is one.
+    /// Its last preamble at or before `until`, or else the first, if there is one.
     pub(super) fn find_preamble(&self, until: UnixMs) -> Option<(UnixMs, RecordingPreamble)> {
         let payload = zstd::bulk::decompress(self.payload, self.size).ok()?;
         entry_codec::find_preamble(&payload, until)
     }
 
-    /// Every entry; one that does not decode ends the block.
+    /// All entries; one that does not decode ends the block.
     pub fn decode_deliveries(&self, limits: &text::PageLimits) -> Vec<(UnixMs, Delivery)> {
         let Ok(payload) = zstd::bulk::decompress(self.payload, self.size) else {
             return Vec::new();
@@ -70,7 +70,7 @@ impl SegmentBlock<'_> {
     }
 }
 
-/// The header of a segment.
+/// Encodes the header of a segment.
 pub(super) fn encode_header(period_ms: u32, start: UnixMs) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.extend_from_slice(&VERSION.to_le_bytes());
@@ -81,7 +81,7 @@ pub(super) fn encode_header(period_ms: u32, start: UnixMs) -> Vec<u8> {
     header
 }
 
-/// Entries as one block.
+/// Encodes entries as one block.
 pub(super) fn encode_block(
     payload: &[u8],
     entries: u32,
@@ -104,18 +104,18 @@ pub(super) fn encode_block(
     Ok(block)
 }
 
-/// A segment, read.
+/// A decoded segment.
 #[derive(Debug)]
 pub struct RecordingSegment<'a> {
     /// The time between two scrapes of a target, in milliseconds.
     pub period_ms: u32,
     /// Its blocks, in order.
     pub blocks: Vec<SegmentBlock<'a>>,
-    /// Bytes that belong to no block: a tail that was not finished, or damage.
+    /// Bytes outside of blocks: an unfinished tail, or damage.
     pub lost: usize,
 }
 
-/// Checks the header of a segment; gives its period in milliseconds.
+/// Checks the header of a segment; returns its period in milliseconds.
 pub(super) fn decode_header(bytes: &[u8]) -> Result<u32, SegmentError> {
     let head = bytes.get(..HEADER).ok_or(SegmentError::NoHeader)?;
     let sum = u32_at(head, 24).ok_or(SegmentError::NoHeader)?;
@@ -129,7 +129,7 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<u32, SegmentError> {
     u32_at(head, 12).ok_or(SegmentError::NoHeader)
 }
 
-/// Reads the blocks of a segment. What is damaged is passed over up to the next block whose checksum holds.
+/// Decodes the blocks of a segment. Damage is skipped up to the next block with a valid checksum.
 pub fn decode_segment(bytes: &[u8]) -> Result<RecordingSegment<'_>, SegmentError> {
     let period_ms = decode_header(bytes)?;
     let (mut at, mut blocks, mut lost) = (HEADER, Vec::new(), 0);
@@ -147,18 +147,18 @@ pub fn decode_segment(bytes: &[u8]) -> Result<RecordingSegment<'_>, SegmentError
     Ok(RecordingSegment { period_ms, blocks, lost })
 }
 
-/// What stands at a place where a block should begin.
+/// Kind of data where a block should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockStart {
-    /// The block has this length.
+    /// A block of this length.
     Block(usize),
-    /// Its head has not arrived in full.
+    /// An incomplete block header.
     More,
-    /// No block.
+    /// Not a block.
     Other,
 }
 
-/// Looks at the head of a block.
+/// Detects a block header.
 pub(super) fn detect_block_start(bytes: &[u8]) -> BlockStart {
     if !bytes.iter().zip(&BLOCK).all(|(byte, known)| byte == known) {
         return BlockStart::Other;
@@ -172,7 +172,7 @@ pub(super) fn detect_block_start(bytes: &[u8]) -> BlockStart {
     }
 }
 
-/// The block at the beginning of these bytes, with its length.
+/// Decodes the block at the start of these bytes; returns it with its length.
 pub(super) fn decode_block(bytes: &[u8]) -> Option<(SegmentBlock<'_>, usize)> {
     let head = bytes.get(..BLOCK_HEADER)?;
     if head[..4] != BLOCK {

@@ -1,4 +1,4 @@
-//! The ring: segments in a folder, of which the newest is written and the oldest go.
+//! Segment ring: segments in a directory; the newest is written, the oldest are removed.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,16 +12,16 @@ use gaunt_schema::UnixMs;
 
 use super::{ENDING, RecordError, RecordOptions, segment, segment_writer::to_header_millis};
 
-/// A segment is at most this part of the ring, so that little goes at once.
+/// A segment is at most this part of the ring, so that little is removed at once.
 const PARTS: u64 = 8;
 
 /// The largest segment.
 const LARGEST_SEGMENT: u64 = 64 << 20;
 
-/// The longest time that one segment holds, so that age is kept to within it.
+/// The longest time span of a segment, which is the precision of the age limit.
 const LONGEST_SEGMENT: Duration = Duration::from_hours(1);
 
-/// The folder, and the segment that is written.
+/// The directory, and the segment that is written.
 #[derive(Debug)]
 pub(super) struct SegmentRing {
     options: RecordOptions,
@@ -40,20 +40,20 @@ impl SegmentRing {
     pub(super) fn new(options: RecordOptions) -> Result<Self, RecordError> {
         let failed = |error| RecordError::Folder { path: options.folder.clone(), error };
         fs::create_dir_all(&options.folder).map_err(failed)?;
-        // Who may not write learns it before anything is recorded.
+        // A missing permission is reported before anything is recorded.
         let probe = options.folder.join(".writable");
         File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(failed)?;
         Ok(Self { options, open: None })
     }
 
-    /// The size at which a segment ends.
+    /// Size at which a segment ends.
     pub(super) fn segment_size(&self) -> u64 {
         (self.options.max_size / PARTS).min(LARGEST_SEGMENT)
     }
 
-    /// Whether the next block begins a segment, and so must say again what still holds.
+    /// Whether the next block begins a segment, and so must repeat the standing deliveries.
     ///
-    /// One whose file was removed takes no more: what is written there, nobody would find.
+    /// A segment whose file was removed is not continued: data written there would be lost.
     pub(super) fn needs_new_segment(&self, now: UnixMs) -> bool {
         let limit = self.segment_size();
         self.open.as_ref().is_none_or(|open| {
@@ -62,11 +62,11 @@ impl SegmentRing {
         })
     }
 
-    /// Writes a block, to a new segment if one is to begin. After a failure nothing of the block is left.
+    /// Writes a block, to a new segment if one begins. After a failure nothing of the block remains.
     pub(super) fn write_block(&mut self, block: &[u8], at: UnixMs, begin: bool) -> io::Result<()> {
         if begin {
             if let Some(done) = self.open.take() {
-                // It is safe from a loss of power now; a kill never took it.
+                // Data is safe from a power loss now; it was always safe from a kill.
                 drop(done.file.sync_data());
             }
             fs::create_dir_all(&self.options.folder)?;
@@ -113,7 +113,7 @@ impl SegmentRing {
             segments.push((path, meta.len(), meta.modified().ok()));
         }
         let mut size: u64 = segments.iter().map(|(_, size, _)| size).sum();
-        // The segment that begins may grow to its limit before this is looked at again.
+        // The new segment may grow to its limit before the next check.
         let next = (self.options.max_size / PARTS).min(LARGEST_SEGMENT).max(more);
         let now = SystemTime::now();
         for (path, bytes, written) in segments {
@@ -129,7 +129,7 @@ impl SegmentRing {
     }
 }
 
-/// Every segment of a folder, oldest first.
+/// All segments of a directory, oldest first.
 pub(super) fn segments_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(folder)? {

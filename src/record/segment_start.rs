@@ -1,5 +1,5 @@
-//! The start of a segment: what still holds is said again, and a preamble of that moment is asked for, so that a segment is
-//! understood without those before it.
+//! Segment start: repeats standing deliveries and requests a current preamble, so that a segment can be read without
+//! those before it.
 
 use std::{
     collections::BTreeMap,
@@ -22,39 +22,39 @@ use super::{entry_codec, segment, segment_ring::SegmentRing};
 /// The largest preamble, before compression.
 const MAX_PREAMBLE: usize = 16 << 20;
 
-/// A preamble takes at most this part of a segment.
+/// A preamble is at most this part of a segment.
 const PREAMBLE_PART: u64 = 4;
 
-/// How long who begins to follow waits for one.
+/// How long a new follower waits for a preamble.
 const GREETING_WAIT: Duration = Duration::from_secs(2);
 
-/// A preamble that is no older than this is one of now.
+/// A preamble that is no older than this is current.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// A segment that has so many bytes waiting does not wait for its preamble any more.
+/// A segment with this many queued bytes no longer waits for its preamble.
 const MOST_WAITING: usize = 8 << 20;
 
-/// The most bytes that a preamble may have in this ring, or on the way to those who follow.
+/// The most bytes of a preamble in this ring, or to followers.
 pub(super) fn preamble_room(ring: Option<&SegmentRing>) -> usize {
     let part = ring.map(|ring| ring.segment_size() / PREAMBLE_PART);
     part.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
 }
 
-/// Whether who began to follow then has waited long enough.
+/// Whether a follower that arrived at this time has waited long enough.
 pub(super) fn has_waited(since: Instant) -> bool {
     since.elapsed() >= GREETING_WAIT
 }
 
-/// Preambles that are asked for when a segment is to begin.
+/// Preambles requested at the start of a segment.
 #[derive(Debug)]
 pub(super) struct Preambles {
-    /// For how many milliseconds a segment waits for one; 0 while nobody gives any.
+    /// How many milliseconds a segment waits for one; 0 while there is no source of preambles.
     promised: Arc<AtomicU64>,
-    /// Wakes who gives them.
+    /// Wakes the source of preambles.
     asks: Arc<Notify>,
-    /// Since when a segment waits for one.
+    /// When the current request began.
     asked: Option<Instant>,
-    /// Whether that came.
+    /// Whether it was answered.
     answered: bool,
 }
 
@@ -63,7 +63,7 @@ impl Preambles {
         Self { promised, asks, asked: None, answered: false }
     }
 
-    /// Whether a segment with so many bytes waits for its preamble; asks for it first.
+    /// Whether a segment with this many bytes waits for its preamble; requests it first.
     pub(super) fn keep_waiting(&mut self, bytes: usize) -> bool {
         let wait = self.wait();
         if wait.is_zero() {
@@ -80,32 +80,32 @@ impl Preambles {
         Duration::from_millis(self.promised.load(Ordering::Relaxed))
     }
 
-    /// How long a segment still waits, if one does.
+    /// Remaining wait of a segment, if one waits.
     pub(super) fn left(&self) -> Option<Duration> {
         let since = self.asked.filter(|_| !self.answered)?;
         Some(self.wait().saturating_sub(since.elapsed()))
     }
 
-    /// What was asked for came; says whether a segment waited for it.
+    /// Records the answer; returns whether a segment waited for it.
     pub(super) fn answer(&mut self) -> bool {
         self.answered = self.asked.is_some();
         self.answered
     }
 
-    /// The segment began, or none is to begin.
+    /// The segment began, or none begins.
     pub(super) fn reset(&mut self) {
         (self.asked, self.answered) = (None, false);
     }
 }
 
-/// What must be said again at the start of each segment.
+/// Deliveries that are repeated at the start of each segment.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     targets: Option<Vec<ScrapeTarget>>,
     sources: Option<Vec<TargetSource>>,
     topologies: BTreeMap<SanitizedText, SourceTopology>,
     jobs: BTreeMap<SanitizedText, JobList>,
-    /// What was known last, and when.
+    /// The last state, and its time.
     preamble: Option<(UnixMs, RecordingPreamble)>,
 }
 
@@ -126,7 +126,7 @@ impl Standing {
         self.preamble = Some((at, preamble));
     }
 
-    /// Whether the last preamble, points of history included, is of this moment.
+    /// Whether the last preamble, history points included, is current.
     pub(super) fn knows_now(&self, at: UnixMs) -> bool {
         self.preamble.as_ref().is_some_and(|(known, preamble)| {
             !preamble.past.is_empty()
@@ -134,14 +134,14 @@ impl Standing {
         })
     }
 
-    /// Points of history were said, and are old at the next start.
+    /// Drops history points that were written and are outdated at the next start.
     pub(super) fn drop_past(&mut self) {
         if let Some((_, preamble)) = &mut self.preamble {
             preamble.past = Arc::default();
         }
     }
 
-    /// Everything that stands but the preamble, as entries of this instant.
+    /// Writes all standing deliveries except the preamble, as entries of this time.
     pub(super) fn write(&self, at: UnixMs, out: &mut Vec<u8>) -> u32 {
         let mut entries = 0;
         let targets = self.targets.clone().map(Delivery::Targets);
@@ -156,8 +156,8 @@ impl Standing {
         entries
     }
 
-    /// As much of the preamble as there is room for, as a block of its own with the span of the block before it: damage to it
-    /// takes nothing else along. Empty if nothing is known.
+    /// As much of the preamble as fits, as a separate block with the time span of the block before it: damage to it
+    /// affects nothing else. Empty if there is no state.
     pub(super) fn preamble_block(
         &self,
         (first, last): (UnixMs, UnixMs),

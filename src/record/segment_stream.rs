@@ -1,26 +1,26 @@
-//! A segment as it arrives: bytes in, entries out, as soon as their block is complete.
+//! Segment stream: decodes a segment as it arrives; entries are returned as soon as their block is complete.
 
 use gaunt_schema::{Delivery, UnixMs, text};
 
 use super::segment::{self, BlockStart, HEADER, SegmentError, VERSION};
 
-/// Why bytes that arrive are no segment.
+/// Why arriving bytes are not a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentStreamError {
-    /// It does not begin as a segment does.
+    /// The header is invalid.
     #[error("it is no recording; is it gaunt that answers there?")]
     NoHeader,
-    /// It is of another version.
+    /// Unsupported version.
     #[error(
         "it is of version {0} of the format and this gaunt reads {VERSION}; use the same gaunt on both sides"
     )]
     Version(u32),
-    /// A block is not what it says it is.
+    /// A block is damaged.
     #[error("a block of it is damaged")]
     Damaged,
 }
 
-/// What has arrived of a segment and is not read yet.
+/// Arrived bytes of a segment that are not decoded yet.
 #[derive(Debug, Default)]
 pub struct SegmentStream {
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct SegmentStream {
 }
 
 impl SegmentStream {
-    /// Takes what arrived and gives the entries that are complete now.
+    /// Adds arrived bytes and returns the entries that are complete now.
     pub fn decode_arrived(
         &mut self,
         arrived: &[u8],
@@ -63,7 +63,7 @@ impl SegmentStream {
         Ok(entries)
     }
 
-    /// The time between two scrapes of a target in milliseconds, once the header has arrived.
+    /// Time between two scrapes of a target in milliseconds, once the header has arrived.
     pub fn period_ms(&self) -> Option<u32> {
         self.begun.then_some(self.period_ms)
     }

@@ -1,4 +1,4 @@
-//! The recorder's thread: the block that grows, the ring that it is written to, and those who follow.
+//! Segment writer: the recorder's thread, with the growing block, the ring it is written to, and the followers.
 
 use std::{
     io,
@@ -23,32 +23,32 @@ use super::{
     segment_start::{Preambles, Standing, has_waited, preamble_room},
 };
 
-/// A block is written once it has this size before compression.
+/// A block is written when it has this size before compression.
 const BLOCK_SIZE: usize = 1 << 20;
 
-/// A block is written at the latest this long after its first entry: what a kill can cost.
+/// A block is written at the latest this long after its first entry: the most that a kill can lose.
 const BLOCK_TIME: Duration = Duration::from_secs(1);
 
-/// The time between two attempts to write to a disk that is full.
+/// Time between two attempts to write to a full disk.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The time between two preambles within a segment: what a reader who begins there must live through to know the rest.
+/// Time between two preambles within a segment: what a reader that starts there must replay at most.
 const PREAMBLE_EVERY: Duration = Duration::from_mins(1);
 
-/// What comes to the thread.
+/// Messages to the thread.
 #[derive(Debug)]
 pub(super) enum WriterMessage {
-    /// What a sender brought, and when.
+    /// A delivery and its time.
     Delivery(UnixMs, Box<Delivery>),
-    /// The preamble that was asked for, and when it was known; none if it cannot be said.
+    /// The requested preamble and its time; none if it is unavailable.
     Answer(UnixMs, Option<Box<RecordingPreamble>>),
-    /// Somebody who wants every block from now on, and when that is; whether a preamble of now is under way.
+    /// A follower of every block from this time on; whether a current preamble is on its way.
     Follower(mpsc::Sender<Bytes>, UnixMs, bool),
-    /// Nothing more: write what there is.
+    /// End: write what is pending.
     End,
 }
 
-/// The ring, and when it is tried again after a failure.
+/// The ring, and the time of the next attempt after a failure.
 #[derive(Debug)]
 struct RingOutput {
     ring: SegmentRing,
@@ -56,7 +56,7 @@ struct RingOutput {
     retry: Option<Instant>,
 }
 
-/// Entries that make a block.
+/// Entries of the next block.
 #[derive(Debug, Default)]
 struct PendingBlock {
     payload: Vec<u8>,
@@ -64,7 +64,7 @@ struct PendingBlock {
     span: Option<(UnixMs, UnixMs)>,
 }
 
-/// The thread's own.
+/// State of the thread.
 #[derive(Debug)]
 pub(super) struct SegmentWriter {
     kept: Option<RingOutput>,
@@ -72,12 +72,12 @@ pub(super) struct SegmentWriter {
     standing: Standing,
     growing: PendingBlock,
     begun: Instant,
-    /// The instant of the newest entry.
+    /// Time of the newest entry.
     newest: UnixMs,
     preambles: Preambles,
     /// When a preamble was last written.
     preambled: Option<UnixMs>,
-    /// Followers who wait for a preamble of now, with the instant from which they follow, and since when they wait.
+    /// Followers that wait for a current preamble, with the time from which they follow, and the start of their wait.
     arriving: Vec<(mpsc::Sender<Bytes>, UnixMs, Instant)>,
     followers: Vec<mpsc::Sender<Bytes>>,
     seats: Arc<AtomicUsize>,
@@ -105,12 +105,12 @@ impl SegmentWriter {
         }
     }
 
-    /// Takes what comes until the end; `waiting` says what of it waits.
+    /// Handles messages until the end; `waiting` counts the queued ones.
     pub(super) fn run(&mut self, given: &Receiver<WriterMessage>, waiting: &Waiting) {
         loop {
             let left = BLOCK_TIME.saturating_sub(self.begun.elapsed());
             let wait = if self.growing.entries == 0 { BLOCK_TIME } else { left };
-            // A block that waits for the preamble of its segment is looked at again when that comes, or does not.
+            // A block that waits for the preamble of its segment is checked again when it arrives or times out.
             let wait = self.preambles.left().unwrap_or(wait);
             match given.recv_timeout(wait) {
                 Ok(WriterMessage::Delivery(at, delivery)) => {
@@ -151,8 +151,8 @@ impl SegmentWriter {
         self.append_entry(at, delivery);
     }
 
-    /// Keeps a preamble for the next segment; between two pages it is written now and then, without points of history, which
-    /// were written before it.
+    /// Stores a preamble for the next segment; between two pages it is also written periodically, without history
+    /// points, which were written before it.
     fn handle_preamble(&mut self, at: UnixMs, preamble: &RecordingPreamble) {
         self.standing.note_preamble(at, preamble.clone());
         let due = self.preambled.is_none_or(|last| at.duration_since(last) >= PREAMBLE_EVERY);
@@ -163,7 +163,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Begins the segment that waits with what is known now, and with those who begin to follow.
+    /// Begins the waiting segment with the current state, and the new followers.
     fn take_answer(&mut self, at: UnixMs, preamble: Option<Box<RecordingPreamble>>) {
         if let Some(preamble) = preamble {
             self.standing.note_preamble(at, *preamble);
@@ -174,13 +174,13 @@ impl SegmentWriter {
         }
     }
 
-    /// The most bytes that a preamble may have here.
+    /// The most bytes of a preamble here.
     fn max_preamble_bytes(&self) -> usize {
         preamble_room(self.kept.as_ref().map(|kept| &kept.ring))
     }
 
-    /// Whether the block begins a segment and waits for its preamble: what is known when it begins is said there, and not what
-    /// was known before.
+    /// Whether the block begins a segment and waits for its preamble: a segment contains the state at its start, not an
+    /// earlier one.
     fn waits_for_preamble(&mut self) -> bool {
         let (Some(kept), Some((first, _))) = (&self.kept, self.growing.span) else { return false };
         let rests = kept.retry.is_some_and(|at| Instant::now() < at);
@@ -202,16 +202,16 @@ impl SegmentWriter {
         (*first, *last) = ((*first).min(at), (*last).max(at));
     }
 
-    /// Begins with all who wait.
+    /// Starts all waiting followers.
     fn start_waiting_followers(&mut self) {
         for (follower, at, _) in std::mem::take(&mut self.arriving) {
             self.start_follower(follower, at);
         }
     }
 
-    /// Begins a segment for one who follows from `at` on, with what stands.
+    /// Starts a segment for a follower from `at` on, with the standing deliveries.
     fn start_follower(&mut self, follower: mpsc::Sender<Bytes>, at: UnixMs) {
-        // Pages are given only while somebody follows: the newest entry may be as old as this process.
+        // Pages arrive only while there is a follower: the newest entry may be as old as this process.
         let at = self.newest.max(at);
         let mut begin = segment::encode_header(to_header_millis(self.period), at);
         let mut standing = Vec::new();
@@ -230,7 +230,7 @@ impl SegmentWriter {
         self.seats.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Lets those go who have gone.
+    /// Removes followers that disconnected.
     fn drop_closed_followers(&mut self) {
         self.followers.retain(|follower| {
             let stays = !follower.is_closed();
@@ -241,7 +241,7 @@ impl SegmentWriter {
         });
     }
 
-    /// Passes a block on; who is too slow for it is cut off, and begins anew if he wants to.
+    /// Forwards a block; a follower that is too slow is disconnected and may reconnect.
     fn forward_block(&mut self, block: &[u8]) {
         if self.followers.is_empty() {
             return;
@@ -256,15 +256,15 @@ impl SegmentWriter {
         });
     }
 
-    /// Ends the block, unless it waits for the preamble of the segment that it begins.
+    /// Ends the block, unless it waits for the preamble of its segment.
     fn flush_block(&mut self) {
         if !self.waits_for_preamble() {
             self.end_block();
         }
     }
 
-    /// Ends the block: writes it and passes it on. On a full disk it is dropped and counted, and the next attempt
-    /// waits a little.
+    /// Ends the block: writes and forwards it. On a full disk it is dropped and counted, and the next attempt is
+    /// delayed.
     fn end_block(&mut self) {
         let mut done = std::mem::take(&mut self.growing);
         let Some(span) = done.span else { return };
@@ -291,7 +291,7 @@ impl SegmentWriter {
         let mut written = self.write_block(kept, done, span, resting);
         let full = |error: &io::Error| error.kind() == io::ErrorKind::FileTooLarge;
         if written.as_ref().is_err_and(full) {
-            // Another segment may still have room.
+            // Another segment may still have space.
             written = self.write_block(kept, done, span, resting);
         }
         match written {
@@ -310,7 +310,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Makes the block, passes it on and writes it, unless the disk is resting; says how many bytes it has on disk.
+    /// Encodes the block, forwards it and writes it, unless the disk is backed off; returns its bytes on disk.
     fn write_block(
         &mut self,
         kept: &mut RingOutput,
@@ -341,7 +341,7 @@ impl SegmentWriter {
     }
 }
 
-/// A span as headers have it.
+/// A duration as encoded in headers.
 pub(super) fn to_header_millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
@@ -350,7 +350,7 @@ pub(super) fn to_header_millis(span: Duration) -> u32 {
 mod tests {
     use super::*;
 
-    /// One of two followers reads nothing: it is cut off and its place is free; the other one gets every block.
+    /// One of two followers reads nothing: it is disconnected and its slot is freed; the other one gets every block.
     #[test]
     fn follower_that_is_too_slow_is_cut_off_and_holds_up_nobody() {
         let seats = Arc::new(AtomicUsize::new(2));

@@ -1,4 +1,4 @@
-//! What is written is what is read, whatever happens to the disk in between.
+//! Tests: what is read equals what was written, whatever happens to the disk in between.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::atomic::Ordering, time::Duration};
 
@@ -30,7 +30,7 @@ fn recorder_options(folder: &Path) -> RecordOptions {
     }
 }
 
-/// What a fleet with a fault delivers in its first seconds.
+/// Deliveries of a fleet with a fault in its first seconds.
 fn fleet_deliveries(nodes: usize, seconds: i64) -> Vec<(UnixMs, Delivery)> {
     let mut fleet = SimFleet::new(Scenario::from_name("port_down").unwrap(), nodes, 7, START);
     let target = |node: usize| ScrapeTarget {
@@ -59,7 +59,7 @@ fn fleet_deliveries(nodes: usize, seconds: i64) -> Vec<(UnixMs, Delivery)> {
     all
 }
 
-/// Gives everything to a recorder, which never has to drop any of it, and waits until it is written.
+/// Sends everything to a recorder, which drops none of it, and waits until it is written.
 fn record_all(options: RecordOptions, all: &[(UnixMs, Delivery)]) {
     let recorder = Recorder::start_recording(options).unwrap();
     let status = recorder.disk_status().unwrap().clone();
@@ -79,7 +79,7 @@ fn read_all(folder: &Path, from: UnixMs) -> Vec<(UnixMs, Delivery)> {
     Recording::open_folder(folder).unwrap().deliveries_from(from).map(Result::unwrap).collect()
 }
 
-/// Every value that a cluster knows after these deliveries.
+/// All values of a cluster after these deliveries.
 fn cluster_values(all: &[(UnixMs, Delivery)]) -> BTreeMap<String, String> {
     let mut cluster = Cluster::new(PERIOD, 30);
     let mut now = START;
@@ -107,7 +107,7 @@ fn cluster_values(all: &[(UnixMs, Delivery)]) -> BTreeMap<String, String> {
     values
 }
 
-/// Every finding of every tick.
+/// All findings of every tick.
 fn findings_by_tick(all: &[(UnixMs, Delivery)]) -> Vec<String> {
     let mut owner =
         Engine::new(engine::EngineOptions { period: PERIOD, ..engine::EngineOptions::default() });
@@ -130,7 +130,7 @@ fn a_recording_gives_back_every_value_and_every_finding() {
     record_all(recorder_options(folder.path()), &all);
     let back = read_all(folder.path(), START);
     let order = |all: &[(UnixMs, Delivery)]| all.iter().map(|(at, _)| at.0).collect::<Vec<_>>();
-    // The first block says once more what stands.
+    // The first block repeats the standing deliveries.
     assert_eq!(order(&back)[1..], order(&all)[..]);
     assert_eq!(cluster_values(&back), cluster_values(&all));
     let (original, replayed) = (findings_by_tick(&all), findings_by_tick(&back));
@@ -214,7 +214,7 @@ fn a_segment_cut_anywhere_gives_back_what_its_whole_blocks_hold() {
         };
         let blocks = decode_segment(&bytes[..cut]).map_or(0, |segment| segment.blocks.len());
         assert_eq!(blocks, expected, "cut at {cut}");
-        // Decoding all of it at every byte would only take time.
+        // Decoding everything at every byte would only take time.
         if cut % 97 != 0 && cut != first && cut != bytes.len() {
             continue;
         }
@@ -234,7 +234,7 @@ fn what_the_disk_is_too_slow_for_is_counted_and_the_rest_can_be_played() {
     let status = recorder.disk_status().unwrap().clone();
     let all = fleet_deliveries(1, 1);
     let given = 30_000;
-    // Copying a page is a small part of the work of writing it down.
+    // Copying a page is a small part of the work of writing it.
     for _ in 0..given {
         recorder.record_delivery(all[1].0, &all[1].1);
     }
@@ -300,7 +300,7 @@ fn who_follows_gets_what_stands_and_then_every_block() {
 #[test]
 fn a_flipped_bit_costs_one_block() {
     let folder = tempfile::tempdir().unwrap();
-    // Blocks of a megabyte: this makes several.
+    // Blocks of a megabyte: this creates several.
     record_all(recorder_options(folder.path()), &fleet_deliveries(8, 12));
     let path = segment_ring::segments_in(folder.path()).unwrap().pop().unwrap();
     let bytes = fs::read(&path).unwrap();

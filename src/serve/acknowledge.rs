@@ -1,4 +1,5 @@
-//! Acts over HTTP: acknowledging a finding and taking that back, for who has the token, each with a line in the log.
+//! Acknowledgements over HTTP: acknowledges a finding or withdraws that, for clients with the token; each action is
+//! logged.
 
 use std::{
     io::Read as _,
@@ -30,34 +31,34 @@ use crate::answer::{
     finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE},
 };
 
-/// The largest body of an act, in bytes: the longest note in the widest script, escaped.
+/// The largest request body, in bytes: the longest note in the widest script, escaped.
 pub(super) const MAX_BODY: usize = 8 << 10;
 
-/// The end of the path of an act.
+/// Path suffix of an acknowledgement.
 const ACKNOWLEDGE: &str = "/acknowledge";
 
-/// The shortest token that is taken: 16 random characters cannot be guessed over a network.
+/// The shortest token that is accepted: 16 random characters cannot be guessed over a network.
 const SHORTEST_TOKEN: usize = 16;
 
-/// The largest file of a token.
+/// The largest token file, in bytes.
 const LARGEST_TOKEN: u64 = 4_096;
 
-/// Where the token is kept; nobody may act where there is none.
+/// Path of the token file; without one all actions are refused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteToken(Option<Arc<Path>>);
 
 /// Why the token cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteTokenError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the token in {}: {error}; check the path and its permissions", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is not one.
+    /// The file holds no valid token.
     #[error(
         "{} holds no token of at least {SHORTEST_TOKEN} characters; `openssl rand -hex 24` makes one",
         .0.display()
@@ -65,18 +66,18 @@ pub enum WriteTokenError {
     Short(PathBuf),
 }
 
-/// Whose connection it is.
+/// Peer address of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerAddress(pub(super) SocketAddr);
 
 impl WriteToken {
-    /// The token in this file, which must be there and be long enough. It is read again at each act.
+    /// Checks that the file holds a token that is long enough. It is read again at each action.
     pub(super) fn from_file(path: &Path) -> Result<Self, WriteTokenError> {
         read_token(path)?;
         Ok(Self(Some(path.into())))
     }
 
-    /// Whether who sends these headers may act.
+    /// Whether the request headers carry the token.
     pub(super) async fn check_headers(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let path = self.0.clone().ok_or(Refusal::WritingOff)?;
         let told = headers.get(AUTHORIZATION).and_then(|told| told.to_str().ok());
@@ -94,7 +95,7 @@ impl WriteToken {
             }
             Err(_) => return Err(Refusal::WritingOff),
         };
-        // As long for a token that is right up to the last character as for one that is not at all.
+        // Constant-time comparison: a token that is nearly right takes as long as one that is entirely wrong.
         if bool::from(token.as_bytes().ct_eq(told.as_bytes())) {
             return Ok(());
         }
@@ -114,7 +115,7 @@ fn read_token(path: &Path) -> Result<String, WriteTokenError> {
     Ok(token.to_owned())
 }
 
-/// Whether a request of this method may go to this path.
+/// Whether a request of this method to this path is a write.
 pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
     let acknowledges = uri.path().ends_with(ACKNOWLEDGE);
     let meets = uri.path().strip_prefix(API) == Some(pairing_endpoint::PATH);
@@ -122,7 +123,7 @@ pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
         || (meets && method == Method::POST)
 }
 
-/// Acknowledges a finding, or takes that back.
+/// Acknowledges a finding, or withdraws that.
 pub(super) async fn handle_action(
     State(ApiState { source, token, .. }): State<ApiState>,
     peer: Option<Extension<PeerAddress>>,
@@ -165,7 +166,7 @@ pub(super) async fn handle_action(
     }
 }
 
-/// Who must say who he is, and how.
+/// Response to an unauthorized request, with the authentication scheme.
 pub(super) fn denied_response(refusal: &Refusal) -> Response {
     let mut response = refusal_response(refusal);
     if matches!(refusal, Refusal::NoToken | Refusal::WrongToken) {

@@ -1,12 +1,12 @@
-//! Streams: an answer, and then what changes in it, line by line, until the client goes.
+//! Answer streams: an answer, and then its changes, line by line, until the client disconnects.
 //!
-//! Each line is a JSON object with the `number` of the answer that it leads to. `whole` is an answer in full and comes
-//! first, or when a client was too slow for the changes; `change` is what is new since the number before (see
-//! `answer::change`); `refused` says why there is no answer now; `alive` says that nothing is new. A client that comes
-//! back with `from=STREAM-NUMBER` is sent only what it missed, if that is still kept.
+//! Each line is a JSON object with the `number` of the answer that it leads to. `whole` is a complete answer and comes
+//! first, or when a client was too slow for the changes; `change` is the diff to the number before (see
+//! `answer::json_diff`); `refused` is the reason why there is no answer now; `alive` is a heartbeat. A client that
+//! reconnects with `from=STREAM-NUMBER` gets only what it missed, if that is still retained.
 //!
-//! Clients of one question share one feed: it asks once a tick, and each line is written once. A client keeps nothing
-//! but the number it was last sent, so that a slow one costs no memory and gets the newest state when it is ready.
+//! Clients of one question share one feed: it asks once a tick, and each line is serialized once. A client holds only
+//! the number that it was last sent, so that a slow one costs no memory and gets the newest state when it is ready.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,19 +39,19 @@ use crate::{
 };
 
 /// Streams that may be open at once: a hundred consoles follow two questions each. It is half of the connections, so
-/// that others can still ask.
+/// that other clients can still ask.
 const STREAMS: usize = 256;
 
-/// Different questions that are followed at once: each is asked anew every tick.
+/// Distinct questions that may be followed at once: each is asked again every tick.
 const FEEDS: usize = 64;
 
-/// Changes that are kept for who comes back or is slow: a quarter of a minute at one a second.
+/// Changes retained for clients that reconnect or are slow: a quarter of a minute at one per second.
 const KEPT: usize = 16;
 
-/// Bytes of changes that are kept of one question; beyond, the whole answer is no dearer.
+/// Bytes of changes retained per question; beyond, the whole answer is no more expensive.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// A line comes at least as often, so that a client knows a silent aggregator from a dead one.
+/// Heartbeat interval, so that a client can tell a quiet aggregator from a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// All feeds.
@@ -63,15 +63,15 @@ pub(super) struct StreamHub {
     stopped: watch::Receiver<bool>,
 }
 
-/// The newest answer to one question, and how it came to be.
+/// The newest answer to one question, and the changes that led to it.
 struct FeedState {
-    /// Names the feed; numbers mean nothing in another.
+    /// Feed id; numbers are valid within one feed only.
     feed: Arc<str>,
-    /// Counts the answers of this feed.
+    /// Number of this answer within the feed.
     number: u64,
-    /// The answer, or why there is none.
+    /// The answer, or the refusal.
     value: Result<Arc<Value>, Refusal>,
-    /// Written for the first client that needs it.
+    /// Serialized on first use.
     whole: OnceLock<Bytes>,
     /// The last changes, oldest first, each with the number that it leads to.
     changes: VecDeque<(u64, Bytes)>,
@@ -90,7 +90,7 @@ impl FeedState {
         self.whole.get_or_init(|| Bytes::from(format!("{}\n", line()))).clone()
     }
 
-    /// What leads from `number` to this one; none if that is not kept.
+    /// The changes from `number` to this one; none if they are not retained.
     fn changes_since(&self, number: u64) -> Option<Bytes> {
         let (first, _) = self.changes.front()?;
         if *first > number + 1 || number >= self.number {
@@ -104,7 +104,7 @@ impl FeedState {
         }
     }
 
-    /// The picture after this one, if the answer is another.
+    /// The next state, if the answer differs.
     fn next(&self, answer: Result<Value, Refusal>) -> Option<Self> {
         let number = self.number + 1;
         let mut changes = VecDeque::new();
@@ -133,7 +133,7 @@ impl StreamHub {
         Self { source, feeds: Arc::default(), stream_permits: seats, stopped }
     }
 
-    /// The feed of a question, started if nobody follows it yet; none if there are too many.
+    /// Returns the feed of a question and starts it if necessary; none if there are too many.
     async fn open_feed(
         &self,
         question: &Question,
@@ -143,7 +143,7 @@ impl StreamHub {
         }
         let (at, first) = next_answer(&self.source, question, UnixMs(0)).await?;
         let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have been quicker.
+        // Another client may have started it meanwhile.
         if let Some(feed) = feeds.get(question).filter(|feed| feed.has_changed().is_ok()) {
             return Ok(Some(feed.clone()));
         }
@@ -169,14 +169,14 @@ impl StreamHub {
         feeds.get(question).filter(|feed| feed.has_changed().is_ok()).cloned()
     }
 
-    /// Asks once a tick and publishes what is new, until nobody follows or the source has ended.
+    /// Asks once a tick and publishes changes, until there are no followers or the source has ended.
     async fn run(self, question: Question, publish: watch::Sender<Arc<FeedState>>, mut at: UnixMs) {
         loop {
             let Ok((tick, answer)) = next_answer(&self.source, &question, at).await else { break };
             at = tick;
             {
                 let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
-                // One receiver is the list's own. Who wants the feed takes it under the same lock.
+                // One receiver belongs to the list. New followers subscribe under the same lock.
                 if publish.receiver_count() <= 1 {
                     feeds.remove(&question);
                     return;
@@ -207,7 +207,7 @@ async fn next_answer(
     ))
 }
 
-/// Answers with a stream, or says why not.
+/// Answers with a stream, or a refusal.
 pub(super) async fn handle_stream(
     State(hub): State<StreamHub>,
     Query(parameters): ApiParameters,
@@ -239,7 +239,7 @@ pub(super) async fn handle_stream(
     ([(CONTENT_TYPE, "application/x-ndjson")], chunked_body::of(follower)).into_response()
 }
 
-/// The question that is to be followed, and where the client was.
+/// Parses the question to follow, and the client's last position.
 fn parse_stream_query(
     mut parameters: Vec<(String, String)>,
 ) -> Result<(Question, Option<(String, u64)>), Refusal> {

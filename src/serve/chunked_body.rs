@@ -1,4 +1,4 @@
-//! An answer that comes piece by piece: whoever has the next one is asked for it when the last was taken.
+//! Chunked response body: the next chunk is requested when the last one was consumed.
 
 use std::{
     convert::Infallible,
@@ -9,16 +9,16 @@ use std::{
 use axum::body::Body;
 use hyper::body::{Body as HttpBody, Bytes, Frame};
 
-/// Somebody who has the next piece.
+/// Produces the next chunk.
 pub(super) trait ChunkSource: Sized + Send + 'static {
-    /// The next piece, once there is one, and who has the one after it; none when the answer ends.
+    /// The next chunk, once there is one, and the source of the one after it; none at the end.
     fn next(self) -> impl Future<Output = NextChunk<Self>> + Send;
 }
 
-/// A piece, and who has the one after it.
+/// A chunk, and the source of the one after it.
 pub(super) type NextChunk<P> = Option<(Bytes, P)>;
 
-/// All pieces as the body of an answer.
+/// All chunks as a response body.
 pub(super) fn of(pieces: impl ChunkSource) -> Body {
     Body::new(ChunkedBody(Box::pin(pieces.next())))
 }

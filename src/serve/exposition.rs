@@ -1,4 +1,4 @@
-//! `/metrics`: what the aggregator knows about the fleet and itself, as exposition text with bounded labels.
+//! `/metrics`: metrics of the fleet and of the aggregator, as exposition text with bounded labels.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
@@ -14,13 +14,13 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
 };
 
-/// GPUs that get a series of their own: as many as one aggregator is made for. Beyond, the counts by state remain.
+/// GPUs with their own series: the design size of one aggregator. Beyond that, only the counts by state remain.
 const MAX_GPUS: usize = 100_000;
 
-/// Findings that get a series of their own, worst first.
+/// Findings with their own series, worst first.
 const MAX_FINDINGS: usize = 1_000;
 
-/// Targets whose results that were not taken get a series of their own: those with most.
+/// Targets with their own series of dropped results: those with the most.
 const MAX_DROPPING: usize = 20;
 
 pub(super) async fn handle_metrics(
@@ -35,7 +35,7 @@ pub(super) async fn handle_metrics(
     }
 }
 
-/// The answers that the page is made of.
+/// The answers that the page is rendered from.
 struct MetricsAnswers {
     overview: std::sync::Arc<Overview>,
     nodes: std::sync::Arc<NodeList>,
@@ -96,7 +96,7 @@ impl MetricsAnswers {
             }
         });
         page.write_family(fleet_metrics::TARGET_UP, |family| {
-            // Not tried is neither up nor down.
+            // A target that was not tried is neither up nor down.
             for line in targets.iter().filter(|line| line.state != TargetState::Pending) {
                 let up = f64::from(u8::from(line.state == TargetState::Live));
                 let node = line.node.as_deref().unwrap_or("");
@@ -122,7 +122,7 @@ impl MetricsAnswers {
         });
     }
 
-    /// What limits leave out.
+    /// Writes what limits leave out.
     fn write_omissions(&self, page: &mut ExpositionPage) {
         let left_out = &self.targets.left_out;
         page.write_family(fleet_metrics::FINDINGS_WITHOUT_PLACE, |family| {
@@ -155,7 +155,7 @@ impl MetricsAnswers {
         });
     }
 
-    /// How the recording stands, if there is one.
+    /// Writes the status of the recording, if there is one.
     fn write_recording_status(&self, page: &mut ExpositionPage) {
         let Some(keeping) = &self.targets.keeping else { return };
         page.write_family(fleet_metrics::RECORD_ACTIVE, |family| match &keeping.stopped {
@@ -215,7 +215,7 @@ impl MetricsAnswers {
         });
     }
 
-    /// Lost GPUs by cause, finding, node and job: four ways to divide one number.
+    /// Writes lost GPUs by cause, finding, node and job: four breakdowns of one number.
     fn write_losses(&self, page: &mut ExpositionPage) {
         let findings = &self.findings.findings;
         page.write_family(fleet_metrics::LOST_BY_CAUSE, |family| {
@@ -247,7 +247,7 @@ impl MetricsAnswers {
         });
     }
 
-    /// Every state of the fleet, and those states of each job that occur.
+    /// Writes every state of the fleet, and the states of each job that occur.
     fn write_state_ratios(&self, family: &mut ExpositionFamily<'_>) {
         let all = f64::from(self.overview.gpu_count());
         for state in GpuState::ALL.iter().filter(|_| all > 0.0) {
@@ -284,7 +284,7 @@ impl MetricsAnswers {
     }
 }
 
-/// What an entity is and where: only labels that are known.
+/// Labels of an entity and its location; only labels that are known.
 fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
     let parts = [
         ("node", &entity.node),
@@ -300,14 +300,14 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
     std::iter::once(("entity", entity.kind.as_str())).chain(known)
 }
 
-/// A page being written.
+/// A page that is being written.
 struct ExpositionPage {
     out: String,
     form: ExpositionFormat,
 }
 
 impl ExpositionPage {
-    /// One family: its head from the catalogue, then its lines. A family without a line is left out.
+    /// Writes one family: its header from the catalogue, then its lines. A family without lines is left out.
     fn write_family(&mut self, metric: MetricId, lines: impl FnOnce(&mut ExpositionFamily<'_>)) {
         let before = self.out.len();
         self.form.write_header(metric, &mut self.out);

@@ -1,4 +1,4 @@
-//! Health for probes and an index for people.
+//! Health endpoints for probes, and an index page for people.
 
 use axum::{
     extract::State,
@@ -54,7 +54,7 @@ pub(super) async fn handle_healthz() -> &'static str {
     "alive\n"
 }
 
-/// Ready is who has tried every target: before that, a missing node means nothing.
+/// Ready once every target was tried: before that, a missing node means nothing.
 pub(super) async fn handle_readyz(State(source): State<AnswerSource>) -> Response {
     match source.ask_question(Question::Targets).await {
         Ok(Answer::Targets(list)) => {
@@ -68,7 +68,7 @@ pub(super) async fn handle_readyz(State(source): State<AnswerSource>) -> Respons
                 (StatusCode::SERVICE_UNAVAILABLE, "not ready: no targets announced yet\n")
                     .into_response()
             } else {
-                // A recording that stops is no reason to ask somebody else: it is only said.
+                // A stopped recording is no reason to route elsewhere: it is only reported.
                 let said = list.keeping.as_ref().and_then(|keeping| keeping.trouble.as_ref());
                 let said = said.map_or_else(String::new, |trouble| format!("{trouble}\n"));
                 format!("ready: {all} of {all} targets tried\n{said}").into_response()
@@ -94,7 +94,7 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// The answer once the owner has taken what lies in its inbox: questions overtake deliveries.
+    /// The response once the engine has ingested its inbox: questions overtake deliveries.
     async fn await_readyz(source: &AnswerSource, expected: (u16, &str)) {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
         loop {

@@ -1,4 +1,4 @@
-//! The JSON API: each question a path, each answer its struct as JSON.
+//! JSON API: one path per question; each answer is its struct as JSON.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,13 +26,13 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
 };
 
-/// What can be asked here and how it is answered, for programs.
+/// The API description for programs.
 const OPENAPI: &str = include_str!("../../config/openapi.json");
 
-/// Parameters of a question.
+/// Query parameters of a question.
 pub(super) type ApiParameters = Query<Vec<(String, String)>>;
 
-/// What the routes answer from.
+/// Shared state of the routes.
 #[derive(Clone)]
 pub(super) struct ApiState {
     pub(super) source: AnswerSource,
@@ -43,7 +43,7 @@ pub(super) struct ApiState {
     pub(super) overview_cache: OverviewCache,
 }
 
-/// The overview as it was last written: everybody asks for the same one until the next tick.
+/// The overview as last serialized: all clients request the same one until the next tick.
 #[derive(Clone, Default)]
 pub(super) struct OverviewCache(Arc<Mutex<Option<CachedOverview>>>);
 
@@ -84,7 +84,7 @@ pub(super) fn api_routes() -> Router<ApiState> {
     for (path, _) in PATHS {
         let answer =
             move |serving, parts, parameters| handle_question(serving, path, parts, parameters);
-        // An id has slashes of its own.
+        // An id contains slashes.
         let place = path.replace("{finding}", "{*finding}");
         let mut route = get(answer);
         if path == "findings/{finding}" {
@@ -111,7 +111,7 @@ async fn handle_question(
     parts: RawPathParams,
     Query(parameters): ApiParameters,
 ) -> Response {
-    // No path has more than one part that is a name.
+    // No path has more than one name parameter.
     let name = parts.iter().next().map(|(_, name)| name.to_owned());
     let path = match (path.split_once('/'), name) {
         (Some((head, _)), Some(name)) => format!("{head}/{name}"),
@@ -132,8 +132,8 @@ async fn handle_question(
     }
 }
 
-/// A refusal with its sentence: 400 for what can never be answered, 401 and 403 for who may not act, 404 for what is not
-/// there, 409 for what is not in the state that is needed.
+/// A refusal with its message: 400 for a question that can never be answered, 401 and 403 for missing authorization,
+/// 404 for an unknown object, 409 for an object in another state than required.
 pub(super) fn refusal_response(refusal: &Refusal) -> Response {
     let status = match refusal {
         _ if refusal.is_invalid() => StatusCode::BAD_REQUEST,
@@ -145,7 +145,7 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response {
     (status, Json(refusal_json(refusal))).into_response()
 }
 
-/// A refusal as JSON, with its sentence for people.
+/// A refusal as JSON, with a message for people.
 pub(super) fn refusal_json(refusal: &Refusal) -> serde_json::Value {
     let mut told = serde_json::to_value(refusal).unwrap_or_default();
     if let Some(members) = told.as_object_mut() {
@@ -154,12 +154,12 @@ pub(super) fn refusal_json(refusal: &Refusal) -> serde_json::Value {
     told
 }
 
-/// The answer when the source has none.
+/// Response if the source has no answer.
 pub(super) fn unavailable_response(error: &AnswerSourceError) -> Response {
     busy_response(&error.to_string())
 }
 
-/// The answer when it cannot be given now.
+/// Response if there is no answer now.
 pub(super) fn busy_response(why: &str) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], format!("{why}\n")).into_response()
 }

@@ -1,4 +1,4 @@
-//! Exposition pages in the form that the client asks for: text or OpenMetrics, compressed or not.
+//! Content negotiation of exposition pages: text or OpenMetrics, compressed or not.
 
 use std::io::{self, Write as _};
 
@@ -15,11 +15,11 @@ use gaunt_schema::text::ExpositionFormat;
 use hyper::body::Bytes;
 use tokio::task::spawn_blocking;
 
-/// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.
+/// A page repeats its labels on every line, so that the fastest level already shrinks it to a quarter.
 const LEVEL: Compression = Compression::fast();
 
-/// The page that `write` makes, as these headers want it. A page of 100,000 GPUs takes a tenth of a second, which is
-/// not taken from those who wait for other answers.
+/// Renders the page of `write` as these headers request. A page of 100,000 GPUs takes a tenth of a second, which must
+/// not delay other responses.
 pub(super) async fn respond_page(
     headers: &HeaderMap,
     write: impl FnOnce(ExpositionFormat) -> String + Send + 'static,

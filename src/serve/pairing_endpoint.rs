@@ -1,4 +1,4 @@
-//! Probes over HTTP: what one says to meet another, for who has the token.
+//! Pairing endpoint: requests of probes that measure with another node, for clients with the token.
 
 use axum::{
     Json,
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::answer::Refusal;
 
-/// Its path below the API.
+/// Path below the API base.
 pub(super) const PATH: &str = "/probe/meeting";
 
-/// Hears a word, and answers with the reply to it.
+/// Handles a pairing request and returns the reply.
 pub(super) async fn handle_pairing(
     State(ApiState { source, token, .. }): State<ApiState>,
     headers: HeaderMap,

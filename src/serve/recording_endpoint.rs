@@ -1,4 +1,4 @@
-//! What targets say, passed on as a recording that has no end: for `gaunt record` somewhere else.
+//! Recording endpoint: forwards what targets report as an endless recording, for `gaunt record` on another machine.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     json_api::{ApiState, busy_response},
 };
 
-/// Somebody who gives the bytes of a segment from now on; nothing if too many have them already.
+/// Returns the bytes of a segment from now on; none if there are too many followers.
 pub type RecordingFollowFn = Arc<dyn Fn() -> Option<mpsc::Receiver<Bytes>> + Send + Sync>;
 
 pub(super) async fn handle_recording(State(serving): State<ApiState>) -> Response {
@@ -33,7 +33,7 @@ struct FollowerBlocks {
 }
 
 impl ChunkSource for FollowerBlocks {
-    // None when the follower was too slow, or when all ends.
+    // None if the follower was too slow, or at shutdown.
     async fn next(mut self) -> NextChunk<Self> {
         let block = tokio::select! {
             block = self.blocks.recv() => block?,

@@ -1,5 +1,5 @@
-//! The guard before every route: only reading but for acts, only by names that are ours, nothing for other people's web
-//! pages, and only what is short on a connection of the reserve.
+//! Request guard before every route: allows reads and authorized writes, only under accepted host names, no
+//! cross-origin requests of web pages, and only short requests on reserve connections.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ use tokio::time::timeout;
 
 use super::{acknowledge, json_api::busy_response};
 
-/// The longest that an answer may take to begin. The owner answers in milliseconds; who waits longer asks in vain.
+/// Time limit for the start of a response. The engine answers in milliseconds; a longer wait is pointless.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What may be asked while all other connections are busy: whether it lives, and what it measures.
+/// Paths that are allowed while all regular connections are busy: health and metrics.
 const SHORT: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Marks a request of a connection that was admitted beyond the seats.
+/// Marks a request on a connection of the reserve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReserveConnection;
 
-/// Lets a request through, or says why not.
+/// Passes a request on, or refuses it.
 pub(super) async fn guard_request(
     State(names): State<HostNames>,
     request: Request,

@@ -1,4 +1,4 @@
-//! For Prometheus and vmagent: our targets as one inventory, and each node's page as it was last read.
+//! Service discovery for Prometheus and vmagent: the targets as one inventory, and each node's page as last read.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -23,11 +23,11 @@ use crate::{
     answer_source::AnswerSource,
 };
 
-/// How a client wants to reach nodes.
+/// How a client reaches nodes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DiscoveryParameters {
-    /// `aggregator` for pages of this server; without it the nodes' own addresses are named.
+    /// `aggregator` for pages of this server; without it the nodes' own addresses are returned.
     through: Option<String>,
 }
 
@@ -38,7 +38,7 @@ struct HttpSdGroup {
     labels: HashMap<&'static str, String>,
 }
 
-/// Every target with the node that it speaks for. Always the whole list, as the protocol wants it.
+/// All targets with their nodes. Always the whole list, as the protocol requires.
 pub(super) async fn handle_targets(
     State(source): State<AnswerSource>,
     ask: Result<Query<DiscoveryParameters>, axum::extract::rejection::QueryRejection>,
@@ -67,7 +67,7 @@ pub(super) async fn handle_targets(
     Json(groups).into_response()
 }
 
-/// A target under its own address.
+/// A target with its own address.
 fn direct_group(line: &TargetLine) -> HttpSdGroup {
     let (scheme, rest) = match line.address.split_once("://") {
         Some((scheme, rest)) => (Some(scheme), rest),
@@ -81,8 +81,8 @@ fn direct_group(line: &TargetLine) -> HttpSdGroup {
     HttpSdGroup { targets: vec![address.to_owned()], labels }
 }
 
-/// The node of a target as a page of ours. It keeps the name that it would have if it were scraped itself, so that
-/// no series changes when the way to it does.
+/// The node of a target as a page of this server. It keeps the instance name of a direct scrape, so that no series
+/// changes when the route does.
 fn relayed_group(line: &TargetLine, own: &str) -> Option<HttpSdGroup> {
     let node = line.node.as_ref()?.to_string();
     let direct = direct_group(line);
@@ -94,7 +94,7 @@ fn relayed_group(line: &TargetLine, own: &str) -> Option<HttpSdGroup> {
     Some(HttpSdGroup { targets: vec![own.to_owned()], labels })
 }
 
-/// A name as a segment of a path.
+/// Escapes a name as a path segment.
 fn escape_segment(name: &str) -> String {
     let mut path = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -108,8 +108,8 @@ fn escape_segment(name: &str) -> String {
     path
 }
 
-/// The page of one node in our own words, whoever's words it came in. A node that is not read now has none: Prometheus
-/// is to see it as down, not as standing still.
+/// The page of one node in gaunt's own format, whatever its exporter format. A node that is not scraped now has none:
+/// Prometheus must see it as down, not as constant.
 pub(super) async fn handle_node_page(
     State(source): State<AnswerSource>,
     Path(name): Path<String>,
@@ -138,7 +138,7 @@ pub(super) async fn handle_node_page(
     }
 }
 
-/// What is known of a node, as it would say it itself.
+/// The known values of a node, as a report of the node itself.
 fn build_report(node: &NodeDetail) -> Report {
     let sampled = node.line.age_ms.map(|age| node.at.0 - age as i64);
     let mut report = Report {
@@ -171,7 +171,7 @@ fn build_report(node: &NodeDetail) -> Report {
     report
 }
 
-/// The row of the catalogue with this key.
+/// The catalogue row with this key.
 fn metric_of_key(key: &str) -> Option<MetricId> {
     static KEYS: LazyLock<HashMap<String, MetricId>> =
         LazyLock::new(|| MetricId::all_ids().map(|id| (id.series_key(), id)).collect());

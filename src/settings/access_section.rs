@@ -1,4 +1,4 @@
-//! How servers are reached, as it is written: TLS and credentials of targets, of those who name them, of Alertmanagers.
+//! Access settings: TLS and credentials for targets, target sources and Alertmanagers.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{
     tls::TlsOptions,
 };
 
-/// How servers prove who they are.
+/// TLS settings of a group of servers.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TlsSection {
@@ -21,18 +21,18 @@ pub(super) struct TlsSection {
 }
 
 impl TlsSection {
-    /// Whether gaunt has a certificate of its own.
+    /// Whether a client certificate is configured.
     pub(super) fn has_client_certificate(&self) -> bool {
         self.cert_file.is_some()
     }
 
-    /// The name that the server must prove, if that is not the host of its address.
+    /// The expected server name, if it is not the host of the address.
     pub(super) fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 }
 
-/// A user and where the password is.
+/// User name and password file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BasicAuthSection {
@@ -40,7 +40,7 @@ pub(super) struct BasicAuthSection {
     password_file: PathBuf,
 }
 
-/// What no single key can know; `whose` they are, such as `group "a"`.
+/// Checks across keys; `whose` names the section, such as `group "a"`.
 pub(super) fn check_access(
     whose: &str,
     tls: &TlsSection,
@@ -59,7 +59,7 @@ pub(super) fn check_access(
     Ok(())
 }
 
-/// What these keys mean; their files lie beside the settings unless their paths say where.
+/// Converts these keys to options; relative paths are resolved against the settings file.
 pub(super) fn of(
     tls: TlsSection,
     bearer_file: Option<PathBuf>,

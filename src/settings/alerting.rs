@@ -1,4 +1,4 @@
-//! What the settings file says of who is told: Alertmanagers, and whoever reads reports.
+//! Alerting and report settings: Alertmanagers, prices and CO2.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{
     command::report_command::{self, GpuPrices},
 };
 
-/// Where findings are posted without Prometheus.
+/// Alertmanagers that findings are posted to directly.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AlertmanagerSection {
@@ -34,7 +34,7 @@ impl Default for AlertmanagerSection {
 }
 
 impl AlertmanagerSection {
-    /// What no single key can know.
+    /// Checks across keys.
     pub(super) fn check_section(&self) -> Result<(), String> {
         let (bearer, basic) = (self.bearer_file.as_ref(), self.basic.as_ref());
         access_section::check_access("alertmanager", &self.tls, bearer, basic)?;
@@ -46,7 +46,7 @@ impl AlertmanagerSection {
         }
     }
 
-    /// None unless an Alertmanager is named.
+    /// Alert options; none unless an Alertmanager is configured.
     pub(super) fn alert_options(
         self,
         settings: &Path,
@@ -63,7 +63,7 @@ impl AlertmanagerSection {
     }
 }
 
-/// What a report reckons with.
+/// Prices and factors of a report.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ReportSection {
@@ -72,7 +72,7 @@ pub(super) struct ReportSection {
     prices: Vec<ModelPriceSection>,
 }
 
-/// The price of boards of one model.
+/// Price of GPUs of one model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelPriceSection {
@@ -85,7 +85,7 @@ impl ReportSection {
         self.co2_kg_per_kwh
     }
 
-    /// The price table; what it does not name costs what the section of the cluster says.
+    /// The price table; other models have the price of the cluster section.
     pub(super) fn gpu_prices(&self, cluster: &ClusterSection) -> GpuPrices {
         let price = |price: &ModelPriceSection| report_command::GpuModelPrice {
             model: price.model.clone(),

@@ -1,4 +1,4 @@
-//! The `[gather]` section as it is written: who names targets, how they are reached, and what they may use.
+//! The `[gather]` section: target sources, access, and quotas.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use crate::gather::{
     TargetGroup, UrlScheme, check_path, parse_url,
 };
 
-/// What is read, and how.
+/// What is scraped, and how.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GatherSection {
@@ -72,7 +72,7 @@ impl Default for GatherSection {
 }
 
 impl GatherSection {
-    /// What targets may use.
+    /// Quotas of targets.
     pub(super) fn scrape_quotas(&self) -> ScrapeQuotas {
         ScrapeQuotas {
             samples: self.max_samples,
@@ -86,7 +86,7 @@ impl GatherSection {
         }
     }
 
-    /// The share of a source's targets that may vanish at once.
+    /// The share of a source's targets that may disappear at once.
     pub(super) fn removal_share(&self) -> f64 {
         self.removal_guard.0
     }
@@ -134,7 +134,7 @@ fn address_ranges(allow: Vec<Network>) -> Vec<AddressRange> {
     allow.into_iter().map(|network| network.0).collect()
 }
 
-/// Targets that are reached in one way.
+/// Targets with the same access settings.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GroupSection {
@@ -180,7 +180,7 @@ impl Default for GroupSection {
 }
 
 impl GroupSection {
-    /// What no single key of a group can know.
+    /// Checks across the keys of a group.
     pub(super) fn check_group(&self) -> Result<(), String> {
         let name = &self.name;
         let whose = format!("group {name:?}");
@@ -233,7 +233,7 @@ impl GroupSection {
     }
 }
 
-/// A server that names targets.
+/// An HTTP service discovery server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HttpSdSection {
@@ -257,7 +257,7 @@ impl HttpSdSection {
     }
 }
 
-/// A name that stands for targets.
+/// A DNS name that resolves to targets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DnsSdSection {
@@ -285,7 +285,7 @@ impl DnsSdSection {
     }
 }
 
-/// The schemes as the file names them.
+/// The schemes.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SchemeSetting {
@@ -303,7 +303,7 @@ impl From<SchemeSetting> for UrlScheme {
     }
 }
 
-/// The types of records as the file names them.
+/// The DNS record types.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 enum DnsRecordSetting {
     #[default]
@@ -314,7 +314,7 @@ enum DnsRecordSetting {
     Aaaa,
 }
 
-/// The time between two questions.
+/// Refresh interval.
 #[derive(Clone, Copy, Debug)]
 struct RefreshSetting(SpanSetting);
 
@@ -330,7 +330,7 @@ impl<'de> Deserialize<'de> for RefreshSetting {
     }
 }
 
-/// Reads a text as something that knows its own form.
+/// Deserializes a text by the type's own parser.
 macro_rules! from_text {
     ($name:ident, $inner:ty, $parse:expr) => {
         #[derive(Clone, Debug)]
@@ -358,7 +358,7 @@ impl Default for PagePath {
     }
 }
 
-/// A port that is one.
+/// A valid port.
 #[derive(Clone, Copy, Debug)]
 struct PortSetting(u16);
 
@@ -378,7 +378,7 @@ impl<'de> Deserialize<'de> for PortSetting {
     }
 }
 
-/// A share of a whole.
+/// A share between 0 and 1.
 #[derive(Clone, Copy, Debug)]
 struct ShareSetting(f64);
 

@@ -1,4 +1,4 @@
-//! The settings file as it is written: its sections, its keys, and what each of them may say.
+//! Settings file: its sections and keys, and the valid values of each.
 
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     judge::Thresholds,
 };
 
-/// The largest limit of a page, in bytes: sixteen of them at once are all that is read above half a mebibyte.
+/// The largest page limit, in bytes: at most sixteen pages above half a mebibyte are read at once.
 const LARGEST_BODY: u64 = 256 << 20;
 
 /// The whole file.
@@ -56,7 +56,7 @@ impl Default for SettingsFile {
     }
 }
 
-/// What the operator calls the cluster, and what it costs.
+/// Name and costs of the cluster.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ClusterSection {
@@ -71,7 +71,7 @@ impl Default for ClusterSection {
     }
 }
 
-/// Where the aggregator answers.
+/// Listen settings of the aggregator.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServeSection {
@@ -81,7 +81,7 @@ pub(super) struct ServeSection {
     pub(super) token_file: String,
 }
 
-/// How the console looks.
+/// Console settings.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ConsoleSection {
@@ -104,7 +104,7 @@ impl Default for ConsoleSection {
     }
 }
 
-/// The console's colours as the file names them.
+/// Colour modes of the console.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 enum ColourName {
     #[default]
@@ -120,7 +120,7 @@ enum ColourName {
     True,
 }
 
-/// The console's palette as the file names it.
+/// Palettes of the console.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ThemeName {
@@ -131,7 +131,7 @@ enum ThemeName {
     Colourblind,
 }
 
-/// The console's characters as the file names them.
+/// Character sets of the console.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum GlyphsName {
@@ -168,7 +168,7 @@ impl ConsoleSection {
     }
 }
 
-/// What is wrong with a file, and where in it.
+/// An error in a file, and its position.
 #[derive(Debug)]
 pub(super) struct SettingsFault {
     pub(super) what: String,
@@ -176,7 +176,7 @@ pub(super) struct SettingsFault {
 }
 
 impl SettingsFault {
-    /// The line of the fault, from 1.
+    /// Line of the error, from 1.
     pub(super) fn line_number(&self, text: &str) -> usize {
         let before = text.get(..self.at.start).unwrap_or(text);
         before.matches('\n').count() + 1
@@ -194,7 +194,7 @@ impl SettingsFile {
         Ok(file)
     }
 
-    /// What the judge cannot judge by, at the line of its key.
+    /// Checks the thresholds; reports an error at the line of its key.
     fn check_thresholds(&self, text: &str) -> Result<(), SettingsFault> {
         self.judge.validate_limits().map_err(|impossible| {
             let at = text.find(&impossible.name).unwrap_or(0);
@@ -205,7 +205,7 @@ impl SettingsFile {
         })
     }
 
-    /// What no single key can know.
+    /// Checks across keys.
     fn check_sections(&self) -> Result<(), SettingsFault> {
         let period = self.gather.period.to_duration();
         if self.gather.max_body.get_ref().to_bytes() as u64 > LARGEST_BODY {
@@ -235,7 +235,7 @@ impl SettingsFile {
     }
 }
 
-/// The reader's message with the key that it is about, in words for people.
+/// Adds the key to the parser's message, in words for people.
 fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
     let message = message.trim_end();
     let message = match message.strip_prefix("unknown field") {
@@ -254,12 +254,12 @@ fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
     }
     match line.split_once('=') {
         Some((key, _)) if !key.trim().is_empty() => format!("{}: {message}", key.trim()),
-        // A line without a key is no setting at all.
+        // A line without a key is not a setting.
         _ => format!("{message}; write [SECTION], KEY = VALUE or a comment"),
     }
 }
 
-/// A span of time.
+/// A duration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanSetting(Duration);
 
@@ -280,7 +280,7 @@ impl<'de> Deserialize<'de> for SpanSetting {
     }
 }
 
-/// A price that is possible.
+/// A valid price.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PriceSetting(f64);
 

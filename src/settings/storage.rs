@@ -1,4 +1,4 @@
-//! What the settings file says of the site's own files, of history and of recording.
+//! Storage settings: site files, history and recording.
 
 use std::{path::Path, time::Duration};
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::settings_file::{SettingsFile, SizeSetting};
 use crate::{cli::parse_age, engine, record, site};
 
-/// How far history goes back unless told otherwise.
+/// Default history length.
 const SPAN: Duration = Duration::from_mins(15);
 
 /// The most points of one series: an hour and more at one a second.
 const MAX_SLOTS: usize = 4_000;
 
-/// Files that are read besides targets, relative to the settings file.
+/// Site files, relative to the settings file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SiteFilesSection {
     files: Vec<String>,
 }
 
-/// Whether and where everything is recorded.
+/// Recording settings.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RecordSection {
@@ -30,7 +30,7 @@ pub(super) struct RecordSection {
     max_age: Option<Duration>,
 }
 
-/// How much of the past is kept in memory.
+/// In-memory history settings.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct HistorySection {
@@ -41,18 +41,18 @@ pub(super) struct HistorySection {
 }
 
 impl HistorySection {
-    /// How far back it goes, if there is room.
+    /// History length, within the memory limit.
     pub(super) fn history_span(&self) -> Duration {
         self.span.unwrap_or(SPAN)
     }
 
-    /// The most bytes of it.
+    /// Memory limit in bytes.
     pub(super) fn max_bytes(&self) -> usize {
         self.max_size.map_or(engine::HISTORY_BYTES, SizeSetting::to_bytes)
     }
 }
 
-/// The points of a history that goes back so far, one a period.
+/// Number of points of a history of this length, one per period.
 pub(super) fn history_slots(span: Duration, period: Duration) -> usize {
     let slots = span.as_millis() / period.as_millis().max(1);
     usize::try_from(slots).unwrap_or(MAX_SLOTS).clamp(1, MAX_SLOTS)
@@ -64,7 +64,7 @@ fn deserialize_age<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration
 }
 
 impl RecordSection {
-    /// None unless a folder is named.
+    /// Recording options; none unless a directory is configured.
     pub(super) fn recording_options(&self, settings: &Path) -> Option<record::RecordOptions> {
         let folder = settings.parent().unwrap_or(Path::new("")).join(&self.folder);
         (!self.folder.is_empty()).then(|| record::RecordOptions {
@@ -77,7 +77,7 @@ impl RecordSection {
 }
 
 impl SettingsFile {
-    /// The site's own files.
+    /// Site files.
     pub(super) fn site_options(&self, settings: &Path) -> site::SiteOptions {
         let folder = settings.parent().unwrap_or(Path::new(""));
         let paths = |files: &SiteFilesSection| {

@@ -1,4 +1,4 @@
-//! Settings files: the shipped one, and what is said about wrong ones.
+//! Tests of settings files: the shipped one, and errors in invalid ones.
 
 use super::*;
 use crate::gather::DiscoverySource;
@@ -15,7 +15,7 @@ fn the_shipped_file_says_the_usual_values() {
     assert_eq!(format!("{shipped:?}"), format!("{:?}", Settings::default()));
 }
 
-/// Keys that have no usual value stand in the shipped file as comments; they must be right as well.
+/// Keys without a default are comments in the shipped file; they must be valid as well.
 #[test]
 fn the_shipped_file_is_right_with_every_comment_taken_away() {
     let full: String = SHIPPED

@@ -1,4 +1,4 @@
-//! gaunt's own topology file: what the operator writes down himself, in TOML.
+//! Declared topology: gaunt's own topology file, written by the operator in TOML.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct DeclaredNodes {
     rack: Option<String>,
     leaf: Option<String>,
     domain: Option<String>,
-    /// The leaf of each device, of which a single port may be named: `mlx5_0/1`.
+    /// The leaf of each device, or of a single port: `mlx5_0/1`.
     #[serde(default)]
     ports: BTreeMap<String, String>,
 }
@@ -39,7 +39,7 @@ struct DeclaredSwitches {
     rail: Option<String>,
 }
 
-/// Reads the operator's file.
+/// Parses the operator's file.
 pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,

@@ -1,4 +1,4 @@
-//! The output of `ibnetdiscover`: which port hangs at which leaf switch, and which switches are above it.
+//! Parser of `ibnetdiscover` output: the leaf switch of each port, and the switches above it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,20 +8,20 @@ use gaunt_schema::{
 
 use super::site_error::{SiteFault, quote_excerpt};
 
-/// The most switches that are taken: a fat tree of 100,000 ports has some 5,000.
+/// The most switches that are read: a fat tree of 100,000 ports has some 5,000.
 const MAX_SWITCHES: usize = 20_000;
 
-/// The most cables that are taken.
+/// The most cables that are read.
 const MAX_CABLES: usize = 2_000_000;
 
-/// What begins a line that says nothing about a cable.
+/// Prefixes of lines that do not describe a cable.
 const PASSED_OVER: [&str; 8] =
     ["#", "vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=", "Chassis"];
 
-/// What a switch's own management and collective engines call themselves: they are no ports of a node.
+/// Names of a switch's own management and collective engines: they are not ports of a node.
 const ENGINES: [&str; 2] = ["Aggregation Node", "SHArP"];
 
-/// Reads the output of `ibnetdiscover`.
+/// Parses the output of `ibnetdiscover`.
 pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,
@@ -39,14 +39,14 @@ pub(super) fn parse_topology(
     Ok(fabric.into_topology(source))
 }
 
-/// What was read so far; switches and adapters by their GUID.
+/// Parser state; switches and adapters by their GUID.
 #[derive(Debug, Default)]
 struct IbnetdiscoverParser<'a> {
-    /// The switch whose section is read; none in the section of an adapter or a router.
+    /// The switch of the current section; none in the section of an adapter or a router.
     current_switch: Option<&'a str>,
     /// Description of each switch.
     switches: BTreeMap<&'a str, &'a str>,
-    /// Switches beside each switch.
+    /// Neighbour switches of each switch.
     adjacent: BTreeMap<&'a str, BTreeSet<&'a str>>,
     /// Adapters at each switch: description and port.
     adapters: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
@@ -86,7 +86,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         Err(format!("{} is {what}", quote_excerpt(line)))
     }
 
-    /// A cable of the open section. Each stands in it twice, once at either end; that of the switch counts.
+    /// Parses a cable of the current section. Each cable is listed twice, once at either end; the switch's end counts.
     fn parse_cable(&mut self, line: &'a str) -> Option<()> {
         let (peer, comment) = line.split_once('#').unwrap_or((line, ""));
         let guid = first_quoted(peer)?;
@@ -131,7 +131,7 @@ impl<'a> IbnetdiscoverParser<'a> {
                 }
             }
         }
-        // Which of a node's ports it is was not said; that all of them hang at one leaf may have been.
+        // The port of the node is unknown; the leaf may still be, if all ports are on the same one.
         for (node, leaf) in whole {
             let leaf = leaf.cloned();
             topology.nodes.extend(leaf.is_some().then(|| NodeLocation {
@@ -155,7 +155,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         topology
     }
 
-    /// How many switches lie between each switch and the nearest node.
+    /// Number of switches between each switch and the nearest node.
     fn switch_levels(&self) -> HashMap<&'a str, usize> {
         let mut levels: HashMap<&str, usize> = HashMap::new();
         let mut row: Vec<&str> = self.adapters.keys().copied().collect();
@@ -170,7 +170,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         levels
     }
 
-    /// A name for each switch: what it calls itself if no other does, or else its GUID.
+    /// A name for each switch: its own if it is unique, else its GUID.
     fn switch_names(&self) -> HashMap<&'a str, SanitizedText> {
         let mut uses: HashMap<String, usize> = HashMap::new();
         for description in self.switches.values() {
@@ -192,12 +192,12 @@ fn missing_guid_message(line: &str) -> String {
     )
 }
 
-/// The first text between quotation marks.
+/// The first quoted text.
 fn first_quoted(text: &str) -> Option<&str> {
     text.split('"').nth(1)
 }
 
-/// A switch's own name: `MF0;leaf-1:MQM9790/U1` is leaf-1; of a chassis the board stays: `cs-1/L03/U1`.
+/// A switch's own name: `MF0;leaf-1:MQM9790/U1` is leaf-1; for a chassis the line card stays: `cs-1/L03/U1`.
 fn switch_name(description: &str) -> String {
     let Some((host, kind)) = description.split_once(';').and_then(|(_, rest)| rest.split_once(':'))
     else {
@@ -209,11 +209,11 @@ fn switch_name(description: &str) -> String {
     }
 }
 
-/// Whose an adapter is, as far as its description tells.
+/// What an adapter belongs to, as far as its description shows.
 enum AdapterOwner<'a> {
     /// A device of a node: `gpu-001 mlx5_0`.
     Port(&'a str, &'a str),
-    /// A node, by an adapter that is only numbered: `gpu-001 HCA-1`; or one that has no name.
+    /// A node, if the adapter is only numbered (`gpu-001 HCA-1`) or has no name.
     Node(&'a str),
 }
 

@@ -1,20 +1,21 @@
-//! LLDP neighbours as `lldpcli -f json show neighbors` writes them, on a node or on a switch; one file for each.
+//! LLDP neighbours as `lldpcli -f json show neighbors` prints them, on a node or on a switch; one file for each.
 //!
-//! The file does not say whose neighbours they are: its name does, `gpu-001.json`. A neighbour that bridges or routes
-//! is the leaf of our port; one that does neither is a node at a port of ours, which is then a switch.
+//! The file does not contain the local machine's name: its file name does, `gpu-001.json`. A neighbour that bridges or
+//! routes is the leaf of the local port; one that does neither is a node at a port of the local machine, which is then
+//! a switch.
 
 use gaunt_schema::{PortLocation, SanitizedText};
 use serde_json::Value;
 
 use super::site_error::{SiteFault, quote_excerpt};
 
-/// The most neighbours that are taken of one file: a chassis has some hundred ports.
+/// The most neighbours that are read from one file: a chassis has some hundred ports.
 const MAX_NEIGHBOURS: usize = 4_096;
 
-/// What bridges or routes says so with one of these.
+/// Capabilities of a device that bridges or routes.
 const SWITCHES: [&str; 2] = ["Bridge", "Router"];
 
-/// Where ports are, by the neighbours of the machine of this name.
+/// Parses the locations of ports from the neighbours of the machine with this name.
 pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLocation>, SiteFault> {
     let told: Value = serde_json::from_str(text).map_err(|error| {
         SiteFault::json(&error, "write it with `lldpcli -f json show neighbors`")
@@ -53,8 +54,8 @@ fn is_empty(lldp: &Value) -> bool {
     lldp.as_object().is_some_and(serde_json::Map::is_empty) || lldp.as_array().is_some()
 }
 
-/// Each local port with what is told of the neighbour there. One interface is an object and several are a list of
-/// objects with one key each; the format `json0` has lists everywhere and the name in a field.
+/// Each local port with the data of its neighbour. One interface is an object and several are a list of objects with
+/// one key each; the format `json0` has lists everywhere and the name in a field.
 fn list_neighbours(lldp: &Value) -> Vec<(String, &Value)> {
     let mut all = Vec::new();
     for group in as_list(lldp) {
@@ -69,12 +70,12 @@ fn list_neighbours(lldp: &Value) -> Vec<(String, &Value)> {
     all
 }
 
-/// A list as it is, and anything else as a list of one.
+/// A list as is, and anything else as a list of one.
 fn as_list(value: &Value) -> Vec<&Value> {
     value.as_array().map_or_else(|| vec![value], |list| list.iter().collect())
 }
 
-/// What is told of the neighbour's machine: in the shorter format its name is the key.
+/// The neighbour's chassis: in the shorter format its name is the key.
 fn find_chassis(neighbour: &Value) -> Option<(Option<&str>, &Value)> {
     let chassis = *neighbour.get("chassis").map(as_list)?.first()?;
     let object = chassis.as_object()?;
@@ -99,7 +100,7 @@ fn is_switch(neighbour: &Value) -> bool {
     })
 }
 
-/// The neighbour's own name for its port, if it gives one that is no address.
+/// The neighbour's own name for its port, unless that is an address.
 fn neighbour_port(neighbour: &Value) -> Option<String> {
     let port = *neighbour.get("port").map(as_list)?.first()?;
     let id = *port.get("id").map(as_list)?.first()?;

@@ -1,11 +1,11 @@
-//! Names in files of the site: host lists, expanded under one limit for the whole file.
+//! Name expander: expands host lists of site files under one limit for the whole file.
 
 use gaunt_schema::SanitizedText;
 
 use super::site_error::SiteFault;
 use crate::gather::{MAX_NAMES, expand_host_list};
 
-/// How many names a file may still stand for, and each name once.
+/// How many names the file may still expand to, duplicates included.
 #[derive(Debug)]
 pub(super) struct NameExpander(usize);
 
@@ -17,7 +17,7 @@ impl Default for NameExpander {
 }
 
 impl NameExpander {
-    /// Every name of a host list that stands in this line.
+    /// Expands the host list of this line.
     pub(super) fn expand_list(
         &mut self,
         list: &str,
@@ -29,7 +29,7 @@ impl NameExpander {
         Ok(names.iter().map(|name| SanitizedText::new(name)).collect())
     }
 
-    /// The same, but at least one name must come of it.
+    /// The same, but the result must not be empty.
     pub(super) fn expand_non_empty(
         &mut self,
         list: &str,

@@ -1,4 +1,4 @@
-//! What is wrong with a file of the site: which file, which line, what stands there, and what to do.
+//! Site file errors: the file, the line, the invalid text, and the next step.
 
 use std::{
     io,
@@ -10,36 +10,36 @@ use gaunt_schema::plain_error;
 /// The longest piece of a file that is quoted in a message, in characters.
 const QUOTED: usize = 60;
 
-/// Why a file is not taken.
+/// Why a file is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {why}; check the path, or remove it from the settings", path.display(), why = plain_error::io(error))]
     Read {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is larger than any such file has to be.
+    /// The file exceeds the size limit.
     #[error("{} is larger than {limit} bytes; check that it is the right file", path.display())]
     TooLarge {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
         /// The limit.
         limit: u64,
     },
-    /// Something in it cannot be meant.
+    /// The content is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Content {
-        /// Which file.
+        /// Its path.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What stands there, and what to write instead.
+        /// The invalid text, and what to write instead.
         what: String,
     },
-    /// Nobody knows how to read it.
+    /// The format is unknown.
     #[error(
         "{}: what is in it is not known; give Slurm's topology.conf or topology.yaml, the output of `ibnetdiscover`, \
          a folder of NODE.json written by `lldpcli -f json show neighbors`, or gaunt's own .toml",
@@ -48,12 +48,12 @@ pub enum SiteError {
     Unknown(PathBuf),
 }
 
-/// What is wrong in a text, before it is known which file it is from.
+/// An error in a text whose file is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SiteFault {
     /// The line, from 1.
     pub(super) line: usize,
-    /// What stands there, and what to write instead.
+    /// The invalid text, and what to write instead.
     pub(super) what: String,
 }
 
@@ -62,14 +62,14 @@ impl SiteFault {
         Self { line, what: what.into() }
     }
 
-    /// The fault of a text that is no JSON, with what to do.
+    /// Error of a text that is not JSON, with the next step.
     pub(super) fn json(error: &serde_json::Error, next: &str) -> Self {
         let what = plain_error::json_without_place(error);
         let column = error.column();
         Self::at_line(error.line().max(1), format!("{what} (column {column}); {next}"))
     }
 
-    /// The fault at a byte of a text.
+    /// The error at a byte of a text.
     pub(super) fn at_byte(text: &str, at: usize, what: impl Into<String>) -> Self {
         let before = text.as_bytes().iter().take(at);
         Self::at_line(before.filter(|byte| **byte == b'\n').count() + 1, what)
@@ -80,7 +80,7 @@ impl SiteFault {
     }
 }
 
-/// A piece of a file as it may stand in a message.
+/// An excerpt of a file, safe for a message.
 pub(super) fn quote_excerpt(text: &str) -> String {
     let safe = gaunt_schema::SanitizedText::new(text.trim());
     match safe.char_indices().nth(QUOTED) {

@@ -1,4 +1,4 @@
-//! Watching: files are looked at now and then and delivered when they changed; what cannot be read changes nothing.
+//! Site watch: polls the site files and delivers them when they change; files with errors change nothing.
 
 use std::{
     collections::BTreeMap,
@@ -16,16 +16,16 @@ use tokio::{
 
 use super::{SiteError, SiteOptions, read_jobs, read_topology, source_name};
 
-/// The time between two looks at the files. It asks the file system for a date and a size only.
+/// Poll interval. A poll reads only date and size from the file system.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Jobs that nobody wrote down anew for this long are withdrawn: they may have ended.
+/// Job lists that were not rewritten for this long are withdrawn: the jobs may have ended.
 const JOBS_STAND: Duration = Duration::from_mins(15);
 
-/// Options that may wait to be taken up: the operator reloads by hand.
+/// Reloads that may be queued: the operator reloads by hand.
 const RELOADS: usize = 4;
 
-/// A running watch. Dropping it ends it; what was delivered stays.
+/// A running watch. Dropping it ends it; what was delivered remains.
 #[derive(Debug)]
 pub struct SiteWatch {
     reloads: mpsc::Sender<SiteOptions>,
@@ -39,9 +39,9 @@ impl Drop for SiteWatch {
 }
 
 impl SiteWatch {
-    /// Takes other files, and reads all of them again.
+    /// Replaces the options, and reads all files again.
     pub async fn reload_options(&self, options: SiteOptions) {
-        // The watch ends only with the owner.
+        // The watch ends only with the engine.
         drop(self.reloads.send(options).await);
     }
 }
@@ -65,7 +65,7 @@ pub async fn start_watching(
     Ok(SiteWatch { reloads, task })
 }
 
-/// What tells a file that changed from one that did not: of a folder, all of its files.
+/// Identifies a version of a file: size and date; of a directory, those of all its files.
 type FileStamp = Option<(u64, SystemTime)>;
 
 /// What was delivered, by file.
@@ -105,7 +105,7 @@ impl SiteFilePoller {
             let stamp = file_stamp(path);
             let age = stamp.and_then(|(_, at)| SystemTime::now().duration_since(at).ok());
             if age.is_some_and(|age| age > JOBS_STAND) {
-                // A list that nobody writes any more is no list of running jobs.
+                // A list that is no longer written does not show running jobs.
                 if self.stamps.insert(path.clone(), None) != Some(None) {
                     tracing::warn!(file = %path.display(), ?age, "jobs are too old and withdrawn: is it still written?");
                     self.send_delivery(Delivery::Jobs(JobList {
@@ -133,7 +133,7 @@ impl SiteFilePoller {
                 self.deliver_file(path, stamp, delivery).await;
             }
             Err(error) => {
-                // It is looked at again when it changes.
+                // It is checked again when it changes.
                 self.stamps.insert(path.to_owned(), stamp);
                 tracing::error!("what it said before stands: {error}");
             }
@@ -145,7 +145,7 @@ impl SiteFilePoller {
         self.send_delivery(delivery).await;
     }
 
-    /// Takes back what files said that are named no more.
+    /// Withdraws the deliveries of files that are no longer configured.
     async fn withdraw_removed(&mut self, before: &SiteOptions, now: &SiteOptions) {
         let gone = |path: &&PathBuf, all: &[PathBuf]| !all.contains(path);
         for path in before.topology.iter().filter(|path| gone(path, &now.topology)) {
@@ -159,12 +159,12 @@ impl SiteFilePoller {
     }
 
     async fn send_delivery(&self, delivery: Delivery) {
-        // Without an owner there is nobody to tell, and the watch is about to end.
+        // Without an engine there is no receiver, and the watch is about to end.
         drop(self.inbox.send(delivery).await);
     }
 }
 
-/// Reads a file where it holds up nobody.
+/// Reads a file on a blocking thread.
 async fn read_blocking<T: Send + 'static>(
     path: &Path,
     read: fn(&Path) -> Result<T, SiteError>,

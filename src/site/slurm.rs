@@ -1,7 +1,7 @@
-//! Slurm's topology: `topology.conf` of the tree and block plugins, and the newer `topology.yaml`.
+//! Slurm topology: `topology.conf` of the tree and block plugins, and the newer `topology.yaml`.
 //!
 //! A switch that has nodes becomes their leaf and the switches that list it become its spines; a block becomes an
-//! NVLink domain, for which it stands. Nothing is said of ports: Slurm knows no cables.
+//! NVLink domain. Ports have no entries: Slurm does not know cables.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -16,10 +16,10 @@ mod slurm_yaml;
 
 pub(super) use slurm_yaml::parse_yaml as read_yaml;
 
-/// Keys of the tree plugin that say how fast or how high, which is nothing to us.
+/// Keys of the tree plugin for speed and level, which are ignored.
 const PASSED_OVER: [&str; 2] = ["level", "linkspeed"];
 
-/// Reads `topology.conf`.
+/// Parses `topology.conf`.
 pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,
@@ -31,7 +31,7 @@ pub(super) fn parse_topology(
     Ok(plan.into_topology(source))
 }
 
-/// Lines without their comments, joined where a backslash ends them; each with its number, from 1.
+/// Lines without comments, joined where a backslash ends them; each with its number, from 1.
 fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     let mut continued = false;
@@ -54,12 +54,12 @@ fn join_lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// What is planned, while it is read.
+/// The topology while it is parsed.
 #[derive(Debug, Default)]
 struct SlurmTopology {
     expander: NameExpander,
     nodes: BTreeMap<SanitizedText, NodeLocation>,
-    /// Nodes that hang below several leaves: then none of them is the one.
+    /// Nodes below several leaves: then no leaf is assigned.
     ambiguous: Vec<SanitizedText>,
     above: BTreeMap<SanitizedText, Vec<SanitizedText>>,
 }
@@ -86,7 +86,7 @@ impl SlurmTopology {
         for key in PASSED_OVER {
             fields.remove(key);
         }
-        // How many blocks make a larger one tells nothing of a single node.
+        // The sizes of aggregated blocks do not concern a single node.
         if fields.remove("blocksizes").is_some() {
             return reject_unknown_keys(line, &fields);
         }

@@ -1,6 +1,6 @@
-//! Running jobs as `squeue --json` writes them, in the forms of Slurm's data parsers 0.0.37 to 0.0.43.
+//! Running jobs as `squeue --json` prints them, in the formats of Slurm's data parsers 0.0.37 to 0.0.43.
 //!
-//! The older ones write times and numbers bare and a state as one word; the newer ones wrap each number in
+//! The older ones print times and numbers bare and a state as one word; the newer ones wrap each number in
 //! `{set, infinite, number}` and list states.
 
 use gaunt_schema::{JobAllocation, JobList, SanitizedText, SchedulerJob, UnixMs};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::{name_expander::NameExpander, site_error::SiteFault};
 
-/// The most running jobs that are taken.
+/// The most running jobs that are read.
 const MAX_JOBS: usize = 100_000;
 
-/// The most GPUs of one node that an index list may name.
+/// The most GPUs of one node in an index list.
 const MAX_GPUS: u32 = 64;
 
-/// Reads the file. Jobs that do not run hold nothing and are left out.
+/// Parses the file. Jobs that are not running hold nothing and are left out.
 pub(super) fn parse_jobs(text: &str, source: SanitizedText) -> Result<JobList, SiteFault> {
     let told: Value = serde_json::from_str(text)
         .map_err(|error| SiteFault::json(&error, "write it with `squeue --json`"))?;
@@ -62,7 +62,7 @@ fn parse_job(told: &Value, room: &mut NameExpander) -> Result<Option<SchedulerJo
     }))
 }
 
-/// A number, bare or wrapped; none if it is not set or endless.
+/// A number, bare or wrapped; none if it is not set or infinite.
 fn parse_number(value: &Value) -> Option<i64> {
     if value.is_object() {
         let says = |key: &str| value.get(key).and_then(Value::as_bool);
@@ -74,7 +74,7 @@ fn parse_number(value: &Value) -> Option<i64> {
     value.as_i64()
 }
 
-/// What a job holds: node by node in the order of its list, as its generic resources stand in theirs.
+/// Allocations of a job: node by node in list order, with the generic resources at the same index.
 fn parse_allocations(
     told: &Value,
     room: &mut NameExpander,
@@ -86,7 +86,7 @@ fn parse_allocations(
     let whole = is_exclusive(told);
     let holding = |(at, node): (usize, &SanitizedText)| JobAllocation {
         node: node.clone(),
-        // One entry for each node, or it is not known which belongs to which.
+        // There must be one entry per node, or the assignment is unknown.
         gpus: (details.len() == nodes.len())
             .then(|| details.get(at).copied().map(parse_gpu_indices))
             .flatten(),
@@ -95,7 +95,7 @@ fn parse_allocations(
     Ok(nodes.iter().enumerate().map(holding).collect())
 }
 
-/// Whether the job has its nodes to itself.
+/// Whether the job has exclusive use of its nodes.
 fn is_exclusive(told: &Value) -> bool {
     let resources = told.get("job_resources");
     let whole = || resources?.get("nodes")?.get("whole")?.as_bool();
@@ -105,13 +105,13 @@ fn is_exclusive(told: &Value) -> bool {
             Some(words) => words.iter().filter_map(Value::as_str).collect(),
             None => vec![shared.as_str()?],
         };
-        // `none` is how the older parsers write that nobody else may share.
+        // The older parsers write `none` for no sharing.
         Some(words.iter().any(|word| matches!(*word, "none" | "true")))
     };
     whole().or_else(exclusive).unwrap_or(false)
 }
 
-/// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are passed over.
+/// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are ignored.
 fn parse_gpu_indices(detail: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for part in detail.split("gpu:").skip(1) {

@@ -1,4 +1,4 @@
-//! The table of fields that are no metrics: identities, judgements and counts of each subject.
+//! Fields that are not metrics: identities, judgements and counts of each subject.
 
 use gaunt_schema::unit::Unit;
 
@@ -8,7 +8,7 @@ use super::{
     Subject,
 };
 
-/// What the field is, its name, what it is compared as, and a sentence.
+/// Field, name, comparison type, help text.
 type BuiltinFieldRow = (BuiltinField, &'static str, FieldKind, &'static str);
 
 const RATIO: FieldKind = Number(Unit::Ratio);
@@ -17,7 +17,7 @@ const SECONDS: FieldKind = Number(Unit::Seconds);
 const WATTS: FieldKind = Number(Unit::Watts);
 const BYTES: FieldKind = Number(Unit::Bytes);
 
-/// Short names for what is typed often.
+/// Short aliases of frequently used fields.
 pub(super) const ALIASES: &[(&str, &str)] = &[
     ("util", "utilization"),
     ("util", "gpu_utilization"),
@@ -32,7 +32,7 @@ pub(super) const ALIASES: &[(&str, &str)] = &[
     ("target", "address"),
 ];
 
-/// The fields of a subject that are no metrics.
+/// Fields of a subject that are not metrics.
 pub(super) const fn builtin_fields(subject: Subject) -> &'static [BuiltinFieldRow] {
     match subject {
         Subject::Gpus => GPUS,
@@ -45,7 +45,7 @@ pub(super) const fn builtin_fields(subject: Subject) -> &'static [BuiltinFieldRo
     }
 }
 
-/// The names of the columns that are shown unless told otherwise.
+/// Names of the default columns.
 pub(super) const fn default_columns(subject: Subject) -> &'static [&'static str] {
     match subject {
         Subject::Gpus => &[

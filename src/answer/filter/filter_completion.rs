@@ -1,4 +1,4 @@
-//! Completion: what can stand at the cursor.
+//! Completion: candidates for the filter text at the cursor.
 
 use gaunt_schema::SanitizedText;
 
@@ -13,48 +13,48 @@ use crate::answer::field::{FieldKind, Subject, SubjectField};
 /// The most candidates: more than any screen shows.
 const MAX_CANDIDATES: usize = 64;
 
-/// What can stand at the cursor in the place of the bytes from `from` to `to`.
+/// Candidates that replace the bytes from `from` to `to`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilterCompletion {
     /// The first byte that a candidate replaces.
     pub from: usize,
     /// The byte after the last one: the cursor.
     pub to: usize,
-    /// The best first.
+    /// Best candidate first.
     pub candidates: Vec<CompletionCandidate>,
 }
 
-/// One of the texts that can stand there.
+/// One completion candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionCandidate {
-    /// What is to be put in, quoted where that is needed.
+    /// Text to insert, quoted if necessary.
     pub text: String,
-    /// What it means, in a few words; may be empty.
+    /// Short description; may be empty.
     pub note: String,
 }
 
 /// What the grammar expects at the cursor.
 #[derive(Clone, Copy)]
 enum ExpectedToken {
-    /// A comparison, `not`, `has`, a parenthesis; a clause too where nothing stands before it.
+    /// A comparison, `not`, `has` or a parenthesis; also a clause at the start.
     Term { first: bool },
-    /// The comparison of this field.
+    /// A comparison operator for this field.
     Op(&'static SubjectField),
     /// A value of this field.
     Value(&'static SubjectField),
-    /// What joins or ends comparisons.
+    /// A token that joins or ends comparisons.
     Join,
-    /// A field alone, and whether a direction may follow it.
+    /// A field name; `sort` if a direction may follow.
     Field { sort: bool },
     /// A direction, a comma or another clause.
     Direction,
     /// A number of rows.
     Count,
-    /// Nothing can be said.
+    /// Unknown.
     Nothing,
 }
 
-/// What can stand at the byte `cursor` of a filter over `subject`. `values` knows the texts that a field has now.
+/// Completes a filter over `subject` at the byte `cursor`. `values` returns the current texts of a field.
 pub fn complete_filter(
     subject: Subject,
     text: &str,
@@ -67,7 +67,7 @@ pub fn complete_filter(
     }
     let before = &text[..cursor];
     let Ok(tokens) = parse_tokens(before) else {
-        // An open quote: what stands in it is a value.
+        // Inside an open quote: complete a value.
         return complete_quoted(subject, before, values);
     };
     let typed = tokens.iter().rev().nth(1).filter(|token| {
@@ -98,7 +98,7 @@ fn complete_quoted(
     }
 }
 
-/// Walks over what stands before the cursor; what is wrong there is left to the parser.
+/// Determines what is expected after these tokens; errors are left to the parser.
 fn expected_token(subject: Subject, tokens: &[FilterToken<'_>]) -> ExpectedToken {
     let keyword = |word: &str| KEYWORDS.into_iter().find(|known| known.eq_ignore_ascii_case(word));
     let mut state = ExpectedToken::Term { first: true };
@@ -177,7 +177,7 @@ fn collect_candidates(
     }
 }
 
-/// Text as it can stand in a filter: in quotes unless it is one word.
+/// Quotes text for a filter unless it is one word.
 pub fn quote_text(text: &str) -> String {
     let one = parse_tokens(text).is_ok_and(
         |tokens| matches!(&tokens[..], [only, _] if only.kind == FilterTokenKind::Word(text)),
@@ -189,7 +189,7 @@ pub fn quote_text(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Those that begin as was typed, then those that hold it, then the one that was probably meant.
+/// Ranks candidates: matching prefix, then substring, then the most similar.
 fn rank_candidates(candidates: Vec<CompletionCandidate>, prefix: &str) -> Vec<CompletionCandidate> {
     let typed = prefix.to_ascii_lowercase();
     let bare =

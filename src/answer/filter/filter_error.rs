@@ -1,27 +1,27 @@
-//! What is wrong with a filter: where, why, and what was probably meant.
+//! Filter errors: position, reason, and the probable correction.
 
 use std::fmt;
 
 use gaunt_schema::SanitizedText;
 use serde::{Deserialize, Serialize};
 
-/// A filter that is not understood; it points at the place.
+/// A filter error with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterError {
-    /// The filter, as it was read.
+    /// The filter text.
     pub filter: SanitizedText,
-    /// The column of the first character that is not understood, counted from 1.
+    /// Column of the first invalid character, counted from 1.
     pub column: u32,
-    /// How many characters are not understood; at least 1.
+    /// Number of invalid characters; at least 1.
     pub length: u32,
-    /// What is wrong.
+    /// The error.
     pub message: SanitizedText,
-    /// What was probably meant, or what can stand there.
+    /// The probable correction, or what is allowed there.
     pub hint: Option<SanitizedText>,
 }
 
 impl FilterError {
-    /// An error about the bytes from `start` to `end` of `text`.
+    /// Creates an error about the bytes from `start` to `end` of `text`.
     pub(super) fn new(text: &str, start: usize, end: usize, message: &str) -> Self {
         let columns = |to: usize| text.get(..to).map_or(0, |part| part.chars().count());
         let (first, last) = (columns(start.min(text.len())), columns(end.min(text.len())));
@@ -34,13 +34,13 @@ impl FilterError {
         }
     }
 
-    /// The same with what was probably meant.
+    /// Adds a hint.
     pub(super) fn with_hint(mut self, hint: &str) -> Self {
         self.hint = Some(SanitizedText::new(hint));
         self
     }
 
-    /// The filter with a line below it that marks the place, for a terminal.
+    /// Renders the filter with a second line that marks the position, for a terminal.
     pub fn render_pointer(&self) -> String {
         let before: String = " ".repeat(self.column.saturating_sub(1) as usize);
         format!("{}\n{before}{}", self.filter, "^".repeat(self.length as usize))
@@ -59,7 +59,7 @@ impl fmt::Display for FilterError {
 
 impl std::error::Error for FilterError {}
 
-/// The known word that was probably meant, if one is near.
+/// Returns the most similar known word, if one is close.
 pub(super) fn nearest_word<'a>(
     word: &str,
     known: impl Iterator<Item = &'a str>,
@@ -76,7 +76,7 @@ pub(super) fn nearest_word<'a>(
         .map(|(_, known)| known)
 }
 
-/// How many letters differ, are missing, too many, or swapped with their neighbour.
+/// Edit distance: characters that differ, are missing, added, or swapped with their neighbour.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len().abs_diff(b.len()) > 4 || a.len() > 64 {

@@ -1,4 +1,4 @@
-//! Reading a filter: descent by the grammar, bounded in depth and number, with errors that point at the token.
+//! Filter parser: recursive descent, bounded in depth and number, with errors that point at the token.
 
 use super::{
     Filter, FilterComparison, FilterError, FilterExpr, FilterOp, FilterValue, GlobPattern,
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::answer::field::{FieldKind, Subject, SubjectField};
 
-/// Words that mean something of their own, wherever a field could stand.
+/// Keywords, wherever a field could be.
 pub(super) const KEYWORDS: [&str; 8] =
     ["and", "or", "not", "has", "sort", "limit", "offset", "columns"];
 
@@ -39,7 +39,7 @@ struct FilterParser<'a> {
 }
 
 impl<'a> FilterParser<'a> {
-    /// Rows joined by `or`; `negated` says that a `not` stands before them.
+    /// Parses rows joined by `or`; `negated` if a `not` precedes them.
     fn parse_rows(&mut self, negated: bool, depth: usize) -> Result<FilterExpr, FilterError> {
         self.parse_chain("or", negated, depth)
     }
@@ -61,7 +61,7 @@ impl<'a> FilterParser<'a> {
         while self.accept_keyword(word) {
             parts.push(inner(self)?);
         }
-        // A negated `or` holds if all its parts, negated, hold.
+        // A negated `or` matches if all of its negated parts match.
         Ok(match parts.len() {
             1 => parts.remove(0),
             _ if (word == "or") == negated => FilterExpr::All(parts),
@@ -157,7 +157,7 @@ impl<'a> FilterParser<'a> {
         }
     }
 
-    /// A word of a closed list is checked: a comparison with a word that cannot be is a slip.
+    /// Checks values of a closed list: a comparison with an impossible value is an error.
     fn parse_word(
         &self,
         field: &SubjectField,
@@ -192,7 +192,7 @@ impl<'a> FilterParser<'a> {
         let mut unit_at = token.clone();
         unit_at.start = token.end - rest.len().min(token.end - token.start);
         let mut word = rest;
-        // `30 %`: the unit may stand apart, as long as it cannot be anything else.
+        // `30 %`: the unit may be a separate token if it cannot be anything else.
         let apart = self.peek_token().clone();
         if word.is_empty()
             && let FilterTokenKind::Word(unit) = apart.kind
@@ -325,7 +325,7 @@ impl<'a> FilterParser<'a> {
         KEYWORDS[4..].iter().any(|clause| clause.eq_ignore_ascii_case(word))
     }
 
-    /// Takes a keyword if it stands here.
+    /// Consumes a keyword if it is next.
     fn accept_keyword(&mut self, keyword: &str) -> bool {
         let here = matches!(self.peek_token().kind, FilterTokenKind::Word(w) if w.eq_ignore_ascii_case(keyword));
         if here {
@@ -338,7 +338,7 @@ impl<'a> FilterParser<'a> {
         &self.tokens[self.at]
     }
 
-    /// The token here; the end is never passed.
+    /// Returns the next token; never moves past the end.
     fn next(&mut self) -> FilterToken<'a> {
         let token = self.tokens[self.at].clone();
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -349,7 +349,7 @@ impl<'a> FilterParser<'a> {
         self.text[..token.start].chars().count() + 1
     }
 
-    /// Something else than `expected` stands here.
+    /// Error: `expected` is missing here.
     fn unexpected_token(&self, expected: &str) -> FilterError {
         let token = self.peek_token();
         let found = match token.kind {
@@ -359,7 +359,7 @@ impl<'a> FilterParser<'a> {
         self.error_at(token, &format!("{found} where {expected} is expected"))
     }
 
-    /// What stands here is too much.
+    /// Error about the token here.
     fn error_here(&self, message: &str) -> FilterError {
         self.error_at(self.peek_token(), message)
     }

@@ -1,8 +1,8 @@
-//! The words and signs of a filter, each with its place.
+//! Filter tokens: the words and operators of a filter, with positions.
 
 use super::{FilterError, FilterOp};
 
-/// One piece of a filter.
+/// One token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FilterToken<'a> {
     pub(super) kind: FilterTokenKind<'a>,
@@ -16,9 +16,9 @@ pub(super) struct FilterToken<'a> {
 pub(super) enum FilterTokenKind<'a> {
     /// A name, a number, a keyword or plain text.
     Word(&'a str),
-    /// Text that stood in quotes, without them.
+    /// Text that was quoted, without its quotes.
     Quoted(String),
-    /// A comparison.
+    /// A comparison operator.
     Op(FilterOp),
     Open,
     Close,
@@ -27,7 +27,7 @@ pub(super) enum FilterTokenKind<'a> {
     End,
 }
 
-/// All tokens of a filter; the last one is its end.
+/// All tokens of a filter; the last one is [`FilterTokenKind::End`].
 pub(super) fn parse_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -82,7 +82,7 @@ fn parse_token(
     }
 }
 
-/// Text in quotes; a backslash keeps the next character from ending it.
+/// Parses quoted text; a backslash escapes the next character.
 fn parse_quoted(
     text: &str,
     at: usize,
@@ -107,7 +107,7 @@ fn parse_quoted(
     Err(error.with_hint(&format!("end the text with {quote}")))
 }
 
-/// A word ends before a blank, a sign or a quote; a pair of braces belongs to it with all that it holds.
+/// Parses a word: it ends before a blank, an operator or a quote; a pair of braces and its content belong to it.
 fn parse_word(text: &str, at: usize) -> Result<(FilterTokenKind<'_>, usize), FilterError> {
     let (mut end, mut braces, mut brackets) = (at, false, false);
     for character in text[at..].chars() {
@@ -121,7 +121,7 @@ fn parse_word(text: &str, at: usize) -> Result<(FilterTokenKind<'_>, usize), Fil
             '}' => braces = false,
             '[' => brackets = true,
             ']' => brackets = false,
-            // `gpu[!0-3]` and `[a,b]` are patterns, not signs.
+            // `gpu[!0-3]` and `[a,b]` are patterns, not operators.
             '!' | ',' if brackets => {}
             _ if ends && !braces => break,
             _ => {}

@@ -1,4 +1,4 @@
-//! Patterns of text: `*`, `?` and `[a-z]`, whatever the case, in time bounded by both lengths.
+//! Glob patterns: `*`, `?` and `[a-z]`, case-insensitive, in time bounded by the product of both lengths.
 
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,19 +10,19 @@ enum GlobPart {
     Any,
     /// Any number of characters.
     Many,
-    /// One of these, or none of them.
+    /// One of these characters, or none of them if negated.
     Among {
         ranges: Vec<(char, char)>,
         contrary: bool,
     },
 }
 
-/// Why a text is no pattern.
+/// A bracket is not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnclosedBracket;
 
 impl GlobPattern {
-    /// Reads a pattern; without any sign of one it is looked for anywhere.
+    /// Parses a pattern; text without wildcards matches anywhere.
     pub(super) fn new(text: &str) -> Result<Self, UnclosedBracket> {
         let mut parts = Vec::new();
         let mut rest = text.chars();
@@ -42,7 +42,8 @@ impl GlobPattern {
         Ok(Self(parts))
     }
 
-    /// Whether the whole text fits. Going back to the last star only, this takes at most both lengths multiplied.
+    /// Whether the whole text matches. Backtracking to the last star only bounds the time by the product of both
+    /// lengths.
     pub(super) fn matches_text(&self, text: &str) -> bool {
         let (mut part, mut at) = (0, text);
         let mut star: Option<(usize, &str)> = None;
@@ -86,7 +87,7 @@ impl GlobPart {
     }
 }
 
-/// What stands between brackets; the opening one is read already.
+/// Parses the content of brackets after the opening one.
 fn parse_bracket(rest: &mut std::str::Chars<'_>) -> Result<GlobPart, UnclosedBracket> {
     let contrary = rest.as_str().starts_with('!');
     if contrary {
@@ -147,7 +148,7 @@ mod tests {
         assert!(!pattern.matches_text(&"a".repeat(256).replace("aa", "ab")));
     }
 
-    /// Fits by trying every way, for short texts.
+    /// Matches by exhaustive search, for short texts.
     fn matches_slowly(pattern: &[char], text: &[char]) -> bool {
         match (pattern.first(), text.first()) {
             (None, None) => true,

@@ -1,4 +1,4 @@
-//! Choosing rows: column by column, so that a test on a name is made once per name and not once per row.
+//! Row selection: column by column, so that a name is tested once per distinct name and not once per row.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use gaunt_schema::{AbsenceReason, SanitizedText, natural_order};
 use super::{Filter, FilterComparison, FilterExpr, FilterOp, FilterValue, MAX_ROWS};
 use crate::answer::field::{FieldKey, FieldKind, SubjectField};
 
-/// The rows of a subject, as columns that are filled on demand.
+/// Rows of a subject, as columns that are filled on demand.
 pub trait RowSource {
     /// How many rows there are.
     fn len(&self) -> usize;
@@ -17,30 +17,30 @@ pub trait RowSource {
         self.len() == 0
     }
 
-    /// A number for each of these rows, in their order; not a number where it is absent.
+    /// A number for each of these rows, in their order; NaN where it is absent.
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64>;
 
     /// A text for each of these rows, in their order.
     fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn;
 
-    /// Why a row has no number, where that is known.
+    /// Why a row has no number, if known.
     fn absent_reason(&self, _key: FieldKey, _row: u32) -> Option<AbsenceReason> {
         None
     }
 }
 
-/// Texts of rows, each different one kept once.
+/// Texts of rows, each distinct text stored once.
 #[derive(Clone, Debug, Default)]
 pub struct TextColumn {
-    /// The different texts.
+    /// The distinct texts.
     pub words: Vec<SanitizedText>,
-    /// Which of them each row has, `starts` saying where a row begins; without `starts` one for each row.
+    /// Indexes into `words`: one per row, or several per row with `starts`.
     pub codes: Vec<u32>,
-    /// Where the codes of each row begin, and where the last one ends; only for rows of several texts.
+    /// Start of each row's codes, and the end of the last; only for rows of several texts.
     pub starts: Option<Vec<u32>>,
 }
 
-/// What stands in [`TextColumn::codes`] for a row without a text.
+/// Code in [`TextColumn::codes`] of a row without a text.
 pub const NO_TEXT: u32 = u32::MAX;
 
 impl TextColumn {
@@ -65,16 +65,16 @@ impl TextColumn {
     }
 }
 
-/// The rows that a filter leaves.
+/// Rows selected by a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedRows {
-    /// How many rows match.
+    /// Number of rows that match.
     pub matched: u32,
-    /// Those that are shown, in their order.
+    /// The selected rows in order.
     pub rows: Vec<u32>,
 }
 
-/// The rows that a filter leaves of all rows of its subject, in its order: as many as it says, or else `usual`.
+/// Selects and sorts rows; returns as many as the filter's limit, or else `usual`.
 pub fn select_rows(filter: &Filter, rows: &dyn RowSource, usual: u32) -> SelectedRows {
     let all: Vec<u32> = (0..rows.len() as u32).collect();
     let mut left = match &filter.expr {
@@ -93,7 +93,7 @@ pub fn select_rows(filter: &Filter, rows: &dyn RowSource, usual: u32) -> Selecte
     SelectedRows { matched, rows: sort_rows(filter, rows, &left, offset, end) }
 }
 
-/// The rows from `offset` to `end` in the filter's order; only as many as that are put in order.
+/// The rows from `offset` to `end` in sort order; sorts only as many as needed.
 fn sort_rows(
     filter: &Filter,
     rows: &dyn RowSource,
@@ -120,7 +120,7 @@ fn sort_rows(
     places[offset..].iter().map(|place| left[*place as usize]).collect()
 }
 
-/// What rows are put in order by: a number each, absent where there is none.
+/// Sort keys: one number per row, absent if there is none.
 struct SortRanks(Vec<f64>);
 
 impl SortRanks {
@@ -142,21 +142,21 @@ impl SortRanks {
         Self((0..left.len()).map(first).collect())
     }
 
-    /// What is absent comes last, whichever the direction.
+    /// Absent values sort last in both directions.
     fn compare_rows(&self, a: usize, b: usize, descending: bool) -> Ordering {
         let (a, b) = (self.0[a], self.0[b]);
         match (a.is_nan(), b.is_nan()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
-            // -0 and 0 are one number.
+            // -0 and 0 are equal.
             (false, false) if descending => b.partial_cmp(&a).unwrap_or(Ordering::Equal),
             (false, false) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
         }
     }
 }
 
-/// Those of `among` for which the expression holds, in their order.
+/// The rows of `among` for which the expression holds, in their order.
 fn match_rows(expr: &FilterExpr, rows: &dyn RowSource, among: Vec<u32>) -> Vec<u32> {
     match expr {
         FilterExpr::Test(test) => match_comparison(test, rows, among),
@@ -176,7 +176,7 @@ fn match_rows(expr: &FilterExpr, rows: &dyn RowSource, among: Vec<u32>) -> Vec<u
     }
 }
 
-/// `all` without `some` of them; both in rising order.
+/// `all` without `some`; both ascending.
 fn subtract_rows(all: &[u32], some: &[u32]) -> Vec<u32> {
     let mut taken = some.iter().peekable();
     all.iter().copied().filter(|row| taken.next_if(|next| **next == *row).is_none()).collect()
@@ -200,7 +200,7 @@ fn match_comparison(
         return among;
     }
     let texts = rows.collect_texts(test.field.key, &among);
-    // Each different text is looked at once.
+    // Each distinct text is tested once.
     let fits: Vec<bool> = texts.words.iter().map(|word| test.matches_text(word)).collect();
     let fits = |code: &u32| fits.get(*code as usize).copied().unwrap_or(false);
     let mut at = 0;
@@ -210,7 +210,7 @@ fn match_comparison(
         match test.op {
             FilterOp::Has => !codes.is_empty(),
             FilterOp::Lacks => codes.is_empty(),
-            // Not one of a row's texts may be such.
+            // None of a row's texts may match.
             FilterOp::NotEqual | FilterOp::NotLike => !codes.is_empty() && !codes.iter().any(fits),
             _ => codes.iter().any(fits),
         }
@@ -219,7 +219,7 @@ fn match_comparison(
 }
 
 impl FilterComparison {
-    /// Whether it holds for a number; for one that is absent only the question whether there is one does.
+    /// Whether the comparison holds for a number; an absent number matches only the negation of `has`.
     fn matches_number(&self, number: f64) -> bool {
         if number.is_nan() {
             return self.op == FilterOp::Lacks;
@@ -241,9 +241,10 @@ impl FilterComparison {
         }
     }
 
-    /// Whether a text is one of those that are meant; a negated comparison means the same texts as its contrary.
+    /// Whether a text is one of the values; a negated comparison tests the same texts as its opposite.
     ///
-    /// The contrary of an order is an order too: `not node<gpu5` is `node>=gpu5`, and with several texts one decides.
+    /// The negation of an order is an order: `not node<gpu5` is `node>=gpu5`, and with several texts one match
+    /// suffices.
     fn matches_text(&self, word: &str) -> bool {
         self.values.iter().any(|value| match value {
             FilterValue::Number(_) => false,

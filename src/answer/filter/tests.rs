@@ -1,4 +1,4 @@
-//! The language against an evaluator that knows nothing of columns, and its errors as a person reads them.
+//! Tests of the filter language against a row-by-row evaluator, and of its error messages.
 
 use gaunt_schema::{SanitizedText, catalogue::gpu, natural_order};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::answer::field::{BuiltinField, FieldKey};
 
-/// One GPU, with what a filter can ask of it here.
+/// One GPU with the fields that these tests filter by.
 #[derive(Clone, Debug)]
 struct FilterTestRow {
     power: Option<f64>,
@@ -183,7 +183,7 @@ fn the_cursor_is_offered_what_can_stand_there() {
     }
 }
 
-/// A filter as a tree, with `not` where it was written.
+/// A filter as a tree, with `not` where it is written.
 #[derive(Clone, Debug)]
 enum FilterTree {
     Compare(&'static str, &'static str, &'static str),
@@ -204,7 +204,7 @@ impl FilterTree {
         }
     }
 
-    /// Whether it holds for a row; none if that cannot be said because something is absent.
+    /// Whether it holds for a row; none if a value is absent.
     fn evaluate_row(&self, row: &FilterTestRow) -> Option<bool> {
         match self {
             Self::Has(field) => Some(match *field {

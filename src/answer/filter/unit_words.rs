@@ -1,14 +1,14 @@
-//! Numbers with their units, in the base unit of the field that they are compared with.
+//! Numbers with units, converted to the base unit of the compared field.
 
 use gaunt_schema::unit::Unit;
 
-/// The words for a unit: its own, those of other units with their factor.
+/// Unit names with their factors.
 struct UnitWords {
-    /// How a person calls it, with examples.
+    /// Description with examples.
     called: &'static str,
-    /// Base words that take prefixes, with the factor to the base unit.
+    /// Unit names that take SI prefixes, with the factor to the base unit.
     words: &'static [(&'static str, f64)],
-    /// Words that take none.
+    /// Unit names without prefixes.
     whole: &'static [(&'static str, f64)],
 }
 
@@ -89,19 +89,19 @@ const fn words_of_unit(unit: Unit) -> UnitWords {
     }
 }
 
-/// What a number of this unit looks like, with examples.
+/// Example of a number of this unit.
 pub(super) const fn example_of_unit(unit: Unit) -> &'static str {
     words_of_unit(unit).called
 }
 
-/// The factor from a unit's word to the base unit; none if the word is none of this unit's.
+/// Factor from a unit name to the base unit; none if the name is not one of this unit.
 pub(super) fn unit_factor(word: &str, unit: Unit) -> Option<f64> {
     let dimension = words_of_unit(unit);
     let whole = dimension.whole.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
     whole.or_else(|| {
         dimension.words.iter().find_map(|(base, by)| {
             let prefix = word.strip_suffix(base)?;
-            // Milli is for physics: nobody counts thousandths of bytes.
+            // Milli is valid for physical units only, not for bytes or counts.
             let milli = matches!(unit, Unit::Watts | Unit::Joules | Unit::Hertz);
             let known = PREFIXES.iter().filter(|(p, _)| *p != "m" || milli);
             known.into_iter().find(|(known, _)| *known == prefix).map(|(_, scale)| scale * by)
@@ -109,7 +109,7 @@ pub(super) fn unit_factor(word: &str, unit: Unit) -> Option<f64> {
     })
 }
 
-/// A number and what follows it; none if it does not begin with one, or with one that is not finite.
+/// Splits a number from what follows it; none if the text does not begin with a finite number.
 pub(super) fn split_number(text: &str) -> Option<(f64, &str)> {
     let bytes = text.as_bytes();
     let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();

@@ -1,9 +1,9 @@
-//! Groups of findings: what is put together, in which order, and what a group says.
+//! Tests of finding groups: membership, order and rendered text.
 
 use super::*;
 use crate::answer::FindingLifecycle;
 
-/// A job that holds eight GPUs and does nothing with them.
+/// A job that holds eight idle GPUs.
 pub(crate) fn idle_finding(number: usize) -> Finding {
     let job = SanitizedText::new(&number.to_string());
     Finding {
@@ -71,6 +71,6 @@ fn few_findings_and_those_of_another_severity_stay_alone() {
     assert_eq!(groups[0].members.len(), GROUP_FROM);
     let order = collect_lines(&findings, &groups);
     assert!(matches!(order[0], FindingLine::Single(finding) if finding.id == findings[0].id));
-    // Whom two groups would hide by their order, their cost tells apart.
+    // Two groups with equal order are distinguished by cost.
     assert!(collect_lines(&findings, &[]).iter().all(|line| line.finding_count() == 1));
 }

@@ -1,4 +1,4 @@
-//! A recording that was made during an incident is read back with what was known then.
+//! Tests: a recording that starts during an incident is replayed with the state of that time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ const START: UnixMs = UnixMs(1_760_017_311_000);
 const PERIOD: Duration = Duration::from_secs(1);
 const NODES: usize = 4;
 
-/// When the recording begins and when it ends, in seconds after the owner.
+/// Start and end of the recording, in seconds after the start of the engine.
 const BEGINS: i64 = 240;
 const ENDS: i64 = 300;
 
@@ -28,7 +28,7 @@ fn at(second: i64) -> UnixMs {
     UnixMs(START.0 + second * 1_000)
 }
 
-/// What a fleet delivers in each second, its targets first.
+/// Deliveries of a fleet by second, its targets first.
 fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
     let mut fleet = SimFleet::new(Scenario::from_name(scenario).unwrap(), NODES, 7, START);
     let target = |node: usize| ScrapeTarget {
@@ -53,7 +53,7 @@ fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
     all
 }
 
-/// The ids of the open findings that cost somebody something.
+/// Ids of the open findings that have a cost.
 fn open(owner: &mut Engine) -> BTreeSet<String> {
     let Answer::Findings(list) = owner.answer_question(&Question::Findings) else {
         panic!("no list")
@@ -130,7 +130,7 @@ fn preamble_of_another_version_is_refused_with_the_next_step() {
     );
 }
 
-/// Open findings by their ids.
+/// Open findings by id.
 fn standing(answer: Answer) -> BTreeMap<String, Finding> {
     let Answer::Findings(list) = answer else { panic!("no list of findings") };
     let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
@@ -142,8 +142,8 @@ fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|ending| ending == "gaunt")).collect()
 }
 
-/// Records a fleet with a fault past a running owner, removes every segment at `BEGINS` and goes on to the end. Gives the
-/// findings that were open when the segments were removed.
+/// Records a fleet with a fault through a running engine, removes every segment at `BEGINS` and continues to the end.
+/// Returns the findings that were open when the segments were removed.
 async fn recorded_with_segments_removed(
     folder: &Path,
     scenario: &str,
@@ -185,7 +185,7 @@ async fn recorded_with_segments_removed(
             }
         }
     }
-    // Its thread writes what waits.
+    // Its thread writes the pending entries.
     drop(recorder);
     stood
 }
@@ -222,11 +222,11 @@ async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
         for (id, before) in &stood {
             let after = found.get(id).unwrap_or_else(|| panic!("{scenario}: {id} is not open"));
             assert_eq!(after.life.opened, before.life.opened, "{scenario}: {id} opened anew");
-            // Averages begin anew with the first page: the cost is known to a factor of two at once.
+            // Averages restart with the first page: the cost is within a factor of two at once.
             let (now, then) = (after.lost_gpus, before.lost_gpus);
             assert!(now >= then / 2.0 && now <= then * 2.0, "{scenario}: {id} costs {now}, {then}");
         }
-        // History of a GPU, and of lost GPUs, begins long before the first page.
+        // The history of a GPU, and of lost GPUs, begins long before the first page.
         let ask = "history?metric=power&filter=gpu=0&points=120";
         let question = Question::parse_line(ask, &[]).unwrap();
         let Answer::History(history) = replayed.answer_question(&question) else {

@@ -1,4 +1,4 @@
-//! A chronicle: every finding that an owner in virtual time came to, with the instants at which it opened and closed.
+//! Finding log: every finding of an engine in virtual time, with its opening and closing times.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,39 +10,39 @@ use crate::{
     engine::{self, Engine},
 };
 
-/// The most episodes that are kept, about a kilobyte each: a judge that says more than this says nothing.
+/// The most episodes that are retained, about a kilobyte each: a longer log is useless.
 pub const MAX_EPISODES: usize = 100_000;
 
-/// One finding from its opening to its close.
+/// One finding from opening to closing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FindingEpisode {
-    /// The tick at which it was first said.
+    /// Tick at which it was first reported.
     pub opened: UnixMs,
-    /// The tick at which it was first said no more; none if it was open to the end.
+    /// First tick at which it was no longer reported; none if it was open at the end.
     pub closed: Option<UnixMs>,
-    /// The worst severity that it had.
+    /// Its highest severity.
     pub worst: Severity,
-    /// The first tick at which it was a warning or worse.
+    /// First tick at which it was a warning or more severe.
     pub warned: Option<UnixMs>,
-    /// The first tick at which it was critical.
+    /// First tick at which it was critical.
     pub paged: Option<UnixMs>,
-    /// How many findings stood before it when it was opened: 0 is the judge's first word.
+    /// Number of findings listed before it at its opening: 0 means first in the list.
     pub rank: usize,
-    /// What was said last.
+    /// Its last state.
     pub finding: Finding,
 }
 
-/// What was said, in the order in which it was opened.
+/// All episodes, by opening time.
 #[derive(Debug, Default)]
 pub struct FindingLog {
     episodes: Vec<FindingEpisode>,
-    /// Position of each open episode, by the finding's id.
+    /// Index of each open episode, by finding id.
     open: HashMap<String, usize>,
     unlisted: u64,
 }
 
 impl FindingLog {
-    /// Notes what is open at one tick.
+    /// Records the open findings of one tick.
     pub fn record_findings(&mut self, list: &FindingList) {
         let still: HashSet<&str> = list.findings.iter().map(|f| f.id.as_str()).collect();
         let episodes = &mut self.episodes;
@@ -70,17 +70,17 @@ impl FindingLog {
         }
     }
 
-    /// Every episode, in the order in which they were opened.
+    /// All episodes, by opening time.
     pub fn all_episodes(&self) -> &[FindingEpisode] {
         &self.episodes
     }
 
-    /// How often a finding was open at a tick and not noted for want of room.
+    /// How often a finding was open at a tick and not recorded because of the limit.
     pub fn unlisted_count(&self) -> u64 {
         self.unlisted
     }
 
-    /// The place of a new episode, if there is room.
+    /// Index of a new episode, if the limit allows it.
     fn begin_episode(&mut self, finding: &Finding, rank: usize, at: UnixMs) -> Option<usize> {
         if self.episodes.len() >= MAX_EPISODES {
             self.unlisted += 1;
@@ -100,7 +100,7 @@ impl FindingLog {
     }
 }
 
-/// An owner in virtual time and the chronicle of what it says.
+/// An engine in virtual time and the log of its findings.
 #[derive(Debug)]
 pub struct VirtualRun {
     engine: Engine,
@@ -108,22 +108,22 @@ pub struct VirtualRun {
 }
 
 impl VirtualRun {
-    /// A witness who has seen nothing yet.
+    /// Creates a run with a new engine.
     pub fn new(options: engine::EngineOptions) -> Self {
         Self::of(Engine::new(options))
     }
 
-    /// A witness of an owner that may know something already.
+    /// Creates a run of an engine that may have state.
     pub fn of(owner: Engine) -> Self {
         Self { engine: owner, log: FindingLog::default() }
     }
 
-    /// Takes what a sender brought.
+    /// Ingests a delivery.
     pub fn ingest_delivery(&mut self, delivery: Delivery) {
         self.engine.ingest_delivery(delivery);
     }
 
-    /// Lets time pass until `now` and notes what is said then.
+    /// Advances time to `now` and records the findings.
     pub fn run_tick(&mut self, now: UnixMs) {
         self.engine.run_tick(now);
         if let Answer::Findings(list) = self.engine.answer_question(&Question::Findings) {
@@ -131,27 +131,27 @@ impl VirtualRun {
         }
     }
 
-    /// Does something to a finding.
+    /// Applies an action to a finding.
     pub fn apply_action(&mut self, act: &FindingAction) -> Answer {
         self.engine.handle_action(act)
     }
 
-    /// Asks about the last tick.
+    /// Answers a question as of the last tick.
     pub fn answer_question(&mut self, question: &Question) -> Answer {
         self.engine.answer_question(question)
     }
 
-    /// What was said.
+    /// The finding log.
     pub fn finding_log(&self) -> &FindingLog {
         &self.log
     }
 
-    /// The same, for who needs the owner no longer.
+    /// Consumes the run and returns its finding log.
     pub fn into_finding_log(self) -> FindingLog {
         self.log
     }
 
-    /// What was done.
+    /// Cumulative totals.
     pub fn cumulative_totals(&mut self) -> CumulativeTotals {
         match self.engine.answer_question(&Question::Targets) {
             Answer::Targets(list) => list.totals.clone(),

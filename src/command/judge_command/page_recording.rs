@@ -1,4 +1,4 @@
-//! A recording: a folder of pages as they were scraped, `DIR/<target>/<unix_ms>.prom`, in whoever's words.
+//! Page recordings: a directory of pages as they were scraped, `DIR/<target>/<unix_ms>.prom`, in any exporter format.
 
 use std::{
     collections::BTreeMap,
@@ -12,56 +12,56 @@ use gaunt_schema::{
     Batch, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs, text,
 };
 
-/// The longest recording that is judged: beyond it a name is more likely a typo than an instant.
+/// The longest recording that is judged: beyond it a file name is more likely a typo than a time.
 const LONGEST: Duration = Duration::from_hours(31 * 24);
 
-/// The period that is assumed of a recording in which no target was read twice.
+/// Period that is assumed if no target was scraped twice.
 const USUAL_PERIOD: Duration = Duration::from_secs(1);
 
-/// A period lies between these two, as for live targets.
+/// Limits of a period, as for live targets.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(100);
 const LONGEST_PERIOD: Duration = Duration::from_hours(1);
 
-/// The ending of a page.
+/// File extension of a page.
 const ENDING: &str = "prom";
 
-/// Why a folder cannot be judged.
+/// Why a directory cannot be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum PageRecordingError {
-    /// A folder or file cannot be read.
+    /// A directory or file cannot be read.
     #[error("cannot read {}: {error}; check the path", path.display())]
     Read {
-        /// Which one.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
-    /// A page is not named by its instant.
+    /// The file name of a page is not a time.
     #[error("{} is not named by its instant; write milliseconds since 1970, such as 1700000000000.prom", .0.display())]
     Name(PathBuf),
-    /// There is no page in it.
+    /// The directory has no pages.
     #[error("no page is below {}; expected {}/TARGET/UNIX_MS.prom", .0.display(), .0.display())]
     Empty(PathBuf),
-    /// The pages are too far apart.
+    /// The recording is too long.
     #[error("the pages are {days} days apart and at most {most} are judged; check the names of the first and the last", days = span.as_secs() / 86_400, most = LONGEST.as_secs() / 86_400)]
     TooLong {
-        /// From the first to the last.
+        /// Time from the first to the last page.
         span: Duration,
     },
 }
 
-/// Where each page of a recording is, in the order of time.
+/// Index of the pages of a recording, by time.
 #[derive(Debug)]
 pub(in crate::command) struct PageRecording {
     folder: PathBuf,
-    /// Names of the folders, one for each target.
+    /// Directory names, one per target.
     targets: Vec<String>,
-    /// Instant and target of each page.
+    /// Time and target of each page.
     pages: Vec<(UnixMs, u32)>,
 }
 
 impl PageRecording {
-    /// Looks through the folder without reading a page.
+    /// Scans the directory without reading a page.
     pub(in crate::command) fn open_folder(folder: &Path) -> Result<Self, PageRecordingError> {
         let mut targets = Vec::new();
         for path in list_entries(folder)? {
@@ -91,13 +91,13 @@ impl PageRecording {
         Ok(Self { folder: folder.to_owned(), targets, pages })
     }
 
-    /// The first and the last instant.
+    /// First and last time.
     pub(in crate::command) fn time_span(&self) -> (UnixMs, UnixMs) {
         let at = |page: Option<&(UnixMs, u32)>| page.map_or_else(UnixMs::default, |page| page.0);
         (at(self.pages.first()), at(self.pages.last()))
     }
 
-    /// The time between two pages of a target, the slowest target's: of each, the middle one of all gaps.
+    /// Scrape interval: the median gap between two pages, of the slowest target.
     pub(in crate::command) fn scrape_period(&self) -> Duration {
         let mut gaps: BTreeMap<u32, (UnixMs, Vec<Duration>)> = BTreeMap::new();
         for (at, target) in &self.pages {
@@ -115,7 +115,7 @@ impl PageRecording {
         slowest.unwrap_or(USUAL_PERIOD).clamp(SHORTEST_PERIOD, LONGEST_PERIOD)
     }
 
-    /// Every target, to be announced before its first page.
+    /// All targets, to be announced before their first page.
     pub(in crate::command) fn recorded_targets(&self) -> Vec<ScrapeTarget> {
         let target = |(number, name): (u32, &String)| ScrapeTarget {
             id: TargetId(number),
@@ -126,7 +126,7 @@ impl PageRecording {
         (0..).zip(&self.targets).map(target).collect()
     }
 
-    /// Every page in the order of time, read when it is asked for.
+    /// All pages by time, read on demand.
     pub(in crate::command) fn read_batches(
         &self,
     ) -> impl Iterator<Item = Result<Batch, PageRecordingError>> {
@@ -140,7 +140,7 @@ impl PageRecording {
     }
 }
 
-/// One page, decoded; an empty file stands for a scrape that brought none.
+/// Reads and decodes one page; an empty file is a scrape without a result.
 fn read_page(
     path: &Path,
     limits: &text::PageLimits,
@@ -158,7 +158,8 @@ fn list_entries(folder: &Path) -> Result<Vec<PathBuf>, PageRecordingError> {
     all.map_err(|error| PageRecordingError::Read { path: folder.to_owned(), error })
 }
 
-/// The instant that a page is named by. Leading zeros and signs would name two files alike, and are refused.
+/// Parses the time in a file name. Leading zeros and signs are rejected, because two files could then have the same
+/// time.
 fn parse_instant(path: &Path) -> Result<UnixMs, PageRecordingError> {
     let stem = path.file_stem().and_then(|stem| stem.to_str());
     let instant = stem.and_then(|stem| stem.parse().ok().filter(|ms: &i64| ms.to_string() == stem));

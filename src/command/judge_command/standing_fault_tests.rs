@@ -1,4 +1,4 @@
-//! Faults that stand: one finding of each kind, open from its first word to the end, at a steady cost.
+//! Tests of permanent faults: one finding of each kind, open from its first report to the end, at a steady cost.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::{
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
-/// A fault that stands is found within its limit and this.
+/// Additional time in which a permanent fault is found, beyond its limit.
 const FOUND: Duration = Duration::from_mins(3);
 
-/// A cost is steady while it stays within this share of its middle, or within half a GPU.
+/// A cost is steady while it stays within this share of its median, or within half a GPU.
 const STEADY: f64 = 0.25;
 
-/// A standing fault and the owner that reads it.
+/// A permanent fault and the engine that observes it.
 struct StandingFaultRun {
     fleet: SingleFaultFleet,
     engine: VirtualRun,
@@ -36,7 +36,7 @@ impl StandingFaultRun {
         Self { fleet: standing, engine: witness, now: START, period }
     }
 
-    /// Lets time pass until `end`, and looks at what is open after each period.
+    /// Advances time to `end`, and inspects the open findings after each period.
     fn run_until(&mut self, end: UnixMs, mut look: impl FnMut(UnixMs, &[Finding])) {
         while self.now < end {
             self.now = self.now + self.period;
@@ -52,7 +52,7 @@ impl StandingFaultRun {
 }
 
 impl StandingFaultRun {
-    /// Lets time pass until the fault is found; the finding's id.
+    /// Advances time until the fault is found; returns the finding's id.
     fn run_until_found(&mut self) -> String {
         let (kind, truths) = (self.fleet.kind(), self.fleet.fleet().ground_truths());
         let limit = truths.first().map_or(Duration::ZERO, |truth| truth.limit);
@@ -65,7 +65,7 @@ impl StandingFaultRun {
         found.unwrap_or_else(|| panic!("{kind} is not found by {found_by:?}"))
     }
 
-    /// What became of a finding, as an explanation of it says.
+    /// The finding as its explanation reports it.
     fn explain_finding(&mut self, id: &str) -> Finding {
         match self.engine.answer_question(&Question::Finding(id.to_owned())) {
             Answer::Finding(explained) => explained.finding.clone(),
@@ -74,7 +74,7 @@ impl StandingFaultRun {
     }
 }
 
-/// A fault of this kind is found, and for `lasts` from then on its finding stays open, under one id, at one cost.
+/// A fault of this kind is found, and its finding stays open for `lasts`, with one id and one cost.
 fn check_standing(kind: FindingKind, period: Duration, accepted_seconds: f64, lasts: Duration) {
     let mut run =
         StandingFaultRun::new(SingleFaultFleet::of(kind, 0, START), period, accepted_seconds);
@@ -103,11 +103,11 @@ fn check_standing(kind: FindingKind, period: Duration, accepted_seconds: f64, la
 const SECOND: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(10);
 
-/// What the settings say of a level that is accepted with time, and a test that has less of it.
+/// Default time after which a level is accepted as baseline, which tests shorten.
 const HALF_AN_HOUR: f64 = 1_800.0;
 const MINUTES: f64 = 240.0;
 
-/// Longer than a level would have to last to be accepted as usual, either way.
+/// Longer than a level has to last to be accepted as baseline, in either direction.
 const LONG: Duration = Duration::from_mins(36);
 const SHORT: Duration = Duration::from_mins(9);
 const HOURS: Duration = Duration::from_hours(3);
@@ -147,7 +147,7 @@ stand! {
     data_stale_stands: DataStale, SLOW, HALF_AN_HOUR, HOURS;
 }
 
-/// A fault of this kind stays open, under one id and without a second opening, while its job writes checkpoints.
+/// A fault of this kind stays open, with one id and one opening, while its job writes checkpoints.
 fn outlasts_checkpoints(kind: FindingKind, period: Duration) {
     let mut run = StandingFaultRun::new(
         SingleFaultFleet::with_checkpoints(kind, 0, START),

@@ -1,5 +1,5 @@
-//! Owners that are killed at any moment of a finding's life, in virtual time: what they know is written as the running
-//! program writes it, and read as it reads it.
+//! Tests: engines killed at any time in the lifecycle of a finding, in virtual time; state is written and read as in
+//! production.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ mod moments;
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
-/// A fault that stands, and the owner that reads it and is killed now and then.
+/// A permanent fault, and the engine that observes it and is killed repeatedly.
 struct KilledEngineRun {
     fleet: SingleFaultFleet,
     engine: Engine,
@@ -25,7 +25,7 @@ struct KilledEngineRun {
     folder: tempfile::TempDir,
     options: engine::EngineOptions,
     now: UnixMs,
-    /// Milliseconds by which the owner's clock is before that of the fleet.
+    /// Milliseconds by which the engine clock is ahead of the fleet's clock.
     ahead_ms: i64,
     period: Duration,
     written: UnixMs,
@@ -56,7 +56,7 @@ impl KilledEngineRun {
         }
     }
 
-    /// One period, and a write where one is due.
+    /// One period, and a write if one is due.
     fn step_period(&mut self) {
         self.now = self.now + self.period;
         let at = self.clock();
@@ -79,7 +79,7 @@ impl KilledEngineRun {
         }
     }
 
-    /// It is killed, and after so many periods another one begins with what is on the disk.
+    /// Kills the engine, and after this many periods starts another one from the files on disk.
     fn kill_and_resume(&mut self, gap: u32) {
         self.writer = None;
         for _ in 0..gap {
@@ -89,7 +89,7 @@ impl KilledEngineRun {
         self.begin();
     }
 
-    /// Another one begins with what is on the disk.
+    /// Starts an engine from the files on disk.
     fn begin(&mut self) {
         let (memory, known) = load_state(self.folder.path()).unwrap();
         self.engine = Engine::from_persisted(self.options.clone(), known);
@@ -98,7 +98,7 @@ impl KilledEngineRun {
         self.engine.run_tick(self.clock());
     }
 
-    /// What the owner's clock says.
+    /// The engine clock.
     fn clock(&self) -> UnixMs {
         UnixMs(self.now.0 + self.ahead_ms)
     }
@@ -110,12 +110,12 @@ impl KilledEngineRun {
         }
     }
 
-    /// The one that stands for the fault, if it is open.
+    /// The finding of the fault, if it is open.
     fn fault_finding(&self) -> Option<Finding> {
         self.open_findings().into_iter().find(|finding| finding.kind == self.fleet.kind())
     }
 
-    /// What became of a finding that is open or remembered.
+    /// A finding that is open or retained.
     fn explained(&self, id: &str) -> Option<Finding> {
         match self.engine.answer_question(&Question::Finding(id.to_owned())) {
             Answer::Finding(explained) => Some(explained.finding.clone()),
@@ -131,7 +131,7 @@ impl KilledEngineRun {
     }
 }
 
-/// Seconds within which a fault is found although the owner is killed before and while it is suspected.
+/// Seconds within which a fault is found although the engine is killed before and during its pending phase.
 fn detection_limit(kind: FindingKind) -> u64 {
     match kind {
         FindingKind::IdleAllocated => 900,
@@ -140,12 +140,12 @@ fn detection_limit(kind: FindingKind) -> u64 {
     }
 }
 
-/// Periods for which nobody is there, one kill after the other, and for which the next one then lives.
+/// Periods of downtime, and periods for which the next engine then runs, one kill after the other.
 const GAPS: [(u32, u32); 8] =
     [(2, 3), (5, 7), (20, 4), (1, 30), (90, 11), (3, 1), (40, 20), (2, 160)];
 
-/// Killed before its onset, while it is suspected, at its opening and again and again while it is open, a fault is one
-/// finding, and nothing else is said.
+/// With kills before its onset, while it is pending, at its opening and repeatedly while it is open, a fault is one
+/// finding, and there are no others.
 fn check_survival(kind: FindingKind, period: Duration) {
     let mut run = KilledEngineRun::new(kind, period);
     let onset = run.fleet.onset_time();
@@ -162,7 +162,7 @@ fn check_survival(kind: FindingKind, period: Duration) {
         );
         run.step_period();
     }
-    // Killed before it was written it opens anew; from the write on it is the same one.
+    // If killed before the write it opens again; from the write on it is the same finding.
     run.kill_and_resume(2);
     let end = run.now + Duration::from_secs(detection_limit(kind)).max(period * 12);
     while run.fault_finding().is_none() {
@@ -186,7 +186,7 @@ fn check_survival(kind: FindingKind, period: Duration) {
             let found = found.unwrap_or_else(|| panic!("closed: {}", context()));
             assert_eq!(found.life.opened, first.life.opened, "{}", context());
             assert!(found.severity >= before.severity, "less urgent: {}", context());
-            // It may become more urgent, and then says so.
+            // It may become more severe and report that.
             let turns = |finding: &Finding| severity_turns(finding);
             let rose = u32::from(found.severity > before.severity);
             assert_eq!(turns(&found), turns(&before) + rose, "{}", context());
@@ -206,13 +206,13 @@ fn check_survival(kind: FindingKind, period: Duration) {
     assert_eq!(before.severity, alive.severity, "{kind}: as urgent as where nobody is killed");
 }
 
-/// How often it became more or less urgent.
+/// Number of severity changes.
 fn severity_turns(finding: &Finding) -> u32 {
     let turns = finding.life.changes.iter().filter(|change| change.what == FindingEvent::Severity);
     turns.count() as u32
 }
 
-/// Seconds after its onset within which a fault is found where nobody is killed; none within half an hour.
+/// Seconds from its onset until a fault is found without kills; none within half an hour.
 fn seconds_until_found(kind: FindingKind, period: Duration) -> Option<u64> {
     let mut run = KilledEngineRun::new(kind, period);
     let onset = run.fleet.onset_time();
@@ -229,7 +229,7 @@ fn finding_ids(findings: &[Finding]) -> Vec<&str> {
     findings.iter().map(|finding| finding.id.as_str()).collect()
 }
 
-/// What somebody would have to look at.
+/// Ids of findings above info severity.
 fn ids_above_info(findings: &[Finding]) -> Vec<String> {
     let loud = findings.iter().filter(|finding| finding.severity > Severity::Info);
     loud.map(|finding| finding.id.clone()).collect()

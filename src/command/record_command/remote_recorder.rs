@@ -1,4 +1,4 @@
-//! Recording what an aggregator's targets say: the aggregator passes it on, nothing is scraped twice.
+//! Remote recording: records what an aggregator's targets report; the aggregator forwards it, nothing is scraped twice.
 
 use std::{pin::Pin, time::Duration};
 
@@ -14,17 +14,17 @@ use crate::{
     record::{RecordOptions, Recorder, RecorderFollowHandle, SegmentStream},
 };
 
-/// The pause before an aggregator that ended is asked again.
+/// Pause before an aggregator that disconnected is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The pause while the disk takes what waits; the aggregator waits with us, and cuts us off if that takes too long.
+/// Pause while the disk catches up; the aggregator waits too, and disconnects a follower that takes too long.
 const DRAIN: Duration = Duration::from_millis(5);
 
-/// What the aggregator knows is waited for so long, a little less than the segment waits.
+/// Time limit for the aggregator's state, a little less than the segment waits.
 const PREAMBLE_WITHIN: Duration = Duration::from_secs(9);
 
-/// Records until `end`, and asks again whenever the aggregator goes away meanwhile. Who cannot be reached at first is
-/// an error.
+/// Records until `end`, and reconnects whenever the aggregator disconnects. An aggregator that is unreachable at first
+/// is an error.
 pub(super) async fn run(
     aggregator: &AggregatorClient,
     options: RecordOptions,
@@ -69,7 +69,7 @@ pub(super) async fn run(
     }
 }
 
-/// Asks the aggregator what it knows whenever a segment is to begin here: it says so to whoever begins to follow.
+/// Requests the aggregator's state whenever a segment begins here: the aggregator sends it to a new follower.
 fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle) -> JoinSet<()> {
     follow.announce_preambles(engine_preamble::WAIT);
     let mut tasks = JoinSet::new();
@@ -100,7 +100,7 @@ fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle)
     tasks
 }
 
-/// What the aggregator knows now, and when that is; none if it says nothing of that kind.
+/// The aggregator's current state and its time; none if it sends no preamble.
 async fn preamble_of_now(
     aggregator: &AggregatorClient,
 ) -> anyhow::Result<Option<(UnixMs, RecordingPreamble)>> {
@@ -116,7 +116,7 @@ async fn preamble_of_now(
     Ok(None)
 }
 
-/// Reads until the header and with it the period are known.
+/// Reads until the header, which contains the period, is complete.
 async fn read_header(
     from: &mut RemoteRecording,
 ) -> anyhow::Result<(SegmentStream, TimedDeliveries)> {
@@ -143,7 +143,7 @@ async fn copy_stream(
     Ok(())
 }
 
-/// Gives entries with the instants at which the aggregator had them.
+/// Records entries with the times at which the aggregator received them.
 async fn record_entries(recorder: &Recorder, entries: TimedDeliveries) {
     for (at, delivery) in entries {
         while !recorder.has_capacity() {

@@ -1,4 +1,4 @@
-//! The sums of a report: in all, and by state, cause, job, user and model of board.
+//! Sums of a report: in total, and by state, cause, job, user and GPU model.
 
 use std::collections::BTreeMap;
 
@@ -8,84 +8,84 @@ use serde::Serialize;
 use super::GpuPrices;
 use crate::answer::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
 
-/// All that a report says.
+/// Content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostReport {
-    /// The cluster's name; empty if it has none.
+    /// Cluster name; empty if not set.
     pub cluster: SanitizedText,
-    /// When the first time that is counted begins.
+    /// Start of the counted time.
     pub from: UnixMs,
-    /// When it ends.
+    /// Its end.
     pub until: UnixMs,
-    /// Seconds that were watched.
+    /// Seconds observed.
     pub watched_seconds: f64,
-    /// The currency of all costs.
+    /// Currency of all costs.
     pub currency: String,
-    /// Everything together.
+    /// Total.
     pub total: CostReportSum,
-    /// By the state that GPUs were judged to be in.
+    /// By judged GPU state.
     pub by_state: Vec<CostReportSum>,
-    /// What of it was lost, by its cause: the kind of the finding that it is attributed to, `idle` or `unexplained`.
+    /// Lost part by cause: kind of the finding that it is attributed to, `idle` or `unexplained`.
     pub by_cause: Vec<CostReportSum>,
-    /// By the job that held them.
+    /// By job.
     pub by_job: Vec<CostReportSum>,
-    /// By the user of the job.
+    /// By user of the job.
     pub by_user: Vec<CostReportSum>,
-    /// By the model of the boards.
+    /// By GPU model.
     pub by_model: Vec<CostReportSum>,
-    /// Each job in each state on each model of board.
+    /// Each job in each state on each GPU model.
     pub rows: Vec<CostReportRow>,
 }
 
-/// One line of sums.
+/// One sum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CostReportSum {
-    /// What is summed: a state, a job, a user, a model.
+    /// Key of the sum: a state, a job, a user, a model.
     pub of: String,
-    /// The name of a job, where one is summed and it has one.
+    /// Job name, if the key is a job that has one.
     pub name: Option<SanitizedText>,
-    /// Its user, likewise.
+    /// User of the job, likewise.
     pub user: Option<SanitizedText>,
-    /// Its account, likewise.
+    /// Account of the job, likewise.
     pub account: Option<SanitizedText>,
-    /// Time of all GPUs together, in hours.
+    /// Time of all GPUs, in hours.
     pub gpu_hours: f64,
-    /// How much of it was lost: lost GPUs, added up over time.
+    /// The lost part: lost GPUs summed over time.
     pub lost_gpu_hours: f64,
-    /// The cause to which most of it was lost.
+    /// Cause of the largest lost part.
     pub lost_most_to: Option<&'static str>,
-    /// Energy of the boards in kilowatt-hours; none if none of them told.
+    /// Energy of the GPUs in kilowatt-hours; none if none of them reports it.
     pub energy_kwh: Option<f64>,
-    /// What the GPU-hours cost; none without a price for each of them.
+    /// Cost of the GPU-hours; none unless all of them have a price.
     pub cost: Option<f64>,
-    /// What of it was paid for lost time.
+    /// Cost of the lost part.
     pub lost_cost: Option<f64>,
     /// CO2 of the energy in kilograms; none without a factor.
     pub co2_kg: Option<f64>,
 }
 
-/// The finest line: one job, one state, one model.
+/// One row: one job, one state, one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostReportRow {
-    /// The job; none for GPUs that nobody held.
+    /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
-    /// What its user calls it.
+    /// Its job name.
     pub name: Option<SanitizedText>,
-    /// Whose it is.
+    /// Its user.
     pub user: Option<SanitizedText>,
-    /// Who pays for it.
+    /// Its account.
     pub account: Option<SanitizedText>,
-    /// The model of the boards.
+    /// The GPU model.
     pub model: Option<SanitizedText>,
     /// The state.
     pub state: GpuState,
     /// Whether any of its time is lost.
     pub lost: bool,
-    /// The cause of lost time: a kind of finding, `idle` or `unexplained`.
+    /// Cause of the lost time: a finding kind, `idle` or `unexplained`.
     pub cause: Option<&'static str>,
     /// Time of all these GPUs in hours.
     pub gpu_hours: f64,
-    /// How much of it was lost.
+    /// The lost part.
     pub lost_gpu_hours: f64,
     /// Their energy in kilowatt-hours.
     pub energy_kwh: Option<f64>,
@@ -96,7 +96,7 @@ pub struct CostReportRow {
 }
 
 impl CostReport {
-    /// Counts what was used.
+    /// Computes the report of this usage.
     pub fn of(usage: &UsageReport, prices: &GpuPrices, co2_kg_per_kwh: Option<f64>) -> Self {
         let rows: Vec<CostReportRow> =
             usage.rows.iter().map(|row| CostReportRow::of(row, prices, co2_kg_per_kwh)).collect();
@@ -154,13 +154,13 @@ impl CostReportRow {
 }
 
 impl CostReportRow {
-    /// The cost of the lost part.
+    /// Cost of the lost part.
     fn lost_cost(&self) -> Option<f64> {
         self.cost.map(|cost| cost * self.lost_gpu_hours / self.gpu_hours)
     }
 }
 
-/// Sums of the rows that share a key, most GPU time first; rows without one are left out.
+/// Sums of rows that share a key, most GPU time first; rows without a key are left out.
 fn sum_by_key<K: Into<Option<String>>>(
     rows: &[CostReportRow],
     key: impl Fn(&CostReportRow) -> K,
@@ -186,7 +186,7 @@ fn sum_rows(of: String, rows: &[&CostReportRow]) -> CostReportSum {
         *by_cause.entry(cause).or_default() += row.lost_gpu_hours;
     }
     let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
-    // A sum of which a part is not known is not known.
+    // A sum with an unknown part is unknown.
     let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
     let lost = rows.iter().filter(|row| row.lost);
     let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();

@@ -1,27 +1,27 @@
-//! Prices: what an hour of a board costs, by its model.
+//! GPU prices: the price of a GPU-hour by GPU model.
 
-/// The price of the boards whose model fits.
+/// Price of the GPUs whose model matches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuModelPrice {
-    /// The model as the driver says it; `*` stands for anything.
+    /// Model as the driver reports it; `*` matches any text.
     pub model: String,
-    /// What an hour of one costs.
+    /// Price of one GPU-hour.
     pub per_gpu_hour: f64,
 }
 
-/// The price table. The first entry that fits counts.
+/// The price table. The first entry that matches applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GpuPrices {
-    /// By model.
+    /// Prices by model.
     pub by_model: Vec<GpuModelPrice>,
-    /// For boards of any other model, if it is known.
+    /// Price of all other models, if known.
     pub default: Option<f64>,
-    /// The currency of all of them.
+    /// Currency of all prices.
     pub currency: String,
 }
 
 impl GpuPrices {
-    /// What an hour of a board costs; none if nobody said it.
+    /// Price of a GPU-hour; none if unknown.
     pub fn of(&self, model: Option<&str>) -> Option<f64> {
         let fits = |price: &&GpuModelPrice| {
             model.is_some_and(|model| matches_pattern(&price.model, model))
@@ -30,7 +30,7 @@ impl GpuPrices {
     }
 }
 
-/// Whether a text is as a pattern with `*` says.
+/// Whether a text matches a pattern with `*`.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };

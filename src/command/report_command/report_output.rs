@@ -1,13 +1,13 @@
-//! A report as plain columns, and as comma-separated values.
+//! Report output: plain columns and comma-separated values.
 
 use std::fmt::Write as _;
 
 use super::{CostReport, CostReportSum, format_span};
 
-/// Lines of a part that are written as text; comma-separated values and JSON have all of them.
+/// Lines per section in text output; comma-separated values and JSON contain all of them.
 const MAX_LINES: usize = 20;
 
-/// The report for people.
+/// Renders the report as text.
 pub(super) fn render_text(report: &CostReport) -> String {
     let mut page = String::new();
     let all = &report.total;
@@ -93,12 +93,12 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64)
     }
 }
 
-/// A part of a whole as a person says it.
+/// Formats a part as a percentage.
 fn format_share(part: f64, whole: f64) -> String {
     if whole > 0.0 { format!("{:.1} %", part / whole * 100.0) } else { "-".to_owned() }
 }
 
-/// Each job in each state on each model of board, a line each.
+/// Renders one line for each job in each state on each GPU model.
 pub(super) fn render_csv(report: &CostReport) -> String {
     let mut page =
         "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours\n"
@@ -132,7 +132,7 @@ pub(super) fn render_csv(report: &CostReport) -> String {
     page
 }
 
-/// A text as a field. What a spreadsheet would take for a formula is made text.
+/// Quotes a field. What a spreadsheet would read as a formula is marked as text.
 fn quote_field(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

@@ -1,4 +1,4 @@
-//! One finding with its whole chain of evidence, in plain columns.
+//! Explanation text: one finding with its evidence, in plain columns.
 
 use gaunt_schema::{FindingEvent, LifeState, UnixMs, unit::Unit};
 use unicode_width::UnicodeWidthStr as _;
@@ -11,16 +11,16 @@ use crate::answer::{
     LifecycleChange, LimitDetail, SignalDetail,
 };
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown value.
 const UNKNOWN: &str = "-";
 
-/// The width of the heads of sections.
+/// Width of section titles.
 const HEAD: usize = 11;
 
-/// Victims that are named.
+/// The most victims that are listed.
 const VICTIMS: usize = 12;
 
-/// The whole page.
+/// Renders the whole page.
 pub(super) fn render_page(told: &Explanation) -> String {
     let finding = &told.finding;
     let mut lines = render_head(finding, told.at);
@@ -92,7 +92,7 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
     ]
 }
 
-/// A titled text in as many lines as it takes; nothing of nothing.
+/// A titled text, wrapped; nothing for an empty text.
 fn render_section(title: &str, text: &str) -> Vec<String> {
     if text.is_empty() {
         Vec::new()
@@ -139,7 +139,7 @@ fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
     render_table(["EVIDENCE", "is", "limit", "", "from"], 2, rows)
 }
 
-/// Where a number comes from: its series, and the key of its limit.
+/// Origin of a number: its series, and the key of its limit.
 fn render_origin(source: &str, key: &str) -> String {
     match (source, key) {
         (source, "") => source.to_owned(),
@@ -148,13 +148,14 @@ fn render_origin(source: &str, key: &str) -> String {
     }
 }
 
-/// A table whose last column may be as wide as it is. The first column holds words, then as many as `numbers` hold numbers, the others words again.
+/// A table whose last column has any width. The first column holds text, the next `numbers` columns hold numbers, the
+/// others text.
 fn render_table<const N: usize>(
     heads: [&str; N],
     numbers: usize,
     rows: Vec<[String; N]>,
 ) -> Vec<String> {
-    /// Texts in the first columns are cut beyond this.
+    /// Maximum width of text in the first columns.
     const WIDEST: usize = 58;
     let heads = heads.map(str::to_owned);
     let mut widths = [0; N];
@@ -202,7 +203,7 @@ fn render_signals(chain: &EvidenceContext) -> Vec<String> {
     let rows: Vec<[String; 6]> = chain.signals.iter().map(signal_cells).collect();
     let mut lines =
         vec![String::new(), format!("SIGNALS at {}{beside}", format_time_of_day(chain.at))];
-    // The table brings an empty line of its own.
+    // The table starts with an empty line.
     lines.extend(
         render_table(["", "now", "usual", "peers", "quartiles", "from"], 4, rows)
             .into_iter()

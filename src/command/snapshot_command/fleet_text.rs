@@ -1,4 +1,4 @@
-//! A snapshot in plain columns: state of the fleet, what it costs, who is to blame, on what evidence.
+//! Fleet text: a snapshot in plain columns: fleet state, cost, findings and evidence.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::answer::{
     finding_group,
 };
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown value.
 const UNKNOWN: &str = "-";
 
-/// The findings and groups that are shown with their evidence; the others are counted.
+/// Findings and groups that are shown with evidence; the others are counted.
 const FINDINGS: usize = 20;
 
-/// The nodes that are shown.
+/// The most nodes that are shown.
 const NODES: usize = 10;
 
-/// The whole page.
+/// Renders the whole page.
 pub(super) fn render_page(picture: &FleetSnapshot) -> String {
     let overview = &*picture.overview;
     let mut lines = vec![render_title(overview)];
@@ -71,7 +71,7 @@ fn format_count(number: u32, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// The share of each state, as many as fit on each line.
+/// Share of each state, wrapped into lines.
 fn render_gpu_time(overview: &Overview) -> Vec<String> {
     let gpus = overview.gpu_count();
     if gpus == 0 {
@@ -95,7 +95,7 @@ fn render_loss(lost: &LostGpuTime, gpus: u32) -> String {
     format!("LOST      {:.1} GPUs{share}{}", lost.gpus, money.unwrap_or_default())
 }
 
-/// What the lost GPUs are attributed to, which adds up to them; nothing where nothing is lost and everything known.
+/// What the lost GPUs are attributed to; the parts add up. Nothing if nothing is lost and everything is known.
 fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
     let mut parts = Vec::new();
     if lost.gpus > 0.0 {
@@ -130,7 +130,7 @@ fn render_findings(list: &FindingList, now: UnixMs) -> Vec<String> {
     lines
 }
 
-/// A finding with everything that is known of it.
+/// Renders a finding with its details.
 fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
     let mut lines = vec![render_headline(
         (finding.severity, finding.kind),
@@ -164,7 +164,7 @@ fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
     lines
 }
 
-/// A group of findings, with the worst of them for all.
+/// Renders a group of findings with the worst of them as example.
 fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<String> {
     let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| format!("{cost:.1}"));
@@ -187,7 +187,7 @@ fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<
     lines
 }
 
-/// What is wrong, where, since when, what it costs and how sure that is.
+/// Kind, entity, start, cost and confidence.
 fn render_headline(
     (severity, kind): (Severity, FindingKind),
     place: &str,
@@ -209,7 +209,7 @@ fn split_words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// One number beside its limit.
+/// One number with its limit.
 fn render_evidence(evidence: &EvidenceItem) -> String {
     let number = |number: f64| format_quantity(number, evidence.unit);
     let mut parts = vec![evidence.what.clone()];

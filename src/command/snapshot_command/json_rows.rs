@@ -1,10 +1,10 @@
-//! Answers as JSON rows: `{"rows": [{"node": ...}]}`, one object for each row, as scripts read them.
+//! JSON rows: `{"rows": [{"node": ...}]}`, one object per row, as scripts read them.
 
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, AnswerTable};
 
-/// An answer as JSON: where the API gives columns there are rows, and everything else is as the API gives it.
+/// Converts an answer to JSON: rows where the API returns columns, and everything else as in the API.
 pub(super) fn answer_to_json(answer: &Answer) -> serde_json::Result<Value> {
     match answer {
         Answer::Table(table) => Ok(table_to_json(table)),
@@ -20,7 +20,7 @@ pub(super) fn answer_to_json(answer: &Answer) -> serde_json::Result<Value> {
     }
 }
 
-/// A table with an object for each row. What is absent is null, and `absent` says why where that is known.
+/// A table with one object per row. Absent values are null, and `absent` gives the reason where known.
 fn table_to_json(table: &AnswerTable) -> Value {
     let rows = (0..table.rows as usize).map(|row| {
         let (mut cells, mut reasons) = (Map::new(), Map::new());

@@ -1,11 +1,11 @@
-//! One node in plain columns, for a fleet of one: every device with its values, counters as rates.
+//! Node text: one node in plain columns, for a fleet of one: every device with its values, counters as rates.
 
 use gaunt_schema::{DeviceClass, MetricId, unit::MetricKind};
 
 use super::text_columns::{format_quantity, wrap_pieces};
 use crate::answer::{DeviceDetail, NodeDetail};
 
-/// A device's section: its name, then its values, as many as fit on each line.
+/// Section of a device: its name, then its values, wrapped into lines.
 pub(super) fn render_node(node: &NodeDetail) -> Vec<String> {
     let mut lines = Vec::new();
     for device in &node.devices {
@@ -22,7 +22,7 @@ pub(super) fn render_node(node: &NodeDetail) -> Vec<String> {
     lines
 }
 
-/// What a collector has to say, such as why there is no GPU.
+/// Message of a collector, such as why there is no GPU.
 fn collector_words(collector: &DeviceDetail) -> Vec<String> {
     let messages = collector.info.values().filter_map(|info| info.get("message"));
     messages
@@ -32,7 +32,7 @@ fn collector_words(collector: &DeviceDetail) -> Vec<String> {
         .collect()
 }
 
-/// Gauges as they are, counters by what they grow in a second, both without the words that all share.
+/// Gauges as values, counters as rates per second, both without the common name prefix.
 fn render_values(device: &DeviceDetail) -> Vec<String> {
     let prefix = match device.class {
         DeviceClass::Gpu | DeviceClass::Xid => "gaunt_gpu_",
@@ -63,7 +63,7 @@ fn render_values(device: &DeviceDetail) -> Vec<String> {
             MetricKind::Counter(_) => {
                 let rate = device.rates.get(&key)?;
                 let value = format_quantity(*rate, row.unit);
-                // Seconds in a second are a plain share, whatever of.
+                // Seconds per second are a ratio.
                 let value =
                     if value.ends_with(" s") { format!("{rate:.2}") } else { format!("{value}/s") };
                 Some(format!(

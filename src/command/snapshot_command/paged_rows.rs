@@ -1,4 +1,4 @@
-//! All rows of a question: without a limit as many answers are asked for as it takes.
+//! Paged rows: fetches all rows of a question; without a limit it requests as many pages as needed.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
 };
 
-/// The most answers that one question takes: every row of the largest fleet with every column.
+/// The most pages of one question: every row of the largest fleet with every column.
 const MAX_PAGES: usize = 16;
 
-/// Asks until every row has come, where neither the filter nor a flag limits them.
+/// Requests pages until every row is fetched, unless the filter or a flag limits them.
 pub(super) async fn ask_all(
     source: &AnswerSource,
     question: Question,
@@ -32,7 +32,7 @@ pub(super) async fn ask_all(
     Ok(answer)
 }
 
-/// What a limit left out, as a sentence; none if every row is there.
+/// Describes rows omitted by a limit, as a sentence; none if every row is there.
 pub(super) fn describe_omitted(answer: &Answer) -> Option<String> {
     let (printed, offset, matched) = match answer {
         Answer::Table(table) => (table.rows, table.offset, table.matched),
@@ -46,11 +46,12 @@ pub(super) fn describe_omitted(answer: &Answer) -> Option<String> {
     })
 }
 
-/// The same question from this row on with the highest limit; none if it has no rows or says its limit itself.
+/// The same question from this row on with the highest limit; none if it has no rows or has a limit.
 fn with_page(question: &Question, offset: u32) -> Option<Question> {
     let page = |filter: &Filter| {
         let unlimited = filter.limit().is_none();
-        // The text with a limit may be longer than any filter: then the usual limit holds, and what it cuts is said.
+        // The filter with a limit may exceed the maximum length: then the default limit applies, and omitted rows are
+        // reported.
         unlimited.then(|| filter.with_page(MAX_ROWS, filter.offset() + offset).ok()).flatten()
     };
     match question {
@@ -63,7 +64,7 @@ fn with_page(question: &Question, offset: u32) -> Option<Question> {
     }
 }
 
-/// Puts the rows of the next page behind those of a table.
+/// Appends the rows of the next page to a table.
 fn append_rows(table: &mut AnswerTable, more: &AnswerTable) {
     let before = table.rows;
     for (column, next) in table.columns.iter_mut().zip(&more.columns) {

@@ -1,4 +1,5 @@
-//! One question of a snapshot: its answer as plain columns, as JSON like the API's, or as comma-separated values.
+//! Snapshot questions: the answer to one question as plain columns, as JSON like the API's, or as comma-separated
+//! values.
 
 use std::io::{self, Write as _};
 
@@ -12,25 +13,25 @@ use crate::{
     answer_source::AnswerSource,
 };
 
-/// One question as it is typed.
+/// One question as typed.
 #[derive(Clone, Debug)]
 pub struct SnapshotQuestion {
     /// The question: `gpus`, `nodes/gpu003`, `history?metric=power`.
     pub text: String,
     /// The filter, if it is not part of the question.
     pub filter: Option<String>,
-    /// The most rows; all unless this or the filter says.
+    /// The most rows; all unless this or the filter sets a limit.
     pub limit: Option<u32>,
 }
 
 impl SnapshotQuestion {
-    /// The question; what is wrong with it is shown where it stands.
+    /// Parses the question; a filter error marks its position.
     pub(super) fn parse_question(&self, form: OutputFormat) -> anyhow::Result<Question> {
         let filter = self.filter.iter().map(|filter| ("filter".to_owned(), filter.clone()));
         let limit = self.limit.iter().map(|limit| ("limit".to_owned(), limit.to_string()));
         let question = Question::parse_line(&self.text, &filter.chain(limit).collect::<Vec<_>>());
         let question = question.map_err(|refusal| refusal_error(&refusal))?;
-        // What people and spreadsheets read are columns.
+        // People and spreadsheets read columns.
         Ok(match question {
             _ if matches!(form, OutputFormat::Json | OutputFormat::Columns) => question,
             Question::Nodes => Question::Table(Filter::all_rows(Subject::Nodes)),
@@ -42,7 +43,7 @@ impl SnapshotQuestion {
     }
 }
 
-/// The page of one answer. Rows that a limit leaves out are said on the standard error where the page has no place for it.
+/// Renders one answer. Rows omitted by a limit are reported on standard error where the page cannot show that.
 pub(super) async fn render_answer(
     source: &AnswerSource,
     question: Question,
@@ -53,7 +54,7 @@ pub(super) async fn render_answer(
         return Err(refusal_error(refusal));
     }
     if let (Some(cut), true) = (paged_rows::describe_omitted(&answer), form != OutputFormat::Text) {
-        // A closed standard error takes nothing from the page.
+        // A closed standard error does not affect the page.
         drop(writeln!(io::stderr(), "gaunt: {cut}"));
     }
     match (form, &answer) {
@@ -88,7 +89,7 @@ pub(super) async fn render_answer(
     }
 }
 
-/// A refusal as an error; one of a filter marks the place.
+/// A refusal as an error; a filter error marks the position.
 fn refusal_error(refusal: &Refusal) -> anyhow::Error {
     match refusal {
         Refusal::BadFilter { error } => anyhow::anyhow!("{refusal}\n{}", error.render_pointer()),

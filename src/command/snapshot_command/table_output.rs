@@ -1,4 +1,4 @@
-//! A sheet: any answer as a head and rows, to be written as plain columns or as comma-separated values.
+//! Table output: any answer as a header and rows, written as plain columns or comma-separated values.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ mod probe_matrix_table;
 /// The widest text in a plain column; comma-separated values are never cut.
 const WIDEST: usize = 60;
 
-/// Stands for the job of GPUs of which nobody says who holds them.
+/// Job name for GPUs without a known allocation.
 const UNNAMED: &str = "(no job)";
 
 /// One cell.
@@ -28,12 +28,12 @@ enum OutputCell {
     Text(String),
     /// A number in the unit of its column.
     Number(f64),
-    /// None, and why if that is known.
+    /// No value, and the reason if known.
     Absent(Option<AbsenceReason>),
 }
 
 impl OutputCell {
-    /// A text; none if there is none.
+    /// A text cell, or an absent one.
     fn text_or_absent(text: Option<&str>) -> Self {
         match text {
             None | Some("") => Self::Absent(None),
@@ -49,17 +49,17 @@ struct OutputColumn {
     unit: Option<Unit>,
 }
 
-/// A head and rows.
+/// A header and rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OutputTable {
     columns: Vec<OutputColumn>,
     rows: Vec<Vec<OutputCell>>,
-    /// What is said below the plain columns.
+    /// Text below the plain columns.
     footer: String,
 }
 
 impl OutputTable {
-    /// The sheet of an answer; none for an answer that is a list of lines, which is asked for as a table.
+    /// The table of an answer; none for an answer that is a list of lines, which is requested as a table.
     pub(super) fn of(answer: &Answer) -> Option<Self> {
         Some(match answer {
             Answer::Table(table) => Self::from_table(table),
@@ -121,7 +121,7 @@ impl OutputTable {
         sheet
     }
 
-    /// Numbers in their own units: a sheet has one unit for a column.
+    /// Numbers in their own units: a table column has one unit.
     fn from_evidence(evidence: &[EvidenceItem]) -> Self {
         let names = ["what", "value", "limit", "unit", "threshold", "source", "note"];
         let mut sheet = Self::new(&names.map(|name| (name, None)));
@@ -321,7 +321,7 @@ impl OutputTable {
         sheet
     }
 
-    /// Plain columns: numbers to the right, each with its unit.
+    /// Renders plain columns: numbers right-aligned, each with its unit.
     pub(super) fn render_text(&self) -> String {
         let rows: Vec<Vec<String>> = self
             .rows
@@ -358,7 +358,7 @@ impl OutputTable {
         page
     }
 
-    /// Comma-separated values as RFC 4180 has them, with the unit in each column's name; what is absent is empty.
+    /// Renders RFC 4180 CSV with the unit in each column name; absent values are empty.
     pub(super) fn render_csv(&self) -> String {
         let name = |head: &OutputColumn| {
             let suffix = head.unit.map_or("", Unit::name_suffix);
@@ -395,7 +395,7 @@ fn number_cell(value: Option<f32>) -> OutputCell {
     value.map_or(OutputCell::Absent(None), |value| OutputCell::Number(f64::from(value)))
 }
 
-/// What is shown of a metric of a device: what a counter grows by, or the reading.
+/// Value of a device metric: the rate of a counter, or the reading.
 fn metric_cell(device: &DeviceDetail, key: &str) -> Option<OutputCell> {
     if let Some(rate) = device.rates.get(key) {
         return Some(OutputCell::Number(*rate));
@@ -407,7 +407,7 @@ fn metric_cell(device: &DeviceDetail, key: &str) -> Option<OutputCell> {
     Some(reading.value().map_or(OutputCell::Absent(reading.absence_reason()), OutputCell::Number))
 }
 
-/// An instant as ISO 8601 writes it, in UTC.
+/// Formats a time as ISO 8601 in UTC.
 fn format_iso8601(at: UnixMs) -> String {
     let (days, ms) = (at.0.div_euclid(86_400_000), at.0.rem_euclid(86_400_000));
     // Days since 0000-03-01, in eras of 400 years of 146,097 days each.
@@ -429,7 +429,7 @@ fn format_iso8601(at: UnixMs) -> String {
     )
 }
 
-/// A field in quotes where it needs them. Text that a spreadsheet would take for a formula is told that it is text.
+/// Quotes a field if needed. What a spreadsheet would read as a formula is marked as text.
 fn quote_field(text: &str) -> String {
     let text =
         if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };

@@ -1,4 +1,4 @@
-//! Columns of plain text: cut, padded and wrapped by what a terminal shows, and numbers with their units.
+//! Text columns: cut, pad and wrap by terminal width, and format numbers with units.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// The widest line.
 pub(super) const WIDTH: usize = 100;
 
-/// Pieces on as many lines as they need, each indented like the first.
+/// Wraps pieces into lines, each indented like the first.
 pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<String> {
     let indent = head.width();
     let (mut lines, mut line, mut empty) = (Vec::new(), head.to_owned(), true);
@@ -27,7 +27,7 @@ pub(super) fn wrap_pieces(head: &str, pieces: &[String], between: &str) -> Vec<S
     lines
 }
 
-/// A quantity with its unit, short enough for a column.
+/// Formats a quantity with its unit, short enough for a column.
 pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
     let (scaled, prefix) = match value.abs() {
         size if size >= 1e12 => (value / 1e12, "T"),
@@ -50,7 +50,7 @@ pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A span in its largest unit: `40 s`, `6 min`, `3 h`, `2 d`.
+/// Formats a duration in its largest unit: `40 s`, `6 min`, `3 h`, `2 d`.
 pub(super) fn format_age(span: Duration) -> String {
     match span.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -60,13 +60,13 @@ pub(super) fn format_age(span: Duration) -> String {
     }
 }
 
-/// The time of day in UTC.
+/// Formats the time of day in UTC.
 pub(super) fn format_time_of_day(at: UnixMs) -> String {
     let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Text in at most `width` columns; what is cut is marked.
+/// Cuts text to `width` columns and marks the cut.
 pub(super) fn truncate_text(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -83,7 +83,7 @@ pub(super) fn truncate_text(text: &str, width: usize) -> String {
     kept
 }
 
-/// Text filled up to `width` columns.
+/// Pads text to `width` columns.
 pub(super) fn pad_text(text: &str, width: usize) -> String {
     format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }

@@ -1,4 +1,4 @@
-//! Preambles of segments and of followers: asked for, left out where there is no room, damaged, or not there.
+//! Tests of preambles of segments and followers: requested, left out if too large, damaged, or missing.
 
 use std::{fs, time::Duration};
 
@@ -33,7 +33,7 @@ fn follower_begins_with_what_is_known_now_and_not_at_the_start() {
     let known = known.next_back().unwrap();
     assert!(matches!(&known.1, Delivery::Preamble(known) if *known == preamble), "{came:?}");
     assert!(came.iter().any(|(_, one)| matches!(one, Delivery::Targets(all) if all.len() == 2)));
-    // Written down, and passed on again, it is still the same.
+    // After recording and forwarding it is still the same.
     let folder = tempfile::tempdir().unwrap();
     record_all(recorder_options(folder.path()), &came);
     let recording = Recording::open_folder(folder.path()).unwrap();
@@ -71,16 +71,16 @@ fn preamble_that_is_too_large_for_a_segment_leaves_out_what_is_usual() {
     assert_eq!(batches, all.len() - 1);
 }
 
-/// Nothing here takes so long.
+/// Longer than anything here takes.
 const WAIT: Duration = Duration::from_mins(10);
 
-/// Waits until somebody asks for a preamble.
+/// Waits until a preamble is requested.
 fn wait_asked(follow: &RecorderFollowHandle) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(follow.asked());
 }
 
-/// A preamble with this for its findings.
+/// A preamble with this text as its findings.
 fn saying(findings: &str) -> RecordingPreamble {
     let (findings, past) = (findings.into(), [1, 2, 3].into());
     RecordingPreamble { version: 1, findings, past, ..RecordingPreamble::default() }
@@ -93,7 +93,7 @@ fn segment_begins_with_what_is_known_when_it_begins_and_not_before() {
     let follow = recorder.follow_handle();
     follow.announce_preambles(WAIT);
     let all = fleet_deliveries(8, 12);
-    // Ten seconds old: what was found since is not in it.
+    // Ten seconds old: findings since then are missing.
     follow.send_preamble(START, saying("old").without_past());
     for (at, delivery) in &all {
         recorder.record_delivery(*at, delivery);

@@ -1,4 +1,4 @@
-//! Feeds: what a client that keeps up, a slow one and one that comes back are sent.
+//! Tests of feeds: lines sent to a fast client, a slow one, and one that reconnects.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The page of a small fleet, line by line.
+//! Tests of the metrics page of a small fleet, line by line.
 
 use std::sync::Arc;
 
@@ -214,7 +214,7 @@ fn page_of_open_metrics_has_the_samples_of_the_text_page() {
     text::decode_open_metrics(open.as_bytes(), &text::PageLimits::default()).unwrap();
 }
 
-/// Sums of lost GPUs by whom they are divided: what a page says adds up to its own total.
+/// Lost GPUs of each breakdown add up to the total of the page.
 #[test]
 fn lost_gpus_of_a_page_add_up() {
     let start = UnixMs(1_700_000_000_000);

@@ -1,4 +1,4 @@
-//! The operator's own file: the sample, and what is refused.
+//! Tests of the declared topology file: the sample, and rejected input.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A small fat tree as `ibnetdiscover` prints it.
+//! Tests with a small fat tree as `ibnetdiscover` prints it.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn each_cable_gives_a_port_its_leaf_and_each_leaf_its_spines() {
     let above: Vec<_> =
         topology.switches.iter().map(|s| (s.name.as_str(), s.above[0].as_str())).collect();
     assert_eq!(above, [("leaf-01", "spine-01"), ("leaf-02", "spine-01")]);
-    // An adapter that is only numbered places its node, not a port.
+    // An adapter that is only numbered gives the leaf of its node, not of a port.
     assert_eq!((topology.nodes.len(), topology.nodes[0].node.as_str()), (1, "old-7"));
 }
 

@@ -1,4 +1,4 @@
-//! Both JSON forms of lldpcli, seen from a node and from a switch.
+//! Tests of both JSON formats of lldpcli, printed on a node and on a switch.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Slurm's `topology.yaml`: several topologies in one file, each a tree, a set of blocks, or flat.
+//! Parser of Slurm's `topology.yaml`: several topologies in one file, each a tree, a set of blocks, or flat.
 
 use gaunt_schema::{SanitizedText, SourceTopology, plain_error};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::SlurmTopology;
 use crate::site::site_error::SiteFault;
 
-/// One topology of the file. Keys that only Slurm needs are passed over.
+/// One topology of the file. Keys that only Slurm needs are ignored.
 #[derive(Debug, Deserialize)]
 struct SlurmTopologyEntry {
     topology: String,
@@ -44,8 +44,8 @@ struct SlurmBlockEntry {
     nodes: String,
 }
 
-/// Reads `topology.yaml`. Of several trees the cluster's default counts, or else the first; blocks count wherever
-/// they stand, for they say something else than a tree does.
+/// Parses `topology.yaml`. Of several trees the cluster's default is used, or else the first; blocks are always used,
+/// because they describe something else than a tree.
 pub(in crate::site) fn parse_yaml(
     text: &str,
     source: SanitizedText,
@@ -76,7 +76,7 @@ pub(in crate::site) fn parse_yaml(
     Ok(plan.into_topology(source))
 }
 
-/// The line where a switch or block is named, from 1.
+/// The line that names a switch or block, from 1.
 fn line_of(text: &str, name: &str) -> usize {
     let named = |line: &str| {
         let value = line.split_once(':').map(|(_, value)| value.trim().trim_matches(['"', '\'']));

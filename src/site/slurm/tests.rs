@@ -1,4 +1,4 @@
-//! What becomes of Slurm's two files.
+//! Tests of the topologies parsed from Slurm's two files.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Jobs as older and newer data parsers write them.
+//! Tests of jobs as older and newer data parsers print them.
 
 use super::*;
 

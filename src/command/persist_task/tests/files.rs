@@ -1,4 +1,4 @@
-//! Clocks that are set while nobody is there, and files that are torn or were written by an older version.
+//! Tests of clock changes during downtime, and of files that are truncated or were written by an older version.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// The clock is set while nobody is there: the finding stays the same one, and closes when its fault ends.
+/// The clock changes during downtime: the finding keeps its identity, and closes when its fault ends.
 fn outlives_clock(kind: FindingKind, period: Duration, set_ms: i64) {
     let lasts = Duration::from_mins(10);
     let mut run = KilledEngineRun::of(
@@ -86,13 +86,13 @@ fn torn_file_of_findings_is_set_aside_and_the_fault_is_found_again() {
     run.kill_and_resume(3);
     let aside = run.folder.path().join("findings.gaunt.damaged");
     assert_eq!(fs::read(aside).unwrap(), torn);
-    // What was usual is whole: the port was active before.
+    // The baselines are complete: the port was active before.
     run.run_until(run.now + SECOND * 5, |_| {});
     let found = run.fault_finding().expect("the port is still down");
     assert_eq!((&found.id, found.severity), (&first.id, first.severity));
 }
 
-/// Names that the first version that kept anything did not write.
+/// Fields that the first version of the format did not write.
 const LATER: [&str; 11] = [
     "jobs",
     "pending",
@@ -107,11 +107,11 @@ const LATER: [&str; 11] = [
     "accepted",
 ];
 
-/// The same as the first version wrote it.
+/// Converts a value to the first version of the format.
 fn older(known: &mut Value) {
     match known {
         Value::Object(fields) => {
-            // A finding's life had an instant at which it was seen from the first.
+            // The first version already wrote the `seen` time of a finding.
             let life = fields.contains_key("openings");
             fields.retain(|name, _| (life && name == "seen") || !LATER.contains(&name.as_str()));
             fields.values_mut().for_each(older);

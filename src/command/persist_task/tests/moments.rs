@@ -1,22 +1,22 @@
-//! Kills at moments at which a finding changes: while it flaps, while it becomes more urgent, while its hold-down runs, and
-//! just after it closed.
+//! Tests of kills while a finding changes: while it flaps, while its severity rises, during its hold-down, and just
+//! after it closed.
 
 use gaunt_schema::LifeState;
 
 use super::*;
 
-/// A fault that comes and goes: long enough to be found, and away for long enough to close.
+/// Duration of an intermittent fault: long enough to be found, and off for long enough to close.
 const LASTS: Duration = Duration::from_secs(90);
 const AWAY: Duration = Duration::from_mins(1);
 
-/// A fault that ends.
+/// End of a fault.
 const ENDS: Duration = Duration::from_mins(4);
 
-/// Periods for which nobody is there, and for which the next one lives.
+/// Periods of downtime, and periods for which the next engine runs.
 const OFTEN: [(u32, u32); 10] =
     [(2, 20), (5, 12), (1, 5), (20, 30), (3, 16), (2, 35), (10, 25), (1, 10), (2, 45), (4, 22)];
 
-/// A finding that flaps is one finding, and goes on flapping, however often nobody is there.
+/// A flapping finding is one finding, and keeps flapping, however often the engine is down.
 fn flaps_on(kind: FindingKind, period: Duration) {
     let (lasts, away) = if period > SECOND { (LASTS * 2, AWAY * 2) } else { (LASTS, AWAY) };
     let mut run =
@@ -43,7 +43,7 @@ fn flaps_on(kind: FindingKind, period: Duration) {
     assert_eq!(run.opened_counts().get(&kind), counted.get(&kind), "{kind} is opened twice");
 }
 
-/// Killed again and again from its opening on, a finding becomes as urgent as where nobody is killed, once.
+/// With repeated kills from its opening on, a finding reaches the same severity as without kills, once.
 fn rises_on(kind: FindingKind, period: Duration) {
     let mut alive = KilledEngineRun::new(kind, period);
     let onset = alive.fleet.onset_time();
@@ -78,7 +78,7 @@ fn rises_on(kind: FindingKind, period: Duration) {
     assert!(severity_turns(&found) <= severities.len() as u32, "{kind}: {:?}", found.life);
 }
 
-/// Killed while the hold-down of its end runs, a finding closes once, later, and says why.
+/// With kills during its hold-down, a finding closes once, later, and with a reason.
 fn heals_on(kind: FindingKind, period: Duration) {
     let mut run =
         KilledEngineRun::of(SingleFaultFleet::with_end(kind, 0, START, ENDS.as_secs_f64()), period);
@@ -86,7 +86,7 @@ fn heals_on(kind: FindingKind, period: Duration) {
     run.run_until(over, |_| {});
     let first = run.fault_finding().unwrap_or_else(|| panic!("{kind} is not found"));
     let counted = run.opened_counts();
-    // Its evidence is gone from one step to the next, and it is still open.
+    // Its evidence ends from one step to the next, and it is still open.
     while run.fault_finding().is_some_and(|found| found.life.seen == run.now) {
         assert!(run.now < over + Duration::from_mins(15), "{kind} does not heal");
         run.step_period();
@@ -106,8 +106,8 @@ fn heals_on(kind: FindingKind, period: Duration) {
     stays_closed(&mut run, &first, &counted);
 }
 
-/// Killed just after it closed, before and after that was written, a finding stays closed; where the fault comes again it
-/// is the same one.
+/// With a kill just after it closed, before and after the write, a finding stays closed; if the fault recurs it is the
+/// same finding.
 fn closes_on(kind: FindingKind, period: Duration, waits: u32) {
     let pause = Duration::from_mins(8);
     let mut run =
@@ -142,7 +142,7 @@ fn closes_on(kind: FindingKind, period: Duration, waits: u32) {
     assert_eq!(run.opened_counts()[&kind], counted[&kind] + 1, "{kind} came twice");
 }
 
-/// It is closed with a reason, and for five minutes nothing is said of it again.
+/// It is closed with a reason, and not reported again for five minutes.
 fn stays_closed(run: &mut KilledEngineRun, first: &Finding, counted: &BTreeMap<FindingKind, u64>) {
     let kind = first.kind;
     run.run_until(run.now + Duration::from_mins(5), |run| {

@@ -1,4 +1,4 @@
-//! The page of one finding, line by line.
+//! Tests of the explanation text, line by line.
 
 use gaunt_schema::{AbsenceReason, Entity, FindingKind, SanitizedText, Severity};
 

@@ -1,4 +1,4 @@
-//! A snapshot in columns, as a person reads it.
+//! Tests of the fleet snapshot as plain columns.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The probe's matrix as a sheet: a row for each pair, and below it who is suspected.
+//! Probe matrix table: one row per pair, and the suspects below.
 
 use std::fmt::Write as _;
 
