@@ -1,4 +1,4 @@
-//! Bench `answers`: cost of answers at fleet scale: CPU time in the engine, bytes on the wire, and client waiting time.
+//! What answers cost at fleet scale: microseconds in the owner, bytes on the wire, and the wait of who asks.
 
 use std::{
     hint::black_box,
@@ -21,25 +21,25 @@ use serde_json::{Value, json};
 
 use crate::cpu_clock;
 
-/// Scrape period of the fleet; large fleets are scraped every ten seconds.
+/// What a fleet is read every: large ones are read every ten seconds.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// A quarter of an hour at that period.
 const SLOTS: usize = 90;
 
-/// Warm-up periods before the first question: rates, averages and states are known then.
+/// Periods that are lived through before anything is asked: rates, averages and states are known then.
 const PERIODS: u64 = 4;
 
-/// Repetitions of each question, each slightly different, so that no cached answer is used.
+/// How often each question is asked, each time a little differently, so that no answer is kept from before.
 const ROUNDS: usize = 41;
 
-/// Pause of the client with long questions while others wait for short ones.
+/// The pause of who asks long questions while others wait for short ones.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
-/// Start of the simulated time.
+/// Where the simulated time begins.
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// Size of the fleet.
+/// How large a fleet is asked about.
 #[derive(Args, Clone, Debug)]
 #[group(id = "answers")]
 pub(crate) struct AnswersBenchOptions {
@@ -54,7 +54,7 @@ struct BenchQuestion {
     question: fn(usize, &QuestionSubjects) -> String,
 }
 
-/// Names that the questions refer to.
+/// Names that the questions are about.
 struct QuestionSubjects {
     node: String,
     job: String,
@@ -162,7 +162,7 @@ fn fleet_targets(fleet: &SimFleet) -> Vec<ScrapeTarget> {
 
 fn node_delivery(fleet: &SimFleet, node: usize, at: UnixMs) -> Delivery {
     let mut report = fleet.node_report(node);
-    // A page with a repeated timestamp is not ingested again.
+    // A page that repeats its clock is not taken a second time.
     report.node_time = Some(at);
     let page = ScrapedPage {
         report,
@@ -174,7 +174,7 @@ fn node_delivery(fleet: &SimFleet, node: usize, at: UnixMs) -> Delivery {
     Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome: Ok(page) })
 }
 
-/// One period of the whole fleet, and the following tick.
+/// One period of the whole fleet, and the tick after it.
 fn run_period(fleet: &mut SimFleet, owner: &mut Engine, now: UnixMs) {
     fleet.advance_to(now);
     for node in 0..fleet.node_count() {
@@ -203,7 +203,7 @@ struct AnswerCost {
     bytes: usize,
 }
 
-/// The median of several rounds, in milliseconds of CPU time.
+/// The median of some rounds, in milliseconds of CPU.
 fn measure_answer(
     owner: &mut Engine,
     asked: &BenchQuestion,
@@ -229,7 +229,7 @@ fn measure_answer(
     Ok(AnswerCost { engine_ms: owners[ROUNDS / 2], json_ms: jsons[ROUNDS / 2], bytes })
 }
 
-/// Cost of what is built once a tick for all clients: the overview, and the difference that a stream sends.
+/// What is made once a tick for everybody: the overview, and the difference that a stream sends.
 fn measure_published(
     owner: &mut Engine,
     fleet: &mut SimFleet,
@@ -277,14 +277,14 @@ fn measure_published(
     }))
 }
 
-/// Waiting time of a client while the engine ingests and ticks: wall-clock time, on a possibly busy machine.
+/// How long one waits who asks an owner that is fed and ticks: wall-clock time, of a busy machine too.
 fn measure_waits(
     owner: Engine,
     fleet: SimFleet,
     names: &QuestionSubjects,
     out: &mut dyn Write,
 ) -> anyhow::Result<Value> {
-    // The simulated time continues from here.
+    // The simulated time goes on from here.
     let (anchor, begun) = (fleet.current_time() + PERIOD, Instant::now());
     let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -301,7 +301,7 @@ fn measure_waits(
                     {
                         return;
                     }
-                    // As many pages per second as the fleet sends.
+                    // As many pages in a second as the fleet sends.
                     std::thread::sleep(PERIOD / fleet.node_count() as u32);
                 }
             }
@@ -344,7 +344,7 @@ async fn time_question(handle: &EngineHandle, question: Question) -> anyhow::Res
     Ok(asked.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Asks for the whole fabric and the whole fleet all the time.
+/// Somebody asks for the whole fabric and the whole fleet all the time.
 async fn flood_questions(handle: EngineHandle) {
     for at in 0_usize.. {
         let line = if at.is_multiple_of(2) {
