@@ -185,22 +185,22 @@ pub enum FaultEffect {
     },
 }
 
-/// What an affliction strikes.
+/// The scope of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FaultScope {
     /// One node, by its position in the fleet.
     Node(usize),
-    /// Neighbours: all nodes below a leaf, or of an NVLink fabric.
+    /// Neighbours: all nodes below a leaf switch, or of an NVLink domain.
     Nodes(Range<usize>),
     /// All nodes of the job.
     All,
 }
 
-/// A fault as a gang lives through it, in seconds since the fleet's origin.
+/// A fault as scheduled for a job group, in seconds since the fleet's origin.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduledFault {
     pub(crate) scope: FaultScope,
-    /// The node that it comes from.
+    /// The node that causes it.
     pub(crate) node: usize,
     pub(crate) from: f64,
     pub(crate) until: f64,
@@ -212,12 +212,12 @@ impl ScheduledFault {
         self.from <= now && now < self.until
     }
 
-    /// Whether it is there at any moment between the two.
+    /// Whether it is active at any moment between the two.
     pub(crate) fn is_active_between(&self, from: f64, until: f64) -> bool {
         self.from < until && from < self.until
     }
 
-    /// Whether it strikes this node of the fleet.
+    /// Whether it affects this node of the fleet.
     pub(crate) fn affects_node(&self, node: usize) -> bool {
         match &self.scope {
             FaultScope::Node(struck) => *struck == node,
@@ -228,7 +228,7 @@ impl ScheduledFault {
 }
 
 impl FaultEffect {
-    /// Whether every job of the fleet feels it.
+    /// Whether it affects every job of the fleet.
     pub(crate) const fn is_fleet_effect(self) -> bool {
         matches!(
             self,
@@ -240,7 +240,7 @@ impl FaultEffect {
         )
     }
 
-    /// Whether it changes what a cable does.
+    /// Whether it changes the condition of a cable.
     pub(crate) const fn is_link_effect(self) -> bool {
         matches!(
             self,
@@ -254,7 +254,7 @@ impl FaultEffect {
         )
     }
 
-    /// Whether all nodes of the job feel it alike.
+    /// Whether it affects all nodes of the job equally.
     pub(crate) const fn is_job_effect(self) -> bool {
         matches!(
             self,

@@ -15,13 +15,13 @@ pub(crate) struct SimJob {
     pub(crate) work: JobWorkload,
 }
 
-/// The number of the job that a gang is, as a word.
+/// The job id of a job group.
 pub(crate) fn job_id(gang: usize) -> String {
     (48_211 + 7 * gang).to_string()
 }
 
 impl SimJob {
-    /// The job of a node in this role; `work` is that of its gang.
+    /// The job of a node in this role; `work` is the workload of its job group.
     pub(crate) fn of(role: NodeRole, node: usize, gpus: usize, work: JobWorkload) -> Option<Self> {
         const NAMES: [(&str, &str); 5] = [
             ("pretrain-70b", "mira"),

@@ -79,7 +79,7 @@ fn connect_again(ours: &BenchProcess) -> anyhow::Result<ScrapeClient> {
     ScrapeClient::new(&ours.address)
 }
 
-/// Everything that was measured.
+/// All measured figures.
 struct NodeFigures {
     text: String,
     peer_text: String,
@@ -162,7 +162,7 @@ fn start_node(sys: &Path, scenario: &Path) -> anyhow::Result<BenchProcess> {
     BenchProcess::start_command(command, address)
 }
 
-/// Debian's exporter over the same tree, with those of its collectors that look at what gaunt-node looks at.
+/// Debian's exporter over the same tree, with the collectors that match gaunt-node's.
 fn start_node_exporter(sys: &Path) -> anyhow::Result<BenchProcess> {
     let address = scrape_client::free_address()?;
     let mut command = Command::new("prometheus-node-exporter");
@@ -177,7 +177,7 @@ fn start_node_exporter(sys: &Path) -> anyhow::Result<BenchProcess> {
         .context("install prometheus-node-exporter, as tests/run does")
 }
 
-/// What each process uses while it is asked once a second, as Prometheus asks.
+/// Resource use of each process while it is scraped once a second, as Prometheus does.
 fn measure_usage(
     mut both: [(&BenchProcess, &mut ScrapeClient); 2],
 ) -> anyhow::Result<[CpuUsage; 2]> {
@@ -202,7 +202,7 @@ fn measure_usage(
     usage.try_into().map_err(|_| anyhow::anyhow!("two processes have two usages"))
 }
 
-/// Seconds from the beginning of the round in which a call hangs until a page says so.
+/// Seconds from the beginning of the round in which a call hangs until a page reports it.
 fn measure_hang_detection(client: &mut ScrapeClient) -> anyhow::Result<f64> {
     client.wait_for_page(PATIENCE, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
     let page = client.wait_for_page(PATIENCE, |page| {
@@ -216,7 +216,7 @@ fn measure_hang_detection(client: &mut ScrapeClient) -> anyhow::Result<f64> {
     Ok(now.as_secs_f64() - last - PERIOD)
 }
 
-/// The milliseconds that scrapes take, one of each kind after the other, round after round.
+/// Durations of scrapes in milliseconds, one of each kind in turn, round after round.
 fn measure_scrape_times<const N: usize>(
     kinds: &mut [(&mut ScrapeClient, &str); N],
 ) -> anyhow::Result<[Vec<f64>; N]> {
