@@ -27,7 +27,7 @@ const POISON: &str = "x\u{1b}]0;y\u{7}\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\r\n
 /// Characters of it that must never reach the output.
 const FORBIDDEN: [char; 7] = ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}', '\r', '\u{85}'];
 
-/// Each answer: its command line, and the path in the API description.
+/// Each answer: its request path, and the path in the API description.
 const ASKS: [(&str, &str); 16] = [
     ("overview", "/overview"),
     ("nodes", "/nodes"),
@@ -287,7 +287,7 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         let output = run_gaunt(&args);
         for said in [&output.stdout, &output.stderr] {
             let said = str::from_utf8(said).unwrap();
-            // CSV ends its lines with `\r\n`; a line break of the injected text precedes its own marker.
+            // CSV lines end with `\r\n`; the line break of the injected text comes before its own marker.
             assert!(!said.contains("\nOK"), "{args:?}: {said:?}");
             check_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
             shown += said.matches('\u{fffd}').count();

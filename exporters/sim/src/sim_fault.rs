@@ -159,28 +159,28 @@ pub enum FaultEffect {
     Start,
     /// The job ends: its nodes are released within seconds.
     End,
-    /// Whoever keeps the nodes tests them: every GPU computes as hard as it can, and no job holds it.
+    /// An operator tests the nodes: every GPU runs at full load, and no job holds it.
     Diagnose,
-    /// The nodes are started anew: nobody answers meanwhile, and what their boards counted begins at zero.
+    /// The nodes reboot: they do not answer meanwhile, and GPU counters restart at zero.
     Reboot,
-    /// The batch system holds the nodes for maintenance, and says so by the name of the job.
+    /// The batch system holds the nodes for maintenance, which the job name shows.
     Maintain,
-    /// The job crashes: its ports see their peers vanish, and its nodes leave after a while.
+    /// The job crashes: its ports see their peers vanish, and its nodes are released after a while.
     Crash,
-    /// Power is capped everywhere: all clocks are at this share.
+    /// Power is capped on all nodes: all clocks are at this share.
     PowerCap {
-        /// Share of the usual clock.
+        /// Share of the normal clock.
         clock: f64,
     },
-    /// The driver of a node is loaded anew: what its GPUs counted begins at zero.
+    /// The driver of a node is reloaded: GPU counters restart at zero.
     CounterReset,
-    /// The exporter of a node is started anew, misses scrapes and answers late.
+    /// The exporter of a node restarts, misses scrapes and answers late.
     ScrapeTrouble,
-    /// The fabric chooses a path for each packet: many arrive out of order, none is lost.
+    /// Adaptive routing chooses a path for each packet: many arrive out of order, none is lost.
     AdaptiveRouting,
-    /// Steps differ by this much, for all ranks alike.
+    /// Step times vary by this much, equally for all ranks.
     LongTail {
-        /// How many times longer the longest step is.
+        /// Factor of the longest step.
         factor: f64,
     },
 }

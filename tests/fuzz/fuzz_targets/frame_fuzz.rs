@@ -10,7 +10,7 @@ use gaunt_schema::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Offset after the length, the layout's hash and the rest of the header (`exporters/schema/FRAME.md`).
+/// Size of the frame header in bytes; the rest of the frame follows (`exporters/schema/FRAME.md`).
 const HEAD: usize = 56;
 
 /// Corrects the length, the checksum and the layout's hash.

@@ -15,7 +15,7 @@ use crate::scrape_client::{PLAIN, ScrapeClient};
 /// Interval between two losses, as in `gaunt-sim --lose-boards`.
 const LOSS_EVERY_MS: u64 = 5_000;
 
-/// A GPU that is reported later than this was lost before the measurement began.
+/// A GPU reported later than this was lost before the measurement began.
 const OLD_MS: f64 = 60_000.0;
 
 /// Poll interval.
