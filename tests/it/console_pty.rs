@@ -225,7 +225,7 @@ fn a_console_that_is_stopped_and_continued_comes_back() {
     assert_eq!(line.terminal_modes("last"), line.terminal_modes("before"), "the terminal's modes");
 }
 
-/// Whether somebody else stopped it by the signal of Ctrl-Z.
+/// Tests a console that another process stops by SIGTSTP.
 #[test]
 fn a_console_that_another_process_stops_leaves_the_terminal_too() {
     let line = start_gaunt("", "demo --scenario healthy");

@@ -208,7 +208,7 @@ impl PageRings {
     }
 }
 
-/// The pages of one node as answers with places.
+/// The pages of one node as HTTP responses with patches.
 fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
     let lines: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     let (first, last) = (&lines[0], &lines[FRAMES - 1]);
@@ -217,14 +217,14 @@ fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
     std::array::from_fn(|at| build_page(&lines[at], &counts, name))
 }
 
-/// How the value of a line goes on, if it is one that does.
+/// How the value of a line changes over time, if it is a counter.
 fn line_patch(first: &str, last: &str) -> Option<PatchKind> {
     let (metric, from) = parse_sample(first)?;
     let (_, to) = parse_sample(last)?;
     metric_patch(metric, from, to)
 }
 
-/// How a metric goes on that was `from` on the first page and `to` on the last, if it does.
+/// How a metric that was `from` on the first page and `to` on the last changes over time, if it does.
 fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
     let unit = metric.catalogue_row().unit;
     // Seconds and joules have three decimals.

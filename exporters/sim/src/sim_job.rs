@@ -1,4 +1,4 @@
-//! Jobs as their users and their batch system know them.
+//! Simulated job: id, name, user and size as the users and the batch system see them.
 
 use crate::{job_workload::JobWorkload, sim_machine::NodeRole};
 
@@ -10,7 +10,7 @@ pub(crate) struct SimJob {
     pub(crate) user: &'static str,
     /// The rank of the node's first GPU.
     pub(crate) rank: usize,
-    /// Memory that its processes take on each GPU.
+    /// Memory that its processes use on each GPU.
     pub(crate) memory_bytes: f64,
     pub(crate) work: JobWorkload,
 }

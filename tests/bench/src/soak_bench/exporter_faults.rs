@@ -10,7 +10,7 @@ use gaunt_sim::{GroundTruth, SimFleet};
 
 use super::soak_run::SoakRandom;
 
-/// First of the nodes without a job: a fault of their exporter hides no job.
+/// Nodes from this one on have no job: what an exporter hides there costs nothing.
 const FIRST_NODE: usize = 114;
 
 /// Kinds, each on its own node so that no two overlap.
