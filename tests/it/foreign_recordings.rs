@@ -1,5 +1,4 @@
-//! `gaunt judge` on recordings of dcgm-exporter and node_exporter with other names, sizes and periods than the
-//! simulator's.
+//! `gaunt judge` on recordings of dcgm-exporter and node_exporter with names, sizes and periods unlike the simulator's.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
