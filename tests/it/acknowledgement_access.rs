@@ -1,4 +1,4 @@
-//! Acknowledging findings: over HTTP and from the command line, by who has the token and by who has not.
+//! Acknowledging findings over HTTP and from the command line, with and without the token.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -18,7 +18,7 @@ use crate::{
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
-/// The finding of a target that is nobody.
+/// The finding of a target where nothing listens.
 pub(crate) const FINDING: &str = "target_down/127.0.0.1";
 
 const API: &str = "/api/gaunt/v1";
@@ -60,7 +60,7 @@ pub(crate) fn wait_for_finding(address: &str, id: &str) -> Value {
     })
 }
 
-/// An aggregator of a target that is nobody, with a token in a file, once it says so.
+/// An aggregator with an unreachable target and a token in a file, once the finding is open.
 fn start_aggregator(folder: &tempfile::TempDir) -> (TestProcess, String, String) {
     let file = folder.path().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -123,7 +123,7 @@ fn only_who_has_the_token_acknowledges_and_everybody_sees_it() {
     let (status, _, again) = send_request(&address, "POST", &path, &mine, &note);
     assert_eq!((status, again["refused"].as_str()), (409, Some("already_acknowledged")));
 
-    // Whoever asks sees it at once.
+    // Every client sees the acknowledgement at once.
     assert_eq!(wait_for_finding(&address, FINDING)["acknowledged"]["by"], "alice");
     assert_eq!(fetch_json(&address, "overview")["findings_acknowledged"], 1);
     let page = get(&address, "/metrics").unwrap().1;

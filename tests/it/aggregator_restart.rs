@@ -1,4 +1,4 @@
-//! An aggregator that is killed and started again: findings, acknowledgements and counters go on.
+//! Restart of an aggregator after a kill: findings, acknowledgements and counters continue.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -19,13 +19,13 @@ use crate::{
     test_process::{RunToEnd, TestProcess, get, wait_for},
 };
 
-/// An aggregator that keeps what it knows in a folder.
+/// An aggregator that persists its state in a folder.
 fn start_aggregator(folder: &Path, targets: &str) -> (TestProcess, String) {
     let (running, address, _) = start_until_line(folder, targets, "serving address=");
     (running, address)
 }
 
-/// The same, with the line that it says before it serves. Settings that lie in the folder are taken.
+/// The same, with the line that it logs before it serves. Settings in the folder are used.
 fn start_until_line(folder: &Path, targets: &str, said: &str) -> (TestProcess, String, String) {
     let token = folder.join("token");
     fs::write(&token, "correct-horse-battery-staple").unwrap();
@@ -66,7 +66,7 @@ fn a_killed_aggregator_goes_on_where_it_ended() {
     let (running, address) = start_aggregator(folder.path(), "127.0.0.1:9");
     let before = wait_for_finding(&address, FINDING);
     acknowledge_finding(folder.path(), &address, FINDING);
-    // Killed at once: what was answered is kept.
+    // Killed at once: what was answered is persisted.
     running.send_signal(Signal::KILL);
     drop(running);
 
@@ -119,7 +119,7 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
     assert_eq!(wait_for_finding(&address, FINDING)["acknowledged"], Value::Null);
 }
 
-/// A simulated fleet that goes on while aggregators come and go.
+/// A simulated fleet that keeps running while aggregators restart.
 struct RestartFleetProcess(Child, String);
 
 impl RestartFleetProcess {
@@ -148,7 +148,7 @@ impl Drop for RestartFleetProcess {
 fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() {
     let fleet = RestartFleetProcess::start_scenario("port_down");
     let folder = tempfile::tempdir().unwrap();
-    // It outlives the restart because it is seen, and not because nobody may close it yet.
+    // It survives the restart because its evidence is seen, not because findings may not be closed yet.
     fs::write(folder.path().join("settings.toml"), "[judge]\nresume_seconds = 1.0\n").unwrap();
     let (running, address) = start_aggregator(folder.path(), &fleet.1);
     let port = wait_for("the port is down", || {
@@ -164,7 +164,7 @@ fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() 
     let begun = Instant::now();
 
     let (_running, address) = start_aggregator(folder.path(), &fleet.1);
-    // The first window: everything is new to the judge, and nothing may be said that is not so.
+    // The first window: everything is new to the judge, and there must be no false finding.
     let end = Instant::now() + Duration::from_secs(20);
     let mut looks = 0;
     while Instant::now() < end {

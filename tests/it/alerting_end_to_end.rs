@@ -1,4 +1,4 @@
-//! On call, end to end: a fault on a node → its page → the aggregator → Prometheus → Alertmanager → a webhook.
+//! Alerting end to end: a fault on a node → its page → the aggregator → Prometheus → Alertmanager → a webhook.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -23,11 +23,11 @@ use crate::{
     test_process::{RunToEnd, TestProcess, debian_program, free_port, get, run_gaunt, wait_for},
 };
 
-/// Time for what takes half a minute when nobody else uses the machine.
+/// Time limit for what takes half a minute on an idle machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The shipped configuration with shorter waits; nothing else about it is changed. The order of the waits is kept: a
-/// finding is faster than the signals that it keeps quiet.
+/// The shipped configuration with shorter waits and no other change. The order of the waits is kept: a finding is
+/// faster than the signals that it suppresses.
 const SHORTER: &[(&str, &str)] = &[
     ("for: 15s", "for: 1s"),
     ("for: 2m", "for: 12s"),
@@ -40,10 +40,10 @@ pub(crate) fn read_shipped(path: &str) -> String {
     SHORTER.iter().fold(text, |text, (long, short)| text.replace(long, short))
 }
 
-/// What Alertmanager posted: the path, and its JSON.
+/// A post by Alertmanager: the path, and its JSON.
 pub(crate) type WebhookPost = (String, Value);
 
-/// A webhook that takes everything.
+/// A webhook that accepts everything.
 pub(crate) fn serve_webhook() -> (String, Receiver<WebhookPost>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -55,7 +55,7 @@ pub(crate) fn serve_webhook() -> (String, Receiver<WebhookPost>) {
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
                 let mut stream = stream;
                 while let Some((path, body)) = read_request(&mut reader) {
-                    // The test may have heard enough.
+                    // The test may have ended.
                     _ = send.send((path, serde_json::from_slice(&body).unwrap()));
                     if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
                         return;
@@ -95,7 +95,7 @@ pub(crate) fn start_alertmanager(webhook: &str, address: &str) -> (TestProcess, 
     started
 }
 
-/// The same, not waited for; `web` is its file of TLS and users.
+/// The same without waiting; `web` is its file of TLS and users.
 pub(crate) fn spawn_alertmanager(
     webhook: &str,
     address: &str,
@@ -117,7 +117,7 @@ pub(crate) fn spawn_alertmanager(
     (TestProcess::start_command(&mut command), folder)
 }
 
-/// A machine of four ports whose links a test can cut.
+/// A machine with four ports whose links a test can take down.
 pub(crate) struct FourPortNode {
     tree: TempDir,
     pub(crate) address: String,
@@ -156,7 +156,7 @@ fn port_folder(tree: &Path, port: usize) -> PathBuf {
     tree.join(format!("class/infiniband/mlx5_{port}/ports/1"))
 }
 
-/// The labels of the alert about the port that goes down, whoever posts it.
+/// The labels of the alert about the port that goes down, from every sender.
 const LABELS: [(&str, &str); 9] = [
     ("alertname", "GauntPortDown"),
     ("device", "mlx5_1"),
@@ -188,7 +188,7 @@ pub(crate) fn expected_notification(status: &str) -> (String, String, Vec<Notifi
     ("/day".to_owned(), status.to_owned(), vec![labels.into()])
 }
 
-/// Prometheus with the shipped rules and shorter waits, reading these aggregators and the nodes that they name.
+/// Prometheus with the shipped rules and shorter waits, scraping these aggregators and the nodes that they name.
 fn start_prometheus(
     aggregators: &[String; 2],
     manager: &str,
@@ -211,7 +211,7 @@ fn start_prometheus(
     (prometheus, running, rules)
 }
 
-/// The signal fires too by now or soon; it stays quiet, because a verdict says it already.
+/// The signal fires too by now or soon; it is inhibited, because a finding already reports it.
 fn check_suppressed(prometheus: &str, manager: &str) {
     wait_for("the signal", || {
         let firing = "ALERTS{alertname=\"GauntPortInactive\", alertstate=\"firing\"}";
@@ -224,7 +224,7 @@ fn check_suppressed(prometheus: &str, manager: &str) {
     });
 }
 
-/// Says what was measured, whether the test passes or not.
+/// Logs a measurement, whether the test passes or not.
 fn log_line(line: &str) {
     writeln!(std::io::stdout().lock(), "{line}").unwrap();
 }
@@ -233,7 +233,7 @@ fn log_line(line: &str) {
 fn a_port_that_goes_down_is_told_once_and_resolved() {
     let machine = FourPortNode::start_node("gpu003");
     let targets = format!("gpu003={}", machine.address);
-    // A standby reads and says the same.
+    // A standby scrapes and reports the same.
     let aggregators = [(); 2].map(|()| TestProcess::start_aggregator(&["--targets", &targets]));
     let addresses = aggregators.each_ref().map(TestProcess::served_address);
     wait_for("the node is known", || {
@@ -257,7 +257,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     machine.set_link(1, false);
     let first = next(&posted, "the alert");
     let fired = cut.elapsed();
-    // No job holds the node: nobody is woken.
+    // No job holds the node: no page is sent.
     assert_eq!(first, expected_notification("firing"));
     check_suppressed(&prometheus, &manager);
 
@@ -274,7 +274,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     ));
 }
 
-/// What an aggregator says of the alerts.
+/// The alerts that an aggregator reports.
 pub(crate) fn fetch_alerts(aggregator: &str) -> Option<Value> {
     serde_json::from_str(&get(aggregator, "/api/gaunt/v1/alerts")?.1).ok()
 }
@@ -287,7 +287,7 @@ fn run_amtool(manager: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A silence of Alertmanager is in the API and on the command line.
+/// A silence of Alertmanager appears in the API and on the command line.
 fn check_read_back(aggregator: &str, silence: &str) {
     let line = wait_for("the silence is read back", || {
         let line = fetch_alerts(aggregator)?["alerts"][0].clone();
@@ -325,7 +325,7 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
             get(address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
         });
     }
-    // Alertmanager is away at first: it is asked again, and the failure is told with the next step.
+    // Alertmanager is down at first: posting is retried, and the failure is reported with the next step.
     machine.set_link(1, false);
     let failure = wait_for("the failure is told", || {
         Some(alerts(1)?["servers"][0]["failure"].as_str()?.to_owned())

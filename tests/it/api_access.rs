@@ -1,4 +1,4 @@
-//! The guard of the API: who is turned away, and what no answer ever allows.
+//! Access checks of the API: which requests are rejected, and what no answer ever allows.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -9,7 +9,7 @@ use std::{
 
 use crate::test_process::{DEADLINE, TestProcess, wait_for};
 
-/// The head and the body of the answer to a request as it is sent.
+/// Head and body of the answer to a raw request.
 fn send_request(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -58,7 +58,7 @@ fn only_who_names_this_host_is_answered() {
             }
         }
     }
-    // The first line of a request says whom it is for, whatever its header says.
+    // The request line determines the host, whatever the `Host` header contains.
     let request = format!(
         "GET http://evil.example/metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     );
@@ -86,7 +86,7 @@ fn it_is_only_read_and_no_other_page_may_read_it() {
     assert!(head.starts_with("http/1.1 413"), "{head}");
     let (head, _) = ask("GET", "/metrics", "Sec-Fetch-Site: cross-site\r\n", "");
     assert!(head.starts_with("http/1.1 403"), "{head}");
-    // Much of what is too long is still unread when the answer comes: it must not be lost.
+    // Much of an oversized request is still unread when the answer comes: the answer must not be lost.
     for size in [64 << 10, 600 << 10] {
         let long = format!("/api/gaunt/v1/gpus?filter={}", "x".repeat(size));
         let (head, _) = ask("GET", &long, "", "");

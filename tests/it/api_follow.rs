@@ -1,4 +1,4 @@
-//! An aggregator that is followed by streams, as the console does: news as it comes, failures as they are, and again.
+//! Following an aggregator by streams, as the console does: updates, failures and reconnects.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -15,7 +15,7 @@ use crate::{
     test_process::{DEADLINE, TestProcess, free_port},
 };
 
-/// Asks until `wanted` is true of an answer or of its failure.
+/// Retries until `wanted` is true of an answer or of its failure.
 async fn wait_for_answer<T>(
     source: &AnswerSource,
     question: &Question,

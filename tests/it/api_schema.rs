@@ -1,4 +1,4 @@
-//! The description of the API against a running aggregator: every path is asked, every answer fits its schema.
+//! The API description against a running aggregator: every path is requested, every answer fits its schema.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -40,9 +40,9 @@ fn check_answer(validator: &Validator, answer: &Value, asked: &str) {
     assert!(errors.is_empty(), "{asked}: {}", errors.join("\n"));
 }
 
-/// Asks below the API; blanks and signs of the filter are escaped.
+/// Sends a request to the API; blanks and special characters of the filter are escaped.
 fn ask_api(address: &str, path: &str) -> (u16, Value) {
-    // A slash that is escaped already stays so.
+    // A slash that is already escaped is kept.
     let escaped: String = path
         .replace("%2F", "\u{1}")
         .bytes()
@@ -56,7 +56,7 @@ fn ask_api(address: &str, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}")))
 }
 
-/// An aggregator over a simulated fleet of which everything was read twice.
+/// An aggregator over a simulated fleet of which everything was scraped twice.
 pub(crate) fn start_fleet_aggregator(nodes: usize) -> (SimulatorProcess, TestProcess, String) {
     let sim = SimulatorProcess::start_healthy(nodes);
     let missing = "127.0.0.1:9";
@@ -169,7 +169,7 @@ fn every_answer_of_a_running_aggregator_fits_its_description() {
         asked.push((*path, (*path).to_owned()));
     }
     for subject in Subject::ALL {
-        // Every field there is, as a column and as a filter.
+        // Every field, as a column and as a filter.
         let names: Vec<&str> =
             subject.all_fields().iter().map(|field| field.name.as_str()).collect();
         for some in names.chunks(40) {
@@ -251,7 +251,7 @@ fn tables_lists_and_details_say_the_same() {
     );
     assert_eq!(fabric["rails"].as_array().unwrap().len(), 8);
 
-    // Jobs add up to the GPUs that have one.
+    // The GPUs of all jobs add up to the GPUs that have a job.
     let (_, jobs) = ask_api(&address, "jobs?columns=job,gpus,nodes");
     let held = jobs["columns"][1]["cells"]["numbers"]["values"].as_array().unwrap();
     let held: f64 = held.iter().map(|n| n.as_f64().unwrap()).sum();

@@ -1,4 +1,4 @@
-//! Streams of a running aggregator: what they lead to, how they are taken up again, how many there may be.
+//! Streams of a running aggregator: their content, how they are resumed, and their limit.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -15,7 +15,7 @@ use crate::{
     test_process::{DEADLINE, get},
 };
 
-/// A stream of lines; HTTP/1.0 has no chunks, so that what comes is what was written.
+/// A stream of lines; HTTP/1.0 has no chunks, so the bytes are those that were written.
 struct LineStream(BufReader<TcpStream>);
 
 impl LineStream {
@@ -27,7 +27,7 @@ impl LineStream {
         Self(BufReader::new(stream))
     }
 
-    /// The head of the answer, in small letters.
+    /// The head of the answer, in lower case.
     fn read_head(&mut self) -> String {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -68,7 +68,7 @@ fn changes_lead_from_the_whole_answer_to_the_newest() {
         assert_eq!(table.rows, 48);
     }
     drop(lines);
-    // Whoever comes back is sent what was missed, as long as somebody kept the stream running.
+    // A client that reconnects receives what it missed, as long as another client kept the stream running.
     let mut other =
         LineStream::open_stream(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
     other.read_head();
@@ -86,7 +86,7 @@ fn changes_lead_from_the_whole_answer_to_the_newest() {
         (Some(number + 1), true),
         "{line}"
     );
-    // A place in another stream means nothing here.
+    // A position in another stream is invalid here.
     let mut foreign = LineStream::open_stream(
         &address,
         "ask=gpus&columns=node,gpu,state,power&limit=48&from=0-3",
@@ -120,7 +120,7 @@ fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
 #[test]
 fn there_is_a_limit_of_streams_and_who_does_not_read_disturbs_nobody() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
-    // As many as may be, but one; none of these reads anything.
+    // One less than the limit; none of these clients reads anything.
     let mut silent: Vec<LineStream> =
         (0..255).map(|_| LineStream::open_stream(&address, "ask=overview")).collect();
     let mut reading = LineStream::open_stream(&address, "ask=overview");

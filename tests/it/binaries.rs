@@ -1,4 +1,4 @@
-//! Where the tests find the programs and the fake driver: beside themselves, in the same target folder.
+//! Paths of the programs and the fake driver for the tests: the same target folder as the tests.
 //!
 //! Cargo builds no binaries of other workspace members for a test, so `tests/run` builds the workspace first.
 
@@ -30,7 +30,7 @@ pub(crate) fn program_path(name: &str) -> PathBuf {
     built_file(name)
 }
 
-/// The fake driver library, to be loaded in the place of `libnvidia-ml.so.1`.
+/// The fake driver library, loaded in place of `libnvidia-ml.so.1`.
 pub(crate) fn fake_driver() -> PathBuf {
     built_file("libgaunt_fake_driver.so")
 }

@@ -1,5 +1,5 @@
-//! Connections of gaunt-node and of `gaunt serve`: silent clients, clients that read nothing and clients that closed their
-//! sending side never keep others out.
+//! Connection limits of gaunt-node and of `gaunt serve`: silent clients, clients that read nothing and clients that
+//! closed their sending side never keep others out.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -21,7 +21,7 @@ use crate::{
     test_process::{DEADLINE, TestProcess, get, wait_for},
 };
 
-/// More than any of the two has seats.
+/// More than the connection limit of either program.
 const SILENT: usize = 700;
 
 /// gaunt-node without a driver, and its address.
@@ -42,7 +42,7 @@ fn start_aggregator() -> (TestProcess, String) {
     (running, address)
 }
 
-/// Head and body of the answer to a request that is sent as it stands.
+/// Head and body of the answer to a raw request.
 fn send_request(address: &str, request: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -63,13 +63,13 @@ fn open_silent(address: &str) -> Vec<TcpStream> {
     (0..SILENT).map(|_| TcpStream::connect(address).unwrap()).collect()
 }
 
-/// Connections on which more is asked than fits between the two ends, and nothing read.
+/// Connections with more requests than fit into the socket buffers, and nothing read.
 fn open_never_reading(address: &str, path: &str, count: usize) -> Vec<TcpStream> {
     let ask = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").repeat(400);
     let open = |_| {
         let mut stream = TcpStream::connect(address).unwrap();
         sockopt::set_socket_recv_buffer_size(&stream, 4 << 10).unwrap();
-        // Whoever gives way is closed while he still sends.
+        // A connection that is evicted is closed while the client still sends.
         _ = stream.write_all(ask.as_bytes());
         stream
     };
@@ -114,7 +114,7 @@ fn health_is_answered_beside_streams_on_every_seat() {
         assert_eq!(&first, b"HTTP/1.1 200", "a stream within the seats of one address");
         stream
     };
-    // As many as one address has seats: none of them is idle, and none gives way.
+    // As many as one address may have: none of them is idle, and none is evicted.
     let streams: Vec<_> = (0..256).map(stream).collect();
     for path in ["/healthz", "/metrics"] {
         let (head, _) =
@@ -223,7 +223,7 @@ fn prometheus_reads_open_metrics_of_the_aggregator() {
     wait_for("the target is up", || {
         (prometheus_scrape::query_instant(&prometheus, "up == 1").len() == 1).then_some(())
     });
-    // An OpenMetrics page is taken whole or not at all.
+    // An OpenMetrics page is accepted as a whole or not at all.
     assert!(prometheus_scrape::query_value(&prometheus, "gaunt_samples_total") > 0.0);
     let (_, metadata) = get(&prometheus, "/api/v1/metadata").unwrap();
     assert!(metadata.contains("\"gaunt_samples\":[{\"type\":\"counter\""), "{metadata}");
@@ -234,7 +234,7 @@ fn prometheus_reads_open_metrics_of_the_aggregator() {
 fn silent_connection_ends_after_seconds() {
     let (_node, node) = start_node(&[]);
     let mut stream = TcpStream::connect(&node).unwrap();
-    // Before, it was 90 seconds; the deadline is five.
+    // The former timeout was 90 seconds; the deadline is five.
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     stream.write_all(b"GET /metrics HT").unwrap();
     let mut answer = Vec::new();

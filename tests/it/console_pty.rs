@@ -1,4 +1,4 @@
-//! The console's bytes on a terminal of our own: replayed through an emulator, on every way out.
+//! The console's output on a pseudo-terminal, replayed through an emulator, for every way to exit.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -11,12 +11,12 @@ use crate::{
     pty::{TestPty, has_ended, wait_for_some},
 };
 
-/// `gaunt` with these arguments, on a terminal of its own.
+/// `gaunt` with these arguments, on its own pseudo-terminal.
 fn start_gaunt(prefix: &str, arguments: &str) -> TestPty {
     TestPty::start_program(prefix, &program_path("gaunt"), arguments)
 }
 
-/// A screen without its clock, which goes on.
+/// A screen without its clock, which changes.
 fn without_clock(screen: &str) -> String {
     screen.lines().skip(1).map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
@@ -36,7 +36,7 @@ fn what_changes_lead_to_is_what_is_drawn_anew() {
         line.press_keys(keys);
         line.wait_for_screen(part, |screen| screen.contains(part));
     }
-    // The last page stands still: drawn anew, it is the same to the last cell.
+    // The last page does not change: redrawn, it is the same to the last cell.
     let before = without_clock(&line.screen_text());
     let start = line.byte_count();
     line.press_keys("\x0c");
@@ -72,7 +72,7 @@ fn frames_are_bracketed_and_hold_no_more_than_changed() {
     line.press_keys("?");
     line.wait_for_screen("the keys", |screen| screen.contains("KEYS HERE"));
     let start = line.byte_count();
-    // On a page that stands still only the clock changes.
+    // On an unchanged page only the clock changes.
     wait_for_some("three more frames", || {
         let bytes = line.bytes_from(start);
         let frames = bytes.windows(8).filter(|w| w == b"\x1b[?2026h").count();
@@ -119,7 +119,7 @@ fn choices_are_kept_for_the_next_time() {
     line.check_restored("0");
 }
 
-/// The processor time that a process has used, in ticks of the kernel.
+/// CPU time of a process, in kernel ticks.
 fn cpu_ticks(pid: Pid) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -131,7 +131,7 @@ fn is_stopped(pid: Pid) -> bool {
     stat.rsplit_once(") ").unwrap().1.starts_with('T')
 }
 
-/// Sizes that look drawn and are the same in every run.
+/// Pseudo-random sizes that are the same in every run.
 fn terminal_sizes(count: usize) -> impl Iterator<Item = (u16, u16)> {
     let mut number = 7_u32;
     std::iter::repeat_with(move || {
@@ -149,7 +149,7 @@ fn a_storm_of_sizes_ends_in_the_right_picture() {
         terminal_sizes(200).chain([(1, 1), (0, 0), (65_535, 65_535), (30, 10), (100, 30)])
     {
         line.resize_terminal(columns, lines);
-        // Two hundred in a second.
+        // Two hundred per second.
         thread::sleep(Duration::from_millis(5));
     }
     wait_for_some("the screen of the last size", || {
@@ -165,7 +165,7 @@ fn a_terminal_that_takes_nothing_holds_nobody() {
     let mut line = start_gaunt("", "demo --scenario healthy");
     line.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
     line.set_draining(false);
-    // Large pictures until the line is full, then the console must still end, and its modes be restored.
+    // Large frames until the pty buffer is full; the console must still exit and restore the terminal modes.
     for (columns, lines) in terminal_sizes(60).chain([(1_000, 400)]) {
         line.resize_terminal(columns, lines);
         thread::sleep(Duration::from_millis(20));
@@ -181,7 +181,7 @@ fn a_terminal_that_takes_nothing_holds_nobody() {
 
 #[test]
 fn a_console_whose_line_is_cut_ends_and_does_not_spin() {
-    // In a session without this terminal no signal tells of the hang-up: only the terminal itself does.
+    // In a session without this terminal there is no SIGHUP: only the terminal itself reports the hang-up.
     for prefix in ["", "setsid -w"] {
         let mut line = start_gaunt(prefix, "demo");
         line.wait_for_screen("the console", |screen| screen.contains("? keys"));
@@ -225,7 +225,7 @@ fn a_console_that_is_stopped_and_continued_comes_back() {
     assert_eq!(line.terminal_modes("last"), line.terminal_modes("before"), "the terminal's modes");
 }
 
-/// Whether somebody else stopped it by the signal of Ctrl-Z.
+/// Tests a console that another process stops by SIGTSTP.
 #[test]
 fn a_console_that_another_process_stops_leaves_the_terminal_too() {
     let line = start_gaunt("", "demo --scenario healthy");

@@ -1,4 +1,4 @@
-//! The console under signals at bad moments: while it starts, in storms, and while its terminal takes nothing.
+//! The console under signals at bad moments: during start, in bursts, and while its terminal accepts no output.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -17,21 +17,21 @@ use crate::{
 /// A frame begins with this.
 const BEGIN: &[u8] = b"\x1b[?2026h";
 
-/// A console that asks an aggregator where none is: it has nothing to do but to say so.
+/// A console whose aggregator does not exist: it only displays that.
 fn start_waiting_console() -> TestPty {
     let line = TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
     line.wait_for_screen("the console", |screen| screen.contains("no answer since"));
     line
 }
 
-/// The processor time that a process has used, in hundredths of a second.
+/// CPU time of a process, in hundredths of a second.
 fn cpu_ticks(pid: Pid) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Whoever spins uses all of a second; whoever waits a few hundredths.
+/// A busy-waiting process uses the whole second; a blocked one uses a few hundredths.
 fn check_low_cpu(pid: Pid) {
     let (before, begun) = (cpu_ticks(pid), Instant::now());
     thread::sleep(Duration::from_secs(1));
@@ -51,7 +51,7 @@ fn a_signal_at_any_moment_of_the_start_leaves_the_terminal_as_it_was() {
                 TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
             let pid = line.program_pid();
             thread::sleep(Duration::from_millis(delay));
-            // It may not have been told yet what to do then: but before that the terminal is not its own.
+            // The handler may not be installed yet: but before that the terminal is not in raw mode.
             kill_process(pid, signal).unwrap();
             let code: i32 = line.read_file("code").trim().parse().unwrap();
             let killed = 128 + signal.as_raw();
@@ -74,7 +74,7 @@ fn a_storm_of_signals_draws_no_more_than_anybody_can_read() {
         kill_process(pid, Signal::WINCH).unwrap();
         thread::sleep(Duration::from_millis(1));
     }
-    // Twenty frames in a second, and one that was due.
+    // Twenty frames per second, and one that was due.
     let most = begun.elapsed().as_secs_f64() * 20.0 + 2.0;
     let drawn = count_frames(&line.bytes_from(from));
     assert!((drawn as f64) < most, "{drawn} frames of at most {most:.0}");
@@ -94,7 +94,7 @@ fn stopped_and_continued_again_and_again_it_ends_as_it_began() {
         kill_process_group(group, Signal::CONT).unwrap();
         thread::sleep(Duration::from_millis(5));
     }
-    // The last stop may come after the last word to go on.
+    // The last stop may come after the last SIGCONT.
     let mut rounds = 0;
     wait_for_some("the console again", || {
         rounds += 1;
@@ -115,7 +115,7 @@ fn a_terminal_that_takes_nothing_costs_nothing_and_is_right_again_later() {
     let line = start_waiting_console();
     let pid = line.program_pid();
     line.set_draining(false);
-    // Whole pictures until nothing more goes into the line.
+    // Full redraws until the pty buffer is full.
     for _ in 0..400 {
         line.press_keys("\x0c");
         thread::sleep(Duration::from_millis(2));

@@ -1,4 +1,4 @@
-//! The console as a person meets it: the real program in a real terminal, and that terminal afterwards.
+//! The console in a real terminal (tmux), and the state of that terminal afterwards.
 
 use std::{
     fs,
@@ -13,16 +13,16 @@ use tempfile::TempDir;
 
 use crate::binaries::program_path;
 
-/// How long a screen is awaited before the test fails: the demo's faults begin after 15 and 25 s.
+/// Time limit for a screen: the demo's faults begin after 15 and 25 s.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The time between two looks at the screen.
+/// Poll interval of the screen.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the shell of the terminal prompts with.
+/// Prompt of the shell in the terminal.
 const PROMPT: &str = "ready>";
 
-/// A terminal of its own, with a shell in it. Dropping it closes the terminal.
+/// A separate terminal with a shell in it. Dropping it closes the terminal.
 struct TmuxTerminal {
     folder: TempDir,
 }
@@ -80,7 +80,7 @@ impl TmuxTerminal {
         String::from_utf8(self.run_tmux(&["capture-pane", "-p"]).stdout).expect("tmux writes UTF-8")
     }
 
-    /// Looks at the screen until it is as it should be.
+    /// Polls the screen until it is as expected.
     fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -93,7 +93,7 @@ impl TmuxTerminal {
         }
     }
 
-    /// Starts `gaunt` with these arguments, as a shell would, and tells its process id.
+    /// Starts `gaunt` with these arguments from the shell, and returns its process id.
     fn start_gaunt(&self, prefix: &str, arguments: &str) -> Pid {
         let gaunt = program_path("gaunt");
         let script =
@@ -109,10 +109,10 @@ impl TmuxTerminal {
         pid.expect("a shell's id is a positive number")
     }
 
-    /// The terminal is the shell's again, and as it was before.
+    /// The terminal belongs to the shell again, with its modes restored.
     fn check_restored(&self) {
         self.wait_for_screen("prompt", |screen| screen.trim_end().ends_with(PROMPT));
-        // What an earlier look left behind is none of this one's.
+        // Removes the output of an earlier check.
         let after = self.file_path("after");
         drop(fs::remove_file(&after));
         self.type_line("stty -a >after.new; mv after.new after");
@@ -237,13 +237,13 @@ fn a_terminal_that_is_resized_is_drawn_anew() {
     let wide = desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
     assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
     desk.run_tmux(&["resize-window", "-x", "80", "-y", "24"]);
-    // tmux tells the program later than it cuts the picture: only a new one has its right end again.
+    // tmux notifies the program after it cuts the screen: only a new frame has its right end again.
     desk.wait_for_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
     desk.press_key("q");
     desk.check_restored();
 }
 
-/// The session of its own keeps the terminal's hang-up signal away: only the terminal itself tells.
+/// In a session of its own there is no SIGHUP: only the terminal itself reports the hang-up.
 #[test]
 fn a_console_whose_terminal_is_gone_ends() {
     let desk = TmuxTerminal::new(80, 24);
@@ -280,7 +280,7 @@ fn a_replay_is_held_led_on_and_ends() {
     desk.press_key("5");
     let nodes = desk.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
     assert_eq!(clock(&nodes), clock(&held));
-    // It is led on while it is held, faster than it would ever come there by itself, and no further than there is.
+    // While held it can be moved forward, faster than real time, and not beyond the latest data.
     desk.press_key("]");
     let led = desk.wait_for_screen("the end", |screen| {
         screen.contains("HELD") && clock(screen) != clock(&held)

@@ -1,4 +1,4 @@
-//! Exit codes that scripts can trust, and which aggregator a command asks.
+//! Exit codes for scripts, and which aggregator a command connects to.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -45,7 +45,7 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         let says = "partial data: 1 of 1 sources of targets cannot be read in full; first: ";
         assert!(stderr_text(&output).contains(says), "{source}: {}", stderr_text(&output));
     }
-    // A pattern that matches no file names no target: that is no healthy fleet.
+    // A pattern that matches no file names no target: that is not a healthy fleet.
     let pattern = folder.path().join("*.yml");
     let none = run_gaunt(&[
         "snapshot",

@@ -1,7 +1,7 @@
-//! Every figure of an explanation has a source: a series, a limit of the settings, or a count of what is named.
+//! Every figure of an explanation has a source: a series, a limit of the settings, or a count of named entities.
 //!
-//! Faults are lived through, and whatever is said of them is read again word by word: a number that nothing else in
-//! the explanation accounts for was made up.
+//! The test simulates faults and checks every explanation: a number that nothing else in the explanation accounts for
+//! is invented.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -21,13 +21,13 @@ use gaunt_sim::{ScenarioRun, suite::FaultLevel};
 /// 2025-10-09 13:41:51 UTC.
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
-/// A finding is looked at each so many seconds: its words change with its numbers.
+/// Sampling interval of a finding in seconds: its text changes with its numbers.
 const LOOK_S: i64 = 10;
 
-/// A story is told for so long at least: what must last before it is said is said by then.
+/// Minimum duration of a scenario: by then delayed findings are open.
 const LEAST_S: u64 = 150;
 
-/// Everything that is explained while a story is told, by the finding's kind.
+/// All explanations of a scenario run, by finding kind.
 fn collect_explanations(name: &str, nodes: Option<usize>) -> Vec<Explanation> {
     let (seed, level, dialect) = (1, FaultLevel::Hard, Dialect::Gaunt);
     let story = ScenarioRun { name: name.into(), nodes, seed, level, dialect };
@@ -87,7 +87,7 @@ fn collect_explanations(name: &str, nodes: Option<usize>) -> Vec<Explanation> {
     told
 }
 
-/// What in an explanation stands there without a source, a line each.
+/// The parts of an explanation without a source, a line each.
 fn find_unsourced(told: &Explanation) -> Vec<String> {
     let finding = &told.finding;
     let limits: BTreeMap<&str, f64> =
@@ -106,7 +106,7 @@ fn find_unsourced(told: &Explanation) -> Vec<String> {
             say(&number.what, "neither a series nor a limit".to_owned());
         }
         let of = limits.get(number.threshold.as_str()).copied();
-        // Beside a limit of the settings there are those that a thing's own past or its neighbours make.
+        // Besides limits of the settings there are those derived from an entity's baseline or its peers.
         let told = of == number.limit || number.note.contains("limit");
         let elsewhere = of.is_none() && !number.threshold.is_empty();
         if number.limit.is_some() && !told && !elsewhere {
@@ -128,7 +128,7 @@ fn find_unsourced(told: &Explanation) -> Vec<String> {
     wrong
 }
 
-/// What is called by a name that may have digits, the longest first.
+/// Names that may contain digits, the longest first.
 fn entity_names(told: &Explanation) -> Vec<String> {
     let entities = std::iter::once(&told.finding.entity).chain(&told.finding.victims);
     let parts = |entity: &Entity| {
@@ -169,7 +169,7 @@ fn extract_numbers(text: &str, names: &[String]) -> Vec<String> {
     words.filter(of_digits).map(|word| word.replace(',', "")).collect()
 }
 
-/// Whether a number is one of the evidence, of its notes, or of the limits, as it is written there or rounded.
+/// Whether a number is one of the evidence, of its notes, or of the limits, as written there or rounded.
 fn is_accounted(number: &str, told: &Explanation) -> bool {
     let decimals = number.split_once('.').map_or(0, |(_, behind)| behind.len());
     let finding = &told.finding;

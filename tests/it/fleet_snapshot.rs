@@ -1,4 +1,4 @@
-//! A small fleet of real programs, read by `gaunt serve`: what the snapshot shows is what they said.
+//! A small fleet of real programs, scraped by `gaunt serve`: the snapshot shows what they reported.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -65,14 +65,14 @@ fn start_node(name: &str) -> TestProcess {
     TestProcess::start_command(&mut command)
 }
 
-/// The page of a target, read by ourselves.
+/// The page of a target, scraped by the test.
 fn scrape_page(address: &str) -> ScrapedPage {
     let (status, body) = wait_for("a page", || get(address, "/metrics"));
     assert_eq!(status, 200);
     text::decode_page(body.as_bytes(), &text::PageLimits::default()).unwrap()
 }
 
-/// The answer of the snapshot, once every target is read.
+/// The output of the snapshot, once every target is scraped.
 fn run_snapshot(aggregator: &str) -> Value {
     let output = run_gaunt(&["snapshot", "--aggregator", aggregator, "--format", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -113,7 +113,7 @@ fn a_snapshot_shows_every_value_of_every_program() {
         get(&address, "/readyz").filter(|(status, _)| *status == 200)
     });
 
-    // The overview is drawn once a second, so it may be a second behind the targets.
+    // The overview is updated once a second, so it may be a second behind the targets.
     let snapshot = wait_for("all nodes are live", || {
         Some(run_snapshot(&address)).filter(|snapshot| snapshot["overview"]["nodes"]["live"] == 33)
     });
@@ -183,7 +183,7 @@ fn check_scenario(detail: &Value) {
 /// Values by device name and metric key.
 type SamplesByName = BTreeMap<(String, String), Value>;
 
-/// The samples of a page as the aggregator would show them: device name and metric key to value.
+/// The samples of a page as the aggregator shows them: device name and metric key to value.
 fn page_samples(page: &ScrapedPage) -> SamplesByName {
     let report = &page.report;
     let sample = |sample: &gaunt_schema::MetricSample| {
@@ -208,7 +208,7 @@ fn shown_samples(address: &str, node: &str) -> SamplesByName {
     all
 }
 
-/// Waits until the aggregator has read the page that the node shows now, and compares every sample of it.
+/// Waits until the aggregator has ingested the current page of the node, and compares every sample of it.
 fn check_simulated(target: &str, address: &str, node: &str) {
     let differences = |said: &SamplesByName, shown: &SamplesByName| -> Vec<_> {
         let wrong = |(key, value): &(&(String, String), &Value)| shown.get(*key) != Some(*value);
@@ -231,7 +231,7 @@ fn check_simulated(target: &str, address: &str, node: &str) {
     }
 }
 
-/// What a foreign exporter says and does not change from one second to the next.
+/// Checks what a foreign exporter reports and does not change from one second to the next.
 fn check_foreign(page: &ScrapedPage, detail: &Value) {
     assert_eq!(detail["targets"][0]["dialect"], "node_exporter");
     let said = page_samples(page);

@@ -1,4 +1,4 @@
-//! `gaunt judge` on recordings of dcgm-exporter and node_exporter with other names, sizes and periods than the simulator's.
+//! `gaunt judge` on recordings of dcgm-exporter and node_exporter with names, sizes and periods unlike the simulator's.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -10,7 +10,7 @@ use crate::test_process::run_gaunt;
 
 const START_MS: i64 = 1_731_400_007_000;
 
-/// What a GPU does, on average between two collections, and what its sensors show.
+/// Activity of a GPU, on average between two collections, and its sensor values.
 #[derive(Clone, Copy)]
 struct ForeignGpuActivity {
     busy: f64,
@@ -46,7 +46,7 @@ const RESTS: ForeignGpuActivity = ForeignGpuActivity {
     reasons: 1,
 };
 
-/// What a host does: shares of time, gigabytes a second through each port, symbol errors a second on the first one.
+/// Activity of a host: shares of time, GB/s through each port, symbol errors per second on the first one.
 #[derive(Clone, Copy)]
 struct ForeignHostActivity {
     io: f64,
@@ -60,19 +60,19 @@ const FEEDS: ForeignHostActivity =
     ForeignHostActivity { io: 0.01, cpu: 0.01, gigabytes: 4.0, errors: 0.0, gigabits: 200.0 };
 const QUIET: ForeignHostActivity = ForeignHostActivity { gigabytes: 0.0, ..FEEDS };
 
-/// A site that somebody else watches.
+/// A site that is monitored by foreign exporters.
 struct ForeignSite {
     nodes: Vec<&'static str>,
     gpus: usize,
     period: i64,
     job: Option<&'static str>,
-    /// Whether DCGM is asked for its profiling counters.
+    /// Whether DCGM collects its profiling counters.
     profiled: bool,
     model: &'static str,
 }
 
 impl ForeignSite {
-    /// Records as many periods; `of` says what a node and one of its GPUs do at a second.
+    /// Records this many periods; `of` returns the activity of a node and one of its GPUs at a second.
     fn write_recording(
         &self,
         folder: &Path,
@@ -114,7 +114,7 @@ impl ForeignSite {
         let mut family =
             |metric: &str, kind: &str, value: &dyn Fn(usize, &ForeignGpuActivity) -> f64| {
                 _ = writeln!(page, "# HELP {metric} {metric}.\n# TYPE {metric} {kind}");
-                // The last board comes first: nobody promised an order.
+                // The last GPU comes first: the order is not guaranteed.
                 for (gpu, (_, board)) in boards.iter().enumerate().rev() {
                     let job = self.job.map_or(String::new(), |job| format!(",hpc_job=\"{job}\""));
                     let uuid =
@@ -127,7 +127,7 @@ impl ForeignSite {
                     );
                 }
             };
-        // A wobble of its own for each board and second.
+        // Noise for each GPU and second.
         let wobble = |gpu: usize| {
             let mixed = (second as u64 * 6_364_136_223 + gpu as u64 * 1_442_695) % 1_009;
             1.0 + (mixed as f64 / 1_009.0 - 0.5) * 0.03
@@ -180,7 +180,7 @@ impl ForeignSite {
     }
 }
 
-/// What a host has counted.
+/// Counters of a host.
 #[derive(Default)]
 struct ForeignHostCounters {
     seconds: f64,
@@ -208,7 +208,7 @@ fn write_page(folder: &Path, target: &str, at: i64, page: &str) {
     fs::write(folder.join(format!("{at}.prom")), page).unwrap();
 }
 
-/// What the judge says of a recording: kind, entity as text, worst severity, seconds until it was opened.
+/// The findings of a recording: kind, entity as text, worst severity, seconds until it was opened.
 fn judged_findings(folder: &Path) -> Vec<(String, String, String, i64)> {
     let output = run_gaunt(&["judge", "--from", folder.to_str().unwrap(), "--format", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -226,7 +226,7 @@ fn judged_findings(folder: &Path) -> Vec<(String, String, String, i64)> {
     told["findings"].as_array().unwrap().iter().map(one).collect()
 }
 
-/// Asserts that one thing was found, and that nobody was accused of anything else.
+/// Asserts that one finding exists, and that no other entity is blamed.
 fn check_finding(folder: &Path, kind: &str, entity: &str, within: std::ops::Range<i64>) {
     let said = judged_findings(folder);
     let right = said.iter().find(|(is, of, ..)| is == kind && of == entity);
@@ -383,7 +383,7 @@ fn a_board_that_heat_holds_down() {
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 420, |second, node, gpu| {
         match (second >= 240, (node, gpu)) {
-            // Hardware slowdown, by heat.
+            // Hardware slowdown, thermal.
             (true, (0, 6)) => (
                 FEEDS,
                 ForeignGpuActivity {
@@ -414,7 +414,7 @@ fn checkpoints_an_evaluation_and_a_job_that_ends_accuse_nobody() {
         };
         let folder = tempfile::tempdir().unwrap();
         site.write_recording(folder.path(), 1_500, |second, node, _| match second {
-            // All rest while each writes; then all wait for the first to write.
+            // All are idle while each writes; then all wait for the first to write.
             300..360 => (
                 ForeignHostActivity { io: 0.4, ..QUIET },
                 ForeignGpuActivity { busy: 0.0, watts: 90.0, ..WAITS },

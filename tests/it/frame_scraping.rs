@@ -1,5 +1,5 @@
-//! Frames and large fleets as a user has them: what a real exporter says in both forms, how an aggregator reads rings of
-//! exporters, what it says when files run out, and that a fleet that went away comes back.
+//! Frames and large fleets: a real exporter's content in both formats, how an aggregator scrapes page rings, what it
+//! reports when file descriptors run out, and that a fleet that was down is scraped again.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -24,7 +24,7 @@ use crate::{
     test_process::{TestProcess, free_port, get, wait_for},
 };
 
-/// Rings of a simulated fleet.
+/// Page rings of a simulated fleet.
 struct LoadSimulatorProcess {
     child: Child,
     list: String,
@@ -53,7 +53,7 @@ impl Drop for LoadSimulatorProcess {
     }
 }
 
-/// What a program answers to who reads frames: the head, and the frame.
+/// The answer to a client that reads frames: the head, and the frame.
 fn fetch_frame(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(
@@ -68,7 +68,7 @@ fn fetch_frame(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
     Some((head.to_ascii_lowercase(), answer[body..].to_vec()))
 }
 
-/// What a page says, whatever its order; not how long collecting took, which is of the tick.
+/// The content of a page, independent of order, without collection durations, which differ between ticks.
 fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
     let report = &page.report;
     let device = |at: u32| &report.devices[at as usize];
@@ -104,7 +104,7 @@ fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
         assert!(head.contains("\r\nvary: accept, accept-encoding, x-gaunt-frame\r\n"), "{head}");
         Some(frames.decode_frame(&mut memory, &frame, &limits).unwrap())
     };
-    // Of one tick: what was asked for in between is of the same one if both around it are.
+    // Of one tick: the text page is of the same tick if the frames before and after it are.
     let (page, text) = wait_for("both forms of one tick with all boards", || {
         let before = read()?;
         let (_, text) = get(&address, "/metrics")?;
@@ -125,7 +125,7 @@ fn fetch_targets(address: &str) -> Option<Value> {
     (status == 200).then(|| serde_json::from_str(&body).unwrap())
 }
 
-/// Once all targets stand like this.
+/// Waits until all targets are in this state.
 fn wait_for_states(address: &str, nodes: usize, state: &str) -> Value {
     wait_for(&format!("{nodes} targets are {state}"), || {
         let told = fetch_targets(address)?;
@@ -157,7 +157,7 @@ fn rings_are_read_as_frames_unless_the_settings_say_text() {
     }
 }
 
-/// Everybody goes away at once, and comes back at once.
+/// All targets go away at once, and come back at once.
 #[test]
 fn a_fleet_that_went_away_is_read_again_once_it_is_back() {
     let port = free_port();

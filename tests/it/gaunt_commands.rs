@@ -1,4 +1,4 @@
-//! The commands of `gaunt` as a user types them: what they print, and how they end.
+//! The commands of `gaunt` as a user types them: output and exit code.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 

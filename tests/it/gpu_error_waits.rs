@@ -1,4 +1,4 @@
-//! Errors of the driver that are waited for: a wait that breaks begins anew, and the kernel log goes on.
+//! Waiting for driver errors: a wait that fails is restarted, and the kernel log is still read.
 
 use std::{fs, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Every call to the driver in turn: it hangs, it says that the GPU is lost. And no call that changes anything.
+//! Every driver call in turn hangs or reports that the GPU is lost. No call changes any state.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -11,24 +11,24 @@ use crate::{
     node_program::{collector_message, collector_success, expect_reading, is_running, wait_until},
 };
 
-/// What a call is about.
+/// The subject of a call.
 #[derive(Clone, Copy, PartialEq)]
 enum CallSubject {
-    /// The driver, which without it is not there.
+    /// The driver, which is unavailable without it.
     Driver,
-    /// Something that is not missed when it fails.
+    /// An optional value.
     Optional,
-    /// One GPU, which is lost if the call says so.
+    /// One GPU, which is lost if the call reports so.
     Gpu,
     /// Every GPU alike.
     AllGpus,
-    /// What is given back at the end.
+    /// What is released at the end.
     Release,
 }
 
 use CallSubject::{AllGpus, Driver, Gpu, Optional, Release};
 
-/// Every function of NVML that may be called. All of them read; a function that is not here is not called.
+/// Every NVML function that may be called. All of them only read; no other function is called.
 const ALLOWED: &[(&str, CallSubject)] = &[
     ("nvmlInit_v2", Driver),
     ("nvmlShutdown", Release),
@@ -87,10 +87,10 @@ const ALLOWED: &[(&str, CallSubject)] = &[
     ("nvmlDeviceGetComputeInstanceId", Gpu),
 ];
 
-/// How many nodes are tried at a time.
+/// Number of nodes tested concurrently.
 const AT_A_TIME: usize = 6;
 
-/// Does something with every call, a few at a time.
+/// Runs a check for every call, a few at a time.
 fn each_call(what: impl Fn(&'static str, CallSubject) + Sync) {
     for chunk in ALLOWED.chunks(AT_A_TIME) {
         thread::scope(|scope| {
@@ -124,12 +124,12 @@ fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
         if about == Release {
             node.wait_for_report("a tick", |report| collector_success(report, "nvml") == Some(1.0));
             let folder = node.stop_sampler();
-            // A worker that cannot finish is ended: nobody listens any more.
+            // A worker that cannot finish is killed: nothing reads from it any more.
             let ended = || worker_pids(folder.path()).iter().all(|pid| !is_running(pid));
             wait_until(&format!("the end of the worker that hangs in {call}"), ended);
             return;
         }
-        // The wrapper asks for the driver's version while it initialises.
+        // The wrapper queries the driver version during initialization.
         let within = if call == "nvmlSystemGetDriverVersion" { "nvmlInit_v2" } else { call };
         let named = format!("driver call {within}");
         let flagged = node.wait_for_report(&format!("the flag of {call}"), |report| {

@@ -1,4 +1,4 @@
-//! What gaunt-node says of GPUs beyond the driver's plain numbers: activity, errors, processes, instances, the fabric.
+//! GPU metrics of gaunt-node beyond plain driver values: activity, errors, processes, MIG instances, the fabric.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -22,7 +22,7 @@ use crate::{
     node_program::{collector_success, expect_reading, fixture_path, wait_until},
 };
 
-/// A sampler in this process whose worker sees a fake driver of its own.
+/// A sampler in this process whose worker loads its own fake driver.
 pub(crate) struct FakeDriverSampler {
     pub(crate) folder: tempfile::TempDir,
     sampler: NodeSampler,
@@ -54,7 +54,7 @@ impl FakeDriverSampler {
         Arc::clone(&self.sampler.watch_reports().borrow())
     }
 
-    /// Looks at reports until one fits.
+    /// Polls reports until one fits.
     pub(crate) fn wait_for_report(
         &self,
         what: &str,
@@ -68,14 +68,14 @@ impl FakeDriverSampler {
         report
     }
 
-    /// Ends the sampling, and gives the folder.
+    /// Ends the sampling, and returns the folder.
     pub(crate) fn stop_sampler(self) -> tempfile::TempDir {
         drop(self.sampler);
         self.folder
     }
 }
 
-/// A program that is a worker with its own scenario: the environment of a test is shared with all others.
+/// A worker program with its own scenario, because all tests share one environment.
 fn write_worker(folder: &Path, scenario: &Path) -> PathBuf {
     let path = folder.join("worker");
     let text = format!(
@@ -104,7 +104,7 @@ pub(crate) fn info_labels(report: &Report, device: &Device, metric: MetricId) ->
     info.labels.iter().map(|(label, text)| format!("{label}={text}")).collect()
 }
 
-/// One GPU that counts activity by itself.
+/// One GPU with activity counters of its own.
 fn gpu_scenario(values: &str) -> String {
     format!(
         "driver = '1'\n[[gpu]]\nuuid = 'GPU-a0'\nmodel = 'H100'\npci_bus_id = '00000000:01:00.0'\n{values}"
@@ -129,7 +129,7 @@ fn samples_cover_the_whole_period_and_their_integral_loses_nothing() {
         reading_value(report, &device, gpu::SM_ACTIVE) == Some(0.0)
     });
     let seconds = reading_value(&end, &device, gpu::SM_ACTIVE_SECONDS).unwrap();
-    // The driver's clock and ours are read a call apart.
+    // The driver's clock and the test's are read at slightly different times.
     assert!((seconds - 1.0).abs() < 0.1, "{seconds} s of one second");
     let bytes = reading_value(&end, &device, gpu::PCIE_RECEIVE).unwrap() / (512.0 * 1_048_576.0);
     assert!((bytes - seconds).abs() < 1e-9, "traffic and activity had the same second: {bytes}");
@@ -189,7 +189,7 @@ fn what_is_switched_off_is_neither_asked_nor_shown() {
     let more = node.wait_for_report("another", |later| later.node_time > report.node_time);
     assert_eq!(more.find_reading(&device, gpu::SM_ACTIVE), None);
     assert!(!more.devices.iter().any(|device| device.class == DeviceClass::Process));
-    // Without counters of its own the links' bytes are those of the GPU.
+    // Without link counters the links' bytes are those of the GPU.
     assert_eq!(reading_value(&more, &device, gpu::NVLINK_RECEIVE), Some(2_000_003.0));
     drop(node.stop_sampler());
     let made = calls(place.path());
@@ -388,7 +388,7 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
     let there =
         |report: &Report| reading_value(report, &link(1, 1), parts::NVLINK_RECEIVE).is_some();
     let report = node.wait_for_report("traffic", there);
-    // Newer ones have fields for all of it, and count bytes.
+    // Newer drivers have fields for all of it, and count bytes.
     assert_eq!(
         expect_reading(&report, &link(0, 1), parts::NVLINK_TRANSMIT),
         Reading::of(2_000_002.0)
@@ -399,7 +399,7 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
         ["peer=00000000:1A:00.0", "peer_gpu=1"]
     );
     assert_eq!(info_labels(&report, &link(0, 1), parts::NVLINK_INFO), ["peer=00000000:C4:00.0"]);
-    // Beside its counters a GPU counts what goes over each link by itself.
+    // Besides its counters a GPU counts the traffic of each link.
     let rates =
         |report: &Report| reading_value(report, &link(0, 0), parts::NVLINK_RECEIVE_RATE).is_some();
     let counted = node.wait_for_report("rates", rates);
@@ -419,7 +419,7 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
     for (metric, wanted) in [(health::NVLINK_CRC_FLIT, 7.0), (health::NVLINK_CRC_DATA, 8.0)] {
         assert_eq!(expect_reading(&counted, &Device::new_gpu(0), metric), Reading::of(wanted));
     }
-    // Older ones are asked call by call, and count kibibytes.
+    // Older drivers are queried call by call, and count kibibytes.
     for (metric, wanted) in [
         (parts::NVLINK_UP, 1.0),
         (parts::NVLINK_REPLAY, 3.0),
@@ -467,7 +467,7 @@ fn what_has_no_counter_of_its_own_is_integrated() {
     for (at, per_second) in [100.0 * 1_048_576.0, 0.5, 0.5].into_iter().enumerate() {
         let grew = to[at].unwrap() - from[at].unwrap();
         let ratio = grew / (per_second * seconds);
-        // A tick more or less of the five that are between the two.
+        // There may be one tick more or less than the five between the two.
         assert!(
             (0.5..=1.5).contains(&ratio),
             "{} grew by {grew} in {seconds} s",

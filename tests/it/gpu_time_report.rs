@@ -1,4 +1,4 @@
-//! `gaunt report`: what a recording and a running aggregator say of GPU time, energy and cost.
+//! `gaunt report`: GPU time, energy and cost from a recording and from a running aggregator.
 
 use std::process::Command;
 
@@ -40,7 +40,7 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
     assert!((hours - watched * GPUS / 3_600.0).abs() < hours * 0.05, "{hours} in {watched} s");
     assert!((as_number(&total["cost"]) - hours * 2.5).abs() < 1e-9, "{total}");
     let kwh = as_number(&total["energy_kwh"]);
-    // Boards of 700 W that compute or spin.
+    // GPUs of 700 W that compute or busy-wait.
     assert!((0.1..=0.7).contains(&(kwh / hours)), "{kwh} kWh in {hours} h");
     assert!((as_number(&total["co2_kg"]) - kwh * 0.4).abs() < 1e-9);
     assert!(as_number(&total["lost_gpu_hours"]) > 0.0, "somebody starved");

@@ -1,4 +1,4 @@
-//! Every query of every dashboard, asked of a real Prometheus that scraped a simulated fleet: no error, none empty.
+//! Every query of every dashboard against a real Prometheus that scraped a simulated fleet: no error, no empty result.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -23,10 +23,10 @@ use crate::{
     test_process::{TestProcess, get, run_gaunt, wait_for},
 };
 
-/// Time for two faults to happen, to be found and to become alerts.
+/// Time for two faults to begin, to be found and to become alerts.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// What gaunt-node passes on of a probe.
+/// Probe metrics that gaunt-node forwards.
 const PROBED: &str = "\
 gaunt_probe_info{collective=\"all_reduce\",between=\"0-7\",tool=\"gaunt-probe\",path=\"nvlink\",ranks=\"8\",bytes=\"67108864\",type=\"float32\"} 1
 gaunt_probe_busbw_bytes_per_second{collective=\"all_reduce\",between=\"0-7\"} 4.1e11
@@ -49,7 +49,7 @@ const DASHBOARD_12239: [&str; 6] = [
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
 ];
 
-/// One thing that a dashboard asks.
+/// One query of a dashboard.
 struct DashboardQuery {
     dashboard: String,
     panel: String,
@@ -61,7 +61,7 @@ struct DashboardQuery {
 type QueryRows = Vec<(std::collections::BTreeMap<String, String>, f64)>;
 
 impl DashboardQuery {
-    /// Whether there is something to see.
+    /// Whether the result is not empty.
     fn is_answered(&self, rows: &QueryRows) -> bool {
         match &self.label {
             None => !rows.is_empty(),
@@ -121,7 +121,7 @@ fn dashboard_queries(name: &str, dashboard: &Value) -> Vec<DashboardQuery> {
     all
 }
 
-/// A query as Grafana would send it with all of everything chosen.
+/// A query as Grafana sends it with every variable set to all.
 fn fill_variables(query: &str) -> String {
     let mut query = query.to_owned();
     for (variable, value) in [
@@ -177,7 +177,7 @@ fn dashboards_are_sound_and_name_what_exists() {
             let title = &panel["title"];
             assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
             assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title}");
-            // A link leads to a dashboard that is there.
+            // A link points to an existing dashboard.
             for link in panel["fieldConfig"]["defaults"]["links"].as_array().unwrap_or(&Vec::new())
             {
                 let place = link["url"].as_str().unwrap().trim_start_matches("/d/");
@@ -197,13 +197,13 @@ fn dashboards_are_sound_and_name_what_exists() {
     }
 }
 
-/// A node whose page is what a probe left; it answers until the test ends.
+/// A node whose page has the metrics of a probe; it answers until the test ends.
 fn probed_node() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            // One request a connection, whatever it asks.
+            // One request per connection, with the same answer.
             let mut request = [0; 4_096];
             _ = stream.read(&mut request);
             let head =
@@ -214,7 +214,7 @@ fn probed_node() -> String {
     address
 }
 
-/// A real gaunt-node that answers in the words of dcgm-exporter too.
+/// A real gaunt-node that also exports dcgm-exporter's names.
 fn compatible_node() -> (TestProcess, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("node.toml");
@@ -226,7 +226,7 @@ fn compatible_node() -> (TestProcess, tempfile::TempDir) {
     (TestProcess::start_command(command.env("GAUNT_FAKE_DRIVER", scenario)), folder)
 }
 
-/// The answers to all queries. Faults come after 15 and 25 seconds: every query must have its answer in the end, at one
+/// The answers to all queries. Faults begin after 15 and 25 seconds: in the end every query must have its answer at one
 /// and the same time.
 fn query_all(all: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
     let end = Instant::now() + PATIENCE;
@@ -247,9 +247,9 @@ fn query_all(all: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
     }
 }
 
-/// GPUs and watts on average, as the report and as the dashboard has them: their clocks do not look at the same instants.
+/// Average GPUs and watts, in the report and in the dashboard: their sampling times differ.
 fn check_report_agrees(aggregator: &str, prometheus: &str) {
-    // Both look a minute back, and agree once the faults are older than that.
+    // Both cover the last minute, and agree once the faults are older than that.
     let end = Instant::now() + PATIENCE;
     let mut said = String::new();
     let mut compare = || {
@@ -271,7 +271,7 @@ fn check_report_agrees(aggregator: &str, prometheus: &str) {
     }
 }
 
-/// Prints what a person would see: each panel with its rows and their range.
+/// Prints what a user would see: each panel with its rows and their range.
 fn print_answers(all: &[DashboardQuery], answers: &[QueryRows]) {
     let mut table = format!(
         "{:<16} {:<44} {:>5} {:>14} {:>14}\n",

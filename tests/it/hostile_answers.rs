@@ -1,5 +1,5 @@
-//! An aggregator that sends sequences for a terminal in every text of every answer: none of them reaches standard output,
-//! standard error or the screen.
+//! An aggregator that puts terminal escape sequences into every text of every answer: none of them reaches standard
+//! output, standard error or the screen.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -21,13 +21,13 @@ use crate::{binaries::program_path, pty::TestPty, test_process::run_gaunt};
 
 const API: &str = "/api/gaunt/v1/";
 
-/// A window title, the clipboard, a colour by one byte, the direction of text, a line of its own, an invisible character.
+/// A window title, the clipboard, a colour by one byte, text direction, a line break, an invisible character.
 const POISON: &str = "x\u{1b}]0;y\u{7}\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\r\nOK\u{200b}z";
 
-/// Characters of it that must never come through.
+/// Characters of it that must never reach the output.
 const FORBIDDEN: [char; 7] = ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}', '\r', '\u{85}'];
 
-/// Each answer: how it is asked, and the path of the description.
+/// Each answer: its request path, and the path in the API description.
 const ASKS: [(&str, &str); 16] = [
     ("overview", "/overview"),
     ("nodes", "/nodes"),
@@ -47,21 +47,21 @@ const ASKS: [(&str, &str); 16] = [
     ("alerts", "/alerts"),
 ];
 
-/// Maps whose names are of our own kinds.
+/// Maps whose keys are fixed names.
 const NAMES: [(&str, &str); 3] = [
     ("/absent/*", "stale"),
     ("/findings_opened/*", "port_down"),
     ("/findings_without_place/*", "port_down"),
 ];
 
-/// Texts that are of our own kinds, which the description leaves open.
+/// Texts with fixed values, which the description leaves open.
 const KINDS: [(&str, &str); 3] = [
     ("/rows/0/state", "computing"),
     ("/rows/0/cause", "port_down"),
     ("/alerts/0/severity", "info"),
 ];
 
-/// A text for a place of which nothing else is known.
+/// A text for a field of which nothing else is known.
 fn plain_text(place: &str) -> String {
     let kind = KINDS.iter().find(|(end, _)| place.ends_with(end));
     kind.map_or("x", |(_, kind)| kind).to_owned()
@@ -71,7 +71,7 @@ fn load_openapi() -> Value {
     serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
 }
 
-/// A value of a schema with every member and one item in each list; `text` says the text at a place.
+/// A value of a schema with every member and one item in each list; `text` returns the text at a position.
 fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> String) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap();
@@ -81,7 +81,7 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
         return fixed.clone();
     }
     if let Some(kinds) = schema["oneOf"].as_array() {
-        // The last that is something: that of a column is the one of texts.
+        // The last type that is not null: that of a column is the one of texts.
         let kind = kinds.iter().rfind(|kind| kind["type"] != "null").unwrap();
         return value_of(api, kind, place, text);
     }
@@ -89,7 +89,7 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
     let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or(any);
     match kind {
         "string" => text(place).into(),
-        // Each row of a column of texts has the first one.
+        // Each row of a column of texts refers to the first one.
         "integer" | "number" => json!(u8::from(!place.contains("/codes"))),
         "boolean" => json!(true),
         "null" => Value::Null,
@@ -121,7 +121,7 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
     }
 }
 
-/// Answers to questions, by the first word of the path and whether more follows.
+/// Answers, by the first part of the path and whether more follows.
 type CannedAnswers = Arc<BTreeMap<String, Value>>;
 
 fn answer_key(path: &str) -> String {
@@ -129,7 +129,7 @@ fn answer_key(path: &str) -> String {
     path.split_once('/').map_or(path.to_owned(), |(first, _)| format!("{first}/"))
 }
 
-/// Serves these answers, as streams too; the address.
+/// Serves these answers, as streams too; returns the address.
 fn serve_answers(answers: CannedAnswers) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -170,7 +170,7 @@ fn handle_request(mut stream: TcpStream, answers: &CannedAnswers) -> std::io::Re
     if followed.is_some() {
         let line = json!({ "stream": "a", "number": 1, "whole": answer });
         write!(stream, "HTTP/1.1 200 OK\r\n\r\n{line}\n")?;
-        // The stream stays open until its client goes.
+        // The stream stays open until the client disconnects.
         return stream.read_to_end(&mut Vec::new()).map(drop);
     }
     let body = answer.to_string();
@@ -198,7 +198,7 @@ fn collect_texts(value: &Value, to: &mut Vec<String>) {
     }
 }
 
-/// What is made of an answer, or why it cannot be read; both hold nothing that a terminal obeys.
+/// The decoded answer, or the reason why it cannot be decoded; neither contains terminal control characters.
 fn read_answer(
     runtime: &tokio::runtime::Runtime,
     ask: &str,
@@ -232,7 +232,7 @@ fn read_answer(
     }
 }
 
-/// Each answer as it is described, and with poison in every text that may be any text.
+/// Each answer as described, and with escape sequences in every free text.
 fn poisoned_answers(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
     let api = load_openapi();
     let mut all = BTreeMap::new();
@@ -247,7 +247,7 @@ fn poisoned_answers(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value
             places.borrow_mut().push(place.to_owned());
             String::new()
         });
-        // A text that names one of our own kinds is no free text: it makes the answer unreadable, which is said.
+        // A text with fixed values is not free text: escape sequences in it make the answer invalid, which is reported.
         let free: Vec<String> = places
             .into_inner()
             .into_iter()
@@ -287,7 +287,7 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         let output = run_gaunt(&args);
         for said in [&output.stdout, &output.stderr] {
             let said = str::from_utf8(said).unwrap();
-            // CSV ends its lines so; that of the poison stands before its own word.
+            // CSV lines end with `\r\n`; the line break of the injected text comes before its own marker.
             assert!(!said.contains("\nOK"), "{args:?}: {said:?}");
             check_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
             shown += said.matches('\u{fffd}').count();
@@ -308,7 +308,7 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
     for command in commands {
         run(&address, command);
     }
-    // Where every text is poisoned, those that name our own kinds too, all that is shown is an error.
+    // With escape sequences in every text, fixed values included, the output is only an error.
     let all = answers.into_keys().map(|key| {
         let mut finding = finding.clone();
         finding["kind"] = POISON.into();

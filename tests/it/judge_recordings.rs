@@ -1,4 +1,4 @@
-//! `gaunt judge` as a user types it, on recordings of simulated fleets and of foreign exporters.
+//! `gaunt judge` on recordings of simulated fleets and of foreign exporters.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -18,7 +18,7 @@ fn write_page(folder: &Path, target: &str, at: UnixMs, page: &str) {
     fs::write(folder.join(format!("{}.prom", at.0)), page).unwrap();
 }
 
-/// Records a fleet of gaunt-nodes, a page a second; what really happens in it comes back.
+/// Records a fleet of gaunt-nodes, a page a second; returns the ground truth.
 fn record_fleet(folder: &Path, scenario: &str, nodes: usize, seconds: i64) -> Vec<GroundTruth> {
     let mut fleet = SimFleet::new(Scenario::from_name(scenario).unwrap(), nodes, 7, START);
     for second in 1..=seconds {
@@ -27,7 +27,7 @@ fn record_fleet(folder: &Path, scenario: &str, nodes: usize, seconds: i64) -> Ve
         for node in 0..fleet.node_count() {
             let mut page = String::new();
             text::write_text(&fleet.node_report(node), &mut page);
-            // Each target is read at its own moment.
+            // Each target is scraped at its own offset.
             let at = UnixMs(at.0 + node as i64 * 37);
             write_page(folder, fleet.node_name(node), at, &page);
         }

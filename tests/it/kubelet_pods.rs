@@ -1,4 +1,4 @@
-//! Names of pods, from a small kubelet that speaks gRPC over HTTP/2 on a unix socket as the real one does.
+//! Pod names from a fake kubelet that serves gRPC over HTTP/2 on a unix socket as the real one does.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -32,18 +32,18 @@ use crate::{
     node_program::{collector_message, collector_success, expect_reading},
 };
 
-/// What the kubelet answers.
+/// The answer of the kubelet.
 #[derive(Clone)]
 enum KubeletAnswer {
     /// Each container's namespace, pod, name and devices.
     Pods(Vec<(&'static str, &'static str, &'static str, Vec<&'static str>)>),
-    /// A refusal: its status and what it says.
+    /// An error: its status and message.
     Refusal(&'static str, &'static str),
     /// Nothing, ever.
     NoAnswer,
 }
 
-/// Beside devices the kubelet tells of memory, processors and dynamic resources.
+/// Besides devices the kubelet reports memory, CPUs and dynamic resources.
 #[derive(Clone, PartialEq, Message)]
 struct PodContainer {
     #[prost(string, tag = "1")]
@@ -108,7 +108,7 @@ fn pod_list(pods: Vec<(&str, &str, &str, Vec<&str>)>) -> PodList {
     PodList { pods: pods.into_iter().map(pod).collect() }
 }
 
-/// A kubelet, for as long as its test runs.
+/// A kubelet that runs for the duration of its test.
 struct FakeKubelet {
     socket: PathBuf,
     answer_sender: watch::Sender<KubeletAnswer>,
@@ -151,7 +151,7 @@ async fn handle_request(
         ("POST", &HeaderValue::from_static("trailers"))
     );
     assert_eq!(question.headers()["content-type"], "application/grpc");
-    // An empty message, and before it that it is not compressed and its length.
+    // An empty message, prefixed by the compression flag and its length.
     assert_eq!(*question.into_body().collect().await?.to_bytes(), [0; 5]);
     let mut status = HeaderMap::new();
     let body = match answer {
@@ -180,7 +180,7 @@ async fn handle_request(
 
 const UID: &str = "8b1e2f6c-0d3a-4c55-9e0b-7a6f5d4c3b2a";
 
-/// A node with two GPUs, the second in two instances, and a pod's process on the second.
+/// A node with two GPUs, the second with two MIG instances, and a pod's process on the second.
 fn start_node(socket: impl FnOnce(&Path) -> PathBuf) -> FakeDriverSampler {
     FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, folder| {
         let process = folder.join("proc/4712");
@@ -223,7 +223,7 @@ fn pods_have_names_where_the_kubelet_tells_them() {
     };
     assert_eq!(mig(0)[4..], ["namespace=ml", "pod=sweep-3", "container=main"]);
     assert_eq!(mig(1)[4..], ["namespace=web", "pod=chat-1", "container=server"]);
-    // Two pods share the second GPU, and nobody says which of them the process is.
+    // Two pods share the second GPU, and it is unknown which of them owns the process.
     assert_eq!(job_labels(&report, 1).unwrap()[0], format!("job={UID}"));
     assert_eq!(
         collector_message(&report, "kubelet"),
@@ -264,7 +264,7 @@ fn a_kubelet_that_hangs_costs_only_the_names() {
     };
     let first = node.wait_for_report("the rest", whole);
     assert_eq!(expect_reading(&first, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
-    // Reports keep their pace while the next question hangs too.
+    // Reports keep their period while the next request hangs too.
     let later = node.wait_for_report("more ticks", |report| {
         report.node_time.unwrap().duration_since(first.node_time.unwrap()) >= Duration::from_secs(4)
     });
@@ -307,7 +307,7 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
     let says = "it refuses: unknown service v1.PodResourcesLister (gRPC status 12); pods stay by their UIDs";
     assert!(said.contains(says), "{said}");
 
-    // Something else listens, and closes what is no HTTP/2.
+    // Another server listens, and closes connections that are not HTTP/2.
     let deaf = start_node(|folder| {
         let socket = folder.join("kubelet.sock");
         let listener = Listener::bind(&socket).unwrap();

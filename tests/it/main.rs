@@ -1,4 +1,4 @@
-//! The integration tests: gaunt's programs, run as a user runs them.
+//! Integration tests: gaunt's programs, run as a user runs them.
 
 mod acknowledgement_access;
 mod aggregator_restart;

@@ -1,4 +1,4 @@
-//! gaunt-node with the fake driver: every value of a scenario arrives, and every failure stays where it is.
+//! gaunt-node with the fake driver: every value of a scenario is exported, and every failure stays isolated.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -27,7 +27,7 @@ fn scenario_gpus(name: &str) -> Vec<Table> {
     gpus.into_iter().map(|gpu| gpu.try_into().unwrap()).collect()
 }
 
-/// Where a number of a scenario appears: its key, the metric, and what it is divided by.
+/// The source of a number in a scenario: its key, the metric, and the divisor.
 const NUMBERS: &[(&str, MetricId, f64)] = &[
     ("utilization_percent", gpu::UTILIZATION, 100.0),
     ("memory_activity_percent", gpu::MEMORY_ACTIVITY, 100.0),
@@ -42,7 +42,7 @@ const NUMBERS: &[(&str, MetricId, f64)] = &[
     ("processes", gpu::PROCESSES, 1.0),
 ];
 
-/// The same for what the fuller scenarios have besides.
+/// The same for the additional keys of the fuller scenarios.
 const MORE: &[(&str, MetricId, f64)] = &[
     ("memory_reserved_bytes", health::MEMORY_RESERVED, 1.0),
     ("bar1_total_bytes", health::BAR1_TOTAL, 1.0),
@@ -111,7 +111,7 @@ fn scale_number(number: f64, divisor: f64) -> f64 {
     if divisor < 1.0 { number * divisor.recip() } else { number / divisor }
 }
 
-/// Everything that a GPU of a scenario without time must show, in the catalogue's units.
+/// All expected values of a GPU of a static scenario, in the catalogue's units.
 fn expected_values(table: &Table) -> Vec<(MetricId, f64)> {
     let number = |key: &str| number_at(table, key);
     let simple = NUMBERS.iter().map(|(key, metric, by)| (*metric, scale_number(number(key), *by)));
@@ -132,7 +132,7 @@ fn is_basic(metric: MetricId) -> bool {
         || expected_values(&Table::new()).iter().any(|(known, _)| *known == metric)
 }
 
-/// What of a device has no value, and why.
+/// The metrics of a device without a value, and the reason.
 fn absent_metrics(
     report: &Report,
     device: &Device,
@@ -146,7 +146,7 @@ fn absent_metrics(
     absent.map(|(metric, reason)| (metric.series_key(), reason)).collect()
 }
 
-/// Each link has its own values, which it has only if the link is the scope of the question.
+/// Each link has its own values, which it returns only if the link is the scope of the query.
 fn check_links(report: &Report, index: u32, table: &Table) {
     for (link, table) in table["link"].as_array().unwrap().iter().enumerate() {
         let device = Device::new_gpu_part(DeviceClass::Nvlink, index, link as u32);
@@ -182,7 +182,7 @@ fn every_value_of_eight_gpus_is_on_the_page_exactly() {
         for (key, metric, by) in MORE {
             let value = scale_number(table[*key].as_integer().unwrap() as f64, *by);
             let found = expect_reading(&report, &device, *metric).value().unwrap();
-            // What is a mean of steps is exact but for its last bits.
+            // A mean of steps is exact up to its last bits.
             let close = (found - value).abs() <= value.abs() * 1e-12;
             assert!(close, "{} of {device}: {found}, not {value}", metric.series_key());
         }
@@ -292,7 +292,7 @@ fn an_integral_grows_with_its_ratio_and_then_stands() {
     let seconds = |report: &Report| value(report, gpu::UTILIZATION_SECONDS).unwrap();
     assert!(seconds(&busy) <= seconds(&calm));
     assert_eq!(seconds(&calm).to_bits(), seconds(&later).to_bits(), "zero per cent adds nothing");
-    // All of it was at a hundred per cent, and that ended at second 2.5.
+    // All counters were at 100 %, and that ended at second 2.5.
     assert!(seconds(&calm) <= 3.5, "{}", seconds(&calm));
     let counter = find_rows("gaunt_gpu_utilization_seconds_total").unwrap().first;
     assert_eq!(counter, gpu::UTILIZATION_SECONDS);

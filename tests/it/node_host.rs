@@ -1,4 +1,4 @@
-//! The host as gaunt-node sees it: tasks, disks, mounted file systems, sensors, bonds and virtual functions.
+//! Host metrics of gaunt-node: tasks, disks, mounted file systems, sensors, bonds and virtual functions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -19,17 +19,17 @@ use crate::{
     test_process::RunToEnd,
 };
 
-/// What a run over the busy host prints.
+/// The report of a run over the busy host.
 fn busy_host_report() -> Report {
     run_over_tree(&build_tree("hosts/busy.tree"))
 }
 
-/// What a run over a host prints.
+/// The report of a run over a host tree.
 fn run_over_tree(tree: &TempDir) -> Report {
     decode_report(&success_stdout(node_command(tree).run_to_end()))
 }
 
-/// A run over a host.
+/// The command for a run over a host tree.
 fn node_command(tree: &TempDir) -> Command {
     let mut command = Command::new(program_path("gaunt-node"));
     command.arg("--sys-root").arg(tree.path().join("sys"));
@@ -127,7 +127,7 @@ fn network_devices_say_what_they_are() {
 #[test]
 fn boards_of_amd_are_gpus_like_others() {
     let report = run_over_tree(&build_tree("hosts/amd.tree"));
-    // The card of NVIDIA is number 0.
+    // NVIDIA's card is number 0.
     let (good, bad) = (Device::new_gpu(1), Device::new_gpu(2));
     for (device, metric, reading) in [
         (&good, gpu::PRESENT, 1.0.into()),

@@ -1,4 +1,4 @@
-//! The network as gaunt-node sees it: five families of cards, files that block, devices that are left alone.
+//! Network metrics of gaunt-node: five NIC families, files that block, devices that are ignored.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -27,7 +27,7 @@ use crate::{
     test_process::RunToEnd,
 };
 
-/// The families of cards, each a tree and what the page says of it.
+/// The NIC families, each a tree and its expected page.
 const FAMILIES: [&str; 5] = ["mlx5", "mlx4", "bnxt_re", "efa", "hfi1"];
 
 #[test]
@@ -65,7 +65,7 @@ fn a_file_that_blocks_costs_its_card_and_stops_nothing() {
     let good = Device::new_port("mlx5_0", "1");
     assert_eq!(expect_reading(&report, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
 
-    // The pages keep coming at their pace, and the rest of them stays fresh.
+    // The pages keep their period, and the rest of their content stays fresh.
     let (first, began) = (report.node_time.unwrap(), Instant::now());
     let later = node.wait_for_report("more ticks", |report| {
         report.node_time.unwrap().duration_since(first) >= Duration::from_secs(3)
@@ -84,7 +84,7 @@ fn a_file_that_blocks_costs_its_card_and_stops_nothing() {
 fn a_card_that_worked_and_blocks_is_stale_and_not_gone() {
     let tree = build_nic_tree("mlx5");
     let mut command = node_over_tree(&tree);
-    // Files are opened again every sixty ticks, and only that can block here.
+    // Files are reopened every sixty ticks, and only that can block here.
     command.args(["--period", "100ms"]);
     let node = NodeProcess::run(command);
     let (good, card) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_1", "1"));
@@ -147,7 +147,7 @@ fn gpus_and_cards_know_their_nearest_and_by_what() {
     assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=0 rail_by=settings");
 }
 
-/// Puts a pipe that nobody writes in the place of a file: opening it blocks, as a read of firmware that does not answer.
+/// Replaces a file by a pipe without a writer: opening it blocks, like a read of hung firmware.
 fn block_file(tree: &TempDir, file: &str) -> PathBuf {
     let path = tree.path().join(file);
     fs::remove_file(&path).unwrap();
@@ -155,7 +155,7 @@ fn block_file(tree: &TempDir, file: &str) -> PathBuf {
     path
 }
 
-/// Lets a reader of the pipe go on, and others find a file.
+/// Unblocks a reader of the pipe, and restores a file for others.
 fn unblock_file(pipe: &Path) {
     let aside = pipe.with_extension("pipe");
     fs::rename(pipe, &aside).unwrap();
@@ -167,7 +167,7 @@ fn unblock_file(pipe: &Path) {
 fn an_excluded_device_is_not_even_read() {
     let tree = build_nic_tree("mlx5");
     for device in ["mlx5_1", "mlx5_2"] {
-        // Whoever reads it never comes back.
+        // A thread that reads it never returns.
         block_file(&tree, &format!("class/infiniband/{device}/ports/1/state"));
     }
     let mut command = node_over_tree(&tree);
@@ -209,8 +209,8 @@ fn build_nic_tree(family: &str) -> TempDir {
     tree
 }
 
-/// A tree of the fixtures as files: `path: text`, `path:: line|line`, `path -> target of a link`, and `path: <folder>`
-/// where a folder stands in the place of a file.
+/// Builds a tree from a fixture file: `path: text`, `path:: line|line`, `path -> target of a link`, and `path:
+/// <folder>` where a folder replaces a file.
 pub(crate) fn build_tree(fixture_file: &str) -> TempDir {
     let tree = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(fixture_path(fixture_file)).unwrap();
@@ -226,7 +226,7 @@ fn add_tree_entry(root: &Path, line: &str) {
         fs::create_dir_all(place.parent().unwrap()).unwrap();
         return symlink(target, place).unwrap();
     }
-    // Addresses have colons too; the one that counts ends the path.
+    // Addresses have colons too; the separator is the one that ends the path.
     let (path, text) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));
     let (path, text) = match path.strip_suffix(':') {
         Some(path) => (root.join(path), text.replace('|', "\n")),

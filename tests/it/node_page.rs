@@ -1,4 +1,4 @@
-//! The pages of gaunt-node: their forms, other exporters' names beside our own, and settings that change.
+//! Pages of gaunt-node: their formats, names of other exporters besides gaunt's, and settings that change.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -25,7 +25,7 @@ mod disabled_collectors;
 mod golden_page;
 mod node_exporter_parity;
 
-/// gaunt-node over the made trees, with eight GPUs of the fake driver.
+/// gaunt-node over the fixture trees, with eight GPUs of the fake driver.
 fn eight_gpu_command() -> Command {
     let mut command = node_command(&fixture_path("sysroot/sys"));
     command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios/eight.toml"));
@@ -45,7 +45,7 @@ fn node_command(sys: &Path) -> Command {
     command
 }
 
-/// Head and body of one GET with these headers, each line with its end; none while nobody answers.
+/// Head and body of one GET with these headers, each line with its end; none while the server does not answer.
 fn fetch_response(address: &str, path: &str, headers: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -57,7 +57,7 @@ fn fetch_response(address: &str, path: &str, headers: &str) -> Option<(String, V
     Some((String::from_utf8(answer).unwrap(), body))
 }
 
-/// A page of text that holds `wanted`.
+/// A text page that contains `wanted`.
 fn wait_for_page(address: &str, wanted: &str) -> String {
     wait_for(wanted, || {
         let (_, body) = fetch_response(address, "/metrics", "")?;
@@ -102,7 +102,7 @@ fn promtool_has_nothing_to_say_about_a_native_page() {
     check_with_promtool(&wait_for_page(&node.served_address(), "gaunt_gpu_power_watts{gpu=\"7\"}"));
 }
 
-/// What Grafana dashboard 12239 asks of GPU 1, and what dcgm-exporter would say of the scenario.
+/// The metrics of Grafana dashboard 12239 for GPU 1, with dcgm-exporter's values for the scenario.
 const DASHBOARD: [(&str, f64); 6] = [
     ("DCGM_FI_DEV_GPU_TEMP", 62.0),
     ("DCGM_FI_DEV_POWER_USAGE", 613.412),
@@ -112,7 +112,7 @@ const DASHBOARD: [(&str, f64); 6] = [
     ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.41),
 ];
 
-/// What public rules and efficiency dashboards ask beside that.
+/// The metrics that public rules and efficiency dashboards need in addition.
 const RULES: [(&str, f64); 38] = [
     ("DCGM_FI_DEV_XID_ERRORS", 0.0),
     ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 101.0),
@@ -172,7 +172,7 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
     });
     let value =
         |expression: &str| prometheus_scrape::query_value(&prometheus, expression).to_string();
-    // Prometheus asks for OpenMetrics and takes nothing if a line of it is wrong.
+    // Prometheus requests OpenMetrics and rejects the whole page if a line of it is wrong.
     let lines = |address| {
         wait_for_page(address, "").lines().filter(|l| !l.starts_with('#')).count().to_string()
     };
@@ -180,7 +180,7 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
     assert_eq!(value("scrape_samples_scraped{job=\"compat\"}"), lines(&compat));
     assert_eq!(value("gaunt_gpu_power_watts{job=\"native\",gpu=\"1\"}"), "613.412");
 
-    // As the dashboard asks: by scrape target and GPU.
+    // As the dashboard queries: by scrape target and GPU.
     for (name, expected) in DASHBOARD.iter().chain(&RULES) {
         let asked = format!("{name}{{instance=~\"{compat}\", gpu=~\"1\"}}");
         assert_eq!(value(&asked), expected.to_string(), "{name}");

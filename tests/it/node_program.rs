@@ -1,4 +1,4 @@
-//! gaunt-node as a user runs it: the page of a made tree, the server's manners, and a driver that hangs.
+//! gaunt-node as a user runs it: the page of a fixture tree, HTTP behaviour, and a driver that hangs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

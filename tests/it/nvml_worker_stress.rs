@@ -1,4 +1,4 @@
-//! Storms in the NVML worker's pipe, and driver calls that never return one after the other.
+//! Event bursts in the NVML worker's pipe, and consecutive driver calls that never return.
 
 use std::{
     fmt::Write as _,
@@ -35,7 +35,7 @@ fn xid_storm_is_counted_whole_while_values_stay_live() {
     let text = read_scenario("full.toml").replacen("vbios", &format!("xids = [{xids}]\nvbios"), 1);
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
         options.period = Duration::from_secs(1);
-        // A busy machine is slow, and that is not what is tried here.
+        // The test does not depend on the speed of the machine.
         options.call_deadline = Duration::from_secs(20);
         options.init_deadline = Duration::from_mins(2);
     });

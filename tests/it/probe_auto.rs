@@ -1,4 +1,4 @@
-//! Probes that nobody asks for: when they run, what they remember, and what gaunt-node shows of them.
+//! Automatic probes: when they run, the baselines that they save, and what gaunt-node shows of them.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -12,7 +12,7 @@ use crate::{
     test_process::{RunToEnd, TestProcess, get, wait_for},
 };
 
-/// One automatic probe; the host's time is the GPUs' here, hence the generous limits.
+/// One automatic probe; GPU time is host time here, hence the generous limits.
 fn run_auto(probe: &ProbeFixture, more: &[&str]) -> ProbeOutput {
     let state = probe.file_path("state");
     let mut command = probe.probe_command(&["auto", "--state", state.to_str().unwrap()]);
@@ -47,7 +47,7 @@ fn what_is_usual_is_learnt_and_a_drop_is_told() {
     assert_eq!(reading_value(&report, &pair, rows::WRONG), Some(0.0));
     assert_eq!(reading_value(&report, &node, rows::RUNS), Some(3.0));
 
-    // The same node, and a link that became slow.
+    // The same node with a slow link.
     let scenario = probe.file_path("scenario.toml");
     let slow = fs::read_to_string(&scenario).unwrap()
         + "[[cuda.link]]\nfrom = 0\nto = 1\ngigabytes_per_second = 4\n";
@@ -85,7 +85,7 @@ fn it_rests_and_counts_why() {
         assert_eq!(reading_value(&report, &node, metric), Some(1.0), "{}", metric.series_key());
     }
     assert_eq!(reading_value(&report, &node, rows::SKIPPED_PROCESS), Some(0.0));
-    // What was measured before is still there, with its time.
+    // The earlier measurement is still present, with its time.
     assert!(reading_value(&report, &node, rows::LAST_RUN).is_some());
 }
 

@@ -5,7 +5,7 @@ use crate::probe_program::ProbeFixture;
 const COLLECTIVES: [&str; 6] =
     ["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv"];
 
-/// Runs a collective on one GPU of its own for each rank, in an order that nobody promised.
+/// Runs a collective with one GPU for each rank, in random order.
 fn check_collective(collective: &str, gpus: usize, more: &[&str]) {
     let probe =
         ProbeFixture::with_gpus(gpus, "", &format!("shuffle = {}", 17 * gpus + collective.len()));

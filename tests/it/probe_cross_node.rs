@@ -1,4 +1,4 @@
-//! Two gaunt-probes as on two nodes: an aggregator brings them together, and the matrix says what they found.
+//! Cross-node measurement: two gaunt-probes as on two nodes, paired by an aggregator, with the resulting matrix.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -22,7 +22,7 @@ use crate::{
 
 const TOKEN: &str = "a-token-of-the-tests";
 
-/// An aggregator that knows a simulated fleet, and lets probes with the token meet.
+/// An aggregator with a simulated fleet, which pairs probes that have the token.
 struct CrossNodeSetup {
     _sim: SimulatorProcess,
     _aggregator: TestProcess,
@@ -60,7 +60,7 @@ impl CrossNodeSetup {
         self.folder.path().join("token")
     }
 
-    /// A command that meets once as this node.
+    /// A command for one cross-node measurement as this node.
     fn cross_node_command(&self, probe: &ProbeFixture, node: &str) -> Command {
         let mut command = probe.probe_command(&["meet", "--rounds", "1", "--bytes", "256KiB"]);
         command.args(["--runs", "3", "--busy", "60s", "--within", "60s", "--node", node]);
@@ -77,7 +77,7 @@ impl CrossNodeSetup {
     }
 }
 
-/// Lets commands run at once.
+/// Runs commands concurrently.
 fn run_at_once(commands: Vec<Command>) -> Vec<Output> {
     let running =
         commands.into_iter().map(|mut command| thread::spawn(move || command.run_to_end()));
@@ -85,7 +85,7 @@ fn run_at_once(commands: Vec<Command>) -> Vec<Output> {
     running.into_iter().map(|one| one.join().unwrap()).collect()
 }
 
-/// What one of them said of its meeting.
+/// The result that one of them printed.
 fn parse_cross_node(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -134,8 +134,8 @@ fn a_side_that_fails_is_named_and_frees_the_other() {
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
     let [mut first, mut second] =
         [0, 1].map(|at| house.cross_node_command(&probes[at], &house.nodes[at]));
-    // The side that fails is there first: the other one makes the key, and waits for it as long as this. The first asks
-    // each second whether somebody came; it must have asked before the other one gives up.
+    // The failing side starts first: the other one creates the key, and waits this long for it. The first polls each
+    // second for a partner; it must do so before the other one gives up.
     first.args(["--setup", "10s", "--patience", "60s"]);
     second.args(["--patience", "60s"]);
     let second = thread::spawn(move || second.run_to_end());
@@ -200,8 +200,8 @@ fn without_nccl_perftest_measures_and_without_both_it_is_said() {
     assert!(said.contains("install perftest, or NCCL: NCCL is not found"), "{said}");
 }
 
-/// What `ib_write_bw` does as far as two sides see it: the one without a host waits for the one with a host, on the
-/// port that was named, with the device that was named.
+/// A stand-in for `ib_write_bw`: the side without a host argument waits for the one with it, on the given port and
+/// device.
 const WRITE_BW: &str = r#"#!/bin/bash
 host= port= device=
 while (($#)); do

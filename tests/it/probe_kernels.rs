@@ -1,10 +1,10 @@
-//! The kernels' PTX is what the sources become, and every GPU that ptxas knows takes it.
+//! The committed PTX equals the compiled kernel sources, and ptxas accepts it for every GPU that it knows.
 
 use std::{path::Path, process::Command};
 
 use crate::test_process::RunToEnd;
 
-/// The targets from which on a file must be taken: sm_121 and all before it.
+/// Targets for which ptxas must accept a file: sm_121 and all before it.
 const TARGETS: [u32; 13] = [70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121];
 
 #[test]

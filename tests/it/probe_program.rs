@@ -1,4 +1,4 @@
-//! gaunt-probe with the fake driver, as a user runs it: what it measures, what goes wrong, and the code of each end.
+//! gaunt-probe with the fake driver, as a user runs it: measurements, failures, and the exit code of each.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -17,19 +17,19 @@ use crate::{
     test_process::RunToEnd,
 };
 
-/// A scenario of its own for each test, and what gaunt-probe says on it.
+/// A scenario for one test, and a way to run gaunt-probe on it.
 pub(crate) struct ProbeFixture {
     folder: TempDir,
 }
 
-/// What gaunt-probe said.
+/// The output of gaunt-probe.
 pub(crate) struct ProbeOutput {
     pub(crate) code: i32,
     pub(crate) answer: Value,
 }
 
 impl ProbeFixture {
-    /// GPUs that nobody uses; `gpu` is added to each of them, `cuda` says how they differ from usual ones.
+    /// Idle GPUs; `gpu` is added to each of them, `cuda` sets how they differ from the default.
     pub(crate) fn with_gpus(gpus: usize, gpu: &str, cuda: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ledger = folder.path().join("ledger");
@@ -60,7 +60,7 @@ impl ProbeFixture {
         Self { folder }
     }
 
-    /// A command that may be given more.
+    /// A command that can take further arguments.
     pub(crate) fn probe_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program_path("gaunt-probe"));
         command.args(arguments).arg("--json");
@@ -71,7 +71,7 @@ impl ProbeFixture {
         command
     }
 
-    /// Runs it. The fake driver takes the host's time for the GPUs', and so what is busy there is not limited here.
+    /// Runs it. The fake driver uses the host's time as GPU time, so the limit on busy GPUs is off here.
     pub(crate) fn run(&self, arguments: &[&str]) -> ProbeOutput {
         let mut command = self.probe_command(arguments);
         if arguments[0] != "doctor" {
@@ -83,7 +83,7 @@ impl ProbeFixture {
         parse_output(&command.run_to_end())
     }
 
-    /// What was left in each context that ended, by GPU; none if a process was killed.
+    /// The allocations left in each context that ended, by GPU; none if a process was killed.
     fn context_leftovers(&self) -> Vec<String> {
         let text = fs::read_to_string(self.file_path("ledger")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -93,7 +93,7 @@ impl ProbeFixture {
         self.folder.path().join(name)
     }
 
-    /// Every context ended, and nothing was left in it.
+    /// Every context ended without leftover allocations.
     fn check_all_freed(&self, gpus: usize) {
         let left = self.context_leftovers();
         assert_eq!(left.len(), gpus, "{left:?}");
@@ -115,7 +115,7 @@ impl ProbeOutput {
         self.answer["ending"]["message"].as_str().unwrap()
     }
 
-    /// The one thing that was measured.
+    /// The only measurement.
     fn only_measurement(&self) -> &Value {
         assert_eq!(self.code, 0, "{}", self.ending_message());
         let all = self.answer["measured"].as_array().unwrap();
@@ -123,7 +123,7 @@ impl ProbeOutput {
         &all[0]
     }
 
-    /// The bandwidth of one way of a matrix, in GB/s.
+    /// The bandwidth of one direction of a matrix, in GB/s.
     fn way_bandwidth(&self, what: &str, between: &str, tool: &str) -> f64 {
         let all = self.answer["measured"].as_array().unwrap();
         let fits = |one: &&Value| {
@@ -146,7 +146,7 @@ fn eight_gpus_reach_what_their_links_carry() {
     assert_eq!(one["runs"], 3);
     let (busbw, algbw) = (one["busbw"].as_f64().unwrap(), one["algbw"].as_f64().unwrap());
     assert!((busbw / algbw - 1.75).abs() < 1e-9);
-    // Links carry 400 GB/s here; what is lost is latency.
+    // Links carry 400 GB/s here; the difference is latency.
     assert!((300e9..=400e9).contains(&busbw), "{busbw}");
     probe.check_all_freed(8);
 }
@@ -235,7 +235,7 @@ fn a_lost_gpu_is_named() {
     assert!(
         said.ending_message().starts_with("GPU 3: the CUDA driver says CUDA_ERROR_LAUNCH_FAILED")
     );
-    // What was on the others is given back; a dead context takes its own with it.
+    // Allocations on the other GPUs are freed; a dead context takes its own with it.
     let left = probe.context_leftovers();
     assert_eq!(left.len(), 4);
     for line in left.iter().filter(|line| !line.starts_with("gpu=3")) {

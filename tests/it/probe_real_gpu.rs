@@ -21,7 +21,7 @@ use crate::{
 const COLLECTIVES: [&str; 6] =
     ["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv"];
 
-/// What our copy must reach of the driver's.
+/// Minimum bandwidth of our copy relative to the driver's.
 const COPY_RATIO: f64 = 0.9;
 
 fn probe_command(arguments: &str) -> Command {
@@ -40,14 +40,14 @@ fn as_number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Gigabytes in a second of one row.
+/// GB/s of one row.
 fn measured_rate(said: &ProbeOutput, what: &str, tool: &str) -> f64 {
     let all = said.answer["measured"].as_array().unwrap();
     let one = all.iter().find(|one| one["collective"] == what && one["tool"] == tool);
     as_number(&one.unwrap_or_else(|| panic!("no {what} by {tool}: {all:?}"))["algbw"]) / 1e9
 }
 
-/// A load that goes on for a while: large sums on the same GPU.
+/// A continuous load: large sums on the same GPU.
 fn start_load() -> Child {
     let mut command = probe_command(
         "all-reduce --ranks 2 --bytes 256MiB --runs 400 --sms 1000 --even-if-busy --busy 60s --within 60s \

@@ -1,4 +1,4 @@
-//! The rules for Prometheus against the house: every name exists, every alert is tested both ways and has its runbook.
+//! Prometheus rules against the code: every name exists, every alert is tested both ways and has its runbook.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -31,7 +31,7 @@ const FOREIGN: &[&str] = &[
     "DCGM_FI_DEV_XID_ERRORS",
 ];
 
-/// XIDs after which there is nothing to do now, or whose row sends the reader to another alert.
+/// XIDs that need no immediate action, or whose row refers to another alert.
 const WATCHED: &[u32] = &[45, 92, 154, 155];
 
 /// Every YAML file in a folder below `config/prometheus`, in order.
@@ -61,7 +61,7 @@ fn read_rules() -> Vec<Value> {
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
-/// The alerts by name; a name stands once.
+/// The alerts by name; names are unique.
 fn alert_rules() -> BTreeMap<String, Value> {
     let mut named = BTreeMap::new();
     for rule in all_rules().iter().filter(|rule| rule["alert"].is_string()) {
@@ -83,7 +83,7 @@ pub(crate) fn metric_names(expression: &str) -> BTreeSet<String> {
     words.filter(named).map(str::to_owned).collect()
 }
 
-/// Whether anybody says this name: the catalogue, another exporter, or one of our own recording rules.
+/// Whether a metric of this name exists: in the catalogue, another exporter, or one of our recording rules.
 pub(crate) fn is_known(name: &str) -> bool {
     let recorded = || all_rules().iter().any(|rule| rule["record"] == name);
     let foreign = || CATALOGUE.iter().any(|row| row.foreign.iter().any(|other| other.name == name));
@@ -195,11 +195,11 @@ fn every_xid_leads_to_the_action_of_its_row() {
             alerts[&foreign[0]]["annotations"]["description"]
         );
         let said = rule["annotations"]["description"].as_str().unwrap().to_lowercase();
-        // The row's own first words: reset, reboot, inspect, restart, look.
+        // The first words of the row: reset, reboot, inspect, restart, look.
         let key = ["reboot", "inspect", "restart", "look at the job", "reset"];
         let key = key.iter().find(|key| row.action.contains(**key)).unwrap();
         assert!(said.contains(key), "XID {}: {:?} and {said:?}", row.code, row.action);
-        // Who is to be woken for a row is woken; who needs a reset is, too.
+        // A row that pages has a critical alert; a row that needs a reset does, too.
         let paged = rule["labels"]["severity"] == "critical";
         assert!(paged || row.severity != Severity::Critical, "XID {}", row.code);
     }
@@ -224,7 +224,7 @@ fn no_rule_has_a_form_that_never_fires_or_always_does() {
         ] {
             assert!(!expression.contains(form), "{form}: {why}, in {expression}");
         }
-        // A counter that sticks at its maximum must not be compared with a bound that it never leaves.
+        // A saturated counter must not be compared with a bound that it never leaves.
         for (at, _) in expression.match_indices("_total") {
             let rest = expression[at + 6..].trim_start();
             let rest =

@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes a node and the aggregator: it takes every line, and has the same values.
+//! A real Prometheus scrapes a node and the aggregator: it accepts every line, and has the same values.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -39,7 +39,7 @@ pub(crate) fn query_value(prometheus: &str, expression: &str) -> f64 {
     found[0].1
 }
 
-/// Starts Prometheus with these scrape jobs, once a second; it ends with what is returned.
+/// Starts Prometheus with these scrape jobs, once a second; it runs until the returned value is dropped.
 pub(crate) fn start_prometheus(jobs: &str) -> (String, (TestProcess, tempfile::TempDir)) {
     start_with_config(&format!("global: {{scrape_interval: 1s}}\nscrape_configs:\n{jobs}"))
 }
@@ -70,7 +70,7 @@ fn prometheus_reads_a_node_and_the_aggregator() {
     wait_for("the driver's values", || {
         get(&node_address, "/metrics").filter(|(_, page)| page.contains("gaunt_gpu_power_watts{"))
     });
-    // The second target is nobody, so that the page has a target that is down.
+    // Nothing listens at the second target, so that the page has a target that is down.
     let aggregator =
         TestProcess::start_aggregator(&["--targets", &format!("{node_address},127.0.0.1:1")]);
     let aggregator_address = aggregator.served_address();

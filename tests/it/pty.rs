@@ -1,4 +1,4 @@
-//! A terminal of the test's own: a program on its one end, and on the other what it wrote, replayed by an emulator.
+//! Pseudo-terminal for tests: a program on one end, and on the other its output, replayed by an emulator.
 
 use std::{
     fs::{self, File},
@@ -24,42 +24,42 @@ use rustix::{
 use tempfile::TempDir;
 use vt100::Parser;
 
-/// How long anything is awaited before the test fails.
+/// Time limit for anything that a test waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What was cleared last begins the picture after a change of size.
+/// Clears the screen, which begins a new frame after a resize.
 const CLEAR: &[u8] = b"\x1b[2J";
 
-/// A terminal with a shell script on it; what is written on it is kept.
+/// A pseudo-terminal that runs a shell script; its output is stored.
 pub(crate) struct TestPty {
     folder: TempDir,
     child: Child,
     keys: Option<File>,
     reader: Option<JoinHandle<()>>,
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// Whether what is written is taken off the line.
+    /// Whether output is read from the pty.
     is_draining: Arc<AtomicBool>,
-    /// Whether the line is cut.
+    /// Whether the pty is closed.
     is_cut: Arc<AtomicBool>,
     size: (u16, u16),
 }
 
 impl TestPty {
-    /// Starts `program` with these arguments on a terminal of 80 columns and 24 lines. What the terminal's modes were
-    /// before and are after, and how it ended, is written down.
+    /// Starts `program` with these arguments on a terminal of 80 columns and 24 lines. The script saves the terminal
+    /// modes before and after, and the exit code.
     pub(crate) fn start_program(prefix: &str, program: &Path, arguments: &str) -> Self {
         let run =
             format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", program.display());
-        // A shell whose child ends by an interrupt ends with it, unless it does something about interrupts itself.
+        // A shell whose child dies of SIGINT dies too, unless it handles SIGINT itself.
         Self::start_script(&format!(
             "trap : INT; stty -a >before; {prefix} sh -c '{run}'; echo $? >code.new; stty -a >after; mv code.new code"
         ))
     }
 
-    /// Starts a script, as the leader of a session that this terminal controls.
+    /// Starts a script as the leader of a session that this terminal controls.
     pub(crate) fn start_script(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
@@ -104,19 +104,19 @@ impl TestPty {
         pty
     }
 
-    /// Gives the terminal another size, which its program is told.
+    /// Resizes the terminal, which signals the program.
     pub(crate) fn resize_terminal(&mut self, columns: u16, lines: u16) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.keys.as_ref().unwrap(), size).unwrap();
         self.size = (columns, lines);
     }
 
-    /// Stops to take anything off the line, or goes on.
+    /// Stops or resumes reading from the pty.
     pub(crate) fn set_draining(&self, on: bool) {
         self.is_draining.store(on, Ordering::Relaxed);
     }
 
-    /// Cuts the line.
+    /// Closes the pty.
     pub(crate) fn hang_up(&mut self) {
         self.is_cut.store(true, Ordering::Relaxed);
         self.reader.take().unwrap().join().unwrap();
@@ -128,14 +128,14 @@ impl TestPty {
         self.folder.path().join(name)
     }
 
-    /// What a file says, once it does.
+    /// The content of a file, once it has any.
     pub(crate) fn read_file(&self, name: &str) -> String {
         wait_for_some(name, || {
             fs::read_to_string(self.file_path(name)).ok().filter(|text| !text.is_empty())
         })
     }
 
-    /// The terminal's modes as `stty -a` wrote them down, without its size.
+    /// The terminal modes from `stty -a`, without the size.
     pub(crate) fn terminal_modes(&self, name: &str) -> String {
         let text = self.read_file(name);
         let modes =
@@ -143,7 +143,7 @@ impl TestPty {
         modes.collect::<Vec<_>>().join(";")
     }
 
-    /// The program.
+    /// The process id of the program.
     pub(crate) fn program_pid(&self) -> Pid {
         Pid::from_raw(self.read_file("pid").trim().parse().unwrap()).unwrap()
     }
@@ -153,36 +153,36 @@ impl TestPty {
         self.keys.as_ref().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    /// How many bytes were written.
+    /// Number of bytes written.
     pub(crate) fn byte_count(&self) -> usize {
         self.bytes.lock().unwrap().len()
     }
 
-    /// What was written from a byte on.
+    /// The bytes from an offset on.
     pub(crate) fn bytes_from(&self, from: usize) -> Vec<u8> {
         self.bytes.lock().unwrap()[from..].to_vec()
     }
 
-    /// A terminal of the size that this one has now, after the bytes from a place on.
+    /// An emulator of the terminal's current size, after the bytes from an offset on.
     pub(crate) fn replay_from(&self, from: usize) -> Parser {
         let mut parser = Parser::new(self.size.1, self.size.0, 0);
         parser.process(&self.bytes_from(from));
         parser
     }
 
-    /// What is seen.
+    /// The visible text.
     pub(crate) fn screen_text(&self) -> String {
         self.replay_from(0).screen().contents()
     }
 
-    /// What is seen since the screen was cleared last, as after a change of size.
+    /// The visible text since the last clear, as after a resize.
     pub(crate) fn screen_since_clear(&self) -> String {
         let bytes = self.bytes_from(0);
         let cleared = bytes.windows(CLEAR.len()).rposition(|part| part == CLEAR);
         self.replay_from(cleared.unwrap_or(0)).screen().contents()
     }
 
-    /// Looks until what is seen is right.
+    /// Polls until the visible text is as expected.
     pub(crate) fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -195,7 +195,7 @@ impl TestPty {
         }
     }
 
-    /// The screen is the shell's again: its own picture, its cursor, no mouse, no frame left open.
+    /// The main screen is restored: its content, its cursor, no mouse reporting, no open synchronized update.
     pub(crate) fn check_main_screen(&self) {
         let parser = self.replay_from(0);
         let screen = parser.screen();
@@ -208,7 +208,7 @@ impl TestPty {
         assert!(last(b"\x1b[?2026h") < last(b"\x1b[?2026l"), "the last frame is closed");
     }
 
-    /// The program has ended with this code and left everything as it was.
+    /// The program exited with this code and restored the terminal.
     pub(crate) fn check_restored(&self, code: &str) {
         assert_eq!(self.read_file("code").trim(), code);
         assert_eq!(
@@ -216,7 +216,7 @@ impl TestPty {
             self.terminal_modes("before"),
             "the terminal's modes"
         );
-        // What was written last may still be on the line.
+        // The last output may still be in the pty.
         wait_for_some("the main screen", || {
             (!self.replay_from(0).screen().alternate_screen()).then_some(())
         });
@@ -226,14 +226,14 @@ impl TestPty {
 
 impl Drop for TestPty {
     fn drop(&mut self) {
-        // A test may have ended it already.
+        // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
         self.is_cut.store(true, Ordering::Relaxed);
     }
 }
 
-/// Takes off the line what is written on it, until it is cut or nobody is at its other end.
+/// Reads output from the pty, until it is closed or the other end is.
 fn read_output(master: &OwnedFd, bytes: &Mutex<Vec<u8>>, drains: &AtomicBool, cut: &AtomicBool) {
     let mut buffer = vec![0; 1 << 14];
     let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
@@ -254,7 +254,7 @@ fn read_output(master: &OwnedFd, bytes: &Mutex<Vec<u8>>, drains: &AtomicBool, cu
     }
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 pub(crate) fn wait_for_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! gaunt-node against the real driver: what it says is what nvidia-smi says.
+//! gaunt-node against the real driver: its values equal those of nvidia-smi.
 //!
 //! `cargo test --test it -- --ignored` on a machine with an NVIDIA GPU.
 
@@ -18,8 +18,8 @@ use crate::{binaries::program_path, test_process::RunToEnd};
 
 const MIB: f64 = 1_048_576.0;
 
-/// A query of nvidia-smi, our metric, their unit in ours, and how far the two may lie apart: zero for what stands still,
-/// more for what moves between two readings a second apart.
+/// A query of nvidia-smi, our metric, the factor from its unit to ours, and the tolerance: zero for constants, more for
+/// values that change between two readings a second apart.
 const PAIRS: &[(&str, MetricId, f64, f64)] = &[
     ("memory.total", MEMORY_TOTAL, MIB, MIB),
     ("memory.used", MEMORY_USED, MIB, 512.0 * MIB),
@@ -49,7 +49,7 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
         for ((query, metric, scale, apart), said) in PAIRS.iter().zip(row) {
             let ours = page.report.find_reading(&device, *metric);
             let Ok(theirs) = said.parse::<f64>() else {
-                // What nvidia-smi cannot say must be absent with us too, never a number.
+                // A value that nvidia-smi does not have must be absent here too, never a number.
                 assert_eq!(ours.and_then(gaunt_schema::Reading::value), None, "{device}: {query}");
                 continue;
             };

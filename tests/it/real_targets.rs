@@ -1,4 +1,5 @@
-//! Real exporters and servers as targets of `gaunt serve`: every line of their pages is taken, in every form they speak.
+//! Real exporters and servers as targets of `gaunt serve`: every line of their pages is accepted, in every format they
+//! support.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::test_process::{TestProcess, debian_program, free_port, get, wait_for};
 
-/// A program of somebody else's that has a page; it ends with this.
+/// A third-party program with a metrics page; killed on drop.
 struct RealTarget {
     name: &'static str,
     address: String,
@@ -57,8 +58,8 @@ fn start_alertmanager(folder: &std::path::Path) -> RealTarget {
     wait_for_target("alertmanager", port, TestProcess::start_command(&mut command))
 }
 
-/// Prometheus's own client library for Python, which speaks OpenMetrics: every type that it has, with exemplars and
-/// instants of creation, and among them names that gaunt knows.
+/// Prometheus's client library for Python, which supports OpenMetrics: all its types, with exemplars and creation
+/// timestamps, and with names that gaunt knows.
 const PYTHON: &str = r#"
 import sys, threading
 from prometheus_client import Counter, Enum, Gauge, Histogram, Info, Summary, start_http_server
@@ -84,10 +85,10 @@ fn start_python() -> RealTarget {
     wait_for_target("python", port, TestProcess::start_command(&mut command))
 }
 
-/// Ways to ask.
+/// Combinations of request formats.
 const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// What an aggregator says of its targets once each was read, asked in this way.
+/// The targets answer of an aggregator once each was scraped with these formats.
 fn scrape_targets(
     servers: &[RealTarget],
     (compress, open_metrics): (bool, bool),
@@ -140,7 +141,7 @@ fn every_line_of_real_pages_is_taken_in_every_form() {
     }
 }
 
-/// The client library answers in OpenMetrics whenever it is among what is asked for, and its page is strictly one.
+/// The client library answers in OpenMetrics whenever the request accepts it, and its page is strictly valid.
 #[test]
 fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
     let python = start_python();
@@ -159,7 +160,7 @@ fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
     }
     let page = decode_open_metrics(body.as_bytes(), &PageLimits::default()).unwrap();
     assert_eq!((page.report.samples.len(), page.rejected.total_count()), (3, 0));
-    // A page that ends early is none.
+    // A truncated page is rejected.
     let cut = &body.as_bytes()[..body.len() - 6];
     decode_open_metrics(cut, &PageLimits::default()).unwrap_err();
 }

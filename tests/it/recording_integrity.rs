@@ -1,4 +1,4 @@
-//! Recordings by the real programs: killed at any moment, without room on the disk, and from an aggregator.
+//! Recordings by the real programs: killed at any moment, with a full disk, and from an aggregator.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -21,10 +21,10 @@ use crate::{
     test_process::{TestProcess, get, run_gaunt, wait_for},
 };
 
-/// How often a recording is killed; GAUNT_KILLS says another number.
+/// Number of kills of a recording; GAUNT_KILLS overrides it.
 const KILLS: u32 = 4;
 
-/// The longest that a recording lives until it is killed, in milliseconds.
+/// Maximum time until a recording is killed, in milliseconds.
 const LIFE: u64 = 1_500;
 
 /// Segments of a folder in their order.
@@ -36,7 +36,7 @@ fn list_segments(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// How many deliveries stand in whole blocks.
+/// The number of deliveries in complete blocks.
 fn count_readable(folder: &Path) -> u64 {
     let entries = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
@@ -45,7 +45,7 @@ fn count_readable(folder: &Path) -> u64 {
     list_segments(folder).iter().map(entries).sum()
 }
 
-/// Whether nothing but the end of the newest segment is damaged; says how many bytes that is.
+/// Checks that only the end of the newest segment is damaged; returns the number of damaged bytes.
 fn count_torn_bytes(folder: &Path, whole: &[PathBuf]) -> usize {
     let mut torn = 0;
     for path in list_segments(folder) {
@@ -89,7 +89,7 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
             TestProcess::start_command(command.args(["--to", to, "--max-bytes", "1073741824"]));
         recording.line_with("recording");
         sleep(life / 2);
-        // What a reader saw while it was written is there after the kill.
+        // What a reader saw during recording is there after the kill.
         let (found, told) = (list_segments(folder.path()), count_readable(folder.path()));
         let whole: Vec<_> = found
             .into_iter()
@@ -138,14 +138,14 @@ fn fetch_json(address: &str, question: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// Waits until something holds of how the recording stands.
+/// Polls until the recording status meets a condition.
 fn wait_for_status(address: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || {
         Some(fetch_json(address, "targets")["keeping"].clone()).filter(|told| holds(told))
     })
 }
 
-/// The aggregator says everywhere that its recording is stopped, and goes on without it.
+/// The aggregator reports everywhere that its recording is stopped, and otherwise continues.
 fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
     let told = wait_for_status(address, "it says that it is stopped", |told| {
         told["stopped"]["reason"] == reason
@@ -169,7 +169,7 @@ fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
     });
 }
 
-/// It is written again, and says what is missing.
+/// Recording resumes, and reports what is missing.
 fn check_goes_on(running: &TestProcess, address: &str, stopped: &Value) {
     let told = wait_for_status(address, "it goes on", |told| {
         told["stopped"].is_null() && told["written"].as_u64() > stopped["written"].as_u64()
@@ -203,7 +203,7 @@ fn a_file_that_may_not_grow_stops_the_recording_and_nothing_else() {
 fn a_full_disk_stops_the_recording_and_nothing_else() {
     let may = Command::new("unshare").args(["-Urm", "true"]).stderr(Stdio::null()).status();
     if !may.is_ok_and(|status| status.success()) {
-        // A file system of its own needs a name space, which not every machine allows; the test above needs none.
+        // A separate file system needs a namespace, which not every machine allows; the test above needs none.
         return;
     }
     let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
@@ -250,7 +250,7 @@ fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     }
     let page = String::from_utf8(run_gaunt(&["replay", "--from", to]).stdout).unwrap();
     assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
-    // The finding of the target that cannot be read stood before, and stands from the first page on.
+    // The finding of the unreachable target was open before, and is open from the first page on.
     let judged = run_gaunt(&["judge", "--from", to, "--format", "json"]).stdout;
     let judged: Value = serde_json::from_slice(&judged).unwrap();
     let down = &judged["findings"][0];

@@ -1,4 +1,4 @@
-//! Faults and what only looks like one, lived through in virtual time: the demo names the first, and is quiet about the second.
+//! Faults and harmless look-alikes in virtual time: the demo names faults, and has no findings for look-alikes.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -17,7 +17,7 @@ use gaunt_sim::{GroundTruth, suite::FaultLevel};
 /// 2025-10-09 13:41:51 UTC.
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
-/// When a fault is looked at: a minute and more after it began, so that all that is said of it is said.
+/// Time of the check: over a minute after the onset of a fault, so that the explanation is complete.
 const LOOK: Duration = Duration::from_secs(150);
 
 fn capture_scenario(
@@ -30,7 +30,7 @@ fn capture_scenario(
     capture_demo(&story, START, engine::EngineOptions::default()).unwrap()
 }
 
-/// Whether two say the same place; jobs count only where there is nothing else.
+/// Whether both entities are at the same place; jobs count only where there is nothing else.
 fn is_same_entity(a: &Entity, b: &Entity) -> bool {
     let place = |e: &Entity| {
         (
@@ -54,7 +54,7 @@ fn names_fault(episode: &FindingEpisode, truth: &GroundTruth) -> bool {
         .any(|blamed| is_same_entity(blamed, &finding.entity))
 }
 
-/// A fault is open when there is most to see, the page shows it first, and nobody else is blamed aloud.
+/// The finding is open at the check, the page shows it first, and no other entity is blamed by a warning.
 fn check_named(scenario: &str, nodes: usize) {
     let seen = capture_scenario(scenario, Some(nodes), Some(LOOK));
     let truth = seen.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
@@ -77,7 +77,7 @@ fn check_named(scenario: &str, nodes: usize) {
     }
 }
 
-/// Nothing is wrong, and nothing is said that somebody would have to look at.
+/// Nothing is wrong, and there is no finding that needs attention.
 fn check_quiet(scenario: &str, nodes: Option<usize>) {
     let seen = capture_scenario(scenario, nodes, None);
     assert!(seen.truths.is_empty(), "{scenario} has a fault");
@@ -86,14 +86,14 @@ fn check_quiet(scenario: &str, nodes: Option<usize>) {
     assert_eq!(loud, [""; 0], "{scenario}\n{}", seen.page);
 }
 
-/// What `gaunt-bench captures` wrote down of each story.
+/// Output of `gaunt-bench captures` for each scenario.
 const CAPTURES: &str = include_str!("../../exporters/sim/CAPTURES.md");
 
-/// Nodes of the fleets that are captured, and lines that are shown of each.
+/// Nodes of the captured fleets, and lines shown of each.
 const CAPTURED_NODES: usize = 16;
 const CAPTURED_LINES: usize = 34;
 
-/// The screen still says what is written down of it.
+/// The screen still matches its capture.
 fn check_captured(scenario: &str) {
     let page = capture_scenario(scenario, Some(CAPTURED_NODES), Some(LOOK)).page;
     let shown: Vec<&str> = page.lines().take(CAPTURED_LINES).collect();

@@ -1,4 +1,4 @@
-//! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, and nothing for strangers.
+//! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, and no answers to other machines.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{binaries::program_path, test_process::RunToEnd};
 
-/// What should happen at once is given this long on a busy machine.
+/// Time limit on a busy machine for what should happen at once.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running gaunt-sim, killed when the test is over.
@@ -61,7 +61,7 @@ fn connect_to(address: IpAddr, port: u16) -> TcpStream {
     stream
 }
 
-/// One GET over a connection that stays open, answered with status and body.
+/// One GET over a keep-alive connection: status and body.
 fn get(stream: &mut TcpStream, path: &str) -> (u16, Vec<u8>) {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
     let mut reader = BufReader::new(stream);
@@ -262,7 +262,7 @@ fn a_ring_is_served_to_many_over_connections_that_stay() {
         assert_eq!((status, page.rejected.total_count()), (200, 0));
         page.report
     };
-    // On both sides of the end of a block of addresses.
+    // On both sides of the end of an address block.
     let nodes = || (0..6_usize).chain(247..253);
     let mut streams: Vec<_> = nodes()
         .map(|node| Ipv4Addr::new(127, 1, (node / 250) as u8, (node % 250 + 1) as u8))
@@ -283,7 +283,7 @@ fn a_ring_is_served_to_many_over_connections_that_stay() {
         let (status, _) = get(stream, "/nothing");
         assert_eq!(status, 404);
     }
-    // Two requests at once are two answers.
+    // Two pipelined requests give two answers.
     let stream = &mut streams[0];
     write!(stream, "GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     page(stream);

@@ -1,4 +1,4 @@
-//! `gaunt snapshot --ask`: one answer as text, JSON and CSV, and how it ends when the question makes no sense.
+//! `gaunt snapshot --ask`: one answer as text, JSON and CSV, and the exit code of an invalid question.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -26,7 +26,7 @@ fn one_question_is_printed_in_three_forms() {
         output_texts(&run_gaunt(&all))
     };
     let filter = "power>1W sort power desc limit 3 columns node,gpu,power";
-    // One target of the aggregator cannot be read: that goes before everything else.
+    // One target of the aggregator is unreachable, which determines the exit code.
     let (code, page, _) = ask(&["--ask", "gpus", "--filter", filter]);
     assert_eq!(code, Some(3));
     let lines: Vec<&str> = page.lines().collect();

@@ -1,4 +1,4 @@
-//! The switch's side of the network: what exporters that ask switches say is there port by port, with rates.
+//! Switch metrics: switch exporters' series appear port by port, with rates.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::test_process::{TestProcess, get, wait_for};
 
-/// Bytes in a second by which every counter of bytes grows.
+/// Growth of every byte counter, in bytes per second.
 const GROWTH: f64 = 1e9;
 
-/// Serves a page whose counters of bytes grow.
+/// Serves a page whose byte counters grow.
 fn serve_fixture(fixture: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/scrapes").join(fixture);
     let page = fs::read_to_string(path).unwrap();
@@ -54,7 +54,7 @@ fn serve_fixture(fixture: &str) -> String {
     address
 }
 
-/// The ports of switches that speak through a node, once they have rates.
+/// The switch ports that a node's exporter reports, once they have rates.
 fn wait_for_ports(aggregator: &str, node: &str) -> Vec<Value> {
     wait_for("ports with rates", || {
         let (status, body) = get(aggregator, &format!("/api/gaunt/v1/nodes/{node}"))?;
@@ -82,7 +82,7 @@ fn ports_of_switches_have_rates_and_say_where_they_lead() {
     assert_eq!(port["info"]["gaunt_switch_port_info"]["peer_device"], "mlx5_0");
     let rate = port["rates"]["gaunt_switch_port_receive_bytes_total"].as_f64().unwrap();
     assert!((rate / GROWTH - 1.0).abs() < 0.5, "{rate}");
-    // 255 of eight bits and all of 32 bits are where counters stand still.
+    // Counters saturate at 255 with eight bits and at the maximum of 32 bits.
     for metric in ["link_downed", "transmit_wait"] {
         let value = &port["values"][format!("gaunt_switch_port_{metric}_total")];
         assert_eq!(value["absent"], "saturated", "{metric}: {value}");

@@ -1,4 +1,4 @@
-//! The systemd unit of gaunt-node, as systemd itself reads it.
+//! The systemd unit of gaunt-node, checked by systemd itself.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -9,16 +9,16 @@ use crate::{
     test_process::{RunToEnd, debian_program},
 };
 
-/// The most exposure that systemd's own judgement may see, from 0 to 10. Above it the service can do what none of its
-/// collectors needs.
+/// Maximum exposure level of `systemd-analyze security`, from 0 to 10. Above it the service has privileges that none of
+/// its collectors needs.
 const MAX_EXPOSURE: f64 = 2.5;
 
-/// What systemd says of the unit.
+/// The output of `systemd-analyze` for the unit.
 fn run_systemd_analyze(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/systemd/gaunt-node.service");
     let text = fs::read_to_string(unit).unwrap();
-    // The program of this build stands where it is installed one day.
+    // The program of this build replaces the installed one.
     let text = text.replace("/usr/bin/gaunt-node", program_path("gaunt-node").to_str().unwrap());
     let copy = folder.path().join("gaunt-node.service");
     fs::write(&copy, text).unwrap();

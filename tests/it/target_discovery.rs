@@ -1,4 +1,4 @@
-//! Targets that come and go while `gaunt serve` runs: every kind of source, as flags and in the settings, and SIGHUP.
+//! Targets that change while `gaunt serve` runs: every kind of source, as flags and in the settings, and SIGHUP.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -25,7 +25,7 @@ use crate::{
     test_process::{TestProcess, get, wait_for},
 };
 
-/// What an aggregator says of its targets.
+/// The targets answer of an aggregator.
 struct TargetsAnswer(Value);
 
 impl TargetsAnswer {
@@ -39,7 +39,7 @@ impl TargetsAnswer {
         .collect()
     }
 
-    /// The addresses that are read, in order.
+    /// The addresses that are scraped, in order.
     fn live_addresses(&self) -> Vec<&str> {
         let mut live: Vec<&str> = self
             .target_states()
@@ -51,7 +51,7 @@ impl TargetsAnswer {
         live
     }
 
-    /// What is wrong with a source whose name holds `part`.
+    /// The error of a source whose name contains `part`.
     fn source_trouble(&self, part: &str) -> Option<&str> {
         let mut sources = self.0["sources"].as_array().unwrap().iter();
         let source = sources.find(|source| source["name"].as_str().unwrap().contains(part));
@@ -64,7 +64,7 @@ fn fetch_targets(aggregator: &str) -> Option<TargetsAnswer> {
     (status == 200).then(|| TargetsAnswer(serde_json::from_str(&body).unwrap()))
 }
 
-/// Waits until what an aggregator says of its targets is as wanted.
+/// Polls until the targets answer of an aggregator is as expected.
 fn wait_for_targets(
     aggregator: &str,
     what: &str,
@@ -87,7 +87,7 @@ fn targets_json(addresses: &[String]) -> String {
     serde_json::json!([{ "targets": addresses }]).to_string()
 }
 
-/// Puts a file in its place by renaming, as tools do.
+/// Replaces a file by renaming, as tools do.
 fn replace_file(path: &Path, text: &str) {
     let other = path.with_extension("new");
     fs::write(&other, text).unwrap();
@@ -127,7 +127,7 @@ fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
 
     replace_file(&sd, &targets_json(&[addresses[0].clone(), addresses[3].clone()]));
     wait_for_targets(&address, "the file that grew", |told| told.live_addresses() == addresses);
-    // Half a file changes nothing, and is told.
+    // A truncated file changes nothing, and is reported.
     fs::write(&sd, "[{\"targets\": [").unwrap();
     wait_for_targets(&address, "half a file", |told| {
         told.source_trouble("sd.json").is_some_and(|why| why.contains("it ends too early"))
@@ -178,7 +178,7 @@ fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
     }
     assert_eq!(fetch_targets(&address).unwrap().target_states().len(), 3);
 
-    // What the settings do not name any more is gone, though it is all but one.
+    // Targets that the settings no longer name are removed, though only one remains.
     say("targets_files = [\"hosts\"]\n");
     aggregator.send_signal(Signal::HUP);
     wait_for_targets(&address, "the one that stays", |told| {
@@ -199,7 +199,7 @@ fn serve_list(text: &Arc<Mutex<String>>) -> String {
                 head.push(byte[0]);
             }
             let body = text.lock().unwrap().clone();
-            // The other side may have gone.
+            // The client may have disconnected.
             _ = write!(
                 stream,
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -210,7 +210,7 @@ fn serve_list(text: &Arc<Mutex<String>>) -> String {
     address
 }
 
-/// A server of DNS that knows one service; the test changes its ports.
+/// A DNS server that knows one service; the test changes its ports.
 fn serve_dns(ports: &Arc<Mutex<Vec<u16>>>) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -294,7 +294,7 @@ fn dns_of_settings_names_services_and_who_is_not_allowed_is_not_asked() {
     wait_for_targets(&address, "two", |told| {
         addresses(told) == ["node.test:9100", "node.test:9101"]
     });
-    // Flags win over the settings: a server that names this machine itself is told that it may not.
+    // Flags override the settings: a server that names this machine itself is rejected.
     let (_sim, nodes) = start_fleet(1);
     let http = self::serve_list(&Arc::new(Mutex::new(targets_json(&nodes))));
     let flags = TestProcess::start_aggregator(&["--http-sd", &format!("http://{http}/")]);

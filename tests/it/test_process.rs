@@ -1,4 +1,4 @@
-//! Programs that run while a test looks at them, and plain HTTP to ask them with.
+//! Runs programs during a test, with plain HTTP to query them.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -16,22 +16,22 @@ use std::{
 
 use crate::binaries::program_path;
 
-/// What happens within a second or two is given this long on a busy machine.
+/// Time limit on a busy machine for what happens within a second or two.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What ends by itself is given this long.
+/// Time limit for a program that ends by itself.
 const ENDING: Duration = Duration::from_mins(3);
 
-/// A program that is killed when the test is over.
+/// A program that is killed at the end of the test.
 pub(crate) struct TestProcess {
     child: Child,
     lines: Receiver<String>,
-    /// What was said before the address.
+    /// Lines logged before the address.
     unread_lines: RefCell<VecDeque<String>>,
 }
 
 impl TestProcess {
-    /// Starts a program and listens to its standard error.
+    /// Starts a program and reads its standard error.
     pub(crate) fn start_command(command: &mut Command) -> Self {
         let mut child = command
             .env("NO_COLOR", "1")
@@ -44,7 +44,7 @@ impl TestProcess {
         let (send, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                // The test may have heard enough.
+                // The test may have ended.
                 _ = send.send(line);
             }
         });
@@ -57,7 +57,7 @@ impl TestProcess {
         Self::start_command(command.args(["serve", "--listen", "127.0.0.1:0"]).args(args))
     }
 
-    /// The first line that holds `text`.
+    /// The first line that contains `text`.
     pub(crate) fn line_with(&self, text: &str) -> String {
         let end = Instant::now() + DEADLINE;
         let mut heard = Vec::new();
@@ -77,7 +77,7 @@ impl TestProcess {
         panic!("no line with {text:?} in\n{}", heard.join("\n"));
     }
 
-    /// The address that the program says it serves.
+    /// The address that the program logs.
     pub(crate) fn served_address(&self) -> String {
         let line = wait_for("it says its address", || {
             let line = self.lines.recv_timeout(DEADLINE).expect("it goes on talking");
@@ -116,9 +116,9 @@ impl Drop for TestProcess {
     }
 }
 
-/// Programs that come to their end by themselves.
+/// Programs that run to completion.
 pub(crate) trait RunToEnd {
-    /// Runs it to its end, and fails the test with what it said if it does not come to one.
+    /// Runs it to completion, and fails the test with its output if it does not finish.
     fn run_to_end(&mut self) -> Output;
 }
 
@@ -138,7 +138,7 @@ impl RunToEnd for Command {
         let (send, ended) = channel();
         let waiter = thread::spawn(move || {
             let status = child.wait();
-            // Nobody listens any more once it is late.
+            // The receiver is gone after the time limit.
             _ = send.send(());
             status
         });
@@ -155,7 +155,7 @@ impl RunToEnd for Command {
     }
 }
 
-/// A program of Debian, which must be there.
+/// A program from Debian, which must be installed.
 pub(crate) fn debian_program(name: &str) -> Command {
     let path = Path::new("/usr/bin").join(name);
     assert!(path.exists(), "{} is not installed: run tests/run, which installs it", path.display());
@@ -167,14 +167,14 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Runs `gaunt` to its end.
+/// Runs `gaunt` to completion.
 pub(crate) fn run_gaunt(args: &[&str]) -> Output {
     let mut command = Command::new(program_path("gaunt"));
     command.args(args).env("NO_COLOR", "1").env_remove("RUST_LOG").stdin(Stdio::null());
     command.run_to_end()
 }
 
-/// Status and body of one GET; none while nobody answers.
+/// Status and body of one GET; none while the server does not answer.
 pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -187,7 +187,7 @@ pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     Some((status, body.to_owned()))
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {

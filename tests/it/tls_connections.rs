@@ -1,4 +1,4 @@
-//! Encrypted ways: a real Alertmanager that wants TLS and a password, and an aggregator behind a server that encrypts.
+//! TLS connections: a real Alertmanager with TLS and a password, and an aggregator behind a TLS proxy.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -24,10 +24,10 @@ use crate::{
     test_process::{RunToEnd, TestProcess, free_port, get, wait_for},
 };
 
-/// What bcrypt makes of `blue cable`.
+/// The bcrypt hash of `blue cable`.
 const HASH: &str = "$2b$04$y1PS.KEo9rrp1ESqdqjWKec6F.7edcn04kC8cyiUO/mNgLKw5Yqy2";
 
-/// An authority, and a server for 127.0.0.1 that it has signed.
+/// A CA, and a certificate for 127.0.0.1 that it has signed.
 struct TlsTestCertificates {
     folder: tempfile::TempDir,
 }
@@ -56,7 +56,7 @@ impl TlsTestCertificates {
         self.file_path(name)
     }
 
-    /// A server that encrypts what is between its clients and `behind`.
+    /// A TLS proxy in front of `behind`.
     fn serve_tls(&self, behind: String) -> String {
         let chain = CertificateDer::from_pem_file(self.file_path("server.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file_path("server.key")).unwrap();
@@ -120,11 +120,11 @@ fn an_alertmanager_that_wants_tls_and_a_password_is_told_and_settings_are_taken_
         });
     };
     failure("HTTP status 401");
-    // A password that is put right is taken up without a word.
+    // A corrected password is used without a restart.
     papers.write_file("password", "blue cable\n");
     assert_eq!(next(&posted, "the alert"), expected_notification("firing"));
     failure("none");
-    // Who is not believed is not told.
+    // A server with an untrusted certificate receives nothing.
     let stranger = TlsTestCertificates::new();
     fs::copy(stranger.file_path("ca.pem"), papers.file_path("ca.pem")).unwrap();
     failure("certificate");

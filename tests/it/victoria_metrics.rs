@@ -1,4 +1,4 @@
-//! The shipped configuration in VictoriaMetrics' programs: vmagent reads the inventory, vmalert the rules.
+//! The shipped configuration in VictoriaMetrics' programs: vmagent loads the inventory, vmalert the rules.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ fn shipped_path(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus").join(name).display().to_string()
 }
 
-/// Runs a program of VictoriaMetrics, which says everything on standard error, to its end.
+/// Runs a VictoriaMetrics program, which logs to standard error, to completion.
 fn run_checked(command: &mut Command) {
     let output = command.run_to_end();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -82,7 +82,7 @@ fn a_port_that_goes_down_is_alerted_through_victoriametrics() {
         debian_program("vmalert")
             .arg(format!("-rule={}", rules.display()))
             .arg(format!("-datasource.url=http://{store}"))
-            // What rules record is read by other rules.
+            // Recorded series are read by other rules.
             .arg(format!("-remoteWrite.url=http://{store}"))
             .arg("-remoteWrite.flushInterval=1s")
             .arg(format!("-notifier.url=http://{hook}"))
@@ -94,7 +94,7 @@ fn a_port_that_goes_down_is_alerted_through_victoriametrics() {
     assert_eq!(path, "/api/v2/alerts");
     let labels = &alerts[0]["labels"];
     assert_eq!(labels["alertname"], "GauntPortDown", "{alerts}");
-    // Nobody uses the port, which wakes nobody.
+    // No job uses the port, so it does not page.
     for (name, value) in [("node", "gpu003"), ("device", "mlx5_1"), ("severity", "warning")] {
         assert_eq!(labels[name], value, "{alerts}");
     }

@@ -1,4 +1,4 @@
-//! The door: one listener for all nodes, which answers nobody but this machine.
+//! HTTP server of the simulator: one listener for all nodes, which answers only clients on this machine.
 
 use std::{
     cell::RefCell,
@@ -31,20 +31,20 @@ use tracing::{debug, warn};
 
 use crate::node_address;
 
-/// A peer that has not sent its request head by then is not a scraper.
+/// Time limit for a client to send its request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// A request head is a few hundred bytes; a buffer of the smallest size that the server takes is enough for it.
+/// A request head is a few hundred bytes; the smallest buffer that the server accepts is enough.
 const BUFFER_BYTES: usize = 8 * 1024;
-/// Time to get over running out of descriptors.
+/// Pause after accept fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The fleet as the connections of one thread see it.
 pub(crate) type SharedFleet = Rc<RefCell<SimFleet>>;
 
-/// Why the door cannot be opened.
+/// Why the listener cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FleetListenError {
-    /// Somebody else listens there.
+    /// Another process listens on the port.
     #[error(
         "cannot listen on port {port}: it is in use; stop what listens there, or pass another --listen-port"
     )]
@@ -54,7 +54,7 @@ pub(crate) enum FleetListenError {
     Listen { port: u16, error: io::Error },
 }
 
-/// Opens the door. Port 0 takes any that is free.
+/// Binds the listener. Port 0 selects a free port.
 pub(crate) async fn bind_listener(port: u16) -> Result<(TcpListener, u16), FleetListenError> {
     let bound = async {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn bind_listener(port: u16) -> Result<(TcpListener, u16), Fleet
 }
 
 impl FleetListenError {
-    /// Why this port cannot be listened on.
+    /// Maps an I/O error of the bind call to its reason.
     pub(crate) fn of(error: io::Error, port: u16) -> Self {
         match error.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { port },
@@ -74,7 +74,7 @@ impl FleetListenError {
     }
 }
 
-/// Moves the fleet to the time of `clock` once a period, for ever.
+/// Advances the fleet to the time of `clock` once a period, forever.
 pub(crate) async fn advance_on_clock(
     fleet: SharedFleet,
     period: Duration,
@@ -88,7 +88,8 @@ pub(crate) async fn advance_on_clock(
     }
 }
 
-/// Answers peers with the pages in one dialect for ever, as many at once as `room` has places. Must run in a `LocalSet`.
+/// Serves pages in one exporter format forever, to as many clients at once as `room` has permits. Must run in a
+/// `LocalSet`.
 pub(crate) async fn serve_pages(
     listener: TcpListener,
     fleet: SharedFleet,
@@ -114,12 +115,12 @@ pub(crate) async fn serve_pages(
     }
 }
 
-/// Whether a peer is on this machine: a simulated fleet is nobody else's business.
+/// Whether a client is on this machine; the simulated fleet serves only local clients.
 fn is_local_peer(peer: SocketAddr) -> bool {
     peer.ip().is_loopback()
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 async fn serve_connection(stream: TcpStream, fleet: SharedFleet, dialect: Dialect) {
     let Ok(SocketAddr::V4(local)) = stream.local_addr() else { return };
     let answer = service_fn(|request: Request<Incoming>| {
@@ -170,7 +171,7 @@ fn answer_request<B>(
     }
 }
 
-/// The page of one node's exporter, if it has that and it answers.
+/// The page of one node's exporter, if the node has that exporter and it responds.
 fn respond_page(fleet: &SimFleet, node: usize, dialect: Dialect) -> Response<Full<Bytes>> {
     let mut pages = fleet.scraped_pages(node).into_iter();
     match pages.find(|(speaks, _)| *speaks == dialect) {
@@ -181,12 +182,12 @@ fn respond_page(fleet: &SimFleet, node: usize, dialect: Dialect) -> Response<Ful
     }
 }
 
-/// The pages of one node, one after the other.
+/// The pages of one node, concatenated.
 pub(crate) fn join_pages(fleet: &SimFleet, node: usize) -> String {
     fleet.scraped_pages(node).into_iter().map(|(_, page)| page).collect()
 }
 
-/// The content type is the same for all: even a refusal is read in a browser now and then.
+/// The content type is the same for all responses, errors included, because a browser may show them.
 fn text_response(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;

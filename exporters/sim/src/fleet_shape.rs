@@ -1,4 +1,4 @@
-//! Shapes: how many nodes of what kind a fleet has, how they are cabled, and which jobs run on them.
+//! Fleet shapes: number and type of nodes, cabling, and the jobs that run on them.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::{
 /// The machines, cables and jobs of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetShape {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
     /// GPUs of one node: 4 or 8.
     pub gpus: usize,
@@ -20,51 +20,51 @@ pub struct FleetShape {
     pub rails: usize,
     /// Nodes under one leaf switch of a rail.
     pub leaf_nodes: usize,
-    /// Which boards are in which nodes.
+    /// GPU models of the nodes.
     pub gpu_models: GpuModelMix,
-    /// Nodes whose GPUs are joined by one NVLink fabric: 1 for boxes, more for the trays of a rack.
+    /// Nodes in one NVLink domain: 1 for single servers, more for the trays of a rack.
     pub domain_nodes: usize,
-    /// The jobs, the one that a fault strikes first.
+    /// The jobs; a fault strikes the first one.
     pub jobs: Vec<JobShape>,
-    /// Nodes that a job holds and leaves idle. The nodes that are in no job are free.
+    /// Nodes that a job holds and leaves idle. Nodes in no job are free.
     pub held: Range<usize>,
 }
 
-/// Which boards are in which nodes.
+/// GPU models of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuModelMix {
-    /// The usual ones in all.
+    /// The default GPU model in all nodes.
     #[default]
     Usual,
-    /// Boards with more memory in all.
+    /// GPUs with more memory in all nodes.
     Larger,
-    /// Those of trays in all.
+    /// Tray GPUs in all nodes.
     Tray,
-    /// The usual ones, and those of the generation before in every second node.
+    /// The default model, and the previous generation in every second node.
     HalfOlder,
-    /// Boards with more memory, and those of the next generation in every second node.
+    /// GPUs with more memory, and the next generation in every second node.
     HalfNewer,
-    /// The usual ones in the first job's nodes, and those of the generation before in all others.
+    /// The default model in the nodes of the first job, and the previous generation in all others.
     OthersOlder,
-    /// Those of the next generation in the first job's nodes, and boards with more memory in all others.
+    /// The next generation in the nodes of the first job, and GPUs with more memory in all others.
     OthersLarger,
 }
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobShape {
-    /// Its nodes, by their positions in the fleet.
+    /// Its nodes, as positions in the fleet.
     pub nodes: Range<usize>,
-    /// What it does.
+    /// Its workload.
     pub work: JobWorkload,
-    /// Pipeline stages; its nodes are shared out to them in order.
+    /// Pipeline stages; nodes are assigned to them in order.
     pub stages: usize,
-    /// Whether its layers are spread over experts: every rank then trades with every other in each of them.
+    /// Whether it is a mixture-of-experts job: every rank then exchanges data with every other rank in each layer.
     pub experts: bool,
 }
 
 impl FleetShape {
-    /// The usual fleet: nodes of eight GPUs and eight rails, most of them in gangs.
+    /// The default fleet: nodes of eight GPUs and eight rails, most of them in job groups.
     pub fn new_usual(nodes: usize) -> Self {
         let placement = NodePlacement::of(nodes);
         let job = |nodes| JobShape { nodes, work: JobWorkload::Train, stages: 1, experts: false };
@@ -80,7 +80,7 @@ impl FleetShape {
         }
     }
 
-    /// The boards of a node.
+    /// The GPU model of a node.
     pub(crate) fn gpu_model(&self, node: usize) -> GpuModel {
         let first = self.jobs.first().is_some_and(|job| job.nodes.contains(&node));
         match self.gpu_models {
@@ -98,19 +98,19 @@ impl FleetShape {
         }
     }
 
-    /// The nodes of the same NVLink fabric as this one.
+    /// The nodes in the NVLink domain of this node.
     pub(crate) fn domain_of(&self, node: usize) -> Range<usize> {
         let first = node / self.domain_nodes * self.domain_nodes;
         first..(first + self.domain_nodes).min(self.nodes)
     }
 
-    /// The nodes below the same leaves as this one.
+    /// The nodes below the same leaf switches as this one.
     pub(crate) fn nodes_below_leaf(&self, node: usize) -> Range<usize> {
         let first = node / self.leaf_nodes * self.leaf_nodes;
         first..(first + self.leaf_nodes).min(self.nodes)
     }
 
-    /// The name of the leaf of a node on a rail.
+    /// The name of a node's leaf switch on a rail.
     pub(crate) fn leaf_name(&self, node: usize, rail: usize) -> String {
         format!("leaf-{:02}-r{rail}", node / self.leaf_nodes)
     }

@@ -1,4 +1,4 @@
-//! The wiring of a fleet as its operator would write it down: for a program, and as gaunt's own topology file.
+//! The topology of a fleet as its operator would declare it: as a data structure and as gaunt's topology file.
 
 use std::{fmt::Write as _, ops::Range};
 
@@ -7,7 +7,7 @@ use gaunt_schema::{NodeLocation, PortLocation, SanitizedText, SourceTopology, To
 use crate::{fleet_shape::FleetShape, sim_fleet::node_names};
 
 impl FleetShape {
-    /// Where everything is plugged in.
+    /// The position of every port: its leaf switch and rail.
     pub fn to_topology(&self) -> SourceTopology {
         let mut all = SourceTopology::new("topology.toml".into(), TopologyOrigin::Declared);
         for (node, name) in node_names(self.nodes).into_iter().enumerate() {
@@ -27,7 +27,7 @@ impl FleetShape {
         all
     }
 
-    /// The same as a file: neighbours that are plugged in alike in one entry.
+    /// The same as a topology file; neighbouring nodes with the same cabling share an entry.
     pub fn topology_file(&self) -> String {
         let mut file = String::from("# Where the nodes of this simulated fleet are plugged in.\n");
         let names = node_names(self.nodes);
@@ -40,7 +40,7 @@ impl FleetShape {
         }
         file.push_str("\n[rails]\n");
         for rail in 0..self.rails {
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             _ = writeln!(file, "{rail} = [\"mlx5_{rail}\"]");
         }
         file
@@ -62,7 +62,7 @@ impl FleetShape {
         }
     }
 
-    /// The name of the NVLink domain of a node, where that is larger than the node.
+    /// The name of a node's NVLink domain, if the domain is larger than the node.
     fn domain_name(&self, node: usize) -> Option<String> {
         (self.domain_nodes > 1).then(|| format!("domain-{:02}", node / self.domain_nodes))
     }

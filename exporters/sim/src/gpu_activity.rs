@@ -1,32 +1,32 @@
-//! One GPU: what it does in each phase of a step, and what its sensors make of it.
+//! Model of one GPU: its activity in each phase of a step, and the resulting sensor values.
 //!
-//! The figures are those of an 80 GB board with a limit of 700 W, as public measurements show them; other boards are
-//! scaled from it.
+//! The figures are those of an 80 GB GPU with a limit of 700 W, from public measurements; other models are scaled from
+//! it.
 
 use crate::noise_key::NoiseKey;
 
-/// A model of board.
+/// A GPU model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GpuModel {
     pub(crate) name: &'static str,
     pub(crate) memory_bytes: f64,
     /// Enforced power limit.
     pub(crate) limit_watts: f64,
-    /// Highest clock of the multiprocessors.
+    /// Maximum SM clock.
     pub(crate) clock_max_hertz: f64,
-    /// How fast it computes, against the usual board.
+    /// Compute speed relative to the default model.
     pub(crate) speed: f64,
-    /// Whether the driver tells its profiling counters; of older boards only DCGM does.
+    /// Whether the driver reports profiling counters; for older models only DCGM does.
     pub(crate) profiled: bool,
-    /// How many NVLinks it has.
+    /// Number of NVLinks.
     pub(crate) nvlinks: usize,
-    /// The generation of its PCIe link.
+    /// PCIe link generation.
     pub(crate) pcie_generation: f64,
 }
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// The usual board.
+/// The default model.
 pub(crate) const USUAL: GpuModel = GpuModel {
     name: "NVIDIA H100 80GB HBM3",
     memory_bytes: 80.0 * GIB,
@@ -42,7 +42,7 @@ pub(crate) const USUAL: GpuModel = GpuModel {
 pub(crate) const LARGER: GpuModel =
     GpuModel { name: "NVIDIA H200", memory_bytes: 141.0 * GIB, speed: 1.05, ..USUAL };
 
-/// The board of a newer generation.
+/// A newer generation.
 pub(crate) const NEWER: GpuModel = GpuModel {
     name: "NVIDIA B200",
     memory_bytes: 180.0 * GIB,
@@ -52,11 +52,11 @@ pub(crate) const NEWER: GpuModel = GpuModel {
     ..USUAL
 };
 
-/// The board of a tray, of which a rack is one NVLink domain.
+/// The model of tray nodes; a rack of them is one NVLink domain.
 pub(crate) const TRAY: GpuModel =
     GpuModel { name: "NVIDIA GB200", memory_bytes: 186.0 * GIB, limit_watts: 1_200.0, ..NEWER };
 
-/// The board of an older generation that works beside the usual one.
+/// An older generation that is used beside the default model.
 pub(crate) const OLDER: GpuModel = GpuModel {
     name: "NVIDIA A100-SXM4-80GB",
     memory_bytes: 80.0 * GIB,
@@ -68,43 +68,43 @@ pub(crate) const OLDER: GpuModel = GpuModel {
     pcie_generation: 4.0,
 };
 
-/// Share of the highest clock while a full load holds the board near its power limit.
+/// Share of the maximum clock while full load keeps the GPU near its power limit.
 const CLOCK_LOADED: f64 = 1_755.0 / 1_980.0;
-/// Clock of a board without a context.
+/// SM clock of a GPU without a context.
 const CLOCK_IDLE_HERTZ: f64 = 345e6;
 
-/// Power follows load within a second or so: the sensor averages, and so do capacitors.
+/// Time constant of power: the sensor averages and capacitors smooth over about a second.
 const POWER_INERTIA_S: f64 = 0.8;
-/// The die follows power within seconds.
+/// Time constant of the die temperature, which follows power.
 const HEAT_INERTIA_S: f64 = 12.0;
-/// Degrees per watt from the coolant to the die.
+/// Thermal resistance from the coolant to the die, in kelvin per watt.
 const KELVIN_PER_WATT: f64 = 0.052;
 
-/// What a GPU can be doing.
+/// The phases of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuPhase {
-    /// Nobody uses it.
+    /// Not allocated.
     Free,
-    /// A process holds a context and launches nothing.
+    /// A process holds a context and launches no kernels.
     Held,
-    /// Its job runs and the next batch is not there.
+    /// Its job runs and waits for the next batch.
     Gap,
-    /// The batch comes over PCIe.
+    /// The batch is copied over PCIe.
     Copy,
-    /// It computes, and trades activations with its neighbours in the box.
+    /// It computes and exchanges activations with the other GPUs of its node.
     Compute,
-    /// It spins in a collective until the last rank arrives.
+    /// It busy-waits in a collective until the last rank arrives.
     Wait,
-    /// Gradients move.
+    /// Gradients are exchanged.
     Communicate,
-    /// It evaluates: forward only, small batches, much of it bound by memory.
+    /// It evaluates: forward passes only, small batches, mostly memory-bound.
     Evaluate,
-    /// It answers requests, mostly reading weights.
+    /// It serves inference requests, which mostly reads weights.
     Decode,
 }
 
 impl GpuPhase {
-    /// Every phase, in the order of their numbers.
+    /// All phases, in the order of their numbers.
     pub(crate) const ALL: [Self; 9] = [
         Self::Free,
         Self::Held,
@@ -118,26 +118,26 @@ impl GpuPhase {
     ];
 }
 
-/// What is different about a GPU for the length of a step.
+/// What differs from normal operation on a GPU for one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GpuCondition {
-    /// Share of the usual clock.
+    /// Factor on the normal SM clock.
     pub(crate) clock: f64,
-    /// Share of the time that it is given something to compute.
+    /// Share of the time in which it has work.
     pub(crate) duty: f64,
-    /// How much longer a copy takes than usual.
+    /// Factor on the normal copy time.
     pub(crate) copy: f64,
-    /// How much longer a trade with its neighbours takes.
+    /// Factor on the normal time of exchanges over NVLink.
     pub(crate) nvlink: f64,
-    /// How many times fewer NVLinks it has.
+    /// Factor by which its number of NVLinks is lower.
     pub(crate) nvlink_lost: f64,
-    /// Packets that its PCIe link sends again, in a second of copying.
+    /// PCIe replays per second of copying.
     pub(crate) replays: f64,
-    /// How much longer its gradients are on their way than usual.
+    /// Factor on the normal time of gradient exchange.
     pub(crate) network: f64,
     /// Degrees by which its coolant is too warm.
     pub(crate) warm_kelvin: f64,
-    /// Whether power is capped on purpose.
+    /// Whether an administrator has set a power cap.
     pub(crate) capped: bool,
 }
 
@@ -155,7 +155,7 @@ impl GpuCondition {
     };
 }
 
-/// What the hardware does in a phase: shares of time, bytes per second, watts.
+/// Hardware activity in a phase: shares of time, bytes per second, watts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct PhaseActivity {
     pub(crate) utilization: f64,
@@ -166,21 +166,21 @@ pub(crate) struct PhaseActivity {
     pub(crate) nvlink: f64,
     pub(crate) pcie_receive: f64,
     pub(crate) pcie_transmit: f64,
-    /// Packets sent again over PCIe and over NVLink, and time for which heat holds the clock, all in a second.
+    /// PCIe replays, NVLink replays and thermal slowdown time, each per second.
     pub(crate) pcie_replays: f64,
     pub(crate) nvlink_replays: f64,
     pub(crate) thermal: f64,
     pub(crate) watts: f64,
 }
 
-/// How hard a job drives a GPU.
+/// The load that a job puts on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuLoadProfile {
     /// Share of tensor cycles while it computes.
     pub(crate) tensor: f64,
     /// Bytes per second over PCIe while a batch is copied.
     pub(crate) copy_rate: f64,
-    /// Bytes per second over NVLink, each way, while gradients move.
+    /// Bytes per second over NVLink, in each direction, while gradients are exchanged.
     pub(crate) gradient_rate: f64,
 }
 
@@ -199,7 +199,7 @@ impl GpuPhase {
                 utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
                 nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..none
             },
-            // A waiting collective keeps a few of the 132 multiprocessors spinning, and the utilization at 100 per cent.
+            // A waiting collective keeps a few of the 132 SMs busy-waiting and reports 100 % utilization.
             Self::Wait => PhaseActivity {
                 utilization: 1.0, memory: 0.02, sm: SPINNING_SM, dram: 0.012,
                 pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
@@ -219,7 +219,7 @@ impl GpuPhase {
         }
     }
 
-    /// The clock of the multiprocessors in this phase.
+    /// The SM clock in this phase.
     pub(crate) fn clock_hertz(self, model: &GpuModel, mood: &GpuCondition) -> f64 {
         let loaded = model.clock_max_hertz * CLOCK_LOADED;
         let clock = match self {
@@ -232,8 +232,8 @@ impl GpuPhase {
 }
 
 impl PhaseActivity {
-    /// The same work in this mood. Cycles are counted by the clock that runs, so that a slow clock leaves shares as
-    /// they are and takes power; a GPU that is given less to do works in part of the time.
+    /// The same activity under this condition. Cycles are counted by the actual clock, so a slow clock leaves shares
+    /// unchanged and lowers power; a GPU that gets less work is active for part of the time.
     pub(crate) fn under_condition(mut self, phase: GpuPhase, mood: &GpuCondition) -> Self {
         self.thermal = f64::from(mood.warm_kelvin > 0.0);
         match phase {
@@ -245,7 +245,7 @@ impl PhaseActivity {
                     *share *= works;
                 }
                 self.nvlink *= works;
-                // Who waits for a trade spins in it.
+                // A rank that waits for an exchange busy-waits.
                 self.sm += SPINNING_SM * mood.duty * (1.0 - traded);
                 if mood.nvlink_lost > 1.0 {
                     self.nvlink_replays = NVLINK_REPLAYS;
@@ -259,7 +259,7 @@ impl PhaseActivity {
                 self.memory /= mood.copy;
                 self.dram /= mood.copy;
             }
-            // The same bytes in more time; in between the collective spins as one that waits.
+            // The same bytes in more time; in between the collective busy-waits.
             GpuPhase::Communicate => {
                 let moves = 1.0 / mood.network;
                 for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
@@ -273,23 +273,23 @@ impl PhaseActivity {
     }
 }
 
-/// What a collective draws that only spins, and the share of multiprocessors that it keeps busy.
+/// Power of a collective that only busy-waits, and the share of SMs that it keeps busy.
 const SPINNING_WATTS: f64 = 232.0;
 const SPINNING_SM: f64 = 0.16;
 
-/// Packets that a GPU with broken NVLinks sends again in a second of computing.
+/// NVLink replays per second of computing on a GPU with faulty NVLinks.
 const NVLINK_REPLAYS: f64 = 35.0;
 
-/// Share of the computing time in which the GPUs of a box trade activations.
+/// Share of the computing time in which the GPUs of a node exchange activations.
 pub(crate) const TRADED: f64 = 0.2;
 
-/// Where a board differs from its neighbours.
+/// Manufacturing and cooling differences between a GPU and its neighbours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GpuVariation {
     pub(crate) model: GpuModel,
-    /// Watts for the same work, against the average of the usual board.
+    /// Factor on the default model's average power for the same work.
     pub(crate) power: f64,
-    /// Degrees of the coolant where it reaches this board.
+    /// Coolant temperature at this GPU, in degrees Celsius.
     pub(crate) coolant_celsius: f64,
 }
 
@@ -304,7 +304,7 @@ impl GpuVariation {
     }
 }
 
-/// All that a GPU's counters have counted, and the two sensors that have a memory.
+/// All counters of a GPU, and the two sensors with inertia.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GpuMeters {
     pub(crate) utilization_s: f64,
@@ -318,14 +318,14 @@ pub(crate) struct GpuMeters {
     pub(crate) nvlink_bytes: f64,
     pub(crate) pcie_replays: f64,
     pub(crate) nvlink_replays: f64,
-    /// Time for which heat held the clock down.
+    /// Thermal slowdown time.
     pub(crate) thermal_s: f64,
     pub(crate) power_watts: f64,
     pub(crate) temperature_celsius: f64,
 }
 
 impl GpuMeters {
-    /// The meters of a board that did nothing but be there since the node was booted `uptime` seconds ago.
+    /// The counters of a GPU that has been idle since its node booted `uptime` seconds ago.
     pub(crate) fn after_boot(noise: NoiseKey, board: &GpuVariation, uptime: f64) -> Self {
         let used = uptime * noise.child_key(2).random_between(0.4, 0.8);
         let watts = 68.0 * board.power;
@@ -347,7 +347,7 @@ impl GpuMeters {
         }
     }
 
-    /// Lets `span` seconds pass in which the GPU does one thing.
+    /// Advances by `span` seconds of one activity.
     pub(crate) fn run(&mut self, doing: &PhaseActivity, board: &GpuVariation, span: f64) {
         if span <= 0.0 {
             return;
@@ -366,8 +366,8 @@ impl GpuMeters {
         self.update_sensors(doing.watts * board.power, board, span);
     }
 
-    /// Power falls towards `target` exponentially and the die follows power: both solved exactly, so that the result
-    /// does not depend on where the time was cut.
+    /// Power approaches `target` exponentially and the die temperature follows power. Both are solved exactly, so that
+    /// the result does not depend on how time is divided into steps.
     fn update_sensors(&mut self, target: f64, board: &GpuVariation, span: f64) {
         let excess = self.power_watts - target;
         let power_left = (-span / POWER_INERTIA_S).exp();

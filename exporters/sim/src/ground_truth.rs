@@ -1,4 +1,4 @@
-//! The truth: what is really wrong in a run, which only the simulator and the scorer ever see.
+//! Ground truth: the actual faults of a run, visible only to the simulator and the scorer.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use crate::{
     sim_job,
 };
 
-/// What is really wrong: the answer that a judge should come to.
+/// An actual fault: the finding that a judge should produce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroundTruth {
-    /// What happened.
+    /// The finding kind.
     pub kind: FindingKind,
-    /// The thing to blame.
+    /// The entity to blame.
     pub blamed: Entity,
-    /// Other things that may be blamed as rightly, because the signals cannot tell them apart.
+    /// Other entities that may be blamed equally, because the signals cannot tell them apart.
     pub also: Vec<Entity>,
-    /// Other kinds that say the same as rightly.
+    /// Other kinds that are equally correct.
     pub kinds: Vec<FindingKind>,
-    /// What is as true besides, because it follows: saying so is neither right nor wrong.
+    /// Consequences that are also true: reporting them is neither right nor wrong.
     pub follows: Vec<(FindingKind, Entity)>,
-    /// When it began.
+    /// When it begins.
     pub onset: UnixMs,
-    /// When it is over, if ever.
+    /// When it ends, if ever.
     pub ends: Option<UnixMs>,
-    /// How long after its onset it should have been found. Where the GPUs' page comes from dcgm-exporter, which asks
-    /// them every 30 s, this is longer by as much for what only a GPU shows.
+    /// Time limit for detection after the onset. Where GPU metrics come from dcgm-exporter, which collects every 30 s,
+    /// this is longer by as much for faults that only GPU metrics show.
     pub limit: Duration,
-    /// Who suffers: the other nodes of the jobs that it slows.
+    /// The victims: the other nodes of the jobs that it slows.
     pub victims: Vec<Entity>,
 }
 
-/// What the truth about a fault depends on beside the fault.
+/// What the ground truth of a fault depends on besides the fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TruthContext<'a> {
     pub(crate) shape: &'a FleetShape,
@@ -45,23 +45,23 @@ pub(crate) struct TruthContext<'a> {
     pub(crate) start: UnixMs,
 }
 
-/// What is wrong, who is to blame, and how fast that can be known.
+/// What is wrong, which entity is to blame, and how fast that can be detected.
 struct FaultVerdict {
     kind: FindingKind,
     blamed: Entity,
     also: Vec<Entity>,
     kinds: Vec<FindingKind>,
     limit_s: f64,
-    /// Whether only the GPUs show it.
+    /// Whether only GPU metrics show it.
     on_gpus: bool,
 }
 
-/// The job that a gang is.
+/// The entity of a job group.
 fn job_entity(gang: usize) -> Entity {
     Entity { job: Some(SanitizedText::from(sim_job::job_id(gang))), ..Entity::new(EntityKind::Job) }
 }
 
-/// A job stands still for ever because of it.
+/// Whether the fault stops a job permanently.
 fn is_job_stopped(effect: FaultEffect, shape: &FleetShape, job: &JobShape) -> bool {
     match effect {
         FaultEffect::GpuLost { .. } => true,
@@ -71,9 +71,9 @@ fn is_job_stopped(effect: FaultEffect, shape: &FleetShape, job: &JobShape) -> bo
 }
 
 impl TruthContext<'_> {
-    /// The truth about a fault; none about what only looks like one.
+    /// The ground truth of a fault; none for a harmless look-alike.
     pub(crate) fn truth_of_fault(&self, fault: &SimFault) -> Option<GroundTruth> {
-        // What was never otherwise is how a job is.
+        // A condition present from the start is normal for the job.
         let gang = fault.gang.checked_rem(self.shape.jobs.len()).filter(|_| fault.onset_s > 0.0)?;
         let job = &self.shape.jobs[gang];
         let node = job.nodes.start + fault.member % job.nodes.len();
@@ -86,7 +86,7 @@ impl TruthContext<'_> {
         let after = |seconds: f64| self.start + Duration::from_secs_f64(seconds);
         let ends = fault.lasts_s.filter(|lasts| lasts.is_finite());
         let stops = is_job_stopped(fault.effect, self.shape, job);
-        // Somebody else carries what a port that is down does not, if there is another.
+        // Another port carries the traffic of a port that is down, if there is one.
         let slows = verdict.kind != FindingKind::PortDown || stops;
         let hang = (FindingKind::CollectiveHang, job_entity(gang));
         let blamed = verdict.blamed.node.as_ref();
@@ -115,7 +115,7 @@ impl TruthContext<'_> {
             Some(FaultVerdict { kind, blamed, also, kinds, limit_s, on_gpus: true })
         };
         match effect {
-            // Whether processors that are too slow load or launch, nobody can tell from outside.
+            // From outside, slow data loading and slow kernel launches on the CPU cannot be told apart.
             FaultEffect::DataStarved { by_cpu: true, .. } => {
                 of(Kind::DataStarved, host, vec![], vec![Kind::HostBound], 30.0)
             }
@@ -133,7 +133,7 @@ impl TruthContext<'_> {
                 of(Kind::HostBound, host, vec![board(gpu)], vec![], 30.0)
             }
             FaultEffect::PcieSlow { gpu, replays, .. } => {
-                // Lanes that are gone are said by the link itself.
+                // The link itself reports reduced width.
                 let limit_s = if replays { 60.0 } else { 15.0 };
                 of(Kind::PcieDegraded, board(gpu), vec![], vec![], limit_s)
             }
@@ -153,8 +153,8 @@ impl TruthContext<'_> {
         }
     }
 
-    /// Faults of ports, cables and switches, which the ports show.
-    /// A job of a single node never notices what only slows the fabric down.
+    /// Faults of ports, cables and switches, which port metrics show. A job on a single node does not notice what only
+    /// slows the fabric down.
     fn fabric_verdict(
         &self,
         effect: FaultEffect,
@@ -170,7 +170,7 @@ impl TruthContext<'_> {
         let of = |kind, blamed, also, limit_s| {
             Some(FaultVerdict { kind, blamed, also, kinds: vec![], limit_s, on_gpus: false })
         };
-        // Without a page that names leaves and rails, nobody can tell the one from the other.
+        // Without metrics that name leaf switches and rails, the two cannot be told apart.
         let nameless = self.content.dialect == Dialect::Dcgm;
         match effect {
             FaultEffect::PortDown { rail } => of(Kind::PortDown, port(rail), vec![], 5.0),
@@ -182,7 +182,8 @@ impl TruthContext<'_> {
                 let leaf = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
                 let number = Some(SanitizedText::from(rail.to_string()));
                 let mut also = vec![Entity { rail: number.clone(), ..leaf.clone() }];
-                // With a single leaf in the fleet, or no page that names any, the leaf is as good as its rail.
+                // With a single leaf switch in the fleet, or no page that names any, the leaf is equivalent to its
+                // rail.
                 let one = self.shape.nodes <= self.shape.leaf_nodes;
                 let either = one || nameless;
                 if either {
@@ -212,7 +213,7 @@ impl TruthContext<'_> {
     ) -> Option<FaultVerdict> {
         use FindingKind as Kind;
         let job = job_entity(gang);
-        // Who does not know the job's name may name it as he likes: such an entity has no job.
+        // Without job labels the judge may use any job name: such an entity has no job.
         let unnamed = (!self.content.has_jobs).then(|| Entity::new(EntityKind::Job));
         let of = |kind, blamed, mut also: Vec<Entity>, kinds, limit_s| {
             also.extend(unnamed.clone());

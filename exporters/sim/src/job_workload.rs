@@ -1,39 +1,39 @@
-//! Work: what the jobs of a fleet do, and how their times vary.
+//! Job workloads: what the jobs of a fleet do, and how their step times vary.
 
 use crate::{gpu_activity::GpuLoadProfile, noise_key::NoiseKey};
 
-/// Time in which a batch of the usual job is copied to the GPUs.
+/// Time to copy one batch of the default job to the GPUs.
 const COPY_S: f64 = 0.008;
 
 /// What a job does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobWorkload {
-    /// It trains: its ranks step together.
+    /// Training: its ranks step together.
     #[default]
     Train,
-    /// It answers requests, each GPU for itself, with hours of calm.
+    /// Inference: each GPU serves requests independently, with hours of idle time.
     Serve,
-    /// It answers requests on slices of GPUs, of which the whole GPU's utilization says nothing.
+    /// Inference on MIG instances, for which whole-GPU utilization is meaningless.
     Slices,
-    /// It answers requests, several processes taking turns on each GPU.
+    /// Inference with several processes sharing each GPU.
     Shared,
 }
 
-/// From which family random times are drawn.
+/// Distribution of random times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeDistribution {
-    /// Evenly.
+    /// Uniform.
     Even,
-    /// Mostly near the middle.
+    /// Bell-shaped.
     Bell,
-    /// Near the middle, and now and then far above it.
+    /// Near the middle, with rare large outliers.
     Tail,
-    /// Near a middle that wanders.
+    /// Near a middle that drifts.
     Drift,
 }
 
 impl TimeDistribution {
-    /// A factor around 1 that differs from it by about `spread`; `step` is where a wandering middle is.
+    /// A random factor around 1 with a spread of about `spread`; `step` is the position of a drifting middle.
     pub(crate) fn random_factor(self, noise: NoiseKey, spread: f64, step: u64) -> f64 {
         let bell = |spread: f64| {
             let sum: f64 = (0..4).map(|draw| noise.child_key(draw).random_between(-1.0, 1.0)).sum();
@@ -58,30 +58,30 @@ impl TimeDistribution {
     }
 }
 
-/// How a job works, drawn once.
+/// Step timing of a job, drawn once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobPace {
     pub(crate) work: JobWorkload,
     pub(crate) copy_s: f64,
     pub(crate) compute_s: f64,
     pub(crate) communicate_s: f64,
-    /// Time of each step in which a pipeline runs empty or full.
+    /// Pipeline bubble time in each step.
     pub(crate) bubble_s: f64,
-    /// Pipeline stages; the nodes of a job are shared out to them in order.
+    /// Pipeline stages; the nodes of a job are assigned to them in order.
     pub(crate) stages: usize,
-    /// Input of one GPU for one step.
+    /// Input bytes of one GPU for one step.
     pub(crate) batch_bytes: f64,
     pub(crate) load_profile: GpuLoadProfile,
-    /// Whether a thread on each host spins all the time.
+    /// Whether a thread on each host busy-waits all the time.
     pub(crate) spins: bool,
     pub(crate) waveform: TimeDistribution,
-    /// How far steps of a gang, and ranks within a step, differ from the usual: both as a share.
+    /// Relative spread of the steps of a job group, and of the ranks within a step.
     pub(crate) step_spread: f64,
     pub(crate) rank_spread: f64,
 }
 
 impl JobPace {
-    /// Four steps a second: what a demonstration shows.
+    /// Four steps a second: the timing of the demonstration.
     pub(crate) fn new_brisk(noise: NoiseKey) -> Self {
         let batch_bytes = noise.child_key(0).random_between(9e6, 16e6);
         Self {
@@ -104,7 +104,7 @@ impl JobPace {
         }
     }
 
-    /// A job of a suite. What tuning may see lies in other ranges than what is tested with.
+    /// The timing of a suite job. Tuning and test runs use different parameter ranges.
     pub(crate) fn new_random(noise: NoiseKey, test: bool) -> Self {
         let first = noise.child_key(0).random_below(2) == 0;
         let (length, waveform, tensor, shares) = match (test, first) {
@@ -137,7 +137,7 @@ impl JobPace {
         }
     }
 
-    /// The same job with its layers spread over experts: it communicates more, and less evenly.
+    /// The same job as a mixture-of-experts job: it communicates more, and less evenly.
     pub(crate) fn with_experts(mut self, noise: NoiseKey) -> Self {
         let more = (self.compute_s * noise.random_between(0.14, 0.24)).min(self.compute_s * 0.5);
         self.compute_s -= more;
@@ -146,7 +146,7 @@ impl JobPace {
         self
     }
 
-    /// How long a step takes when nothing is in its way.
+    /// Duration of an undisturbed step.
     pub(crate) fn step_s(&self) -> f64 {
         self.copy_s + self.compute_s + self.bubble_s + self.communicate_s
     }

@@ -1,8 +1,8 @@
-//! gaunt-sim: a fleet that is not there, whose signals follow from a small model of jobs, machines and fabric.
+//! gaunt-sim: a simulated fleet whose signals follow from a small model of jobs, machines and fabric.
 //!
-//! A [`Scenario`] says what breaks and when; a [`SimFleet`] lives through it and reports as its nodes' exporters would.
-//! Nothing here knows how a verdict is reached: a fault changes how long a batch takes or where bytes flow, and what
-//! the counters then show is a consequence.
+//! A [`Scenario`] defines what breaks and when; a [`SimFleet`] simulates it and reports as its nodes' exporters would.
+//! The model does not know how findings are detected: a fault changes how long a batch takes or where bytes flow, and
+//! the counters follow from that.
 
 pub mod fleet_shape;
 mod fleet_topology;
@@ -31,7 +31,7 @@ pub use scenario_run::ScenarioRun;
 pub use sim_fault::{FaultEffect, SimFault};
 pub use sim_fleet::SimFleet;
 
-/// GPUs of one node, and its rails: port `mlx5_K` belongs to GPU `K`.
+/// GPUs and rails of one node: port `mlx5_K` belongs to GPU `K`.
 pub const GPUS_PER_NODE: usize = 8;
 
 /// Nodes under one leaf switch of a rail.

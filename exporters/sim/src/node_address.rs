@@ -1,4 +1,4 @@
-//! Addresses: each simulated node has one of its own in 127.1.0.0/16, as a real node has.
+//! Loopback addresses: each simulated node has its own address in 127.1.0.0/16, as a real node does.
 
 use std::{
     io::{self, Write},
@@ -8,7 +8,7 @@ use std::{
 /// Nodes per value of the third octet: 1 to 250, so that no address ends in 0 or 255.
 const NODES_PER_BLOCK: usize = 250;
 
-/// As many nodes as there are blocks of addresses for.
+/// Maximum number of nodes for which there are addresses.
 pub(crate) const MOST_NODES: usize = 256 * NODES_PER_BLOCK;
 
 /// The address of a node.

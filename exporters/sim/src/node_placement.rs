@@ -1,17 +1,17 @@
-//! Who runs where: the nodes of a fleet shared out to gangs, to a user who sleeps, and to nobody.
+//! Node placement: assigns the nodes of a fleet to job groups, to an idle allocation, or to nothing (free nodes).
 
 use std::ops::Range;
 
-/// The largest gang in nodes. A fleet of thousands runs several of them.
+/// The largest job group in nodes. A fleet of thousands runs several of them.
 const LARGEST_GANG: usize = 128;
 
-/// One node in this many is free, and half as many are held by somebody who does nothing with them.
+/// One node in this many is free, and half as many are allocated and idle.
 const NODES_PER_FREE_ONE: usize = 12;
 
-/// How the nodes of a fleet are shared out. Nodes stand in the order gangs, held, free.
+/// How the nodes of a fleet are assigned, in the order job groups, held, free.
 #[derive(Debug)]
 pub(crate) struct NodePlacement {
-    /// The nodes of each gang, the largest first.
+    /// The nodes of each job group, the largest first.
     pub(crate) gangs: Vec<Range<usize>>,
     /// Nodes that a job holds and leaves idle.
     pub(crate) held: Range<usize>,

@@ -1,6 +1,6 @@
-//! Noise that depends on nothing but what it is asked for, so that a run does not depend on how often it is looked at.
+//! Random noise as a pure function of a key, so that a run does not depend on how often it is sampled.
 
-/// A key into an endless field of random numbers: the splitmix64 mixing function over a path of numbers.
+/// A key into an infinite tree of random numbers: the splitmix64 mixing function over a path of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoiseKey(u64);
 
@@ -9,20 +9,20 @@ impl NoiseKey {
         Self(mix_bits(seed ^ 0x6761_756e_742d_7369))
     }
 
-    /// The field below this one with the given number.
+    /// The subkey with the given number.
     pub(crate) fn child_key(self, number: u64) -> Self {
         Self(mix_bits(
             self.0.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         ))
     }
 
-    /// A number from 0 up to 1.
+    /// A number in [0, 1).
     pub(crate) fn random_unit(self) -> f64 {
-        // The upper 53 bits: as many as a float's fraction holds.
+        // The upper 53 bits: the precision of an `f64` fraction.
         (mix_bits(self.0) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number from `low` up to `high`.
+    /// A number from `low` (inclusive) to `high` (exclusive).
     pub(crate) fn random_between(self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.random_unit()
     }

@@ -1,8 +1,8 @@
-//! Rings: pages that are written down before anybody asks, for a fleet of any size.
+//! Page rings: precomputed pages for load tests with a fleet of any size.
 //!
-//! A few nodes are lived through, each for a few pages. Every node of the fleet tells the pages of one of them in turn,
-//! under its own name: gauges differ from page to page, and counters are patched in place where they stand, with as
-//! many digits as they will ever need, so that they go on when the ring begins again.
+//! A few nodes are simulated for a few pages each. Every node of the fleet serves the pages of one of them in turn,
+//! under its own name. Gauges differ from page to page. Counters are patched in place, with as many digits as they will
+//! ever need, so that they keep growing when the ring starts again.
 
 use std::time::Duration;
 
@@ -19,26 +19,26 @@ mod extra_node_samples;
 mod framed_node;
 pub(crate) mod ring_server;
 
-/// So many nodes are lived through; the others are like one of them.
+/// Number of simulated nodes; every other node copies one of them.
 const LIVED: usize = 8;
 
-/// So many pages of each are kept, taken so far from each other.
+/// Pages kept of each simulated node.
 pub(crate) const FRAMES: usize = 4;
 const FRAME: Duration = Duration::from_secs(10);
 
 /// Samples of one page: those of a node with 8 GPUs and 8 ports.
 const SAMPLES: usize = 960;
 
-/// Counters have digits enough for this long.
+/// Counters have enough digits for this duration.
 const LONGEST_S: f64 = 60.0 * 86_400.0;
 
-/// Nodes that tell the same pages differ in their counters by this times their number.
+/// Nodes that serve the same pages differ in their counters by this times their number.
 const APART: u64 = 7_919;
 
 /// Digits of a node's name.
 const NAME_DIGITS: usize = 5;
 
-/// How a place in a page is filled.
+/// How a patch in a page is filled.
 #[derive(Clone, Copy, Debug)]
 enum PatchKind {
     /// The digits of the node's name.
@@ -46,78 +46,78 @@ enum PatchKind {
     /// The digits of its leaf, and those of its job.
     Leaf,
     Job,
-    /// Four hexadecimal digits that set the node's boards apart.
+    /// Four hexadecimal digits that make the node's GPUs distinct.
     Gpu,
-    /// What is counted: this, and so much in a second.
+    /// A counter: its start value and its rate per second.
     Count {
         base: f64,
         slope: f64,
         number: FixedWidthNumber,
     },
-    /// The clock of the node.
+    /// The timestamp of the node.
     Clock(FixedWidthNumber),
 }
 
-/// A number that always has as many digits, after the point as well.
+/// A number with a fixed number of digits, also after the point.
 #[derive(Clone, Copy, Debug)]
 struct FixedWidthNumber {
     digits: usize,
     decimals: usize,
 }
 
-/// Leaves have four digits, and jobs three after two that never change.
+/// Leaf names have four digits, and job names three after two constant ones.
 const LEAF: FixedWidthNumber = FixedWidthNumber { digits: 4, decimals: 0 };
 const JOB: FixedWidthNumber = FixedWidthNumber { digits: 3, decimals: 0 };
 
 /// Nodes of one job.
 const NODES_PER_JOB: usize = 128;
 
-/// So often another node loses its first board, by the wall clock: the node whose number is that of the span. Who
-/// watches a fleet sees by that how long it takes until it is told.
+/// Interval, by the wall clock, at which another node loses its first GPU: the node whose number is that of the
+/// interval. This measures how long an aggregator takes to report the loss.
 const LOSS_EVERY: Duration = Duration::from_secs(5);
 
-/// For so many such spans the board is gone.
+/// Number of intervals for which the GPU is lost.
 const LOSS_SPANS: u64 = 6;
 
-/// A place in a page, and what it is filled with.
+/// A position in a page, and how it is filled.
 #[derive(Clone, Copy, Debug)]
 struct PagePatch {
     at: usize,
     fill: PatchKind,
 }
 
-/// One page with its places.
+/// One page with its patches.
 #[derive(Debug)]
 struct PatchedPage {
     text: Vec<u8>,
     patches: Vec<PagePatch>,
-    /// Where it says whether the first board answers.
+    /// Position of the value that says whether the first GPU is present.
     present: Option<usize>,
 }
 
 /// The pages of a fleet.
 #[derive(Debug)]
 pub(crate) struct PageRings {
-    /// Of each node that was lived through, its pages in order, each a whole answer.
+    /// The pages of each simulated node in order, each a whole HTTP response.
     pages: Vec<[PatchedPage; FRAMES]>,
-    /// The same for who asks for frames.
+    /// The same as frames.
     framed: Vec<FramedNode>,
     nodes: usize,
     /// The time from one page to the next.
     step: Duration,
-    /// Whether boards are lost now and then.
+    /// Whether GPUs are lost at intervals.
     loses_gpus: bool,
 }
 
 impl PageRings {
-    /// Lives through a few nodes of this scenario, and writes down what they tell; in `step` they tell the next.
+    /// Simulates a few nodes of this scenario and stores their pages; each page is served for `step`.
     pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64, step: Duration) -> Self {
         let start = UnixMs(1_790_000_000_000);
         let mut fleet = SimFleet::new(scenario, LIVED, seed, start);
         let mut told: Vec<Vec<Report>> = vec![Vec::new(); LIVED];
         for at in 0..FRAMES as u32 {
             let now = start + FRAME * (at + 1);
-            // Activity is that of the last second, as an exporter has it.
+            // Activity covers the last second, as in an exporter.
             fleet.advance_to(now - Duration::from_secs(1));
             fleet.advance_to(now);
             for (node, pages) in told.iter_mut().enumerate() {
@@ -147,12 +147,12 @@ impl PageRings {
         Self { pages: frames, framed: told_as_frames, nodes, step, loses_gpus: false }
     }
 
-    /// The same, but that every five seconds another node loses its first board for half a minute.
+    /// The same, with another node losing its first GPU for half a minute every five seconds.
     pub(crate) fn with_gpu_loss(self, loses: bool) -> Self {
         Self { loses_gpus: loses, ..self }
     }
 
-    /// Whether the first board of a node is gone when the wall clock shows `now`.
+    /// Whether the first GPU of a node is lost when the wall clock shows `now`.
     fn is_gpu_lost(&self, node: usize, now: UnixMs) -> bool {
         let span = now.0.unsigned_abs() / LOSS_EVERY.as_millis() as u64;
         let nodes = self.nodes as u64;
@@ -160,7 +160,7 @@ impl PageRings {
         self.loses_gpus && since < LOSS_SPANS && nodes > LOSS_SPANS
     }
 
-    /// Which of the pages a node tells `since` the start.
+    /// Index of the page that a node serves `since` the start.
     fn page_index(&self, node: usize, since: Duration) -> usize {
         let at = since.as_millis() / self.step.as_millis();
         (at as usize + node / self.pages.len()) % FRAMES
@@ -208,7 +208,7 @@ impl PageRings {
     }
 }
 
-/// The pages of one node as answers with places.
+/// The pages of one node as HTTP responses with patches.
 fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
     let lines: Vec<Vec<&str>> = pages.iter().map(|page| page.lines().collect()).collect();
     let (first, last) = (&lines[0], &lines[FRAMES - 1]);
@@ -217,17 +217,17 @@ fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
     std::array::from_fn(|at| build_page(&lines[at], &counts, name))
 }
 
-/// How the value of a line goes on, if it is one that does.
+/// How the value of a line changes over time, if it is a counter.
 fn line_patch(first: &str, last: &str) -> Option<PatchKind> {
     let (metric, from) = parse_sample(first)?;
     let (_, to) = parse_sample(last)?;
     metric_patch(metric, from, to)
 }
 
-/// How a metric goes on that was `from` on the first page and `to` on the last, if it does.
+/// How a metric that was `from` on the first page and `to` on the last changes over time, if it does.
 fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
     let unit = metric.catalogue_row().unit;
-    // Seconds and joules are told to the thousandth.
+    // Seconds and joules have three decimals.
     let decimals = if matches!(unit, Unit::Seconds | Unit::Joules) { 3 } else { 0 };
     let scale = 10_f64.powi(decimals as i32);
     if [host::NODE_TIME, exporter::COLLECTOR_LAST_SUCCESS].contains(&metric) {
@@ -244,7 +244,7 @@ fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
     Some(PatchKind::Count { base, slope, number: FixedWidthNumber { digits, decimals } })
 }
 
-/// The metric and the value of a line, if it is a sample of ours.
+/// The metric and the value of a line, if it is a sample in gaunt's format.
 fn parse_sample(line: &str) -> Option<(MetricId, f64)> {
     let (series, value) = line.rsplit_once(' ')?;
     let name = series.split('{').next()?;
@@ -252,7 +252,7 @@ fn parse_sample(line: &str) -> Option<(MetricId, f64)> {
     (!line.starts_with('#')).then_some((known.first, value.parse().ok()?))
 }
 
-/// One page with its head, the values that go on as wide as they must be, and the places of all that is patched.
+/// One page with its header, counter values padded to full width, and the positions of all patches.
 fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> PatchedPage {
     let (mut body, mut patches) = (Vec::new(), Vec::new());
     let quoted = format!("\"{name}\"");
@@ -301,7 +301,7 @@ fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> Patch
 }
 
 impl PatchKind {
-    /// Writes what differs between nodes whatever the time is.
+    /// Writes the parts that identify the node and do not depend on time.
     fn write_name(self, node: usize, place: &mut [u8]) {
         match self {
             Self::Name => {
@@ -329,7 +329,7 @@ impl PatchKind {
 }
 
 impl FixedWidthNumber {
-    /// Writes so many thousandths, or ones, with zeros before them.
+    /// Writes a value with leading zeros.
     fn write_digits(self, mut value: u64, place: &mut [u8]) {
         let mut at = self.digits + self.decimals + usize::from(self.decimals > 0);
         for digit in 0..self.digits + self.decimals {

@@ -1,4 +1,4 @@
-//! Recordings: the pages of a run as files, `DIR/<target>/<unix_ms>.prom`, its wiring and its truth beside them.
+//! Recordings of a run as files: pages as `DIR/<target>/<unix_ms>.prom`, with topology and ground truth beside them.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use gaunt_schema::{Dialect, Entity, FindingKind, UnixMs};
 use gaunt_sim::{GroundTruth, SimFleet};
 use serde::Serialize;
 
-/// What is really wrong in a recording, one object of `truth.json`.
+/// One actual fault of a recording, an object of `truth.json`.
 #[derive(Debug, Serialize)]
 struct TruthRecord<'a> {
     kind: FindingKind,
@@ -24,7 +24,7 @@ struct TruthRecord<'a> {
     victims: &'a [Entity],
 }
 
-/// Lives through `span` in virtual time and writes what every target answers once a period.
+/// Simulates `span` in virtual time and writes the page of every target once a period.
 pub(crate) fn write_pages(
     fleet: &mut SimFleet,
     folder: &Path,
@@ -60,14 +60,14 @@ pub(crate) fn write_truth(fleet: &SimFleet, folder: &Path) -> anyhow::Result<()>
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Writes `DIR/topology.toml`: what other exporters' pages do not say of the wiring.
+/// Writes `DIR/topology.toml`: the topology that foreign exporters do not report.
 pub(crate) fn write_topology(text: &str, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("topology.toml");
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The truth of a run as JSON.
+/// The ground truth of a run as JSON.
 pub(crate) fn render_truth(fleet: &SimFleet) -> anyhow::Result<String> {
     let lines: Vec<_> = fleet.ground_truths().iter().map(truth_record).collect();
     Ok(serde_json::to_string_pretty(&lines)? + "\n")
@@ -87,7 +87,7 @@ fn truth_record(truth: &GroundTruth) -> TruthRecord<'_> {
     }
 }
 
-/// The folder of a target: the node's name, and whose page it is if it has two.
+/// The folder of a target: the node's name, and the exporter if the node has two.
 fn target_folder(folder: &Path, node: &str, dialect: Dialect) -> PathBuf {
     folder.join(match dialect {
         Dialect::Gaunt | Dialect::Unknown => node.to_owned(),

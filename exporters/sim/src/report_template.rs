@@ -1,4 +1,4 @@
-//! What a node's exporter would say: identities that stay, and samples written from the meters.
+//! Report of a node's exporter: constant identities, and samples written from the counters.
 
 use gaunt_schema::{
     CowList, Device, InfoSeries, MetricId, Report, SanitizedText, UnixMs,
@@ -29,7 +29,7 @@ mod mig_samples;
 mod port_samples;
 mod reported;
 
-/// The collectors of a node's exporter, and the usual time that each takes in seconds.
+/// The collectors of a node's exporter, and the typical duration of each in seconds.
 const COLLECTORS: [(&str, f64); 6] = [
     ("nvml", 0.0031),
     ("ports", 0.0009),
@@ -39,17 +39,18 @@ const COLLECTORS: [(&str, f64); 6] = [
     ("memory", 0.0001),
 ];
 
-/// What the kernel says about a network device with a link, and about one without.
+/// Operational state that the kernel reports for a network device with a link, and for one without.
 const OPERSTATE_UP: (&str, &str) = ("operstate", "up");
 const OPERSTATE_DOWN: (&str, &str) = ("operstate", "down");
 
-/// Where the devices of each class begin in a report: node, GPUs, ports, bond, the ports' network devices, collectors, NVLinks.
+/// Index of the first device of each class in a report: node, GPUs, ports, bond, the ports' network devices,
+/// collectors, NVLinks.
 #[derive(Clone, Copy, Debug)]
 struct DeviceLayout {
     gpus: usize,
     rails: usize,
     nvlinks: usize,
-    /// Slices of each GPU.
+    /// MIG instances of each GPU.
     slices: usize,
 }
 
@@ -81,20 +82,20 @@ impl DeviceLayout {
     }
 }
 
-/// Room for the samples of one node, so that a report is allocated once.
+/// Capacity for the samples of one node, so that a report is allocated once.
 const SAMPLES: usize = 1_024;
 
-/// The instant of a look, and how long ago the look before was.
+/// The instant of a sample, and the time since the sample before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportWindow {
     pub(crate) noise: NoiseKey,
     /// Seconds since the origin.
     pub(crate) now: f64,
-    /// Seconds since the look before.
+    /// Seconds since the sample before.
     pub(crate) span: f64,
 }
 
-/// The parts of a node's reports that stay, and the job that runs.
+/// The constant parts of a node's reports, and the current job.
 #[derive(Debug)]
 pub(crate) struct NodeReportTemplate {
     name: SanitizedText,
@@ -217,7 +218,7 @@ impl SampleWriter {
     }
 }
 
-/// Seconds to the microsecond, downward, so that a counter never falls.
+/// Seconds rounded down to the microsecond, so that a counter never falls.
 fn floor_micros(seconds: f64) -> f64 {
     (seconds * 1e6).floor() / 1e6
 }

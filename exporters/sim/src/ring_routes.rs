@@ -1,8 +1,8 @@
-//! The fabric: which port carries which share of a gang's ring.
+//! Fabric routes: which port carries which share of a job group's ring.
 
 /// Line rate of a port: 400 Gb/s.
 pub(crate) const RATE_BYTES_PER_S: f64 = 50e9;
-/// What the driver names as the rate of an Ethernet port without a link: four lanes of the oldest speed it has.
+/// The rate that the driver reports for an Ethernet port without a link: four lanes of its lowest speed.
 pub(crate) const RATE_DOWN_BYTES_PER_S: f64 = 5e9;
 /// Payload of a RoCE packet.
 pub(crate) const PACKET_BYTES: f64 = 4_096.0;
@@ -14,16 +14,16 @@ pub(crate) struct PortLoad {
     pub(crate) receive: u8,
 }
 
-/// Where the flows of a gang go. Each GPU of a node sends to its like on the next node of the ring, over its rail.
+/// Routes of a job group. Each GPU of a node sends to its peer on the next node of the ring, over its rail.
 #[derive(Clone, Debug)]
 pub(crate) struct RingRoutes {
     /// The load of each port, node by node.
     loads: Vec<PortLoad>,
     members: usize,
     rails: usize,
-    /// Flows of one rail of one node: GPUs that share it.
+    /// Flows of one rail of one node, equal to the GPUs that share it.
     flows: usize,
-    /// Which ports were down when these routes were laid.
+    /// Ports that were down when these routes were computed.
     down: Vec<(usize, usize)>,
 }
 
@@ -40,7 +40,7 @@ impl RingRoutes {
         routes
     }
 
-    /// Lays the routes anew if other ports, as pairs of member and rail, are down than before.
+    /// Recomputes the routes if the set of failed ports, as pairs of member and rail, has changed.
     pub(crate) fn avoid_ports(&mut self, down: Vec<(usize, usize)>) {
         if self.down != down {
             self.down = down;
@@ -48,17 +48,17 @@ impl RingRoutes {
         }
     }
 
-    /// What one port carries.
+    /// The load of one port.
     pub(crate) fn port_load(&self, member: usize, rail: usize) -> PortLoad {
         self.loads[member * self.rails + rail]
     }
 
-    /// Shares that a port carries when all is well.
+    /// Shares that a port carries without faults.
     pub(crate) fn usual_load(&self) -> u8 {
         self.flows as u8
     }
 
-    /// The most that a port of this rail carries, as a multiple of the usual: it is done last.
+    /// The highest load of a port of this rail, as a multiple of the normal load: it finishes last.
     pub(crate) fn worst_load(&self, rail: usize, slow: impl Fn(usize) -> f64) -> f64 {
         let ports = (0..self.members).map(|member| {
             let load = self.port_load(member, rail);
@@ -83,7 +83,7 @@ impl RingRoutes {
         }
     }
 
-    /// The rail that a flow takes: its own, else that of the neighbour behind the same PCIe switch, else the next.
+    /// The rail of a flow: its own, else that of the neighbour behind the same PCIe switch, else the next.
     fn rail_for(&self, from: usize, to: usize, rail: usize) -> Option<usize> {
         let up = |rail: &usize| {
             !self

@@ -1,4 +1,4 @@
-//! Scenarios: what breaks in a simulated fleet, and when. Each is a short TOML file that travels with the program.
+//! Scenarios: what breaks in a simulated fleet, and when. Each is a short TOML file built into the program.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use crate::{FaultEffect, GPUS_PER_NODE, SimFault};
 
-/// The scenario that shows both faults; what a demonstration runs unless told otherwise.
+/// The default scenario, which shows both faults of the demonstration.
 pub const DEFAULT: &str = "demo";
 
-/// Every scenario that travels with the program, in the order in which they are listed.
+/// All built-in scenarios, in the order in which they are listed.
 const FILES: [&str; 13] = [
     include_str!("../scenarios/demo.toml"),
     include_str!("../scenarios/healthy.toml"),
@@ -27,26 +27,27 @@ const FILES: [&str; 13] = [
     include_str!("../scenarios/checkpoint.toml"),
 ];
 
-/// No fault starts later than a day after the start, and no batch takes longer than an hour: beyond that it is a typo.
+/// Upper limits for plausibility: no fault starts later than a day after the start, and no batch takes longer than an
+/// hour.
 const LONGEST_ONSET_S: f64 = 86_400.0;
 const LONGEST_BATCH_S: f64 = 3_600.0;
-/// Nothing grows so many times slower and still works.
+/// Largest slowdown factor.
 const LARGEST_FACTOR: f64 = 1_000.0;
 
-/// What happens in a simulated fleet.
+/// A scenario: the events in a simulated fleet.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// The name by which it is chosen.
+    /// The name that selects it.
     pub name: String,
-    /// What happens, in one line.
+    /// One-line description.
     pub summary: String,
-    /// What breaks; nothing in a healthy fleet.
+    /// Its faults; empty for a healthy fleet.
     #[serde(default, rename = "fault")]
     pub faults: Vec<SimFault>,
 }
 
-/// Why there is no such scenario.
+/// Why a scenario cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// No scenario has this name.
@@ -54,12 +55,12 @@ pub enum ScenarioError {
         "no scenario is called {name:?}; choose one of {known}, or a case F1 to F18 or H1 to H16"
     )]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that exist.
+        /// The known names.
         known: String,
     },
-    /// The text is not a scenario.
+    /// The text is not a valid scenario.
     #[error("the scenario, line {line}: {what}")]
     Syntax {
         /// The line, from 1.
@@ -67,7 +68,7 @@ pub enum ScenarioError {
         /// What is wrong there.
         what: String,
     },
-    /// A value lies outside of what can be simulated.
+    /// A value is outside the range that can be simulated.
     #[error("scenario {scenario:?}, fault {fault}: {what}")]
     Impossible {
         /// The name of the scenario.
@@ -79,7 +80,7 @@ pub enum ScenarioError {
     },
 }
 
-/// Every scenario that travels with the program.
+/// All built-in scenarios.
 pub fn list_all() -> &'static [Scenario] {
     static ALL: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
         let parsed = FILES.iter().map(|text| Scenario::parse(text));
@@ -88,7 +89,7 @@ pub fn list_all() -> &'static [Scenario] {
     &ALL
 }
 
-/// The names of all scenarios, each with its line of summary.
+/// The names of all scenarios, each with its one-line description.
 pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     list_all().iter().map(|scenario| (scenario.name.as_str(), scenario.summary.as_str()))
 }
@@ -157,7 +158,7 @@ fn check_fault(fault: &SimFault) -> Result<(), String> {
     check_amount(fault.effect)
 }
 
-/// Whether how much an effect does can be simulated.
+/// Whether the strength of an effect can be simulated.
 fn check_amount(effect: FaultEffect) -> Result<(), String> {
     let (name, amount, most) = match effect {
         FaultEffect::DataStarved { batch_s, .. } | FaultEffect::StorageSlow { batch_s } => {

@@ -1,4 +1,4 @@
-//! Stories: all that can be told by name, a scenario of a usual fleet or a case of the suite with a fleet of its own.
+//! Scenario runs by name: a scenario on the default fleet, or a suite case with its own fleet.
 
 use std::time::Duration;
 
@@ -11,41 +11,41 @@ use crate::{
     suite::{self, FaultLevel, SuiteCase},
 };
 
-/// So many nodes are simulated unless told otherwise.
+/// Default number of simulated nodes.
 pub const USUAL_NODES: usize = 32;
 
-/// By then every fault of a usual scenario has begun, and who judges has had half a minute for it.
+/// By then every fault of a scenario has begun, and the judge has had half a minute for it.
 const USUAL_TELLING: Duration = Duration::from_secs(75);
 
-/// How long a scenario is worth watching that has no length of its own.
+/// Duration of a scenario without a length of its own.
 const USUAL_SPAN: Duration = Duration::from_mins(5);
 
-/// What only looks like a fault is seen best so long after it begins; a fault so long after its limit.
+/// When to look at a harmless look-alike, counted from its onset; a fault is looked at this long after its limit.
 const HARMLESS_LOOK: Duration = Duration::from_secs(40);
 const FAULT_LOOK: Duration = Duration::from_secs(10);
 
-/// What is told, and of how many.
+/// Parameters of a scenario run.
 #[derive(Clone, Debug)]
 pub struct ScenarioRun {
     /// The name of a scenario, or `F1` to `F18` and `H1` to `H16`.
     pub name: String,
-    /// How many nodes; a case has a fleet of its own.
+    /// Number of nodes; a case has its own fleet.
     pub nodes: Option<usize>,
-    /// The seed of everything that varies.
+    /// Random seed.
     pub seed: u64,
-    /// How strong a case is.
+    /// Severity level of a case.
     pub level: FaultLevel,
-    /// In whose words the pages are.
+    /// Exporter format of the pages.
     pub dialect: Dialect,
 }
 
-/// Why a story cannot be told.
+/// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioRunError {
-    /// Nothing has this name.
+    /// No scenario has this name.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// A case has as many nodes as it has.
+    /// The number of nodes of a case is fixed.
     #[error("case {name} has {own} nodes; leave out --nodes")]
     OwnFleet {
         /// The case.
@@ -55,24 +55,24 @@ pub enum ScenarioRunError {
     },
 }
 
-/// When a story is worth looking at, counted from its start.
+/// Points in time of a run, counted from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTiming {
-    /// Until something happens.
+    /// Until the first event.
     pub first: Duration,
-    /// Until there is most to see.
+    /// Until the best moment to look.
     pub look: Duration,
-    /// Until it is over.
+    /// Until the end.
     pub span: Duration,
 }
 
-/// The name and one line of all that can be told, usual scenarios first.
+/// Name and one-line description of all scenarios and cases, scenarios first.
 pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     scenario::list_names().chain(suite::SCENARIOS)
 }
 
 impl ScenarioRun {
-    /// The fleet that tells it from the instant `start` on.
+    /// The fleet of this run from the instant `start` on.
     pub fn build_fleet(&self, start: UnixMs) -> Result<SimFleet, ScenarioRunError> {
         if let Some(case) = self.find_case()? {
             return Ok(case.build_fleet(start));
@@ -82,7 +82,7 @@ impl ScenarioRun {
         Ok(SimFleet::with_dialect(self.dialect, scenario, nodes, self.seed, start))
     }
 
-    /// When it is worth looking.
+    /// When to look at the run.
     pub fn run_timing(&self) -> Result<RunTiming, ScenarioRunError> {
         let Some(case) = self.find_case()? else {
             let first = first_onset(&Scenario::from_name(&self.name)?);
@@ -96,7 +96,7 @@ impl ScenarioRun {
         Ok(RunTiming { first, look, span: Duration::from_secs(case.seconds.into()) })
     }
 
-    /// Its machines and cables.
+    /// Its fleet shape.
     pub fn fleet_shape(&self) -> Result<FleetShape, ScenarioRunError> {
         Ok(match self.find_case()? {
             Some(case) => case.shape,
@@ -104,7 +104,7 @@ impl ScenarioRun {
         })
     }
 
-    /// The case of this name, if it is one.
+    /// The suite case of this name, if it is one.
     fn find_case(&self) -> Result<Option<SuiteCase>, ScenarioRunError> {
         let Some(case) = SuiteCase::from_name(&self.name, self.level, self.seed) else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl ScenarioRun {
     }
 }
 
-/// Until something happens; no time at all if it is so from the start.
+/// Time until the first event; zero if it is present from the start.
 fn first_onset(scenario: &Scenario) -> Duration {
     let onsets = scenario.faults.iter().map(|fault| fault.onset_s).filter(|onset| *onset > 0.0);
     let first = onsets.fold(f64::MAX, f64::min);

@@ -1,4 +1,4 @@
-//! Scrapes: what does not come, comes twice or comes late, and clocks that disagree.
+//! Scrape behaviour: pages that are missing, repeated or late, and clock skew.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::{
     FaultEffect, Scenario, fleet_shape::FleetShape, noise_key::NoiseKey, sim_fault::WARM_UP,
 };
 
-/// dcgm-exporter asks its GPUs this often and tells the same until then.
+/// Collection interval of dcgm-exporter, which serves the same values until the next one.
 pub(crate) const COLLECT_S: f64 = 30.0;
 
-/// Trouble changes its form this often.
+/// A troubled node changes its failure mode at this interval.
 const SPELL_S: f64 = 15.0;
 
-/// Clocks of nodes differ by at most this much; that of a troubled node by this much.
+/// Maximum clock skew of nodes, and that of a troubled node.
 const SKEW_S: f64 = 0.2;
 const TROUBLED_SKEW_S: f64 = 80.0;
 
@@ -26,20 +26,20 @@ pub(crate) type ExporterPages = Vec<(Dialect, String)>;
 pub(crate) struct ScrapeBehaviour {
     noise: NoiseKey,
     dialect: Dialect,
-    /// What each node told last that it will tell again, and under which key.
+    /// The stored page of each node that will be served again, and its key.
     stored_pages: Vec<(Option<u64>, ExporterPages)>,
-    /// Nodes in trouble, from when until when, in seconds since the start.
+    /// Nodes with scrape failures, from when until when, in seconds since the start.
     troubled: Vec<(usize, f64, f64)>,
-    /// Nodes that are started anew, from when until when.
+    /// Nodes that restart, from when until when.
     rebooted: Vec<(std::ops::Range<usize>, f64, f64)>,
 }
 
-/// What a node in trouble does for a while.
+/// Failure mode of a troubled node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScrapeMode {
     Answers,
     Silent,
-    /// It tells again what it told first in this spell.
+    /// It repeats the first page of this interval.
     Repeats(u64),
 }
 
@@ -72,7 +72,7 @@ impl ScrapeBehaviour {
         }
     }
 
-    /// Whether what the node tells now is to be kept, because it will be told again.
+    /// Whether the current page of a node must be stored, because it will be served again.
     pub(crate) fn is_store_due(&self, node: usize, now: f64) -> bool {
         let key = self.repeat_key(node, now);
         key.is_some() && self.stored_pages[node].0 != key
@@ -82,7 +82,7 @@ impl ScrapeBehaviour {
         self.stored_pages[node] = (self.repeat_key(node, now), pages);
     }
 
-    /// What a scraper gets from a node that would tell `fresh` if it told what is.
+    /// The pages that a scraper receives from a node whose current pages are `fresh`.
     pub(crate) fn scraped_pages(
         &self,
         node: usize,
@@ -107,12 +107,12 @@ impl ScrapeBehaviour {
         pages
     }
 
-    /// Whether a scraper reads what is: in gaunt's own words, and not what was told before.
+    /// Whether a scraper receives current data: in gaunt's format, and not a repeated page.
     pub(crate) fn is_live(&self, node: usize, now: f64) -> bool {
         self.dialect == Dialect::Gaunt && self.scrape_mode(node, now) == ScrapeMode::Answers
     }
 
-    /// What the clock of a node shows when it is `time`.
+    /// The clock of a node when the true time is `time`.
     pub(crate) fn node_clock(&self, node: usize, time: UnixMs) -> UnixMs {
         let most = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {
             TROUBLED_SKEW_S
@@ -123,7 +123,7 @@ impl ScrapeBehaviour {
         time - Duration::from_millis((skew * 1e3) as u64)
     }
 
-    /// Under which key a page is told again: the number of the collection, or of the spell.
+    /// The key under which a page is repeated: the number of the collection, or of the interval.
     fn repeat_key(&self, node: usize, now: f64) -> Option<u64> {
         if let ScrapeMode::Repeats(key) = self.scrape_mode(node, now) {
             return Some(key);
@@ -147,14 +147,14 @@ impl ScrapeBehaviour {
         };
         let number = ((now - from) / SPELL_S) as u64;
         let noise = self.noise.child_key(2).child_key(node as u64).child_key(number);
-        // Half of the spells are only part of their length, so that single scrapes fail too.
+        // Half of the intervals are affected for only part of their length, so that single scrapes fail too.
         let whole = noise.child_key(0).random_unit() < 0.5;
         if !whole && (now - from) % SPELL_S > 3.0 {
             return ScrapeMode::Answers;
         }
         match noise.child_key(1).random_below(3) {
             0 => ScrapeMode::Silent,
-            // Beyond the number of any collection.
+            // Larger than the number of any collection.
             1 => ScrapeMode::Repeats((1 << 32) + number),
             _ => ScrapeMode::Answers,
         }

@@ -1,134 +1,134 @@
-//! Faults and what only looks like one: what happens to a job, a machine or a cable, where and when.
+//! Faults and harmless look-alikes: what happens to a job, a machine or a cable, where and when.
 
 use std::{ops::Range, time::Duration};
 
 use serde::Deserialize;
 
-/// A fleet has run for this long when it is first seen, so that sensors and rhythms have settled.
+/// Warm-up time of a fleet before its first sample, so that sensors and periodic patterns have settled.
 pub(crate) const WARM_UP: Duration = Duration::from_secs(30);
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimFault {
     /// Seconds from the start of the run until it happens.
     pub onset_s: f64,
-    /// Seconds until it is over; it stays if this is left out.
+    /// Duration in seconds; permanent if absent.
     pub lasts_s: Option<f64>,
-    /// Which job it strikes, the largest first; counted around if there are fewer.
+    /// Index of the affected job, the largest first; modulo the number of jobs.
     pub gang: usize,
-    /// Which node of the job it strikes; counted around if there are fewer.
+    /// Index of the affected node of the job; modulo the number of its nodes.
     pub member: usize,
-    /// What it does.
+    /// The effect.
     pub effect: FaultEffect,
 }
 
-/// What happens. A factor says how many times longer something takes, a share is of the usual.
+/// The effect of an event. A factor is a multiple of the normal time, a share is relative to the normal value.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultEffect {
-    /// A port loses its link; what it carried goes over another rail.
+    /// A port loses its link; its traffic moves to another rail.
     PortDown {
-        /// The rail whose port it is.
+        /// The rail of the port.
         rail: usize,
     },
-    /// The loader of the node needs this long for each batch.
+    /// The data loader of the node needs this long for each batch.
     DataStarved {
         /// Seconds from one batch to the next.
         batch_s: f64,
-        /// Whether its processors are the cause, and not what it reads from.
+        /// Whether CPU contention is the cause, and not storage.
         #[serde(default)]
         by_cpu: bool,
     },
-    /// The storage that all nodes share brings each of them a batch this often.
+    /// The shared storage delivers a batch to each node at this interval.
     StorageSlow {
         /// Seconds from one batch to the next.
         batch_s: f64,
     },
-    /// A GPU runs at this share of its clock, and nothing says why.
+    /// A GPU runs at this share of its clock without a throttle reason.
     SlowGpu {
-        /// Which GPU of the node.
+        /// Index of the GPU in its node.
         gpu: usize,
-        /// Share of the usual clock.
+        /// Share of the normal clock.
         clock: f64,
     },
-    /// A GPU grows hot, and the hardware holds its clock down to this share.
+    /// A GPU overheats, and the hardware limits its clock to this share.
     Throttled {
-        /// Which GPU of the node.
+        /// Index of the GPU in its node.
         gpu: usize,
-        /// Share of the usual clock.
+        /// Share of the normal clock.
         clock: f64,
     },
     /// The node launches kernels so slowly that its GPUs work only this share of the time.
     LaunchBound {
-        /// Share of the time in which there is something to compute.
+        /// Share of the time with work.
         duty: f64,
-        /// Only this GPU's process is slow; all of the node's are if it is left out.
+        /// Only this GPU's process is slow; if absent, all processes of the node are.
         #[serde(default)]
         gpu: Option<usize>,
     },
-    /// Copies between the host and one GPU take so many times longer.
+    /// Copies between the host and one GPU are slower by this factor.
     PcieSlow {
-        /// Which GPU of the node.
+        /// Index of the GPU in its node.
         gpu: usize,
-        /// How many times longer.
+        /// Slowdown factor.
         factor: f64,
-        /// Whether the link sends packets again, instead of having lost lanes.
+        /// Whether the link replays packets, instead of reduced width.
         #[serde(default)]
         replays: bool,
     },
-    /// One GPU lost links to its neighbours: what the box trades takes so many times longer.
+    /// One GPU lost NVLinks: exchanges within its node are slower by this factor.
     NvlinkSlow {
-        /// Which GPU of the node.
+        /// Index of the GPU in its node.
         gpu: usize,
-        /// How many times longer.
+        /// Slowdown factor.
         factor: f64,
     },
-    /// A port came up at a lower rate.
+    /// A port runs at a lower rate.
     RateLow {
-        /// The rail whose port it is.
+        /// The rail of the port.
         rail: usize,
-        /// How many times lower.
+        /// Factor by which the rate is lower.
         factor: f64,
     },
-    /// A cable loses bits: packets are sent again.
+    /// A cable has bit errors: packets are retransmitted.
     LinkErrors {
-        /// The rail whose port it is.
+        /// The rail of the port.
         rail: usize,
-        /// How many times longer what goes over it takes, on average.
+        /// Average slowdown factor of its traffic.
         factor: f64,
-        /// Symbol errors in a second.
+        /// Symbol errors per second.
         errors: f64,
     },
     /// The queues of a leaf switch are full: the ports below it are slow on this rail.
     LeafCongested {
         /// The rail.
         rail: usize,
-        /// How many times longer.
+        /// Slowdown factor.
         factor: f64,
     },
-    /// A whole rail is slow under all its leaves.
+    /// A whole rail is slow under all its leaf switches.
     RailSlow {
         /// The rail.
         rail: usize,
-        /// How many times longer.
+        /// Slowdown factor.
         factor: f64,
     },
-    /// A host takes what it receives so slowly that its senders have to stop.
+    /// A slow receiver: the host sends PFC pause frames, which stop its senders.
     HostBlocks {
-        /// How many times longer.
+        /// Slowdown factor.
         factor: f64,
     },
-    /// A collective never ends: one rank did not come, and everybody waits for it.
+    /// A collective hang: one rank is missing, and all others wait for it.
     Hang {
-        /// Whether the rank that did not come stands still, instead of waiting like the others.
+        /// Whether the missing rank is idle, instead of busy-waiting like the others.
         odd: bool,
     },
-    /// A GPU fails; its job waits for ever.
+    /// A GPU fails; its job waits forever.
     GpuLost {
-        /// Which GPU of the node.
+        /// Index of the GPU in its node.
         gpu: usize,
-        /// Whether its memory has an error that it cannot correct, instead of its being gone from the bus.
+        /// Whether it has an uncorrectable memory error, instead of having fallen off the bus.
         #[serde(default)]
         ecc: bool,
     },
@@ -138,69 +138,69 @@ pub enum FaultEffect {
     StageImbalance {
         /// Which stage.
         stage: usize,
-        /// How many times longer it computes.
+        /// Factor on its compute time.
         factor: f64,
     },
-    /// Every step another rank has more to compute.
+    /// In every step another rank has more to compute.
     Skew {
-        /// How many times longer at most.
+        /// Largest factor.
         factor: f64,
     },
     /// The job writes a checkpoint.
     Checkpoint {
-        /// Whether the ranks spin in a barrier meanwhile, instead of resting.
+        /// Whether the ranks busy-wait in a barrier meanwhile, instead of being idle.
         spin: bool,
     },
     /// The job evaluates instead of training.
     Evaluate,
-    /// The job is not there.
+    /// The job is not running.
     Absent,
-    /// The job loads, compiles and gathers its ranks.
+    /// The job loads, compiles and waits for its ranks.
     Start,
-    /// The job ends: its nodes leave within seconds.
+    /// The job ends: its nodes are released within seconds.
     End,
-    /// Whoever keeps the nodes tests them: every GPU computes as hard as it can, and no job holds it.
+    /// An operator tests the nodes: every GPU runs at full load, and no job holds it.
     Diagnose,
-    /// The nodes are started anew: nobody answers meanwhile, and what their boards counted begins at zero.
+    /// The nodes reboot: they do not answer meanwhile, and GPU counters restart at zero.
     Reboot,
-    /// The batch system holds the nodes for maintenance, and says so by the name of the job.
+    /// The batch system holds the nodes for maintenance, which the job name shows.
     Maintain,
-    /// The job crashes: its ports see their peers vanish, and its nodes leave after a while.
+    /// The job crashes: its ports see their peers vanish, and its nodes are released after a while.
     Crash,
-    /// Power is capped everywhere: all clocks are at this share.
+    /// Power is capped on all nodes: all clocks are at this share.
     PowerCap {
-        /// Share of the usual clock.
+        /// Share of the normal clock.
         clock: f64,
     },
-    /// The driver of a node is loaded anew: what its GPUs counted begins at zero.
+    /// The driver of a node is reloaded: GPU counters restart at zero.
     CounterReset,
-    /// The exporter of a node is started anew, misses scrapes and answers late.
+    /// The exporter of a node restarts, misses scrapes and answers late.
     ScrapeTrouble,
-    /// The fabric chooses a path for each packet: many arrive out of order, none is lost.
+    /// Adaptive routing chooses a path for each packet: many arrive out of order, none is lost.
     AdaptiveRouting,
-    /// Steps differ by this much, for all ranks alike.
+    /// Step times vary by this much, equally for all ranks.
     LongTail {
-        /// How many times longer the longest step is.
+        /// Factor of the longest step.
         factor: f64,
     },
 }
 
-/// What an affliction strikes.
+/// The scope of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FaultScope {
     /// One node, by its position in the fleet.
     Node(usize),
-    /// Neighbours: all nodes below a leaf, or of an NVLink fabric.
+    /// Neighbours: all nodes below a leaf switch, or of an NVLink domain.
     Nodes(Range<usize>),
     /// All nodes of the job.
     All,
 }
 
-/// A fault as a gang lives through it, in seconds since the fleet's origin.
+/// A fault as scheduled for a job group, in seconds since the fleet's origin.
 #[derive(Clone, Debug)]
 pub(crate) struct ScheduledFault {
     pub(crate) scope: FaultScope,
-    /// The node that it comes from.
+    /// The node that causes it.
     pub(crate) node: usize,
     pub(crate) from: f64,
     pub(crate) until: f64,
@@ -212,12 +212,12 @@ impl ScheduledFault {
         self.from <= now && now < self.until
     }
 
-    /// Whether it is there at any moment between the two.
+    /// Whether it is active at any moment between the two.
     pub(crate) fn is_active_between(&self, from: f64, until: f64) -> bool {
         self.from < until && from < self.until
     }
 
-    /// Whether it strikes this node of the fleet.
+    /// Whether it affects this node of the fleet.
     pub(crate) fn affects_node(&self, node: usize) -> bool {
         match &self.scope {
             FaultScope::Node(struck) => *struck == node,
@@ -228,7 +228,7 @@ impl ScheduledFault {
 }
 
 impl FaultEffect {
-    /// Whether every job of the fleet feels it.
+    /// Whether it affects every job of the fleet.
     pub(crate) const fn is_fleet_effect(self) -> bool {
         matches!(
             self,
@@ -240,7 +240,7 @@ impl FaultEffect {
         )
     }
 
-    /// Whether it changes what a cable does.
+    /// Whether it changes the condition of a cable.
     pub(crate) const fn is_link_effect(self) -> bool {
         matches!(
             self,
@@ -254,7 +254,7 @@ impl FaultEffect {
         )
     }
 
-    /// Whether all nodes of the job feel it alike.
+    /// Whether it affects all nodes of the job equally.
     pub(crate) const fn is_job_effect(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! The fleet: all nodes and gangs of one run, moved through time together.
+//! The simulated fleet: all nodes and job groups of one run, advanced through time together.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{
     sim_machine::{NodeRole, SimMachine},
 };
 
-/// Names have at least this many digits.
+/// Minimum number of digits in a node name.
 const NAME_DIGITS: usize = 3;
 
 /// A simulated fleet.
@@ -38,12 +38,12 @@ pub struct SimFleet {
 
 impl SimFleet {
     /// A fleet of `nodes` nodes at the instant `start`, when the scenario's clock begins. The same seed gives the same
-    /// fleet, however often it is looked at on the way.
+    /// fleet, however often it is sampled.
     pub fn new(scenario: Scenario, nodes: usize, seed: u64, start: UnixMs) -> Self {
         Self::with_dialect(Dialect::Gaunt, scenario, nodes, seed, start)
     }
 
-    /// The same fleet with its [pages](Self::scraped_pages) in the words of these exporters.
+    /// The same fleet with its [pages](Self::scraped_pages) in these exporters' format.
     pub fn with_dialect(
         dialect: Dialect,
         scenario: Scenario,
@@ -105,7 +105,7 @@ impl SimFleet {
         fleet
     }
 
-    /// Lets time pass until `now`. Time never goes back: an earlier instant changes nothing.
+    /// Advances time to `now`. Time never goes back: an earlier instant changes nothing.
     pub fn advance_to(&mut self, now: UnixMs) {
         if now <= self.now {
             return;
@@ -127,8 +127,8 @@ impl SimFleet {
         self.store_repeated_pages();
     }
 
-    /// Keeps the pages that will be told again later. A collection of dcgm-exporter has the means of its profiling
-    /// counters since the one before.
+    /// Stores the pages that will be served again later. A collection of dcgm-exporter has the means of its profiling
+    /// counters since the collection before.
     fn store_repeated_pages(&mut self) {
         for node in 0..self.machines.len() {
             if !self.scrape_behaviour.is_store_due(node, self.window.now) {
@@ -167,26 +167,26 @@ impl SimFleet {
         self.templates[node].name()
     }
 
-    /// What a node's exporter says at the instant that the fleet was last advanced to. Activity ratios are averages
+    /// The report of a node's exporter at the instant that the fleet was last advanced to. Activity ratios are averages
     /// since the advance before.
     pub fn node_report(&self, node: usize) -> Report {
         self.templates[node].build_report(&self.machines[node], &self.window, self.now)
     }
 
-    /// The pages of a node's targets, each in the words of its exporter: one in gaunt's own, or one of dcgm-exporter
+    /// The pages of a node's targets, each in the format of its exporter: one of gaunt-node, or one of dcgm-exporter
     /// and one of node_exporter. A target that is missing here does not answer.
     pub fn scraped_pages(&self, node: usize) -> Vec<(Dialect, String)> {
         self.scrape_behaviour.scraped_pages(node, self.window.now, || self.fresh_pages(node))
     }
 
-    /// What a scraper reads from a node that speaks gaunt's own words, without its having been written down; nothing
-    /// where other words are spoken, or where what is read is not what is.
+    /// The report that a scraper reads from a node in gaunt's format, without encoding it; none for foreign formats, or
+    /// where the scraper does not receive current data.
     pub fn scraped_report(&self, node: usize) -> Option<Report> {
         let as_it_is = self.scrape_behaviour.is_live(node, self.window.now);
         as_it_is.then(|| self.prepare_report(node, self.node_report(node)))
     }
 
-    /// What a node's exporters would say if they were asked now and answered at once.
+    /// The pages of a node's exporters if all answered at once.
     fn fresh_pages(&self, node: usize) -> Vec<(Dialect, String)> {
         self.render_pages(node, self.node_report(node))
     }
@@ -195,7 +195,7 @@ impl SimFleet {
         self.content.render_pages(&self.prepare_report(node, report))
     }
 
-    /// The report with the node's own clock, and without what it does not tell.
+    /// The report with the node's own clock, and without metrics that it does not report.
     fn prepare_report(&self, node: usize, mut report: Report) -> Report {
         report.node_time =
             report.node_time.map(|time| self.scrape_behaviour.node_clock(node, time));
@@ -204,36 +204,36 @@ impl SimFleet {
         report
     }
 
-    /// What is really wrong in this run, in the order of the scenario.
+    /// The actual faults of this run, in the order of the scenario.
     pub fn ground_truths(&self) -> &[GroundTruth] {
         &self.truths
     }
 
-    /// What happens in this run.
+    /// The scenario of this run.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// The nodes of each gang, the largest first: positions as in [`SimFleet::node_report`].
+    /// The nodes of each job group, the largest first: positions as in [`SimFleet::node_report`].
     pub fn job_groups(&self) -> impl Iterator<Item = std::ops::Range<usize>> {
         self.job_groups.iter().map(SimJobGroup::node_range)
     }
 }
 
-/// All that makes a run, beside its seed.
+/// All parameters of a run, except its seed.
 #[derive(Debug)]
 pub(crate) struct FleetPlan {
     pub(crate) scenario: Scenario,
     pub(crate) shape: FleetShape,
-    /// How each job of the shape works.
+    /// The step timing of each job of the shape.
     pub(crate) paces: Vec<JobPace>,
     pub(crate) content: ReportedContent,
-    /// Whether the counters of its ports are at their ends, or near them.
+    /// Whether port counters are saturated or about to wrap.
     pub(crate) has_saturated_counters: bool,
 }
 
 impl FleetPlan {
-    /// What is really wrong in this run.
+    /// The actual faults of this run.
     pub(crate) fn ground_truths(&self, start: UnixMs) -> Vec<GroundTruth> {
         let names = node_names(self.shape.nodes);
         let setting =
@@ -248,7 +248,7 @@ pub(crate) fn node_names(nodes: usize) -> Vec<SanitizedText> {
     (1..=nodes).map(|number| SanitizedText::from(format!("gpu{number:0digits$}"))).collect()
 }
 
-/// The machines of a shape and their pages.
+/// The machines of a shape and their report templates.
 fn build_machines(
     shape: &FleetShape,
     names: &[SanitizedText],
@@ -273,7 +273,7 @@ fn build_machines(
     (machines, pages)
 }
 
-/// Brings counters of ports to their ends: one stands still at its maximum, another is about to wrap.
+/// Moves port counters to their limits: one is saturated at its maximum, another is about to wrap.
 fn saturate_counters(machines: &mut [SimMachine], noise: NoiseKey) {
     for (at, port) in machines.iter_mut().flat_map(|machine| &mut machine.ports).enumerate() {
         let noise = noise.child_key(at as u64);
@@ -286,7 +286,7 @@ fn saturate_counters(machines: &mut [SimMachine], noise: NoiseKey) {
     }
 }
 
-/// A fault as the gang at position `at` feels it, if it does.
+/// A fault as it affects the job group at position `at`, if it does.
 fn schedule_fault(fault: &SimFault, at: usize, shape: &FleetShape) -> Option<ScheduledFault> {
     let gang = fault.gang.checked_rem(shape.jobs.len())?;
     if gang != at && !fault.effect.is_fleet_effect() {
@@ -305,7 +305,7 @@ fn schedule_fault(fault: &SimFault, at: usize, shape: &FleetShape) -> Option<Sch
             effect if effect.is_job_effect() => FaultScope::All,
             _ => FaultScope::Node(node),
         },
-        // What is there from the start was there before it.
+        // A condition present from the start was also present before it.
         from: if fault.onset_s > 0.0 { from } else { f64::NEG_INFINITY },
         until: fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts),
         effect: fault.effect,

@@ -1,7 +1,7 @@
-//! One host beside its GPUs: processors, pressure, memory and the network that data comes over.
+//! Model of one host without its GPUs: CPUs, pressure, memory and the storage network.
 //!
-//! Everything here moves on a grid of whole seconds since the fleet's origin: a second has its own noise, and a total
-//! in the middle of one is reached by a straight line.
+//! Everything here changes on a grid of whole seconds since the fleet's origin: each second has its own noise, and a
+//! total within a second is interpolated linearly.
 
 use crate::noise_key::NoiseKey;
 
@@ -9,7 +9,7 @@ use crate::noise_key::NoiseKey;
 pub(crate) const CPUS: f64 = 192.0;
 /// Memory of a host in bytes.
 pub(crate) const MEMORY_BYTES: f64 = 2.0 * 1_099_511_627_776.0;
-/// Rate of the bond that faces the storage: two ports of 100 Gb/s.
+/// Rate of the bond to the storage: two ports of 100 Gb/s.
 pub(crate) const BOND_BYTES_PER_S: f64 = 25e9;
 
 /// What a host is used for in one second.
@@ -17,33 +17,33 @@ pub(crate) const BOND_BYTES_PER_S: f64 = 25e9;
 pub(crate) enum HostUse {
     /// Nothing, or an idle session.
     Idle,
-    /// Feeding its GPUs.
+    /// Feeding its GPUs with input data.
     Feeding {
-        /// Bytes of input in a second.
+        /// Input bytes per second.
         bytes: f64,
-        /// Whether a thread of the job spins beside, as many do: one processor is busy all the time.
+        /// Whether a thread of the job busy-waits, as is common: one CPU is busy all the time.
         spins: bool,
     },
-    /// Trying to: this much arrives, in bursts.
+    /// Data starvation: this much input arrives, in bursts.
     Starving {
-        /// Bytes in a second.
+        /// Bytes per second.
         bytes: f64,
-        /// Share of the time in which the GPUs go without.
+        /// Share of the time in which the GPUs have no input.
         share: f64,
-        /// The processors are the cause, and not slow reads.
+        /// Whether CPU contention is the cause, and not slow reads.
         by_cpu: bool,
     },
-    /// Launching kernels on one processor that can do no more, and feeding meanwhile.
+    /// Launching kernels on one saturated CPU, and feeding meanwhile.
     Launching(f64),
     /// Writing a checkpoint.
     Writing,
     /// Reading a model.
     Reading,
-    /// Answering requests, at this share of what it could.
+    /// Serving inference requests, at this share of capacity.
     Serving(f64),
 }
 
-/// What a host does in one second, and what it has done in all seconds before.
+/// Rates of a host in one second, or its totals over all seconds before.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct HostMeters {
     pub(crate) busy_s: f64,
@@ -55,19 +55,19 @@ pub(crate) struct HostMeters {
     pub(crate) bond_transmit_bytes: f64,
 }
 
-/// A host on its way through the seconds.
+/// State of a host over time.
 #[derive(Clone, Debug)]
 pub(crate) struct SimHost {
     noise: NoiseKey,
-    /// The second whose rates are in force, counted from the origin.
+    /// The second whose rates apply, counted from the origin.
     second: u64,
     base: HostMeters,
     rates: HostMeters,
-    /// Totals at the instant that is shown.
+    /// Totals at the current instant.
     pub(crate) shown: HostMeters,
-    /// Busy share of the busiest processor.
+    /// Busy share of the busiest CPU.
     pub(crate) busiest_ratio: f64,
-    /// Memory that new work could take.
+    /// Available memory in bytes.
     pub(crate) available_bytes: f64,
 }
 
@@ -95,7 +95,7 @@ impl SimHost {
         host
     }
 
-    /// Lets time pass until `now`; `used` says what the host is used for at an instant.
+    /// Advances to `now`; `used` returns what the host is used for at an instant.
     pub(crate) fn advance_to(&mut self, now: f64, used: impl Fn(f64) -> HostUse) {
         while (self.second + 1) as f64 <= now {
             self.base = self.base.add_rates(&self.rates, 1.0);
@@ -143,7 +143,7 @@ impl SimHost {
 }
 
 impl SimHost {
-    /// The rarer uses: rates, the busiest processor, the share of memory that is taken.
+    /// Rates for the rarer uses, the busiest CPU, and the share of memory in use.
     fn rates_of_use(used: HostUse, noise: NoiseKey) -> (HostMeters, f64, f64) {
         let wobble = |stream: u64, spread: f64| noise.child_key(stream).random_factor(spread);
         let rates =

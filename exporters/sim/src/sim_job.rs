@@ -1,4 +1,4 @@
-//! Jobs as their users and their batch system know them.
+//! Simulated job: id, name, user and size as the users and the batch system see them.
 
 use crate::{job_workload::JobWorkload, sim_machine::NodeRole};
 
@@ -10,18 +10,18 @@ pub(crate) struct SimJob {
     pub(crate) user: &'static str,
     /// The rank of the node's first GPU.
     pub(crate) rank: usize,
-    /// Memory that its processes take on each GPU.
+    /// Memory that its processes use on each GPU.
     pub(crate) memory_bytes: f64,
     pub(crate) work: JobWorkload,
 }
 
-/// The number of the job that a gang is, as a word.
+/// The job id of a job group.
 pub(crate) fn job_id(gang: usize) -> String {
     (48_211 + 7 * gang).to_string()
 }
 
 impl SimJob {
-    /// The job of a node in this role; `work` is that of its gang.
+    /// The job of a node in this role; `work` is the workload of its job group.
     pub(crate) fn of(role: NodeRole, node: usize, gpus: usize, work: JobWorkload) -> Option<Self> {
         const NAMES: [(&str, &str); 5] = [
             ("pretrain-70b", "mira"),

@@ -1,5 +1,5 @@
-//! A gang: a job whose ranks step together. Each step is load, compute, communicate; the slowest rank sets the pace,
-//! and the others spin in the collective until it comes.
+//! Simulated job group: a job whose ranks step together. Each step is load, compute, communicate; the slowest rank sets
+//! the pace, and the others busy-wait in the collective until it arrives.
 
 use std::ops::Range;
 
@@ -19,16 +19,16 @@ mod link_conditions;
 mod member_mode;
 mod step_plan;
 
-/// Share of the line rate that a collective reaches when nothing is in its way.
+/// Share of the line rate that an undisturbed collective reaches.
 const FABRIC_EFFICIENCY: f64 = 0.85;
 
-/// What begins within so many seconds is looked at; what was over for as long is forgotten. No step is longer.
+/// Faults within this many seconds are considered; those that ended longer ago are dropped. No step is longer.
 const SOON_S: f64 = 600.0;
 
 /// The spans of a step, in order.
 const SPANS: usize = 6;
 
-/// One rank's part of a step: what it does for how many seconds.
+/// One rank's part of a step: its phases with their duration in seconds.
 #[derive(Clone, Copy, Debug)]
 struct RankStep {
     spans: [(GpuPhase, f64); SPANS],
@@ -36,7 +36,7 @@ struct RankStep {
 }
 
 impl RankStep {
-    /// The same all the time.
+    /// A single phase for the whole step.
     fn with_phase(phase: GpuPhase, seconds: f64) -> Self {
         let mut spans = [(phase, 0.0); SPANS];
         spans[0].1 = seconds;
@@ -52,16 +52,16 @@ pub(crate) struct SimJobGroup {
     /// GPUs and rails of one node.
     gpus: usize,
     rails: usize,
-    /// How fast the board of each node computes, against the fastest of them: a job's times are those on its own boards.
+    /// Compute speed of each node's GPUs relative to the fastest of them: a job's times are those on its own GPUs.
     speeds: Vec<f64>,
     pub(crate) pace: JobPace,
     activities: [PhaseActivity; GpuPhase::ALL.len()],
-    /// What strikes it now or soon.
+    /// Faults that are active now or soon.
     current_faults: Vec<ScheduledFault>,
-    /// What strikes it later, the last first.
+    /// Faults that become active later, the last first.
     later_faults: Vec<ScheduledFault>,
     routes: RingRoutes,
-    /// What the cable of each port does in the current step, if any does anything unusual.
+    /// Link condition of each port in the current step, if any is abnormal.
     link_conditions: Option<Vec<LinkCondition>>,
     usual_link: LinkCondition,
     /// The number of the current step, and when it began.
@@ -115,7 +115,7 @@ impl SimJobGroup {
         gang
     }
 
-    /// Makes what begins before an instant ready to strike, and forgets what is over: a run of days has hundreds.
+    /// Activates faults that begin before an instant, and drops those that are over: a run of days has hundreds.
     fn activate_faults(&mut self, soon: f64) {
         let over = self.step_start - SOON_S;
         self.current_faults.retain(|fault| fault.until >= over);
@@ -124,12 +124,12 @@ impl SimJobGroup {
         }
     }
 
-    /// The nodes of the gang.
+    /// The nodes of the job group.
     pub(crate) fn node_range(&self) -> Range<usize> {
         self.nodes.clone()
     }
 
-    /// Lets time pass until `now`. `machines` are those of the whole fleet.
+    /// Advances time to `now`. `machines` are those of the whole fleet.
     pub(crate) fn advance_to(&mut self, now: f64, machines: &mut [SimMachine]) {
         let machines = &mut machines[self.nodes.clone()];
         self.activate_faults(now + SOON_S);
@@ -151,7 +151,7 @@ impl SimJobGroup {
         }
     }
 
-    /// Tells the parts that will fail, and those that talk to them, when that will be.
+    /// Schedules the failures of components, and of the peers that they talk to.
     pub(crate) fn schedule_failures(&self, machines: &mut [SimMachine]) {
         let machines = &mut machines[self.nodes.clone()];
         for fault in self.current_faults.iter().chain(&self.later_faults) {
@@ -182,12 +182,12 @@ impl SimJobGroup {
         fault.affects_node(self.nodes.start + member)
     }
 
-    /// The effects that strike a member at an instant.
+    /// The effects on a member at an instant.
     fn active_effects(&self, member: usize, at: f64) -> impl Iterator<Item = FaultEffect> {
         let here = self.current_faults.iter().filter(move |fault| fault.is_active_at(at));
         let struck = here.filter(move |fault| self.is_affected(fault, member));
         struck.map(move |fault| match fault.effect {
-            // Who trades with the board that lost its links is slow, and has all of its own.
+            // A GPU that exchanges data with the one that lost its NVLinks is slow, and still has all of its own.
             FaultEffect::NvlinkSlow { factor, .. } if fault.node != self.nodes.start + member => {
                 FaultEffect::NvlinkSlow { gpu: usize::MAX, factor }
             }
@@ -195,7 +195,7 @@ impl SimJobGroup {
         })
     }
 
-    /// What the host of a member is used for.
+    /// The host use of a member.
     pub(crate) fn host_use(&self, member: usize, at: f64) -> HostUse {
         let mode = self.mode_at(at, member);
         if mode != MemberMode::Step {
@@ -220,7 +220,7 @@ impl SimJobGroup {
         used
     }
 
-    /// Brings all meters to `elapsed` seconds into the step, and makes that the new base if the step is over.
+    /// Advances all counters to `elapsed` seconds into the step, and makes that the new base if the step is over.
     fn update_meters(&self, elapsed: f64, machines: &mut [SimMachine], over: bool) {
         let usual = f64::from(self.routes.usual_load());
         let whole = self.pace.communicate_s * RATE_BYTES_PER_S * FABRIC_EFFICIENCY / usual;
@@ -273,7 +273,7 @@ impl SimJobGroup {
         }
     }
 
-    /// Sets what GPUs have counted to zero where a driver was loaded anew in the step that is over.
+    /// Resets GPU counters where a driver was reloaded in the step that is over.
     fn reset_counters(&self, before: f64, machines: &mut [SimMachine]) {
         for fault in &self.current_faults {
             let now = before < fault.from && fault.from <= self.step_start;

@@ -1,4 +1,4 @@
-//! One node: its GPUs, ports and host, each with what it had counted at the last look.
+//! Model of one node: its GPUs, ports and host, each with its counters at the last sample.
 
 use crate::{
     gpu_activity::{GpuCondition, GpuLoadProfile, GpuMeters, GpuModel, GpuPhase, GpuVariation},
@@ -10,41 +10,41 @@ use crate::{
 /// Nodes were booted between two and forty days ago.
 const UPTIME_S: (f64, f64) = (2.0 * 86_400.0, 40.0 * 86_400.0);
 
-/// What a node is there for.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeRole {
-    /// Nobody has it.
+    /// Not allocated.
     Free,
-    /// A job holds it and does nothing.
+    /// Allocated to a job that does nothing.
     Held,
-    /// It is this member of this gang.
+    /// Member of a job group.
     JobMember {
-        /// The gang's position in the fleet.
+        /// The job group's position in the fleet.
         gang: usize,
-        /// The node's position in the gang.
+        /// The node's position in the job group.
         member: usize,
     },
 }
 
-/// One GPU and the instants at which it was looked at.
+/// One GPU with its counters at several instants.
 #[derive(Clone, Debug)]
 pub(crate) struct SimGpu {
     pub(crate) variation: GpuVariation,
-    /// Meters when the current step began.
+    /// Counters when the current step began.
     pub(crate) base: GpuMeters,
-    /// Meters at the instant that is shown.
+    /// Counters at the current instant.
     pub(crate) shown: GpuMeters,
-    /// Meters at the look before.
+    /// Counters at the sample before.
     pub(crate) before: GpuMeters,
-    /// Meters when the page was last written that is told for a while.
+    /// Counters when the page that is served repeatedly was last written.
     pub(crate) collected: GpuMeters,
-    /// What it does at the instant that is shown.
+    /// Its phase at the current instant.
     pub(crate) phase: GpuPhase,
-    /// What is different about it in the current step.
+    /// Its condition in the current step.
     pub(crate) condition: GpuCondition,
-    /// When and how it fails, if it does.
+    /// Its scheduled failures.
     pub(crate) failures: Vec<GpuFailure>,
-    /// Errors that its memory corrected since the driver was loaded.
+    /// Memory errors corrected since the driver was loaded.
     pub(crate) corrected: f64,
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct SimGpu {
 pub(crate) struct GpuFailure {
     /// In seconds since the origin.
     pub(crate) from: f64,
-    /// When it is replaced or reset; never if it is not.
+    /// When it is replaced or reset; infinite if it is not.
     pub(crate) until: f64,
-    /// Its memory has an error that it cannot correct; else it is gone from the bus.
+    /// Whether it has an uncorrectable memory error; otherwise it has fallen off the bus.
     pub(crate) ecc: bool,
 }
 
 impl SimGpu {
-    /// How it has failed at an instant, if it has.
+    /// Its failure at an instant, if any.
     pub(crate) fn failure_at(&self, now: f64) -> Option<GpuFailure> {
         self.failures.iter().find(|failure| failure.from <= now && now < failure.until).copied()
     }
@@ -77,11 +77,11 @@ pub(crate) struct SimMachine {
     pub(crate) gpus: Vec<SimGpu>,
     pub(crate) ports: Vec<SimPort>,
     pub(crate) host: SimHost,
-    /// Whether its job is there at the instant that is shown.
+    /// Whether its job runs at the current instant.
     pub(crate) working: bool,
-    /// Whether it is held for maintenance at the instant that is shown.
+    /// Whether it is held for maintenance at the current instant.
     pub(crate) maintained: bool,
-    /// When the page was last written that is told for a while, in seconds since the origin.
+    /// When the page that is served repeatedly was last written, in seconds since the origin.
     pub(crate) collected: f64,
 }
 
@@ -107,7 +107,7 @@ impl SimMachine {
                 phase: if role == NodeRole::Free { GpuPhase::Free } else { GpuPhase::Held },
                 condition: GpuCondition::USUAL,
                 failures: Vec::new(),
-                // Now and then a bit flips and is put right.
+                // Single bit errors are corrected at a low rate.
                 corrected: noise.child_key(9).random_below(12).saturating_sub(8) as f64,
             }
         };
@@ -124,9 +124,9 @@ impl SimMachine {
         }
     }
 
-    /// Lets a node without work be idle until `now`.
+    /// Advances an idle node to `now`.
     pub(crate) fn idle_until(&mut self, now: f64) {
-        // Nothing drives an idle GPU.
+        // An idle GPU has no load.
         let idle = GpuLoadProfile { tensor: 0.0, copy_rate: 0.0, gradient_rate: 0.0 };
         for gpu in &mut self.gpus {
             let doing = gpu.phase.phase_activity(&idle);

@@ -1,4 +1,4 @@
-//! A port: what it has sent, received and counted, and what its cable does to packets.
+//! Model of a port: bytes, packets and counters, and the condition of its cable.
 
 use gaunt_schema::{
     MetricId,
@@ -10,7 +10,7 @@ use crate::{
     ring_routes::{PACKET_BYTES, PortLoad},
 };
 
-/// What a port and its network device count beside bytes and packets. RoCE has the fourth priority to itself.
+/// Counters of a port and its network device besides bytes and packets. RoCE uses priority 4 alone.
 pub(crate) const COUNTED: [MetricId; 20] = [
     port::TRANSMIT_WAIT,
     port::SYMBOL_ERRORS,
@@ -34,12 +34,12 @@ pub(crate) const COUNTED: [MetricId; 20] = [
     ethernet::CORRECTED_BITS,
 ];
 
-/// Shares of packets: marked for congestion, notifications per packet, out of order.
+/// Shares of packets: ECN-marked, CNPs per packet, out of order.
 const MARKED: f64 = 1.5e-5;
 const NOTIFIED: f64 = 4e-6;
 const REORDERED: f64 = 6e-7;
 
-/// Ticks of waiting per packet sent: a port that carries its share waits now and then.
+/// Wait ticks per packet sent: a loaded port waits at a low rate.
 const WAIT_TICKS: f64 = 1.2e-6 * PACKET_BYTES;
 
 /// A number for each of [`COUNTED`].
@@ -47,7 +47,7 @@ const WAIT_TICKS: f64 = 1.2e-6 * PACKET_BYTES;
 pub(crate) struct PortCounts([f64; COUNTED.len()]);
 
 impl PortCounts {
-    /// These with a number more for one of them.
+    /// The same with a number added for one counter.
     pub(crate) fn with_count(mut self, metric: MetricId, number: f64) -> Self {
         for (at, counted) in COUNTED.into_iter().enumerate() {
             if counted == metric {
@@ -70,21 +70,21 @@ impl PortCounts {
     }
 }
 
-/// What a port and its cable do in a step.
+/// Condition of a port and its cable in a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkCondition {
-    /// How many times longer everything takes.
+    /// Slowdown factor.
     pub(crate) slow: f64,
-    /// What is counted for each packet sent.
+    /// Counts per packet sent.
     pub(crate) sent: PortCounts,
-    /// What is counted for each packet received.
+    /// Counts per packet received.
     pub(crate) received: PortCounts,
-    /// What is counted each second.
+    /// Counts per second.
     pub(crate) second: PortCounts,
 }
 
 impl LinkCondition {
-    /// A cable that does what it should.
+    /// A healthy cable.
     pub(crate) fn new_healthy() -> Self {
         Self {
             slow: 1.0,
@@ -95,7 +95,7 @@ impl LinkCondition {
                 .with_count(port::ECN_MARKED, MARKED)
                 .with_count(port::CNP_SENT, NOTIFIED)
                 .with_count(port::OUT_OF_SEQUENCE, REORDERED),
-            // Forward error correction repairs a bit now and then on any cable.
+            // Any cable has a low rate of FEC-corrected bits.
             second: PortCounts::default().with_count(ethernet::CORRECTED_BITS, 40.0),
         }
     }
@@ -109,7 +109,7 @@ pub(crate) struct PortBytes {
 }
 
 impl PortBytes {
-    /// These, and what a load carries if each of its shares has moved `share` bytes.
+    /// Adds what a load carries if each of its shares has moved `share` bytes.
     fn add_load(self, load: PortLoad, share: f64) -> Self {
         Self {
             transmit: self.transmit + f64::from(load.transmit) * share,
@@ -118,26 +118,26 @@ impl PortBytes {
     }
 }
 
-/// A port and all that it has counted.
+/// A port and all its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct SimPort {
-    /// Bytes sent and received from the origin until the current step began. Apart from those before, so that
-    /// fractions are not lost beside a large total.
+    /// Bytes sent and received from the origin until the current step began. Separate from those before the origin, so
+    /// that fractions are not lost beside a large total.
     base: PortBytes,
-    /// Bytes sent and received from the origin until the instant that is shown.
+    /// Bytes sent and received from the origin until the current instant.
     pub(crate) shown: PortBytes,
     /// Bytes sent and received before the origin.
     pub(crate) before_origin: PortBytes,
     base_counts: PortCounts,
-    /// What it has counted until the instant that is shown.
+    /// Its counters at the current instant.
     pub(crate) counts: PortCounts,
     /// When its link is down, in seconds since the origin.
     pub(crate) outages: Vec<(f64, f64)>,
-    /// When the port that it talks to goes down.
+    /// When its peer port goes down.
     pub(crate) peer_outages: Vec<f64>,
-    /// When its rate is lower than it should be, and how many times.
+    /// When its rate is reduced, and by which factor.
     pub(crate) reduced_rates: Vec<(f64, f64, f64)>,
-    /// Times that the link went down before the run.
+    /// Link-down events before the run.
     pub(crate) link_downed: f64,
 }
 
@@ -155,7 +155,7 @@ impl SimPort {
             .add_scaled(&usual.sent, booted.transmit / PACKET_BYTES)
             .add_scaled(&usual.received, booted.receive / PACKET_BYTES)
             .with_count(port::SYMBOL_ERRORS, noise.child_key(2).random_below(4) as f64);
-        // Somebody clears this one when it is full.
+        // An external tool clears this counter when it is full.
         counts = counts.with_count(port::TRANSMIT_WAIT, -counts.of(port::TRANSMIT_WAIT));
         Self {
             base: PortBytes::default(),
@@ -170,7 +170,7 @@ impl SimPort {
         }
     }
 
-    /// Brings the port to `elapsed` seconds into a step in which each share of its load moves `share` bytes.
+    /// Advances the port to `elapsed` seconds into a step in which each share of its load moves `share` bytes.
     pub(crate) fn carry_load(
         &mut self,
         load: PortLoad,
@@ -193,7 +193,7 @@ impl SimPort {
         }
     }
 
-    /// Sets a counter to where it stood before the run.
+    /// Sets a counter to its value before the run.
     pub(crate) fn set_initial_count(&mut self, metric: MetricId, total: f64) {
         let change = total - self.base_counts.of(metric);
         self.base_counts = self.base_counts.with_count(metric, change);
@@ -204,13 +204,13 @@ impl SimPort {
         !self.outages.iter().any(|&(from, until)| from <= now && now < until)
     }
 
-    /// How many times lower its rate is than it should be.
+    /// Factor by which its rate is reduced.
     pub(crate) fn rate_divisor(&self, now: f64) -> f64 {
         let now = self.reduced_rates.iter().filter(|&&(from, until, _)| from <= now && now < until);
         now.map(|&(_, _, times)| times).fold(1.0, f64::max)
     }
 
-    /// How often the link has gone down and come up again in this run.
+    /// Number of times that the link has gone down and come up again in this run.
     pub(crate) fn count_link_changes(&self, now: f64) -> (usize, usize) {
         let downs = self.outages.iter().filter(|(from, _)| *from <= now).count();
         let ups = self.outages.iter().filter(|(_, until)| *until <= now).count();

@@ -1,4 +1,4 @@
-//! The suite: labelled runs on which a judge is measured, some to tune it on, others to test it with.
+//! The scenario suite: labelled runs that measure a judge, split into tuning and test runs.
 
 use gaunt_schema::{Dialect, SourceTopology, UnixMs};
 
@@ -15,31 +15,31 @@ mod timeline;
 pub use single_fault_fleet::SingleFaultFleet;
 pub use soak_fleet::soak_fleet;
 
-/// Which seeds, and with them which parameters: what a judge is tuned on it is not tested with.
+/// Which seeds, and therefore which parameters: a judge is not tested on the runs that it was tuned on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SuiteSplit {
     /// For choosing thresholds.
     Tune,
-    /// For the figures that are published.
+    /// For published figures.
     Test,
 }
 
-/// How strong a fault is: the share of throughput that it costs, where it costs any.
+/// Severity of a fault: the share of throughput that it costs, where it costs any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultLevel {
-    /// About 15 per cent.
+    /// About 15 %.
     Mild,
-    /// About 30 per cent.
+    /// About 30 %.
     Medium,
-    /// About 60 per cent.
+    /// About 60 %.
     Hard,
 }
 
 impl FaultLevel {
-    /// Every level, weakest first.
+    /// All levels, weakest first.
     pub const ALL: [Self; 3] = [Self::Mild, Self::Medium, Self::Hard];
 
-    /// One word for tables.
+    /// Name of the level in tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mild => "mild",
@@ -52,33 +52,33 @@ impl FaultLevel {
 /// One labelled run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteCase {
-    /// `F1` to `F18` for faults, `H1` to `H16` for what looks like one and is none.
+    /// `F1` to `F18` for faults, `H1` to `H16` for harmless look-alikes.
     pub scenario: &'static str,
-    /// How strong it is.
+    /// Severity.
     pub level: FaultLevel,
-    /// The seed of all that varies.
+    /// Random seed.
     pub seed: u64,
-    /// The machines.
+    /// The fleet shape.
     pub shape: FleetShape,
-    /// Whether the GPUs tell profiling counters.
+    /// Whether the GPUs report profiling counters.
     pub gpm: bool,
-    /// Whether the pages say which job holds a GPU.
+    /// Whether the pages report which job holds a GPU.
     pub labels: bool,
-    /// In whose words the pages are: gaunt's, or dcgm-exporter's and node_exporter's.
+    /// Exporter format of the pages: gaunt's, or dcgm-exporter's and node_exporter's.
     pub dialect: Dialect,
-    /// How long to watch, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: u32,
-    /// Which seeds it belongs to.
+    /// The split that it belongs to.
     pub split: SuiteSplit,
 }
 
 /// Seeds of each scenario at each level.
 pub const SEEDS: u64 = 20;
 
-/// Seeds of the two splits are far from each other.
+/// First seed of the test split; the seeds of the two splits are far apart.
 const TEST_SEEDS_FROM: u64 = 1_000_000;
 
-/// Every scenario with one line about it, faults first.
+/// Every scenario with a one-line description, faults first.
 pub const SCENARIOS: [(&str, &str); 34] = [
     ("F1", "the data loader of one host is slow"),
     ("F2", "the storage that all share is slow"),
@@ -116,13 +116,13 @@ pub const SCENARIOS: [(&str, &str); 34] = [
     ("H16", "a job crashes, and its ports miss their peers"),
 ];
 
-/// All cases of a split, ordered by seed first, so that any beginning of the list is balanced.
+/// All cases of a split, ordered by seed first, so that every prefix of the list is balanced.
 pub fn list_cases(split: SuiteSplit) -> Vec<SuiteCase> {
     list_cases_from(split, 0)
 }
 
-/// As many cases as those of a split, from another number of its seeds on: what a judge was tuned on all too often says
-/// little about it.
+/// As many cases as a split has, from another first seed on: results on seeds that a judge was tuned on say little
+/// about it.
 pub fn list_cases_from(split: SuiteSplit, first: u64) -> Vec<SuiteCase> {
     let mut cases = Vec::new();
     for number in first..first + SEEDS {
@@ -144,7 +144,8 @@ fn build_case(
 ) -> SuiteCase {
     let first = if split == SuiteSplit::Test { TEST_SEEDS_FROM } else { 1 };
     let seed = first + number * 1_000 + at * 10 + level as u64;
-    // Three seeds at three levels go through all eight ways to be told, and so do eight seeds at one level.
+    // Three seeds at three levels cover all eight combinations of telemetry options, and so do eight seeds at one
+    // level.
     let way = 3 * number + level as u64 + at;
     let mut case = SuiteCase {
         scenario,
@@ -161,8 +162,8 @@ fn build_case(
     case
 }
 
-/// A fleet without faults for three days, in which all that only looks like one happens as often as in life. The
-/// figure of false pages is measured on these.
+/// A fleet without faults for three days, in which harmless look-alikes occur at a realistic rate. The false page rate
+/// is measured on these runs.
 pub fn calm_case(split: SuiteSplit, number: u64) -> SuiteCase {
     let mut case = build_case(split, SEEDS + number, 0, CALM, FaultLevel::Medium);
     case.seconds = 72 * 3_600;
@@ -172,28 +173,28 @@ pub fn calm_case(split: SuiteSplit, number: u64) -> SuiteCase {
 /// The scenario of [`calm_case`].
 pub const CALM: &str = "H0";
 
-/// A run is watched for so long after the limit of its fault.
+/// Observation time after the detection limit of a fault.
 const AFTERWARDS_S: f64 = 90.0;
 
-/// How long is watched what has no limit; inference is quiet for longer than that.
+/// Observation time where there is no limit; inference is idle for longer than that.
 const HARMLESS_S: u32 = 600;
 const INFERENCE_S: u32 = 1_200;
 
 impl SuiteCase {
-    /// The case of this scenario, level and number, told in full and in gaunt's own words.
+    /// The case of this scenario, level and number, with full telemetry in gaunt's own format.
     pub fn from_name(scenario: &str, level: FaultLevel, number: u64) -> Option<Self> {
         let at = SCENARIOS.iter().position(|(name, _)| *name == scenario)?;
         let case = build_case(SuiteSplit::Tune, number, at as u64, SCENARIOS[at].0, level);
         Some(Self { gpm: true, labels: true, dialect: Dialect::Gaunt, ..case })
     }
 
-    /// The fleet of this run, at the instant `start`.
+    /// The fleet of this run, starting at `start`.
     pub fn build_fleet(&self, start: UnixMs) -> SimFleet {
         SimFleet::of(self.fleet_plan(), self.seed, start)
     }
 
-    /// What the operator knows of the wiring and other exporters' pages do not say, where he wrote it down: which leaf
-    /// and rail each port is on, and which trays are one NVLink domain. Who names his jobs has written it down too.
+    /// The topology that an operator knows and foreign exporters do not report, where it is declared: leaf switch and
+    /// rail of each port, and trays of one NVLink domain. An operator that labels jobs also declares it.
     pub fn declared_topology(&self) -> Option<SourceTopology> {
         let written = self.dialect == Dialect::Dcgm && self.labels;
         written.then(|| self.shape.to_topology())

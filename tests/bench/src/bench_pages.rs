@@ -1,6 +1,6 @@
-//! The pages that are measured on: 8 GPUs with 120 metrics each, in dcgm-exporter's labels and in short ones.
+//! Benchmark pages: 8 GPUs with 120 metrics each, with dcgm-exporter's labels and with short ones.
 //!
-//! They are made by this file and committed, so that a figure can be traced to the bytes it was measured on.
+//! This file generates them, and they are committed, so that a figure can be traced to the bytes it was measured on.
 
 use std::{
     fmt::Write as _,
@@ -18,16 +18,16 @@ const GPUS: u64 = 8;
 /// Samples of each page.
 pub(crate) const SAMPLES: usize = FIELDS.len() * GPUS as usize;
 
-/// What the values of the committed pages are drawn from.
+/// Seed for the values of the committed pages.
 const SEED: u64 = 2026;
 
-/// What makes a page.
+/// Generates a page.
 type PageGenerator = fn() -> String;
 
-/// Every page: its file, and what makes it.
+/// Every page: its file and its generator.
 const PAGES: [(&str, PageGenerator); 2] = [("dcgm.prom", dcgm_page), ("short.prom", short_page)];
 
-/// Writes the pages to their place.
+/// Writes the pages to their files.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     for (name, make) in PAGES {
         let path = fixture_path(name);
@@ -43,12 +43,12 @@ fn fixture_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/scrapes").join(name)
 }
 
-/// The page as dcgm-exporter writes it: seven labels on every sample.
+/// The page in dcgm-exporter's format: seven labels on every sample.
 pub(crate) fn dcgm_page() -> String {
     dcgm_page_of_seed(SEED)
 }
 
-/// The same page at eight instants: nothing but values differs.
+/// The same page at eight instants: only values differ.
 pub(crate) fn dcgm_page_sequence() -> Vec<String> {
     (0..8).map(|later| dcgm_page_of_seed(SEED + later)).collect()
 }
@@ -80,7 +80,7 @@ pub(crate) fn short_page() -> String {
     short_page_of_seed(SEED)
 }
 
-/// The same page at eight instants: nothing but values differs.
+/// The same page at eight instants: only values differ.
 pub(crate) fn short_page_sequence() -> Vec<String> {
     (0..8).map(|later| short_page_of_seed(SEED + later)).collect()
 }
@@ -139,7 +139,7 @@ fn random_value(shape: FieldShape, dice: &mut SplitMix64) -> String {
     }
 }
 
-/// A small source of numbers that are the same on every machine (SplitMix64).
+/// A small random number generator with the same sequence on every machine (SplitMix64).
 struct SplitMix64(u64);
 
 impl SplitMix64 {

@@ -1,4 +1,4 @@
-//! A program under test: what it and its children use, from the operating system.
+//! A program under test: CPU and memory use of it and its children, from the operating system.
 
 use std::{
     fs,
@@ -13,24 +13,24 @@ const TICKS: f64 = 100.0;
 /// Bytes of a page of memory.
 const PAGE: u64 = 4096;
 
-/// A program that runs until it goes out of scope.
+/// A program that is killed when this value is dropped.
 pub(crate) struct BenchProcess {
     child: Child,
-    /// Where it serves.
+    /// The address that it serves.
     pub(crate) address: String,
 }
 
-/// Per cent of a core; before [`CpuUsage::percent_since`] seconds of processor time.
+/// Percent of a core; before [`CpuUsage::percent_since`] seconds of CPU time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuUsage {
-    /// The program's own.
+    /// The program's own use.
     pub(crate) own: f64,
-    /// That of its children.
+    /// Use of its children.
     pub(crate) children: f64,
 }
 
 impl CpuUsage {
-    /// What was used since `before`, in per cent of `seconds`.
+    /// Use since `before`, in percent of `seconds`.
     pub(crate) fn percent_since(self, before: Self, seconds: f64) -> Self {
         let percent = |now: f64, before: f64| (now - before) / seconds * 100.0;
         Self {
@@ -39,7 +39,7 @@ impl CpuUsage {
         }
     }
 
-    /// All of it.
+    /// The sum of both.
     pub(crate) fn total_percent(self) -> f64 {
         self.own + self.children
     }
@@ -52,7 +52,7 @@ impl BenchProcess {
         Ok(Self { child, address })
     }
 
-    /// The processor time that it and its children have used, in seconds.
+    /// CPU time of it and its children, in seconds.
     pub(crate) fn read_cpu_usage(&self) -> anyhow::Result<CpuUsage> {
         let id = self.child.id();
         let children = self.child_ids()?;
@@ -60,8 +60,8 @@ impl BenchProcess {
         Ok(CpuUsage { own: cpu_seconds(id)?, children: children?.iter().sum() })
     }
 
-    /// The memory of it and its children in bytes, pages that several processes share divided among them, without the
-    /// mappings of files called `without`.
+    /// Memory of it and its children in bytes, with shared pages divided among their users, without the mappings of
+    /// files called `without`.
     pub(crate) fn memory_bytes(&self, without: &str) -> anyhow::Result<u64> {
         let mut bytes = 0;
         for id in self.child_ids()?.into_iter().chain([self.child.id()]) {
@@ -72,7 +72,7 @@ impl BenchProcess {
         Ok(bytes)
     }
 
-    /// The memory that it holds now, in bytes, with what it shares with others.
+    /// Resident memory in bytes, shared pages included.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         resident_bytes(self.child.id())
     }
@@ -90,20 +90,20 @@ impl BenchProcess {
 
 impl Drop for BenchProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         _ = self.child.kill();
         _ = self.child.wait();
     }
 }
 
-/// The processor time that a process has used, in seconds; the kernel's on its behalf as well.
+/// CPU time of a process in seconds, kernel time included.
 pub(crate) fn cpu_seconds(id: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{id}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     cpu_ticks(&stat).map(|ticks| ticks as f64 / TICKS).with_context(|| format!("{path} is strange"))
 }
 
-/// The memory that a process holds now, in bytes, with what it shares with others.
+/// Resident memory of a process in bytes, shared pages included.
 pub(crate) fn resident_bytes(id: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{id}/statm");
     let statm = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -111,7 +111,7 @@ pub(crate) fn resident_bytes(id: u32) -> anyhow::Result<u64> {
     Ok(pages.with_context(|| format!("{path} is strange"))? * PAGE)
 }
 
-/// User and system time: the 14th and 15th field, the second of which may hold spaces.
+/// User and system time: fields 14 and 15; field 2 may contain spaces.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ').skip(11);

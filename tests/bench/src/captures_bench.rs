@@ -1,4 +1,4 @@
-//! Bench `captures`: what the screen says of every fault, and of what only looks like one, as a page of its own.
+//! Bench `captures`: what the screen shows for every fault and every harmless look-alike, as a documentation page.
 
 use std::{io::Write, time::Duration};
 
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::judge_bench::START;
 
-/// The stories that are captured: usual scenarios, then cases of which the name says whether they are faults.
+/// The scenarios to capture: demo scenarios, then cases whose name says whether they are faults.
 const STORIES: &[(&str, u64)] = &[
     ("data_starved", 1),
     ("storage_slow", 1),
@@ -35,10 +35,10 @@ const STORIES: &[(&str, u64)] = &[
     ("H7", 1),
 ];
 
-/// Nodes of a fleet: one leaf of them, and another.
+/// Nodes of a fleet: one full leaf switch and a second one.
 const NODES: usize = 16;
 
-/// When it is looked at: a minute and more after a fault began, so that all that is said of it is said.
+/// Capture time: over a minute after the onset of a fault, so that the explanation is complete.
 const LOOK: Duration = Duration::from_secs(150);
 
 /// Lines of a snapshot that are shown: the fleet, its findings, and the worst nodes.
@@ -47,7 +47,7 @@ const LINES: usize = 34;
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let (mut right, mut quiet, mut faults) = (0, 0, 0);
     for (name, seed) in STORIES {
-        // A case has its own size, and says itself when there is most to see.
+        // A case has its own size, and defines when it is captured.
         let is_case = name.starts_with(char::is_uppercase);
         let story = DemoOptions {
             nodes: (!is_case).then_some(NODES),
@@ -111,14 +111,14 @@ fn whole_seconds(span: Duration) -> u64 {
     span.as_secs()
 }
 
-/// Whether the right kind was said of the right thing.
+/// Whether the right kind was found on the right entity.
 fn is_kind_found(seen: &DemoCapture) -> bool {
     seen.truths.iter().all(|truth| {
         seen.finding_log.all_episodes().iter().any(|episode| episode.finding.kind == truth.kind)
     })
 }
 
-/// Findings that were said to be more than worth knowing.
+/// Findings of a severity above info.
 fn count_warnings(seen: &DemoCapture) -> usize {
     let loud = |worst: Severity| worst > Severity::Info;
     seen.finding_log.all_episodes().iter().filter(|episode| loud(episode.worst)).count()

@@ -1,4 +1,5 @@
-//! Bench `console`: the console on 100,000 GPUs: first picture, frames, keys, bytes, memory; beside other tools.
+//! Bench `console`: the console on 100,000 GPUs: first frame, frame times, key latency, bytes, memory; compared with
+//! other tools.
 
 use std::{
     fs,
@@ -26,17 +27,17 @@ use bench_terminal::{BenchTerminal, OutputRate, SIZE};
 /// Nodes of the fleet, eight GPUs each.
 const NODES: usize = 12_500;
 
-/// Nodes that wait in each second of the busy line; they and those of the second before change their look, together
-/// 5 % of all cells of the screen.
+/// Nodes that wait in each second of the busy run; they and those of the second before change their appearance,
+/// together 5 % of all cells of the screen.
 const WAITING: usize = SIZE.0 as usize * SIZE.1 as usize / 20 / 2;
 
-/// How long bytes are counted.
+/// Duration of byte counting.
 const COUNTED: Duration = Duration::from_secs(15);
 
-/// From a change of the fleet until it is told and drawn.
+/// Time from a change of the fleet until it is transferred and drawn.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Keys that are timed.
+/// Number of timed key presses.
 const KEYS: usize = 120;
 
 /// The longest wait for anything.
@@ -58,7 +59,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let mut terminal = BenchTerminal::start_command(folder.path(), &command)?;
     terminal.wait_for_text("one cell")?;
     let first_paint = begun.elapsed();
-    // The frame of the first picture and all that is drawn until the next answer.
+    // The first frame and all that is drawn until the next answer.
     thread::sleep(Duration::from_millis(500));
     let first_bytes = terminal.byte_count();
     thread::sleep(SETTLED);
@@ -106,13 +107,13 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{line}")?)
 }
 
-/// From a key until the terminal is told something, in milliseconds.
+/// Time from a key press to the first output byte, in milliseconds.
 fn measure_keys(terminal: &mut BenchTerminal) -> anyhow::Result<Vec<f64>> {
     terminal.press_keys(b"\t")?;
     thread::sleep(Duration::from_secs(1));
     let mut times = Vec::new();
     for key in 0..KEYS {
-        // Between two answers of the source, so that the key alone is seen.
+        // Between two answers of the source, so that only the key causes output.
         thread::sleep(Duration::from_millis(137));
         let (before, begun) = (terminal.byte_count(), Instant::now());
         terminal.press_keys(if key % 2 == 0 { b"j" } else { b"k" })?;
@@ -125,7 +126,7 @@ fn measure_keys(terminal: &mut BenchTerminal) -> anyhow::Result<Vec<f64>> {
     Ok(times)
 }
 
-/// How long each frame took to be made, in milliseconds, from the program's own log.
+/// Render time of each frame in milliseconds, from the program's own log.
 fn read_frame_times(log: &Path) -> anyhow::Result<Vec<f64>> {
     let log = fs::read_to_string(log).context("the console wrote no log")?;
     let micros = |line: &str| -> Option<f64> {
@@ -145,7 +146,7 @@ fn percentile_of(values: &[f64], share: f64) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// What another program writes in a terminal of the same size; none if it is not installed.
+/// Output of another program in a terminal of the same size; `None` if it is not installed.
 fn measure_program(program: &str) -> Option<OutputRate> {
     let name = program.split(' ').next()?;
     Path::new("/usr/bin").join(name).exists().then_some(())?;

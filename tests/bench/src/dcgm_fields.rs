@@ -1,6 +1,6 @@
-//! The 120 metrics of the benchmark's pages: fields of DCGM with the kind of number each one shows.
+//! The 120 metrics of the benchmark pages: DCGM fields with the format of their values.
 
-/// What the numbers of a field look like.
+/// Format of the values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldShape {
     /// Megahertz: four digits.
@@ -25,7 +25,7 @@ pub(crate) enum FieldShape {
 
 use FieldShape::{Celsius, Large, Mebibytes, Megahertz, Percent, Rare, Rate, Ratio, Watts};
 
-/// Fields without the prefix that all share.
+/// Field names without the common prefix.
 pub(crate) const FIELDS: [(&str, FieldShape); 120] = [
     ("DEV_SM_CLOCK", Megahertz),
     ("DEV_MEM_CLOCK", Megahertz),

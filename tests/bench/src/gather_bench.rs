@@ -1,5 +1,6 @@
-//! What the whole path costs: `gaunt serve`, Debian's Prometheus and VictoriaMetrics read the same 1,000 targets of 960
-//! samples every 10 s, at the same time, in the same encoding. Processor time is that of each process alone.
+//! Bench `gather`: cost of the whole scrape path. `gaunt serve`, Debian's Prometheus and VictoriaMetrics scrape the
+//! same 1,000 targets of 960 samples every 10 s, at the same time, in the same encoding. CPU time is that of each
+//! process alone.
 
 use std::{
     collections::BTreeMap,
@@ -24,29 +25,29 @@ use crate::{
 /// The time between two scrapes of one target.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Pages of each target that all have read before anything is measured: every series is known then.
+/// Scrapes of each target before measuring starts: every series is known then.
 const WARM_UP: u64 = 2;
 const QUICK_WARM_UP: u64 = 1;
 
-/// How long is measured: whole periods.
+/// Measured time: whole periods.
 const WINDOW: Duration = Duration::from_mins(1);
 const QUICK_WINDOW: Duration = Duration::from_secs(10);
 
-/// How long a program may take until it serves.
+/// Time limit for a program to start serving.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// The share of pages that may be missing in a window before a machine is too busy to say anything.
+/// The share of pages that may be missing in a window; above it the machine is too busy for a valid result.
 const SLACK: f64 = 0.3;
 
-/// The time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The contenders, by what they call themselves when they ask.
+/// The contenders, by their `User-Agent`.
 const GAUNT: &str = "gaunt";
 const PROMETHEUS: &str = "prometheus";
 const VICTORIA: &str = "vm_promscrape";
 
-/// What one contender used in one encoding.
+/// Resource use of one contender in one encoding.
 struct GatherFigure {
     name: &'static str,
     coding: &'static str,
@@ -56,7 +57,7 @@ struct GatherFigure {
 }
 
 impl GatherFigure {
-    /// Seconds of processor time for a million samples.
+    /// Seconds of CPU time per million samples.
     fn per_million(&self) -> f64 {
         self.cpu / (self.pages as f64 * SAMPLES as f64) * 1e6
     }
@@ -120,7 +121,7 @@ fn print_figures(figures: &[GatherFigure], kept: u64, out: &mut dyn Write) -> an
     writeln!(out, "{line}").context("cannot write")
 }
 
-/// Runs every contender on one farm; also how many samples of a page gaunt keeps.
+/// Runs every contender against one farm; also returns how many samples of a page gaunt keeps.
 fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<GatherFigure>, u64)> {
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let port: u16 =
@@ -162,7 +163,7 @@ fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<Ga
     Ok((figures, samples / pages))
 }
 
-/// A client of somebody who may need a while to start.
+/// A client of a program that may still be starting.
 fn connect_when_ready(address: &str) -> anyhow::Result<ScrapeClient> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -174,7 +175,7 @@ fn connect_when_ready(address: &str) -> anyhow::Result<ScrapeClient> {
     }
 }
 
-/// Processor seconds and pages of every contender until now.
+/// CPU seconds and pages of every contender until now.
 fn read_usage(
     contenders: &[(&'static str, BenchProcess)],
     farm: &mut ScrapeClient,
@@ -188,7 +189,7 @@ fn read_usage(
     Ok(looks)
 }
 
-/// Pages that gaunt took since its start, and samples on them, as it says itself.
+/// Pages that gaunt ingested since its start, and samples on them, from its own metrics.
 fn read_scrape_totals(address: &str) -> anyhow::Result<(u64, u64)> {
     let mut client = ScrapeClient::new(address)?;
     let page = client.scrape_page()?;
@@ -217,7 +218,7 @@ fn start_gaunt(folder: &Path, port: u16, coding: &str) -> anyhow::Result<BenchPr
     BenchProcess::start_command(command, address)
 }
 
-/// The configuration that Prometheus and VictoriaMetrics both read.
+/// The configuration shared by Prometheus and VictoriaMetrics.
 fn write_prometheus_config(folder: &Path, port: u16) -> anyhow::Result<PathBuf> {
     let targets: Vec<String> =
         (0..NODES).map(|node| format!("'{}'", target_farm::node_address(node, port))).collect();

@@ -1,4 +1,4 @@
-//! Bench `ingest`: from a page in memory, or a report, into columns, history and rates; one core, processor time.
+//! Bench `ingest`: from a page in memory, or a report, into columns, history and rates; one core, CPU time.
 
 use std::{io::Write, time::Duration};
 
@@ -14,26 +14,26 @@ use serde_json::json;
 
 use crate::cpu_clock;
 
-/// Nodes: enough that columns do not fit into the cache of a core.
+/// Number of nodes: enough that the columns exceed the cache of a core.
 const NODES: usize = 500;
 const QUICK_NODES: usize = 100;
 
-/// Pages of each node that are taken in turn, as different as pages are that follow each other.
+/// Pages of each node that are ingested in turn, as different as consecutive pages.
 const FRAMES: usize = 4;
 
-/// What a node is read every.
+/// Scrape period of a node.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Points of history: a quarter of an hour.
 const SLOTS: usize = 90;
 
-/// The same at one a second, of a few nodes.
+/// The same at one point per second, for a few nodes.
 const LONG_SLOTS: usize = 900;
 const FEW_NODES: usize = 20;
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// What it cost to take a number of samples.
+/// Cost of ingesting a number of samples.
 #[derive(Default)]
 struct IngestCost {
     samples: u64,
@@ -61,7 +61,7 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         &frames,
         HistoryRetention { every_metric: true, ..HistoryRetention::USUAL },
     )?;
-    // The second one lives where the first one was.
+    // The second cluster reuses the memory of the first.
     every.cluster_bytes = past.cluster_bytes + (every.bytes - past.bytes) as u64;
     let few: Vec<Vec<Report>> =
         frames.iter().map(|reports| reports[..FEW_NODES].to_vec()).collect();
@@ -70,12 +70,12 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     write_results(&frames, &past, &every, &long, out)
 }
 
-/// Which past is kept.
+/// Which history is kept.
 #[derive(Clone, Copy, Debug)]
 struct HistoryRetention {
     /// Points of each series.
     slots: usize,
-    /// Whether of every metric.
+    /// Whether for every metric.
     every_metric: bool,
 }
 
@@ -83,12 +83,12 @@ impl HistoryRetention {
     const USUAL: Self = Self { slots: SLOTS, every_metric: false };
 }
 
-/// What it costs to keep a past.
+/// Cost of keeping history.
 struct HistoryCost {
     cost: IngestCost,
     /// Bytes of history.
     bytes: usize,
-    /// Bytes of the process that came with it.
+    /// Growth of the process in bytes.
     cluster_bytes: u64,
 }
 
@@ -155,7 +155,7 @@ fn write_results(
     writeln!(out, "{line}").context("cannot write")
 }
 
-/// Series of which a past is kept.
+/// Number of series with history.
 fn count_with_history<'a>(reports: impl Iterator<Item = &'a Report>) -> usize {
     let samples = reports.flat_map(|report| &report.samples);
     samples.filter(|sample| sample.metric.catalogue_row().history).count()
@@ -164,7 +164,7 @@ fn count_with_history<'a>(reports: impl Iterator<Item = &'a Report>) -> usize {
 /// Bytes of a page of memory.
 const PAGE: u64 = 4096;
 
-/// The memory that this process holds, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident_bytes() -> anyhow::Result<u64> {
     let statm =
         std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
@@ -186,12 +186,12 @@ fn build_cluster(nodes: usize, kept: HistoryRetention) -> Cluster {
     cluster
 }
 
-/// Rounds through all nodes until history is full, and then as many that are measured.
+/// Rounds through all nodes until history is full, and then as many measured ones.
 fn time_rounds(slots: usize, mut round: impl FnMut(usize, UnixMs) -> u64) -> IngestCost {
     time_prepared_rounds(slots, |_, _| (), |number, at, ()| round(number, at))
 }
 
-/// The same with something that is made for each round before it is measured.
+/// The same with an input that is prepared before each measured round.
 fn time_prepared_rounds<T>(
     slots: usize,
     mut prepare: impl FnMut(usize, UnixMs) -> T,
@@ -217,7 +217,7 @@ fn measure_reports(frames: &[Vec<Report>], kept: HistoryRetention) -> (IngestCos
         let mut samples = 0;
         for (node, report) in frames[number % FRAMES].iter().enumerate() {
             let mut report = report.clone();
-            // A page that repeats its clock is not taken a second time.
+            // A page with a repeated timestamp is not ingested again.
             report.node_time = Some(at);
             samples += report.samples.len() as u64;
             let page = ScrapedPage {
@@ -278,12 +278,12 @@ fn measure_text(frames: &[Vec<Report>]) -> anyhow::Result<IngestCost> {
     Ok(cost)
 }
 
-/// What frames cost.
+/// Cost of frames.
 struct FrameCost {
     cost: IngestCost,
-    /// The part of it that goes by before columns are written.
+    /// The part of it before columns are written.
     decode_cost: IngestCost,
-    /// Bytes of the frames that were measured.
+    /// Bytes of the measured frames.
     bytes: u64,
 }
 

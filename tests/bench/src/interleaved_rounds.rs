@@ -1,4 +1,4 @@
-//! Runs several things in turn, round after round, so that a busy neighbour slows all of them alike.
+//! Runs several contenders in turn, round after round, so that other load on the machine slows all of them alike.
 
 use std::{hint::black_box, time::Duration};
 
@@ -7,27 +7,27 @@ use crate::cpu_clock;
 /// Rounds of each measurement; the median of them is reported.
 const ROUNDS: usize = 15;
 
-/// What one thing uses in one round at least, so that the clock's steps do not show.
+/// Minimum CPU time of one contender in one round, so that the clock's resolution does not matter.
 const ROUND: Duration = Duration::from_millis(60);
 
-/// A thing to measure.
+/// A contender to measure.
 pub(crate) struct RoundContender<'a> {
-    /// How it is called in the table.
+    /// Its name in the table.
     pub(crate) name: &'static str,
-    /// The bytes that it goes through when the work is done once.
+    /// Bytes processed by one run of the work.
     pub(crate) bytes: usize,
-    /// The work; what it returns keeps the compiler from leaving it out.
+    /// The work; its result keeps the compiler from removing it.
     pub(crate) work: Box<dyn FnMut() -> usize + 'a>,
 }
 
-/// The seconds of CPU that each contender needs to do its work once: the median, and the spread of all rounds.
+/// CPU seconds of one run of the work: the median, and the spread of all rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundCost {
-    /// The middle one of all rounds.
+    /// The median of all rounds.
     pub(crate) median: f64,
     /// The cheapest round.
     pub(crate) least: f64,
-    /// The dearest round.
+    /// The most expensive round.
     pub(crate) most: f64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn run(contenders: &mut [RoundContender<'_>]) -> Vec<RoundCost> {
         .collect()
 }
 
-/// How often the work is done in a round; doing it warms the caches as well.
+/// Repeats of the work in a round; running it warms the caches as well.
 fn calibrate_repeats(contender: &mut RoundContender<'_>) -> u32 {
     let mut repeats = 1;
     while time_repeats(contender, repeats) < ROUND {

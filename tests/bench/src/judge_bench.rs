@@ -1,4 +1,4 @@
-//! Bench `judge`: how often the judge is right, how fast, and what it costs, on labelled simulated runs.
+//! Bench `judge`: precision, recall, detection time and cost of the judge, on labelled simulated runs.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ use score_totals::{FaultFreeCounts, FlagCounts, ScoredRun, compute_figures, roun
 
 use crate::cpu_clock;
 
-/// What a played run gives.
+/// Results of a played run.
 struct RunOutcome {
     scored: ScoredRun,
     truths: Vec<GroundTruth>,
@@ -46,7 +46,7 @@ struct RunOutcome {
 /// Plays the sample on all cores, and prints the table and the JSON line.
 pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let started = Instant::now();
-    // Alone on the machine and before the heap is torn by the runs.
+    // Measured alone on the machine and before the runs fragment the heap.
     let cost = judge_cost::measure_judge()?;
     let runs = options.select_runs()?;
     let outcomes = play_all(&runs)?;
@@ -70,7 +70,8 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
             failed_runs::write_if_failed(out, run, outcome)?;
         }
     }
-    // In a hard negative something happens within minutes; pages are counted where it happens as often as in life.
+    // In a hard negative something happens within minutes; false pages are counted where look-alikes occur at a
+    // realistic rate.
     let (negatives, peace) = (FaultFreeCounts::of(&short), FaultFreeCounts::of(&long));
     let mut line = compute_figures(&short);
     let told = json!({
@@ -102,7 +103,7 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
     Ok(())
 }
 
-/// Writes of the long fault-free runs, and how often they were looked at.
+/// Prints the long fault-free runs, and how often they were scraped.
 fn write_fault_free(
     out: &mut dyn Write,
     options: &JudgeBenchOptions,
@@ -124,7 +125,7 @@ fn write_fault_free(
     Ok(())
 }
 
-/// What was said in the long fault-free runs, by the seconds from one look at a node to the next.
+/// Findings in the long fault-free runs, by scrape period in seconds.
 fn by_period(runs: &[LabelledRun], outcomes: &[RunOutcome]) -> BTreeMap<u64, FaultFreeCounts> {
     let mut scored: BTreeMap<u64, Vec<&ScoredRun>> = BTreeMap::new();
     for (run, outcome) in runs.iter().zip(outcomes).filter(|(run, _)| run.is_fault_free) {
@@ -133,7 +134,7 @@ fn by_period(runs: &[LabelledRun], outcomes: &[RunOutcome]) -> BTreeMap<u64, Fau
     scored.into_iter().map(|(period, scored)| (period, FaultFreeCounts::of(scored))).collect()
 }
 
-/// The main figures of the runs in one dialect, side by side with the other.
+/// The main figures of the runs in one exporter format.
 fn dialect_figures(runs: &[ScoredRun]) -> serde_json::Value {
     let mut all = compute_figures(runs);
     if let Some(all) = all.as_object_mut() {
@@ -144,7 +145,7 @@ fn dialect_figures(runs: &[ScoredRun]) -> serde_json::Value {
     all
 }
 
-/// Plays every run, the longest first, on as many threads as there are cores; in the order of the runs.
+/// Plays every run, the longest first, on as many threads as there are cores; results are in the order of the runs.
 fn play_all(runs: &[LabelledRun]) -> anyhow::Result<Vec<RunOutcome>> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by_key(|at| std::cmp::Reverse(runs[*at].run_weight()));

@@ -1,4 +1,4 @@
-//! Bench `load`: what serving a fleet of written-down pages costs, at one scrape of each node every ten seconds.
+//! Bench `load`: cost of serving a fleet of page rings, with one scrape of each node every ten seconds.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,16 +17,16 @@ use serde_json::json;
 
 use crate::bench_process::{cpu_seconds, resident_bytes};
 
-/// Nodes: the largest fleet that gaunt is made for.
+/// Number of nodes: the largest fleet that gaunt is designed for.
 const NODES: usize = 12_500;
 
-/// Each node is asked so often, as a large site does.
+/// Scrape period of each node.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// How long is measured, once every node was asked.
+/// Measured time, once every node was scraped.
 const MEASURED: Duration = Duration::from_secs(40);
 
-/// The client goes through what is due this often.
+/// Interval at which the client processes due requests.
 const BEAT: Duration = Duration::from_millis(20);
 
 /// Descriptors that are not connections.
@@ -34,7 +34,7 @@ const RESERVED: u64 = 64;
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: node\r\n\r\n";
 
-/// The cheapest client: it asks, counts bytes and looks at nothing.
+/// A minimal client: it sends requests and counts bytes.
 struct LoadClient {
     epoll: rustix::fd::OwnedFd,
     peers: Vec<LoadConnection>,
@@ -45,7 +45,7 @@ struct LoadClient {
 
 struct LoadConnection {
     stream: TcpStream,
-    /// Bytes that are still to come of the answer.
+    /// Remaining bytes of the response.
     remaining_bytes: usize,
     awaits_head: bool,
 }
@@ -87,12 +87,12 @@ pub(crate) fn run(out: &mut dyn std::io::Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program that ends with the bench.
+/// A program that is killed when the bench ends.
 struct LoadServerProcess(Child);
 
 impl Drop for LoadServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         _ = self.0.kill();
         _ = self.0.wait();
     }
@@ -138,7 +138,7 @@ impl LoadClient {
         Ok(Self { epoll, peers, answers: 0, bytes: 0, unanswered: 0 })
     }
 
-    /// Asks every node at its own moment of each period and takes what comes, until so long after the start.
+    /// Requests every node at its own offset in each period and reads responses, until so long after the start.
     fn request_until(&mut self, started: Instant, until: Duration) -> anyhow::Result<()> {
         let due = |elapsed: Duration| {
             (elapsed.as_secs_f64() / PERIOD.as_secs_f64() * NODES as f64) as usize
@@ -194,7 +194,7 @@ impl LoadClient {
     }
 }
 
-/// The length of an answer with its head, from its beginning.
+/// The length of a response with its head, from its first bytes.
 fn response_length(answer: &[u8]) -> Option<usize> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = str::from_utf8(&answer[..end]).ok()?;

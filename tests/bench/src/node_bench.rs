@@ -1,7 +1,9 @@
-//! What gaunt-node costs on a node with 8 GPUs and 8 ports, once a second, beside Debian's prometheus-node-exporter.
+//! Bench `node`: cost of gaunt-node on a node with 8 GPUs and 8 ports, once a second, compared with Debian's
+//! prometheus-node-exporter.
 //!
-//! Both are given the same device tree and are asked by the same client in turn, so that a busy neighbour slows both
-//! alike. GPUs are the fake driver's; what it uses is counted as the worker's, so that the figures are upper bounds.
+//! Both read the same device tree and are scraped by the same client in turn, so that other load on the machine slows
+//! both equally. The GPUs are the fake driver's; its CPU time is counted for the worker, so the figures are upper
+//! bounds.
 
 mod device_tree;
 
@@ -22,16 +24,16 @@ use crate::{
     scrape_client::{self, OPEN_GZIP, PLAIN, ScrapeClient},
 };
 
-/// How long the processor time is measured, at one scrape a second.
+/// Duration of the CPU time measurement, at one scrape a second.
 const CALM: Duration = Duration::from_mins(1);
 
-/// Scrapes of each kind whose times are measured. Each tick's first ones are among them: two in a hundred and more.
+/// Timed scrapes of each kind. They include the first one of each tick: at least two in a hundred.
 const SCRAPES: usize = 1000;
 
-/// The time between two rounds of them.
+/// The time between two rounds of scrapes.
 const BETWEEN: Duration = Duration::from_millis(40);
 
-/// How long a program may take until it serves, and a hang until it is flagged.
+/// Time limit for a program to start serving, and for a hang to be flagged.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The period of gaunt-node, in seconds.
@@ -79,7 +81,7 @@ fn connect_again(ours: &BenchProcess) -> anyhow::Result<ScrapeClient> {
     ScrapeClient::new(&ours.address)
 }
 
-/// Everything that was measured.
+/// All measured figures.
 struct NodeFigures {
     text: String,
     peer_text: String,
@@ -146,7 +148,7 @@ impl NodeFigures {
     }
 }
 
-/// The fake driver's library: its own memory is not the exporter's.
+/// The fake driver's library: its memory is not counted for the exporter.
 const FAKE_DRIVER: &str = "libgaunt_fake_driver.so";
 
 /// gaunt-node of this build over the tree, in a scenario of the fake driver.
@@ -162,7 +164,7 @@ fn start_node(sys: &Path, scenario: &Path) -> anyhow::Result<BenchProcess> {
     BenchProcess::start_command(command, address)
 }
 
-/// Debian's exporter over the same tree, with those of its collectors that look at what gaunt-node looks at.
+/// Debian's exporter over the same tree, with the collectors that match gaunt-node's.
 fn start_node_exporter(sys: &Path) -> anyhow::Result<BenchProcess> {
     let address = scrape_client::free_address()?;
     let mut command = Command::new("prometheus-node-exporter");
@@ -177,7 +179,7 @@ fn start_node_exporter(sys: &Path) -> anyhow::Result<BenchProcess> {
         .context("install prometheus-node-exporter, as tests/run does")
 }
 
-/// What each process uses while it is asked once a second, as Prometheus asks.
+/// Resource use of each process while it is scraped once a second, as Prometheus does.
 fn measure_usage(
     mut both: [(&BenchProcess, &mut ScrapeClient); 2],
 ) -> anyhow::Result<[CpuUsage; 2]> {
@@ -202,7 +204,7 @@ fn measure_usage(
     usage.try_into().map_err(|_| anyhow::anyhow!("two processes have two usages"))
 }
 
-/// Seconds from the beginning of the round in which a call hangs until a page says so.
+/// Seconds from the beginning of the round in which a call hangs until a page reports it.
 fn measure_hang_detection(client: &mut ScrapeClient) -> anyhow::Result<f64> {
     client.wait_for_page(PATIENCE, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
     let page = client.wait_for_page(PATIENCE, |page| {
@@ -216,7 +218,7 @@ fn measure_hang_detection(client: &mut ScrapeClient) -> anyhow::Result<f64> {
     Ok(now.as_secs_f64() - last - PERIOD)
 }
 
-/// The milliseconds that scrapes take, one of each kind after the other, round after round.
+/// Durations of scrapes in milliseconds, one of each kind in turn, round after round.
 fn measure_scrape_times<const N: usize>(
     kinds: &mut [(&mut ScrapeClient, &str); N],
 ) -> anyhow::Result<[Vec<f64>; N]> {

@@ -1,4 +1,4 @@
-//! How fast pages of text are read: our strict reader, the whole way to a report, and prometheus-parse.
+//! Bench `parse`: parse speed of text pages: our strict parser, the whole path to a report, and prometheus-parse.
 
 use std::{io::Write, time::Duration};
 
@@ -85,7 +85,7 @@ fn summarize_costs(sizes: &[f64; 9], costs: &[RoundCost]) -> serde_json::Value {
     })
 }
 
-/// Megabytes of page in a second.
+/// Megabytes of page per second.
 fn megabytes_per_second(size: f64, seconds: f64) -> f64 {
     size / seconds / 1e6
 }
@@ -98,7 +98,7 @@ fn page_contender<'a>(
     RoundContender { name, bytes: page.len(), work: Box::new(move || work(page)) }
 }
 
-/// Reads pages in turn whose values differ and nothing else, as a target sends them: each becomes a report.
+/// Decodes pages in turn that differ only in values, as a target sends them, into reports.
 fn repeating_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundContender<'a> {
     let (layouts, mut memory, limits) =
         (TemplateCache::default(), TemplateState::default(), PageLimits::default());
@@ -112,7 +112,7 @@ fn repeating_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundCont
     RoundContender { name, bytes: pages[0].len(), work: Box::new(work) }
 }
 
-/// The same, and on into the columns of a cluster: rates and history included.
+/// The same, and ingests them into the columns of a cluster, with rates and history.
 fn ingesting_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundContender<'a> {
     const PERIOD: Duration = Duration::from_secs(10);
     let (layouts, mut memory, limits) =
@@ -134,7 +134,7 @@ fn ingesting_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundCont
     RoundContender { name, bytes: pages[0].len(), work: Box::new(work) }
 }
 
-/// Takes every line with all checks on; the values are used, so that none of the work can be left out.
+/// Parses every line with all checks; the values are used, so that no work can be optimized away.
 fn parse_strictly(page: &str) -> usize {
     let mut reader = TextReader::new(page.as_bytes(), &PageLimits::default());
     let (mut samples, mut sum) = (0, 0.0);

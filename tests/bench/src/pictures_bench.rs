@@ -1,4 +1,4 @@
-//! Bench `pictures`: tables of labelled runs over time, as they stand in the simulator's page.
+//! Bench `pictures`: tables of labelled runs over time, for the simulator's documentation page.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -16,16 +16,16 @@ use serde_json::json;
 
 use crate::judge_bench::START;
 
-/// A mean is over so many seconds.
+/// Averaging window in seconds.
 const SPAN: u32 = 10;
 
 /// Instants of the rows, in seconds from the onset.
 const ROWS: [i64; 7] = [-20, -10, 0, 10, 20, 40, 60];
 
-/// Whose value stands in a column.
+/// The entity whose value a column shows.
 #[derive(Clone, Copy)]
 enum ValueOwner {
-    /// What is to blame, or the first node of the job.
+    /// The blamed entity, or the first node of the job.
     Blamed,
     /// Another node of the job.
     Peers,
@@ -33,7 +33,7 @@ enum ValueOwner {
 
 use ValueOwner::{Blamed, Peers};
 
-/// One column: its words, whose value, of which metric, how many times it, with so many decimals.
+/// One column: title, entity, metric, factor, decimals.
 type PictureColumn = (&'static str, ValueOwner, MetricId, f64, usize);
 
 const ITS: [PictureColumn; 3] = [
@@ -48,7 +48,7 @@ const PEERS: [PictureColumn; 3] = [
 ];
 const SENT: PictureColumn = ("its GB/s", Blamed, port::TRANSMIT_BYTES, 1e-9, 2);
 
-/// What is shown: the case, what stands between its columns and the peers', and what a reader sees in it.
+/// One table: the case, the text between its columns and the peers', and its interpretation.
 type PictureSpec = (&'static str, FaultLevel, u64, &'static [PictureColumn], &'static str);
 
 const PICTURES: &[PictureSpec] = &[
@@ -147,7 +147,7 @@ const PICTURES: &[PictureSpec] = &[
     ),
 ];
 
-/// Prints every picture as a section of the simulator's page.
+/// Prints every table as a section of the simulator's page.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     for picture in PICTURES {
         write_picture(picture, out).with_context(|| format!("{} cannot be shown", picture.0))?;
@@ -191,7 +191,7 @@ fn write_picture(picture: &PictureSpec, out: &mut dyn Write) -> anyhow::Result<(
     Ok(())
 }
 
-/// Where a column's values are read.
+/// The node and devices from which a column is read.
 struct ValueLocation {
     node: usize,
     gpu: u32,
@@ -219,14 +219,14 @@ impl ValueLocation {
         }
     }
 
-    /// Another node of the first job, the same places in it.
+    /// The same devices on another node of the first job.
     fn peer_location(&self, case: &SuiteCase) -> Self {
         let nodes = case.shape.jobs[0].nodes.clone();
         let node = nodes.rev().find(|node| *node != self.node).unwrap_or(self.node);
         Self { node, gpu: self.gpu, rail: self.rail }
     }
 
-    /// The value here; of links those of all of the GPU together.
+    /// The value here; for links the sum over all links of the GPU.
     fn read_value(&self, report: &Report, metric: MetricId) -> Option<f64> {
         let read = |device: &Device| report.find_reading(device, metric)?.value();
         let gpu = self.gpu.to_string();
@@ -270,7 +270,7 @@ impl ColumnMeans {
                 let shown = match (counts, last) {
                     (true, Some(last)) => value - last,
                     (false, Some(_)) => value,
-                    // The first look only says where counters stood.
+                    // The first sample only gives the start value of counters.
                     (_, None) => continue,
                 };
                 let sum: &mut (f64, u32) = sums.entry(at).or_default();

@@ -1,4 +1,4 @@
-//! A client that asks for a page over one kept connection, as Prometheus does, and takes the time.
+//! HTTP client that scrapes a page over a keep-alive connection, as Prometheus does, and measures the time.
 
 use std::{
     io::{Read, Write},
@@ -17,35 +17,35 @@ pub(crate) const OPEN_GZIP: &str = "Accept: application/openmetrics-text;version
      application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n\
      Accept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 1\r\n";
 
-/// How long an answer may take before it counts as none.
+/// Time limit for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The most that one read takes.
+/// Maximum size of one read.
 const PART: usize = 64 * 1024;
 
-/// What ends an answer whose length is not announced.
+/// The end of a chunked response.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// A kept connection.
+/// A keep-alive connection.
 pub(crate) struct ScrapeClient {
     address: String,
     stream: TcpStream,
     answer: Vec<u8>,
-    /// Room for one read.
+    /// Buffer for one read.
     part: Vec<u8>,
 }
 
-/// A port of this machine that was free a moment ago.
+/// A local address with a port that was free a moment ago.
 pub(crate) fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
     Ok(listener.local_addr()?.to_string())
 }
 
 impl ScrapeClient {
-    /// Connects once somebody listens.
+    /// Connects once a server listens.
     pub(crate) fn new(address: &str) -> anyhow::Result<Self> {
         let end = Instant::now() + TIMEOUT;
         let stream = loop {
@@ -60,12 +60,12 @@ impl ScrapeClient {
         Ok(Self { address: address.to_owned(), stream, answer: Vec::new(), part: vec![0; PART] })
     }
 
-    /// Asks once: the time until the last byte, and the body. A page that is not ready is an error.
+    /// Scrapes once: the time until the last byte, and the body. A page that is not ready is an error.
     pub(crate) fn scrape_metrics(&mut self, headers: &str) -> anyhow::Result<(Duration, &[u8])> {
         self.get("/metrics", headers)
     }
 
-    /// The same for what is at another path.
+    /// The same for another path.
     pub(crate) fn get(&mut self, path: &str, headers: &str) -> anyhow::Result<(Duration, &[u8])> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", self.address);
         self.answer.clear();
@@ -93,12 +93,12 @@ impl ScrapeClient {
 
     /// The page as text.
     pub(crate) fn scrape_page(&mut self) -> anyhow::Result<String> {
-        // An answer in one piece: the connection's end would be its end as well.
+        // A response without chunks: its end would be the end of the connection.
         let body = self.scrape_metrics(PLAIN)?.1;
         Ok(String::from_utf8(body.to_vec())?)
     }
 
-    /// Asks until a page fits.
+    /// Scrapes until a page fits.
     pub(crate) fn wait_for_page(
         &mut self,
         patience: Duration,
@@ -121,7 +121,7 @@ impl ScrapeClient {
     }
 }
 
-/// Where the body of an answer begins and ends, once all of it is there.
+/// The range of a response's body, once it is complete.
 fn body_range(answer: &[u8]) -> Option<(usize, usize)> {
     let start = answer.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = str::from_utf8(&answer[..start]).ok()?.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Bench `signals`: what a labelled run shows on its pages before and after its onset, by who it is shown of.
+//! Bench `signals`: the metrics of a labelled run before and after its onset, by their relation to the fault.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -11,21 +11,21 @@ use serde_json::json;
 
 use crate::judge_bench::{JudgeBenchOptions, START};
 
-/// Before the onset, and after it once every average has forgotten the time before.
+/// Window before the onset, and window after it once every average has settled.
 const BEFORE: Duration = Duration::from_mins(1);
 const SETTLED: Duration = Duration::from_secs(15);
 const AFTER: Duration = Duration::from_secs(75);
 
-/// Pages are read this often.
+/// Scrape period.
 const STEP: Duration = Duration::from_secs(5);
 
-/// A mean that moves by less than this share is not told.
+/// A mean that changes by less than this share is not printed.
 const TOLD_SHARE: f64 = 0.05;
 
-/// Who a value is of, as the truth has it.
+/// Relation of a value to the fault, from the ground truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ValueSubject {
-    /// The thing that is blamed.
+    /// The blamed entity.
     It,
     /// Its node.
     ItsNode,
@@ -58,11 +58,11 @@ impl WindowSum {
 /// The last value of each counter, by node, device and metric.
 type LastCounters = BTreeMap<(usize, Device, MetricId), (UnixMs, f64)>;
 
-/// Means of each metric before and after, by who they are of.
+/// Means of each metric before and after, by relation to the fault.
 #[derive(Debug, Default)]
 struct SubjectMeans(BTreeMap<(MetricId, ValueSubject), [WindowSum; 2]>);
 
-/// Prints what changes with the onset of each chosen run.
+/// Prints the metrics that change with the onset of each selected run.
 pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut told = Vec::new();
     for case in options.select_cases()? {
@@ -103,7 +103,7 @@ fn compare_case(case: &SuiteCase, out: &mut dyn Write) -> anyhow::Result<usize> 
     write_changes(case, truth.as_ref(), &shown, out)
 }
 
-/// When something begins: the fault, or the first thing that only looks like one.
+/// The first onset: of the fault, or of the harmless look-alike.
 fn find_onset(
     case: &SuiteCase,
     fleet: &gaunt_sim::SimFleet,

@@ -1,4 +1,4 @@
-//! Bench `standing`: a fault of each kind that stands for two days, and what became of its finding.
+//! Bench `standing`: a fault of each kind that lasts for two days, and the outcome of its finding.
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
@@ -13,32 +13,32 @@ use serde_json::json;
 
 use crate::{cpu_clock, judge_bench::START};
 
-/// The time between two pages, and how long a fault stands after it was found.
+/// Scrape period, and duration of a fault after it was found.
 const PERIOD: Duration = Duration::from_secs(10);
 const STANDS: Duration = Duration::from_hours(48);
 
-/// A fault that is not found by then is not found.
+/// Time limit for detection.
 const FOUND: Duration = Duration::from_mins(20);
 
-/// What became of one finding.
+/// Outcome of one finding.
 #[derive(Debug, Default)]
 struct StandingFaultResult {
     found_s: Option<u64>,
-    /// How often it was not said at a tick after it had been found.
+    /// Ticks without the finding after it had been found.
     missing_ticks: u64,
     ids: BTreeSet<String>,
-    /// Lost GPUs in the mean, of the first and of the last eighth of the time.
+    /// Mean of lost GPUs in the first and in the last eighth of the time.
     first: f64,
     last: f64,
 }
 
-/// Every kind that something in a fleet can have.
+/// Every finding kind that a fleet can have.
 fn tested_kinds() -> impl Iterator<Item = FindingKind> {
     let own = [FindingKind::AggregatorLate, FindingKind::FindingsOverLimit];
     FindingKind::ALL.iter().copied().filter(move |kind| !own.contains(kind))
 }
 
-/// Lets a fault of each kind stand, and prints a row each.
+/// Runs a persistent fault of each kind, and prints a row each.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{:<20} found s  away  ids  lost GPUs first, last eighth", "kind")?;
     let (mut stood_all, mut kinds_all) = (0, 0);

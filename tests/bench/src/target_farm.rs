@@ -1,6 +1,6 @@
-//! A farm of targets for bench `gather`: 1,000 nodes on loopback, each a page of 960 samples that moves with every scrape.
+//! Target farm of bench `gather`: 1,000 nodes on loopback, each a page of 960 samples that change with every scrape.
 //!
-//! It is a process of its own, so that what it uses is nobody else's.
+//! It is a separate process, so that its resource use is not counted for a contender.
 
 use std::{
     collections::BTreeMap,
@@ -21,17 +21,17 @@ use crate::bench_pages;
 /// Nodes of the farm.
 pub(crate) const NODES: u16 = 1_000;
 
-/// Moments that a compressed page goes through before it begins again: they are made ahead, for each node.
+/// Number of precomputed compressed pages of each node, which repeat.
 const COMPRESSED_MOMENTS: usize = 2;
 
-/// What stands before the part of a label that differs between nodes, and how much of it does.
+/// The text before the part of a label that differs between nodes, and the length of that part.
 const HOST: (&[u8], usize) = (b"Hostname=\"gpu-", 4);
 const UUID: (&[u8], usize) = (b"UUID=\"GPU-", 4);
 
-/// The longest head of a request.
+/// Maximum size of a request head.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Where the node of this number listens.
+/// The listen address of the node of this number.
 pub(crate) fn node_address(node: u16, port: u16) -> String {
     format!("127.1.{}.{}:{port}", node / 250, node % 250 + 1)
 }
@@ -39,13 +39,13 @@ pub(crate) fn node_address(node: u16, port: u16) -> String {
 /// Every page of the farm.
 struct TargetFarm {
     page_versions: Vec<FarmPageTemplate>,
-    /// By node, then by moment; empty where pages are not compressed.
+    /// By node, then by page number; empty where pages are not compressed.
     compressed: Vec<Vec<Vec<u8>>>,
-    /// Pages served, by who asked.
+    /// Pages served, by `User-Agent`.
     served: Mutex<BTreeMap<String, u64>>,
 }
 
-/// A page with the places that differ between nodes.
+/// A page with the positions that differ between nodes.
 struct FarmPageTemplate {
     page: Vec<u8>,
     hosts: Vec<usize>,
@@ -110,7 +110,7 @@ impl TargetFarm {
         Ok(Self { page_versions: moments, compressed, served: Mutex::default() })
     }
 
-    /// Answers on one connection until it ends.
+    /// Serves one connection until it ends.
     async fn serve_connection(&self, mut stream: TcpStream) -> Option<()> {
         let SocketAddr::V4(local) = stream.local_addr().ok()? else { return None };
         let [_, _, high, low] = local.ip().octets();

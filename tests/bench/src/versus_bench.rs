@@ -1,6 +1,6 @@
 //! Bench `versus-prometheus`: gaunt and Debian's Prometheus on one farm at the same time, with equal history, judge on.
-//! gaunt runs twice, as it reads its own exporters and as it reads anybody's text. Processor time and memory are those
-//! of each process alone.
+//! gaunt runs twice: once reading frames from its own exporters, once reading text. CPU time and memory are those of
+//! each process alone.
 
 use std::{
     fs,
@@ -26,21 +26,21 @@ const NODES: usize = 1_000;
 /// Seconds between two scrapes of a node.
 const PERIOD: u64 = 10;
 
-/// How long history is filled, and what is measured of it: the last minute, and memory at its end.
+/// Duration: the history fills; measured are the last minute, and memory at its end.
 const SPAN: Duration = Duration::from_mins(15);
 const QUICK_SPAN: Duration = Duration::from_mins(3);
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// The share of samples that may be missing before a machine is too busy to say anything.
+/// The share of samples that may be missing; above it the machine is too busy for a valid result.
 const SLACK: f64 = 0.1;
 
-/// Somebody who reads the farm.
+/// A program that scrapes the farm.
 struct VersusContender {
     name: &'static str,
     process: BenchProcess,
 }
 
-/// What one used within the window.
+/// Resource use of one contender within the window.
 struct VersusFigure {
     name: &'static str,
     samples: f64,
@@ -116,7 +116,7 @@ fn print_figures(
     writeln!(out, "{line}").context("cannot write")
 }
 
-/// Processor seconds and samples of each until now.
+/// CPU seconds and samples of each until now.
 fn read_usage(contenders: &[VersusContender]) -> anyhow::Result<Vec<(f64, f64)>> {
     let mut looks = Vec::new();
     for VersusContender { name, process } in contenders {
@@ -135,10 +135,10 @@ fn read_usage(contenders: &[VersusContender]) -> anyhow::Result<Vec<(f64, f64)>>
     Ok(looks)
 }
 
-/// What Prometheus is called here.
+/// Name of Prometheus in the table.
 const PROMETHEUS: &str = "Prometheus";
 
-/// What it calls the samples that it took, by version.
+/// Prometheus's counter of ingested samples, by version.
 const APPENDED: [&str; 2] = [
     "prometheus_tsdb_head_samples_appended_total",
     "prometheus_tsdb_head_samples_appended_total{type=\"float\"}",

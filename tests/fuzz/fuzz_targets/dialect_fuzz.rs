@@ -1,5 +1,5 @@
-//! Any page in anybody's words: the report points at what it has, says nothing twice, and is written and read again
-//! as it was.
+//! Fuzz target: any page in a foreign exporter's format. The report refers only to its own devices, has no duplicates,
+//! and survives encoding and decoding unchanged.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(|body: &[u8]| {
     }
     let mut devices = HashSet::new();
     assert!(report.devices.iter().all(|device| devices.insert(device)), "a device stands twice");
-    // In our own words the page says the same. A device without a name cannot be named on text.
+    // Written in gaunt's format the page has the same content. A device without a name cannot be written as text.
     if report.devices.iter().any(|device| device.key.iter().any(|key| key.is_empty())) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Any text as a list of Prometheus's discovery, in JSON or YAML: it is refused in one sentence, or names addresses that
-//! can be asked and shown.
+//! Fuzz target: any text as a Prometheus discovery list, in JSON or YAML. It is rejected with one sentence, or names
+//! addresses that can be scraped and displayed.
 
 #![no_main]
 

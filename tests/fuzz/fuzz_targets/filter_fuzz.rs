@@ -1,5 +1,5 @@
-//! Any text as a filter of any rows, with the cursor anywhere: errors point into the text, what was understood is
-//! understood again, and rows are chosen without a panic.
+//! Fuzz target: any text as a filter of any rows, with the cursor anywhere. Errors point into the text, a parsed filter
+//! can be parsed again, and rows are selected without a panic.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use gaunt::answer::{
 use gaunt_schema::Safe;
 use libfuzzer_sys::fuzz_target;
 
-/// Four rows: a number is the row's own, a text too, and the last row has neither.
+/// Four rows: a number is the row's index, a text too, and the last row has neither.
 struct Four;
 
 impl Rows for Four {
@@ -46,7 +46,7 @@ fuzz_target!(|input: (u8, u16, &str)| {
         }
         Err(error) => assert!(error.column >= 1 && error.pointed().contains('^')),
     }
-    // Any text can be written as a value, and is read back as what it was.
+    // Any text can be written as a value, and is parsed back unchanged.
     if text.len() < 400 {
         let safe = format!("node={}", quoted(text.trim()));
         assert!(Filter::parse(Subject::Gpus, &safe).is_ok() || text.trim().is_empty(), "{safe}");

@@ -1,5 +1,5 @@
-//! Any bytes as a frame, with the head made right or not: a report within its limits, or a fault, and what was read can
-//! be told again and means the same.
+//! Fuzz target: any bytes as a frame, with a corrected header or not. Decoding gives a report within its limits, or an
+//! error; a decoded report can be encoded again with the same content.
 
 #![no_main]
 
@@ -10,10 +10,10 @@ use gaunt_schema::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Where the length, the name of the layout and the rest stand (`exporters/schema/FRAME.md`).
+/// Size of the frame header in bytes; the rest of the frame follows (`exporters/schema/FRAME.md`).
 const HEAD: usize = 56;
 
-/// Makes length, checksum and the name of a layout right.
+/// Corrects the length, the checksum and the layout's hash.
 fn mend(frame: &mut [u8]) {
     let length = frame.len() as u32;
     frame[..4].copy_from_slice(b"GNTF");
@@ -32,7 +32,7 @@ fn mend(frame: &mut [u8]) {
     frame[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// What a report says, by bits.
+/// The content of a report, compared bit by bit.
 fn said(report: &Report) -> impl PartialEq + std::fmt::Debug {
     let samples = report.samples.iter();
     let bits = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
@@ -40,7 +40,7 @@ fn said(report: &Report) -> impl PartialEq + std::fmt::Debug {
     (bits.collect::<Vec<_>>(), devices, infos, report.node.clone(), report.node_time)
 }
 
-/// The report as it comes back from a frame of it.
+/// The report after encoding and decoding.
 fn retold(report: &Report) -> Report {
     let mut frame = Vec::new();
     Told::of(report, 1, None).write(Holds::default(), None, &mut frame);

@@ -1,5 +1,5 @@
-//! A server and a client through some ticks, of which each keeps what it likes: whatever the client holds, it has all that
-//! the server said, to the last bit.
+//! Fuzz target: a server and a client over some ticks, each keeping arbitrary state: whatever the client holds, it
+//! receives all that the server sent, to the last bit.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ impl Draw<'_> {
         (0..8).fold(0, |word, _| word << 8 | u64::from(self.byte()))
     }
 
-    /// A reading of a kind that pages have, or any bits at all.
+    /// A reading of a kind that pages have, or arbitrary bits.
     fn reading(&mut self) -> Reading {
         let kind = self.byte();
         match kind % 6 {
@@ -61,14 +61,14 @@ fn report(draw: &mut Draw<'_>) -> Report {
     report
 }
 
-/// What a report says, by bits, whatever its order.
+/// The content of a report, compared bit by bit, independent of order.
 fn said(report: &Report) -> impl PartialEq + std::fmt::Debug {
     let device = |at: u32| report.devices[at as usize].clone();
     let mut samples: Vec<_> = report
         .samples
         .iter()
         .map(|s| {
-            // A counter at its end says nothing, in whatever form.
+            // A saturated counter carries no value, in any format.
             let stands = matches!(s.metric.row().kind, Kind::Counter(width @ Width::Saturating(_)) if width.max() == s.reading.value());
             let reading = if stands { Absent::Saturated.into() } else { s.reading };
             (s.metric, device(s.device), reading.value().map(f64::to_bits), reading.reason())

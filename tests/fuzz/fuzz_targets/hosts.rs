@@ -1,14 +1,15 @@
-//! Any text as a host list: it names no more than it may, each name stands for itself alone, and a fault is pointed at.
+//! Fuzz target: any text as a host list: it stays within the name limit, each name is valid on its own, and errors
+//! point into the text.
 
 #![no_main]
 
 use gaunt::gather::{Places, Usual, expand};
 use libfuzzer_sys::fuzz_target;
 
-/// The most names of one list here.
+/// The maximum number of names of one list here.
 const ROOM: usize = 500;
 
-/// The most places of a list that are written and read again.
+/// The maximum number of endpoints of a list that are written and parsed again.
 const LOOKED_AT: usize = 50;
 
 fuzz_target!(|list: &str| {
@@ -32,10 +33,10 @@ fuzz_target!(|list: &str| {
     let places = places.into_vec();
     let shown: std::collections::HashSet<String> = places.iter().map(ToString::to_string).collect();
     assert_eq!(shown.len(), places.len(), "an address is taken once");
-    // A list may name twenty thousand: to look at so many each time is all that would be done.
+    // A list may name twenty thousand hosts: checking all of them would take all the time.
     for place in places.iter().take(LOOKED_AT) {
         assert!(!place.host.is_empty() && place.port != 0);
-        // As it is shown it can be written on the command line again.
+        // The displayed form can be used on the command line again.
         let mut again = Places::new(Usual::default());
         again.add_list(&place.to_string(), &"a flag".into()).expect("an address that was taken");
         assert_eq!(again.into_vec()[0].to_string(), place.to_string());

@@ -1,4 +1,5 @@
-//! Any two answers: their difference leads from the one to the other, and any other difference does no harm.
+//! Fuzz target: any two answers: their difference turns the first into the second, and any other difference does no
+//! harm.
 
 #![no_main]
 

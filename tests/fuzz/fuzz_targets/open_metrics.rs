@@ -1,5 +1,5 @@
-//! Any bytes as a page of OpenMetrics: it is refused, or read; what is read, a strict reader of text that knows nothing
-//! of families finds as well.
+//! Fuzz target: any bytes as an OpenMetrics page: it is rejected or parsed; a strict text parser that ignores metric
+//! families finds the same samples.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! A page, and pages after it that nearly repeat it: by its layout they say what the strict reader says.
+//! Fuzz target: a page, and similar pages after it: decoding by its template gives the same result as the strict
+//! parser.
 //!
 //! The first bytes of the input are edits, the rest is the page.
 
@@ -10,7 +11,7 @@ use gaunt_schema::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// What a page says, by bits.
+/// The content of a page, compared bit by bit.
 fn said(page: &Page) -> impl PartialEq + std::fmt::Debug {
     let samples = page.report.samples.iter();
     let samples = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
@@ -33,7 +34,7 @@ fn edit(page: &mut Vec<u8>, edits: &[u8]) {
             0 => page[at] = edit[3],
             1 => page.insert(at, edit[3]),
             2 => drop(page.remove(at)),
-            // Digits for digits: mostly another value.
+            // Replaces digits by digits: mostly another value.
             3 | 4 => {
                 if let Some(found) = page[at..].iter().position(u8::is_ascii_digit) {
                     page[at + found] = b'0' + edit[3] % 10;

@@ -1,5 +1,5 @@
-//! Any bytes as a segment of a recording: as they are, as a block behind a right header, and as entries behind right
-//! checksums. Nothing panics, every byte is of a block or counted as lost.
+//! Fuzz target: any bytes as a segment of a recording: unchanged, as a block after a valid header, and as entries with
+//! valid checksums. Nothing panics; every byte belongs to a block or is counted as lost.
 
 #![no_main]
 
@@ -21,7 +21,7 @@ fn header() -> Vec<u8> {
     bytes
 }
 
-/// A block with the right checksum around whatever payload.
+/// A block with the right checksum around any payload.
 fn block(payload: &[u8], size: u32) -> Vec<u8> {
     let mut bytes = vec![0xb1, 0x0c, 0x4b, 0x47];
     bytes.extend((payload.len() as u32).to_le_bytes());
@@ -42,7 +42,7 @@ fn read(bytes: &[u8]) -> usize {
     let Ok(segment) = read_segment(bytes) else { return 0 };
     for block in &segment.blocks {
         for (_, delivery) in block.deliveries(&limits) {
-            // Whatever it says can be shown.
+            // Any content can be displayed.
             assert!(!format!("{delivery:?}").is_empty());
         }
     }
@@ -54,7 +54,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     match manner % 4 {
         0 => drop(read(bytes)),
         1 => {
-            // Damage in the middle costs no block behind it.
+            // Damage in the middle loses no block after it.
             let whole = [header(), bytes.to_vec(), block(&[], 0)].concat();
             let segment = read_segment(&whole).expect("the header is right");
             assert!(segment.lost <= whole.len() - HEADER);
@@ -62,13 +62,13 @@ fuzz_target!(|input: (u8, &[u8])| {
             read(&whole);
         }
         2 => {
-            // Entries as they may be, packed as they should be.
+            // Arbitrary entries, compressed correctly.
             let packed = zstd::bulk::compress(bytes, 1).expect("memory is enough");
             let whole = [header(), block(&packed, bytes.len() as u32)].concat();
             assert_eq!(read(&whole), 1);
         }
         _ => {
-            // What is packed is not what the header says.
+            // The compressed content differs from what the header declares.
             let whole = [header(), block(bytes, 1 << 16)].concat();
             assert_eq!(read(&whole), 1);
         }

@@ -1,5 +1,5 @@
-//! Any text as one of the operator's files: Slurm's topology in both notations, `ibnetdiscover`, LLDP neighbours, a
-//! TOML of our own, and `squeue --json`. What is said has names, and a recording holds it as it was.
+//! Fuzz target: any text as one of the operator's files: Slurm's topology in both notations, `ibnetdiscover`, LLDP
+//! neighbours, gaunt's topology TOML, and `squeue --json`. Parsed facts have names, and a recording preserves them.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a page of text: every line is taken or refused, nothing panics, no limit is passed.
+//! Fuzz target: any bytes as a text page: every line is accepted or rejected, nothing panics, no limit is exceeded.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|body: &[u8]| {
                     assert!(sample.labels.len() <= limits.labels);
                     assert!(sample.name.len() <= limits.name_bytes && !sample.name.is_empty());
                     assert_eq!(sample.value.is_nan(), sample.digits.eq_ignore_ascii_case("nan"));
-                    // What is read is what the standard library reads.
+                    // Parsed values equal those of the standard library.
                     if let Ok(value) = sample.digits.parse::<f64>() {
                         assert!(value.is_nan() || value.to_bits() == sample.value.to_bits());
                     }

@@ -1,4 +1,4 @@
-//! What is switched off leaves no series, by a flag or in the settings, and comes back when the settings change.
+//! Disabled collectors leave no series, by a flag or in the settings, and return when the settings change.
 
 use std::{fs, process::Command};
 
@@ -10,7 +10,7 @@ use crate::{
     test_process::{RunToEnd, TestProcess, wait_for},
 };
 
-/// What the page has of each thing that is switched off here.
+/// A series of each collector that is disabled here.
 const SERIES: [(&str, &str); 7] = [
     ("ports", "collector=\"ports\""),
     ("ports", "\ngaunt_port_"),
@@ -21,7 +21,7 @@ const SERIES: [(&str, &str); 7] = [
     ("xid", "\ngaunt_gpu_xid_"),
 ];
 
-/// gaunt-node with two GPUs, a process and an error of the fake driver, and a file of settings.
+/// gaunt-node with two GPUs, a process and an error of the fake driver, and a settings file.
 fn two_gpu_command(folder: &std::path::Path, settings: &str) -> Command {
     let text = fs::read_to_string(fixture_path("scenarios/full.toml")).unwrap();
     let scenario = folder.join("full.toml");

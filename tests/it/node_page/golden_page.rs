@@ -1,11 +1,11 @@
-//! The whole page, once: every family and every label of a node with GPUs, ports and other exporters' names.
+//! Golden page: every family and every label of a node with GPUs, ports and other exporters' names.
 
 use std::{env, fs};
 
 use super::{eight_gpu_command, wait_for_page};
 use crate::{node_program::fixture_path, test_process::TestProcess};
 
-/// Set to write the golden page anew; read the difference critically before it is committed.
+/// Set to rewrite the golden page; review the difference before you commit it.
 const BLESS: &str = "GAUNT_BLESS";
 
 /// Series whose values differ from run to run; the golden page has only their names and labels.
@@ -18,7 +18,7 @@ const VARIES: [&str; 3] = [
 /// Ratios whose integrals grow with every tick.
 const INTEGRATED: [&str; 4] = ["_utilization", "_activity", "_active", "_occupancy"];
 
-/// What stands in the place of a value that differs.
+/// Placeholder for a value that differs.
 const ANY: &str = "…";
 
 fn is_varying(name: &str) -> bool {
@@ -31,7 +31,7 @@ fn is_varying(name: &str) -> bool {
         || INTEGRATED.iter().any(|ending| integral.ends_with(ending))
 }
 
-/// The page with one GPU of the eight, which are alike, and without what differs from run to run.
+/// The page with one of the eight identical GPUs, and without values that differ from run to run.
 fn stable_lines(page: &str) -> Vec<String> {
     let other = |line: &&str| (1..8).any(|gpu| line.contains(&format!("gpu=\"{gpu}\"")));
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));

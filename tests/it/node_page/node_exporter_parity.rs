@@ -1,4 +1,4 @@
-//! The same tree of RDMA devices given to Debian's prometheus-node-exporter and to gaunt-node.
+//! Parity: the same tree of RDMA devices read by Debian's prometheus-node-exporter and by gaunt-node.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -7,7 +7,7 @@ use gaunt_schema::text::{PageLimits, PageLine, TextReader};
 use super::{node_command, wait_for_page};
 use crate::test_process::{TestProcess, debian_program, free_port};
 
-/// The files of a port, with numbers of which none can be taken for another. Some counters stand at their end.
+/// The files of a port, all with distinct numbers. Some counters are saturated.
 const FILES: &[(&str, &str)] = &[
     ("state", "4: ACTIVE"),
     ("phys_state", "5: LinkUp"),
@@ -37,7 +37,7 @@ const FILES: &[(&str, &str)] = &[
     ("counters/unicast_xmit_packets", "0"),
 ];
 
-/// The devices, by the names that their drivers give.
+/// The devices, by driver name.
 const DEVICES: [(&str, &str); 3] =
     [("mlx5_0", "MT4129"), ("mlx4_0", "MT4103"), ("bnxt_re0", "BCM57608")];
 

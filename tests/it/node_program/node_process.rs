@@ -1,4 +1,4 @@
-//! gaunt-node as the tests start, ask and end it.
+//! Starts, queries and ends gaunt-node for the tests.
 
 use std::{
     fs,
@@ -18,10 +18,10 @@ use crate::{
     test_process::RunToEnd,
 };
 
-/// How long anything may take before the test says that it never came.
+/// Time limit for anything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A name that no loader finds.
+/// A library name that no loader finds.
 pub(super) const NO_LIBRARY: &str = "libgaunt-absent.so.1";
 
 /// A file among the fixtures.
@@ -29,7 +29,7 @@ pub(crate) fn fixture_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
 }
 
-/// gaunt-node over the made trees, with the library that is named.
+/// gaunt-node over the fixture trees, with this driver library.
 pub(super) fn over_fixture(library: &str) -> Command {
     let mut command = Command::new(program_path("gaunt-node"));
     command
@@ -41,14 +41,14 @@ pub(super) fn over_fixture(library: &str) -> Command {
     command
 }
 
-/// gaunt-node over the made trees, with the fake driver in this scenario.
+/// gaunt-node over the fixture trees, with the fake driver in this scenario.
 fn with_scenario(scenario: &str) -> Command {
     let mut command = over_fixture(fake_driver().to_str().unwrap());
     command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios").join(scenario));
     command
 }
 
-/// What a run with `--once` prints about a scenario.
+/// The report of a run with `--once` in a scenario.
 pub(crate) fn run_once(scenario: &str) -> Report {
     let output = with_scenario(scenario).arg("--once").run_to_end();
     decode_report(&success_stdout(output))
@@ -67,7 +67,7 @@ pub(crate) fn decode_report(page: &str) -> Report {
     page.report
 }
 
-/// A running gaunt-node, ended when it goes out of scope.
+/// A running gaunt-node, killed on drop.
 pub(crate) struct NodeProcess {
     pub(super) child: Child,
     pub(super) address: String,
@@ -92,7 +92,7 @@ impl NodeProcess {
         node
     }
 
-    /// What stands after `key` in the log, once it does.
+    /// The value after `key` in the log, once it appears.
     pub(super) fn logged_value(&mut self, key: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -108,12 +108,12 @@ impl NodeProcess {
         }
     }
 
-    /// Sends a request's first line and returns the whole answer.
+    /// Sends a request line and returns the whole answer.
     pub(super) fn send_request(&self, line: &str) -> String {
         self.try_request(line).unwrap()
     }
 
-    /// The same, or nothing if the connection broke.
+    /// The same, or `None` if the connection broke.
     pub(super) fn try_request(&self, line: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -151,7 +151,7 @@ impl NodeProcess {
         }
     }
 
-    /// Reads pages until one fits.
+    /// Polls pages until one fits.
     pub(crate) fn wait_for_report(&self, what: &str, fits: impl Fn(&Report) -> bool) -> Report {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -160,7 +160,7 @@ impl NodeProcess {
                 return report;
             }
             assert!(Instant::now() < deadline, "{what} never came: {report:#?}");
-            // Lets the node work; nothing depends on how long.
+            // Yields to the node; nothing depends on the duration.
             thread::park_timeout(Duration::from_millis(20));
         }
     }
@@ -195,7 +195,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs; one that ended and was not yet waited for does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn is_running(id: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
@@ -212,7 +212,7 @@ pub(crate) fn collector_success(report: &Report, collector: &str) -> Option<f64>
     report.find_reading(&Device::new_collector(collector), exporter::COLLECTOR_SUCCESS)?.value()
 }
 
-/// What a collector says.
+/// The message of a collector.
 pub(crate) fn collector_message(report: &Report, collector: &str) -> String {
     let device = Device::new_collector(collector);
     let info = report.infos.iter().find(|info| {

@@ -1,4 +1,4 @@
-//! What a real node tells beside what the model knows, so that a ring's page is as long, and moves as much, as one of
+//! Samples that a real node reports beyond the model, so that a ring page is as long, and changes as much, as one of
 //! gaunt-node's.
 
 use gaunt_schema::{
@@ -6,7 +6,7 @@ use gaunt_schema::{
     catalogue::{ethernet, gpu, gpu_health as health, gpu_parts as parts, host, port},
 };
 
-/// Ratios that follow the multiprocessors, each with its integral and its share of them.
+/// Ratios that follow SM activity, each with its integral and its factor.
 const FOLLOWING: [(MetricId, MetricId, f64); 5] = [
     (gpu::SM_OCCUPANCY, gpu::SM_OCCUPANCY_SECONDS, 0.31),
     (gpu::GRAPHICS_ACTIVE, gpu::GRAPHICS_ACTIVE_SECONDS, 0.98),
@@ -15,15 +15,15 @@ const FOLLOWING: [(MetricId, MetricId, f64); 5] = [
     (gpu::FP16_ACTIVE, gpu::FP16_ACTIVE_SECONDS, 0.11),
 ];
 
-/// Steps by which sensors differ from page to page, in a row that has no two neighbours alike.
+/// Steps by which sensors differ from page to page; neighbouring steps differ.
 const STEPS: [f64; 4] = [0.0, 2.0, 1.0, 3.0];
 
-/// Adds to a report of page number `frame`, of which each is `period` seconds after the one before.
+/// Extends the report of page number `frame`; pages are `period` seconds apart.
 pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
     let step = STEPS[frame as usize % STEPS.len()];
     let seconds = frame as f64 * period;
     vary_sensors(report, step, seconds);
-    // What goes over links is told by the totals of their board.
+    // Link traffic is reported by the totals of the GPU.
     let of_link =
         |sample: &MetricSample| report.devices[sample.device as usize].class == DeviceClass::Nvlink;
     let samples = report.samples.iter().filter(|sample| !of_link(sample));
@@ -60,7 +60,7 @@ pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
     report.push(0, host::MEMORY_CACHED, 3.1e11 + step * 4_096.0 * 977.0);
 }
 
-/// Cuts all pages of a node to so many samples: those that move on no page go first, the last ones before the others.
+/// Cuts all pages of a node to this number of samples: first those that change on no page, the last ones first.
 pub(super) fn cut_samples(pages: &mut [Report], samples: usize) {
     let Some((first, others)) = pages.split_first() else { return };
     let stands = |sample: &MetricSample| {
@@ -75,7 +75,7 @@ pub(super) fn cut_samples(pages: &mut [Report], samples: usize) {
     }
 }
 
-/// Sensors and shares that hardly ever stand still.
+/// Sensors and shares that change almost always.
 fn vary_sensors(report: &mut Report, step: f64, seconds: f64) {
     for sample in &mut report.samples {
         let Some(value) = sample.reading.value() else { continue };
@@ -85,7 +85,7 @@ fn vary_sensors(report: &mut Report, step: f64, seconds: f64) {
             gpu::SM_CLOCK => value - 15e6 * step,
             gpu::MEMORY_USED => value + 2_097_152.0 * step,
             gpu::MEMORY_FREE => value - 2_097_152.0 * step,
-            // The kernel's own traffic, which is next to none on a rail.
+            // The kernel's own traffic, which is close to zero on a rail.
             host::NETDEV_RECEIVE_BYTES | host::NETDEV_TRANSMIT_BYTES => value + 912.0 * seconds,
             host::NETDEV_RECEIVE_PACKETS | host::NETDEV_TRANSMIT_PACKETS => value + 3.0 * seconds,
             _ => continue,

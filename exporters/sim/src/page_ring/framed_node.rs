@@ -1,6 +1,7 @@
-//! The pages of rings as frames: the same readings as in their text, told as differences to whatever the client holds.
+//! Ring pages as frames: the same readings as in the text pages, encoded as differences to what the client holds.
 //!
-//! Nothing is remembered of a client: a tick is the wall clock's millisecond, and what was told then is worked out again.
+//! The server keeps no state per client: a tick is the millisecond of the wall clock, and the readings of that tick are
+//! recomputed.
 
 use std::sync::Arc;
 
@@ -12,23 +13,23 @@ use gaunt_schema::{
 
 use super::{APART, FRAMES, PageRings, PatchKind, metric_patch};
 
-/// One node of those that were lived through, as frames tell it.
+/// One simulated node, for serving as frames.
 #[derive(Debug)]
 pub(super) struct FramedNode {
     layout: Arc<FrameLayout>,
-    /// Who it is, and the places in it that differ between nodes.
+    /// Its identity, and the positions in it that differ between nodes.
     identity: Vec<u8>,
     patches: Vec<(usize, PatchKind)>,
     /// The readings of each page.
     readings: [Vec<u64>; FRAMES],
-    /// Readings that go on instead.
+    /// Readings that are counters.
     counts: Vec<CountedReading>,
     clocks: Vec<usize>,
-    /// Whether the first board answers.
+    /// Position of the reading that says whether the first GPU is present.
     present: Option<usize>,
 }
 
-/// A reading that counts: this at the start, so much in a second, in parts of a whole.
+/// A counter reading: start value and rate per second, in fractions of a unit.
 #[derive(Clone, Copy, Debug)]
 struct CountedReading {
     at: usize,
@@ -37,7 +38,7 @@ struct CountedReading {
     parts: f64,
 }
 
-/// Room to work in, so that nothing is asked for and given back with each answer.
+/// Reusable buffers, so that a response needs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct FrameScratch {
     now: Vec<u64>,
@@ -47,7 +48,7 @@ pub(crate) struct FrameScratch {
 }
 
 impl FramedNode {
-    /// What a node of this name told in its reports.
+    /// Builds the frames of a node of this name from its reports.
     pub(super) fn of(reports: &[Report], name: &str) -> Self {
         let mut told: Vec<FrameEncoder> = Vec::new();
         for report in reports {
@@ -90,7 +91,7 @@ impl FramedNode {
         }
     }
 
-    /// The readings of a node that tells the page of this number, so many seconds after the start.
+    /// The readings of a node on this page number, so many seconds after the start.
     fn fill_readings(
         &self,
         turn: usize,
@@ -112,7 +113,8 @@ impl FramedNode {
 }
 
 impl PageRings {
-    /// Appends the frame of a node for who holds this, when the wall clock shows `now` and showed `began` at the start.
+    /// Appends the frame of a node for a client with this state, when the wall clock shows `now` and showed `began` at
+    /// the start.
     pub(crate) fn write_frame(
         &self,
         node: usize,
@@ -156,7 +158,7 @@ impl PageRings {
     }
 }
 
-/// Gives a report the names of no node, as wide as all names are.
+/// Replaces the node names of a report by placeholders of the same width.
 fn anonymize_report(report: &mut Report, name: &str) {
     const NOBODY: &str = "gpu00000";
     if report.node.as_deref() == Some(name) {
@@ -173,7 +175,7 @@ fn anonymize_report(report: &mut Report, name: &str) {
     }
 }
 
-/// Where names of nodes stand in the identity of one without; a text of so many bytes begins with their number.
+/// Positions of node names in the identity of a node with placeholders; a text begins with its length in bytes.
 fn find_patches(identity: &[u8]) -> Vec<(usize, PatchKind)> {
     let marks: [(&[u8], usize, PatchKind); 4] = [
         (b"\x08gpu00000", 4, PatchKind::Name),
@@ -204,10 +206,10 @@ mod tests {
 
     const BEGAN: UnixMs = UnixMs(1_800_000_000_123);
 
-    /// The node that loses a board at that time.
+    /// The node that loses a GPU at that time.
     const LOST: usize = (1_800_000_000_123_u64 / 5_000 % 12_500) as usize;
 
-    /// What a page says, whatever its order.
+    /// The content of a page, independent of order.
     fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
         let report = &page.report;
         let device = |at: u32| &report.devices[at as usize];

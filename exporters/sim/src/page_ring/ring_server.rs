@@ -1,4 +1,4 @@
-//! Serves rings: one thread, one listener, an answer for each request on connections that stay open.
+//! HTTP server of page rings: one thread, one listener, keep-alive connections.
 
 use std::{
     collections::HashMap,
@@ -20,25 +20,25 @@ use rustix::{
 use super::{PageRings, framed_node::FrameScratch};
 use crate::node_address;
 
-/// Events that are taken from the kernel at once.
+/// Maximum number of events per `epoll_wait` call.
 const EVENTS: usize = 512;
 
-/// A request head is a few hundred bytes; who sends more than this before its end is no scraper.
+/// A request head is a few hundred bytes; a client that sends more without an end is not a scraper.
 const HEAD_BYTES: usize = 4 * 1024;
 
-/// What a socket may hold that its peer has not read yet: a whole answer, so that none waits here.
+/// Send buffer of a socket: a whole response fits, so that none waits in the server.
 const SEND_BYTES: usize = 512 * 1024;
 
-/// Answers that do not fit into their sockets wait here, all together at most so large.
+/// Limit on the total size of responses that do not fit into their sockets.
 const WAITING_BYTES: usize = 256 * 1024 * 1024;
 
-/// Time to get over running out of descriptors.
+/// Pause after accept fails for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_FOUND: &[u8] =
     b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\nnothing; see /metrics\n";
 
-/// The head of an answer that is a frame, around its type and with room for its length.
+/// The head of a frame response, around its type and with space for its length.
 const FRAME_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
 const FRAME_LENGTH: &[u8] = b"\r\ncontent-length: 00000000\r\n\r\n";
 const LENGTH_DIGITS: usize = 8;
@@ -48,14 +48,14 @@ const LENGTH_END: &[u8] = b"\r\n\r\n";
 struct RingConnection {
     stream: TcpStream,
     node: usize,
-    /// What came of a head that has no end yet.
+    /// Bytes of a request head that is not complete yet.
     head: Vec<u8>,
-    /// What is left of an answer, and whether the connection ends with it.
+    /// The unsent part of a response, and whether the connection closes after it.
     unsent: Vec<u8>,
     closes_after: bool,
 }
 
-/// What becomes of a connection.
+/// What happens next to a connection.
 #[derive(PartialEq, Eq)]
 enum ConnectionNext {
     Close,
@@ -66,19 +66,19 @@ enum ConnectionNext {
 struct RingServer<'a> {
     rings: &'a PageRings,
     started: Instant,
-    /// The same by the wall clock.
+    /// Start time by the wall clock.
     began: UnixMs,
     epoll: rustix::fd::OwnedFd,
     connections: HashMap<RawFd, RingConnection>,
     max_connections: usize,
-    /// The answer that is being made.
+    /// The response being built.
     answer: Vec<u8>,
-    /// Room to make frames in.
+    /// Buffers for building frames.
     scratch: FrameScratch,
     unsent_bytes: usize,
 }
 
-/// Serves until `is_over`, which is asked at least ten times a second.
+/// Serves until `is_over` returns true, which is checked at least ten times a second.
 pub(crate) fn run(
     listener: &TcpListener,
     rings: &PageRings,
@@ -129,13 +129,13 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What the wall clock shows.
+/// Current wall-clock time.
 fn wall_time() -> UnixMs {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(wall.as_millis() as i64)
 }
 
-/// The value of a header, however its name is written.
+/// The value of a header; its name is case-insensitive.
 fn header_value<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     let head = std::str::from_utf8(head).ok()?;
     head.split("\r\n").find_map(|line| {
@@ -144,7 +144,7 @@ fn header_value<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     })
 }
 
-/// A descriptor as the kernel keeps it for us.
+/// The epoll key of a descriptor.
 fn epoll_key(fd: RawFd) -> u64 {
     u64::from(fd.unsigned_abs())
 }
@@ -156,7 +156,7 @@ impl RingServer<'_> {
                 Ok((stream, _)) => self.add_connection(stream)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.raw_os_error().is_some() => {
-                    // Out of descriptors, or a peer that is gone already.
+                    // Out of descriptors, or the client has already disconnected.
                     std::thread::sleep(ACCEPT_PAUSE);
                     return Ok(());
                 }
@@ -170,7 +170,7 @@ impl RingServer<'_> {
             Ok(SocketAddr::V4(local)) => node_address::node_at(*local.ip()),
             _ => None,
         };
-        // Nobody but this machine reaches an address of 127.0.0.0/8.
+        // Only this machine can reach an address of 127.0.0.0/8.
         let Some(node) = node.filter(|node| *node < self.rings.node_count()) else { return Ok(()) };
         if self.connections.len() >= self.max_connections {
             return Ok(());
@@ -192,7 +192,7 @@ impl RingServer<'_> {
         Ok(())
     }
 
-    /// Goes on with a connection that can be read or written.
+    /// Continues a connection that can be read or written.
     fn handle_ready(&mut self, fd: RawFd) {
         let Some(mut peer) = self.connections.remove(&fd) else { return };
         let before = peer.unsent.len();
@@ -219,7 +219,7 @@ impl RingServer<'_> {
         self.connections.insert(fd, peer);
     }
 
-    /// Reads what came and answers every request that is whole.
+    /// Reads what arrived and answers every complete request.
     fn read_requests(&mut self, peer: &mut RingConnection) -> ConnectionNext {
         let mut bytes = [0; HEAD_BYTES];
         let read = match recv(&peer.stream, &mut bytes[..], RecvFlags::empty()) {
@@ -239,7 +239,7 @@ impl RingServer<'_> {
         if peer.head.len() > HEAD_BYTES { ConnectionNext::Close } else { ConnectionNext::Keep }
     }
 
-    /// Makes the answer for who reads frames and holds this.
+    /// Builds the response for a client that reads frames and holds this state.
     fn build_frame_answer(&mut self, node: usize, holds: ClientState) {
         self.answer.clear();
         self.answer.extend_from_slice(FRAME_HEAD);
@@ -305,12 +305,12 @@ impl RingServer<'_> {
     }
 }
 
-/// Sends on what is left of an answer.
+/// Sends the unsent part of a response.
 fn send_unsent(peer: &mut RingConnection) -> ConnectionNext {
     match send(&peer.stream, &peer.unsent, SendFlags::NOSIGNAL) {
         Ok(sent) => {
             peer.unsent.drain(..sent);
-            // An empty vector that was full once would be kept for every node.
+            // An empty vector keeps its capacity, which would add up over all nodes.
             if peer.unsent.is_empty() {
                 peer.unsent = Vec::new();
             }

@@ -1,4 +1,4 @@
-//! What a node's GPUs say of their links, their memory and their driver's errors.
+//! Samples of a node's GPU links, GPU memory and driver errors.
 
 use gaunt_schema::{
     Device, DeviceClass,
@@ -16,7 +16,7 @@ const PCIE_LANES: f64 = 16.0;
 
 pub(super) fn write_health(out: &mut SampleWriter, at: usize, gpu: &SimGpu, now: f64) {
     let free = gpu.phase == GpuPhase::Free;
-    // An idle link is slowed down to save power; its width stays.
+    // An idle link lowers its speed to save power; its width stays.
     let generation = gpu.variation.model.pcie_generation;
     out.add_sample(at, health::PCIE_GENERATION, if free { 1.0 } else { generation });
     out.add_sample(at, health::PCIE_GENERATION_MAX, generation);
@@ -32,7 +32,7 @@ pub(super) fn write_health(out: &mut SampleWriter, at: usize, gpu: &SimGpu, now:
     out.add_sample(at, health::RECOVERY_ACTION, broken);
 }
 
-/// Lanes that are left: of a link that only sends packets again, all.
+/// Current link width; a link that only replays packets keeps all lanes.
 fn pcie_width(gpu: &SimGpu) -> f64 {
     if gpu.condition.copy <= 1.0 || gpu.condition.replays > 0.0 {
         return PCIE_LANES;
@@ -41,7 +41,7 @@ fn pcie_width(gpu: &SimGpu) -> f64 {
     PCIE_LANES / gpu.condition.copy.min(PCIE_LANES).log2().round().exp2()
 }
 
-/// The devices of these parts, in the order in which they are written.
+/// The devices of these components, in the order in which they are written.
 pub(super) fn nvlink_devices(layout: DeviceLayout) -> impl Iterator<Item = Device> {
     (0..layout.gpus).flat_map(move |gpu| {
         (0..layout.nvlinks)
@@ -58,12 +58,12 @@ pub(super) fn write_parts(
     for (index, gpu) in machine.gpus.iter().enumerate() {
         let failure = gpu.failure_at(now);
         if failure.is_none_or(|failure| failure.ecc) {
-            // What is slower by a factor has lost as many links.
+            // A link slower by a factor has lost as many NVLinks.
             let left = (layout.nvlinks as f64 / gpu.condition.nvlink_lost).ceil() as usize;
             for link in 0..layout.nvlinks {
                 let at = layout.first_nvlink() + index * layout.nvlinks + link;
                 out.add_sample(at, parts::NVLINK_UP, f64::from(link < left));
-                // The first link is one that is left, and it is the one that errs.
+                // The first link is active, and it is the one with errors.
                 let replays = if link == 0 { gpu.shown.nvlink_replays.floor() } else { 0.0 };
                 out.add_sample(at, parts::NVLINK_REPLAY, replays);
             }

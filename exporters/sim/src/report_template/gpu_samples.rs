@@ -1,4 +1,4 @@
-//! What a node's GPUs say.
+//! Samples of a node's GPUs.
 
 use gaunt_schema::{AbsenceReason, MetricId, Reading, catalogue::gpu};
 
@@ -8,20 +8,20 @@ use crate::{
     sim_machine::SimGpu,
 };
 
-/// Memory that the driver takes for itself.
+/// Memory reserved by the driver.
 const DRIVER_BYTES: f64 = 0.6e9;
 
-/// What the driver does not tell of a GPU that is cut into slices.
+/// Metrics that the driver does not report for a GPU in MIG mode.
 const UNKNOWN_WHEN_SLICED: [MetricId; 5] =
     [gpu::UTILIZATION, gpu::MEMORY_ACTIVITY, gpu::SM_ACTIVE, gpu::TENSOR_ACTIVE, gpu::DRAM_ACTIVE];
 
 /// Processes that share a GPU.
 const PROCESSES_SHARING: f64 = 4.0;
 
-/// A die hotter than this is slowed down by hardware.
+/// Above this die temperature the hardware slows the GPU down.
 const SLOWDOWN_CELSIUS: f64 = 87.0;
 
-/// Leaves of a GPU that is gone only that it was there.
+/// Removes all samples of a lost GPU except that it is absent.
 pub(super) fn mark_gpu_lost(out: &mut SampleWriter, at: usize) {
     for sample in out.report.samples.iter_mut().filter(|sample| sample.device == at as u32) {
         sample.reading = match sample.metric {
@@ -41,7 +41,7 @@ pub(super) fn write_gpu(
 ) {
     write_activity(out, at, gpu, span);
     let (now, model) = (&gpu.shown, &gpu.variation.model);
-    // The utilization of a whole GPU is unknown to the driver while it is cut into slices.
+    // The driver does not know the utilization of a whole GPU in MIG mode.
     if job.is_some_and(|job| job.work == JobWorkload::Slices) {
         for metric in UNKNOWN_WHEN_SLICED {
             let here = |sample: &&mut gaunt_schema::MetricSample| {
@@ -66,7 +66,7 @@ pub(super) fn write_gpu(
     out.add_sample(at, gpu::SM_CLOCK_MAX, model.clock_max_hertz);
     let processes = match job {
         Some(job) if job.work == JobWorkload::Shared => PROCESSES_SHARING,
-        // A test of the board is a process of nobody's job.
+        // A GPU diagnostic is a process without a job.
         None => f64::from(gpu.phase == GpuPhase::Compute),
         Some(_) => 1.0,
     };
@@ -94,7 +94,7 @@ fn write_activity(out: &mut SampleWriter, at: usize, gpu: &SimGpu, span: f64) {
     let share = |now: f64, before: f64| {
         if span > 0.0 { ((now - before) / span).clamp(0.0, 1.0) } else { 0.0 }
     };
-    // The driver tells its two utilizations in whole per cent, the profiling counters finer.
+    // The driver reports its two utilizations in whole percent; profiling counters are finer.
     let rate =
         |now: f64, before: f64| if span > 0.0 { ((now - before) / span).floor() } else { 0.0 };
     let nvlink = rate(now.nvlink_bytes, before.nvlink_bytes);

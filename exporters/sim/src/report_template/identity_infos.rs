@@ -1,4 +1,4 @@
-//! Who everything on a node is: the parts of its reports that stay.
+//! Identity labels of everything on a node: the constant parts of its reports.
 
 use gaunt_schema::{
     Report,
@@ -8,7 +8,7 @@ use gaunt_schema::{
 use super::{DeviceLayout, OPERSTATE_UP, mig_samples};
 use crate::{fleet_shape::FleetShape, gpu_activity::GpuModel, sim_job::SimJob};
 
-/// Writes who everything is.
+/// Writes the identity labels of all devices.
 pub(super) fn write_infos(
     page: &mut Report,
     layout: DeviceLayout,
@@ -63,7 +63,7 @@ pub(super) fn write_infos(
     mig_samples::write_mig_infos(page, layout, node);
 }
 
-/// Names the maintenance as the job of every GPU, as a batch system does that reserves nodes for it.
+/// Sets the maintenance reservation as the job of every GPU, as a batch system does.
 pub(super) fn set_maintenance_job(report: &mut Report) {
     for info in report.infos.iter_mut().filter(|info| info.metric == gpu::JOB_INFO) {
         let labels = [("job", "48099"), ("name", "maintenance"), ("user", "root")];

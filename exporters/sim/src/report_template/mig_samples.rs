@@ -1,30 +1,30 @@
-//! What the slices of a GPU say, where it is cut into some: the whole GPU then says little of itself.
+//! Samples of MIG instances; a GPU in MIG mode reports little for itself.
 
 use gaunt_schema::{Device, DeviceClass, Report, catalogue::gpu_parts as parts};
 
 use super::{DeviceLayout, ReportWindow, SampleWriter};
 use crate::sim_machine::SimMachine;
 
-/// A slice of a GPU.
+/// A MIG instance of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MigSlice {
     /// Its profile, as the driver names it.
     pub(crate) profile: &'static str,
     /// The number of its GPU instance.
     pub(crate) instance: u32,
-    /// Its share of the multiprocessors, and of the memory.
+    /// Its share of the SMs, and of the memory.
     pub(crate) processors: f64,
     pub(crate) memory: f64,
 }
 
-/// How a GPU is cut.
+/// The MIG layout of a GPU.
 pub(crate) const SLICES: [MigSlice; 3] = [
     MigSlice { profile: "3g.40gb", instance: 2, processors: 3.0 / 7.0, memory: 0.5 },
     MigSlice { profile: "2g.20gb", instance: 5, processors: 2.0 / 7.0, memory: 0.25 },
     MigSlice { profile: "1g.10gb", instance: 9, processors: 1.0 / 7.0, memory: 0.125 },
 ];
 
-/// Share of a slice's memory that its model takes.
+/// Share of an instance's memory that its model uses.
 const MEMORY_TAKEN: f64 = 0.82;
 
 pub(super) fn mig_devices(layout: DeviceLayout) -> impl Iterator<Item = Device> {
@@ -34,7 +34,7 @@ pub(super) fn mig_devices(layout: DeviceLayout) -> impl Iterator<Item = Device> 
     })
 }
 
-/// Writes who the slices are.
+/// Writes the identity labels of the instances.
 pub(super) fn write_mig_infos(page: &mut Report, layout: DeviceLayout, node: usize) {
     for gpu in 0..layout.gpus {
         for (at, slice) in SLICES.iter().enumerate().take(layout.slices) {
@@ -52,7 +52,7 @@ pub(super) fn write_mig_infos(page: &mut Report, layout: DeviceLayout, node: usi
     }
 }
 
-/// Each slice answers requests of its own: what the board did since the look before is shared out to them unevenly.
+/// Each instance serves its own requests: the GPU's activity since the last sample is divided among them unevenly.
 pub(super) fn write_mig_samples(
     out: &mut SampleWriter,
     layout: DeviceLayout,
@@ -67,7 +67,7 @@ pub(super) fn write_mig_samples(
         let share = |now: f64, before: f64| {
             if window.span > 0.0 { ((now - before) / window.span).max(0.0) } else { 0.0 }
         };
-        // Requests come in bouts, to one slice more than to another.
+        // Requests come in bursts, to one instance more than to another.
         let bout = window.noise.child_key(700 + index as u64).child_key((window.now / 40.0) as u64);
         let weights: Vec<f64> = (0..SLICES.len())
             .map(|at| bout.child_key(at as u64).random_between(0.1, 1.0))

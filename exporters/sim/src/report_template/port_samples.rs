@@ -1,4 +1,4 @@
-//! What a node's ports and network devices say.
+//! Samples of a node's ports and network devices.
 
 use gaunt_schema::{
     AbsenceReason, DeviceClass, MetricId, Reading,
@@ -13,11 +13,11 @@ use crate::{
     sim_port::{COUNTED, SimPort},
 };
 
-/// Packets that a port gives up on when its link, or that of the port that it talks to, goes down.
+/// Packets that a port drops when its link, or that of its peer port, goes down.
 const LOST_WITH_A_LINK: f64 = 9.0;
 
 impl SampleWriter {
-    /// A counter of a port, ended as its width ends.
+    /// Writes a port counter, saturated at its width.
     fn add_counter(&mut self, device: usize, metric: MetricId, total: f64) {
         let reading = match metric.catalogue_row().kind {
             MetricKind::Counter(CounterWidth::Wrapping32) => Reading::of(total % 4_294_967_296.0),
@@ -79,12 +79,12 @@ pub(super) fn write_bond(out: &mut SampleWriter, at: usize, host: &SimHost) {
     write_traffic(out, at, receive, transmit);
 }
 
-/// The network device of a rail: RDMA passes the kernel by, so that it counts next to nothing.
+/// The network device of a rail: RDMA bypasses the kernel, so it counts almost nothing.
 pub(super) fn write_netdev(out: &mut SampleWriter, at: usize, port: &SimPort, now: f64) {
     let up = port.is_up(now);
     let (downs, ups) = port.count_link_changes(now);
     out.add_sample(at, host::NETDEV_CARRIER, f64::from(up));
-    // The kernel knows no speed while there is no link.
+    // The kernel does not know the speed without a link.
     let rate = RATE_BYTES_PER_S / port.rate_divisor(now);
     let speed = if up { Reading::of(rate) } else { AbsenceReason::Unsupported.into() };
     out.report.push(at as u32, host::NETDEV_SPEED, speed);

@@ -1,4 +1,4 @@
-//! How a node is told of: with or without profiling counters and jobs, in gaunt's words or in those of others.
+//! What a node reports: with or without profiling counters and jobs, in gaunt's or a foreign exporter's format.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -11,17 +11,17 @@ use gaunt_schema::{
 
 use super::mig_samples::SLICES;
 
-/// What stands on a node's pages, and in whose words.
+/// Content and exporter format of a node's pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedContent {
-    /// Profiling counters are there.
+    /// Whether profiling counters are present.
     pub(crate) has_profiling: bool,
-    /// The job of each GPU is there.
+    /// Whether the job of each GPU is present.
     pub(crate) has_jobs: bool,
     pub(crate) dialect: Dialect,
 }
 
-/// What a GPU tells only by its profiling counters.
+/// Metrics that only profiling counters provide.
 const PROFILED: [MetricId; 17] = [
     parts::MIG_SM_ACTIVE,
     parts::MIG_TENSOR_ACTIVE,
@@ -46,7 +46,7 @@ impl ReportedContent {
     pub(crate) const ALL: Self =
         Self { has_profiling: true, has_jobs: true, dialect: Dialect::Gaunt };
 
-    /// Whether a page that is told for a while has the mean of this since the page before.
+    /// Whether a page that is served repeatedly has the mean of this metric since the page before.
     pub(crate) fn is_collected_mean(metric: MetricId) -> bool {
         matches!(
             metric,
@@ -60,7 +60,7 @@ impl ReportedContent {
         )
     }
 
-    /// Leaves out of a report what is not told. Of boards that are not `profiled` by the driver only DCGM knows more.
+    /// Removes what is not reported. For GPU models that are not `profiled` by the driver only DCGM has more.
     pub(crate) fn remove_unreported(self, report: &mut Report, profiled: bool) {
         if !self.has_profiling || (self.dialect == Dialect::Gaunt && !profiled) {
             report.samples.retain(|sample| !PROFILED.contains(&sample.metric));
@@ -70,7 +70,7 @@ impl ReportedContent {
         }
     }
 
-    /// The pages of a node: one in gaunt's words, or one of dcgm-exporter and one of node_exporter.
+    /// The pages of a node: one in gaunt's format, or one of dcgm-exporter and one of node_exporter.
     pub(crate) fn render_pages(self, report: &Report) -> Vec<(Dialect, String)> {
         if self.dialect == Dialect::Gaunt {
             let mut page = String::new();
@@ -84,7 +84,7 @@ impl ReportedContent {
     }
 }
 
-/// The page of another exporter: every row that has a name there, in its unit, and what it says besides.
+/// The page of a foreign exporter: every metric that has a name there, in its unit, and its additional series.
 pub(crate) fn render_foreign_page(report: &Report, dialect: Dialect) -> String {
     let mut page = String::new();
     let mut samples: Vec<&MetricSample> = report.samples.iter().collect();
@@ -118,7 +118,7 @@ pub(crate) fn render_foreign_page(report: &Report, dialect: Dialect) -> String {
 }
 
 fn write_line(page: &mut String, name: &str, labels: &str, value: f64) {
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = match labels {
         "" => writeln!(page, "{name} {value}"),
         labels => writeln!(page, "{name}{{{labels}}} {value}"),
@@ -150,7 +150,7 @@ fn info_label<'a>(report: &'a Report, at: u32, metric: MetricId, name: &str) -> 
     found.map_or("".into(), |(_, value)| value.as_str().into())
 }
 
-/// dcgm-exporter has one mask where we have a series for each reason.
+/// dcgm-exporter has one bit mask where gaunt has a series for each reason.
 fn write_clock_events(report: &Report, page: &mut String) {
     for (at, device) in report.devices.iter().enumerate() {
         if device.class != DeviceClass::Gpu {
@@ -173,13 +173,13 @@ fn write_clock_events(report: &Report, page: &mut String) {
     }
 }
 
-/// Whether a GPU answers: of one that does not dcgm-exporter has only blank values, and leaves them out.
+/// Whether a GPU is present: dcgm-exporter has only blank values for a lost GPU, and omits them.
 fn is_gpu_present(report: &Report, at: u32) -> bool {
     let mut samples = report.samples.iter().filter(|sample| sample.device == at);
     samples.any(|sample| sample.metric == gpu::POWER && sample.reading.value().is_some())
 }
 
-/// The last XID of each GPU, which stays for ever, and the errors of all its NVLinks together.
+/// The last XID of each GPU, which is never cleared, and the errors of all its NVLinks together.
 fn write_gpu_errors(report: &Report, page: &mut String) {
     for (at, device) in report.devices.iter().enumerate() {
         if device.class != DeviceClass::Gpu {
@@ -210,7 +210,7 @@ fn write_gpu_errors(report: &Report, page: &mut String) {
     }
 }
 
-/// The series of each slice of a GPU, which stand beside those of the whole.
+/// The series of each MIG instance, in addition to those of the whole GPU.
 fn write_slices(report: &Report, page: &mut String) {
     const MIB: f64 = 1_048_576.0;
     for sample in &report.samples {
@@ -238,7 +238,7 @@ fn write_slices(report: &Report, page: &mut String) {
     }
 }
 
-/// node_exporter counts each processor apart, and says who everything is in its own way.
+/// node_exporter counts each CPU separately and has its own identity labels.
 fn write_host_series(report: &Report, page: &mut String) {
     let of = |metric| report.find_reading(&Device::new_node(), metric).and_then(Reading::value);
     let node = report.node.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The laws that a fleet keeps, and that its faults can be read from its signals alone.
+//! Tests: invariants of a fleet, and that its faults are visible in its signals alone.
 
 #![expect(clippy::float_cmp, reason = "counters and codes are whole numbers")]
 
@@ -75,7 +75,7 @@ fn no_rank_gets_ahead_of_its_gang() {
         let done = tensor(&fleet, gang).into_iter().zip(start).map(|(now, then)| now - then);
         let (least, most) =
             done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
-        // A step is less than 0.15 tensor seconds; boards differ by their noise, which averages out.
+        // A step is less than 0.15 tensor seconds; GPUs differ by noise, which averages out.
         assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
     }
 }
@@ -183,7 +183,7 @@ fn a_truth_blames_what_exists_at_any_size() {
     for scenario in crate::scenario::list_all() {
         for nodes in [1, 2, 3, 8, 30, 32, 200] {
             let fleet = named_fleet(&scenario.name, nodes, 1);
-            // What only looks like a fault has no truth, nor has the fabric of a job of a single node.
+            // A harmless look-alike has no ground truth, and neither has a fabric fault of a single-node job.
             let breaks = scenario.name != "checkpoint" && nodes > 1;
             let least = if breaks { scenario.faults.len() } else { 0 };
             assert!((least..=scenario.faults.len()).contains(&fleet.ground_truths().len()));
@@ -250,7 +250,7 @@ fn a_port_comes_back_when_its_fault_is_over() {
     assert_eq!((carrier, fleet.ground_truths()[0].ends), (4.0, Some(after_start(15.0))));
 }
 
-/// Exponential averages of one GPU, the newest second counting most.
+/// Exponential averages of one GPU, with the highest weight on the newest second.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeanActivity {
     utilization: f64,

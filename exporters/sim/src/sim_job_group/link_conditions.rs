@@ -1,4 +1,4 @@
-//! What cables and switches do to a gang's packets in a step.
+//! Link conditions: what cables and switches do to a job group's packets in a step.
 
 use gaunt_schema::catalogue::{ethernet, port};
 
@@ -9,14 +9,14 @@ use crate::{
     sim_port::LinkCondition,
 };
 
-/// Time in which a packet is on a line that is full.
+/// Transmission time of a packet at line rate.
 const PACKET_S: f64 = PACKET_BYTES / RATE_BYTES_PER_S;
 
-/// A pause frame stops a line for about as long.
+/// Approximate time for which a PFC pause frame stops a link.
 const PAUSE_S: f64 = 80e-6;
 
 impl SimJobGroup {
-    /// What the cable of each port does at an instant; nothing if none does anything unusual.
+    /// Link condition of each port at an instant; none if all are normal.
     pub(super) fn link_conditions_at(&self, at: f64) -> Option<Vec<LinkCondition>> {
         let unusual = |fault: &&crate::sim_fault::ScheduledFault| {
             fault.effect.is_link_effect() && fault.is_active_at(at)
@@ -27,7 +27,7 @@ impl SimJobGroup {
         for member in 0..members {
             for effect in self.active_effects(member, at) {
                 for rail in (0..self.rails).filter(|rail| is_rail_affected(effect, *rail)) {
-                    // What is received badly here was sent by the neighbour in the ring.
+                    // Receive errors here belong to packets of the neighbour in the ring.
                     let before = (member + members - 1) % members * self.rails + rail;
                     let noise =
                         self.noise.child_key(7).child_key(self.step).child_key(before as u64);
@@ -44,7 +44,7 @@ impl SimJobGroup {
         Some(wires)
     }
 
-    /// What one effect does to a port and to the one that sends to it; `luck` is from 0 to 1.
+    /// Applies one effect to a port and to the port that sends to it; `luck` is from 0 to 1.
     fn apply_link_effect(
         wires: &mut [LinkCondition],
         here: usize,
@@ -58,7 +58,7 @@ impl SimJobGroup {
         match effect {
             FaultEffect::RateLow { factor, .. } => wires[here].slow *= factor,
             FaultEffect::LinkErrors { factor, errors, .. } => {
-                // Losses come in showers: one step is hardly touched, the next twice as much.
+                // Losses come in bursts: one step is hardly affected, the next twice as much.
                 wires[here].slow *= 1.0 + (factor - 1.0) * 2.0 * luck;
                 let errors = errors * (0.5 + luck);
                 add(&mut wires[here].second, port::SYMBOL_ERRORS, errors);
@@ -77,7 +77,7 @@ impl SimJobGroup {
                 add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
                 add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
                 add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
-                // Before notifications take hold, the switch stops who sends into its full queues.
+                // Before CNPs take effect, the switch pauses the senders to its full queues (PFC).
                 let paused = 0.15 * deep * (factor - 1.0) * PACKET_S;
                 add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused);
                 add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused / PAUSE_S);
@@ -85,7 +85,7 @@ impl SimJobGroup {
             FaultEffect::HostBlocks { factor } => {
                 wires[here].slow *= factor * (0.9 + 0.2 * luck);
                 let deep = 1.0 - 1.0 / factor;
-                // A line that takes so many times longer stands still for the rest of the time.
+                // A link that is slower by a factor is paused for the rest of the time.
                 let paused = (factor - 1.0) * PACKET_S;
                 add(&mut wires[here].received, ethernet::TRANSMIT_PAUSED_3, paused);
                 add(&mut wires[here].received, ethernet::TRANSMIT_PAUSE_3, paused / PAUSE_S);
@@ -108,7 +108,7 @@ impl SimJobGroup {
     }
 }
 
-/// Whether an effect on a node touches its port on this rail.
+/// Whether an effect on a node affects its port on this rail.
 fn is_rail_affected(effect: FaultEffect, here: usize) -> bool {
     match effect {
         FaultEffect::RateLow { rail, .. }

@@ -1,4 +1,4 @@
-//! What a gang does when it does not step: it starts, writes, evaluates, hangs, leaves, or answers requests.
+//! Modes of a job group outside of steps: it starts, writes, evaluates, hangs, ends, or serves requests.
 
 use super::{RankStep, SPANS, SimJobGroup};
 use crate::{
@@ -8,44 +8,44 @@ use crate::{
     sim_host::HostUse,
 };
 
-/// What does not step is planned for so many seconds at a time.
+/// Modes other than stepping are planned for this many seconds at a time.
 const CHUNK_S: f64 = 0.5;
 
-/// The nodes of a job that ends leave within so many seconds; those of one that crashed hang about for longer.
+/// The nodes of a job that ends are released within so many seconds; those of a crashed job later.
 const LEAVING_S: f64 = 7.0;
 const CRASHED_S: f64 = 25.0;
 
-/// Requests come in bouts of so many seconds, and this share of bouts has any.
+/// Requests come in bursts of so many seconds, and this share of intervals has any.
 const BOUT_S: f64 = 40.0;
 const BOUTS_ANSWERED: f64 = 0.18;
 
-/// What a node of a gang does at an instant.
+/// What a node of a job group does at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberMode {
     /// It takes part in steps.
     Step,
-    /// It has left, or not come yet.
+    /// It has left, or has not joined yet.
     Gone,
-    /// Its processes are there and rest.
+    /// Its processes exist and are idle.
     Rest,
     /// It reads a model.
     Load,
-    /// It writes a checkpoint and rests.
+    /// It writes a checkpoint and is idle.
     Write,
     /// It waits in a barrier for a checkpoint to be written.
     WriteBarrier,
     /// It evaluates.
     Evaluate,
-    /// It spins in a collective that does not end.
+    /// It busy-waits in a collective that does not end.
     Spin,
-    /// It answers requests.
+    /// It serves inference requests.
     Serve,
-    /// Nobody's job runs, and its GPUs are tested.
+    /// No job runs, and its GPUs are tested.
     Diagnose,
 }
 
 impl SimJobGroup {
-    /// What a member does at an instant.
+    /// The mode of a member at an instant.
     pub(super) fn mode_at(&self, at: f64, member: usize) -> MemberMode {
         let usual =
             if self.pace.work == JobWorkload::Train { MemberMode::Step } else { MemberMode::Serve };
@@ -65,7 +65,7 @@ impl SimJobGroup {
             FaultEffect::End => leaves(LEAVING_S * luck),
             FaultEffect::Crash => leaves(CRASHED_S + LEAVING_S * luck),
             FaultEffect::Hang { .. } | FaultEffect::GpuLost { .. } => MemberMode::Spin,
-            // Nothing else carries what the only rail does not.
+            // With a single rail no other port can carry the traffic.
             FaultEffect::PortDown { .. } if self.rails == 1 && self.nodes.len() > 1 => {
                 MemberMode::Spin
             }
@@ -84,7 +84,7 @@ impl SimJobGroup {
         }
     }
 
-    /// What the host of a member that does not step is used for.
+    /// The host use of a member that does not step.
     pub(super) fn host_use_in_mode(&self, mode: MemberMode, member: usize, at: f64) -> HostUse {
         match mode {
             MemberMode::Load => HostUse::Reading,
@@ -93,7 +93,7 @@ impl SimJobGroup {
                 HostUse::Feeding { bytes: self.pace.batch_bytes * 0.2, spins: self.pace.spins }
             }
             MemberMode::Serve => HostUse::Serving(self.request_load(member, 0, at)),
-            // Who polls for an answer keeps a processor as busy as who feeds.
+            // Polling for a response keeps a CPU as busy as feeding GPUs does.
             MemberMode::Spin | MemberMode::WriteBarrier => {
                 HostUse::Feeding { bytes: 0.0, spins: self.pace.spins }
             }
@@ -103,7 +103,7 @@ impl SimJobGroup {
         }
     }
 
-    /// Decides what every rank does in the next moment, if any of them does not step.
+    /// Plans the next interval of every rank, if any of them does not step.
     pub(super) fn plan_outside_steps(&mut self) -> bool {
         let modes: Vec<MemberMode> =
             (0..self.nodes.len()).map(|member| self.mode_at(self.step_start, member)).collect();
@@ -136,10 +136,10 @@ impl SimJobGroup {
                 return RankStep { spans, condition: GpuCondition::USUAL };
             }
             MemberMode::Spin if self.is_missing_rank(member, gpu) => GpuPhase::Gap,
-            // Who would step finds that somebody is missing.
+            // A rank that would step waits for the missing one.
             MemberMode::Step | MemberMode::Spin | MemberMode::WriteBarrier => GpuPhase::Wait,
         };
-        // An idle job's context draws less than one between two steps.
+        // An idle job's context draws less power than one between two steps.
         let idle =
             self.active_effects(member, self.step_start).any(|effect| effect == FaultEffect::Idle);
         RankStep::with_phase(
@@ -148,7 +148,7 @@ impl SimJobGroup {
         )
     }
 
-    /// Whether this is the rank that the others wait for, and it does not even wait itself.
+    /// Whether this is the rank that the others wait for, and which does not wait itself.
     fn is_missing_rank(&self, member: usize, gpu: usize) -> bool {
         self.current_faults.iter().any(|fault| {
             let here = fault.is_active_at(self.step_start) && self.is_affected(fault, member);
@@ -160,7 +160,7 @@ impl SimJobGroup {
         })
     }
 
-    /// How busy the requests keep one GPU at an instant: in bouts, and mostly not at all.
+    /// GPU load by requests at an instant: in bursts, and mostly zero.
     fn request_load(&self, member: usize, gpu: usize, at: f64) -> f64 {
         let noise = self.noise.child_key(6).child_key((member * self.gpus + gpu) as u64);
         let bout = (at / BOUT_S + noise.child_key(0).random_unit()).floor();
@@ -173,7 +173,7 @@ impl SimJobGroup {
     }
 }
 
-/// Which of several modes wins: what is gone does nothing else.
+/// Priority of modes: an absent node does nothing else.
 fn mode_priority(mode: MemberMode) -> u8 {
     match mode {
         MemberMode::Step | MemberMode::Serve => 0,

@@ -1,4 +1,4 @@
-//! How a step will go: who needs how long for what, and for whom the others wait.
+//! Step plan: how long each rank needs for each part of a step, and which rank the others wait for.
 
 use super::{RankStep, SimJobGroup};
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
     sim_fault::FaultEffect,
 };
 
-/// How far the times of a slow loader's batches differ.
+/// Relative spread of a slow loader's batch times.
 const BATCH_SPREAD: f64 = 0.08;
 
-/// Degrees by which the coolant of a board is too warm whose cooling failed.
+/// Degrees by which the coolant is too warm after a cooling failure.
 const HOT_KELVIN: f64 = 38.0;
 
-/// Packets that a bad PCIe link sends again in a second of copying.
+/// PCIe replays per second of copying on a bad PCIe link.
 const REPLAYS: f64 = 90.0;
 
-/// One rank's share of a step, in seconds, and its mood.
+/// One rank's share of a step, in seconds, and its GPU condition.
 #[derive(Clone, Copy, Debug)]
 struct RankShare {
     gap: f64,
@@ -26,7 +26,7 @@ struct RankShare {
 }
 
 impl SimJobGroup {
-    /// Decides how the current step will go.
+    /// Plans the current step.
     pub(super) fn plan_step(&mut self) {
         self.link_conditions = self.link_conditions_at(self.step_start);
         if self.plan_outside_steps() {
@@ -76,7 +76,7 @@ impl SimJobGroup {
         }
     }
 
-    /// Lays the flows of this step, and works out how long each rail moves them.
+    /// Routes the flows of this step, and computes how long each rail needs.
     fn route_flows(&mut self) {
         let start = self.step_start + self.arrival_s;
         let until = start + self.pace.communicate_s;
@@ -97,13 +97,13 @@ impl SimJobGroup {
                     .as_ref()
                     .map_or(1.0, |wires| wires[member * self.rails + rail].slow)
             });
-            // Who is alone still spends that time, over NVLink.
+            // A single-node job still spends that time, over NVLink.
             let worst = if self.nodes.len() < 2 { 1.0 } else { worst };
             self.rail_s[rail] = self.pace.communicate_s * worst;
         }
     }
 
-    /// What one rank has to do in a step that usually takes `pace` to compute.
+    /// The work of one rank in a step whose normal compute time is `pace`.
     fn rank_share(
         &self,
         effects: &[FaultEffect],
@@ -121,7 +121,7 @@ impl SimJobGroup {
             RankShare { gap: 0.0, copy: self.pace.copy_s, compute, condition: GpuCondition::USUAL };
         for effect in effects {
             match *effect {
-                // A loader that is fast enough has the next batch ready before it is wanted.
+                // A loader that is fast enough has the next batch ready in time.
                 FaultEffect::DataStarved { batch_s, .. } => {
                     let batch = batch_s
                         * noise.child_key(1).child_key(member as u64).random_factor(BATCH_SPREAD);
@@ -155,7 +155,7 @@ impl SimJobGroup {
 }
 
 impl RankShare {
-    /// What an effect on a node does to its GPU number `here`.
+    /// Applies an effect on a node to its GPU number `here`.
     fn apply_effect(&mut self, effect: FaultEffect, here: usize) {
         match effect {
             FaultEffect::SlowGpu { gpu, clock } if gpu == here => self.scale_clock(clock),
@@ -176,7 +176,7 @@ impl RankShare {
                 self.condition.copy *= factor;
                 self.condition.replays = if replays { REPLAYS } else { 0.0 };
             }
-            // Every GPU of the box trades with the one that lost its links, and is as slow.
+            // Every GPU of the node exchanges data with the one that lost its NVLinks, and is as slow.
             FaultEffect::NvlinkSlow { gpu, factor } => {
                 self.compute *= 1.0 + TRADED * (factor - 1.0);
                 self.condition.nvlink *= factor;

@@ -1,4 +1,4 @@
-//! The machines and jobs of a case, drawn from its seed.
+//! Fleet shape and jobs of a case, drawn from its seed.
 
 use super::{CALM, FaultLevel, SuiteSplit};
 use crate::{
@@ -7,10 +7,10 @@ use crate::{
     noise_key::NoiseKey,
 };
 
-/// Trays of four GPUs that are one NVLink domain: half a rack, and a whole one.
+/// Trays of four GPUs in one NVLink domain: half a rack, and a whole one.
 const TRAYS: [usize; 2] = [9, 18];
 
-/// The shape of a case. Numbers from 18 on are large fleets.
+/// The fleet shape of a case. Numbers from 18 on are large fleets.
 pub(super) fn random_shape(
     noise: NoiseKey,
     split: SuiteSplit,
@@ -59,7 +59,7 @@ pub(super) fn random_shape(
     FleetShape { nodes, gpus, rails, leaf_nodes, gpu_models: boards, domain_nodes, jobs, held }
 }
 
-/// How many nodes the first job has, and how many there are under a leaf.
+/// Number of nodes of the first job, and of nodes under a leaf switch.
 fn first_job_size(
     pick: impl Fn(u64, u64, u64) -> usize,
     test: usize,
@@ -80,7 +80,7 @@ fn first_job_size(
         (_, 18) if large => (64, leaf_nodes),
         (_, 19) if large && level == FaultLevel::Medium => (512, 32),
         (_, 19) if large => (128, leaf_nodes),
-        // A leaf can only be told from a rail where the job is below several.
+        // A leaf can be told from a rail only if the job spans several leaves.
         ("F11" | "F12", _) => [(pick(2, 13, 18), 8), (pick(2, 18, 22), 12)][test],
         ("F17" | "H5", _) => (first.div_ceil(4) * 4, leaf_nodes),
         (CALM, _) => (4, leaf_nodes),
@@ -88,7 +88,7 @@ fn first_job_size(
     }
 }
 
-/// How each job of a case works.
+/// The step timing of each job of a case.
 pub(super) fn random_paces(
     noise: NoiseKey,
     test: bool,
@@ -106,7 +106,7 @@ pub(super) fn random_paces(
             pace.bubble_s = pace.step_s() * noise.child_key(2).random_between(0.04, 0.12);
         }
         if scenario == "H13" && at == 1 {
-            // A probe moves data and computes next to nothing.
+            // A probe moves data and computes almost nothing.
             pace.communicate_s += pace.compute_s * 0.9;
             pace.compute_s *= 0.1;
         }

@@ -1,6 +1,6 @@
-//! Standing faults: for each kind of finding a small fleet in which one fault begins and never ends.
+//! Persistent single faults: for each finding kind a small fleet in which one fault begins and never ends.
 //!
-//! What the model of jobs and machines cannot draw (targets and drivers that do not answer) is written over its reports.
+//! Faults outside the job and machine model (targets and drivers that do not answer) are written over its reports.
 
 use std::time::Duration;
 
@@ -15,42 +15,42 @@ use crate::{
     fleet_shape::{FleetShape, GpuModelMix, JobShape, JobWorkload},
 };
 
-/// Seconds from the start to the onset of what is written over reports.
+/// Seconds from the start to the onset of faults that are written over reports.
 const ONSET: Duration = Duration::from_mins(2);
 
-/// Times that a fault comes which comes again.
+/// Number of occurrences of a recurring fault.
 const MOST_TIMES: u32 = 30;
 
-/// How often a job writes a checkpoint, for how long, and how often at most.
+/// Interval, duration and maximum number of checkpoints of a job.
 const CHECKPOINT_EVERY: Duration = Duration::from_mins(7);
 const CHECKPOINT_LASTS: Duration = Duration::from_mins(1);
 const CHECKPOINTS: u32 = 60;
 
-/// A pause that outlasts every run.
+/// A pause that is longer than every run.
 const NEVER: Duration = Duration::from_hours(10_000);
 
-/// The node over whose reports is written: one of the largest job.
+/// The node whose reports are overwritten: one of the largest job.
 const NODE: usize = 1;
 
-/// A fleet with one fault that stands, and what its targets bring.
+/// A fleet with one persistent fault, and the batches of its targets.
 #[derive(Debug)]
 pub struct SingleFaultFleet {
     kind: FindingKind,
     fleet: SimFleet,
     onset: UnixMs,
-    /// How long it lasts, and how long it is away then, over and over; it never ends without.
+    /// Duration of the fault and of the pause until it recurs; `None` means that it never ends.
     rhythm: Option<(Duration, Duration)>,
     /// The last report of the node whose page stops changing.
     kept: Option<Report>,
 }
 
 impl SingleFaultFleet {
-    /// A fault of this kind in a fleet that begins at `start`; `seed` varies what happens.
+    /// A fault of this kind in a fleet that begins at `start`; `seed` varies the run.
     pub fn of(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
         Self::with_optional_end(kind, seed, start, None, Vec::new())
     }
 
-    /// The same, whose job stops for a minute now and then to write a checkpoint.
+    /// The same with a job that pauses for a minute at intervals to write a checkpoint.
     pub fn with_checkpoints(kind: FindingKind, seed: u64, start: UnixMs) -> Self {
         let pause = |number: u32| SimFault {
             onset_s: CHECKPOINT_EVERY.as_secs_f64() * f64::from(number),
@@ -90,7 +90,7 @@ impl SingleFaultFleet {
         Self { kind, fleet, onset, rhythm, kept: None }
     }
 
-    /// The same fault that is over after so many seconds.
+    /// The same fault, ending after so many seconds.
     pub fn with_end(kind: FindingKind, seed: u64, start: UnixMs, lasts_s: f64) -> Self {
         Self::with_optional_end(
             kind,
@@ -101,7 +101,7 @@ impl SingleFaultFleet {
         )
     }
 
-    /// The same fault that lasts so long, is away for so long, and comes again, thirty times in all.
+    /// The same fault with this duration and pause, recurring thirty times in all.
     pub fn repeating(
         kind: FindingKind,
         seed: u64,
@@ -112,7 +112,7 @@ impl SingleFaultFleet {
         Self::with_optional_end(kind, seed, start, Some((lasts, pause)), Vec::new())
     }
 
-    /// Whether it is there at an instant.
+    /// Whether the fault is present at an instant.
     pub fn is_there(&self, at: UnixMs) -> bool {
         let Some((lasts, pause)) = self.rhythm.filter(|_| at >= self.onset) else {
             return at >= self.onset;
@@ -125,22 +125,22 @@ impl SingleFaultFleet {
         times < u128::from(MOST_TIMES) && within < lasts.as_millis()
     }
 
-    /// What stands.
+    /// The kind of the fault.
     pub fn kind(&self) -> FindingKind {
         self.kind
     }
 
-    /// When it began.
+    /// When it begins.
     pub fn onset_time(&self) -> UnixMs {
         self.onset
     }
 
-    /// The fleet that it stands in.
+    /// The fleet with the fault.
     pub fn fleet(&self) -> &SimFleet {
         &self.fleet
     }
 
-    /// What is read: one target for each node.
+    /// The scrape targets: one for each node.
     pub fn scrape_targets(&self) -> Vec<ScrapeTarget> {
         let target = |node| ScrapeTarget {
             id: TargetId(node as u32),
@@ -151,7 +151,7 @@ impl SingleFaultFleet {
         (0..self.fleet.node_count()).map(target).collect()
     }
 
-    /// Lets time pass until `now`, and reads every target.
+    /// Advances time to `now` and scrapes every target.
     pub fn scrape_at(&mut self, now: UnixMs) -> Vec<Batch> {
         self.fleet.advance_to(now);
         (0..self.fleet.node_count()).map(|node| self.scrape_node(node, now)).collect()
@@ -185,7 +185,7 @@ impl SingleFaultFleet {
     }
 }
 
-/// The scenario of the suite that is a fault of this kind; none where reports are written over.
+/// The suite scenario with a fault of this kind; `None` where reports are overwritten.
 fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
     Some(match kind {
         FindingKind::DataStarved => "F1",
@@ -209,13 +209,13 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         FindingKind::TargetDown
         | FindingKind::DriverHung
         | FindingKind::DataStale
-        // What gaunt says of itself is no fault of a fleet.
+        // Findings about gaunt itself are not faults of a fleet.
         | FindingKind::AggregatorLate
         | FindingKind::FindingsOverLimit => return None,
     })
 }
 
-/// A job of four nodes, or of eight below two leaves where what many have in common is to blame, and one free node.
+/// A job of four nodes, or of eight below two leaves for faults of shared components, and one free node.
 fn small_shape(kind: FindingKind) -> FleetShape {
     let several =
         matches!(kind, FindingKind::LeafCongested | FindingKind::RailSlow | FindingKind::DataSkew);
@@ -234,7 +234,7 @@ fn small_shape(kind: FindingKind) -> FleetShape {
     }
 }
 
-/// Its driver does not return: what it said of GPUs is late, and so is the collector that asks.
+/// Simulates a hung driver: its GPU values are stale, and so is the collector that queries it.
 fn hang_driver(report: &mut Report, hangs: bool) {
     let collector = report.ensure_device(gaunt_schema::Device::new_collector("nvml"));
     report.push(collector, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(!hangs)));

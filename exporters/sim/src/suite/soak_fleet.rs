@@ -1,4 +1,4 @@
-//! The soak: days of a fleet on which faults of every kind begin and heal at random, several at a time, while its jobs
+//! Soak run: days of a fleet in which faults of every kind begin and heal at random, several at a time, while its jobs
 //! write checkpoints.
 
 use gaunt_schema::{Dialect, UnixMs};
@@ -13,33 +13,33 @@ use crate::{
     sim_fleet::FleetPlan,
 };
 
-/// Nodes of the jobs that faults strike; the last has pipeline stages. A node under one leaf works for one job.
+/// Nodes of the jobs that get faults; the last one has pipeline stages. All nodes under one leaf work for one job.
 const JOBS: [usize; 6] = [32, 16, 16, 16, 16, 8];
 
-/// Nodes of the whole fleet: some serve, some are held idle by a job from the start, the rest is free.
+/// Nodes of the whole fleet: some serve inference, some are held idle by a job from the start, the rest is free.
 const NODES: usize = 128;
 
-/// Nothing breaks before so much was seen of what is usual.
+/// Time without faults at the start, for baselines to settle.
 const FIRST_S: f64 = 1_800.0;
 
-/// Between two faults of one job so much time is healthy at least.
+/// Minimum healthy time between two faults of one job.
 const CALM_S: f64 = 2_400.0;
 
-/// A fault lasts from `SHORTEST_S` to `LONGEST_S`, spread evenly over its logarithm. One that is to be seen within ten
-/// minutes lasts at least `QUIET_S`.
+/// A fault lasts from `SHORTEST_S` to `LONGEST_S`, log-uniformly distributed. One with a detection limit of ten minutes
+/// lasts at least `QUIET_S`.
 const SHORTEST_S: f64 = 600.0;
 const QUIET_S: f64 = 3_600.0;
 const LONGEST_S: f64 = 36_000.0;
 
-/// A job writes a checkpoint about so often.
+/// Average interval between checkpoints of a job.
 const CHECKPOINT_EVERY_S: f64 = 3_600.0;
 
-/// Faults of the suite that a fleet of eight-GPU boxes can have.
+/// Suite faults that apply to a fleet of eight-GPU nodes.
 fn fault_scenarios() -> impl Iterator<Item = &'static str> {
     SCENARIOS.iter().map(|(name, _)| *name).filter(|name| name.starts_with('F'))
 }
 
-/// A fleet of 128 nodes for so many days from `start` on; its truths say what is wrong when.
+/// A fleet of 128 nodes for so many days from `start` on, with the ground truth of its faults.
 pub fn soak_fleet(days: f64, seed: u64, start: UnixMs) -> SimFleet {
     let noise = NoiseKey::new(seed).child_key(77);
     let shape = soak_shape();
@@ -93,10 +93,10 @@ fn soak_shape() -> FleetShape {
     }
 }
 
-/// Faults one after the other on each job, every kind in turn; what strikes all jobs waits until nothing else is wrong.
+/// Consecutive faults on each job, every kind in turn; a fault that strikes all jobs waits until no other is active.
 fn draw(seconds: f64, noise: NoiseKey, shape: &FleetShape, paces: &[JobPace]) -> Vec<SimFault> {
     let mut faults = Vec::new();
-    // When each job is healthy for long enough.
+    // When each job has been healthy for long enough.
     let mut free = [FIRST_S; JOBS.len()];
     for number in 0.. {
         let noise = noise.child_key(number);
@@ -149,13 +149,13 @@ fn random_effect(
     timeline::case_effect(&case, noise.child_key(2), &paces[gang])
 }
 
-/// How long a fault lasts.
+/// The duration of a fault.
 fn random_duration(scenario: &str, noise: NoiseKey) -> f64 {
     let shortest = if scenario == "F16" { QUIET_S } else { SHORTEST_S };
     shortest * (LONGEST_S / shortest).powf(noise.child_key(5).random_unit())
 }
 
-/// What every training job does now and then.
+/// The checkpoints that every training job writes.
 fn checkpoint_faults(seconds: f64, noise: NoiseKey) -> Vec<SimFault> {
     let mut all = Vec::new();
     for gang in 0..JOBS.len() {

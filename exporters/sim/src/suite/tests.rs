@@ -1,4 +1,4 @@
-//! Every case can be lived through, costs what its level says, and can be read by the strict reader.
+//! Tests: every case can be simulated, costs what its level says, and passes the strict parser.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
     }
 }
 
-/// Bytes that the first job's ports have sent.
+/// Bytes sent by the ports of the first job.
 fn sent_bytes(fleet: &SimFleet, case: &SuiteCase) -> f64 {
     let ports = case.shape.jobs[0].nodes.clone().flat_map(|node| {
         let report = fleet.node_report(node);
@@ -127,7 +127,7 @@ fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
                 (sent_bytes(&fleet, &case) - before) / 200.0
             };
             let healthy = rate(START);
-            // The healthy time may reach past the onset: its share is taken out again.
+            // The healthy time may extend past the onset: its share is subtracted.
             let share = (onset.duration_since(START).as_secs_f64() / 200.0).min(1.0);
             let ill = rate(START + Duration::from_secs(200));
             let healthy = (healthy - ill * (1.0 - share)) / share;

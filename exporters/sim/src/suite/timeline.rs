@@ -1,11 +1,11 @@
-//! What happens in a case: its fault as strong as its level says, or what only looks like one.
+//! Timeline of a case: its fault at the severity of its level, or the harmless look-alike.
 
 use super::{CALM, FaultLevel, SuiteCase, SuiteSplit};
 use crate::{
     FaultEffect, SimFault, gpu_activity::TRADED, job_workload::JobPace, noise_key::NoiseKey,
 };
 
-/// What happens, at least one thing, in a case with these jobs.
+/// The events of a case with these jobs; at least one.
 pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<SimFault> {
     let mut faults = match case.scenario {
         CALM => calm_faults(noise),
@@ -17,7 +17,7 @@ pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<
         }
         _ => harmless_faults(case, noise),
     };
-    // While one job has its trouble, another writes a checkpoint now and then.
+    // While one job has a fault, another writes a checkpoint at intervals.
     if case.scenario.starts_with('F') && noise.child_key(8).random_below(3) == 0 {
         let onset = noise.child_key(9).random_between(30.0, 240.0);
         let lasts = noise.child_key(10).random_between(20.0, 40.0);
@@ -31,7 +31,7 @@ pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<
     faults
 }
 
-/// Something that a whole job does for a while.
+/// An event that concerns a whole job for a while.
 fn job_fault(gang: usize, onset_s: f64, lasts_s: f64, effect: FaultEffect) -> SimFault {
     SimFault { onset_s, lasts_s: Some(lasts_s), gang, member: 0, effect }
 }
@@ -49,7 +49,7 @@ fn throughput_loss(case: &SuiteCase, noise: NoiseKey) -> f64 {
     noise.child_key(2).random_between(low, high)
 }
 
-/// The fault of a case in a job with this pace: as slow as its step must become.
+/// The fault of a case in a job with this step timing: as severe as the wanted step time requires.
 pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> FaultEffect {
     let level = case.level as usize;
     let step = pace.step_s();
@@ -88,7 +88,7 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
     }
 }
 
-/// What only looks like a fault, as strong as the level says.
+/// The harmless look-alikes, as strong as the level says.
 fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
     let level = case.level as usize;
     let at = noise.child_key(0).random_between(100.0, 200.0);
@@ -140,18 +140,18 @@ fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
             job_fault(0, at, ever, FaultEffect::Absent),
             job_fault(0, at - 40.0, 40.0, FaultEffect::Crash),
         ],
-        // Inference, slices and mixed boards are what they are all the time.
+        // Inference, MIG and mixed GPU models are permanent conditions, not events.
         _ => Vec::new(),
     }
 }
 
-/// Something that happens to one node of the first job, the `count`th of several.
+/// An event on one node of the first job, the `count`th of several.
 fn node_fault(noise: NoiseKey, count: usize, at: f64, effect: FaultEffect) -> SimFault {
     let member = noise.child_key(7).child_key(count as u64).random_below(1 << 20) as usize;
     SimFault { onset_s: at + 17.0 * count as f64, lasts_s: None, gang: 0, member, effect }
 }
 
-/// Nodes are drained: their jobs end. Then they are tested, started anew, and held for maintenance.
+/// Nodes are drained: their jobs end. Then they are tested, restarted, and held for maintenance.
 fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
     let ever = f64::INFINITY;
     let mut faults = vec![
@@ -161,7 +161,7 @@ fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
     match level {
         0 => {}
         1 => faults.push(job_fault(1, at + 20.0, ever, FaultEffect::Maintain)),
-        // Nobody holds a node that is started anew; afterwards it is held until somebody has looked at it.
+        // A node that restarts is not held by any job; afterwards it is held until an operator has checked it.
         _ => faults.extend([
             job_fault(1, at + 80.0, 70.0, FaultEffect::Diagnose),
             job_fault(1, at + 180.0, 90.0, FaultEffect::Reboot),
@@ -172,7 +172,7 @@ fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
     faults
 }
 
-/// A second job that is there for five seconds now and then.
+/// A second job that runs for five seconds at intervals.
 fn probe_faults(first: f64, every: f64) -> Vec<SimFault> {
     const LASTS_S: f64 = 5.0;
     let mut faults = vec![job_fault(1, 0.0, first, FaultEffect::Absent)];
@@ -184,7 +184,7 @@ fn probe_faults(first: f64, every: f64) -> Vec<SimFault> {
     faults
 }
 
-/// Three days in the life of two jobs: checkpoints, evaluations, ends and starts, scrapes that fail, reloads.
+/// Three days of two jobs: checkpoints, evaluations, job ends and starts, failed scrapes, exporter restarts.
 fn calm_faults(noise: NoiseKey) -> Vec<SimFault> {
     let mut faults = Vec::new();
     for gang in 0..2 {

@@ -1,4 +1,4 @@
-//! all-smi's view and gaunt on the same 500 nodes, which all-smi's own mock farm serves: bytes and processor time.
+//! Comparison of `all-smi view` and gaunt on the same 500 nodes, served by all-smi's mock farm: bytes and CPU time.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ const NODES: usize = 500;
 /// The first port of the farm.
 const PORT: usize = 20_001;
 
-/// Until every node was read a few times.
+/// Time until every node was scraped a few times.
 const SETTLED: Duration = Duration::from_secs(20);
 
-/// all-smi's rate and gaunt's; none if all-smi is not installed.
+/// Rates of all-smi and gaunt; `None` if all-smi is not installed.
 pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate; 2]>> {
     let (Some(view), Some(farm)) = (find_program("all-smi"), find_program("all-smi-mock-server"))
     else {
@@ -54,7 +54,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
     };
     let command = format!("exec {} view --hostfile {}", view.display(), hosts.display());
     let peer = shown("peer", command)?;
-    // all-smi reads so many nodes every six seconds.
+    // all-smi scrapes so many nodes every six seconds.
     let command = format!(
         "HOME={0} exec {1} --targets-file {2} --period 6s 2>{0}/log",
         folder.path().display(),
@@ -65,13 +65,13 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
     Ok(Some([peer, ours]))
 }
 
-/// A program of the path.
+/// Finds a program in `PATH`.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.exists())
 }
 
-/// all-smi's mock farm. Dropping it ends it.
+/// all-smi's mock farm, killed on drop.
 struct AllSmiMockFarm(Child);
 
 impl AllSmiMockFarm {
@@ -97,7 +97,7 @@ impl AllSmiMockFarm {
 
 impl Drop for AllSmiMockFarm {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         _ = self.0.kill();
         _ = self.0.wait();
     }

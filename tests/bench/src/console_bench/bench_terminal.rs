@@ -1,4 +1,4 @@
-//! A program in a terminal of 200 columns and 50 lines, whose bytes are kept and counted.
+//! A program in a pseudo-terminal of 200 columns and 50 lines, whose output bytes are stored and counted.
 
 use std::{
     fs,
@@ -18,16 +18,16 @@ use anyhow::{Context as _, ensure};
 use super::{COUNTED, PATIENCE};
 use crate::bench_process;
 
-/// The end of a synchronized update: a whole frame.
+/// The end of a synchronized update, which ends a frame.
 const FRAME_END: &[u8] = b"\x1b[?2026l";
 
 /// Columns and lines.
 pub(super) const SIZE: (u16, u16) = (200, 50);
 
-/// Bytes that are kept to be looked at.
+/// Maximum number of stored bytes.
 const KEPT: usize = 8 << 20;
 
-/// A program in a terminal of its own.
+/// A program in its own pseudo-terminal.
 pub(super) struct BenchTerminal {
     child: Child,
     keys: ChildStdin,
@@ -36,17 +36,17 @@ pub(super) struct BenchTerminal {
     folder: PathBuf,
 }
 
-/// What a program wrote and used over some seconds, in one second.
+/// Output and CPU use of a program per second, averaged over some seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutputRate {
     /// Bytes.
     pub(super) bytes: f64,
-    /// Per cent of a core.
+    /// Percent of a core.
     pub(super) cpu: f64,
 }
 
 impl BenchTerminal {
-    /// Starts a shell command; its last part is to `exec` the program.
+    /// Starts a shell command, which must `exec` the program last.
     pub(super) fn start_command(folder: &Path, command: &str) -> anyhow::Result<Self> {
         let (columns, lines) = SIZE;
         let folder = folder.to_owned();
@@ -105,13 +105,13 @@ impl BenchTerminal {
         Ok(())
     }
 
-    /// The program.
+    /// The process id of the program.
     pub(super) fn read_pid(&self) -> anyhow::Result<u32> {
         let text = fs::read_to_string(self.folder.join("pid"))?;
         text.trim().parse().context("the shell wrote no number")
     }
 
-    /// What it writes and uses in a second.
+    /// Measures output and CPU use per second.
     pub(super) fn measure_rate(&self) -> anyhow::Result<OutputRate> {
         let pid = self.read_pid()?;
         let (bytes, cpu, begun) =
@@ -124,7 +124,7 @@ impl BenchTerminal {
         })
     }
 
-    /// How many cells of the screen changed since its first `from` bytes, as a terminal sees them after each frame.
+    /// Number of screen cells that changed since the first `from` bytes, as a terminal shows them after each frame.
     pub(super) fn changed_cells(&self, from: usize) -> usize {
         let seen = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let (columns, lines) = SIZE;
@@ -148,7 +148,7 @@ impl BenchTerminal {
 
 impl Drop for BenchTerminal {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         _ = self.child.kill();
         _ = self.child.wait();
     }

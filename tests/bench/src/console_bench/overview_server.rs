@@ -1,4 +1,4 @@
-//! The stream of an overview of 100,000 GPUs, as an aggregator serves it; a calm fleet is not a still one.
+//! Serves the overview stream of 100,000 GPUs as an aggregator does; values change slightly even in a calm fleet.
 
 use std::{
     collections::BTreeSet,
@@ -25,21 +25,21 @@ use super::NODES;
 /// GPUs of a node.
 const GPUS: usize = 8;
 
-/// When the stream begins.
+/// Timestamp of the first event.
 const BEGIN: i64 = 1_700_000_000_000;
 
-/// Worst nodes and points of the past, as many as an aggregator sends.
+/// Number of worst nodes and of history points, as an aggregator sends.
 const WORST: usize = 32;
 const PAST: usize = 180;
 
-/// Serves until the bench ends; `busy` says how many nodes wait in each second, others in the next one.
+/// Serves until the bench ends; `busy` is the number of nodes that wait in each second, other nodes in the next one.
 pub(super) fn serve_overview(busy: Arc<AtomicUsize>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let busy = Arc::clone(&busy);
-            // Who hangs up has heard enough.
+            // A client that disconnects ends its stream.
             thread::spawn(move || _ = stream_overview(&stream, &busy));
         }
     });
@@ -75,7 +75,7 @@ fn stream_overview(stream: &TcpStream, busy: &AtomicUsize) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The whole fleet in one second: everything computes but one GPU of each node that waits.
+/// The whole fleet in one second: all GPUs compute except one on each waiting node.
 fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut OverviewNoise) -> Overview {
     let mut states = "C".repeat(NODES * GPUS).into_bytes();
     for node in waiting {
@@ -85,7 +85,7 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
     let heat = HeatMap {
         nodes: (0..NODES).map(name).collect(),
         gpus: vec![GPUS as u16; NODES],
-        // Only letters were put in.
+        // The bytes are ASCII letters.
         states: String::from_utf8(states).unwrap_or_default(),
     };
     let at = UnixMs(BEGIN + second as i64 * 1_000);
@@ -147,7 +147,7 @@ fn build_finding(node: &SanitizedText, severity: Severity) -> Finding {
     }
 }
 
-/// A node whose power and utilization are never quite the same.
+/// A node whose power and utilization vary slightly.
 fn build_worst_node(node: SanitizedText, noise: &mut OverviewNoise) -> NodeLine {
     NodeLine {
         node,
@@ -163,7 +163,7 @@ fn build_worst_node(node: SanitizedText, noise: &mut OverviewNoise) -> NodeLine 
     }
 }
 
-/// Numbers that look drawn and are the same in every run.
+/// Pseudo-random numbers with the same sequence in every run.
 struct OverviewNoise(u64);
 
 impl OverviewNoise {

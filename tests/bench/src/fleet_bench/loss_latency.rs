@@ -1,5 +1,5 @@
-//! How long it takes until a lost board is told: the farm loses one every five seconds by the wall clock, and whoever
-//! watches the findings sees when.
+//! Latency from the loss of a GPU to its finding: the simulator loses one every five seconds by the wall clock, and the
+//! bench polls the findings.
 
 use std::{
     collections::HashSet,
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use crate::scrape_client::{PLAIN, ScrapeClient};
 
-/// The time between two losses, as `gaunt-sim --lose-boards` has it.
+/// Interval between two losses, as in `gaunt-sim --lose-boards`.
 const LOSS_EVERY_MS: u64 = 5_000;
 
-/// A board that is told later than this was lost before anybody watched.
+/// A GPU reported later than this was lost before the measurement began.
 const OLD_MS: f64 = 60_000.0;
 
-/// The time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Milliseconds from a loss until it was told, of each board that was lost until `over`.
+/// Milliseconds from loss to finding, for each GPU that was lost until `over`.
 pub(super) fn measure_loss_latency(
     address: &str,
     nodes: usize,
@@ -48,7 +48,7 @@ pub(super) fn measure_loss_latency(
     Ok(lags)
 }
 
-/// The numbers of the nodes of which it is told that they lost their first board.
+/// The numbers of the nodes with a finding for the loss of their first GPU.
 fn lost_gpu_nodes(client: &mut ScrapeClient) -> anyhow::Result<Vec<u64>> {
     let (_, body) = client.get("/api/gaunt/v1/findings", PLAIN)?;
     let told: Value = serde_json::from_slice(body)?;

@@ -1,4 +1,4 @@
-//! Storms: every exporter of the fleet goes away and comes back at once, and the aggregator is started anew.
+//! Reconnect storms: every exporter of the fleet goes away and comes back at once, and the aggregator restarts.
 
 use std::{
     thread,
@@ -17,24 +17,24 @@ use crate::{bench_process::BenchProcess, scrape_client::ScrapeClient};
 /// The share of all targets that must answer within a period before the rate counts as full.
 const FULL: f64 = 0.999;
 
-/// The time between two looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When everybody must be back.
+/// Time limit for all targets to be back.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What storms cost.
+/// Figures of the storms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReconnectFigures {
-    /// Seconds from the moment at which all exporters are there again until each was read within one period.
+    /// Seconds from the restart of all exporters until each was scraped within one period.
     pub(super) reconnect: f64,
-    /// The most pages in a tenth of a period meanwhile, over the mean.
+    /// The highest page rate in a tenth of a period meanwhile, relative to the mean.
     pub(super) peak_rate_ratio: f64,
-    /// Seconds from the start of a new aggregator until it has read every target.
+    /// Seconds from the start of a new aggregator until it has scraped every target.
     pub(super) restart: f64,
 }
 
-/// Kills the farm, starts it again at its port, and then does the same to the aggregator.
+/// Kills the simulator, restarts it at its port, and then does the same to the aggregator.
 pub(super) fn measure_storms(
     farm: BenchServerProcess,
     gaunt: BenchProcess,
@@ -45,7 +45,7 @@ pub(super) fn measure_storms(
     let mut client = ScrapeClient::new(&gaunt.address)?;
     let port = targets.rsplit(':').next().context("no port")?.parse()?;
     drop(farm);
-    // Long enough that every target is seen to be away.
+    // Long enough that every target is seen to be down.
     let period = Duration::from_secs(options.period);
     thread::sleep(period);
     let (farm, _) = start_simulator(nodes, options.period, port)?;
@@ -63,7 +63,7 @@ pub(super) fn measure_storms(
     })
 }
 
-/// Seconds until, within one period, nearly every target answered; and the largest wave on the way.
+/// Seconds until nearly every target answered within one period, and the highest page rate on the way.
 fn wait_for_full_rate(
     client: &mut ScrapeClient,
     nodes: usize,
@@ -87,7 +87,7 @@ fn wait_for_full_rate(
     }
 }
 
-/// The most pages within a quarter of a period, over the mean of as long a time at full rate.
+/// The most pages within a quarter of a period, relative to the mean at full rate.
 fn peak_rate_ratio(seen: &[(f64, u64)], nodes: usize, period: Duration) -> f64 {
     let window = period.as_secs_f64() / 4.0;
     let mut most = 0.0_f64;

@@ -1,4 +1,4 @@
-//! What went wrong in a run: enough to play it again, what was true, and what was said.
+//! Details of failed runs: how to reproduce the run, its ground truth, and its findings.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use gaunt_schema::{Dialect, Severity, UnixMs};
 
 use super::{RunOutcome, played_run::START, run_score::FaultAnswer, run_selection::LabelledRun};
 
-/// At most so many findings of a run are told: one that flaps for days has thousands.
+/// Maximum number of findings printed for a run: one that flaps for days has thousands.
 const MOST_SAID: usize = 12;
 
-/// Writes of a run in which a fault was missed or somebody was accused without a reason; of no other.
+/// Prints a run in which a fault was missed or a false flag was raised; no other.
 pub(super) fn write_if_failed(
     out: &mut dyn Write,
     run: &LabelledRun,
@@ -57,7 +57,7 @@ pub(super) fn write_if_failed(
         };
         writeln!(out, "    {told}")?;
     }
-    // What woke somebody comes first: it may be one line of thousands.
+    // Critical findings come first: there may be one among thousands.
     let pages = |episode: &&FindingEpisode| episode.worst == Severity::Critical;
     let others = outcome.episodes.iter().filter(|episode| !pages(episode));
     for episode in outcome.episodes.iter().filter(pages).chain(others).take(MOST_SAID) {

@@ -1,4 +1,4 @@
-//! What judging costs: processor time for each signal of a GPU, memory for each GPU.
+//! Cost of the judge: CPU time for each signal of a GPU, memory for each GPU.
 
 use std::{fs, hint::black_box, time::Duration};
 
@@ -19,22 +19,23 @@ use crate::cpu_clock;
 /// Enough GPUs that the judge's memory does not stay in a cache: 1,024.
 const NODES: usize = 128;
 
-/// Seconds that are judged before the clock is looked at, so that every average and state is set.
+/// Warm-up seconds before timing, so that every average and state is set.
 const WARM_UP: i64 = 20;
 
-/// Seconds that are timed; the middle one of them is told.
+/// Timed seconds; their median is reported.
 const TIMED: i64 = 21;
 
-/// Judges that are held side by side while memory is measured, so that pages of memory do not blur a GPU's share.
+/// Judges that exist side by side while memory is measured, so that page granularity does not distort the share of a
+/// GPU.
 const JUDGES: usize = 24;
 
-/// Steps after which a judge holds all that it ever holds of a fleet that does not change.
+/// Steps after which the memory of a judge for an unchanged fleet is constant.
 const FILL: i64 = 5;
 
 /// The cost of the judge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JudgeCost {
-    /// Nanoseconds of a processor for each sample of a GPU.
+    /// Nanoseconds of CPU time for each sample of a GPU.
     pub(crate) ns_per_signal: f64,
     /// Bytes of memory for each GPU.
     pub(crate) bytes_per_gpu: f64,
@@ -83,7 +84,7 @@ fn bench_target(node: usize) -> ScrapeTarget {
     ScrapeTarget { id: TargetId(node as u32), address, node: None, origin: "the bench".into() }
 }
 
-/// Lets the cluster take a second's reports, and counts their samples of GPUs.
+/// Ingests a second's reports into the cluster, and counts their GPU samples.
 fn ingest_second(fleet: &mut SimFleet, cluster: &mut Cluster, second: i64) -> usize {
     let at = UnixMs(START.0 + second * 1_000);
     fleet.advance_to(at);
@@ -113,7 +114,7 @@ fn ingest_second(fleet: &mut SimFleet, cluster: &mut Cluster, second: i64) -> us
     signals
 }
 
-/// The memory that this process has in use, in bytes.
+/// Resident memory of this process, in bytes.
 fn resident_bytes() -> anyhow::Result<u64> {
     let status =
         fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;

@@ -1,4 +1,5 @@
-//! One run: a simulated fleet lives, its pages go through the wire to an owner in virtual time, and a chronicle is kept.
+//! Played run: a simulated fleet whose pages are encoded and ingested by an engine in virtual time; its findings are
+//! logged.
 
 use std::time::Duration;
 
@@ -12,40 +13,40 @@ use gaunt_schema::{
 };
 use gaunt_sim::{GroundTruth, SimFleet};
 
-/// When every run begins: an afternoon in autumn, far from any rounding of a clock.
+/// Start of every run: an arbitrary instant that is not a round number.
 pub(crate) const START: UnixMs = UnixMs(1_760_017_311_000);
 
-/// A running owner ticks at least this often.
+/// Maximum time between two ticks of a running engine.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Steps of a second from one scrape of a foreign exporter to the next: what most Prometheus servers are set to.
+/// Steps of a second from one scrape of a foreign exporter to the next: a common setting of Prometheus servers.
 const FOREIGN_STEPS: u32 = 15;
 
 /// Spreads neighbouring numbers over a period (Knuth's multiplicative hash).
 const MIXER: u32 = 2_654_435_769;
 
-/// Targets of a node: its number is that of the node times this, plus that of the dialect.
+/// Targets of a node: a target's number is that of the node times this, plus that of the exporter format.
 const TARGETS_PER_NODE: u32 = 2;
 
-/// How a fleet is watched.
+/// How a fleet is scraped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FleetScrapePlan {
-    /// In whose words its targets speak: gaunt's, or dcgm-exporter's and node_exporter's.
+    /// Exporter format of its targets: gaunt's, or dcgm-exporter's and node_exporter's.
     pub(crate) dialect: Dialect,
-    /// How long, in steps.
+    /// Duration in steps.
     pub(crate) steps: u32,
-    /// The time between two ticks of the owner. The fleet moves with them.
+    /// The time between two ticks of the engine. The fleet advances with them.
     pub(crate) step: Duration,
     /// Steps from one scrape of a target to the next; each target has its own phase.
     pub(crate) steps_per_scrape: u32,
-    /// From the fleet's clock to the scraper's: faults do not wait for a scrape to begin.
+    /// Offset from the fleet's clock to the scraper's: faults do not begin in phase with scrapes.
     pub(crate) phase: Duration,
-    /// Whether pages in gaunt's own words are handed over without being written and read.
+    /// Whether pages in gaunt's format are ingested without encoding and decoding them.
     pub(crate) without_encoding: bool,
 }
 
 impl FleetScrapePlan {
-    /// A fleet watched as an operator would: each second, or each 15 where dcgm-exporter and node_exporter speak.
+    /// The default scrape plan: each second, or each 15 for dcgm-exporter and node_exporter.
     pub(crate) fn with_dialect(dialect: Dialect, seconds: u32, seed: u64) -> Self {
         let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
         let mixed = (seed as u32).wrapping_mul(MIXER) >> 16;
@@ -65,12 +66,12 @@ impl FleetScrapePlan {
         self.step * self.steps_per_scrape
     }
 
-    /// What a slow period adds to every limit: three periods, where it is longer than a second.
+    /// What a slow scrape period adds to every limit: three periods, if it is longer than a second.
     pub(crate) fn limit_grace(&self) -> Duration {
         if self.scrape_period() > TICK { self.scrape_period() * 3 } else { Duration::ZERO }
     }
 
-    /// Whether a target is read in this step.
+    /// Whether a target is scraped in this step.
     fn is_due(&self, target: TargetId, step: u32) -> bool {
         let mixed = target.0.wrapping_mul(MIXER) >> 16;
         step % self.steps_per_scrape == mixed % self.steps_per_scrape
@@ -84,18 +85,18 @@ impl FleetScrapePlan {
     }
 }
 
-/// What happened in a run.
+/// Results of a run.
 #[derive(Debug)]
 pub(crate) struct PlayedRun {
-    /// What was really wrong.
+    /// The ground truth.
     pub(crate) truths: Vec<GroundTruth>,
-    /// What was said.
+    /// The findings.
     pub(crate) episodes: Vec<FindingEpisode>,
-    /// Days of GPUs that were watched.
+    /// Observed GPU-days.
     pub(crate) gpu_days: f64,
-    /// Pages that went over the wire.
+    /// Pages that were encoded and decoded.
     pub(crate) pages: u64,
-    /// Lines of pages that the reader did not take.
+    /// Lines of pages that the parser rejected.
     pub(crate) rejected: u64,
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn play_run(
     for step in 0..watch.steps {
         now = now + watch.step;
         if watch.step > TICK {
-            // Exporters look at their boards each second, however seldom they are read.
+            // Exporters sample their GPUs each second, however rarely they are scraped.
             fleet.advance_to(now - TICK);
         }
         fleet.advance_to(now);
@@ -159,7 +160,7 @@ pub(crate) fn play_run(
     }
 }
 
-/// The batch of a report that was neither written nor read.
+/// The batch of a report that was neither encoded nor decoded.
 fn report_batch(report: Report, node: usize, at: UnixMs) -> Batch {
     let dialect = Dialect::Gaunt;
     let page = ScrapedPage { report, dialect, bytes: 0, rejected: RejectionCounts::default() };
@@ -240,7 +241,7 @@ mod tests {
         assert!(episode.opened > truth.onset);
         assert_eq!((played.pages, played.rejected), (4 * 75, 0));
         assert!((played.gpu_days - 32.0 * 75.0 / 86_400.0).abs() < 1e-9);
-        // The same once more is the same, and so it is without the wire.
+        // A repetition gives the same result, and so does a run without encoding.
         let unwired = FleetScrapePlan { without_encoding: true, ..watch };
         assert_eq!(play_run(fleet(), 32, &unwired, None).episodes, played.episodes);
         assert_eq!(play_run(fleet(), 32, &watch, None).episodes, played.episodes);

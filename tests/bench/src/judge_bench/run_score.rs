@@ -1,10 +1,10 @@
-//! The score of one run: which faults were found, whom the judge blamed, and what it said without a reason.
+//! Score of one run: which faults were found, which entities were blamed, and which findings were false.
 //!
-//! A *flag* is a finding that is a warning or worse. It answers a fault if it is of an accepted kind, opens between
-//! the fault's onset and its limit, and touches the fault: it blames an accepted entity, a node that the fault
-//! strikes, or names such a node among its victims. The first such flag, the judge's own order deciding among those of
-//! one tick, is the answer; what it blames is the judge's first choice. Every other flag is false, unless it blames an
-//! accepted entity while the fault lasts, or says what follows from the fault.
+//! A *flag* is a finding that is a warning or worse. It answers a fault if it is of an accepted kind, opens between the
+//! fault's onset and its limit, and concerns the fault: it blames an accepted entity, a node that the fault affects, or
+//! names such a node among its victims. The first such flag is the answer, in the judge's own order within one tick;
+//! the entity that it blames is the judge's first choice. Every other flag is false, unless it blames an accepted
+//! entity while the fault lasts, or reports a consequence of the fault.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,44 +12,44 @@ use gaunt::{answer::Finding, command::judge_command::FindingEpisode};
 use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity, UnixMs};
 use gaunt_sim::GroundTruth;
 
-/// Kinds that cost money or time and wake nobody: an information line answers them.
+/// Kinds that cost money or time and never page: an info finding answers them.
 const QUIET: [FindingKind; 3] =
     [FindingKind::IdleAllocated, FindingKind::StageImbalance, FindingKind::DataSkew];
 
-/// Kinds that speak of gaunt's own sight: a warning of theirs, where pages really stop, accuses nobody.
+/// Kinds about gaunt's own telemetry: a warning of theirs, where pages really stop, is not a false accusation.
 const OWN: [FindingKind; 3] =
     [FindingKind::TargetDown, FindingKind::DriverHung, FindingKind::DataStale];
 
-/// What the judge could know, and how much time it is given.
+/// What the judge can know, and its time limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScoreTerms {
-    /// Whether the pages say which job holds a GPU; a judge cannot name a job that nobody names.
+    /// Whether the pages report which job holds a GPU; without it a judge cannot name a job.
     pub(crate) labels: bool,
-    /// Added to every limit: slow scrapes cannot be judged fast.
+    /// Added to every limit to account for slow scrapes.
     pub(crate) grace: Duration,
 }
 
-/// How one fault was answered.
+/// The answer to one fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FaultAnswer {
     /// The fault's kind.
     pub(crate) kind: FindingKind,
-    /// The time that it was to be found in.
+    /// Its time limit for detection.
     pub(crate) limit: Duration,
     /// The first right flag, in time or late; none if there was none.
     pub(crate) flag: Option<AnsweringFlag>,
-    /// What the right entity was blamed for instead, if nothing right was said in time.
+    /// The kind for which the right entity was blamed instead, if there was no right finding in time.
     pub(crate) misnamed: Option<FindingKind>,
 }
 
 /// The flag that answers a fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AnsweringFlag {
-    /// From onset to flag.
+    /// Time from onset to flag.
     pub(crate) delay: Duration,
     /// Whether it blames an accepted entity.
     pub(crate) is_blame_right: bool,
-    /// The kind that was said.
+    /// The kind of the finding.
     pub(crate) kind: FindingKind,
 }
 
@@ -67,11 +67,11 @@ pub(crate) struct RunScore {
     pub(crate) answers: Vec<FaultAnswer>,
     /// Kinds of the false flags: each kind on each entity once.
     pub(crate) false_flags: Vec<FindingKind>,
-    /// False flags that were critical, as often as they were opened: each wakes somebody.
+    /// False critical flags, counted for each opening: each pages someone.
     pub(crate) false_pages: u32,
 }
 
-/// Scores what was said in a run.
+/// Scores the findings of a run.
 pub(crate) fn score_run(
     truths: &[GroundTruth],
     said: &[FindingEpisode],
@@ -122,13 +122,13 @@ pub(crate) fn score_run(
     score
 }
 
-/// Whether blaming this entity is right for a fault of which the pages name every job.
+/// Whether blaming this entity is right for a fault, where the pages name every job.
 pub(crate) fn accepts_entity(truth: &GroundTruth, entity: &Entity, victims: &[Entity]) -> bool {
     let terms = ScoreTerms { labels: true, grace: Duration::ZERO };
     ScoredFault { truth, terms }.accepts_entity(entity, victims)
 }
 
-/// Whether what is said while a fault lasts is about it, or follows from it.
+/// Whether a finding during a fault is about it, or about its consequences.
 pub(crate) fn is_about(truth: &GroundTruth, finding: &Finding) -> bool {
     let follows = |(kind, entity): &(FindingKind, Entity)| {
         *kind == finding.kind && is_same_entity(entity, &finding.entity)
@@ -136,7 +136,7 @@ pub(crate) fn is_about(truth: &GroundTruth, finding: &Finding) -> bool {
     accepts_entity(truth, &finding.entity, &finding.victims) || truth.follows.iter().any(follows)
 }
 
-/// Whether a flag blames what another fault of the run is about, and not what this one is about.
+/// Whether a flag blames the entity of another fault of the run, and not of this one.
 fn is_of_another(
     faults: &[ScoredFault<'_>],
     fault: &ScoredFault<'_>,
@@ -163,7 +163,7 @@ impl ScoredFault<'_> {
         self.truth.limit + self.terms.grace
     }
 
-    /// Whether a flag of this instant can be about the fault: it lasts, or ended less than its limit ago.
+    /// Whether a flag at this instant can be about the fault: it lasts, or ended less than its limit ago.
     fn lasts_at(&self, at: UnixMs) -> bool {
         at >= self.truth.onset
             && self.truth.ends.is_none_or(|end| at <= end + self.detection_limit())
@@ -175,12 +175,12 @@ impl ScoredFault<'_> {
         let kind = finding.kind == self.truth.kind || self.truth.kinds.contains(&finding.kind);
         let quiet = QUIET.contains(&finding.kind).then_some(episode.opened);
         let when = quiet.or(episode.warned)?;
-        // What was open before the fault cannot know of it, even if it grew worse later.
+        // A finding that was open before the fault cannot be about it, even if its severity rises later.
         let new = episode.opened >= self.truth.onset;
         (kind && new && self.lasts_at(when) && self.is_touched_by(episode)).then_some(when)
     }
 
-    /// Whether an accepted entity is blamed while the fault lasts, for whatever, or what follows from it is said.
+    /// Whether an episode during the fault blames an accepted entity, of any kind, or reports a consequence.
     fn is_about(&self, episode: &FindingEpisode) -> bool {
         let finding = &episode.finding;
         let follows = self.truth.follows.iter().any(|(kind, entity)| {
@@ -190,7 +190,7 @@ impl ScoredFault<'_> {
         self.lasts_at(episode.opened) && accepted
     }
 
-    /// Whether an accepted entity is blamed in time, but for something else.
+    /// Whether an accepted entity is blamed in time, but for another kind.
     fn is_misnamed_by(&self, episode: &FindingEpisode) -> bool {
         let in_time = |at: UnixMs| at.duration_since(self.truth.onset) <= self.detection_limit();
         let kind = episode.finding.kind;
@@ -219,14 +219,14 @@ impl ScoredFault<'_> {
     fn matches_entity(&self, right: &Entity, entity: &Entity, victims: &[Entity]) -> bool {
         let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
         if unnamed {
-            // Nobody names the job: it is known by its nodes.
+            // Without job labels, a job is identified by its nodes.
             let struck: Vec<&SanitizedText> = self.affected_nodes().collect();
             return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| struck.contains(&n));
         }
         is_same_entity(right, entity)
     }
 
-    /// The nodes that the fault strikes.
+    /// The nodes that the fault affects.
     fn affected_nodes(&self) -> impl Iterator<Item = &SanitizedText> {
         let truth = self.truth;
         let all = std::iter::once(&truth.blamed).chain(&truth.also).chain(&truth.victims);
@@ -244,8 +244,8 @@ fn pair_has(pair: &Entity, one: &Entity) -> bool {
     pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == one.as_str())
 }
 
-/// Whether two entities are one thing: of one type, at one place. What is only said besides, such as the leaf of a
-/// port, does not count.
+/// Whether two entities are the same: of one type, at one place. Additional labels, such as the leaf of a port, do not
+/// count.
 fn is_same_entity(right: &Entity, said: &Entity) -> bool {
     type EntityPart = fn(&Entity) -> Option<&SanitizedText>;
     if right.kind == EntityKind::GpuPair {

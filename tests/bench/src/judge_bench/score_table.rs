@@ -1,4 +1,4 @@
-//! The table: a line for each scenario, with what was said instead of the truth.
+//! Score table: a line for each scenario, with the findings that replaced the right one.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use super::{
     score_totals::{FaultFreeCounts, FlagCounts, ScoredRun, detection_delays, quantile_of},
 };
 
-/// What stands where nothing can be said.
+/// Placeholder for a missing value.
 const NONE: &str = "-";
 
 /// Writes a line for each scenario, in the order of their numbers.
@@ -82,7 +82,7 @@ fn write_negative_row(out: &mut dyn Write, runs: &[&ScoredRun]) -> io::Result<()
     )
 }
 
-/// What was said of a fault, in a word.
+/// The finding that a fault received, as a short label.
 fn answer_label(answer: &FaultAnswer) -> &'static str {
     match (answer.in_time(), answer.misnamed, answer.flag) {
         (Some(found), ..) => found.kind.as_str(),
@@ -96,7 +96,7 @@ fn false_flags(runs: &[&ScoredRun]) -> String {
     format_counts(runs.iter().flat_map(|run| &run.score.false_flags).map(|kind| kind.as_str()))
 }
 
-/// Words with how often each was said, the most frequent first.
+/// Labels with their counts, the most frequent first.
 fn format_counts(words: impl Iterator<Item = &'static str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for word in words {

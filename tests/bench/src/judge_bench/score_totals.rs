@@ -1,4 +1,4 @@
-//! The tally: scores of many runs put together into the figures that are published.
+//! Totals of the scores of many runs: the published figures.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 
 use super::run_score::{FaultAnswer, RunScore};
 
-/// Faults that are found by their effect over time: their time to detect is reported together.
+/// Faults that are found by their effect over time: their detection time is reported together.
 const SOFT: [&str; 12] =
     ["F1", "F2", "F3", "F4", "F5", "F6", "F7", "F9", "F10", "F11", "F12", "F13"];
 
-/// Faults that the hardware states itself: they are to be seen at once.
+/// Faults that the hardware reports itself: they are detected at once.
 const HARD: [&str; 2] = ["F8", "F15"];
 
-/// One scored run with what it was.
+/// One scored run with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct ScoredRun {
     /// `F1` to `F18`, `H1` to `H16`.
     pub(crate) scenario: &'static str,
-    /// How strong the fault was.
+    /// Severity level of the fault.
     pub(crate) level: FaultLevel,
-    /// Days of GPUs that were watched.
+    /// Observed GPU-days.
     pub(crate) gpu_days: f64,
-    /// What was made of it.
+    /// Its score.
     pub(crate) score: RunScore,
 }
 
@@ -33,7 +33,7 @@ impl ScoredRun {
         self.score.answers.is_empty()
     }
 
-    /// Whether a fault is so strong that it counts for the main figures.
+    /// Whether a fault is strong enough to count for the main figures.
     fn is_strong(&self) -> bool {
         self.level > FaultLevel::Mild
     }
@@ -46,7 +46,7 @@ pub(crate) struct FlagCounts {
     pub(crate) faults: usize,
     /// Faults that were found in time.
     pub(crate) found: usize,
-    /// Of these, those for which the first word blamed rightly.
+    /// Of these, those whose first flag blamed the right entity.
     pub(crate) blamed: usize,
     /// False flags.
     pub(crate) false_flags: usize,
@@ -81,7 +81,7 @@ impl FlagCounts {
         share_of(2 * self.found, self.found + self.false_flags + self.faults)
     }
 
-    /// The share of found faults whose first flag blamed rightly.
+    /// The share of found faults whose first flag blamed the right entity.
     pub(crate) fn blame_accuracy(self) -> Option<f64> {
         share_of(self.blamed, self.found)
     }
@@ -91,7 +91,7 @@ fn share_of(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Seconds from onset to the first right flag of these runs, late ones as well, shortest first.
+/// Seconds from onset to the first right flag of these runs, late ones included, shortest first.
 pub(crate) fn detection_delays<'a>(runs: impl IntoIterator<Item = &'a ScoredRun>) -> Vec<f64> {
     let answers = runs.into_iter().flat_map(|run| &run.score.answers);
     let mut delays: Vec<f64> =
@@ -100,7 +100,7 @@ pub(crate) fn detection_delays<'a>(runs: impl IntoIterator<Item = &'a ScoredRun>
     delays
 }
 
-/// How much later than its limit each fault was found, in seconds, negative if earlier; smallest first.
+/// Detection time minus limit of each fault in seconds, negative if earlier; smallest first.
 fn over_limits<'a>(runs: impl IntoIterator<Item = &'a ScoredRun>) -> Vec<f64> {
     let answers = runs.into_iter().flat_map(|run| &run.score.answers);
     let seconds = Duration::as_secs_f64;
@@ -117,7 +117,7 @@ pub(crate) fn quantile_of(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// The published figures of these runs; what cannot be said without data is null.
+/// The published figures of these runs; null where there is no data.
 pub(crate) fn compute_figures(runs: &[ScoredRun]) -> Value {
     let faults = || runs.iter().filter(|run| !run.is_negative());
     let of = |scenarios: &'static [&str]| {
@@ -142,7 +142,7 @@ pub(crate) fn compute_figures(runs: &[ScoredRun]) -> Value {
     })
 }
 
-/// What was said where nothing was wrong.
+/// Findings in runs without faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FaultFreeCounts {
     /// Runs.
@@ -151,7 +151,7 @@ pub(crate) struct FaultFreeCounts {
     pub(crate) flagged: usize,
     /// Critical findings.
     pub(crate) pages: u32,
-    /// Days of GPUs.
+    /// GPU-days.
     pub(crate) gpu_days: f64,
 }
 
@@ -173,13 +173,13 @@ impl FaultFreeCounts {
         share_of(self.flagged, self.runs)
     }
 
-    /// Critical findings in a thousand days of a GPU; none without a day.
+    /// Critical findings per 1,000 GPU-days; none without a day.
     pub(crate) fn pages_per_1000_gpu_days(&self) -> Option<f64> {
         (self.gpu_days > 0.0).then(|| f64::from(self.pages) * 1e3 / self.gpu_days)
     }
 }
 
-/// Four digits after the point say more than any sample of runs can.
+/// Rounds to four decimals, which exceeds the precision of any sample of runs.
 pub(crate) fn round_figure(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 1e4).round() / 1e4)
 }

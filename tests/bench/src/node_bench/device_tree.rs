@@ -1,4 +1,4 @@
-//! The device tree of a node with 8 RDMA ports of mlx5 cards and 9 network devices, every file filled.
+//! Device tree of a node with 8 RDMA ports of mlx5 cards and 9 network devices, with all files filled.
 
 use std::{fs, io, path::Path};
 
@@ -30,7 +30,7 @@ const COUNTERS: &[&str] = &[
     "unicast_xmit_packets",
 ];
 
-/// The counters that it has in `hw_counters`.
+/// The counters of mlx5 in `hw_counters`.
 const HW_COUNTERS: &[&str] = &[
     "duplicate_request",
     "implied_nak_seq_err",
@@ -64,7 +64,7 @@ const HW_COUNTERS: &[&str] = &[
     "rx_write_requests",
 ];
 
-/// What a network device says beside its statistics; the numbers that prometheus-node-exporter insists on are there.
+/// Attributes of a network device besides its statistics; includes the numbers that prometheus-node-exporter requires.
 const NETDEV: &[(&str, &str)] = &[
     ("addr_assign_type", "0"),
     ("addr_len", "6"),
@@ -138,7 +138,7 @@ fn write_port(device: &Path, at: usize) -> io::Result<()> {
     write_file(&port, "rate", "400 Gb/sec (4X NDR)")?;
     write_file(&port, "link_layer", "InfiniBand")?;
     for (position, name) in COUNTERS.iter().enumerate() {
-        // Below every width's end.
+        // Below the maximum of every width.
         let value = if name.ends_with("data") || name.ends_with("packets") {
             987_654_321_000 + (at * 1000 + position) as u64
         } else {

@@ -1,4 +1,4 @@
-//! Faults of exporters: an exporter that is gone, one that serves the same page for ever, a driver that never returns.
+//! Faults of exporters: an exporter that is down, one that serves the same page forever, a driver that hangs.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,24 +10,24 @@ use gaunt_sim::{GroundTruth, SimFleet};
 
 use super::soak_run::SoakRandom;
 
-/// Nodes that no job works on, from this one on: what an exporter hides there costs nothing.
+/// Nodes from this one on have no job: what an exporter hides there costs nothing.
 const FIRST_NODE: usize = 114;
 
-/// Kinds, each on a node of its own so that no two are at once.
+/// Kinds, each on its own node so that no two overlap.
 const KINDS: [(FindingKind, u64); 3] =
     [(FindingKind::TargetDown, 60), (FindingKind::DataStale, 180), (FindingKind::DriverHung, 60)];
 
-/// A fault lasts from ten minutes to six hours, and so long do the pauses between.
+/// Duration in seconds of a fault and of the pause after it: ten minutes to six hours.
 const LASTS_S: (u64, u64) = (600, 21_600);
 
-/// Every fault of an exporter in a run, and the page that each stale one repeats.
+/// Every exporter fault of a run, and the page that each stale exporter repeats.
 pub(super) struct ExporterFaults {
     faults: Vec<(usize, GroundTruth)>,
     frozen: HashMap<usize, Report>,
 }
 
 impl ExporterFaults {
-    /// Draws them for so many seconds.
+    /// Draws the faults for so many seconds.
     pub(super) fn draw(
         fleet: &SimFleet,
         start: UnixMs,
@@ -55,12 +55,12 @@ impl ExporterFaults {
         Self { faults, frozen: HashMap::new() }
     }
 
-    /// What is wrong when.
+    /// The ground truth of the exporter faults.
     pub(super) fn fault_truths(&self) -> impl Iterator<Item = &GroundTruth> {
         self.faults.iter().map(|(_, truth)| truth)
     }
 
-    /// The batch of a node at an instant: as its exporter is.
+    /// The batch of a node at an instant, with its exporter fault applied.
     pub(super) fn node_batch(&mut self, node: usize, report: Report, at: UnixMs) -> Batch {
         let there = |(of, truth): &&(usize, GroundTruth)| {
             *of == node && at >= truth.onset && truth.ends.is_some_and(|end| at < end)
@@ -107,7 +107,7 @@ fn exporter_truth(
     }
 }
 
-/// The report of a node whose driver does not return: its GPUs' values are old, and the collector says so.
+/// The report of a node whose driver hangs: its GPU values are stale, and the collector reports that.
 fn without_driver(mut report: Report) -> Report {
     let gpus: Vec<bool> =
         report.devices.iter().map(|device| device.class == DeviceClass::Gpu).collect();

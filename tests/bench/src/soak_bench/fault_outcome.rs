@@ -1,4 +1,4 @@
-//! What became of each fault: when its finding came, whether it stayed, under how many ids, and when it went.
+//! Outcome of each fault: when its finding opened, whether it stayed open, under how many ids, and when it closed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use gaunt_sim::GroundTruth;
 
 use crate::judge_bench::{accepts_entity, is_about};
 
-/// Kinds that inform, or speak of gaunt's own sight: a line of any severity answers them.
+/// Info kinds, and kinds about gaunt's own telemetry: a finding of any severity answers them.
 const QUIET: [FindingKind; 6] = [
     FindingKind::IdleAllocated,
     FindingKind::StageImbalance,
@@ -21,28 +21,28 @@ const QUIET: [FindingKind; 6] = [
     FindingKind::DataStale,
 ];
 
-/// Beside its own limit a fault is given three periods, and a finding that flaps three minutes to close.
+/// Grace on top of the detection limit: three periods, and three minutes for a flapping finding to close.
 const PERIODS: u32 = 3;
 const CLOSES: Duration = Duration::from_mins(4);
 
-/// What became of one fault.
+/// Outcome of one fault.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FaultOutcome {
-    /// How long after its onset it was found.
+    /// Time from onset to detection.
     pub(super) found: Option<Duration>,
-    /// Whether that was after its limit.
+    /// Whether it was found after its limit.
     pub(super) late: bool,
-    /// For how long in all it was not said after it had been found and before it ended.
+    /// Total time without a finding between detection and the end of the fault.
     pub(super) away: Duration,
-    /// The ids under which it was said at its own kind.
+    /// The ids of its findings of its own kind.
     pub(super) ids: BTreeSet<String>,
-    /// What was said of it long after its end, and for how long after it, if it was.
+    /// A finding that stays open long after the end of the fault, and for how long.
     pub(super) lingers: Option<(String, Duration)>,
-    /// What it cost while it was said: least and most.
+    /// Reported cost: minimum and maximum.
     cost: Option<(f64, f64)>,
 }
 
-/// A warning or page that no fault explains.
+/// A warning or critical finding that no fault explains.
 #[derive(Clone, Debug)]
 pub(super) struct UnexplainedFinding {
     pub(super) id: String,
@@ -51,13 +51,13 @@ pub(super) struct UnexplainedFinding {
     pub(super) summary: String,
 }
 
-/// Looks at the findings of each tick.
+/// Evaluates the findings of each tick.
 #[derive(Debug)]
 pub(super) struct FindingObserver {
     truths: Vec<GroundTruth>,
     standings: Vec<FaultOutcome>,
     beside: BTreeMap<(String, UnixMs), UnexplainedFinding>,
-    /// What was open at the last look, and how often something came to be open.
+    /// Findings open at the last tick, and the number of openings.
     open: BTreeSet<String>,
     openings: u64,
     last: Option<UnixMs>,
@@ -105,7 +105,7 @@ impl FindingObserver {
         Self { truths: truths.to_vec(), standings, beside, open, openings: 0, last: None }
     }
 
-    /// Takes in what is open at one tick.
+    /// Evaluates the open findings of one tick.
     pub(super) fn observe_findings(&mut self, list: &FindingList, step: Duration) {
         let now = list.at;
         let passed = self.last.map_or(step, |last| now.duration_since(last));
@@ -154,7 +154,7 @@ impl FindingObserver {
         self.observe_unexplained(list, step);
     }
 
-    /// Warnings that no fault explains.
+    /// Records warnings that no fault explains.
     fn observe_unexplained(&mut self, list: &FindingList, step: Duration) {
         let now = list.at;
         let there = |truth: &&GroundTruth| {
@@ -177,18 +177,18 @@ impl FindingObserver {
         }
     }
 
-    /// How often findings were opened or opened again, as far as a look each tick shows.
+    /// Number of times that findings opened or reopened, at the resolution of one tick.
     pub(super) fn opening_count(&self) -> u64 {
         self.openings
     }
 
-    /// What became of each fault, and what was said beside.
+    /// The outcome of each fault, and the unexplained findings.
     pub(super) fn into_outcomes(self) -> (Vec<FaultOutcome>, Vec<UnexplainedFinding>) {
         (self.standings, self.beside.into_values().collect())
     }
 }
 
-/// What a finding says, and on what evidence.
+/// Text and evidence of a finding.
 fn evidence(finding: &Finding) -> String {
     let rows = finding.evidence.iter().map(|row| {
         let value = row.value.map_or("-".to_owned(), |value| format!("{value:.3}"));
@@ -197,7 +197,7 @@ fn evidence(finding: &Finding) -> String {
     format!("{} [{}] {:?}", finding.summary, rows.collect::<Vec<_>>().join(", "), finding.life)
 }
 
-/// Whether a finding says what is wrong: the right kind, on the right thing or something that it strikes.
+/// Whether a finding answers a fault: the right kind, on the right entity or on one that it affects.
 fn answers_fault(truth: &GroundTruth, finding: &Finding) -> bool {
     let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
     let told = finding.severity >= Severity::Warning || QUIET.contains(&finding.kind);

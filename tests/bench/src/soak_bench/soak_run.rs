@@ -1,4 +1,4 @@
-//! The owner of a soak: fed, ticked, killed and started again from what was on the disk.
+//! The engine of a soak run: fed, ticked, killed and restarted from its persisted state.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use super::{
 };
 use crate::judge_bench::START;
 
-/// What was seen.
+/// Results of the run.
 pub(super) struct SoakOutcome {
     pub(super) truths: Vec<GroundTruth>,
     pub(super) outcomes: Vec<FaultOutcome>,
     pub(super) unexplained: Vec<UnexplainedFinding>,
     pub(super) ticks: u64,
     pub(super) kills: u32,
-    /// Findings that were counted as opened more often than they came to be.
+    /// Findings whose opening counter exceeds their actual openings.
     pub(super) opened_twice: u64,
-    /// Ticks at which the parts of the loss were not the whole, and by how many GPUs at worst.
+    /// Ticks at which the parts of the loss did not add up, and the largest difference in GPUs.
     pub(super) loss_mismatch_ticks: u64,
     pub(super) worst_loss_difference: f64,
 }
 
-/// Parts of a loss may differ from the whole by rounding.
+/// Tolerance for rounding in the parts of a loss.
 const SAME_LOSS: f64 = 1e-6;
 
-/// Lives through the days of a fleet.
+/// Simulates the days of a fleet.
 pub(super) fn run_soak(
     mut fleet: SimFleet,
     step: Duration,
@@ -52,7 +52,7 @@ pub(super) fn run_soak(
         fleet.ground_truths().iter().chain(exporters.fault_truths()).cloned().collect();
     let mut observer = FindingObserver::new(&truths);
     let mut owner = resume_engine(&options, PersistedState::default(), &fleet);
-    // What was on the disk at the tick before the last: what came after it is lost.
+    // State on disk as of the tick before the last: later changes are lost.
     let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
     let (mut loss_wrong, mut loss_worst, mut away) = (0, 0.0_f64, 0_u64);
     for tick in 1..=ticks {
@@ -64,7 +64,7 @@ pub(super) fn run_soak(
         if deaths.binary_search(&tick).is_ok() {
             let kept = round_trip_state(&disk)?;
             owner = resume_engine(&options, kept, &fleet);
-            // It is started again after up to two minutes.
+            // It restarts after up to two minutes.
             away = luck.next_below(120 / step.as_secs().max(1) + 1);
         }
         if away > 0 {
@@ -106,7 +106,7 @@ pub(super) fn run_soak(
     })
 }
 
-/// An owner that goes on from what was kept.
+/// An engine restored from persisted state.
 fn resume_engine(
     options: &engine::EngineOptions,
     kept: PersistedState,
@@ -123,7 +123,7 @@ fn resume_engine(
     owner
 }
 
-/// What was remembered as it comes back from its files.
+/// Persisted state after a round trip through its files.
 fn round_trip_state(kept: &PersistedState) -> anyhow::Result<PersistedState> {
     let back: PersistedState = serde_json::from_slice(&serde_json::to_vec(kept)?)?;
     let recent = serde_json::from_slice(&serde_json::to_vec(kept.usage_window())?)?;
@@ -132,7 +132,7 @@ fn round_trip_state(kept: &PersistedState) -> anyhow::Result<PersistedState> {
     Ok(back.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**usual)?)?))
 }
 
-/// Hands over what every node's exporter says.
+/// Ingests the reports of all nodes.
 fn ingest_reports(
     owner: &mut Engine,
     fleet: &SimFleet,

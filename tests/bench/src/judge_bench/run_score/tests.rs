@@ -1,4 +1,4 @@
-//! What the score makes of flags that are right, late, misnamed, misplaced, doubled or without a reason.
+//! Tests of the score: flags that are right, late, misnamed, on the wrong entity, duplicate or false.
 
 use gaunt::answer::{Finding, FindingLifecycle};
 
@@ -14,7 +14,7 @@ fn at_second(second: i64) -> UnixMs {
     UnixMs(second * 1_000)
 }
 
-/// Node `a` starves from second 100 to 200, which is to be seen within 30 seconds; `b` and `c` wait for it.
+/// Node `a` has data starvation from second 100 to 200, with a detection limit of 30 seconds; `b` and `c` wait for it.
 fn starvation_truth() -> GroundTruth {
     GroundTruth {
         kind: FindingKind::DataStarved,
@@ -67,8 +67,8 @@ fn page_episode(second: i64, kind: FindingKind, name: &str) -> FindingEpisode {
     flag_episode(second, kind, node_entity(name), Severity::Critical)
 }
 
-/// Whether the fault was found in time, seconds to the right flag, whether it blames rightly, what it was taken for,
-/// false flags and pages.
+/// Whether the fault was found in time, seconds to the right flag, whether it blames the right entity, the kind it was
+/// mistaken for, false flags and pages.
 type ScoreFacts = (bool, Option<u64>, Option<bool>, Option<FindingKind>, usize, u32);
 
 fn score_starvation(said: &[FindingEpisode]) -> ScoreFacts {
@@ -125,7 +125,7 @@ fn what_is_said_before_the_onset_or_long_after_the_end_is_false() {
         score_starvation(&[page_episode(231, DataStarved, "a")]),
         (false, None, None, None, 1, 1)
     );
-    // It was open before as a line of information: it does not know of the fault.
+    // It was open before as an info finding: it is not about the fault.
     let mut grown = page_episode(120, DataStarved, "a");
     grown.opened = at_second(50);
     assert_eq!(score_starvation(&[grown]), (false, None, None, None, 1, 1));
@@ -136,7 +136,7 @@ fn the_wrong_kind_on_the_right_entity_is_misnamed_and_a_miss() {
     let said = [page_episode(120, FindingKind::Throttled, "a")];
     let taken_for = Some(FindingKind::Throttled);
     assert_eq!(score_starvation(&said), (false, None, None, taken_for, 0, 0));
-    // Beside the right word it is no more than a second opinion.
+    // After the right finding it is only an additional one.
     let said = [said[0].clone(), page_episode(121, FindingKind::DataStarved, "a")];
     assert_eq!(score_starvation(&said), (true, Some(21), Some(true), None, 0, 0));
 }
@@ -150,11 +150,11 @@ fn a_victim_that_is_blamed_first_is_a_wrong_blame_and_others_are_false() {
         page_episode(113, DataStarved, "c"),
     ];
     assert_eq!(score_starvation(&said), (true, Some(10), Some(false), None, 1, 1));
-    // Of one tick the judge's own order decides.
+    // Within one tick the judge's own order decides.
     let mut said = [page_episode(110, DataStarved, "b"), page_episode(110, DataStarved, "a")];
     said[0].rank = 1;
     assert_eq!(score_starvation(&said), (true, Some(10), Some(true), None, 1, 1));
-    // A node that has nothing to do with it answers nothing.
+    // An unrelated node answers nothing.
     assert_eq!(
         score_starvation(&[page_episode(110, DataStarved, "z")]),
         (false, None, None, None, 1, 1)
@@ -250,7 +250,7 @@ fn what_follows_is_neither_right_nor_wrong() {
         (score.answers[0].flag.is_some(), score.false_flags.len(), score.false_pages)
     };
     assert_eq!(made_of(160, FindingKind::CollectiveHang, "8812"), (false, 0, 0));
-    // Before the fault, of another job, or something else of this one, it does not follow.
+    // Before the fault, about another job, or another kind on this one, it is not a consequence.
     assert_eq!(made_of(60, FindingKind::CollectiveHang, "8812"), (false, 1, 1));
     assert_eq!(made_of(160, FindingKind::CollectiveHang, "8813"), (false, 1, 1));
     assert_eq!(made_of(160, FindingKind::StorageSlow, "8812"), (false, 1, 1));
@@ -277,7 +277,7 @@ fn two_faults_want_two_flags() {
     };
     let said = [page_episode(120, FindingKind::DataStarved, "a")];
     let found = |said: &[FindingEpisode]| {
-        // The one whose node is flagged second is asked first.
+        // The fault whose node is flagged second is evaluated first.
         let score = score_run(&[other.clone(), starvation_truth()], said, TERMS);
         score.answers.iter().filter(|answer| answer.in_time().is_some()).count()
     };
