@@ -140,7 +140,7 @@ impl NvmlCollector {
         self.inventory.refresh_topology(&self.sys_root, &cards);
     }
 
-    /// Reads on in the kernel's log, and says how that went.
+    /// Reads new records of the kernel log, and reports the status.
     fn read_log(&mut self, report: &mut Report) {
         let Some(path) = &self.log.path else { return };
         let said = |error: io::Error| {

@@ -43,7 +43,7 @@ pub(super) struct NvmlDriver<'a> {
     rounds: u64,
 }
 
-/// What can be switched off, because it costs more calls than the rest.
+/// Optional features, because they need more calls than the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -40,10 +40,10 @@ const OF_PARTS: [(MetricId, MetricId); 5] = [
     (parts::MIG_DRAM_ACTIVE, parts::MIG_DRAM_ACTIVE_SECONDS),
 ];
 
-/// The driver's own window, which is taken for the time since the last tick.
+/// The time over which a rate is a mean.
 #[derive(Clone, Copy, PartialEq)]
 enum IntegrationSpan {
-    /// Exactly the time between its two samples.
+    /// The driver's own window, which is taken for the time since the last tick.
     Tick,
     /// Exactly the time between the two samples that it was made of.
     Samples,
