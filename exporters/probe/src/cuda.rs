@@ -1,4 +1,4 @@
-//! CUDA without a toolkit: the driver behind its door, one GPU with all that we hold of it, and what can go wrong.
+//! CUDA without a toolkit: the driver's FFI bindings, one GPU with its resources, and the errors.
 
 use std::path::PathBuf;
 

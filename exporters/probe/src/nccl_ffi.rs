@@ -1,4 +1,4 @@
-//! The door to NCCL, opened at run time where it is found: the collectives that jobs use, measured beside ours.
+//! NCCL FFI bindings, loaded at run time if present: the collectives that jobs use, measured beside our kernels.
 
 #![expect(unsafe_code, reason = "NCCL is a C library that is opened at run time")]
 

@@ -1,8 +1,8 @@
-//! The door to the CUDA driver: its C functions, opened at run time, each call checked. All of `unsafe` is here.
+//! CUDA driver FFI bindings: its C functions, loaded at run time, each call checked. All `unsafe` code is here.
 //!
-//! What crosses the door are numbers: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
-//! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] touch memory of the host, which
-//! [`super::gpu_context`] keeps for as long as it hands out its address.
+//! Only numbers cross the interface: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
+//! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] access host
+//! memory, which [`super::gpu_context`] keeps for as long as it hands out its address.
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library that is opened at run time")]
 

@@ -1,4 +1,4 @@
-//! One GPU, and everything that we hold of it: what is not given back one by one is given back at the end.
+//! One GPU and the resources allocated on it: what is not freed individually is freed at the end.
 
 use std::{ffi::CStr, rc::Rc};
 
