@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Every rank receives the sum of all.
+    /// Everybody gets the sum of what all have.
     AllReduce,
-    /// Every rank receives a part of the sum.
+    /// Everybody gets a part of the sum.
     ReduceScatter,
-    /// Every rank receives the parts of all.
+    /// Everybody gets the parts of all.
     AllGather,
-    /// Every rank sends a separate part to each of the others.
+    /// Everybody sends each of the others a part of its own.
     AllToAll,
-    /// Every rank receives the first rank's data.
+    /// Everybody gets what the first rank has.
     Broadcast,
-    /// Every rank sends to the next rank and receives from the previous one.
+    /// Everybody sends to the next rank and receives from the one before.
     SendRecv,
 }
 
@@ -44,7 +44,7 @@ impl Collective {
         }
     }
 
-    /// The bytes on a link per byte of the message, as in nccl-tests. With one rank no link carries data.
+    /// What a link carries for each byte of the message, as nccl-tests has it. With one rank no link carries anything.
     pub fn bus_factor(self, ranks: usize) -> Option<f64> {
         let n = ranks as f64;
         match self {
