@@ -8,7 +8,7 @@ pub(crate) mod cuda_ffi;
 pub(crate) mod gpu_context;
 pub(crate) mod kernel_set;
 
-/// What the driver answered when it did not do what it was asked.
+/// An error of the CUDA driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CudaError {
     /// There is no driver.

@@ -22,7 +22,7 @@ const KEY: usize = 128;
 /// `ncclSum`.
 const SUM: c_int = 0;
 
-/// What NCCL answered when it did not do what it was asked.
+/// An error of NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NcclError {
     /// There is none.

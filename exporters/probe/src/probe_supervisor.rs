@@ -79,8 +79,8 @@ fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<Prob
     Ok((child, words))
 }
 
-/// Passes on what a worker says until its pipe ends or nobody listens. What is no word, such as what a library prints,
-/// is passed over.
+/// Forwards a worker's messages until its pipe ends or the receiver is dropped. Other lines, such as library output,
+/// are ignored.
 fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
     let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
     loop {

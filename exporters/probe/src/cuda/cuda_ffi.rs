@@ -389,7 +389,7 @@ impl CudaDriver {
     /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] gave and nobody freed.
     pub(super) fn read_pinned(at: u64) -> u32 {
         let place: *const u32 = ptr::with_exposed_provenance(at as usize);
-        // SAFETY: the only callers are in `gpu`, which checks that the place lies in pinned memory that it owns and
+        // SAFETY: the only callers are in `gpu_context`, which checks that the place lies in pinned memory that it owns and
         // that it is aligned; a GPU may write it at any time, hence volatile.
         unsafe { place.read_volatile() }
     }
@@ -397,7 +397,7 @@ impl CudaDriver {
     /// Writes a word of such memory.
     pub(super) fn write_pinned(at: u64, word: u32) {
         let place: *mut u32 = ptr::with_exposed_provenance_mut(at as usize);
-        // SAFETY: as for `peek`.
+        // SAFETY: as for `read_pinned`.
         unsafe { place.write_volatile(word) }
     }
 }
