@@ -90,7 +90,8 @@ impl<'a> NvmlFunctions<'a> {
 
     /// The GPU of a handle, with the wrapper's safe calls.
     pub(super) fn device_of_handle(&self, handle: NvmlDeviceHandle) -> Device<'a> {
-        // SAFETY: handles come from `device_handle`, and so from this library, which stays initialised while it is borrowed.
+        // SAFETY: handles come from `device_handle`, and so from this library, which stays initialised while it is
+        // borrowed.
         unsafe { Device::new(handle.0, self.nvml) }
     }
 

@@ -389,8 +389,8 @@ impl CudaDriver {
     /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] gave and nobody freed.
     pub(super) fn read_pinned(at: u64) -> u32 {
         let place: *const u32 = ptr::with_exposed_provenance(at as usize);
-        // SAFETY: the only callers are in `gpu_context`, which checks that the place lies in pinned memory that it owns and
-        // that it is aligned; a GPU may write it at any time, hence volatile.
+        // SAFETY: the only callers are in `gpu_context`, which checks that the place lies in pinned memory that it owns
+        // and that it is aligned; a GPU may write it at any time, hence volatile.
         unsafe { place.read_volatile() }
     }
 
