@@ -1,4 +1,4 @@
-//! The collector seam: one method per source of readings. Each runs on a thread of its own ([`collector_runner`]).
+//! The collector interface: one method per source of readings. Each runs on its own thread ([`collector_runner`]).
 
 use std::{
     io,
@@ -28,40 +28,40 @@ mod sensor_collector;
 mod task_collector;
 mod textfile_collector;
 
-/// A source of readings. A collector that fails is a metric and a log line; the others go on.
+/// A source of readings. A failing collector yields a metric and a log line; the others continue.
 pub(crate) trait Collector: Send {
     /// Its name in metrics and logs.
     fn name(&self) -> &str;
 
-    /// Adds what there is now to the report.
+    /// Adds the current readings to the report.
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError>;
 
-    /// How old its readings may be and still stand for now, when a run of it takes longer than a tick. Counters have
-    /// no patience: an old count under a new time is a wrong rate.
+    /// The maximum age at which its readings still count as current, when a run takes longer than a tick. For counters
+    /// it is zero: an old count with a new time is a wrong rate.
     fn max_age(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// How a run that did not fail ended. Messages stay the same while the situation does: they become labels.
+/// The outcome of a successful run. Messages are constant while the situation is, because they become labels.
 #[derive(Debug)]
 pub(crate) enum CollectOutcome {
     /// Readings were added.
     Found,
-    /// Readings were added, of which something is to be said.
+    /// Readings were added, with a message.
     FoundThat {
-        /// What was found.
+        /// The message.
         message: String,
         /// When the readings were taken, if that was not now.
         at: Option<UnixMs>,
     },
-    /// There is nothing here to collect, and this is why.
+    /// There is nothing to collect here; the text is the reason.
     Nothing(String),
-    /// It is too early to say.
+    /// The outcome is not known yet.
     Pending(String),
 }
 
-/// Why a collector could not do its work.
+/// Why a collector failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectError {
     /// A file of the kernel could not be read.
@@ -69,10 +69,10 @@ pub(crate) enum CollectError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file of the kernel does not look as it should.
+    /// A file of the kernel has an unexpected format.
     #[error("cannot understand {path}: {what}")]
     Malformed {
         /// Which file.
@@ -80,22 +80,21 @@ pub(crate) enum CollectError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Some devices could not be read; the others were.
+    /// Some devices could not be read; the others were read.
     #[error("{0}")]
     Devices(String),
-    /// A run takes longer than it may.
+    /// A run exceeded its deadline.
     #[error("{}", render_late_run(*.0, .1))]
     Late(Duration, PathBuf),
     /// The thread of the collector ended.
     #[error("the collector broke and is left alone; see the log, and restart gaunt-node")]
     Broken,
-    /// The driver, or the worker that talks to it, is in trouble.
+    /// The driver, or the worker that calls it, failed.
     #[error("{0}")]
     Driver(String),
 }
 
-/// The collectors of what the kernel and the kubelet tell, in the order of the page; the kubelet's passes on what it
-/// hears.
+/// The collectors of kernel and kubelet data, in page order; the kubelet's collector passes its results on.
 pub(crate) fn host_collectors(
     options: &SamplerOptions,
     tell: watch::Sender<Arc<DeviceHolders>>,
@@ -132,7 +131,7 @@ pub(crate) fn host_collectors(
     all
 }
 
-/// Why a reading is missing when the kernel answered so.
+/// The reason for a missing reading after this error of the kernel.
 pub(crate) fn absent_reason(error: &io::Error) -> AbsenceReason {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => {
@@ -146,7 +145,7 @@ pub(crate) fn absent_reason(error: &io::Error) -> AbsenceReason {
     }
 }
 
-/// What is said of a run that does not end, and where it was when that was noticed.
+/// The message of a run past its deadline, with the file that it was reading when that was noticed.
 fn render_late_run(deadline: Duration, reading: &Path) -> String {
     let limit = deadline.as_secs_f64();
     if reading.as_os_str().is_empty() {

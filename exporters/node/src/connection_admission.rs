@@ -1,5 +1,5 @@
-//! Admission of HTTP connections: a limited number of seats, per peer and in all. When they are taken, the connection
-//! that has been idle longest gives way, so that silent clients never keep out one that asks.
+//! Admission of HTTP connections: a limit per peer and a total limit. At the limit, the connection that has been idle
+//! longest is evicted, so that silent clients never keep out active ones.
 
 use std::{
     net::IpAddr,
@@ -9,43 +9,43 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// A connection that never sent a request gives way before kept ones once it is this old.
+/// A connection that never sent a request is evicted before idle keep-alive ones once it is this old.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
 
-/// How many connections there may be, and how long each step of one may take.
+/// The number of connections, and the timeout of each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections at a time.
+    /// Concurrent connections.
     pub seats: usize,
-    /// Connections of one peer at a time: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Concurrent connections of one peer: an IPv4 address, or an IPv6 network of 64 bits.
     pub seats_per_peer: usize,
-    /// Connections beyond that, while every seat is busy answering: what is asked on them must be short.
+    /// Extra connections while all others are busy: only short requests are allowed on them.
     pub reserve: usize,
-    /// The time for a request head, from its first byte; for the first one from the beginning of the connection.
+    /// The timeout of a request head, from its first byte; for the first one from the accept.
     pub head: Duration,
-    /// The time until the next request on a kept connection.
+    /// The timeout until the next request on a keep-alive connection.
     pub idle: Duration,
-    /// The time in which a client must take something of an answer.
+    /// The timeout for write progress: the client must read something in this time.
     pub write: Duration,
-    /// The time in which a client must take a whole answer, where answers have an end.
+    /// The timeout for the whole response, for responses that end.
     pub answer: Option<Duration>,
 }
 
-/// Gives seats to connections. It belongs to the task that accepts them.
+/// Admits connections. It belongs to the task that accepts them.
 pub struct ConnectionAdmission {
     limits: ConnectionLimits,
     admitted: Vec<AdmittedConnection>,
 }
 
-/// A seat that was given.
+/// An admitted connection.
 struct AdmittedConnection {
     peer: IpAddr,
     reserve: bool,
-    /// Gone once the connection has ended.
+    /// Dropped when the connection has ended.
     status: Weak<ConnectionStatus>,
 }
 
-/// The place of one connection, free again when it is dropped.
+/// The permit of one connection, released on drop.
 pub struct ConnectionPermit(Arc<ConnectionStatus>);
 
 pub(crate) struct ConnectionStatus {
@@ -55,53 +55,53 @@ pub(crate) struct ConnectionStatus {
     activity: Mutex<ConnectionActivity>,
 }
 
-/// What a connection does now.
+/// The current activity of a connection.
 struct ConnectionActivity {
-    /// When it was accepted, or had sent its last answer.
+    /// When it was accepted, or finished its last response.
     idle_since: Instant,
-    /// When the first byte of a request head came that is not whole yet.
+    /// When the first byte of an incomplete request head arrived.
     head_since: Option<Instant>,
-    /// When the request came that is being answered.
+    /// When the request arrived that is being answered.
     answering_since: Option<Instant>,
-    /// Whether the whole answer is written, as far as the client takes it.
+    /// Whether the whole response was handed to the connection.
     written: bool,
-    /// Since when the client takes nothing of what waits for it.
+    /// Since when the client does not read pending data.
     blocked_since: Option<Instant>,
-    /// Whether a request ever came.
+    /// Whether a request ever arrived.
     asked: bool,
-    /// Whether it was told to give way.
+    /// Whether it was asked to close.
     evicted: bool,
 }
 
-/// Which connection gives way first: the kind, then since when.
+/// The eviction order: the kind, then since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionRank {
-    /// It never sent a request.
+    /// No request yet.
     Silent(Instant),
-    /// It waits for the next request.
+    /// Waiting for the next request.
     Idle(Instant),
-    /// Its client does not take the answer; since the request came.
+    /// The client does not read the response; since the request arrived.
     Blocked(Instant),
 }
 
-/// What took too long.
+/// The step that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionTimeout {
     /// The request head.
     Head,
-    /// The next request on a kept connection.
+    /// The next request on a keep-alive connection.
     Idle,
-    /// The client, which takes nothing of the answer, or not all of it.
+    /// The client, which reads nothing of the response, or not all of it.
     Write,
 }
 
 impl ConnectionAdmission {
-    /// Nobody is admitted yet.
+    /// No connections yet.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self { limits, admitted: Vec::new() }
     }
 
-    /// A seat for a connection that comes from `peer` now; none if every one is busy answering, the reserve too.
+    /// A permit for a connection from `peer`; none if all are busy, including the reserve.
     pub fn admit_connection(&mut self, peer: IpAddr, now: Instant) -> Option<ConnectionPermit> {
         let peer = client_network(peer);
         self.admitted.retain(AdmittedConnection::is_held);
@@ -117,7 +117,7 @@ impl ConnectionAdmission {
         room.then(|| self.issue_permit(peer, true, now))
     }
 
-    /// Whether one more fits beside those that are `among`, after the first of them in rank gave way where need be.
+    /// Whether one more fits within the limit for `among`, after evicting the first of them in rank if necessary.
     fn ensure_capacity(
         &mut self,
         most: usize,
@@ -164,7 +164,7 @@ impl AdmittedConnection {
     }
 }
 
-/// The addresses that one client can have at will count as one.
+/// Addresses that one client can choose freely count as one.
 fn client_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -176,7 +176,7 @@ fn client_network(peer: IpAddr) -> IpAddr {
 }
 
 impl ConnectionPermit {
-    /// Whether all others are busy, so that only what is short may be asked.
+    /// Whether it is a reserve connection, on which only short requests are allowed.
     pub fn is_reserve(&self) -> bool {
         self.0.reserve
     }
@@ -191,7 +191,7 @@ impl ConnectionStatus {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the connection is to give way.
+    /// Waits until the connection is evicted.
     pub(crate) async fn wait_for_eviction(&self) {
         self.eviction.notified().await;
     }
@@ -201,7 +201,7 @@ impl ConnectionStatus {
         self.eviction.notify_one();
     }
 
-    /// Its rank among those that can give way; none while it is answering.
+    /// Its eviction rank; none while it is answering.
     fn eviction_rank(&self, now: Instant) -> Option<EvictionRank> {
         let activity = self.lock_activity();
         match (activity.answering_since, activity.blocked_since) {
@@ -222,7 +222,7 @@ impl ConnectionStatus {
         self.lock_activity().answering_since.is_none()
     }
 
-    /// When the connection is too late if nothing happens, and with what.
+    /// The deadline if nothing happens, and the step that then times out.
     pub(crate) fn next_deadline(&self) -> Option<(Instant, ConnectionTimeout)> {
         let (activity, limits) = (self.lock_activity(), &self.limits);
         if let Some(since) = activity.answering_since {
@@ -239,7 +239,7 @@ impl ConnectionStatus {
         Some(at)
     }
 
-    /// A request came.
+    /// Records a request.
     pub(crate) fn record_request(&self, now: Instant) {
         let mut activity = self.lock_activity();
         activity.head_since = None;
@@ -247,12 +247,12 @@ impl ConnectionStatus {
         (activity.written, activity.asked) = (false, true);
     }
 
-    /// The last of an answer was handed over.
+    /// Records that the end of the response was handed over.
     pub(crate) fn record_body_end(&self) {
         self.lock_activity().written = true;
     }
 
-    /// Bytes came.
+    /// Records received bytes.
     pub(crate) fn record_read(&self, now: Instant) {
         let mut activity = self.lock_activity();
         if activity.answering_since.is_none() {
@@ -260,7 +260,7 @@ impl ConnectionStatus {
         }
     }
 
-    /// The client took something, or `waits`.
+    /// Records write progress, or that the client `waits`.
     pub(crate) fn record_write(&self, waits: bool, now: Instant) {
         let mut activity = self.lock_activity();
         if waits {
@@ -270,7 +270,7 @@ impl ConnectionStatus {
         }
     }
 
-    /// Everything that was written is on its way.
+    /// Records that all data was flushed.
     pub(crate) fn record_flush(&self, now: Instant) {
         let mut activity = self.lock_activity();
         activity.blocked_since = None;
@@ -279,7 +279,7 @@ impl ConnectionStatus {
         }
     }
 
-    /// The last answer is sent; only what the client still sends is read.
+    /// Records that the last response was sent; only remaining input is drained.
     pub(crate) fn record_linger(&self, now: Instant) {
         self.lock_activity().mark_idle(now);
     }
@@ -334,7 +334,7 @@ mod tests {
         assert!(was_evicted(&silent[0]), "silent for the longest");
         assert!(!was_evicted(&kept) && !was_evicted(&silent[1]) && !was_evicted(&fifth));
         drop((silent, fifth));
-        // Three of the peer itself: another one costs its own oldest, never one of others.
+        // Three of the peer itself: another one evicts its own oldest, never one of others.
         let own: Vec<_> =
             (0..3).map(|_| admission.admit_connection(peer_address(9), now).unwrap()).collect();
         admission.admit_connection(peer_address(9), now).unwrap();

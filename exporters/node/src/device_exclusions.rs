@@ -1,4 +1,4 @@
-//! Which devices are left alone: names with `*` for anything.
+//! Device exclusions: name patterns of devices that are not read, with `*` for any text.
 
 /// Patterns of names.
 #[derive(Clone, Debug, Default)]
@@ -9,14 +9,14 @@ impl DeviceExclusions {
         Self(patterns.to_vec())
     }
 
-    /// Whether a device of this name is to be left alone.
+    /// Whether a device of this name is excluded.
     pub(crate) fn is_excluded(&self, name: &str) -> bool {
         self.0.iter().any(|pattern| matches_pattern(pattern, name))
     }
 }
 
-/// Whether `name` is `pattern`, in which each `*` stands for any text. Each piece is taken where it first stands, which
-/// is right for patterns without other wildcards.
+/// Whether `name` matches `pattern`, in which each `*` matches any text. Each piece matches at its first occurrence,
+/// which is correct for patterns without other wildcards.
 fn matches_pattern(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };

@@ -1,4 +1,4 @@
-//! The door to the statistics that a network driver keeps for itself: the ioctl behind `ethtool -S`, and only its reads.
+//! FFI bindings for a network driver's own statistics: the ioctl behind `ethtool -S`, read-only.
 
 #![expect(unsafe_code, reason = "an ioctl takes addresses")]
 
@@ -21,26 +21,26 @@ const GET_STATISTICS: u32 = 0x1d;
 /// The set that names the statistics.
 const STATISTICS_SET: u32 = 1;
 
-/// How long each name is, padded with zeros.
+/// The length of each name, zero-padded.
 const NAME: usize = 32;
 
 /// The most statistics that a card can have: with 128 queues they are some thousands. The kernel writes as many as the
-/// card has at that moment, however many were asked for, so that every buffer has room for all.
+/// card has at that moment, whatever number was requested, so every buffer has space for all.
 const MAX_STATISTICS: usize = 32_768;
 
-/// What a network driver can be asked for.
+/// Queries to a network driver.
 pub(crate) trait DriverStatistics: Send {
-    /// The index of the network device of this name, as this process sees the network.
+    /// The index of the network device of this name in this process's network namespace.
     fn device_index(&self, device: &str) -> io::Result<u32>;
 
     /// The names of the driver's statistics, in order.
     fn statistic_names(&self, device: &str) -> io::Result<Vec<String>>;
 
-    /// The statistics, in the order of their names; an error if there are not `count` of them any more.
+    /// The statistics, in the order of their names; an error if their number is no longer `count`.
     fn read_statistics(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()>;
 }
 
-/// The kernel's answers.
+/// The ioctl on a socket.
 pub(crate) struct EthtoolSocket(OwnedFd);
 
 /// The kernel's `struct ifreq` with an address in it.
@@ -52,14 +52,14 @@ struct InterfaceRequest {
 }
 
 impl EthtoolSocket {
-    /// Opens a socket to ask through; any will do.
+    /// Opens a socket for the ioctl; any will do.
     pub(crate) fn open_socket() -> io::Result<Self> {
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
         Ok(Self(socket_with(family, SocketType::DGRAM, flags, None)?))
     }
 
-    /// Gives the kernel a command for `device`. The buffer begins with the command and has room for the longest answer to
-    /// it.
+    /// Sends a command for `device` to the kernel. The buffer begins with the command and has space for the longest
+    /// reply.
     fn send_command(&self, device: &str, buffer: &mut [u64]) -> io::Result<()> {
         let mut name = [0; libc::IFNAMSIZ];
         // The last byte stays zero.
@@ -70,16 +70,16 @@ impl EthtoolSocket {
         name[..device.len()].copy_from_slice(device.as_bytes());
         let mut request =
             InterfaceRequest { name, data: buffer.as_mut_ptr().cast(), rest: [0; 16] };
-        // SAFETY: the request has the layout and at least the size of `struct ifreq`, its name ends with a zero, and its
-        // data points to a buffer that outlives the call, is aligned for words of eight bytes, and has room for the
+        // SAFETY: the request has the layout and at least the size of `struct ifreq`, its name ends with a zero, and
+        // its data points to a buffer that outlives the call, is aligned for words of eight bytes, and has room for the
         // longest answer: three words for sizes, and `MAX_STATISTICS` names or values.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// How many statistics a device has now.
+    /// The current number of statistics of a device.
     fn count_statistics(&self, device: &str) -> io::Result<usize> {
-        // The command and a reserved word; a mask of sets; room for the size of one.
+        // The command and a reserved word; a mask of sets; space for the size of one.
         let mut buffer = [pack_words(GET_SET_SIZES, 0), 1 << STATISTICS_SET, 0];
         self.send_command(device, &mut buffer)?;
         if buffer[1] == 0 {
@@ -111,7 +111,7 @@ impl DriverStatistics for EthtoolSocket {
     }
 
     fn read_statistics(&self, device: &str, count: usize, values: &mut Vec<u64>) -> io::Result<()> {
-        // Fresh zeros are pages that nobody touches: what the card does not fill costs nothing.
+        // Fresh zero pages are not touched: what the card does not fill uses no memory.
         let mut buffer = vec![0_u64; 1 + MAX_STATISTICS];
         buffer[0] = pack_words(GET_STATISTICS, count as u32);
         self.send_command(device, &mut buffer)?;
@@ -124,7 +124,7 @@ impl DriverStatistics for EthtoolSocket {
     }
 }
 
-/// Two words of four bytes in the order of memory.
+/// Packs two words of four bytes in memory order.
 fn pack_words(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
@@ -132,7 +132,7 @@ fn pack_words(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// The two words of four bytes in one of eight, in the order of memory.
+/// Unpacks the two words of four bytes in one of eight, in memory order.
 fn unpack_words(both: u64) -> (u32, u32) {
     let bytes = both.to_ne_bytes();
     let half =
@@ -140,7 +140,7 @@ fn unpack_words(both: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// A name without its padding; some drivers end theirs with a blank.
+/// A name without its padding; some drivers append a blank.
 fn parse_name(padded: &[u8]) -> String {
     let text = padded.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).trim().to_owned()
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn the_kernel_answers_for_what_is_there_and_refuses_the_rest() {
         let kernel = EthtoolSocket::open_socket().unwrap();
-        // Every network has a loopback device, whose driver keeps no statistics of its own.
+        // Every network namespace has a loopback device, whose driver has no statistics.
         assert_eq!(kernel.device_index("lo").unwrap(), 1);
         assert_eq!(kernel.statistic_names("lo").unwrap_err().kind(), io::ErrorKind::Unsupported);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The exporter as a service: sampler, pages and server, kept together until a signal ends it or brings new settings.
+//! The exporter as a service: runs sampler, pages and server until a signal ends it or reloads the settings.
 
 use std::{fmt, future::pending, io, net::SocketAddr, sync::Arc, time::Instant};
 
@@ -19,16 +19,16 @@ use crate::{
     watchdog::Watchdog,
 };
 
-/// What is to be served, and where.
+/// What to serve, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExporterPlan {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Names under which it may be asked, beside its addresses and those of this machine.
+    /// Host names that requests may use, in addition to its addresses and this machine's names.
     pub names: Vec<String>,
-    /// In whose words the page speaks beside our own.
+    /// The compatible formats that the page has in addition to our own.
     pub compat: CompatOptions,
-    /// What is sampled.
+    /// The options of the sampler.
     pub sampler: SamplerOptions,
 }
 
@@ -38,14 +38,14 @@ pub enum ServiceError {
     /// The page cannot be served.
     #[error(transparent)]
     Serve(#[from] MetricsServeError),
-    /// Signals cannot be waited for.
+    /// The signal handlers cannot be installed.
     #[error("cannot wait for signals: {0}; raise the limit on open files")]
     Signals(#[from] io::Error),
 }
 
-/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reads the settings anew; a plan that cannot be had or
-/// cannot be served is refused with a line in the log, and the service goes on as before. `watchdog` is fed as long as a
-/// restart would not help.
+/// Serves `plan` until SIGTERM or SIGINT. On SIGHUP `again` reloads the settings; a plan that cannot be loaded or
+/// served is rejected with a log line, and the service continues unchanged. `watchdog` is fed as long as a restart
+/// would not help.
 pub async fn run<E: fmt::Display>(
     plan: ExporterPlan,
     mut again: impl FnMut() -> Result<ExporterPlan, E>,
@@ -73,7 +73,7 @@ pub async fn run<E: fmt::Display>(
     Ok(())
 }
 
-/// The next beat; never, without a timer.
+/// The next tick of the timer; never, without a timer.
 async fn tick(timer: &mut Option<Interval>) {
     match timer {
         Some(timer) => drop(timer.tick().await),
@@ -81,14 +81,14 @@ async fn tick(timer: &mut Option<Interval>) {
     }
 }
 
-/// What is said of the settings, beside what the collectors say of themselves.
+/// The name of the settings' status series, beside those of the collectors.
 const SETTINGS: &str = "settings";
 
-/// How the settings were last read.
+/// The result of the last reload.
 struct SettingsStatus {
-    /// When they were last taken.
+    /// When settings were last applied.
     taken: UnixMs,
-    /// Why they were refused since.
+    /// Why later settings were rejected.
     refused: Option<String>,
 }
 
@@ -97,7 +97,7 @@ impl SettingsStatus {
         Self { taken: wall_clock::now(), refused: None }
     }
 
-    /// Adds it to the report.
+    /// Adds the status to the report.
     fn report_status(&self, report: &mut Report) {
         let device = report.ensure_device(Device::new_collector(SETTINGS));
         if let Some(why) = &self.refused {
@@ -110,13 +110,13 @@ impl SettingsStatus {
     }
 }
 
-/// A service that runs.
+/// A running service.
 struct ExporterService {
     plan: ExporterPlan,
     settings: SettingsStatus,
     sampler: NodeSampler,
     reports: watch::Receiver<Arc<Report>>,
-    /// Whether the sampler lives.
+    /// Whether the sampler runs.
     samples: bool,
     pages: watch::Sender<Arc<MetricsPage>>,
     names: watch::Sender<HostNames>,
@@ -129,7 +129,7 @@ impl ExporterService {
         plan: ExporterPlan,
         watchdog: Option<Watchdog>,
     ) -> Result<Self, MetricsServeError> {
-        // The address first: a second exporter must not bother the driver before it notices the first.
+        // Bind the address first: a second exporter must not call the driver before it fails on the address.
         let listener = metrics_server::bind_listener(plan.listen).await?;
         let sampler = NodeSampler::start_sampling(plan.sampler.clone());
         let page = MetricsPage::new(Arc::default(), plan.compat);
@@ -152,7 +152,7 @@ impl ExporterService {
         Ok(service)
     }
 
-    /// Tells the watchdog which sampler reports from now on.
+    /// Informs the watchdog of the current sampler.
     fn expect_reports(&mut self) {
         let options = &self.plan.sampler;
         if let Some(watchdog) = &mut self.watchdog {
@@ -167,7 +167,7 @@ impl ExporterService {
         }
     }
 
-    /// Publishes the newest report, unless the sampler has just begun.
+    /// Publishes the newest report, unless the sampler has just started.
     fn publish_report(&mut self, alive: bool) {
         if !alive {
             tracing::error!("the sampler ended; the page will not change any more");
@@ -206,11 +206,11 @@ impl ExporterService {
         self.publish_report(true);
     }
 
-    /// Takes another plan, or leaves everything as it is. What did not change goes on undisturbed.
+    /// Applies another plan, or leaves everything unchanged. Unchanged parts continue undisturbed.
     async fn apply_plan(&mut self, plan: ExporterPlan) -> Result<(), MetricsServeError> {
         if plan.listen != self.plan.listen {
             let listener = metrics_server::bind_listener(plan.listen).await?;
-            // Connections have tasks of their own, and end with the answer that is under way.
+            // Connections have their own tasks, and end with the current response.
             self.server.abort();
             self.server = spawn_server(listener, &self.pages, &self.names);
         }

@@ -1,4 +1,4 @@
-//! The settings file, and how it and the command line become what is served.
+//! The settings file, and how file and command line combine into a plan.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -8,22 +8,22 @@ use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::NodeArguments;
 
-/// Where the page is served if nothing else is said: on this machine only.
+/// The default listen address: this machine only.
 const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9770);
 
-/// The shortest and the longest period. Below the first the driver's own windows repeat themselves; beyond the second
-/// nobody would call it live.
+/// The shortest and the longest period. Below the first the driver's own sampling windows repeat; above the second the
+/// data is no longer live.
 const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
 
-/// The shortest and the longest deadline. A healthy call may take some milliseconds; a call that takes minutes is
-/// what a deadline is for.
+/// The shortest and the longest deadline. A healthy call may take some milliseconds; minutes would defeat the purpose
+/// of a deadline.
 const DEADLINES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mins(5));
 
-/// The shortest and the longest time between two probes: more often would be felt, more seldom nobody would miss.
+/// The shortest and the longest time between two probes: more often would disturb jobs, more rarely is of no use.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(24));
 
-/// Why there is nothing to serve.
+/// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExporterSettingsError {
     /// The file cannot be read.
@@ -31,30 +31,30 @@ pub(crate) enum ExporterSettingsError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said; part of the sentence, and so not its source.
+        /// The kernel's error; part of the message, and therefore not its source.
         why: io::Error,
     },
-    /// The file says something that it cannot say.
+    /// The file has an invalid entry.
     #[error("{path}, line {line}: {what}", path = path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,
-        /// Where in it.
+        /// The line.
         line: usize,
         /// What is wrong.
         what: String,
     },
-    /// A tree is not there.
+    /// A root folder does not exist.
     #[error("{root} is no folder; check --{flag}-root", root = root.display())]
     NoFolder {
         /// Where it should be.
         root: PathBuf,
-        /// Which of the two.
+        /// The flag that sets it.
         flag: &'static str,
     },
 }
 
-/// An exporter in whose words the page can speak.
+/// An exporter whose names the page can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CompatExporter {
@@ -64,7 +64,7 @@ pub(crate) enum CompatExporter {
     Node,
 }
 
-/// What the file may say. A setting that it leaves out has its usual value.
+/// The content of the file. Missing settings have their default.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExporterSettingsFile {
@@ -90,7 +90,7 @@ struct ExporterSettingsFile {
     probe: ProbeSettings,
 }
 
-/// What the file may say of the NVIDIA driver.
+/// The settings of the NVIDIA driver.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NvmlSettings {
@@ -102,14 +102,14 @@ struct NvmlSettings {
     kernel_log: Option<PathBuf>,
 }
 
-/// What the file may say of the kubelet.
+/// The settings of the kubelet collector.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KubeletSettings {
     socket: Option<PathBuf>,
 }
 
-/// What the file may say of probes; they are on if it says how often.
+/// The settings of probes; they are enabled if the interval is set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProbeSettings {
@@ -122,7 +122,7 @@ struct ProbeSettings {
 }
 
 impl ProbeSettings {
-    /// What it means, if probes are on.
+    /// The schedule, if probes are enabled.
     fn into_schedule(self) -> Option<ProbeSchedule> {
         let usual = ProbeSchedule::default();
         Some(ProbeSchedule {
@@ -134,7 +134,7 @@ impl ProbeSettings {
     }
 }
 
-/// What is to be served: the usual values, the file over them, the command line over both.
+/// The plan: the defaults, overridden by the file, overridden by the command line.
 pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// The plan of a file with this text, and these arguments beside it.
+    /// The plan of a file with this text, and these arguments.
     fn plan_from_file(text: &str, arguments: &[&str]) -> Result<ExporterPlan, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node.toml");
@@ -287,7 +287,7 @@ mod tests {
     fn the_sample_file_says_every_setting_with_its_usual_value() {
         let sample = include_str!("../../../config/gaunt-node.toml");
         assert_eq!(plan_from_file(sample, &[]), plan_from_file("", &[]));
-        // What has no usual value, or needs something of this machine, stands there as a comment.
+        // Settings without a default, or specific to a machine, are in the sample as comments.
         let all: String = sample
             .lines()
             .map(|line| line.strip_prefix("#: ").unwrap_or(line))

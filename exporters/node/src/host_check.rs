@@ -1,8 +1,8 @@
-//! The check of a request's `Host` header, before anything is answered: nothing for other people's web pages.
+//! The check of a request's `Host` header before any response: foreign web pages must not read the metrics.
 //!
-//! A web page may make its reader's browser ask any address that the browser reaches, and may give its own name any
-//! address (DNS rebinding). It learns nothing here: a request that names another host is turned away, and so is one that
-//! a browser says comes from another site.
+//! A web page can make a browser send requests to any address that the browser reaches, and can map its own name to any
+//! address (DNS rebinding). The check prevents that: it rejects requests for another host name, and requests that
+//! the browser marks as cross-site.
 
 use std::{fs, net::IpAddr, sync::Arc};
 
@@ -12,13 +12,13 @@ use hyper::{
     http::uri::Authority,
 };
 
-/// Where the domains stand in which this machine looks up names; its own name has one of them.
+/// The resolver's search domains; this machine's full name is in one of them.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// The most domains that are taken from there; the resolver itself takes six.
+/// The most domains that are read; the resolver itself uses six.
 const MAX_DOMAINS: usize = 16;
 
-/// The names under which a server may be asked, beside its addresses.
+/// The host names of a server, in addition to its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostNames {
     names: Arc<[String]>,
@@ -26,18 +26,18 @@ pub struct HostNames {
     option: &'static str,
 }
 
-/// Why a request is turned away.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MisdirectedRequest {
-    /// The status to answer with.
+    /// The response status.
     pub status: StatusCode,
-    /// The sentence to answer with.
+    /// The response text.
     pub why: String,
 }
 
 impl HostNames {
-    /// These names, `localhost`, and those of this machine. `server` and `option` are for the sentence to who is turned
-    /// away: what it asked, and where a name is added.
+    /// These names, `localhost`, and those of this machine. `server` and `option` are for the rejection message: the
+    /// server's name, and the option that adds a host name.
     pub fn new(given: &[String], server: &'static str, option: &'static str) -> Self {
         let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
         let resolver = fs::read_to_string(RESOLV_CONF).unwrap_or_default();
@@ -47,13 +47,13 @@ impl HostNames {
         Self { names: names.into(), server, option }
     }
 
-    /// Turns away what is asked of another host, or by a page of another site.
+    /// Rejects requests for another host, and requests from a page of another site.
     pub fn check_request(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), MisdirectedRequest> {
         if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
             let why = "a page of another site must not ask; open the address itself\n".to_owned();
             return Err(MisdirectedRequest { status: StatusCode::FORBIDDEN, why });
         }
-        // What the first line says wins over the header. Who names no host is no browser.
+        // The request line takes precedence over the header. A client that sends no host is no browser.
         let line = uri.authority().map(Authority::as_str);
         let header = || headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
         let Some(host) = line.or_else(header) else { return Ok(()) };
@@ -68,7 +68,7 @@ impl HostNames {
         Err(MisdirectedRequest { status: StatusCode::MISDIRECTED_REQUEST, why })
     }
 
-    /// Whether a `Host` header names us. An address is always ours: only names can be given away.
+    /// Whether a `Host` header names this server. Addresses are always accepted: only names can be rebound.
     fn contains(&self, host: &str) -> bool {
         let bare = without_port(host);
         if bare.parse::<IpAddr>().is_ok() {
@@ -79,7 +79,7 @@ impl HostNames {
     }
 }
 
-/// A machine's name as it is, without its domain, and in each domain in which the resolver searches.
+/// A machine's name as it is, without its domain, and in each search domain of the resolver.
 fn machine_names(machine: &str, resolver: &str) -> Vec<String> {
     let machine = machine.trim_end_matches('.');
     if machine.is_empty() {
@@ -106,7 +106,7 @@ fn without_port(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-/// What every answer tells a browser: nobody else may read it or keep it.
+/// Response headers that forbid other sites to read the response, and caches to store it.
 pub fn protect_from_browsers(headers: &mut HeaderMap) {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

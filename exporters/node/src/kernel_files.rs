@@ -1,4 +1,4 @@
-//! The door to the kernel's file trees: small files that are read again and again, kept open where that is cheap.
+//! Access to the kernel's file trees: small files that are read repeatedly, kept open where that is cheap.
 
 use std::{
     fs::{self, File},
@@ -13,12 +13,12 @@ pub(crate) mod current_path;
 /// takes about 100 KiB.
 const MAX_FILE: usize = 1 << 20;
 
-/// The room for one value of sysfs, which never exceeds a page.
+/// The buffer for one value of sysfs, which never exceeds a page.
 const FIRST_READ: usize = 4096;
 
 /// A small file of the kernel that is read each tick.
 ///
-/// A kept descriptor makes a read ten times cheaper than opening anew; one that the kernel disowned is opened again.
+/// A kept descriptor makes a read ten times cheaper than opening again; one that the kernel invalidated is reopened.
 #[derive(Debug)]
 pub(crate) struct KernelFile {
     path: PathBuf,
@@ -32,12 +32,12 @@ impl KernelFile {
         Self { path, keep, file: None }
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the file says now, without the white space around it.
+    /// The current content of the file, without surrounding white space.
     pub(crate) fn read_text<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<&'a str> {
         current_path::record_read(&self.path);
         if let Some(file) = self.file.take()
@@ -76,7 +76,7 @@ fn read_whole(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a file that is read once says, without the white space around it; nothing if it cannot be read.
+/// The content of a file that is read once, without surrounding white space; none if it cannot be read.
 pub(crate) fn read_once(path: &Path) -> Option<String> {
     let mut buffer = Vec::new();
     let text = KernelFile::new(path.to_path_buf(), false).read_text(&mut buffer).ok()?.to_owned();

@@ -1,7 +1,7 @@
-//! Which pod holds which GPU, as the kubelet tells it over its pod-resources socket.
+//! Which pod holds which GPU, as reported by the kubelet over its pod-resources socket.
 //!
-//! Control groups know pods by their UIDs alone, and the kubelet knows devices by their pods' names alone: the GPU is
-//! what the two have in common.
+//! Control groups contain only the UIDs of pods, and the kubelet reports devices only with the names of pods: the GPU
+//! joins the two.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ mod pod_resources_messages;
 
 pub(crate) use pod_resources::{PodResourcesError, query_holders};
 
-/// The most devices whose holders are kept: beyond any host, and the kubelet lists each of its pods' devices.
+/// The most devices whose holders are kept: more than any host has, because the kubelet lists the devices of each pod.
 const MAX_DEVICES: usize = 4_096;
 
-/// What every UUID of a GPU or of an instance of one begins with.
+/// The prefixes of the UUID of a GPU or of an instance of one.
 const UUIDS: [&str; 2] = ["GPU-", "MIG-"];
 
-/// What stands between a GPU's UUID and the number of its share where several pods take turns on it.
+/// The separator of a GPU's UUID and the replica number where several pods time-share it.
 const SHARE: &str = "::";
 
-/// What names a GPU where the device plugin counts them as the kernel does: `nvidia0`, and `nvidia0/gi3` or
+/// The prefix of a GPU's name where the device plugin numbers them as the kernel does: `nvidia0`, and `nvidia0/gi3` or
 /// `nvidia0/vgpu1` for a part of it.
 const COUNTED: &str = "nvidia";
 
@@ -37,7 +37,7 @@ pub(crate) struct DeviceHolder {
 }
 
 impl DeviceHolder {
-    /// Who it is, as labels.
+    /// Its identity, as labels.
     pub(crate) fn pod_labels(&self) -> [(&'static str, SanitizedText); 3] {
         [
             ("namespace", self.namespace.clone()),
@@ -46,7 +46,7 @@ impl DeviceHolder {
         ]
     }
 
-    /// What stands for the job of a pod: names are unique in their namespace alone.
+    /// The job name of a pod: pod names are unique only within their namespace.
     pub(crate) fn job_name(&self) -> SanitizedText {
         SanitizedText::new(&format!("{}/{}", &*self.namespace, &*self.pod))
     }
@@ -57,18 +57,18 @@ impl DeviceHolder {
 pub(crate) struct DeviceHolders(BTreeMap<SanitizedText, Vec<DeviceHolder>>);
 
 impl DeviceHolders {
-    /// The holder of the devices with these names, if it is the same for all of them that are held.
+    /// The holder of the devices with these names, if all that are held have the same.
     pub(crate) fn find_holder<'a>(
         &self,
         names: impl Iterator<Item = &'a str>,
     ) -> Option<&DeviceHolder> {
         let mut holders = names.filter_map(|name| self.0.get(name)).flatten();
         let first = holders.next()?;
-        // Of several that share a GPU nobody can say which runs on it now.
+        // If several share a GPU, the one that runs now is unknown.
         holders.all(|other| other == first).then_some(first)
     }
 
-    /// How many pods hold something, and how many devices are held.
+    /// The number of pods that hold devices, and of held devices.
     pub(crate) fn count_pods_and_devices(&self) -> (usize, usize) {
         let holders = self.0.values().flatten();
         let mut pods: Vec<_> = holders.map(|holder| (&holder.namespace, &holder.pod)).collect();
@@ -93,7 +93,7 @@ impl DeviceHolders {
                         continue;
                     }
                     let holders = held.entry(name).or_default();
-                    // Two shares of one GPU may be given to one container.
+                    // Two replicas of one GPU may be allocated to one container.
                     if !holders.contains(&holder) {
                         holders.push(holder.clone());
                     }
@@ -104,7 +104,7 @@ impl DeviceHolders {
     }
 }
 
-/// The name of the GPU, or of the instance of one, that a device plugin's id stands for; nothing for other devices.
+/// The name of the GPU, or of its instance, for a device plugin's id; none for other devices.
 fn parse_device_id(id: &str) -> Option<String> {
     if UUIDS.iter().any(|prefix| id.starts_with(prefix)) {
         return Some(id.split_once(SHARE).map_or(id, |(uuid, _)| uuid).to_owned());
@@ -120,17 +120,17 @@ fn parse_device_id(id: &str) -> Option<String> {
     is_number.then_some(name)
 }
 
-/// The name of an instance where GPUs are counted.
+/// The name of an instance where GPUs are numbered.
 fn instance_name(gpu: &str, instance: &str) -> String {
     format!("{COUNTED}{gpu}/gi{instance}")
 }
 
-/// The names under which a device plugin may give away a GPU: its UUID, and its number.
+/// The names that a device plugin may use for a GPU: its UUID, and its number.
 pub(crate) fn gpu_names(uuid: Option<&str>, number: u32) -> impl Iterator<Item = String> {
     uuid.map(str::to_owned).into_iter().chain([format!("{COUNTED}{number}")])
 }
 
-/// The names under which a device plugin may give away an instance of a GPU.
+/// The names that a device plugin may use for an instance of a GPU.
 pub(crate) fn mig_names(
     uuid: Option<&str>,
     gpu: u32,

@@ -1,7 +1,7 @@
-//! gaunt-node: what one node knows about itself, sampled every tick and served as a page.
+//! gaunt-node: samples the metrics of one node every tick and serves them as a page.
 //!
-//! A [`NodeSampler`] runs the collectors on its own thread and publishes a report each tick. NVML lives in a worker
-//! process (`nvml::nvml_worker`), so that a driver that hangs costs a few values and never a page.
+//! A [`NodeSampler`] runs the collectors on its own thread and publishes a report each tick. NVML runs in a worker
+//! process (`nvml::nvml_worker`), so that a hanging driver costs a few values and never a page.
 
 mod collector;
 pub mod connection_admission;

@@ -26,7 +26,7 @@ use tokio::{
 };
 use tracing_subscriber::EnvFilter;
 
-/// How long `--once` waits for the driver; what is not there by then is not on the page.
+/// How long `--once` waits for the driver; values that are missing by then are not on the page.
 const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
@@ -75,7 +75,7 @@ struct NodeArguments {
     once: bool,
 }
 
-/// The exit code of a wrong command line and of whatever keeps it from its work, as for every program of gaunt.
+/// The exit code for a wrong command line and for any failure, as in all gaunt programs.
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
@@ -85,12 +85,12 @@ fn main() -> ExitCode {
     let arguments = match NodeArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers, everything else is a wrong command line.
+            // Help and version are successful output; everything else is a wrong command line.
             let is_answer = error.print().is_ok() && !error.use_stderr();
             return ExitCode::from(if is_answer { 0 } else { FAILED });
         }
     };
-    // Beside a page on a terminal only what is wrong is worth a line.
+    // With a page on a terminal, log only problems.
     let level = if arguments.once { "warn" } else { "info" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colours = io::stderr().is_terminal();
@@ -131,7 +131,8 @@ async fn print_once(plan: ExporterPlan) -> anyhow::Result<()> {
     io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page")
 }
 
-/// The first report after a whole period and, if it `waits` for that, a word from the driver: the second sample may come soon after the first.
+/// The first report after a whole period and, if it `waits`, after the driver's status: the second sample may follow
+/// soon after the first.
 async fn await_settled_report(
     mut reports: watch::Receiver<Arc<Report>>,
     waits: bool,

@@ -1,5 +1,5 @@
-//! The page of one tick: written in each form when it is first asked for, and kept until the next tick. A form that was
-//! asked for in the tick before is written at once, so that a scraper that comes every second waits for nothing.
+//! The page of one tick: rendered in each format on first request, and cached until the next tick. A format that was
+//! requested in the previous tick is rendered ahead, so that a scraper with a period of a second never waits.
 
 use std::{
     io::{self, Write},
@@ -19,26 +19,26 @@ use hyper::body::Bytes;
 
 use crate::tick_frames::TickFrames;
 
-/// The forms of a page, in the order of [`MetricsPage::rendered_format`].
+/// The formats of a page, in the order of [`MetricsPage::rendered_format`].
 const FORMS: [ExpositionFormat; 2] = [ExpositionFormat::Text, ExpositionFormat::OpenMetrics];
 
-/// A page repeats its labels on every line, so that the fastest level already takes it to a quarter.
+/// A page repeats its labels on every line, so the fastest level already compresses it to a quarter.
 const LEVEL: Compression = Compression::fast();
 
-/// Room for a page in bytes: that of a node with 8 GPUs and 8 ports.
+/// The initial capacity of a page in bytes: that of a node with 8 GPUs and 8 ports.
 const PAGE: usize = 128 * 1024;
 
-/// Everything that one report says, in every form that somebody asked for.
+/// One report in every requested format.
 pub struct MetricsPage {
     report: Arc<Report>,
     compat: CompatOptions,
-    /// What there is of each form.
+    /// The rendered formats.
     kept: [RenderedFormat; FORMS.len()],
-    /// The same as frames.
+    /// The report as frames.
     frames: TickFrames,
 }
 
-/// What there is of one form of a page.
+/// One rendered format of a page.
 #[derive(Default)]
 struct RenderedFormat {
     asked: AtomicBool,
@@ -47,12 +47,12 @@ struct RenderedFormat {
 }
 
 impl MetricsPage {
-    /// The page of a report; nothing is written yet.
+    /// The page of a report; nothing is rendered yet.
     pub fn new(report: Arc<Report>, compat: CompatOptions) -> Self {
         Self { report, compat, kept: Default::default(), frames: TickFrames::default() }
     }
 
-    /// The page of a report that comes after `last`: the forms in which that one was asked for are written now.
+    /// The page of a report after `last`: the formats that were requested of that page are rendered now.
     #[must_use]
     pub fn from_previous(last: &Self, report: Arc<Report>, compat: CompatOptions) -> Self {
         let frames = last.frames.next(&report);
@@ -61,7 +61,7 @@ impl MetricsPage {
         page
     }
 
-    /// Writes the forms in which `last` was asked for.
+    /// Renders the formats that were requested of `last`.
     fn render_ahead(&self, last: &Self) {
         for (form, kept) in FORMS.into_iter().zip(&last.kept) {
             if kept.asked.load(Ordering::Relaxed) {
@@ -70,12 +70,12 @@ impl MetricsPage {
         }
     }
 
-    /// Whether anything was sampled.
+    /// Whether the report has been sampled.
     pub(crate) fn is_sampled(&self) -> bool {
         self.report.node_time.is_some()
     }
 
-    /// The page in a form, compressed or not.
+    /// The page in a format, compressed or not.
     pub(crate) fn encode_page(&self, form: ExpositionFormat, gzip: bool) -> io::Result<Bytes> {
         let kept = self.rendered_format(form);
         kept.asked.store(true, Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl MetricsPage {
         Ok(kept.compressed.get_or_init(|| compressed).clone())
     }
 
-    /// The page as a frame, for a client that holds this.
+    /// The page as a frame, for a client in this state.
     pub(crate) fn encode_frame(&self, holds: ClientState) -> Bytes {
         self.frames.encode_frame(&self.report, holds)
     }

@@ -1,4 +1,4 @@
-//! The page over HTTP: written at most once a tick in each form, served from memory, never touching the driver.
+//! Serves the page over HTTP: rendered at most once a tick per format, served from memory, never calling the driver.
 
 use std::{
     io,
@@ -25,40 +25,40 @@ use crate::{
     server_connection::serve_connection,
 };
 
-/// Some scrapers, their standbys, a few people. An answer is there at once, so that every connection is idle or waits
-/// for its client, and one of them can always give way: there is no need of a reserve.
+/// Some scrapers, their standbys, a few people. Responses are immediate, so every connection is idle or waits for its
+/// client and one of them can always be evicted: no reserve is needed.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     seats: 64,
     seats_per_peer: 32,
     reserve: 0,
     head: Duration::from_secs(5),
-    // As long as a scraper that comes twice a minute, and somewhat more.
+    // Slightly longer than the period of a scraper that comes twice a minute.
     idle: Duration::from_secs(40),
     write: Duration::from_secs(5),
     answer: Some(Duration::from_secs(30)),
 };
 
-/// The wait after the listener failed: out of descriptors, usually, which more haste makes worse.
+/// The delay after a failed accept: usually descriptors are exhausted, and immediate retries make it worse.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a person sees who opens the address.
+/// The text for a person that opens the address.
 const INDEX: &str = "gaunt-node\n\n/metrics  everything that is known of this node, as Prometheus text\n\
                      /healthz  whether this program lives\n";
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsServeError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {why}; pass --listen ADDRESS:PORT", why = render_bind_error(.said))]
     Listen {
         /// Which address.
         address: SocketAddr,
-        /// What the kernel said; part of the sentence, and so not its source.
+        /// The kernel's error; part of the message, and therefore not its source.
         said: io::Error,
     },
 }
 
-/// What the kernel said, in the words that people know.
+/// The bind error in plain words.
 fn render_bind_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => "address in use".to_owned(),
@@ -68,26 +68,26 @@ fn render_bind_error(error: &io::Error) -> String {
     }
 }
 
-/// Listens on an address.
+/// Binds an address.
 pub async fn bind_listener(address: SocketAddr) -> Result<TcpListener, MetricsServeError> {
     TcpListener::bind(address).await.map_err(|said| MetricsServeError::Listen { address, said })
 }
 
-/// The names of this machine's exporter, and these.
+/// The host names of this machine's exporter, and the `given` ones.
 pub fn host_names(given: &[String]) -> HostNames {
     HostNames::new(given, "this exporter", "--name or names in its settings")
 }
 
-/// What is served now: each changes while connections stay.
+/// The served content; each part can change while connections stay.
 #[derive(Clone)]
 pub struct ServedPages {
     /// The newest page.
     pub pages: watch::Receiver<Arc<MetricsPage>>,
-    /// The names under which it may be asked.
+    /// The accepted host names.
     pub names: watch::Receiver<HostNames>,
 }
 
-/// Serves the newest page until it is dropped; then kept connections end after the answer that is under way.
+/// Serves the newest page until it is dropped; keep-alive connections then end after the current response.
 pub async fn serve_pages(listener: TcpListener, serving: ServedPages) {
     serve_with_limits(listener, serving, LIMITS).await;
 }
@@ -95,7 +95,7 @@ pub async fn serve_pages(listener: TcpListener, serving: ServedPages) {
 /// The same, with other limits.
 async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: ConnectionLimits) {
     let mut admission = ConnectionAdmission::new(limits);
-    // Dropped with this task, which those who wait for it notice.
+    // Dropped with this task, which waiting connections observe.
     let (_open, closed) = watch::channel(());
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -123,10 +123,10 @@ async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: 
     }
 }
 
-/// The media type of what is meant for people.
+/// The media type of texts for people.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What an answer hangs on beside its address.
+/// The request headers that a response depends on.
 const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
 
 fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Response<Full<Bytes>> {
@@ -148,7 +148,7 @@ fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Respons
     }
 }
 
-/// The page in the form that the client can read.
+/// The page in the format that the client accepts.
 fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Bytes>> {
     if !page.is_sampled() {
         let why = "the first sample is being taken; ask again in a second\n";
@@ -178,7 +178,7 @@ fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Byt
     response
 }
 
-/// A whole response. The server leaves the body out where the request was HEAD.
+/// A complete response. The server omits the body if the request was HEAD.
 fn build_response(
     status: StatusCode,
     content: &'static str,

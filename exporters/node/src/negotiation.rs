@@ -1,4 +1,4 @@
-//! What a client can read, as its headers say: the form of the page and whether it may be compressed.
+//! Content negotiation: the format of the page and its compression, from the client's headers.
 
 use gaunt_schema::{
     frame::{ClientState, HOLDS, MEDIA, VERSION},
@@ -9,14 +9,14 @@ use hyper::{
     header::{ACCEPT, ACCEPT_ENCODING, HeaderName},
 };
 
-/// One entry of an Accept header: what is offered, its parameters, and how much it is wanted.
+/// One entry of an Accept header: media type, parameters, and weight.
 struct AcceptEntry<'a> {
     what: &'a str,
     parameters: &'a str,
     quality: f32,
 }
 
-/// What a client holds that reads frames of our version and wants nothing more than them; none for all others.
+/// The client state, if the client accepts frames of our version and prefers nothing else; none for all others.
 pub(crate) fn negotiate_frame(headers: &HeaderMap) -> Option<ClientState> {
     let (mut frame, mut other) = (0.0_f32, 0.0_f32);
     for wanted in parse_accept_entries(headers, &ACCEPT) {
@@ -33,7 +33,7 @@ pub(crate) fn negotiate_frame(headers: &HeaderMap) -> Option<ClientState> {
     (frame > 0.0 && frame >= other).then(|| holds.map(ClientState::parse).unwrap_or_default())
 }
 
-/// The form that a client wants most. Text where it does not care, because everybody reads it.
+/// The client's preferred format; text if it has no preference, because every client reads it.
 pub fn negotiate_format(headers: &HeaderMap) -> ExpositionFormat {
     let (mut open, mut text, mut any) = (None::<f32>, None::<f32>, None::<f32>);
     for wanted in parse_accept_entries(headers, &ACCEPT) {
@@ -52,7 +52,7 @@ pub fn negotiate_format(headers: &HeaderMap) -> ExpositionFormat {
     }
 }
 
-/// Whether the client takes a compressed answer.
+/// Whether the client accepts gzip.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let (mut gzip, mut any) = (None, None);
     for wanted in parse_accept_entries(headers, &ACCEPT_ENCODING) {
@@ -65,7 +65,7 @@ pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     gzip.or(any).is_some_and(|quality| quality > 0.0)
 }
 
-/// Every entry of a header, however many lines it has.
+/// Every entry of a header, over all its lines.
 fn parse_accept_entries<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
@@ -78,7 +78,7 @@ fn parse_accept_entries<'a>(
     })
 }
 
-/// Without a version the newest is meant.
+/// Without a version the newest is assumed.
 fn is_version_1(parameters: &str) -> bool {
     find_parameter(parameters, "version").is_none_or(|version| version == "1.0.0")
 }

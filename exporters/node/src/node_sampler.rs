@@ -1,4 +1,4 @@
-//! The sampler: runs the collectors each tick on a thread of its own and publishes what they brought.
+//! The sampler: runs the collectors each tick on its own thread and publishes their readings.
 
 use std::{
     sync::{
@@ -20,19 +20,19 @@ use crate::{
     wall_clock,
 };
 
-/// The NVML worker samples on the tick, and the sampler this part of a period later, so that a report carries the
-/// values of its own tick and not those of the one before.
+/// The NVML worker samples on the tick, and the sampler this fraction of a period later, so that a report contains the
+/// values of its own tick and not those of the previous one.
 const LAG_OF_A_PERIOD: u32 = 5;
 
 /// A node being sampled. Dropping it ends the sampling and, through it, the NVML worker.
 pub struct NodeSampler {
     reports: watch::Receiver<Arc<Report>>,
-    /// Never sent on: its end is the signal.
+    /// Never used for sending: its drop is the stop signal.
     _alive: mpsc::Sender<()>,
 }
 
 impl NodeSampler {
-    /// Starts sampling. The first report comes at once, the others each period.
+    /// Starts sampling. The first report comes immediately, the others once per period.
     pub fn start_sampling(options: SamplerOptions) -> Self {
         let (publish, reports) = watch::channel(Arc::new(Report::default()));
         let (alive, ended) = mpsc::channel();
@@ -67,7 +67,7 @@ fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, ended: &m
     }
 }
 
-/// The collectors of a node that are not switched off, in the order of the page.
+/// The enabled collectors of a node, in page order.
 pub(crate) fn enabled_collectors(options: &SamplerOptions) -> Vec<Box<dyn Collector>> {
     let (tell, pods) = watch::channel(Arc::default());
     let mut all = collector::host_collectors(options, tell);
@@ -76,7 +76,7 @@ pub(crate) fn enabled_collectors(options: &SamplerOptions) -> Vec<Box<dyn Collec
     all
 }
 
-/// One report of everything.
+/// One report of all collectors.
 fn sample_node(options: &SamplerOptions, collectors: &mut CollectorRunner) -> Report {
     let now = wall_clock::now();
     let kernel = options.proc_root.join("sys/kernel");

@@ -1,4 +1,4 @@
-//! GPUs through NVML: a worker process makes the driver calls, and the parent reads what it says over a pipe.
+//! GPUs through NVML: a worker process makes the driver calls and sends the results to the parent over a pipe.
 //!
 //! The driver can block for ever inside a call, in a state in which nothing can end it. So only the worker calls it,
 //! and the parent never waits for the worker.

@@ -1,4 +1,4 @@
-//! What hangs where on the PCI bus, from the kernel's tree alone: which GPUs and RDMA devices are neighbours.
+//! PCI topology from the kernel's tree alone: which GPUs and RDMA devices are neighbours.
 
 use std::{
     fs,
@@ -10,38 +10,38 @@ use crate::kernel_files::{list_names, read_once};
 /// The most devices of a kind that are looked for: a host has 16 GPUs at most today, and a card for each of them.
 const MAX_DEVICES: usize = 64;
 
-/// NVIDIA's and AMD's numbers among the makers of PCI devices.
+/// NVIDIA's and AMD's PCI vendor ids.
 const GPU_VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 
-/// What the class of a PCI device that computes or draws begins with: display controllers and accelerators.
+/// The PCI class prefixes of GPUs: display controllers and accelerators.
 const GPU_CLASSES: [&str; 2] = ["0x03", "0x12"];
 
-/// A device's place on the bus.
+/// A device's location on the bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PciLocation {
     /// The device's own folder below `devices`, with the bridges before it.
     path: PathBuf,
     /// Its address, such as `0000:17:00.0`, if it is on the bus at all.
     pub(crate) address: Option<String>,
-    /// The memory node that it hangs on.
+    /// Its NUMA node.
     pub(crate) numa: Option<String>,
-    /// Whether it is a share of another device, made for a guest.
+    /// Whether it is an SR-IOV virtual function.
     pub(crate) is_virtual: bool,
 }
 
-/// By what two devices were found to be neighbours, the nearest first.
+/// The kind of proximity of two devices, the nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PciProximity {
     /// They share a bridge below the processor's own.
     Bridge,
     /// They share the processor's bridge.
     HostBridge,
-    /// They share a memory node.
+    /// They share a NUMA node.
     NumaNode,
 }
 
 impl PciProximity {
-    /// The word on the page.
+    /// The name on the page.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Bridge => "pci_bridge",
@@ -64,7 +64,7 @@ impl PciLocation {
         }
     }
 
-    /// How many bridges the ways to two devices share. What all devices share says nothing.
+    /// The number of bridges that the paths of two devices share. Bridges that all devices share carry no information.
     fn count_shared_bridges(&self, other: &Self) -> usize {
         let both = self.path.components().zip(other.path.components());
         let common = both.take_while(|(one, two)| one == two).map(|(one, _)| one.as_os_str());
@@ -72,7 +72,7 @@ impl PciLocation {
         common.filter(|part| part.to_str().is_some_and(is_bus)).count()
     }
 
-    /// Those of `others` that are nearest: with the longest common way down the bus, or else on the same memory node.
+    /// The nearest of `others`: with the longest common path down the bus, or else on the same NUMA node.
     pub(crate) fn find_nearest<'a, T>(
         &self,
         others: impl IntoIterator<Item = (T, &'a Self)>,
@@ -112,7 +112,7 @@ pub(crate) fn list_gpus(sys_root: &Path) -> Vec<(String, PciLocation)> {
     all.into_iter().map(place).collect()
 }
 
-/// The RDMA devices by name, without those that are shares of others and those that `leaves_alone` names.
+/// The RDMA devices by name, without virtual functions and those that `leaves_alone` excludes.
 pub(crate) fn list_rdma_devices(
     sys_root: &Path,
     leaves_alone: impl Fn(&str) -> bool,
@@ -162,12 +162,12 @@ pub(crate) fn is_address(name: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// An address as the info series of GPUs has it, with the domain in eight digits and capital letters: `00000000:3B:00.0`.
+/// An address in NVML's form, with the domain in eight digits and capital letters: `00000000:3B:00.0`.
 pub(crate) fn to_nvml_address(address: &str) -> String {
     format!("{:0>16}", address.to_ascii_uppercase())
 }
 
-/// An address as the kernel writes it, with the domain in four digits where they are enough.
+/// An address in the kernel's form, with the domain in four digits if they are enough.
 pub(crate) fn to_kernel_address(address: &str) -> Option<String> {
     let (domain, place) = address.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;

@@ -1,29 +1,29 @@
-//! What can be switched off: each collector, and the parts of the driver's that cost more than the rest.
+//! The sources that can be disabled: each collector, and the more expensive features of the driver.
 
 use std::{fmt, str::FromStr};
 
 use serde::Deserialize;
 
-/// A source of readings that can be switched off. What is off is not asked, and leaves no series on the page, not
-/// even that of its collector.
+/// A source of readings that can be disabled. A disabled one is not read, and has no series on the page, not even that
+/// of its collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ReadingSource {
-    /// How busy the processors are.
+    /// CPU usage.
     Cpu,
     /// The node's memory.
     Memory,
     /// Pressure stall information.
     Pressure,
-    /// The load, and processes that cannot be interrupted.
+    /// The load average, and processes in uninterruptible sleep.
     Tasks,
     /// Block devices.
     Disks,
     /// Network file systems.
     Mounts,
-    /// Temperatures, fans and voltages of the boards.
+    /// Temperatures, fans and voltages.
     Sensors,
-    /// What the processors' packages use.
+    /// Energy of the CPU packages.
     Energy,
     /// Network devices.
     Netdev,
@@ -33,28 +33,28 @@ pub enum ReadingSource {
     Ports,
     /// AMD GPUs.
     Amd,
-    /// The kubelet, which knows the names of pods that hold GPUs.
+    /// The kubelet, which reports the names of pods that hold GPUs.
     Kubelet,
-    /// NVIDIA GPUs; without them there is no worker, and nothing of the driver's is read.
+    /// NVIDIA GPUs; without this source there is no worker, and the driver is not called.
     Nvml,
     /// Activity from the GPUs' own counters.
     Gpm,
-    /// Looks at GPUs several times a period.
+    /// Fast sampling: GPUs are sampled several times a period.
     Glances,
-    /// The driver's errors, from wherever they are told.
+    /// XIDs, from both sources.
     Xid,
-    /// The kernel's log, the second source of the driver's errors.
+    /// The kernel log, the second source of XIDs.
     KernelLog,
-    /// Processes on GPUs, and whose they are; how many there are is still said.
+    /// Processes on GPUs, and their owners; their number is still reported.
     Processes,
-    /// Files that are passed on.
+    /// Metrics files of other programs.
     Textfiles,
-    /// Probes of the wires between GPUs, if they are switched on at all.
+    /// Probes of GPU interconnects, if they are enabled at all.
     Probe,
 }
 
 impl ReadingSource {
-    /// Every one with its name, as collectors are called on the page.
+    /// Every source with its name, which is that of its collector on the page.
     pub const ALL: [(Self, &str); 21] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),

@@ -1,62 +1,62 @@
-//! What a sampler can be told: where to look, how often, and how long to wait.
+//! The options of the sampler: paths, intervals and deadlines.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use crate::ReadingSource;
 
-/// Everything that a [`Sampler`](crate::NodeSampler) takes from outside.
+/// All options of a [`Sampler`](crate::NodeSampler).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SamplerOptions {
     /// Where the kernel's device tree is mounted: `/sys`, or a copy of one.
     pub sys_root: PathBuf,
     /// Where the kernel's process tree is mounted: `/proc`, or a copy of one.
     pub proc_root: PathBuf,
-    /// The NVML library; without one the loader is asked for `libnvidia-ml.so.1`.
+    /// The NVML library; by default the loader's `libnvidia-ml.so.1`.
     pub nvml_library: Option<PathBuf>,
-    /// The name of this node; without one its host name.
+    /// The name of this node; by default its host name.
     pub node_name: Option<String>,
     /// The time between two samples.
     pub period: Duration,
-    /// How long one driver call may take before its GPUs' values are called stale.
+    /// The deadline of one driver call; beyond it the values of its GPUs are stale.
     pub call_deadline: Duration,
-    /// The same for the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
+    /// The deadline of the driver's initialisation, which wakes GPUs one by one and takes seconds on a cold node.
     pub init_deadline: Duration,
-    /// How long an NVML worker hangs in a driver call before a spare is started: long enough for the flag to be seen first.
-    /// Each further spare is waited for longer.
+    /// How long an NVML worker hangs in a driver call before a spare is started: long enough for the hang to be
+    /// reported first. The wait for each further spare is longer.
     pub spare_after: Duration,
-    /// The most NVML workers that may hang at a time; beyond, no more are started.
+    /// The most NVML workers that may hang at a time; at the limit no more are started.
     pub max_hung_workers: usize,
-    /// How long a collector may take before its values are called stale and the page goes out without it; a period at
-    /// most.
+    /// The deadline of a collector; beyond it its values are stale and the page is published without them; at most a
+    /// period.
     pub collector_deadline: Duration,
-    /// RDMA and network devices that are left alone, not even read: names, in which `*` stands for anything.
+    /// RDMA and network devices that are not read at all: names, in which `*` matches any text.
     pub exclude: Vec<String>,
-    /// The RDMA devices, or ports such as `mlx5_0/2`, in the order of their rails; empty to find the rails.
+    /// The RDMA devices, or ports such as `mlx5_0/2`, in the order of their rails; empty for rail detection.
     pub rails: Vec<String>,
-    /// A folder whose `*.prom` files are passed on as they are: results of probes, statistics of NCCL.
+    /// A folder whose `*.prom` files are passed on unchanged: probe results, NCCL statistics.
     pub textfiles: Option<PathBuf>,
-    /// Whether and how the wires between GPUs are probed; without it they never are.
+    /// The schedule of probes of GPU interconnects; without one no probe runs.
     pub probe: Option<ProbeSchedule>,
-    /// What is switched off: it is not asked, and leaves no series.
+    /// The disabled sources: they are not read, and have no series.
     pub without: BTreeSet<ReadingSource>,
-    /// Where the kubelet says which pod holds which GPU.
+    /// The kubelet's pod-resources socket.
     pub kubelet: PathBuf,
-    /// The kernel's log, the second source of XIDs; without one only the driver is asked.
+    /// The kernel log, the second source of XIDs; without one only the driver is used.
     pub kernel_log: Option<PathBuf>,
-    /// The program that is run as the NVML worker; without one it is this executable.
+    /// The program that runs as the NVML worker; by default this executable.
     pub worker_program: Option<PathBuf>,
 }
 
-/// How gaunt-probe is run now and then.
+/// How gaunt-probe is run periodically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSchedule {
     /// The program.
     pub program: PathBuf,
-    /// Where it keeps its past and leaves its results.
+    /// The folder of its state and its results.
     pub folder: PathBuf,
-    /// The time between two tries.
+    /// The time between two starts.
     pub every: Duration,
-    /// What else it is told.
+    /// Further arguments.
     pub arguments: Vec<String>,
 }
 
@@ -97,12 +97,12 @@ impl Default for SamplerOptions {
 }
 
 impl SamplerOptions {
-    /// Whether this is not switched off.
+    /// Whether the source is enabled.
     pub fn is_enabled(&self, source: ReadingSource) -> bool {
         !self.without.contains(&source)
     }
 
-    /// How long a round of the collectors may take: beyond a period the next tick is due.
+    /// The deadline of a round of collectors: at most a period, because then the next tick is due.
     pub(crate) fn round_deadline(&self) -> Duration {
         self.collector_deadline.min(self.period)
     }

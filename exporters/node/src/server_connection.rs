@@ -1,5 +1,5 @@
-//! One HTTP connection under its deadlines: each step of it must be done in time, and a client that closed its sending
-//! side is answered all the same.
+//! One HTTP connection with its deadlines: each step must complete in time, and a client that closed its sending side
+//! still receives its response.
 
 use std::{
     error::Error,
@@ -29,12 +29,12 @@ use crate::connection_admission::{ConnectionPermit, ConnectionStatus};
 /// The buffer of one connection in bytes, which also bounds a request's head. Prometheus sends about 300.
 const BUFFER: usize = 16 << 10;
 
-/// How long, and how much, is read on after the last answer. A client that is done closes the connection at once.
+/// How long, and how much, input is drained after the last response. A client that is done closes the connection first.
 const LINGER: Duration = Duration::from_secs(1);
 const MAX_UNREAD: u64 = 1 << 20;
 
-/// Answers the requests of one connection until it ends, is too late or gives way. Once `stop` ends it finishes the
-/// answer that is under way.
+/// Answers the requests of one connection until it ends, times out or is evicted. After `stop` it finishes the current
+/// response.
 pub async fn serve_connection<S, B>(
     stream: TcpStream,
     seat: ConnectionPermit,
@@ -87,7 +87,7 @@ async fn drive_connection<S>(
     loop {
         let deadline = shared.next_deadline();
         let at = deadline.map(|(at, _)| at);
-        // What happens in the connection moves its deadline, which is then looked at again.
+        // Activity of the connection moves its deadline, which is then checked again.
         let driven = std::future::poll_fn(|context| {
             let ended = Pin::new(&mut connection).poll(context);
             match ended {
@@ -132,15 +132,15 @@ async fn wait_for_deadline(deadline: Option<Instant>) {
     }
 }
 
-/// Reads on for a moment after the last answer. Closed with bytes unread, such as those of a head that is too long, the
-/// kernel resets the connection, and the client loses the answer that says why.
+/// Drains input briefly after the last response. If the connection is closed with unread bytes, such as those of an
+/// oversized head, the kernel resets it, and the client loses the error response.
 async fn drain_input(stream: TcpStream) {
     let mut rest = stream.take(MAX_UNREAD);
     // However this ends, the connection is closed next.
     let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
 }
 
-/// Tells the seat that an answer is handed over, when it is dropped.
+/// Records on drop that the response was handed over.
 struct BodyEndGuard(Arc<ConnectionStatus>);
 
 impl Drop for BodyEndGuard {
@@ -149,7 +149,7 @@ impl Drop for BodyEndGuard {
     }
 }
 
-/// The body of an answer, and who tells of its end.
+/// The body of a response, with the guard that records its end.
 struct TrackedBody<B> {
     body: B,
     _ends: BodyEndGuard,
@@ -175,7 +175,7 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
     }
 }
 
-/// A stream that tells its seat what is read and written.
+/// A stream that records its reads and writes in the connection status.
 struct WatchedStream {
     stream: TcpStream,
     shared: Arc<ConnectionStatus>,

@@ -1,4 +1,4 @@
-//! The frames of one tick, and what was told in the ticks before: who asks again is told what differs.
+//! The frames of one tick, and the encoders of earlier ticks: repeated requests receive only differences.
 
 use std::{
     sync::{
@@ -14,22 +14,22 @@ use gaunt_schema::{
 };
 use hyper::body::Bytes;
 
-/// Ticks that are kept to tell differences to: who comes every ten seconds beside somebody who comes every second still
-/// holds one of them. A tick of 8 GPUs and 8 ports takes 8 kB.
+/// Ticks that are kept as bases of differences: a client with a period of ten seconds beside one with a period of one
+/// second still has one of them. A tick of 8 GPUs and 8 ports takes 8 kB.
 const KEPT_TICKS: usize = 16;
 
-/// Frames of one tick that are kept: one for each client that holds something else.
+/// Cached frames of one tick: one for each distinct client state.
 const KEPT_FRAMES: usize = 4;
 
 /// Frames of one tick.
 pub(crate) struct TickFrames {
-    /// The number of the tick: no other readings of this node have it, not even those of a run before this one.
+    /// The number of the tick: unique for this node, also across restarts.
     tick: u64,
-    /// What was told before, to whoever holds it still, the newest last.
+    /// Earlier ticks that clients may still have, the newest last.
     before: Vec<Arc<FrameEncoder>>,
-    /// What is told now, once somebody asks.
+    /// This tick, encoded on the first request.
     now: OnceLock<Arc<FrameEncoder>>,
-    /// Whether anybody got it.
+    /// Whether any client requested it.
     asked: AtomicBool,
     written: Mutex<Vec<(ClientState, Bytes)>>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct TickFrames {
 impl Default for TickFrames {
     fn default() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Nobody ticks a thousand million times a second: a later run begins above the numbers of this one.
+        // Ticks are far slower than a thousand million per second, so a later run starts above the numbers of this one.
         Self::of(wall.as_nanos() as u64, Vec::new())
     }
 }
@@ -48,7 +48,7 @@ impl TickFrames {
         Self { tick, before, now, asked, written }
     }
 
-    /// The frames of the next tick, which has this report.
+    /// The frames of the next tick, with this report.
     pub(crate) fn next(&self, report: &Report) -> Self {
         let mut before = self.before.clone();
         let told = self.now.get().filter(|_| self.asked.load(Ordering::Relaxed));
@@ -61,7 +61,7 @@ impl TickFrames {
         next
     }
 
-    /// The frame for a client that holds this.
+    /// The frame for a client in this state.
     pub(crate) fn encode_frame(&self, report: &Report, holds: ClientState) -> Bytes {
         self.asked.store(true, Ordering::Relaxed);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ impl TickFrames {
             return bytes.clone();
         }
         let told = self.frame_encoder(report);
-        // Who asks twice within a tick holds this one.
+        // A client that asks twice within a tick has this one.
         let mut known = std::iter::once(told).chain(self.before.iter().rev());
         let base = known.find(|base| told.can_diff_from(holds, base));
         let mut out = Vec::with_capacity(told.reading_bits().len() * 4);
@@ -132,7 +132,7 @@ mod tests {
             }
             frames = frames.next(&self::report_at(moment + 1));
         }
-        // What was told twenty ticks ago is not kept.
+        // Twenty ticks ago is beyond the kept ticks.
         assert_eq!(reader.decoder_stats().differences, 40 + 4);
         assert_eq!(frames.before.len(), KEPT_TICKS);
     }

@@ -1,4 +1,4 @@
-//! The door to the clock: the instant now, and the wait until the next tick.
+//! Access to the wall clock: the current instant, and the wait until the next tick.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use gaunt_schema::UnixMs;
 
 /// The instant now, by this machine's clock.
 pub(crate) fn now() -> UnixMs {
-    // A clock before 1970 is a clock that was never set; zero says so as well as any number.
+    // A clock before 1970 was never set, and zero shows that as well as any number.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(since.as_millis() as i64)
 }
 
-/// The time from `now` to the next whole multiple of `period` plus `lag`, so that ticks of several processes stand in
-/// a fixed order. At least a tenth of the period, so that a tick that ended early is not followed by its own twin.
+/// The time from `now` to the next whole multiple of `period` plus `lag`, so that ticks of several processes have a
+/// fixed order. At least a tenth of the period, so that a tick that ended early is not repeated.
 pub(crate) fn until_tick(now: UnixMs, period: Duration, lag: Duration) -> Duration {
     let (period, lag) = (period.as_millis().max(1) as i64, lag.as_millis() as i64);
     let wait = period - (now.0 - lag).rem_euclid(period);

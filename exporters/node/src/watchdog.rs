@@ -1,10 +1,10 @@
-//! systemd's watchdog: fed while a restart would not help, so that systemd restarts the exporter where one would.
+//! systemd's watchdog: fed while a restart would not help, so that systemd restarts the exporter only where it helps.
 //!
-//! Where the unit has WatchdogSec, systemd names a datagram socket and a span in the environment, and restarts the
-//! service when no `WATCHDOG=1` came there within the span (sd_notify(3)). None is sent once reports stop, and once all
-//! NVML workers that may be started hang in driver calls for [`BLIND_FOR`], in a process for which the driver has answered
-//! before: new workers may reach it again. Where it never answered, a restart would only hang as many more, and take the
-//! rest of the page with it for a while.
+//! If the unit has WatchdogSec, systemd passes a datagram socket and an interval in the environment, and restarts the
+//! service when no `WATCHDOG=1` arrives within the interval (sd_notify(3)). None is sent once reports stop, and once
+//! all NVML workers that may be started hang in driver calls for [`BLIND_FOR`], in a process for which the driver has
+//! answered before: new workers may reach it again. If it never answered, a restart would only hang as many more, and
+//! remove the rest of the page for a while.
 
 use std::{
     ffi::OsString,
@@ -22,45 +22,45 @@ use std::{
 
 use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter};
 
-/// How long all NVML workers hang before the watchdog is no longer fed: calls that return late are waited for.
+/// How long all NVML workers hang before the watchdog is no longer fed; calls may still return late.
 pub const BLIND_FOR: Duration = Duration::from_mins(5);
 
 /// The shortest time without a new report after which the sampler counts as stuck.
 const SILENT_FOR: Duration = Duration::from_secs(30);
 
-/// Messages within the span that systemd allows: one may be late or lost.
+/// Messages per watchdog interval: one may be late or lost.
 const IN_A_SPAN: u32 = 3;
 
-/// What keeps systemd's watchdog quiet.
+/// The watchdog of the systemd unit.
 #[derive(Debug)]
 pub struct Watchdog {
     socket: UnixDatagram,
     address: SocketAddr,
     every: Duration,
-    /// Workers that hang once no more are started, and reports that may be missed.
+    /// The limit of hung workers, and of the time without a report.
     max_hung: usize,
     silent_for: Duration,
-    /// When the last report came, and the time on it.
+    /// When the last report arrived, and its time.
     reported: (Instant, Option<UnixMs>),
-    /// Whether the driver has answered in the life of this process.
+    /// Whether the driver has answered since this process started.
     answered: bool,
     /// Since when all workers hang.
     blind_since: Option<Instant>,
     feeds: bool,
 }
 
-/// Why the watchdog of the unit cannot be fed.
+/// Why the watchdog cannot be fed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchdogError {
-    /// The span is not a number of microseconds.
+    /// The interval is not a number of microseconds.
     #[error("$WATCHDOG_USEC is {0:?} and no number of microseconds; set WatchdogSec= in the unit")]
     Span(OsString),
-    /// There is no way to the socket.
+    /// The socket is not usable.
     #[error(
         "cannot use the socket {path:?} of $NOTIFY_SOCKET: {error}; start gaunt-node by systemd, or without WatchdogSec="
     )]
     Socket {
-        /// What the environment names.
+        /// The path from the environment.
         path: OsString,
         /// Why it cannot be used.
         error: io::Error,
@@ -68,7 +68,7 @@ pub enum WatchdogError {
 }
 
 impl Watchdog {
-    /// The watchdog that the environment asks for, if it asks this process for one.
+    /// The watchdog from the environment, if it is meant for this process.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
         now: Instant,
@@ -112,14 +112,14 @@ impl Watchdog {
         self.every
     }
 
-    /// A sampler of this kind is what reports from now on.
+    /// Sets the properties of the current sampler.
     pub fn expect(&mut self, max_hung: usize, period: Duration, now: Instant) {
         self.max_hung = max_hung.max(1);
         self.silent_for = SILENT_FOR.max(period * 5);
         (self.reported, self.blind_since) = ((now, None), None);
     }
 
-    /// Takes what a report says of the workers.
+    /// Records the worker status of a report.
     pub fn note(&mut self, report: &Report, now: Instant) {
         if report.node_time == self.reported.1 {
             return; // The same one again.
@@ -131,13 +131,13 @@ impl Watchdog {
         if value(exporter::COLLECTOR_SUCCESS) == Some(1.0) {
             self.answered = true;
         }
-        // A collector that is late says nothing of its workers: what was known stands.
+        // A collector that is late reports no workers: the last status is kept.
         let Some(hung) = value(exporter::HUNG_WORKERS) else { return };
         let is_blind = hung >= self.max_hung as f64;
         self.blind_since = is_blind.then(|| self.blind_since.unwrap_or(now));
     }
 
-    /// Sends a message, unless a restart is what helps; says whether it did.
+    /// Sends a message, unless a restart would help; returns whether it did.
     pub fn feed(&mut self, now: Instant) -> bool {
         let trouble = self.trouble(now);
         let feeds = trouble.is_none();
@@ -160,7 +160,7 @@ impl Watchdog {
         sent.is_ok()
     }
 
-    /// Why a restart helps, if it does.
+    /// Why a restart would help, if it would.
     fn trouble(&self, now: Instant) -> Option<String> {
         let silent = now.saturating_duration_since(self.reported.0);
         if silent > self.silent_for {
@@ -182,7 +182,7 @@ mod tests {
 
     const MAX_HUNG: usize = 2;
 
-    /// A watchdog, the socket that stands for systemd, and the instant of its start.
+    /// A watchdog, the socket that stands in for systemd, and the start instant.
     fn start(name: &str) -> (Watchdog, UnixDatagram, Instant) {
         let (systemd, path) = if let Some(name) = name.strip_prefix('@') {
             let name = format!("{name}-{}", process::id());
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// A report of this second: so many workers hang, and whether the driver answers.
+    /// A report at this second, with this many hung workers, and whether the driver answers.
     fn report(second: u64, hung: Option<f64>, answers: bool) -> Report {
         let node_time = Some(UnixMs(1_700_000_000_000) + Duration::from_secs(second));
         let mut report = Report { node_time, ..Report::default() };
@@ -220,7 +220,7 @@ mod tests {
         report
     }
 
-    /// What came at the socket since it was last read.
+    /// The messages on the socket since the last call.
     fn came(systemd: &UnixDatagram) -> Vec<String> {
         let mut buffer = [0; 64];
         let mut all = Vec::new();

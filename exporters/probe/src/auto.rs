@@ -1,4 +1,4 @@
-//! A probe that nobody asked for: when it is time and nobody is there, a ring and the matrix, held against the past.
+//! Scheduled probes: if one is due and the GPUs are idle, measures a ring and the matrix, and compares with baselines.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -23,11 +23,11 @@ use crate::{
     run_supervised,
 };
 
-/// The page with the results, in the folder of the past: gaunt-node reads it.
+/// The results page, in the state folder: gaunt-node reads it.
 pub const PAGE: &str = "probe.prom";
 
-/// Runs the orders one after the other if it is time, remembers what came, and writes the page. The first order that
-/// does not end well is the last.
+/// Runs the requests one after the other if a probe is due, stores the results, and writes the page. The first request
+/// that fails is the last.
 pub fn run(folder: &Path, orders: &[MeasureRequest], budget: &ProbeBudget) -> MeasureResult {
     match run_locked(folder, orders, budget) {
         Ok(answer) => answer,
@@ -59,7 +59,7 @@ fn run_locked(
     Ok(answer)
 }
 
-/// One answer of all orders.
+/// The combined result of all requests.
 fn run_requests(orders: &[MeasureRequest]) -> MeasureResult {
     let mut sum = MeasureResult::from_exit(ProbeExit::new_measured());
     for order in orders {
@@ -80,7 +80,7 @@ fn run_requests(orders: &[MeasureRequest]) -> MeasureResult {
     sum
 }
 
-/// The page: what the last probe found, and what all of them cost.
+/// The page: the results of the last probe, and the cost of all probes.
 fn render_page(past: &ProbeState) -> String {
     let mut report = Report::default();
     let node = report.ensure_device(Device::new_node());
@@ -96,7 +96,7 @@ fn render_page(past: &ProbeState) -> String {
         report.push(node, DURATION, past.last_seconds);
     }
     for (one, share) in &past.last {
-        // The driver's copy within a GPU is only there to be compared with.
+        // The driver's copy within a GPU is only a reference.
         let name = match (one.collective.as_str(), one.tool.as_str()) {
             ("copy", "driver") => "driver_copy".to_owned(),
             (name, "nccl") => format!("nccl_{name}"),
@@ -129,7 +129,7 @@ fn render_page(past: &ProbeState) -> String {
     page
 }
 
-/// Makes the folder if need be, and keeps others out of it.
+/// Creates the folder if necessary, and locks it.
 fn lock_folder(folder: &Path) -> Result<File, ProbeExit> {
     let cannot = |error: io::Error| {
         let folder = folder.display();

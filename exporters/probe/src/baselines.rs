@@ -1,4 +1,4 @@
-//! What earlier probes found and cost: baselines, today's budget, the cool-down, and the counts that are shown.
+//! Results and costs of earlier probes: baselines, the daily budget, the cool-down, and the reported counts.
 
 use std::{
     collections::BTreeMap,
@@ -15,33 +15,33 @@ use crate::{
     request::{BandwidthMeasurement, MeasureResult, min_median_max},
 };
 
-/// Results that a baseline is made of: at one every ten minutes, those of the last five hours.
+/// The results in a baseline: with one every ten minutes, those of the last five hours.
 const KEPT: usize = 32;
 
-/// As few results say nothing about what is usual.
+/// The fewest results for a baseline.
 const ENOUGH: usize = 3;
 
-/// Below this share of what is usual it is a drop; two probes of the same wires differ by a few per cent.
+/// Below this ratio to the baseline a result is a drop; two probes of the same links differ by a few per cent.
 pub const DROP: f64 = 0.9;
 
-/// A drop that stands for so many probes is what is usual now: a cable that was moved, a driver that was updated.
+/// After so many drops in a row the new level is the baseline: a cable was moved, a driver was updated.
 const ACCEPTED: u32 = 16;
 
-/// The most series that are kept: a matrix of 16 GPUs has 544 ways.
+/// The most series: a matrix of 16 GPUs has 544 routes.
 const MAX_SERIES: usize = 1_024;
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
 
-/// What a node allows itself for probes that nobody asks for.
+/// The budget of a node for scheduled probes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeBudget {
     /// Seconds between two probes.
     pub cool_down_seconds: u64,
-    /// Seconds of GPU time in a day.
+    /// Seconds of GPU time per day.
     pub daily_seconds: f64,
 }
 
-/// Everything that outlives a probe, as it lies in the file.
+/// The persistent state of probes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeState {
@@ -53,31 +53,31 @@ pub struct ProbeState {
     pub(crate) last_run: Option<u64>,
     /// How long the last one took.
     pub(crate) last_seconds: f64,
-    /// How the last try ended.
+    /// The exit code of the last attempt.
     pub(crate) last_code: u8,
     /// Probes that measured something.
     pub(crate) runs: u64,
     /// GPU time of all probes.
     pub(crate) busy_seconds: f64,
-    /// Tries that measured nothing, by reason.
+    /// Attempts that measured nothing, by reason.
     pub(crate) skipped: BTreeMap<String, u64>,
-    /// What was found, by what it is.
+    /// The baselines, by series.
     series: BTreeMap<String, BaselineSeries>,
-    /// What the last probe found, and as a share of what is usual.
+    /// The last results, each with its ratio to the baseline.
     pub(crate) last: Vec<(BandwidthMeasurement, Option<f64>)>,
 }
 
-/// What one kind of transfer between the same GPUs reached.
+/// The results of one kind of transfer between the same GPUs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct BaselineSeries {
-    /// Bytes in a second, oldest first; drops are left out.
+    /// Bytes per second, oldest first; drops are left out.
     reached: Vec<f64>,
-    /// How many drops there were since the last result that was none.
+    /// Drops since the last normal result.
     drops: u32,
 }
 
 impl BaselineSeries {
-    /// The result as a share of what is usual, and the result remembered.
+    /// Adds a result; returns its ratio to the baseline.
     fn add_result(&mut self, reached: f64) -> Option<f64> {
         let usual = min_median_max(self.reached.clone()).map(|[_, median, _]| median);
         let usual = usual.filter(|_| self.reached.len() >= ENOUGH);
@@ -98,7 +98,7 @@ impl BaselineSeries {
 }
 
 impl ProbeState {
-    /// Reads the file; one that is not there is a node without a past.
+    /// Reads the file; without a file the state is empty.
     pub fn load_state(path: &Path) -> Result<Self, ProbeExit> {
         let broken = |why: String| {
             let path = path.display();
@@ -116,7 +116,7 @@ impl ProbeState {
         }
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file atomically.
     pub fn save_state(&self, path: &Path) -> Result<(), ProbeExit> {
         let text = serde_json::to_string(self).map_err(io::Error::from);
         text.and_then(|text| replace_file(path, &text)).map_err(|error| {
@@ -124,7 +124,7 @@ impl ProbeState {
         })
     }
 
-    /// Whether it is time for another probe.
+    /// Whether another probe is due.
     pub fn check_due(&mut self, now: u64, budget: &ProbeBudget) -> Result<(), ProbeExit> {
         let today = now / SECONDS_OF_A_DAY;
         if self.day != today {
@@ -133,7 +133,7 @@ impl ProbeState {
         let resting = |reason, why: String| {
             Err(ProbeExit { kind: ExitKind::Resting, ..ProbeExit::new_refused(reason, why) })
         };
-        // A clock that was set back must not keep probes away for ever.
+        // A clock that was set back must not block probes for ever.
         let since = self.last_run.and_then(|last| now.checked_sub(last));
         if let Some(since) = since.filter(|since| *since < budget.cool_down_seconds) {
             let left = budget.cool_down_seconds - since;
@@ -152,7 +152,7 @@ impl ProbeState {
         Ok(())
     }
 
-    /// Takes what a probe brought, and says what it means beside the past: a drop is an ending of its own.
+    /// Stores the result of a probe and compares it with the baselines: a drop has its own exit code.
     pub fn record_result(&mut self, now: u64, answer: &MeasureResult) -> ProbeExit {
         self.last_code = answer.ending.kind.exit_code();
         self.today_seconds += answer.cost.busy_seconds;
@@ -171,7 +171,7 @@ impl ProbeState {
         for one in &answer.measured {
             let key = series_key(one);
             let room = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
-            // Wrong data says nothing about speed.
+            // Wrong data carries no information about speed.
             let share = (room && one.wrong == 0)
                 .then(|| self.series.entry(key).or_default().add_result(one.effective_bandwidth()))
                 .flatten();
@@ -196,7 +196,7 @@ impl ProbeState {
         ending
     }
 
-    /// Counts a try that measured nothing.
+    /// Counts an attempt that measured nothing.
     pub fn record_skip(&mut self, ending: &ProbeExit) {
         self.last_code = ending.kind.exit_code();
         if let Some(reason) = ending.reason {
@@ -205,13 +205,13 @@ impl ProbeState {
     }
 }
 
-/// What must be the same for two results to be compared.
+/// The key of a series: two results with the same key are comparable.
 fn series_key(one: &BandwidthMeasurement) -> String {
     let (tool, way, element) = (one.tool.as_str(), one.way.as_str(), one.element.as_str());
     format!("{} {} {tool} {way} {} {element} {}", one.collective, one.between, one.ranks, one.bytes)
 }
 
-/// Writes a file beside its place and moves it there, so that nobody reads half of it.
+/// Writes a temporary file and renames it, so that readers never see a partial file.
 pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
@@ -222,12 +222,12 @@ pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(beside, path)
 }
 
-/// A name for a node's file of the past.
+/// The path of a node's state file.
 pub(crate) fn state_path(folder: &Path) -> PathBuf {
     folder.join("past.json")
 }
 
-/// What is said when another probe holds the folder.
+/// The exit when another probe has locked the folder.
 pub(crate) fn folder_in_use(folder: &Path) -> ProbeExit {
     let why = SanitizedText::new(&format!("another probe works with {}", folder.display()));
     ProbeExit { kind: ExitKind::Resting, reason: Some(SkipReason::CoolDown), message: why }
@@ -278,7 +278,7 @@ mod tests {
             dropped.message.as_str(),
             "slow: all_reduce gpu0..7 reaches 50 % of what is usual here"
         );
-        // One good result in between, and the count begins anew.
+        // One normal result in between resets the count.
         assert_eq!(past.record_result(6, &sample_result(390.0)).kind, ExitKind::Measured);
         for now in 0..u64::from(ACCEPTED) {
             assert_eq!(past.record_result(now, &sample_result(200.0)).kind, ExitKind::Slow);

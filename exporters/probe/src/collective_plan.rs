@@ -1,8 +1,8 @@
-//! Who moves what to where, in which order: a collective as moves between ranks. Pure: no GPU is needed to prove it.
+//! Collective plans: a collective as an ordered list of moves between ranks. Pure: it is verified without a GPU.
 //!
-//! Every rank has two buffers: what it sends, which nobody changes, and what it receives. A move is done by one rank,
-//! which reads from anybody and writes into its own. Moves come in an order in which they could be done one by one;
-//! what may happen at once follows from who touches what, and so no order is forgotten.
+//! Every rank has two buffers: a send buffer, which never changes, and a receive buffer. A move is done by one rank,
+//! which reads from any rank and writes into its own buffer. Moves are listed in a valid sequential order; what may run
+//! in parallel follows from the buffer ranges of each move, so that no dependency is missed.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use crate::collective_kind::Collective;
 mod move_order;
 mod plan_builder;
 
-/// The most ranks: sums of more would not be exact in bf16, and no node has more GPUs.
+/// The most ranks: larger sums would not be exact in bf16, and no node has more GPUs.
 pub const MAX_RANKS: usize = 16;
 
 /// Parts of a message begin at multiples of this many elements, so that 16 bytes can be moved at a time.
 const ALIGN: usize = 8;
 
-/// A part of somebody's buffer.
+/// A position in a rank's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferPosition {
     pub(crate) rank: usize,
@@ -33,10 +33,10 @@ pub(crate) enum BufferSide {
     Receive,
 }
 
-/// Elements that one rank moves at once.
+/// A move: elements that one rank copies or sums at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMove {
-    /// Which of the rank's streams does it.
+    /// The stream of the rank that does it.
     pub(crate) channel: usize,
     pub(crate) from: BufferPosition,
     /// If it is a sum: where in the rank's own send buffer the other summand begins.
@@ -46,7 +46,7 @@ pub(crate) struct PlannedMove {
     pub(crate) elements: usize,
 }
 
-/// What must lie in a receive buffer at the end: the sum of what some ranks sent.
+/// The expected content of a receive buffer at the end: the sum of what some ranks sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectedSum {
     pub(crate) rank: usize,
@@ -68,7 +68,7 @@ pub(crate) struct SendPattern {
 /// A rank, and a part of what it receives.
 type ReceiveRange = (usize, Range<usize>);
 
-/// A collective, ready to be done.
+/// A collective, ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectivePlan {
     pub(crate) ranks: usize,
@@ -110,19 +110,19 @@ impl CollectivePlan {
         (read, (one.to.rank, one.to.at..one.to.at + one.elements))
     }
 
-    /// Elements that cross from one GPU to another, of which there are `gpus` with a rank after the other.
+    /// Elements that cross between GPUs, with the ranks assigned to `gpus` GPUs in turn.
     pub(crate) fn crossing_elements(&self, gpus: usize) -> usize {
         let between = self.moves.iter().filter(|one| one.from.rank % gpus != one.to.rank % gpus);
         between.map(|one| one.elements).sum()
     }
 
-    /// The most elements that one move brings.
+    /// The most elements of one move.
     pub(crate) fn largest_move(&self) -> usize {
         self.moves.iter().map(|one| one.elements).max().unwrap_or(0)
     }
 }
 
-/// Cuts `elements` into `parts` stretches, all but the last ones of the same aligned length.
+/// Splits `elements` into `parts` ranges, all but the last ones of the same aligned length.
 pub(crate) fn split_elements(elements: usize, parts: usize) -> Vec<Range<usize>> {
     let length = elements.div_ceil(parts.max(1)).next_multiple_of(ALIGN);
     let edge = |part: usize| (part * length).min(elements);

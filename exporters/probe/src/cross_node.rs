@@ -1,4 +1,4 @@
-//! Between nodes: offers this node to the aggregator, measures with whom it names, and tells it what came of it.
+//! Cross-node probes: offers this node to the aggregator, measures with the assigned peer, and reports the result.
 
 use std::{
     fs,
@@ -27,68 +27,68 @@ use crate::{
     request::{BandwidthMeasurement, MeasureKind, MeasureRequest, PairSetup},
 };
 
-/// Where the aggregator hears probes.
+/// The aggregator's API path for probes.
 const PATH: &str = "api/gaunt/v1/probe/meeting";
 
-/// How long one word may take, there and back.
+/// The timeout of one request.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The largest reply that is read.
 const MAX_REPLY: usize = 64 << 10;
 
-/// How long a node that is in use waits before it looks again.
+/// How long a node that is in use waits before the next check.
 const BUSY: Duration = Duration::from_secs(30);
 
-/// How long it waits for an aggregator that does not answer, and how often in a row.
+/// The delay after a request without a response, and the most retries in a row.
 const SILENT: Duration = Duration::from_secs(5);
 const SILENCES: u32 = 12;
 
-/// The file of what was measured before, in the folder of the past.
+/// The file of earlier results, in the state folder.
 const PAST: &str = "meetings.json";
 
-/// What is offered, to whom, and how often.
+/// The options of cross-node probes.
 #[derive(Clone, Debug)]
 pub struct CrossNodeOptions {
-    /// Where the aggregator is: `http://HOST:9771`.
+    /// The URL of the aggregator: `http://HOST:9771`.
     pub aggregator: String,
-    /// The file of the token that lets probes meet.
+    /// The file with the token for probe pairing.
     pub token_file: Option<PathBuf>,
-    /// This node's name, as the aggregator knows it.
+    /// This node's name in the aggregator.
     pub node: String,
-    /// The name or address under which others reach it.
+    /// The name or address at which other nodes reach it.
     pub host: String,
-    /// How many meetings; without it, one after the other until it is stopped.
+    /// The number of pairings; without it, one after the other until it is stopped.
     pub rounds: Option<u32>,
-    /// How long somebody to meet is waited for; without it, until it is stopped.
+    /// The longest wait for a peer; without it, until it is stopped.
     pub max_wait: Option<Duration>,
-    /// How a pair is measured.
+    /// The measurement of a pair.
     pub request: MeasureRequest,
-    /// perftest's program, if not the one on the path.
+    /// The perftest program, if not the one on the path.
     pub perftest: Option<PathBuf>,
-    /// Folder for what is usual here and for today's budget.
+    /// The folder of baselines and the daily budget.
     pub state: PathBuf,
-    /// What a day may cost.
+    /// The daily budget.
     pub budget: ProbeBudget,
 }
 
-/// What came of one meeting.
+/// The result of one pairing.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct CrossNodeResult {
     /// The node at the other end.
     pub peer: SanitizedText,
-    /// The port here that carried it.
+    /// The local port.
     pub port: SanitizedText,
-    /// What was measured with.
+    /// The tool.
     pub tool: PairTool,
-    /// Bytes in a second, if it was measured.
+    /// The bandwidth in bytes per second, if it was measured.
     pub bytes_per_second: Option<f64>,
-    /// That as a share of what is usual between the two.
+    /// The ratio to the baseline of the two nodes.
     pub ratio: Option<f64>,
     /// One sentence for people.
     pub says: SanitizedText,
 }
 
-/// Offers the node until it met often enough, and tells of each meeting. The last ending counts.
+/// Runs pairings until their number is reached, and reports each. The last exit counts.
 pub fn run(options: &CrossNodeOptions, tell: &mut dyn FnMut(&CrossNodeResult)) -> ProbeExit {
     match CrossNodeProber::new(options).and_then(|prober| prober.run(tell)) {
         Ok(ending) | Err(ending) => ending,
@@ -155,7 +155,7 @@ impl<'a> CrossNodeProber<'a> {
         Ok(ending)
     }
 
-    /// Whether nobody is on the GPUs, and today's budget is not used up.
+    /// Whether the GPUs are idle, and the daily budget is not used up.
     fn check_ready(&self) -> Result<(), ProbeExit> {
         let (order, now) = (&self.options.request, crate::auto::unix_seconds());
         ProbeState::load_state(&self.state_path())?.check_due(now, &self.options.budget)?;

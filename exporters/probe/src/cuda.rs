@@ -1,4 +1,4 @@
-//! CUDA without a toolkit: the driver behind its door, one GPU with all that we hold of it, and what can go wrong.
+//! CUDA without a toolkit: the driver's FFI bindings, one GPU with its resources, and the errors.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ pub(crate) mod cuda_ffi;
 pub(crate) mod gpu_context;
 pub(crate) mod kernel_set;
 
-/// What the driver answered when it did not do what it was asked.
+/// An error of the CUDA driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CudaError {
     /// There is no driver.

@@ -1,4 +1,4 @@
-//! What a probe needs here: what is there, what is missing, and how to get it. No GPU is touched.
+//! The doctor: checks the requirements of a probe, and how to install what is missing. No GPU is used.
 
 use gaunt_schema::SanitizedText;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How a probe ends: the exit codes, the words for them, and the reasons for measuring nothing.
+//! Exit codes of a probe, their meanings, and the reasons for measuring nothing.
 
 use gaunt_schema::SanitizedText;
 use serde::{Deserialize, Serialize};
@@ -15,17 +15,17 @@ pub enum ExitKind {
     Failed,
     /// The GPUs are not free: not started.
     Refused,
-    /// What arrived is not what was sent.
+    /// The received data differs from the sent data.
     WrongData,
-    /// Slower than asked for, or than these GPUs usually are.
+    /// Slower than the limit, or than the baseline of these GPUs.
     Slow,
-    /// Not done in time, and killed.
+    /// Not done before the deadline, and killed.
     Hung,
     /// A GPU, or our context on it, was lost.
     Lost,
     /// Memory is not there.
     OutOfMemory,
-    /// Somebody came, and it was stopped.
+    /// Another process appeared on the GPUs, and the measurement was stopped.
     Stopped,
     /// No driver, or no GPU.
     NoGpu,
@@ -38,8 +38,8 @@ pub enum ExitKind {
 }
 
 impl ExitKind {
-    /// Every one with its exit code and what that says. As with every program of gaunt a wrong command line ends with 3:
-    /// nothing was started.
+    /// Every one with its exit code and what that says. As with every program of gaunt a wrong command line ends with
+    /// 3: nothing was started.
     pub const ALL: [(Self, u8, &str); 13] = [
         (Self::Measured, 0, "measured, and the data is right"),
         (Self::Failed, 1, "failed for another reason, which is said"),
@@ -71,11 +71,11 @@ impl ExitKind {
     }
 }
 
-/// Why GPUs are left alone.
+/// Why the GPUs were not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// A process that is not ours is on a GPU.
+    /// Another process is on a GPU.
     Process,
     /// A GPU is busy, or its memory is.
     InUse,
@@ -83,7 +83,7 @@ pub enum SkipReason {
     Job,
     /// A GPU is in a mode in which we would be in the way: MIG, or exclusive to one process.
     Mode,
-    /// It cannot be seen who is on the GPUs.
+    /// It cannot be determined which processes are on the GPUs.
     Blind,
     /// The last probe was too short a time ago.
     CoolDown,

@@ -1,4 +1,4 @@
-//! Who is on the GPUs: asked of NVML before anything is touched, and again and again while we are there.
+//! The idle check: queries NVML for processes on the GPUs before a measurement, and repeatedly during it.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::{
     exit_code::{ExitKind, ProbeExit, SkipReason},
 };
 
-/// Busier than this in the driver's window, and somebody works there whom we do not see.
+/// Above this utilisation in the driver's window, an unlisted process uses the GPU.
 const USED_PERCENT: u32 = 5;
 
 /// More memory in use than this, and somebody keeps it; the driver's own share is not counted, a display's is smaller.
@@ -23,7 +23,7 @@ const USED_BYTES: u64 = 1 << 30;
 /// Memory that may come while we watch before it is somebody's: a context takes several times as much.
 const GROWN_BYTES: u64 = 128 << 20;
 
-/// The GPUs as NVML sees them.
+/// The GPUs as NVML lists them.
 pub(crate) struct GpuIdleCheck {
     nvml: Nvml,
     /// By index, with their PCI addresses in CUDA's form.
@@ -69,7 +69,7 @@ impl GpuIdleCheck {
         self.gpus.retain(|(index, _)| indices.contains(index));
     }
 
-    /// Whether nobody is there, before we are.
+    /// Whether the GPUs are idle, before the probe uses them.
     pub(crate) fn check_idle(&self) -> Result<(), ProbeExit> {
         self.check_no_job()?;
         for (index, _) in &self.gpus {
@@ -132,7 +132,7 @@ impl GpuIdleCheck {
         self.check_exclusive()
     }
 
-    /// Whether we are still alone.
+    /// Whether the probe is still the only user.
     pub(crate) fn check_exclusive(&self) -> Result<(), ProbeExit> {
         self.check_no_job().map_err(|refused| ProbeExit { kind: ExitKind::Stopped, ..refused })?;
         for (place, (index, _)) in self.gpus.iter().enumerate() {

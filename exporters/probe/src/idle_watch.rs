@@ -1,4 +1,4 @@
-//! The watch: a thread that keeps looking who is on the GPUs while we are, and tells at once.
+//! The idle watch: a thread that repeats the idle check during a measurement, and reports other users immediately.
 
 use std::{
     sync::Arc,
@@ -18,8 +18,8 @@ use crate::{
 /// The time between two looks: shorter than a job takes to get from its first call to its first kernel.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// Without a look for so long, or for a quarter of the time that the whole may take if that is more, nothing is measured
-/// any more: who does not see must not drive.
+/// Without a look for so long, or for a quarter of the time that the whole may take if that is more, nothing is
+/// measured any more: who does not see must not drive.
 const BLIND_AFTER: Duration = Duration::from_secs(1);
 
 /// What the watch says.

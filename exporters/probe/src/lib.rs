@@ -1,6 +1,6 @@
-//! gaunt-probe: what the wires between GPUs really carry, measured in milliseconds on GPUs that nobody uses.
+//! gaunt-probe: measures the bandwidth of GPU interconnects, in milliseconds, on idle GPUs.
 //!
-//! A parent process holds the deadline; a worker, the same program executed again, touches the GPUs and may be killed.
+//! A parent process enforces the deadline; a worker, the same program executed again, uses the GPUs and may be killed.
 
 pub mod auto;
 pub mod baselines;

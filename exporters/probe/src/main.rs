@@ -1,4 +1,4 @@
-//! gaunt-probe: says what is measured, lets it be done, and shows it.
+//! gaunt-probe: parses the command line, runs the measurement, and prints the result.
 
 mod probe_cli;
 mod result_table;

@@ -1,4 +1,4 @@
-//! Measuring: GPUs opened, limits kept, runs made and verified.
+//! Measurements: opens the GPUs, enforces the limits, runs and verifies the transfers.
 
 use std::{
     rc::Rc,

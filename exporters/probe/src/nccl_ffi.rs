@@ -1,4 +1,4 @@
-//! The door to NCCL, opened at run time where it is found: the collectives that jobs use, measured beside ours.
+//! NCCL FFI bindings, loaded at run time if present: the collectives that jobs use, measured beside our kernels.
 
 #![expect(unsafe_code, reason = "NCCL is a C library that is opened at run time")]
 
@@ -22,7 +22,7 @@ const KEY: usize = 128;
 /// `ncclSum`.
 const SUM: c_int = 0;
 
-/// What NCCL answered when it did not do what it was asked.
+/// An error of NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NcclError {
     /// There is none.

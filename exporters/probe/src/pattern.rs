@@ -1,4 +1,4 @@
-//! What every rank sends, on the host: the same function as in `kernels/pattern.h`, for transfers that start or end here.
+//! The data pattern of every rank, on the host: the same function as in `kernels/pattern.h`, for host transfers.
 
 use crate::cuda::kernel_set::ElementType;
 

@@ -1,4 +1,4 @@
-//! The parent: starts the worker, holds it to its deadlines, and kills it when it does not keep them.
+//! The supervisor of the probe worker: starts it, enforces its deadlines, and kills it when it exceeds them.
 
 use std::{
     env,
@@ -15,10 +15,10 @@ use crate::{
     request::{MeasureLimits, MeasureRequest, MeasureResult},
 };
 
-/// How long a worker may still take to give memory back when it is to stop, before it is killed.
+/// How long a worker that is to stop may take to free memory before it is killed.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Words of the worker that may wait; full, the worker waits to say more.
+/// The capacity of the message channel; if it is full, the worker waits.
 const MAX_WORDS: usize = 64;
 
 /// The longest line that is read of the worker, in bytes: an answer with its notes has a few thousand.
@@ -27,7 +27,7 @@ const MAX_LINE: u64 = 4 << 20;
 /// How long a killed process is waited for: a driver that hangs in the kernel may keep it for ever.
 const REAP: Duration = Duration::from_secs(2);
 
-/// Has an order done by a worker, and comes back in time whatever happens.
+/// Runs a request in a worker; returns in time in all cases.
 pub fn run_supervised(order: &MeasureRequest) -> MeasureResult {
     run_supervised_pair(order, &mut |_| {})
 }
@@ -79,8 +79,8 @@ fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<Prob
     Ok((child, words))
 }
 
-/// Passes on what a worker says until its pipe ends or nobody listens. What is no word, such as what a library prints, is
-/// passed over.
+/// Forwards a worker's messages until its pipe ends or the receiver is dropped. Other lines, such as library output,
+/// are ignored.
 fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
     let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
     loop {
@@ -96,7 +96,7 @@ fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
     }
 }
 
-/// Listens to a worker until it ends or its time is over.
+/// Reads a worker's messages until it ends or its deadline passes.
 fn follow_worker(
     limits: &MeasureLimits,
     mut child: Child,

@@ -1,4 +1,5 @@
-//! The worker: the process that touches the GPUs. It is told one order, tells how far it is, and may be killed at any time.
+//! The worker: the process that uses the GPUs. It runs one request, reports its progress, and may be killed at any
+//! time.
 
 use std::{
     io::{self, BufRead, Write},
@@ -19,7 +20,7 @@ use crate::{
 /// The hidden argument that makes a process the worker.
 pub(crate) const ARGUMENT: &str = "worker-of-gaunt-probe";
 
-/// What a worker says, a line of JSON each.
+/// A message of the worker, one line of JSON each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProbeWorkerMessage {
@@ -29,7 +30,7 @@ pub(crate) enum ProbeWorkerMessage {
     At(SanitizedText),
     /// The key by which the other side of a pair comes.
     Key(SanitizedText),
-    /// Somebody came: it will end soon, or is to be ended.
+    /// Another user appeared: the measurement will end soon, or is to be ended.
     Alarm(ProbeExit),
     /// The end.
     Answer(Box<MeasureResult>),
@@ -40,9 +41,9 @@ pub fn is_worker_process() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 
-/// Does what standard input orders, and says so on standard output.
+/// Runs the request from standard input, and writes messages to standard output.
 pub fn run() -> ExitCode {
-    // Whoever kills the parent must not leave us on the GPUs.
+    // If the parent is killed, the worker must not stay on the GPUs.
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err() {
         return ExitCode::FAILURE;
     }

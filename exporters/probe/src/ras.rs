@@ -1,4 +1,4 @@
-//! What NCCL says of the jobs on this node: its RAS service, asked without touching a GPU or a wire between them.
+//! NCCL's RAS service: the status of the jobs on this node, queried without use of a GPU or its links.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},

@@ -1,4 +1,4 @@
-//! What is to be measured, and what it may cost: said by the parent, done by the worker.
+//! A measurement request and its limits, sent by the parent and executed by the worker; and its result.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::{
     exit_code::{ExitKind, ProbeExit},
 };
 
-/// One measurement to be done.
+/// One measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasureRequest {
     /// What is measured.
@@ -23,25 +23,25 @@ pub struct MeasureRequest {
     pub bytes: usize,
     /// What it consists of.
     pub element: ElementType,
-    /// Runs that count.
+    /// Timed runs.
     pub runs: usize,
-    /// Runs before them that do not.
+    /// Warm-up runs before them.
     pub warm_up: usize,
     /// Streams of each rank.
     pub channels: usize,
-    /// Whether GPUs that cannot reach each other's memory end it.
+    /// Whether missing peer access between GPUs is an error.
     pub require_peer: bool,
     /// Whether to measure on GPUs that others use.
     pub even_if_busy: bool,
     /// Paths of which none may exist: a job is there or starting. A `*` ends the last part.
     pub unless: Vec<PathBuf>,
-    /// What it may cost.
+    /// The limits.
     pub limits: MeasureLimits,
     /// Libraries to open instead of what the loader finds.
     pub libraries: LibraryPaths,
     /// Whether NCCL is measured beside, where it is found.
     pub nccl: bool,
-    /// What is to be known for a pair.
+    /// The settings of a pair.
     pub meeting: Option<PairSetup>,
 }
 
@@ -77,10 +77,10 @@ pub struct LibraryPaths {
     pub nccl: Option<PathBuf>,
 }
 
-/// What a probe may cost at most. Each is checked before or while it is spent.
+/// The limits of a probe. Each is checked before or while it is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasureLimits {
-    /// Milliseconds in which GPUs work for us; no further run begins after them.
+    /// Milliseconds of GPU time; no further run begins after them.
     pub busy_millis: u64,
     /// Milliseconds from the first run to the result, enforced from outside.
     pub within_millis: u64,
@@ -115,7 +115,7 @@ pub const MATRIX: MeasureLimits = MeasureLimits {
 };
 
 impl MeasureLimits {
-    /// Whether a plan stays within them: its memory on each GPU, and at least one run's traffic.
+    /// Checks a plan against the limits: its memory on each GPU, and at least one run's traffic.
     pub(crate) fn check_plan(
         &self,
         plan: &CollectivePlan,
@@ -136,7 +136,7 @@ impl MeasureLimits {
         Ok(())
     }
 
-    /// Whether so much memory may be taken on each GPU.
+    /// Checks the memory on each GPU against the limit.
     pub(crate) fn check_memory(&self, memory: &[usize]) -> Result<(), ProbeExit> {
         let most = memory.iter().copied().max().unwrap_or(0) as u64;
         let limit = self.memory_bytes;
@@ -167,18 +167,18 @@ impl MeasureLimits {
     }
 }
 
-/// What a measurement brought.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasureResult {
-    /// How it ended.
+    /// How the probe ended.
     pub ending: ProbeExit,
     /// The GPUs' model.
     pub model: Option<SanitizedText>,
     /// What was measured.
     pub measured: Vec<BandwidthMeasurement>,
-    /// What is to be known of it.
+    /// Notes on the measurement.
     pub notes: Vec<SanitizedText>,
-    /// What it cost.
+    /// The cost.
     pub cost: MeasureCost,
 }
 
@@ -190,22 +190,22 @@ impl MeasureResult {
     }
 }
 
-/// What a measurement cost.
+/// The cost of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasureCost {
     /// Seconds from start to result.
     pub seconds: f64,
     /// Seconds of them until every GPU had a context and kernels.
     pub contexts_seconds: f64,
-    /// Seconds in which GPUs worked for us.
+    /// Seconds of GPU time.
     pub busy_seconds: f64,
     /// Bytes that crossed between GPUs, or between one and the host.
     pub traffic_bytes: u64,
-    /// Bytes of memory on the GPU that gave most.
+    /// The most bytes of memory on one GPU.
     pub memory_bytes: u64,
 }
 
-/// Whose copies and kernels were measured.
+/// The tool whose copies and kernels were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasureTool {
@@ -228,7 +228,7 @@ impl MeasureTool {
     }
 }
 
-/// The way that data took.
+/// The path of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPath {
@@ -260,7 +260,7 @@ impl DataPath {
     }
 }
 
-/// One thing that was measured.
+/// One measured bandwidth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthMeasurement {
     /// A collective's name, or `read`, `write`, `copy`, `to_gpu`, `from_gpu`.
@@ -297,7 +297,7 @@ pub struct BandwidthMeasurement {
 }
 
 impl BandwidthMeasurement {
-    /// What it says in one number: the bus bandwidth, or where there is no bus, the plain one.
+    /// The bandwidth as one number: the bus bandwidth, or the plain one if there is no bus.
     pub fn effective_bandwidth(&self) -> f64 {
         self.busbw.unwrap_or(self.algbw)
     }

@@ -1,4 +1,4 @@
-//! What was measured, for people.
+//! The results of a measurement as a table for people.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! A batch: what one attempt to read one target brought, on its way to the owner.
+//! A batch: the result of one attempt to scrape one target, as the engine receives it.
 
 use std::fmt;
 
@@ -9,104 +9,104 @@ use crate::{
     UnixMs,
 };
 
-/// A target's number, given by the sender that announced it and unique in one owner.
+/// A target's number, assigned by the sender that announced it and unique in one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TargetId(pub u32);
 
-/// A place that is to be read once a period: announced to the owner before its first batch.
+/// An endpoint to scrape once per period. The engine learns of it before its first batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrapeTarget {
     /// Its number.
     pub id: TargetId,
-    /// Its address as a person would write it: `10.0.0.7:9770`, or `this box`.
+    /// Its address for display: `10.0.0.7:9770`, or `this box`.
     pub address: SanitizedText,
-    /// The node name that the operator gave it; it wins over what the page says.
+    /// The node name that the operator configured; it takes precedence over the name on the page.
     pub node: Option<SanitizedText>,
-    /// Where the target comes from: a flag, a file, the demo.
+    /// The origin of the target: a flag, a file, the demo.
     pub origin: SanitizedText,
 }
 
-/// The result of reading one target once. Every target sends one each period: scraped or flagged.
+/// The result of one scrape. Every target sends one per period: a page or a failure.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Which target.
     pub target: TargetId,
-    /// When the attempt ended, by the owner's clock.
+    /// When the attempt ended, by the engine's clock.
     pub at: UnixMs,
     /// How long the attempt took, in milliseconds.
     pub duration_ms: f64,
-    /// What it brought.
+    /// The page, or why there is none.
     pub outcome: Result<ScrapedPage, ScrapeFailure>,
 }
 
-/// A page that was read and decoded.
+/// A page that was scraped and decoded.
 #[derive(Clone, Debug)]
 pub struct ScrapedPage {
-    /// What the node said.
+    /// The decoded content.
     pub report: Report,
-    /// In whose words it said it.
+    /// The exporter format of the page.
     pub dialect: Dialect,
     /// The size of the page in bytes, decompressed.
     pub bytes: u64,
-    /// The lines that could not be taken.
+    /// The rejected lines.
     pub rejected: RejectionCounts,
 }
 
-/// How many lines of a page were not taken, by reason, and the first of them.
+/// The number of rejected lines by reason, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectionCounts {
-    /// Reason and count, only those that occurred, in a fixed order.
+    /// Reason and count in a fixed order; reasons with a count of zero are left out.
     pub by_reason: Vec<(SanitizedText, u64)>,
     /// The first rejected line: its number, its reason, its beginning.
     pub first: Option<SanitizedText>,
 }
 
 impl RejectionCounts {
-    /// All lines that were not taken.
+    /// The total of all rejected lines.
     pub fn total_count(&self) -> u64 {
         self.by_reason.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// Why a target brought no page.
+/// Why a scrape returned no page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason", content = "detail")]
 pub enum ScrapeFailure {
-    /// No connection: refused, unreachable, or the name is unknown.
+    /// No connection: refused, unreachable, or the host name does not resolve.
     Connect(SanitizedText),
-    /// gaunt itself may open no more files: this many connections are all that there is room for.
+    /// gaunt itself is out of file descriptors; the number is how many connections fit.
     OutOfFiles(u64),
-    /// Not done within the deadline; says in which step.
+    /// The deadline passed; the text names the step.
     Timeout(SanitizedText),
-    /// Answered with another status than 200.
+    /// The HTTP status is not 200.
     Status(u16),
-    /// The connection broke, or what came over it is not HTTP.
+    /// The connection broke, or the response is not HTTP.
     Broken(SanitizedText),
     /// The page is larger than the limit, in bytes.
     TooLarge(u64),
-    /// The body is not a page: wrong encoding, not UTF-8, no sample in it.
+    /// The body is not a metrics page: wrong encoding, not UTF-8, or no sample in it.
     NotAPage(SanitizedText),
-    /// It wants more than it was given, so that nothing of its page is taken.
+    /// The target exceeds a quota, so the whole page is rejected.
     OverBudget(LimitExceeded),
-    /// It was not asked, because the settings forbid to go there; says what they would have to say.
+    /// The settings forbid this address, so no request was sent; the text names the required setting.
     Forbidden(SanitizedText),
-    /// It was not asked in this period, because it failed too often in a row: it is asked more seldom for a while.
+    /// Backoff: not scraped in this period because too many attempts in a row failed. The last failure is inside.
     Resting(Box<ScrapeFailure>),
-    /// The sender was too busy to try in this period.
+    /// The sender was too busy to scrape in this period.
     Skipped,
-    /// The attempt ran out of time while the sender itself was late for so many milliseconds of it: that says nothing of
+    /// The attempt timed out while the sender itself was late for this many milliseconds, so it is no evidence about
     /// the target.
     OwnLateness(u64),
 }
 
 impl ScrapeFailure {
-    /// Whether it says nothing of the target: gaunt itself did not come to read it.
+    /// Whether the failure is gaunt's own and therefore no evidence about the target.
     pub const fn is_own(&self) -> bool {
         matches!(self, Self::Skipped | Self::OwnLateness(_))
     }
 
-    /// The reason as one word, for a label.
+    /// The reason as a label value.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
@@ -151,43 +151,43 @@ impl fmt::Display for ScrapeFailure {
     }
 }
 
-/// How far a page goes over a budget.
+/// By how much a page exceeds a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitExceeded {
-    /// Which budget.
+    /// Which quota.
     pub budget: Quota,
-    /// What the page would need.
+    /// What the page needs.
     pub found: u64,
-    /// What there is for it.
+    /// The limit.
     pub limit: u64,
 }
 
-/// What a target may use, of its own and of what all targets share.
+/// A limit on what a target may use, per target or for all targets together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quota {
-    /// How many times its compressed size a page may have.
+    /// The largest ratio of decompressed to compressed size.
     Ratio,
     /// Samples on one page, known to gaunt or not.
     Samples,
-    /// Series of one target that gaunt keeps.
+    /// Stored series of one target.
     Series,
-    /// Series of one target that it did not have before, in one minute.
+    /// New series of one target in one minute.
     NewSeries,
-    /// Samples in one period, of all targets together.
+    /// Samples of all targets together in one period.
     AllSamples,
-    /// Series that gaunt keeps, of all targets together.
+    /// Stored series of all targets together.
     AllSeries,
-    /// Series that their targets did not have before, in one minute, of all targets together.
+    /// New series of all targets together in one minute.
     AllNewSeries,
-    /// Bytes of pages that are being read, of all targets together.
+    /// Bytes of pages in flight, of all targets together.
     AllBytes,
-    /// Milliseconds of processor time that taking in one page may need.
+    /// Milliseconds of CPU time to ingest one page.
     IngestTime,
 }
 
 impl Quota {
-    /// The key of the settings that gives more of it, if there is one.
+    /// The settings key that raises this quota, if there is one.
     pub const fn settings_key(self) -> Option<&'static str> {
         match self {
             Self::Ratio | Self::IngestTime => None,
@@ -245,37 +245,37 @@ impl fmt::Display for LimitExceeded {
     }
 }
 
-/// A source of targets, such as a file or a name in DNS, and how it stands.
+/// The status of a source of targets, such as a file or a DNS name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetSource {
-    /// What the targets of this source have as their origin.
+    /// The origin that its targets carry.
     pub name: SanitizedText,
-    /// How many targets it names.
+    /// How many targets it lists.
     pub targets: u32,
-    /// When its list was last taken, by the owner's clock; none if it never was.
+    /// When its list was last loaded, by the engine's clock; none if it never was.
     pub taken: Option<UnixMs>,
-    /// Why its list of now is not taken, with the next step; the list before stands meanwhile.
+    /// Why the current list was not loaded, with the next step; the previous list stays in force.
     pub trouble: Option<SanitizedText>,
-    /// Since when it cannot be read at all; none while it can.
+    /// Since when the source is unreadable; none while it is readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<UnixMs>,
 }
 
-/// What a sender puts into the owner's inbox.
+/// A message that a sender puts into the engine's inbox.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// All targets of this sender from now on; those that it named before and names no more are retired.
+    /// All targets of this sender from now on; targets of an earlier list that are missing here are retired.
     Targets(Vec<ScrapeTarget>),
-    /// The result of reading one of them.
+    /// The result of one scrape.
     Batch(Batch),
-    /// What a source says about the wiring, instead of what it said before.
+    /// The topology of one source; it replaces the previous one.
     Topology(SourceTopology),
-    /// What a scheduler says about running jobs, instead of what it said before.
+    /// The running jobs of one scheduler; they replace the previous list.
     Jobs(JobList),
-    /// Where this sender's targets come from, from now on.
+    /// The sources of this sender's targets from now on.
     Sources(Vec<TargetSource>),
-    /// How the recording of all this stands.
+    /// The status of the recording.
     RecordingStatus(RecordingStatus),
-    /// What was known at that time: only for recordings.
+    /// The state at that time: only in recordings.
     Preamble(RecordingPreamble),
 }

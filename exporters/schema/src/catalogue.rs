@@ -1,4 +1,4 @@
-//! The catalogue: every metric that gaunt knows, named once, with all that any room needs to know about it.
+//! The catalogue: every metric that gaunt knows, each defined once with all its properties.
 //!
 //! A row is a series per device: a metric with a fixed label, such as one clock-event reason, has one row for each
 //! value of it, and the rows share their name and help.
@@ -38,54 +38,54 @@ pub struct MetricId(pub u16);
 /// One row of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// The name on text.
+    /// The name on a page.
     pub name: &'static str,
     /// A label with a fixed value, for metrics that are a small closed set of series.
     pub tag: Option<(&'static str, &'static str)>,
-    /// How it moves, and how it ends if it is a counter.
+    /// Its type and, for a counter, its width.
     pub kind: MetricKind,
     /// Its base unit.
     pub unit: Unit,
-    /// The step that history is quantised to; smaller differences are noise.
+    /// The quantisation step of history; smaller differences are noise.
     pub resolution: f64,
-    /// What it is measured on.
+    /// The class of device that it is measured on.
     pub class: DeviceClass,
-    /// One sentence for people.
+    /// The help text: one sentence.
     pub help: &'static str,
-    /// Whether its past is kept.
+    /// Whether history is kept.
     pub history: bool,
-    /// The counter that integrates it, so that a scraper of any period loses nothing.
+    /// The counter that integrates it, so that a scraper with any period loses nothing.
     pub integral: Option<&'static str>,
-    /// For info series: the labels beside those of the device.
+    /// For info series: the labels in addition to those of the device.
     pub labels: &'static [&'static str],
-    /// Its names in the pages of other exporters.
+    /// Its names on the pages of other exporters.
     pub foreign: &'static [ForeignName],
 }
 
-/// A metric's name in the pages of another exporter.
+/// A metric's name on the pages of another exporter.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignName {
-    /// Whose name it is.
+    /// Which exporter.
     pub dialect: Dialect,
-    /// The name there.
+    /// The name on its pages.
     pub name: &'static str,
-    /// From the value there to ours.
+    /// The conversion from the exporter's unit to ours.
     pub scale: UnitScale,
 }
 
-/// A change of unit, exact where it can be.
+/// A unit conversion, exact where possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UnitScale {
     /// The same unit.
     Same,
-    /// Our value is theirs times this.
+    /// Our value is the foreign value times this.
     Times(f64),
-    /// Our value is theirs divided by this: 57 per cent is 0.57 to the last bit.
+    /// Our value is the foreign value divided by this: 57 per cent is exactly 0.57.
     Per(f64),
 }
 
 impl UnitScale {
-    /// Their value in our unit.
+    /// Converts a foreign value to our unit.
     pub fn to_catalogue_unit(self, value: f64) -> f64 {
         match self {
             Self::Same => value,
@@ -94,7 +94,7 @@ impl UnitScale {
         }
     }
 
-    /// Our value in their unit: the whole number that became it, if there is one.
+    /// Converts our value to the foreign unit: the whole number that it came from, if there is one.
     pub fn to_foreign_unit(self, value: f64) -> f64 {
         let theirs = match self {
             Self::Same => return value,
@@ -191,7 +191,7 @@ const fn node_exporter_name(name: &'static str) -> ForeignName {
     ForeignName { dialect: Dialect::NodeExporter, name, scale: UnitScale::Same }
 }
 
-/// The place of a constant among those of its class, found when this is compiled.
+/// The index of a constant in its class, computed at compile time.
 const fn index_of_name(names: &[&str], name: &str) -> u16 {
     let mut place = 0;
     while !bytes_equal(names[place as usize].as_bytes(), name.as_bytes()) {
@@ -200,7 +200,7 @@ const fn index_of_name(names: &[&str], name: &str) -> u16 {
     place
 }
 
-/// Whether two names are the same: what `==` says, which no constant may ask yet.
+/// Whether two names are equal: `==` on slices is not yet allowed in constants.
 const fn bytes_equal(one: &[u8], other: &[u8]) -> bool {
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
@@ -280,20 +280,20 @@ impl MetricId {
     }
 }
 
-/// What a name on a page stands for.
+/// The rows that a name on a page stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedRows {
     /// The first row of this name; tagged rows follow it without a gap.
     pub first: MetricId,
     /// How many rows share the name.
     pub rows: u16,
-    /// In whose words the name is.
+    /// The exporter that uses the name.
     pub dialect: Dialect,
-    /// From the value there to ours.
+    /// The conversion to our unit.
     pub scale: UnitScale,
 }
 
-/// The rows that a name on a page stands for, whoever's name it is.
+/// The rows that a name on a page stands for, in any exporter's format.
 pub fn find_rows(name: &str) -> Option<NamedRows> {
     static NAMES: LazyLock<HashMap<&'static str, NamedRows, foldhash::fast::FixedState>> =
         LazyLock::new(|| {

@@ -1,22 +1,22 @@
-//! A list that is cheap to hand on: pages of one target repeat it, and it is copied only by who changes it.
+//! A copy-on-write list: pages of one target share it, and only a change copies it.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
 };
 
-/// A list that several owners may hold. Changing it copies it if anybody else holds it.
+/// A list with shared ownership. A change copies it if it is shared.
 #[derive(Clone, Debug)]
 pub struct CowList<T>(Arc<Vec<T>>);
 
 impl<T> CowList<T> {
-    /// Whether both are one list in memory; then they are equal without being looked at.
+    /// Whether both are one list in memory and therefore equal without a comparison.
     #[inline]
     pub fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether anybody else holds the list.
+    /// Whether another holder shares the list.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -1,4 +1,4 @@
-//! What a value belongs to: a class of device, and which one of them on its node.
+//! Devices: the classes of device and the identity of each device on its node.
 
 use std::{fmt, sync::Arc};
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::SanitizedText;
 
-/// The most labels that name a device on its node.
+/// The most labels that identify a device on its node.
 pub const MAX_KEY_LABELS: usize = 2;
 
-/// A class of device. It decides which labels name a device on its node.
+/// A class of device. It decides which labels identify a device on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceClass {
@@ -29,7 +29,7 @@ pub enum DeviceClass {
     Port,
     /// A network device of the kernel.
     Netdev,
-    /// A disk of the node, or what the kernel takes for one.
+    /// A disk of the node: any block device of the kernel.
     Disk,
     /// A network file system that the node has mounted.
     Mount,
@@ -39,13 +39,13 @@ pub enum DeviceClass {
     SwitchPort,
     /// A model that a server serves, by the server's address and the model's name.
     Service,
-    /// A kind of collective that a GPU takes part in, by the GPU and what tells the kind apart.
+    /// A kind of collective that a GPU takes part in: the GPU and the labels of the kind.
     Collective,
-    /// What a probe measured: a kind of transfer, and between whom.
+    /// A probe result: the kind of transfer and its end points.
     Probe,
     /// A collector of the exporter.
     Collector,
-    /// The aggregator's own numbers: written by `gaunt serve`, never read back into columns.
+    /// The aggregator's own metrics: written by `gaunt serve`, never read back into columns.
     Fleet,
 }
 
@@ -71,7 +71,7 @@ impl DeviceClass {
         Self::Fleet,
     ];
 
-    /// The labels that name a device of this class on its node.
+    /// The labels that identify a device of this class on its node.
     pub const fn key_label_names(self) -> &'static [&'static str] {
         match self {
             Self::Node | Self::Fleet => &[],
@@ -92,7 +92,7 @@ impl DeviceClass {
         }
     }
 
-    /// The word for one device of this class.
+    /// The name of this class.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -119,9 +119,9 @@ impl DeviceClass {
 /// One device of a node: its class, and a value for each of the class's labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is.
+    /// The class.
     pub class: DeviceClass,
-    /// Which one it is: as many values as [`DeviceClass::key_label_names`] has names. Whoever copies a device shares them.
+    /// The identity: one value per name in [`DeviceClass::key_label_names`]. Clones share the values.
     pub key: Arc<[SanitizedText]>,
 }
 
@@ -159,7 +159,7 @@ impl Device {
         Self { class: DeviceClass::Disk, key: [SanitizedText::new(device)].into() }
     }
 
-    /// A network file system, by where it is mounted or by its own name.
+    /// A network file system, by its mount point or its own name.
     pub fn new_mount(mount: &str) -> Self {
         Self { class: DeviceClass::Mount, key: [SanitizedText::new(mount)].into() }
     }
@@ -201,20 +201,20 @@ impl Device {
         Self { class: DeviceClass::Collector, key: [SanitizedText::new(name)].into() }
     }
 
-    /// Gives it another first name, such as another number of its GPU.
+    /// Replaces its first key, such as the number of its GPU.
     pub fn set_first_key(&mut self, first: &SanitizedText) {
         if let Some(known) = Arc::make_mut(&mut self.key).first_mut() {
             known.clone_from(first);
         }
     }
 
-    /// The labels that name this device, with their values.
+    /// The labels that identify this device, with their values.
     pub fn key_labels(&self) -> impl Iterator<Item = (&'static str, &SanitizedText)> {
         self.class.key_label_names().iter().copied().zip(self.key.iter())
     }
 }
 
-/// The short name that a person uses on the node: `GPU 5`, `mlx5_0/1`, `eth0`.
+/// The short name for display: `GPU 5`, `mlx5_0/1`, `eth0`.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.class, &*self.key) {

@@ -1,4 +1,4 @@
-//! In whose words a page is written, and what those words mean in ours.
+//! Dialects: the exporter formats that gaunt reads, and how their names map to the catalogue.
 
 mod absence;
 mod all_smi;
@@ -47,7 +47,7 @@ static TABLES: [dialect_table::DialectTable; 11] = [
     snmp_exporter::TABLE,
 ];
 
-/// An exporter whose names gaunt understands, the better source of what two of them know before the other.
+/// An exporter format that gaunt decodes. Where two report the same value, the better source comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -57,17 +57,17 @@ pub enum Dialect {
     Dcgm,
     /// AMD's device-metrics-exporter.
     Amd,
-    /// rdma_exporter, which knows more of network cards than node_exporter does.
+    /// rdma_exporter, which covers more of network cards than node_exporter does.
     Rdma,
-    /// Prometheus's node_exporter, with what textfiles add to its page.
+    /// Prometheus's node_exporter, including its textfile metrics.
     NodeExporter,
-    /// nvidia_gpu_exporter, which asks nvidia-smi.
+    /// nvidia_gpu_exporter, which runs nvidia-smi.
     NvidiaSmi,
     /// all-smi.
     AllSmi,
-    /// infiniband_exporter, which asks all switches of a fabric.
+    /// infiniband_exporter, which queries all switches of a fabric.
     Infiniband,
-    /// snmp_exporter, asking a switch for its interfaces.
+    /// snmp_exporter with the interface tables of a switch.
     Snmp,
     /// A vLLM server.
     Vllm,
@@ -82,7 +82,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Every dialect, the better source before the other.
+    /// Every dialect, the better source first.
     pub const ALL: [Self; 14] = [
         Self::Gaunt,
         Self::Dcgm,
@@ -100,17 +100,17 @@ impl Dialect {
         Self::Unknown,
     ];
 
-    /// Whether such an exporter looks at its devices at its own pace, and says the same until it looks again.
+    /// Whether such an exporter samples at its own interval and repeats its values in between.
     pub const fn has_own_interval(self) -> bool {
         matches!(self, Self::Dcgm | Self::Amd | Self::NvidiaSmi | Self::AllSmi | Self::Infiniband)
     }
 
-    /// Whether it is a server of its own, of which a node may have several.
+    /// Whether it is a model server, of which a node may have several.
     pub const fn is_model_server(self) -> bool {
         matches!(self, Self::Vllm | Self::Triton | Self::Tgi)
     }
 
-    /// The word in answers and labels.
+    /// The name in answers and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gaunt => "gaunt",

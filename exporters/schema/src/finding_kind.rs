@@ -1,7 +1,7 @@
-//! The words of judgement: states of a GPU, kinds of finding, the things that can be blamed.
+//! The vocabulary of the judge: GPU states, finding kinds, severities and the entities that a finding can blame.
 //!
-//! They live on the ground floor because the judge says them, the screens show them, the metrics carry them as
-//! labels and the simulator writes its truth in them.
+//! The types are in the schema because the judge produces them, the screens show them, the metrics carry them as
+//! labels and the simulator writes its ground truth with them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::SanitizedText;
 
-/// Declares an enum whose variants have one word each, on the wire and in labels.
+/// Declares an enum whose variants each have one name on the wire and in labels.
 macro_rules! words {
     ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$outer])*
@@ -76,8 +76,8 @@ words! {
 }
 
 impl GpuState {
-    /// Whether a GPU in this state does not do its job's work, or does it slower than usual. How much of its time is lost
-    /// is another question: the judge gives each GPU a share.
+    /// Whether a GPU in this state does no work for its job, or less than its baseline. The judge computes separately
+    /// which share of each GPU's time is lost.
     pub const fn is_lost_time(self) -> bool {
         matches!(
             self,
@@ -198,7 +198,7 @@ words! {
 }
 
 impl Default for LifeState {
-    /// What is said at all is open.
+    /// A new finding is open.
     fn default() -> Self {
         Self::Open
     }
@@ -268,13 +268,13 @@ words! {
     }
 }
 
-/// The thing that a finding blames: its type, and as much of its place as is known.
+/// The entity that a finding blames: its type, and as much of its location as is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entity {
     /// What it is.
     #[serde(rename = "type")]
     pub kind: EntityKind,
-    /// The node it is, or is on.
+    /// The node: the entity itself, or the node that it is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<SanitizedText>,
     /// The GPU's index on its node.
@@ -301,7 +301,7 @@ pub struct Entity {
 }
 
 impl Entity {
-    /// A bare entity of this type; its place is filled in by the caller.
+    /// An entity of this type without a location; the caller fills that in.
     pub const fn new(kind: EntityKind) -> Self {
         Self {
             kind,
@@ -342,7 +342,7 @@ impl Entity {
     }
 }
 
-/// The place as a person would say it: `gpu-0417 · GPU 5`, `leaf-07 · rail 3`.
+/// The location for display: `gpu-0417 · GPU 5`, `leaf-07 · rail 3`.
 impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

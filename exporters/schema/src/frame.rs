@@ -1,9 +1,10 @@
-//! The frame: what one node says at one instant, in the binary form that programs of this house speak among themselves.
+//! Frames: the binary form of a node's report at one instant, exchanged between gaunt programs.
 //!
 //! `exporters/schema/FRAME.md` specifies it. A frame has three parts, of which the first two are mostly left out: the
-//! layout, which devices there are and what is measured on them, named by a hash of its content; the identity, who the
-//! devices are and which jobs hold them; and the readings, column by column, whole or as differences to those that the
-//! client holds. [`FrameEncoder`] writes frames, [`FrameDecoder`] reads them. The text of the same report says the same.
+//! layout (which devices there are and what is measured on them), addressed by a hash of its content; the identity (the
+//! names of the devices and the jobs that hold them); and the readings, column by column, whole or as differences to
+//! those that the client holds. [`FrameEncoder`] writes frames, [`FrameDecoder`] reads them. The text form of the same
+//! report has the same content.
 
 mod bytes;
 mod client_state;

@@ -1,46 +1,46 @@
-//! Jobs: who holds which GPUs, as a scheduler tells it in one go for the whole cluster.
+//! Jobs: which jobs hold which GPUs, as a scheduler reports it for the whole cluster at once.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{SanitizedText, UnixMs};
 
-/// Every job that one scheduler says is running. It replaces what it said before; an empty one withdraws it.
+/// All running jobs of one scheduler. It replaces the previous list; an empty one withdraws it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobList {
-    /// Who says it, as a person would look it up: the name of a file.
+    /// The name of the source for display: a file name.
     pub source: SanitizedText,
     /// The jobs.
     pub jobs: Vec<SchedulerJob>,
 }
 
-/// One running job. What the scheduler does not say is none, and never empty text.
+/// One running job. A field that the scheduler does not report is none, and never empty text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerJob {
-    /// Its number or name, as the nodes' own pages write it.
+    /// Its number or name, as on the nodes' own pages.
     pub id: SanitizedText,
-    /// What the user calls it.
+    /// The name that the user gave it.
     pub name: Option<SanitizedText>,
-    /// Who submitted it.
+    /// The user that submitted it.
     pub user: Option<SanitizedText>,
-    /// Who pays for it.
+    /// The account that it is charged to.
     pub account: Option<SanitizedText>,
     /// The queue that it runs in.
     pub partition: Option<SanitizedText>,
     /// When it started.
     pub started: Option<UnixMs>,
-    /// When it will be stopped at the latest.
+    /// Its end by the time limit.
     pub ends: Option<UnixMs>,
-    /// What it holds.
+    /// Its allocations.
     pub holds: Vec<JobAllocation>,
 }
 
-/// What a job holds of one node.
+/// The allocation of a job on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobAllocation {
     /// The node's name.
     pub node: SanitizedText,
-    /// The indexes of the GPUs that it holds there; none if the scheduler does not say which.
+    /// The indexes of the allocated GPUs; none if the scheduler does not report them.
     pub gpus: Option<Vec<u32>>,
-    /// Whether the node is the job's alone, so that every GPU of it is.
+    /// Whether the node is allocated exclusively, so that every GPU of it belongs to the job.
     pub whole: bool,
 }

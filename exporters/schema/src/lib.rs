@@ -1,8 +1,8 @@
-//! The ground floor: the vocabulary and the wire that every gaunt program speaks.
+//! The base crate: the data types and wire formats that all gaunt programs share.
 //!
-//! Nothing here reads a file, opens a socket or asks for the time. A value travels as a [`Reading`] inside a
-//! [`Report`]; the [`catalogue`] says what each one means; [`text`] carries it to everybody, [`frame`] between
-//! programs of this house.
+//! Nothing here reads a file, opens a socket or reads a clock. A value travels as a [`Reading`] inside a
+//! [`Report`]; the [`catalogue`] defines each metric; [`text`] is the public wire format, [`frame`] the one between
+//! gaunt programs.
 
 pub mod batch;
 pub mod catalogue;

@@ -1,10 +1,10 @@
-//! The order in which a person puts names: `gpu2` before `gpu10`.
+//! Natural order of names: `gpu2` before `gpu10`.
 
 use std::cmp::Ordering;
 
 use crate::SanitizedText;
 
-/// Text order, but runs of digits by their value.
+/// Text order, with runs of digits compared by their value.
 pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     while !left.is_empty() && !right.is_empty() {

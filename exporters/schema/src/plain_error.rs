@@ -1,16 +1,16 @@
-//! Errors of libraries in plain words: every message that a person reads says what is wrong by these, and the library's own words
-//! stand in the log at debug.
+//! Library errors in plain words: messages for people state what is wrong by these functions, and the library's own
+//! message is logged at debug level.
 
 use std::{error::Error, fmt::Display, io};
 
 use serde_json::error::Category;
 
-/// What the library itself says, for who looks for it with `RUST_LOG=debug`.
+/// Logs the library's own message, visible with `RUST_LOG=debug`.
 fn log(error: &dyn Display) {
     tracing::debug!(%error, "said by a library");
 }
 
-/// What is wrong with a JSON text, with its place in it: `line 3, column 7: it is not JSON`.
+/// What is wrong with a JSON text, with its position: `line 3, column 7: it is not JSON`.
 pub fn json(error: &serde_json::Error) -> String {
     let what = json_without_place(error);
     match (error.line(), error.column()) {
@@ -19,7 +19,7 @@ pub fn json(error: &serde_json::Error) -> String {
     }
 }
 
-/// The same where a line says nothing, as in an answer on one line.
+/// The same without the position, for texts where the line is of no use, such as an answer on one line.
 pub fn json_without_place(error: &serde_json::Error) -> String {
     log(error);
     match error.classify() {
@@ -30,8 +30,8 @@ pub fn json_without_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// What a reader says of a value that it cannot take, in plain words: which field is missing, unknown or of another type. What
-/// it says of the text itself is another matter: see [`document`].
+/// A deserialisation error in plain words: which field is missing, unknown or of another type. For errors of the syntax
+/// itself see [`document`].
 pub fn field(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
     let message = message.rsplit_once(" at line ").map_or(message, |(said, _)| said);
@@ -60,18 +60,18 @@ pub fn field(message: &str) -> String {
         };
         return format!("{} is not possible; write {}", found_as(found), type_as(expected));
     }
-    // Whatever else is said here, one of our own types says: a span, an address, a limit.
+    // All other messages come from our own types: a duration, an address, a limit.
     message.to_owned()
 }
 
-/// The names that are possible instead, as a reader lists them.
+/// The possible names, as listed in the library's message.
 fn known(rest: &str) -> Option<String> {
     let (_, expected) = rest.split_once(", expected ")?;
     let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     (!names.is_empty()).then(|| format!("known: {}", names.join(", ")))
 }
 
-/// A value as a reader shows it.
+/// A value as the library shows it.
 fn found_as(found: &str) -> String {
     let quoted =
         |begin: &str| found.strip_prefix(begin).map(|rest| rest.trim_matches('`').to_owned());
@@ -87,7 +87,7 @@ fn found_as(found: &str) -> String {
     }
 }
 
-/// A type as a reader calls it.
+/// A type as the library names it.
 fn type_as(expected: &str) -> String {
     match expected.split(' ').next().unwrap_or_default() {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0".to_owned(),
@@ -109,8 +109,8 @@ fn type_as(expected: &str) -> String {
     }
 }
 
-/// What a reader of TOML or YAML says of a text, in plain words on one line: what was expected where the text itself is wrong, and
-/// what [`field`] says where it `parses` and a value in it is wrong.
+/// A TOML or YAML error in plain words on one line: what the parser expected if the syntax is wrong, and what [`field`]
+/// returns if the text `parses` and a value in it is wrong.
 pub fn document(message: &str, format: &str, parses: bool) -> String {
     log(&message);
     let first = message.lines().next().unwrap_or_default();
@@ -123,7 +123,7 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
     }
 }
 
-/// Why a connection brought nothing: the innermost reason that the system gives, else what is known of the conversation.
+/// Why a connection failed: the innermost error of the system, else what is known of the exchange.
 pub fn network(error: &(dyn Error + 'static)) -> String {
     log(&error);
     let mut said = String::new();
@@ -169,7 +169,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
     plain.to_owned()
 }
 
-/// Why no encrypted connection came to be, if that is what went wrong.
+/// Why a TLS connection failed, if TLS is the cause.
 pub fn tls(said: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     Some(if has(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
@@ -198,13 +198,13 @@ pub fn tls(said: &str) -> Option<&'static str> {
     })
 }
 
-/// Why a file or a pipe cannot be read or written: what the system says, or what is known without it.
+/// Why a file or a pipe cannot be read or written: the system's reason, or the error kind.
 pub fn io(error: &io::Error) -> String {
     if error.raw_os_error().is_some() {
         return error.to_string();
     }
     match error.kind() {
-        // In our own words.
+        // This message is gaunt's own.
         io::ErrorKind::Other => error.to_string(),
         io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),

@@ -1,4 +1,4 @@
-//! The preamble of a recording: what was known when it began, for those who judge it later.
+//! The preamble of a recording: the state at its beginning, which a later replay starts from.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use crate::UnixMs;
 /// The version of the content.
 pub const PREAMBLE_VERSION: u32 = 1;
 
-/// What was known at an instant, as JSON of whoever wrote it. It is passed on as it is.
+/// The state at an instant, as JSON of its writer. It is passed on unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordingPreamble {
-    /// The version of the content; another one than ours is not read.
+    /// The version of the content; other versions than ours are ignored.
     pub version: u32,
-    /// When who knows it began to look, if it knew nothing before; none if it went on from an earlier state.
+    /// When the engine started to observe, if it started empty; none if it continued from an earlier state.
     pub since: Option<UnixMs>,
-    /// Findings, open and remembered, and acknowledgements.
+    /// Findings, open and closed, and acknowledgements.
     pub findings: Arc<str>,
-    /// What is usual for everything; empty if that is not known.
+    /// The saved baselines; empty if there are none.
     pub usual: Arc<str>,
-    /// The points of history that were kept, packed; empty where they are not said again.
+    /// The history points that were kept, packed; empty where they are not repeated.
     pub past: Arc<[u8]>,
 }
 
 impl RecordingPreamble {
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub fn len(&self) -> usize {
         self.findings.len() + self.usual.len() + self.past.len()
     }
 
-    /// Whether nothing was known.
+    /// Whether there is no state.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same without the points of history.
+    /// The same without the history points.
     #[must_use]
     pub fn without_past(&self) -> Self {
         Self { past: Arc::default(), ..self.clone() }
     }
 
-    /// As much of it as fits into so many bytes: all, all but the points of history, the findings alone, or nothing.
+    /// As much of it as fits into this many bytes: all, all but the history points, the findings alone, or nothing.
     pub fn fit_within(&self, bytes: usize) -> Option<Self> {
         let findings = || Self { usual: Arc::default(), ..self.without_past() };
         let parts = [self.clone(), self.without_past(), findings()];

@@ -1,60 +1,61 @@
-//! Meetings: how the probes of two nodes find each other through the aggregator, word by word.
+//! Probe pairing: the protocol by which the probes of two nodes find each other through the aggregator.
 //!
-//! A probe says [`PairingRequest::Free`] until it is invited. Rank 0 makes itself ready and says by what the other one comes;
-//! rank 1 asks for that until it is there. Both say how it ended. Whoever hears [`PairingReply::Over`] begins again.
+//! A probe sends [`PairingRequest::Free`] until it gets an assignment. Rank 0 prepares its side and sends the key by
+//! which rank 1 connects; rank 1 polls for that key. Both report their outcome. A probe that receives
+//! [`PairingReply::Over`] starts again.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SanitizedText;
 
-/// What a probe says to the aggregator.
+/// A request of a probe to the aggregator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PairingRequest {
-    /// A node that nobody uses may be measured. Said again while it waits.
+    /// An idle node is available for a measurement. Repeated while it waits.
     Free(PairingCandidate),
     /// Rank 0 is ready.
     Ready {
-        /// Which meeting.
+        /// The pairing.
         meeting: u64,
-        /// By what rank 1 comes: a key of NCCL, or an address.
+        /// How rank 1 connects: an NCCL key, or an address.
         key: SanitizedText,
     },
-    /// Rank 1 asks by what it comes.
+    /// Rank 1 polls for the key.
     Coming {
-        /// Which meeting.
+        /// The pairing.
         meeting: u64,
     },
-    /// One side has ended.
+    /// One side has finished.
     Ended {
-        /// Which meeting.
+        /// The pairing.
         meeting: u64,
-        /// Which side.
+        /// The rank of the side.
         rank: u8,
-        /// How it ended.
+        /// The outcome.
         outcome: PairingOutcome,
     },
 }
 
-/// A node that may be measured.
+/// A node that is available for a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairingCandidate {
     /// Its name, as the aggregator knows it.
     pub node: SanitizedText,
-    /// The name or address under which other nodes reach it.
+    /// The host name or address at which other nodes reach it.
     pub host: SanitizedText,
-    /// What it can measure with, the best first.
+    /// Its measurement tools, the best first.
     pub tools: Vec<PairTool>,
 }
 
-/// What measures a pair of nodes.
+/// The tool that measures a pair of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairTool {
     /// NCCL, from the memory of one GPU to that of the other.
     Nccl,
-    /// `ib_write_bw` of perftest, from the host's memory.
+    /// `ib_write_bw` of perftest, from host memory.
     Perftest,
 }
 
@@ -68,55 +69,55 @@ impl PairTool {
     }
 }
 
-/// How one side ended.
+/// The outcome of one side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairingOutcome {
-    /// What the wires between the two carried, if it was measured.
+    /// The bandwidth between the two nodes, if it was measured.
     pub bytes_per_second: Option<f64>,
     /// One sentence: that it was measured, or why not.
     pub says: SanitizedText,
 }
 
-/// What the aggregator answers.
+/// A reply of the aggregator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum PairingReply {
-    /// Say it again then.
+    /// Repeat the request later.
     Wait {
-        /// Milliseconds until then.
+        /// The delay in milliseconds.
         millis: u64,
     },
     /// Measure with another node.
     Meet(PairingAssignment),
-    /// By this rank 1 comes.
+    /// How rank 1 connects.
     Key {
-        /// A key of NCCL, or an address.
+        /// An NCCL key, or an address.
         key: SanitizedText,
     },
-    /// It is noted.
+    /// The request is recorded.
     Noted,
-    /// The meeting is not, or no more.
+    /// The pairing does not exist, or no longer.
     Over {
-        /// Why.
+        /// The reason.
         why: SanitizedText,
     },
 }
 
-/// What one side of a pair is to do.
+/// The assignment of one side of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairingAssignment {
-    /// Which meeting it is.
+    /// The pairing.
     pub meeting: u64,
-    /// Which side: 0 is ready first, 1 comes.
+    /// The rank: 0 is ready first, 1 connects.
     pub rank: u8,
-    /// What is measured with.
+    /// The tool.
     pub tool: PairTool,
-    /// The RDMA device here, such as `mlx5_0`.
+    /// The local RDMA device, such as `mlx5_0`.
     pub device: SanitizedText,
     /// Its port.
     pub port: SanitizedText,
-    /// The GPU here that is nearest to it, by NVML's index, where that is known.
+    /// The NVML index of the nearest local GPU, if known.
     pub gpu: Option<u32>,
     /// The node at the other end.
     pub peer: SanitizedText,

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AbsenceReason {
-    /// The device or its driver does not know this value.
+    /// The device or its driver does not support this value.
     Unsupported,
-    /// The value exists, and this process may not read it.
+    /// The value exists, and this process has no permission to read it.
     NoPermission,
-    /// The last value is too old to stand for now.
+    /// The last value is too old.
     Stale,
-    /// The counter stands at its maximum and counts no further.
+    /// The counter is saturated: it is at its maximum and counts no further.
     Saturated,
-    /// The device is gone.
+    /// The device is lost.
     Lost,
     /// Reading failed in another way; the log says how.
     Error,
@@ -31,7 +31,7 @@ impl AbsenceReason {
         Self::Error,
     ];
 
-    /// The word on the wire.
+    /// The name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unsupported => "unsupported",
@@ -43,7 +43,7 @@ impl AbsenceReason {
         }
     }
 
-    /// The reason for a word from the wire.
+    /// The reason for a name from the wire.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == word)
     }
@@ -63,7 +63,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// A reading of a number; what is not finite is no reading but an error.
+    /// A reading of a number; a number that is not finite becomes an error reading.
     #[inline]
     pub fn of(value: f64) -> Self {
         if value.is_finite() { Self::Value(value) } else { Self::new_absent(AbsenceReason::Error) }

@@ -1,28 +1,28 @@
-//! A report: everything that one node said about itself at one instant.
+//! A report: everything that one node reports about itself at one instant.
 
 use crate::{CowList, Device, MetricId, Reading, SanitizedText, UnixMs};
 
-/// All of one node at one instant, before anybody judges it.
+/// All data of one node at one instant, before the judge evaluates it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// The instant of sampling by the node's own clock, if it told.
+    /// The instant of sampling by the node's own clock, if the page has it.
     pub node_time: Option<UnixMs>,
-    /// The name that the node gives itself, if it told.
+    /// The node's own name, if the page has it.
     pub node: Option<SanitizedText>,
     /// The devices that the samples and infos point to, each once, in order of appearance.
     pub devices: CowList<Device>,
-    /// Who the devices are: identities, jobs.
+    /// The info series: identities of devices, jobs.
     pub infos: CowList<InfoSeries>,
-    /// What they measure.
+    /// The readings.
     pub samples: Vec<MetricSample>,
-    /// What other programs of the node have to say: it is passed on and means nothing to us.
+    /// Samples of other programs of the node, passed on uninterpreted.
     pub extra: Vec<ExtraSample>,
 }
 
-/// One sample in the words of another program.
+/// One sample of another program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtraSample {
-    /// The metric, named by the grammar and not like one of the catalogue.
+    /// The metric: a valid name that is not in the catalogue.
     pub name: SanitizedText,
     /// Label names and values.
     pub labels: Vec<(SanitizedText, SanitizedText)>,

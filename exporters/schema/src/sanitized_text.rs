@@ -1,24 +1,24 @@
-//! Text from outside that is safe to show on a terminal, made so at the door.
+//! Text from outside, sanitized on input so that it is safe to show on a terminal.
 
 use std::{borrow::Borrow, collections::HashSet, fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The longest text that is kept, in characters. Longer text ends in an ellipsis.
+/// The maximum length, in characters. Longer text ends in an ellipsis.
 pub const MAX_CHARS: usize = 256;
 
-/// What stands for a run of characters that a terminal must not see.
+/// The replacement for a run of forbidden characters.
 const MARK: char = '\u{fffd}';
 
 /// Text without control characters, bidirectional overrides and invisible characters, of bounded length.
 ///
-/// A run of forbidden characters becomes one replacement mark, so that it is seen that something was there.
+/// A run of forbidden characters becomes one replacement mark, so that the removal is visible.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct SanitizedText(Arc<str>);
 
 impl SanitizedText {
-    /// Makes any text safe. Text that is safe already is only copied.
+    /// Sanitizes any text. Text that is safe already is only copied.
     pub fn new(text: &str) -> Self {
         let clean = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         if clean && text.len() <= MAX_CHARS {
@@ -45,8 +45,8 @@ impl SanitizedText {
     }
 }
 
-/// Makes a text safe where it stands, as [`SanitizedText::new`] does, but at its full length: it may be longer than one that a
-/// person reads at a glance.
+/// Sanitizes a text in place, as [`SanitizedText::new`] does, but without the length limit, for texts longer than a
+/// label.
 pub fn sanitize_in_place(text: &mut String) {
     let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
     if plain || !text.contains(is_forbidden) {
@@ -63,7 +63,7 @@ pub fn sanitize_in_place(text: &mut String) {
     *text = kept;
 }
 
-/// A text of several lines, each of them made safe.
+/// Sanitizes each line of a text.
 pub fn sanitize_lines(text: &str) -> String {
     let safe = text.split('\n').map(|line| {
         let mut line = line.to_owned();
@@ -73,18 +73,18 @@ pub fn sanitize_lines(text: &str) -> String {
     safe.collect::<Vec<_>>().join("\n")
 }
 
-/// Texts that a page repeats, each held once: the names of labels, and what all devices of a node have in common.
+/// Interns the texts that a page repeats: label names, and label values that all devices of a node share.
 #[derive(Debug, Default)]
 pub(crate) struct TextInterner(HashSet<SanitizedText>);
 
 impl TextInterner {
-    /// The text, made safe.
+    /// The sanitized text.
     pub(crate) fn intern_text(&mut self, text: &str) -> SanitizedText {
         if let Some(known) = self.0.get(text) {
             return known.clone();
         }
         let safe = SanitizedText::new(text);
-        // It may be another text now, and that one known.
+        // Sanitizing may have changed the text to one that is known.
         self.0.get(&safe).cloned().unwrap_or_else(|| {
             self.0.insert(safe.clone());
             safe
@@ -92,7 +92,7 @@ impl TextInterner {
     }
 }
 
-/// Whether a terminal may take this character for something other than a visible one.
+/// Whether a terminal might interpret this character instead of showing it.
 fn is_forbidden(character: char) -> bool {
     matches!(character,
         '\0'..='\x1f' | '\x7f'..='\u{9f}'          // C0, DEL, C1
@@ -167,7 +167,7 @@ impl fmt::Display for SanitizedText {
     }
 }
 
-/// What comes back from the wire is made safe again: the sender may be anybody.
+/// Text from the wire is sanitized again, because the sender is untrusted.
 impl<'de> Deserialize<'de> for SanitizedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)

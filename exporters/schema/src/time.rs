@@ -1,4 +1,4 @@
-//! Instants and spans as plain numbers: this crate has no clock, its callers bring the time.
+//! Instants and durations as plain numbers: this crate reads no clock, its callers pass the time.
 
 use std::{
     ops::{Add, Sub},
@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// An instant in milliseconds since the Unix epoch. Whose clock it was is said where it is stored.
+/// An instant in milliseconds since the Unix epoch. Each field of this type documents which clock it is from.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -26,9 +26,10 @@ impl UnixMs {
         self.0 as f64 / 1e3
     }
 
-    /// Year, month and day in the Gregorian calendar. A year begins in March here, so that the leap day is its last one.
+    /// Year, month and day in the Gregorian calendar. A year begins in March here, so that the leap day is its last
+    /// one.
     pub fn to_date(self) -> (i64, i64, i64) {
-        /// Days of 400 years, after which the calendar repeats itself.
+        /// Days of 400 years, the period of the calendar.
         const CYCLE: i64 = 146_097;
         let days = self.0.div_euclid(86_400_000) + 719_468; // From 1 March of the year 0.
         let (cycle, day) = (days.div_euclid(CYCLE), days.rem_euclid(CYCLE));
@@ -40,7 +41,7 @@ impl UnixMs {
         (year + 400 * cycle + after, month, day)
     }
 
-    /// The instant as other programs read it: `2026-11-21T03:24:05.000Z`.
+    /// The instant in RFC 3339: `2026-11-21T03:24:05.000Z`.
     pub fn to_rfc3339(self) -> String {
         let (year, month, day) = self.to_date();
         let ms = self.0.rem_euclid(86_400_000);
@@ -74,7 +75,7 @@ impl Sub<Duration> for UnixMs {
     }
 }
 
-/// A clock handed to those who must stamp what they bring: this crate only names its shape.
+/// A clock for code that needs timestamps: this crate only defines its type.
 pub type ClockFn = std::sync::Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
 #[cfg(test)]

@@ -1,27 +1,27 @@
-//! Topology: what hangs where in a cluster, as far as some source says it; nothing here is ever guessed.
+//! Topology: the location of nodes, ports and switches as reported by a source; nothing here is inferred.
 
 use serde::{Deserialize, Serialize};
 
 use crate::SanitizedText;
 
-/// How a source knows what it says. Of two that differ the one that stands first here is believed.
+/// How a source obtained its facts. If two sources differ, the variant listed first here takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopologyOrigin {
-    /// The operator wrote it down for gaunt.
+    /// The operator declared it for gaunt.
     Declared,
-    /// The fabric was asked, cable by cable: `ibnetdiscover`.
+    /// The fabric was discovered, cable by cable: `ibnetdiscover`.
     Fabric,
-    /// Who is at the end of a cable said it to who is at the other: LLDP.
+    /// The two ends of a cable exchanged it: LLDP.
     Neighbour,
     /// The node's own page.
     Page,
-    /// A scheduler plans by it: Slurm's topology tells of nodes and knows no cable.
+    /// A scheduler's configuration: Slurm's topology lists nodes and has no cables.
     Scheduler,
 }
 
 impl TopologyOrigin {
-    /// The word in answers and labels.
+    /// The name in answers and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Declared => "declared",
@@ -33,12 +33,12 @@ impl TopologyOrigin {
     }
 }
 
-/// All that one source says. It replaces what the source of this name said before; an empty one withdraws it.
+/// All facts of one source. They replace the previous facts of the source with this name; an empty set withdraws them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceTopology {
-    /// Who says it, as a person would look it up: the name of a file.
+    /// The name of the source for display: a file name.
     pub source: SanitizedText,
-    /// How it knows.
+    /// How the facts were obtained.
     pub origin: TopologyOrigin,
     /// Facts about whole nodes.
     pub nodes: Vec<NodeLocation>,
@@ -50,27 +50,27 @@ pub struct SourceTopology {
     pub switches: Vec<FabricSwitch>,
 }
 
-/// Where a node is.
+/// The location of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLocation {
     /// Its name.
     pub node: SanitizedText,
-    /// The rack that it stands in.
+    /// Its rack.
     pub rack: Option<SanitizedText>,
-    /// The leaf switch that all its ports are plugged into, which a fabric of rails has not.
+    /// The leaf switch of all its ports; a rail-optimised fabric has none.
     pub leaf: Option<SanitizedText>,
     /// The NVLink domain of its GPUs, if that is larger than the node.
     pub domain: Option<SanitizedText>,
 }
 
-/// Where a port is plugged in.
+/// The location of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortLocation {
     /// The node's name.
     pub node: SanitizedText,
-    /// The RDMA device, or the network device of the kernel that belongs to it.
+    /// The RDMA device, or the kernel's network device that belongs to it.
     pub device: SanitizedText,
-    /// The port of that device; none for the only one.
+    /// The port of that device; none if it has only one.
     pub port: Option<SanitizedText>,
     /// Its rail.
     pub rail: Option<SanitizedText>,
@@ -78,10 +78,10 @@ pub struct PortLocation {
     pub leaf: Option<SanitizedText>,
 }
 
-/// The rail that the ports of a device are on, whichever node it is in.
+/// The rail of a device's ports, on every node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceRail {
-    /// The RDMA device, or the network device of the kernel that belongs to it.
+    /// The RDMA device, or the kernel's network device that belongs to it.
     pub device: SanitizedText,
     /// Its rail.
     pub rail: SanitizedText,
@@ -94,12 +94,12 @@ pub struct FabricSwitch {
     pub name: SanitizedText,
     /// The switches above it: of a leaf, its spines.
     pub above: Vec<SanitizedText>,
-    /// The rail that all ports on it are on.
+    /// The rail of all its ports.
     pub rail: Option<SanitizedText>,
 }
 
 impl SourceTopology {
-    /// A source that says nothing yet.
+    /// A source without facts.
     pub fn new(source: SanitizedText, origin: TopologyOrigin) -> Self {
         Self {
             source,
@@ -111,7 +111,7 @@ impl SourceTopology {
         }
     }
 
-    /// Whether it says nothing.
+    /// Whether there are no facts.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
             && self.ports.is_empty()

@@ -1,16 +1,16 @@
-//! The base units of the catalogue and how a counter counts.
+//! The base units of the catalogue, and the types and widths of its metrics.
 
 use serde::{Deserialize, Serialize};
 
-/// A base unit. Prefixes belong to the screen, never to the wire.
+/// A base unit. Prefixes are for display, never for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// A share between 0 and 1.
+    /// A ratio between 0 and 1.
     Ratio,
     /// Bytes.
     Bytes,
-    /// Bytes in a second.
+    /// Bytes per second.
     BytesPerSecond,
     /// Watts.
     Watts,
@@ -20,14 +20,14 @@ pub enum Unit {
     Celsius,
     /// Hertz.
     Hertz,
-    /// Seconds, of a span or since the epoch.
+    /// Seconds, of a duration or since the epoch.
     Seconds,
     /// A plain count, a code, or 0 and 1.
     Count,
 }
 
 impl Unit {
-    /// The ending that a metric name of this unit carries, before `_total`; empty for counts.
+    /// The suffix of a metric name with this unit, before `_total`; empty for counts.
     pub const fn name_suffix(self) -> &'static str {
         match self {
             Self::Ratio => "_ratio",
@@ -43,20 +43,20 @@ impl Unit {
     }
 }
 
-/// How many values a counter can take, and what it does at the end of them.
+/// The width of a counter, and what it does at its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterWidth {
-    /// 64 bits, or a floating-point sum: it never ends in practice.
+    /// 64 bits, or a floating-point sum: it never wraps in practice.
     Bits64,
-    /// 32 bits, and then from zero again.
+    /// 32 bits; it wraps to zero.
     Wrapping32,
-    /// This many bits, and then it stands still: the maximum says nothing.
+    /// This many bits; it saturates, and the maximum carries no information.
     Saturating(u8),
 }
 
 impl CounterWidth {
-    /// The largest value that the counter can show, where there is one that matters.
+    /// The largest value of the counter, where there is one that matters.
     pub fn max_value(self) -> Option<f64> {
         match self {
             Self::Bits64 => None,
@@ -66,14 +66,14 @@ impl CounterWidth {
     }
 }
 
-/// What a series of values means.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricKind {
     /// It goes up and down.
     Gauge,
-    /// It only grows, and says how it ends.
+    /// It only grows, up to its width.
     Counter(CounterWidth),
-    /// Always 1; its labels are the news.
+    /// Always 1; the labels carry the information.
     Info,
 }

@@ -1,17 +1,17 @@
-//! What the driver's error codes mean: one table from XID to how bad it is and what to do.
+//! XIDs, the error codes of the NVIDIA driver: one table of severity, meaning and action.
 
 use crate::Severity;
 
 /// One XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XidEntry {
-    /// The number in the kernel log.
+    /// The code in the kernel log.
     pub code: u32,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// What happened, in a few words.
     pub meaning: &'static str,
-    /// What a person does about it.
+    /// The recommended action.
     pub action: &'static str,
 }
 
@@ -30,7 +30,7 @@ const REBOOT: &str = "drain the node and reboot it";
 const EXCHANGE: &str = "drain the node and have the board inspected";
 const WATCH: &str = "nothing now; look again if it repeats";
 
-/// Every XID that has a row of its own, in order.
+/// Every XID that has its own row, in order.
 pub const XIDS: &[XidEntry] = &[
     table_row(8, Severity::Warning, "GPU stopped processing", LOOK_AT_JOB),
     table_row(13, Severity::Warning, "graphics engine exception", LOOK_AT_JOB),
@@ -101,7 +101,7 @@ pub const XIDS: &[XidEntry] = &[
     table_row(158, Severity::Critical, "GPU fatal timeout", REBOOT),
 ];
 
-/// What is known of an XID; one without a row is to be watched.
+/// The entry of an XID; one without a row is a warning to watch.
 pub fn describe_xid(code: u32) -> XidEntry {
     let known = XIDS.binary_search_by_key(&code, |row| row.code);
     let unknown =

@@ -1,4 +1,4 @@
-//! The scenario file: which GPUs there are, what they say over time, and which calls fail or hang.
+//! The scenario file: the GPUs, their values over time, and the calls that fail or hang.
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! The driver that the scenario describes: time since initialisation, faults, values.
+//! The state of the fake driver: time since initialisation, faults, values.
 
 use std::{
     collections::BTreeSet,

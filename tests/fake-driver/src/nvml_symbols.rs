@@ -1,4 +1,4 @@
-//! The door to the caller: NVML's functions with their C names and layouts. All of `unsafe` is here.
+//! The exported NVML symbols: functions with their C names and layouts. All `unsafe` code is here.
 
 #![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
 
@@ -18,7 +18,8 @@ mod mig_symbols;
 mod nvlink_symbols;
 mod process_symbols;
 
-/// A handle: the GPU's index plus one, and for a MIG instance its number plus one above it; never followed as a pointer.
+/// A handle: the GPU's index plus one, and for a MIG instance its number plus one above it; never followed as a
+/// pointer.
 type RawNvmlDevice = *mut c_void;
 
 /// The bits of a handle that name the GPU.

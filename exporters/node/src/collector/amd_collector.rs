@@ -1,4 +1,4 @@
-//! AMD's GPUs, from the files of the kernel's driver: no library, no worker.
+//! AMD GPUs, from the files of the kernel driver: no library, no worker.
 
 use std::{
     collections::BTreeMap,
@@ -20,21 +20,21 @@ use crate::{
     pci_location::{self, PciLocation, to_nvml_address},
 };
 
-/// AMD's and NVIDIA's numbers among the makers of PCI devices.
+/// AMD's and NVIDIA's PCI vendor ids.
 const AMD: &str = "0x1002";
 const NVIDIA: &str = "0x10de";
 
-/// The most GPUs that are reported: a host with 8 boards in 8 partitions each.
+/// The most GPUs that are reported: a host with 8 GPUs in 8 partitions each.
 const MAX_GPUS: usize = 64;
 
-/// After this many ticks the GPUs are looked for again.
+/// After this many ticks the GPUs are discovered again.
 const TICKS_BETWEEN_LOOKS: u32 = 60;
 
-/// The longest time over which a share is integrated, in seconds: over a longer one it stands for nothing.
+/// The longest step over which a ratio is integrated, in seconds: over a longer one it is not representative.
 const LONGEST_STEP: f64 = 5.0;
 
-/// Which file is which metric, and how many of its units make one of ours. Of two files of a metric the first that is
-/// there stands: some boards tell the mean of their power, others only that of the moment.
+/// File, metric, and how many of the file's units make one of ours. Of two files of a metric the first that exists is
+/// used: some GPUs report their average power, others only the instantaneous one.
 const FILES: [(&str, MetricId, f64); 8] = [
     ("gpu_busy_percent", gpu::UTILIZATION, 100.0),
     ("mem_busy_percent", gpu::MEMORY_ACTIVITY, 100.0),
@@ -46,10 +46,10 @@ const FILES: [(&str, MetricId, f64); 8] = [
     ("hwmon/freq1_input", gpu::SM_CLOCK, 1.0),
 ];
 
-/// Which names the sensors of the die's temperature go by, the hottest first.
+/// The names of the die's temperature sensors, the hottest first.
 const DIE: [&str; 2] = ["junction", "edge"];
 
-/// Which share has which integral.
+/// Each ratio with its integral.
 const INTEGRALS: [(MetricId, MetricId); 2] = [
     (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS),
     (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS),
@@ -65,7 +65,7 @@ pub(super) struct AmdCollector {
     buffer: Vec<u8>,
 }
 
-/// One GPU, known by its address on the bus.
+/// One GPU, identified by its PCI address.
 struct AmdGpu {
     device: Device,
     labels: Vec<(&'static str, String)>,
@@ -87,7 +87,7 @@ impl AmdCollector {
         }
     }
 
-    /// Looks for GPUs; those that were seen once are remembered.
+    /// Discovers GPUs; known ones are kept.
     fn discover_gpus(&mut self) -> io::Result<()> {
         let cards = match list_names(&self.sys_root.join("class/drm")) {
             Ok(cards) => cards,
@@ -96,7 +96,7 @@ impl AmdCollector {
         };
         let mut found = BTreeMap::new();
         for card in cards {
-            // Beside the cards stand their connectors: `card0-DP-1`.
+            // The folder also has the connectors of the cards: `card0-DP-1`.
             let number = card.strip_prefix("card").map(str::parse::<u32>);
             let folder = self.sys_root.join("class/drm").join(&card).join("device");
             if !matches!(number, Some(Ok(_)))
@@ -112,7 +112,7 @@ impl AmdCollector {
         for (address, board) in &mut self.gpus {
             board.is_here = found.contains_key(address);
         }
-        // NVIDIA's GPUs come first where both are, so that no number stands for two.
+        // NVIDIA's GPUs come first where both exist, so that no number is used twice.
         let taken = self.gpus.len();
         let first = if taken == 0 { self.count_nvidia_gpus() } else { self.next() };
         let new = found.into_iter().filter(|(address, _)| !self.gpus.contains_key(address));
@@ -127,7 +127,7 @@ impl AmdCollector {
         Ok(())
     }
 
-    /// How many GPUs of NVIDIA the bus has.
+    /// The number of NVIDIA GPUs on the bus.
     fn count_nvidia_gpus(&self) -> u32 {
         let folder = self.sys_root.join("bus/pci/devices");
         let says = |name: &str, file: &str| read_once(&folder.join(name).join(file));
@@ -186,7 +186,7 @@ impl AmdGpu {
         }
     }
 
-    /// Adds what the GPU says now to the report; `step` is the time since it was last asked, in seconds.
+    /// Adds the GPU's current readings to the report; `step` is the time since the last ones, in seconds.
     fn collect_readings(&mut self, step: f64, buffer: &mut Vec<u8>, report: &mut Report) {
         let device = report.ensure_device(self.device.clone());
         let labels: Vec<_> = self.labels.iter().map(|(name, text)| (*name, &**text)).collect();
@@ -229,7 +229,7 @@ impl AmdGpu {
         }
     }
 
-    /// Errors corrected and not, over all blocks. A sum without one of its parts is no sum.
+    /// Corrected and uncorrected errors, over all blocks. If one block is unreadable, the sum is absent.
     fn sum_ras_errors(&mut self, buffer: &mut Vec<u8>) -> [Reading; 2] {
         let mut sums = [0, 0];
         for file in &mut self.errors {

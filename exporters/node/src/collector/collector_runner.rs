@@ -1,4 +1,4 @@
-//! A round of the collectors: each on a thread of its own, so that one whose file blocks never stops the others.
+//! Runs the collectors of a round, each on its own thread, so that one whose file blocks never stops the others.
 
 use std::{
     path::PathBuf,
@@ -16,7 +16,7 @@ mod collector_history;
 
 use collector_history::CollectorHistory;
 
-/// Room for a collector's stack: it parses small files. Only touched pages count.
+/// The stack size of a collector thread: it parses small files. Only touched pages use memory.
 const STACK: usize = 256 * 1024;
 
 /// All collectors of a node.
@@ -26,36 +26,36 @@ pub(crate) struct CollectorRunner {
     deadline: Duration,
 }
 
-/// Collectors that work side by side, each on its thread.
+/// Collectors that run in parallel, each on its thread.
 pub(crate) struct CollectorPool {
     threads: Vec<CollectorThread>,
     next: u64,
-    /// Holds one answer of each station at most, which is sent no round before it is taken.
+    /// Holds at most one result per thread, which gets no new round before the result is taken.
     result_sender: Sender<CollectorResult>,
     results: Receiver<CollectorResult>,
 }
 
-/// One collector's place: its thread, and what it last brought.
+/// One collector: its thread, and its last results.
 struct CollectorThread {
     /// Its number, never used twice.
     number: u64,
     name: String,
     max_age: Duration,
-    /// Holds one round: a collector that is still at it is not sent another.
+    /// Holds one round: a collector that is still running gets no other.
     start_sender: SyncSender<UnixMs>,
     thread: Option<JoinHandle<()>>,
     current_path: CurrentPath,
-    /// Since when a run has been under way whose answer is not there yet.
+    /// Since when a run is in progress without a result.
     running_since: Option<UnixMs>,
-    /// Where it was when it was first late; empty from its next timely answer on. The message must not follow a slow
-    /// run from file to file.
+    /// The file that it was reading when it was first late; empty from its next timely result on. The message must not
+    /// follow a slow run from file to file.
     late_path: Option<PathBuf>,
-    /// The readings of the last run that ended, and when they were taken.
+    /// The readings of the last completed run, and when they were taken.
     last: Report,
     took: Duration,
 }
 
-/// What one run of one collector brought.
+/// The result of one run of one collector.
 struct CollectorResult {
     thread: u64,
     report: Report,
@@ -63,13 +63,13 @@ struct CollectorResult {
     took: Duration,
 }
 
-/// How one collector's round went.
+/// The outcome of one collector in a round.
 pub(crate) struct CollectorRun<'a> {
-    /// Whose.
+    /// The collector's name.
     pub(crate) name: &'a str,
-    /// How it ended.
+    /// The outcome.
     pub(crate) outcome: Result<CollectOutcome, CollectError>,
-    /// How long its last run took.
+    /// The duration of its last run.
     pub(crate) took: Duration,
 }
 
@@ -84,8 +84,8 @@ impl CollectorRunner {
         Self { pool: crew, histories: pasts, deadline }
     }
 
-    /// Runs every collector, and adds to the report what each brought and how it went. Takes no longer than the
-    /// deadline, whatever the collectors do.
+    /// Runs every collector, and adds its readings and status to the report. Takes no longer than the deadline,
+    /// whatever the collectors do.
     pub(crate) fn run(&mut self, now: UnixMs, report: &mut Report) {
         let ran = self.pool.run(now, self.deadline, report);
         for (ran, past) in ran.into_iter().zip(&mut self.histories) {
@@ -102,7 +102,7 @@ impl Default for CollectorPool {
 }
 
 impl CollectorPool {
-    /// Gives `collector` a thread. It runs from the next round on.
+    /// Starts a thread for `collector`. It runs from the next round on.
     pub(crate) fn add_collector(&mut self, collector: Box<dyn Collector>) {
         self.threads.push(CollectorThread::spawn_collector(
             self.next,
@@ -112,7 +112,7 @@ impl CollectorPool {
         self.next += 1;
     }
 
-    /// Lets go of the collectors whose names are not wanted any more; a thread that hangs ends when it can.
+    /// Removes the collectors whose names are no longer wanted; a blocked thread ends when its call returns.
     pub(crate) fn retain_named(&mut self, wanted: impl Fn(&str) -> bool) {
         self.threads.retain(|station| wanted(&station.name));
     }
@@ -122,14 +122,14 @@ impl CollectorPool {
         self.threads.iter().any(|station| station.name == name)
     }
 
-    /// Runs every collector that is not still at it, and adds to the report what each brought, in their order.
+    /// Runs every collector that is not still running, and adds the readings to the report, in collector order.
     pub(crate) fn run(
         &mut self,
         now: UnixMs,
         deadline: Duration,
         report: &mut Report,
     ) -> Vec<CollectorRun<'_>> {
-        // What came after its round: its readings are too old, but the collector is back.
+        // Late results: their readings are too old, but the collector is available again.
         while let Ok(answer) = self.results.try_recv() {
             self.store_result(answer);
         }
@@ -159,7 +159,7 @@ impl CollectorPool {
             .collect()
     }
 
-    /// Takes an answer, and says whose it was.
+    /// Stores a result, and returns the position of its collector.
     fn store_result(
         &mut self,
         answer: CollectorResult,
@@ -213,7 +213,7 @@ impl CollectorThread {
         }
     }
 
-    /// Adds the readings of this round to the report, or why there are none.
+    /// Adds the readings of this round to the report, or the reason why there are none.
     fn report_run(
         &mut self,
         now: UnixMs,
@@ -252,7 +252,7 @@ impl CollectorThread {
     }
 }
 
-/// Adds a collector's own report to that of the round; with a reason, its devices without their values.
+/// Merges a collector's report into that of the round; with a reason, its devices without their values.
 fn merge(own: &Report, absent: Option<AbsenceReason>, report: &mut Report) {
     let places: Vec<u32> = own.devices.iter().map(|it| report.ensure_device(it.clone())).collect();
     let place = |device: u32| places.get(device as usize).copied();

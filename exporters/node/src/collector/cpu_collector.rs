@@ -1,4 +1,4 @@
-//! CPUs of the node, from `stat`: busy time, waiting time, and the busiest CPU since the last tick.
+//! CPUs of the node, from `stat`: busy time, IO wait, and the busiest CPU since the last tick.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,10 +7,10 @@ use gaunt_schema::{Device, MetricId, Report, catalogue::host};
 use super::{CollectError, CollectOutcome, Collector};
 use crate::kernel_files::KernelFile;
 
-/// The kernel counts CPU time for user space in hundredths of a second on every platform that has GPUs.
+/// USER_HZ: the kernel reports CPU time in hundredths of a second on every platform that has GPUs.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Which line counts which tasks.
+/// Each line with its metric of tasks.
 const TASKS: [(&str, MetricId); 2] =
     [("procs_running ", host::TASKS_RUNNABLE), ("procs_blocked ", host::TASKS_BLOCKED)];
 
@@ -18,13 +18,13 @@ const TASKS: [(&str, MetricId); 2] =
 pub(super) struct CpuCollector {
     file: KernelFile,
     buffer: Vec<u8>,
-    /// Each CPU's times at the last tick, by its number.
+    /// The times of each CPU at the last tick, by its number.
     last: BTreeMap<u32, CpuTimes>,
-    /// The most that was reported as waiting: the kernel's own sum steps back now and then.
+    /// The highest reported IO wait: the kernel's own sum sometimes decreases.
     iowait: f64,
 }
 
-/// Times of one CPU or of all, in the kernel's ticks.
+/// Times of one CPU or of all, in USER_HZ ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CpuTimes {
     busy: u64,
@@ -87,7 +87,7 @@ impl Collector for CpuCollector {
     }
 }
 
-/// The times of a line: user, nice, system, idle, iowait, irq, softirq, steal. Guests are in user and nice already.
+/// The times of a line: user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and nice.
 fn parse(times: &str) -> Option<CpuTimes> {
     let mut fields = times.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || fields.next()?.ok();
@@ -97,7 +97,7 @@ fn parse(times: &str) -> Option<CpuTimes> {
     Some(CpuTimes { busy: user + nice + system + irq + softirq + steal, iowait, idle })
 }
 
-/// The busy share of the busiest CPU between two ticks; nothing where no CPU's clock moved.
+/// The busy ratio of the busiest CPU between two ticks; none if no CPU's time advanced.
 fn busiest_share(last: &BTreeMap<u32, CpuTimes>, now: &BTreeMap<u32, CpuTimes>) -> Option<f64> {
     let share = |(number, now): (&u32, &CpuTimes)| {
         let last = last.get(number)?;

@@ -1,4 +1,4 @@
-//! Disks of the node, from `diskstats`: traffic, times, and what is under way.
+//! Disks of the node, from `diskstats`: traffic, times, and requests in flight.
 
 use std::{io, path::PathBuf};
 
@@ -11,7 +11,7 @@ use crate::{
     kernel_files::{KernelFile, list_names},
 };
 
-/// The kernel counts in sectors of 512 bytes, whatever the disk's own are: so many of them are a byte.
+/// The kernel counts in sectors of 512 bytes, whatever the disk's own are: sectors per byte.
 const SECTORS: f64 = 1.0 / 512.0;
 
 /// The kernel counts times in milliseconds.
@@ -20,10 +20,10 @@ const MILLISECONDS: f64 = 1e3;
 /// The most disks that are reported: storage servers have a hundred.
 const MAX_DISKS: usize = 128;
 
-/// Devices that are files or memory: their traffic is counted elsewhere.
+/// Devices backed by files or memory: their traffic is counted elsewhere.
 const UNREAL: [&str; 4] = ["loop", "ram", "zram", "sr"];
 
-/// Which field after the name is which metric, and how many of its units make one of ours.
+/// Field after the name, metric, and how many of the field's units make one of ours.
 const FIELDS: [(usize, MetricId, f64); 8] = [
     (0, hardware::DISK_READS, 1.0),
     (2, hardware::DISK_READ_BYTES, SECTORS),
@@ -66,7 +66,7 @@ impl Collector for DiskCollector {
             Err(error) if error.kind() == io::ErrorKind::NotFound => "",
             Err(source) => return Err(CollectError::Read { path, source }),
         };
-        // The file has partitions too, and their traffic is that of their disks.
+        // The file also lists partitions, whose traffic is included in that of their disks.
         let whole = list_names(&self.folder).unwrap_or_default();
         let mut disks = 0;
         for (name, fields) in text.lines().filter_map(parse) {

@@ -1,4 +1,4 @@
-//! What Ethernet cards count by themselves: pauses by priority and direction, discards, marks, the state of the wire.
+//! Counters of Ethernet cards themselves: PFC pauses by priority and direction, discards, ECN marks, link quality.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +23,13 @@ mod statistic_names;
 use bit_error_ratios::BitErrorWindow;
 use statistic_names::metric_of_statistic;
 
-/// The most cards that are asked: each costs a command to its firmware.
+/// The most cards that are read: each costs a firmware command.
 const MAX_CARDS: usize = 32;
 
-/// After this many ticks the cards are looked at again: their statistics change with their queues.
+/// After this many ticks the cards are discovered again: their statistics change with their queues.
 const TICKS_BETWEEN_LOOKS: u32 = 60;
 
-/// Asks the drivers of the network devices in `SYS/class/net`.
+/// Reads the driver statistics of the network devices in `SYS/class/net`.
 pub(super) struct EthernetCollector {
     folder: PathBuf,
     exclude: DeviceExclusions,
@@ -41,7 +41,7 @@ pub(super) struct EthernetCollector {
     values: Vec<u64>,
 }
 
-/// One card, and which of its statistics mean something to us.
+/// One card, and which of its statistics are reported.
 struct EthernetCard {
     name: String,
     device: Device,
@@ -74,7 +74,7 @@ impl EthernetCollector {
     }
 }
 
-/// The cards among the network devices that have something to say, by their names.
+/// The cards with known statistics among the network devices, by name.
 fn discover_cards(
     folder: &Path,
     found: &[String],
@@ -83,7 +83,7 @@ fn discover_cards(
 ) -> Vec<EthernetCard> {
     let cards = found.iter().filter(|name| {
         let device = folder.join(name);
-        // The tree may be of another network than the one that this process is in, or a copy.
+        // The tree may be of another network namespace, or a copy.
         let index = read_once(&device.join("ifindex")).and_then(|index| index.parse().ok());
         !exclude.is_excluded(name)
             && device.join("device").exists()
@@ -147,7 +147,7 @@ impl Collector for EthernetCollector {
             if let Err(error) = &read {
                 failed.push(format!("{}: {error}", card.name));
                 if error.kind() == io::ErrorKind::InvalidData {
-                    // Its queues changed, and with them its statistics.
+                    // The number of queues changed, and with it the statistics.
                     self.ticks_to_look = 0;
                 }
             }

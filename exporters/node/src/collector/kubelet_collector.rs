@@ -1,5 +1,5 @@
-//! The kubelet, asked now and then which pod holds which GPU. One that hangs costs only itself: a question stays open
-//! from tick to tick until its deadline, and the pods keep their UIDs.
+//! Queries the kubelet periodically for the pods that hold GPUs. If it hangs, only this collector is affected: a query
+//! stays open from tick to tick until its deadline, and pods are shown by UID.
 
 use std::{
     future::Future,
@@ -24,19 +24,19 @@ use crate::{
     kubelet::{DeviceHolders, PodResourcesError, query_holders},
 };
 
-/// The time between two questions: as long as a new pod may go by its UID.
+/// The time between two queries: as long as a new pod may be shown by its UID.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// How long a question may stay open. A kubelet with hundreds of pods on a busy node takes a second.
+/// The deadline of a query. A kubelet with hundreds of pods on a busy node takes a second.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// For how long pods keep their names when the kubelet stops to answer: it restarts in less.
+/// How long pods keep their names after the kubelet stops answering: it restarts in less.
 const NAMES_HOLD: Duration = Duration::from_mins(1);
 
-/// What is said while pods have no names.
+/// The message while pods have no names.
 const WITHOUT: &str = "pods stay by their UIDs";
 
-/// Asks the kubelet at its pod-resources socket, and passes on what it says.
+/// Queries the kubelet at its pod-resources socket, and passes the result on.
 pub(super) struct KubeletCollector {
     socket: PathBuf,
     /// How long a run may wait for the answer.
@@ -45,28 +45,28 @@ pub(super) struct KubeletCollector {
     pending_query: Option<JoinHandle<Result<DeviceHolders, KubeletQueryError>>>,
     next: Instant,
     status: KubeletStatus,
-    /// When there was last an answer.
+    /// The time of the last answer.
     answered: Option<Instant>,
     holders_sender: watch::Sender<Arc<DeviceHolders>>,
 }
 
-/// What the last question brought.
+/// The status of the last query.
 #[derive(Clone)]
 enum KubeletStatus {
-    /// It is still open.
+    /// Still open.
     NotYet,
-    /// This many pods hold this many devices; it was said then.
+    /// This many pods hold this many devices; with the time of the answer.
     Pods((usize, usize), UnixMs),
     /// There is no kubelet.
     NotFound,
-    /// It went wrong, and this is how.
+    /// It failed; the text is the reason.
     Failed(String),
 }
 
-/// Why a question brought no answer.
+/// Why a query failed.
 enum KubeletQueryError {
     Asking(PodResourcesError),
-    /// The answer did not come in time.
+    /// No answer before the deadline.
     TimedOut,
 }
 
@@ -74,7 +74,7 @@ impl KubeletCollector {
     pub(super) fn new(options: &SamplerOptions, tell: watch::Sender<Arc<DeviceHolders>>) -> Self {
         Self {
             socket: options.kubelet.clone(),
-            // The round ends before its own round does.
+            // Wait less than the round, so that the collector ends before it.
             answer_wait: options.round_deadline() * 3 / 5,
             runtime: None,
             pending_query: None,
@@ -85,7 +85,7 @@ impl KubeletCollector {
         }
     }
 
-    /// Asks if it is time to, and waits a little for the answer.
+    /// Starts a query if one is due, and waits a short time for the answer.
     fn poll_kubelet(&mut self, now: UnixMs) -> io::Result<()> {
         let runtime = match &self.runtime {
             Some(runtime) => runtime,
@@ -147,7 +147,7 @@ impl KubeletCollector {
         ))
     }
 
-    /// Forgets names that nobody stands for any more.
+    /// Drops names that are too old.
     fn expire_holders(&mut self) {
         let held = matches!(self.status, KubeletStatus::Pods(..))
             || (matches!(self.status, KubeletStatus::Failed(_))
@@ -162,7 +162,7 @@ impl KubeletCollector {
     }
 }
 
-/// What a future brings, if it does so in time.
+/// The output of a future, if it completes in time.
 async fn await_within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     time::timeout(limit, pin!(future)).await.ok()
 }

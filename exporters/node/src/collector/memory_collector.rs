@@ -7,7 +7,7 @@ use gaunt_schema::{AbsenceReason, Device, MetricId, Reading, Report, catalogue::
 use super::{CollectError, CollectOutcome, Collector};
 use crate::kernel_files::KernelFile;
 
-/// Which field is which metric.
+/// Each field with its metric.
 const FIELDS: [(&str, MetricId); 10] = [
     ("MemTotal:", host::MEMORY_TOTAL),
     ("MemAvailable:", host::MEMORY_AVAILABLE),
@@ -21,7 +21,7 @@ const FIELDS: [(&str, MetricId); 10] = [
     ("SwapFree:", host::SWAP_FREE),
 ];
 
-/// Reads `PROC/meminfo`, and of `PROC/vmstat` how often memory ran out.
+/// Reads `PROC/meminfo`, and the OOM count of `PROC/vmstat`.
 pub(super) struct MemoryCollector {
     file: KernelFile,
     events: KernelFile,

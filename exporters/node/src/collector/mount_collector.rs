@@ -1,4 +1,4 @@
-//! Network file systems that the node has mounted: what NFS and Lustre clients moved, and how long it took.
+//! Mounted network file systems: the traffic and the latency of NFS and Lustre clients.
 
 use std::{io, path::PathBuf};
 
@@ -13,10 +13,10 @@ use crate::{
 mod lustre_mounts;
 mod nfs_mounts;
 
-/// The most mounts that are reported: hosts of containers repeat theirs for each of them.
+/// The most mounts that are reported: container hosts repeat theirs for each container.
 const MAX_MOUNTS: usize = 64;
 
-/// What one mounted file system counted, as far as its client tells.
+/// The counts of one mounted file system, as far as its client reports them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct MountCounts {
     read_bytes: Option<f64>,
@@ -40,7 +40,7 @@ struct MountedFileSystem {
     counts: MountCounts,
 }
 
-/// Reads `PROC/self/mountstats`, and the statistics of Lustre where they may be read.
+/// Reads `PROC/self/mountstats`, and the statistics of Lustre where they are readable.
 pub(super) struct MountCollector {
     nfs: KernelFile,
     lustre: [PathBuf; 2],
@@ -51,7 +51,7 @@ impl MountCollector {
     pub(super) fn new(options: &SamplerOptions) -> Self {
         Self {
             nfs: KernelFile::new(options.proc_root.join("self/mountstats"), true),
-            // Newer clients have them where only root may look.
+            // Newer clients have them in debugfs, which only root can read.
             lustre: [
                 options.proc_root.join("fs/lustre/llite"),
                 options.sys_root.join("kernel/debug/lustre/llite"),

@@ -18,16 +18,16 @@ use crate::{
 /// The most devices that are reported: a host with thousands of containers has as many virtual devices.
 const MAX_DEVICES: usize = 512;
 
-/// How many devices keep their files open: 16 devices of 13 files are 208 of the usual 1,024 descriptors.
+/// How many devices keep their files open: 16 devices of 13 files are 208 of the default 1,024 descriptors.
 const KEPT_DEVICES: usize = 16;
 
 /// The loopback device, whose traffic never leaves the node.
 const LOOPBACK: &str = "lo";
 
-/// From a file's text to its reading.
+/// Parses a file's text to a reading.
 type ReadingParser = fn(&str) -> Reading;
 
-/// Which file of a device is which metric, and how its number is read.
+/// File, metric and parser.
 const FILES: [(&str, MetricId, ReadingParser); 11] = [
     ("carrier", host::NETDEV_CARRIER, parse_count),
     ("speed", host::NETDEV_SPEED, parse_speed),
@@ -54,7 +54,7 @@ pub(super) struct NetdevCollector {
 /// One network device and its files.
 struct NetworkDevice {
     device: Device,
-    /// Labels of its info series that do not change while it is there.
+    /// Labels of its info series, constant while it exists.
     labels: Vec<(&'static str, String)>,
     operstate: KernelFile,
     files: Vec<(KernelFile, MetricId, ReadingParser)>,
@@ -71,11 +71,11 @@ impl NetdevCollector {
         }
     }
 
-    /// Looks for devices again when the folder names others than before.
+    /// Discovers devices again when the folder's list changed.
     fn discover_devices(&mut self) -> io::Result<()> {
         let found = list_names(&self.folder)?;
         if found != self.names {
-            // Beside the devices the folder has files: `bonding_masters`.
+            // The folder also has plain files: `bonding_masters`.
             let is_device = |name: &&String| {
                 *name != LOOPBACK
                     && !self.exclude.is_excluded(name)
@@ -123,7 +123,7 @@ impl Collector for NetdevCollector {
                 fixed.chain(operstate.map(|operstate| ("operstate", operstate))).collect();
             report.add_info(device, host::NETDEV_INFO, &labels);
             for (file, metric, read) in &mut netdev.files {
-                // A device that is switched off answers "invalid argument" for carrier and speed.
+                // A device that is down returns EINVAL for carrier and speed.
                 let reading = match file.read_text(&mut self.buffer) {
                     Ok(text) => read(text),
                     Err(error) => absent_reason(&error).into(),
@@ -139,7 +139,7 @@ impl Collector for NetdevCollector {
     }
 }
 
-/// What a device is: part of a card, a share of one made for a guest, several devices bound into one, or software.
+/// The kind of device: part of a card, an SR-IOV virtual function, a bond, or software.
 fn read_labels(folder: &Path) -> Vec<(&'static str, String)> {
     let target = |name: &str| {
         let path = fs::canonicalize(folder.join(name)).ok()?;
@@ -172,7 +172,7 @@ fn parse_count(text: &str) -> Reading {
     text.parse().map_or(AbsenceReason::Error.into(), |count: u64| Reading::of(count as f64))
 }
 
-/// Megabits per second; virtual devices and links that are down say -1.
+/// Megabits per second; virtual devices and links that are down report -1.
 fn parse_speed(text: &str) -> Reading {
     match text.parse::<i64>() {
         Ok(megabits) if megabits >= 0 => Reading::of(megabits as f64 * 1e6 / 8.0),

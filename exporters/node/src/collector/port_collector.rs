@@ -1,5 +1,5 @@
-//! Ports of RDMA devices, from `class/infiniband`: each device on a thread of its own, so that firmware that does not
-//! answer costs one card and not the network.
+//! Ports of RDMA devices, from `class/infiniband`: each device on its own thread, so that unresponsive firmware affects
+//! one card and not all.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ use rdma_device::RdmaDeviceCollector;
 /// The most devices that are reported: four times the largest host, which has one for each GPU and the storage.
 const MAX_DEVICES: usize = 64;
 
-/// How many devices keep their files open: 8 ports of about 70 files are 560 of the usual 1,024 descriptors.
+/// How many devices keep their files open: 8 ports of about 70 files are 560 of the default 1,024 descriptors.
 const KEPT_DEVICES: usize = 8;
 
 /// Reads `SYS/class/infiniband/*`.
@@ -31,7 +31,7 @@ pub(super) struct PortCollector {
     deadline: Duration,
     names: Vec<String>,
     pool: CollectorPool,
-    /// The order of the rails, where the settings say it.
+    /// The configured order of the rails.
     order: Vec<String>,
     rails: PortRails,
 }
@@ -42,7 +42,7 @@ impl PortCollector {
             sys_root: options.sys_root.clone(),
             folder: options.sys_root.join("class/infiniband"),
             exclude: DeviceExclusions::new(&options.exclude),
-            // The round ends before its own round does.
+            // Wait less than the round, so that the collector ends before it.
             deadline: options.round_deadline() * 3 / 5,
             names: Vec::new(),
             pool: CollectorPool::default(),
@@ -51,12 +51,12 @@ impl PortCollector {
         }
     }
 
-    /// Looks which devices there are. One that is excluded is not touched: on some hosts a read is a line in the
-    /// kernel's log.
+    /// Discovers the devices. An excluded one is not read at all: on some hosts each read writes a line to the kernel
+    /// log.
     fn discover_devices(&mut self) -> io::Result<()> {
         let mut found = match list_names(&self.folder) {
             Ok(found) => found,
-            // Without an RDMA driver the folder is not there.
+            // Without an RDMA driver the folder does not exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Pressure stall information: how long tasks waited for a CPU, for input or output, for memory.
+//! Pressure stall information (PSI): how long tasks waited for a CPU, for IO, for memory.
 
 use std::{io, path::Path};
 
@@ -7,7 +7,7 @@ use gaunt_schema::{AbsenceReason, Device, MetricId, Reading, Report, catalogue::
 use super::{CollectError, CollectOutcome, Collector, absent_reason};
 use crate::kernel_files::KernelFile;
 
-/// Which line of which file is which metric.
+/// File, line and metric.
 const LINES: [(&str, &str, MetricId); 6] = [
     ("cpu", "some", host::CPU_PRESSURE),
     ("cpu", "full", host::CPU_PRESSURE_FULL),
@@ -41,7 +41,8 @@ impl Collector for PressureCollector {
         let mut missing = 0;
         for (name, file) in &mut self.files {
             let text = file.read_text(&mut self.buffer);
-            // Without the file the kernel has no such pressure; built in but off, it says "not supported".
+            // Without the file the kernel has no such pressure; if compiled in but disabled, it returns "not
+            // supported".
             if let Err(error) = &text
                 && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported)
             {

@@ -1,7 +1,7 @@
-//! Probes of the wires between GPUs: gaunt-probe is started now and then, and what it found last is shown.
+//! Probes of GPU interconnects: starts gaunt-probe periodically and reports its last results.
 //!
-//! It decides by itself whether it may run; this only asks it to. It runs as a process of its own and keeps its own
-//! deadline, so that neither a driver that hangs nor a probe that goes wrong is this collector's matter.
+//! The probe decides by itself whether it may run; the collector only starts it. It is a separate process with its own
+//! deadline, so that neither a hanging driver nor a failing probe affects this collector.
 
 use std::{
     fs, io,
@@ -18,13 +18,13 @@ use crate::sampler_options::ProbeSchedule;
 /// The longest page that is read: a matrix of 16 GPUs has some 3,000 lines of 150 bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The page's name in the folder of probes.
+/// The page's file name in the probe folder.
 const PAGE: &str = "probe.prom";
 
-/// Starts probes, and reads what they found.
+/// Starts probes, and reads their results.
 pub(super) struct ProbeCollector {
     options: ProbeSchedule,
-    /// Where the NVML library is, if the loader is not to look for it.
+    /// The path of the NVML library, if it is not the loader's default.
     nvml_library: Option<PathBuf>,
     next: Instant,
     child: Option<Child>,
@@ -32,7 +32,7 @@ pub(super) struct ProbeCollector {
 }
 
 impl ProbeCollector {
-    /// The first one comes at a moment that `seed` chooses: nodes that boot together must not probe together.
+    /// The first probe starts at an offset derived from `seed`: nodes that boot together must not probe together.
     pub(super) fn new(options: &ProbeSchedule, nvml_library: Option<PathBuf>, seed: &str) -> Self {
         let spread = seed.bytes().fold(17_u64, |mix, byte| {
             (mix ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
@@ -42,7 +42,7 @@ impl ProbeCollector {
         Self { options: options.clone(), nvml_library, next, child: None, page: None }
     }
 
-    /// Starts a probe if it is time and none runs.
+    /// Starts a probe if one is due and none runs.
     fn start_due_probe(&mut self, now: Instant) -> Result<(), CollectError> {
         if let Some(child) = &mut self.child {
             match child.try_wait() {
@@ -116,7 +116,7 @@ impl Collector for ProbeCollector {
     }
 }
 
-/// Adds what a page says of probes, and nothing else that may stand in it.
+/// Adds the probe results of a page, and nothing else that it may contain.
 fn report_probes(page: &Report, report: &mut Report) {
     let ours = |metric: gaunt_schema::MetricId| {
         (probe_results::INFO.0..=probe_results::SKIPPED_FAILED.0).contains(&metric.0)

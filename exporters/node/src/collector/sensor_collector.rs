@@ -16,19 +16,19 @@ use crate::kernel_files::{KernelFile, list_names, read_once};
 
 pub(super) mod energy_collector;
 
-/// Sensors are asked once in so many ticks: some answer over slow buses, and heat is slow too.
+/// Sensors are read once in this many ticks: some are on slow buses, and temperatures change slowly.
 const TICKS_BETWEEN_READS: u32 = 5;
 
-/// After this many reads the sensors are looked for again.
+/// After this many reads the sensors are discovered again.
 const READS_BETWEEN_LOOKS: u32 = 12;
 
 /// The most sensors that are read: a host with 8 GPUs, 24 disks and 32 memory modules has about 150.
 const MAX_SENSORS: usize = 256;
 
-/// How old the readings may be: boards that ask a slow controller take seconds.
+/// The maximum age of the readings: sensors behind a slow controller take seconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the chip is called whose power is that of the whole node.
+/// The name of the chip that measures the power of the whole node.
 const NODE_METER: &str = "power_meter";
 
 /// Reads `SYS/class/{hwmon,thermal}`.
@@ -63,7 +63,7 @@ impl SensorCollector {
         }
     }
 
-    /// Looks for sensors.
+    /// Discovers sensors.
     fn discover_sensors(&mut self) {
         self.found.clear();
         let monitors = self.class.join("hwmon");
@@ -92,7 +92,7 @@ impl SensorCollector {
     /// Adds the sensors of one chip.
     fn add_chip(&mut self, folder: &Path) {
         let Some(kind) = read_once(&folder.join("name")) else { return };
-        // Chips of one kind are told apart by the device that they sit on.
+        // Chips of one kind are distinguished by their parent device.
         let device = fs::canonicalize(folder.join("device")).ok();
         let device = device.as_ref().and_then(|path| path.file_name()?.to_str());
         let chip = match device {

@@ -1,4 +1,4 @@
-//! Tasks of the node: the load, and the processes that cannot be interrupted.
+//! Tasks of the node: the load average, and the processes in uninterruptible sleep.
 
 use std::{
     fs, io,
@@ -10,10 +10,10 @@ use gaunt_schema::{AbsenceReason, Device, Reading, Report, catalogue::host};
 use super::{CollectError, CollectOutcome, Collector};
 use crate::kernel_files::{KernelFile, list_names};
 
-/// Every process is looked at once in so many ticks: on a host with thousands of them it takes milliseconds.
+/// All processes are scanned once in this many ticks: with thousands of them a scan takes milliseconds.
 const TICKS_BETWEEN_LOOKS: u32 = 10;
 
-/// The most processes that are looked at.
+/// The most processes that are scanned.
 const MAX_PROCESSES: usize = 32_768;
 
 /// Reads `PROC/loadavg` and `PROC/*/stat`.
@@ -21,7 +21,7 @@ pub(super) struct TaskCollector {
     folder: PathBuf,
     load: KernelFile,
     ticks_to_look: u32,
-    /// How many processes could not be interrupted when they were last looked at.
+    /// The processes in uninterruptible sleep at the last scan.
     uninterruptible: u32,
     buffer: Vec<u8>,
 }
@@ -43,7 +43,7 @@ impl TaskCollector {
         let processes =
             processes.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
         for process in processes.take(MAX_PROCESSES) {
-            // A process may end between the two.
+            // A process may end between the two calls.
             if let Ok(stat) = fs::read(self.folder.join(process).join("stat"))
                 && parse_state(&stat) == Some(b'D')
             {
@@ -78,7 +78,7 @@ impl Collector for TaskCollector {
     }
 }
 
-/// The state of a process: the letter after its name, which stands in brackets and may hold any.
+/// The state of a process: the letter after its name, which is in parentheses and may contain any character.
 fn parse_state(stat: &[u8]) -> Option<u8> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     stat.get(end + 2).copied()

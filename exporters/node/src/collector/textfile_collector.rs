@@ -1,4 +1,4 @@
-//! Files of other programs that are passed on: results of probes, statistics of NCCL.
+//! Passes on metrics files of other programs: probe results, NCCL statistics.
 
 use std::{
     collections::BTreeMap,
@@ -17,18 +17,18 @@ use gaunt_schema::{
 use super::{CollectError, CollectOutcome, Collector};
 use crate::kernel_files::list_names;
 
-/// The ending of files that are read; others are being written, and renamed when they are whole.
+/// The suffix of the files that are read; others are being written, and renamed when they are complete.
 const ENDING: &str = ".prom";
 
-/// The most files, the longest, and the most samples of all of them: a program gone wild must not drown the page.
+/// The most files, the longest file, and the most samples of all files: a runaway program must not flood the page.
 const MAX_FILES: usize = 64;
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_SAMPLES: usize = 2_000;
 
-/// When each file was written: a file that nobody writes any more is news of yesterday.
+/// The modification time of each file: it shows which files are no longer updated.
 const WRITTEN: &str = "gaunt_textfile_mtime_seconds";
 
-/// Words that other parts of the page speak in.
+/// Names that other parts of the page use.
 const TAKEN: [&str; 4] = ["gaunt_absent", WRITTEN, "DCGM_", "node_infiniband_"];
 
 /// Reads `FOLDER/*.prom`.
@@ -42,7 +42,7 @@ struct CachedTextfile {
     written: SystemTime,
     length: u64,
     samples: Vec<ExtraSample>,
-    /// The first line that was not taken, and why.
+    /// The first rejected line, and the reason.
     trouble: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl TextfileCollector {
     }
 }
 
-/// The samples of a file, and what is wrong with the first line that was not taken.
+/// The samples of a file, and the error of the first rejected line.
 fn parse(body: &[u8]) -> (Vec<ExtraSample>, Option<String>) {
     let mut reader = TextReader::new(body, &PageLimits::default());
     let (mut samples, mut trouble) = (Vec::new(), None);

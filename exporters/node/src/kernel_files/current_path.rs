@@ -1,4 +1,4 @@
-//! A note of the file that a thread reads, for whoever waits for the thread and has to say what it hangs on.
+//! The path that a thread is currently reading, for the message of a waiting thread about where it hangs.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ thread_local! {
 pub(crate) struct CurrentPath(Arc<Mutex<PathBuf>>);
 
 impl CurrentPath {
-    /// From now on this thread writes its reads here.
+    /// Records the reads of this thread here from now on.
     pub(crate) fn track_this_thread(self) {
         HERE.set(Some(self));
     }
@@ -27,7 +27,7 @@ impl CurrentPath {
     }
 }
 
-/// Notes that this thread is about to read the file at `path`.
+/// Records that this thread is about to read the file at `path`.
 pub(super) fn record_read(path: &Path) {
     HERE.with_borrow(|here| {
         if let Some(note) = here {

@@ -1,4 +1,4 @@
-//! One question to the kubelet: gRPC over HTTP/2 over a unix socket.
+//! A query to the kubelet: gRPC over HTTP/2 over a unix socket.
 
 use std::{io, path::Path};
 
@@ -16,55 +16,55 @@ use tokio::net::UnixStream;
 
 use super::{DeviceHolders, pod_resources_messages::ListPodResourcesResponse};
 
-/// The method, as gRPC makes a path of it. A unix socket has no host; gRPC's own clients say this one.
+/// The method as a gRPC path. A unix socket has no host; gRPC's own clients send this one.
 const LIST: &str = "http://localhost/v1.PodResourcesLister/List";
 
 /// The longest answer in bytes: what the kubelet's own clients allow.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Before each message of gRPC: whether it is compressed, and its length in four bytes.
+/// The prefix of each gRPC message: whether it is compressed, and its length in four bytes.
 const PREFIX: usize = 5;
 
 /// The empty message, framed.
 const NOTHING: &[u8] = &[0; PREFIX];
 
-/// The longest message of the kubelet's that is passed on, in characters.
+/// The longest kubelet error message that is passed on, in characters.
 const MAX_MESSAGE: usize = 200;
 
-/// Why the kubelet could not be asked.
+/// Why the query failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PodResourcesError {
     /// The socket cannot be opened.
     #[error("{0}")]
     Connect(io::Error),
-    /// Whoever listens speaks no HTTP/2, or stopped to.
+    /// The server does not speak HTTP/2, or the connection broke.
     #[error("the conversation broke: {}", plain_error::network(.0))]
     Broken(#[from] hyper::Error),
-    /// It answered, and not as gRPC does.
+    /// The HTTP status is not that of gRPC.
     #[error("it answers with HTTP status {0}")]
     Status(u16),
-    /// It refused.
+    /// The kubelet returned a gRPC error.
     #[error("it refuses: {message} (gRPC status {code})")]
     Refused {
-        /// The number of the refusal.
+        /// The gRPC status code.
         code: u32,
-        /// What it says of it.
+        /// The error message.
         message: String,
     },
-    /// The answer is longer than any should be.
+    /// The answer exceeds the limit.
     #[error("it answers with more than {MAX_ANSWER} bytes")]
     TooLong,
-    /// The answer is no list of pods.
+    /// The answer is not a valid list of pods.
     #[error("it answers with something that is no list of pods: {0}")]
     Malformed(String),
 }
 
-/// Asks which pod holds what.
+/// Queries which pod holds which devices.
 pub(crate) async fn query_holders(socket: &Path) -> Result<DeviceHolders, PodResourcesError> {
     let stream = UnixStream::connect(socket).await.map_err(PodResourcesError::Connect)?;
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await?;
-    // It ends when the sender is dropped, and what breaks it breaks the answer too.
+    // The task ends when the sender is dropped, and a broken connection breaks the answer too.
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(list_request()).await;
     let pods = read_response(answer?).await;
@@ -86,7 +86,7 @@ async fn read_response(answer: Response<Incoming>) -> Result<DeviceHolders, PodR
     if answer.status() != hyper::StatusCode::OK {
         return Err(PodResourcesError::Status(answer.status().as_u16()));
     }
-    // Who refuses at once says so in the headers; after an answer it stands in the trailers.
+    // An immediate error is in the headers; after an answer it is in the trailers.
     let at_once = parse_refusal(answer.headers());
     let body = Limited::new(answer.into_body(), MAX_ANSWER + PREFIX).collect().await;
     let body = body.map_err(|error| {
@@ -112,7 +112,7 @@ async fn read_response(answer: Response<Incoming>) -> Result<DeviceHolders, PodR
     })?))
 }
 
-/// What the status in headers or trailers says, if it is not that all is well.
+/// The error in headers or trailers, if the status is not OK.
 fn parse_refusal(headers: &HeaderMap) -> Option<PodResourcesError> {
     let code = headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok());
     if code == Some(0) {
@@ -123,7 +123,7 @@ fn parse_refusal(headers: &HeaderMap) -> Option<PodResourcesError> {
     Some(PodResourcesError::Refused { code: code.unwrap_or(u32::MAX), message })
 }
 
-/// A message of gRPC's headers, in which what is no plain ASCII stands as `%` and two digits.
+/// Decodes a percent-encoded gRPC message.
 fn decode_percent(message: &[u8]) -> String {
     let mut bytes = Vec::with_capacity(message.len());
     let mut rest = message;
@@ -141,7 +141,7 @@ fn decode_percent(message: &[u8]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The one message in an answer's body.
+/// The single message in an answer's body.
 fn unframe_message(mut body: &[u8]) -> Result<&[u8], &'static str> {
     let Some((prefix, message)) = body.split_first_chunk::<PREFIX>() else {
         return Err("it is too short");

@@ -1,8 +1,8 @@
-//! The messages of the kubelet's `v1.PodResourcesLister`, as far as they are read; what else it says is skipped.
+//! The messages of the kubelet's `v1.PodResourcesLister`, limited to the fields that are read; others are skipped.
 
 use prost::Message;
 
-/// Everything that `List` answers.
+/// The response of `List`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ListPodResourcesResponse {
     /// The pods of the node that have resources.
@@ -10,7 +10,7 @@ pub(crate) struct ListPodResourcesResponse {
     pub(crate) pod_resources: Vec<PodResources>,
 }
 
-/// What one pod has.
+/// The resources of one pod.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct PodResources {
     /// The pod's name.
@@ -19,12 +19,12 @@ pub(crate) struct PodResources {
     /// Its namespace.
     #[prost(string, tag = "2")]
     pub(crate) namespace: String,
-    /// What each of its containers has.
+    /// The resources of each container.
     #[prost(message, repeated, tag = "3")]
     pub(crate) containers: Vec<ContainerResources>,
 }
 
-/// What one container has.
+/// The resources of one container.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ContainerResources {
     /// The container's name.
@@ -41,7 +41,7 @@ pub(crate) struct ContainerDevices {
     /// The resource, such as `nvidia.com/gpu`.
     #[prost(string, tag = "1")]
     pub(crate) resource_name: String,
-    /// The devices, by the ids that their plugin gave them.
+    /// The device ids of the plugin.
     #[prost(string, repeated, tag = "2")]
     pub(crate) device_ids: Vec<String>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct ContainerDevices {
 mod tests {
     use super::*;
 
-    /// A field of a message: its number, that its length follows, and what it holds.
+    /// A length-delimited field of a message: its number, its length, and its content.
     fn encode_field(number: u8, content: &[u8]) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2, content.len() as u8];
         bytes.extend_from_slice(content);
@@ -65,7 +65,7 @@ mod tests {
             encode_field(2, b"GPU-b"),
         ]
         .concat();
-        // Memory, processor numbers packed, topology of a device: none of ours.
+        // Memory, packed CPU numbers, topology of a device: fields that are not read.
         let unknown =
             [encode_field(9, b"\x0a\x01x"), encode_field(3, &[0, 1, 2]), vec![0x40, 0x96, 0x01]]
                 .concat();

@@ -1,4 +1,4 @@
-//! The driver calls by name, and the note of the one that is under way.
+//! The driver calls by name, and the record of the current one.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Declares the calls with the names that NVML gives them, which are those that people search for.
+/// Declares the calls with their NVML names, which are the terms that people search for.
 macro_rules! calls {
     ($($variant:ident = $name:literal,)*) => {
         /// A driver call that the worker makes.
@@ -84,18 +84,18 @@ calls! {
     ComputeInstance = "nvmlDeviceGetComputeInstanceId",
 }
 
-/// A call under way, as the parent is told of it.
+/// A call in progress, as reported to the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OngoingCall {
     /// Which call.
     pub(super) call: Call,
-    /// About which GPU, by NVML index, if it is about one.
+    /// The NVML index of its GPU, if it concerns one.
     pub(super) gpu: Option<u32>,
-    /// For how long, in milliseconds.
+    /// Its duration so far, in milliseconds.
     pub(super) millis: u64,
 }
 
-/// The call as a person would say it: `nvmlDeviceGetPowerUsage of GPU 3`.
+/// The call for display: `nvmlDeviceGetPowerUsage of GPU 3`.
 impl fmt::Display for OngoingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.call.name())?;
@@ -103,7 +103,7 @@ impl fmt::Display for OngoingCall {
     }
 }
 
-/// The note of the call under way, written by the thread that makes it and read by the one that watches.
+/// The record of the current call, written by the calling thread and read by the watching thread.
 ///
 /// One word of memory instead of a message, because it is written two hundred times a second. From high to low:
 /// 48 bits of milliseconds since the worker's start plus one, 8 bits of call, 8 bits of GPU. Zero is no call.
@@ -112,16 +112,16 @@ pub(super) struct CurrentCall {
     word: AtomicU64,
 }
 
-/// What stands for no GPU in the note. NVML drives at most 64.
+/// The code for no GPU in the record. NVML drives at most 64.
 const NO_GPU: u64 = 0xff;
 
 impl CurrentCall {
-    /// A note of no call; `started` is the worker's beginning.
+    /// A record of no call; `started` is the worker's start.
     pub(super) fn new(started: Instant) -> Self {
         Self { started, word: AtomicU64::new(0) }
     }
 
-    /// Makes a call under this note.
+    /// Makes a call and records it while it runs.
     pub(super) fn run_call<T>(&self, call: Call, gpu: Option<u32>, make: impl FnOnce() -> T) -> T {
         let gpu = gpu.map_or(NO_GPU, |gpu| u64::from(gpu).min(NO_GPU));
         let word = ((self.elapsed_millis() + 1) << 16) | ((call as u64) << 8) | gpu;
@@ -131,7 +131,7 @@ impl CurrentCall {
         answer
     }
 
-    /// The call under way, if there is one.
+    /// The call in progress, if there is one.
     pub(super) fn ongoing_call(&self) -> Option<OngoingCall> {
         let word = self.word.load(Ordering::Relaxed);
         let since = (word >> 16).checked_sub(1)?;

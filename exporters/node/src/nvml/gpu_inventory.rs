@@ -1,4 +1,4 @@
-//! The GPUs of this node as they are remembered across ticks and workers: who they are, what they last said.
+//! The GPUs of this node across ticks and workers: their identities and their last readings.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -24,7 +24,7 @@ use crate::{
     pci_location::{self, PciLocation, to_kernel_address},
 };
 
-/// Whose the processes are, and who holds the GPUs.
+/// The owners of processes, and the holders of GPUs.
 #[derive(Clone, Copy)]
 pub(super) struct GpuOwnership<'a> {
     /// By process.
@@ -33,7 +33,7 @@ pub(super) struct GpuOwnership<'a> {
     pub(super) holders: &'a DeviceHolders,
 }
 
-/// Every GPU that was ever seen, in order of its number.
+/// Every GPU that was ever listed, in order of its number.
 #[derive(Default)]
 pub(super) struct GpuInventory {
     gpus: Vec<InventoryGpu>,
@@ -43,16 +43,16 @@ pub(super) struct GpuInventory {
 
 /// One GPU.
 struct InventoryGpu {
-    /// Its number on the page: its NVML index when it was first seen. It stays when an earlier GPU vanishes and the
-    /// driver counts anew, so that a series keeps meaning one board.
+    /// Its number on the page: its NVML index when it was first listed. It stays when an earlier GPU disappears and the
+    /// driver renumbers, so that a series keeps its meaning.
     number: u32,
     identity: GpuIdentity,
     driver: SanitizedText,
-    /// What is near to it, where the kernel says: its memory, its network cards.
+    /// Its neighbours according to the kernel: memory node, network cards.
     near: InfoLabels,
     /// Whether it was in the last inventory.
     listed: bool,
-    /// Whether it answers: it is listed and was not called lost in the last round.
+    /// Whether it is present: listed, and not lost in the last round.
     present: bool,
     latest: GpuRoundReadings,
     integrals: RateIntegrals,
@@ -60,7 +60,7 @@ struct InventoryGpu {
 }
 
 impl GpuInventory {
-    /// Takes a worker's inventory: new GPUs are added, those that it does not name are gone.
+    /// Applies a worker's inventory: new GPUs are added, missing ones are marked as not listed.
     pub(super) fn update_inventory(
         &mut self,
         worker: u64,
@@ -85,7 +85,7 @@ impl GpuInventory {
         self.workers.insert(worker, (positions, None));
     }
 
-    /// Looks in the kernel's tree where each GPU sits, and which of these RDMA devices are nearest to it.
+    /// Reads the PCI location of each GPU from the kernel's tree, and which of these RDMA devices are nearest to it.
     pub(super) fn refresh_topology(&mut self, sys_root: &Path, cards: &[(String, PciLocation)]) {
         for gpu in &mut self.gpus {
             let address = gpu.identity.pci_bus_id.as_deref();
@@ -99,7 +99,7 @@ impl GpuInventory {
 
     fn add_gpu(&mut self, identity: &GpuIdentity) -> usize {
         let taken = |number| self.gpus.iter().any(|gpu| gpu.number == number);
-        // Of so many numbers one more than there are GPUs, at least one is free.
+        // Among one more numbers than there are GPUs, at least one is free.
         let last = identity.index.saturating_add(self.gpus.len() as u32);
         let number = (identity.index..=last).find(|number| !taken(*number));
         let number = number.unwrap_or(last);
@@ -117,7 +117,7 @@ impl GpuInventory {
         self.gpus.len() - 1
     }
 
-    /// Takes what a worker's GPUs said in one round, `seconds` after its start.
+    /// Stores the readings of a worker's GPUs in one round, `seconds` after its start.
     pub(super) fn apply_tick(&mut self, worker: u64, seconds: f64, said: Vec<GpuRoundReadings>) {
         let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
         let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
@@ -127,7 +127,7 @@ impl GpuInventory {
             gpu.integrals.integrate_readings(step, &mut said);
             gpu.recent.apply_tick(step, &mut said);
             if said.lost {
-                // Words and parts of a GPU that is gone are the last that were known.
+                // A lost GPU keeps its last known attributes and parts.
                 said.words = std::mem::take(&mut gpu.latest.words);
                 said.parts = std::mem::take(&mut gpu.latest.parts);
             }
@@ -135,13 +135,13 @@ impl GpuInventory {
         }
     }
 
-    /// The number on the page of the GPU at this position of a worker's inventory.
+    /// The page number of the GPU at this position of a worker's inventory.
     pub(super) fn gpu_number(&self, worker: u64, position: u32) -> Option<u32> {
         let (positions, _) = self.workers.get(&worker)?;
         Some(self.gpus.get(*positions.get(position as usize)?)?.number)
     }
 
-    /// The number on the page of the GPU at a PCI address as the kernel log has it.
+    /// The page number of the GPU at a PCI address in the kernel log's form.
     pub(super) fn gpu_number_at(&self, pci: &str) -> Option<u32> {
         self.gpus.iter().find(|gpu| gpu.is_at(pci)).map(|gpu| gpu.number)
     }
@@ -152,17 +152,17 @@ impl GpuInventory {
         processes.map(|part| part.number).collect()
     }
 
-    /// Forgets a worker that is gone; its GPUs stay.
+    /// Removes a worker that ended; its GPUs stay.
     pub(super) fn forget_worker(&mut self, worker: u64) {
         self.workers.remove(&worker);
     }
 
-    /// Adds every GPU to the report: as it last spoke if that is `fresh`, else with its values called stale.
+    /// Adds every GPU to the report: with its last readings if they are `fresh`, else with its values marked stale.
     pub(super) fn report_gpus(&self, fresh: bool, whose: GpuOwnership<'_>, report: &mut Report) {
         for gpu in &self.gpus {
             let device = report.ensure_device(Device::new_gpu(gpu.number));
             report.add_info(device, gpu::INFO, &gpu.info_labels());
-            // While a GPU that does not answer is asked, its readings say themselves why they are absent.
+            // If a GPU is called and does not answer, its readings already contain the reasons.
             let why = match (gpu.listed && fresh, gpu.present) {
                 (true, _) => None,
                 (false, false) => Some(AbsenceReason::Lost),
@@ -180,7 +180,7 @@ impl GpuInventory {
             for (metric, reading) in &gpu.latest.readings {
                 report.push(device, *metric, why.map_or(*reading, Reading::new_absent));
             }
-            // A lost GPU is told apart by the round that lost it; its parts say nothing by themselves.
+            // A lost GPU is detected by its round; its parts do not report it themselves.
             let why = why.or((!gpu.present).then_some(AbsenceReason::Lost));
             for part in &gpu.latest.parts {
                 gpu.report_part(part, why, (&self.gpus, whose, holder), report);
@@ -188,7 +188,7 @@ impl GpuInventory {
         }
     }
 
-    /// How many GPUs there are to be, and the numbers of those that are gone.
+    /// The number of expected GPUs, and the numbers of those that are lost.
     pub(super) fn count_gpus(&self) -> (usize, Vec<u32>) {
         let gone = self.gpus.iter().filter(|gpu| !gpu.present).map(|gpu| gpu.number);
         (self.gpus.len(), gone.collect())
@@ -201,7 +201,7 @@ impl InventoryGpu {
         self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_device(pci, own))
     }
 
-    /// Whether this is the board of that identity: by UUID, or where one is silent by its place.
+    /// Whether it is the GPU with that identity: by UUID, or by PCI address if one has no UUID.
     fn is_same_gpu(&self, other: &GpuIdentity) -> bool {
         match (&self.identity.uuid, &other.uuid) {
             (Some(own), Some(uuid)) => own == uuid,
@@ -228,8 +228,8 @@ impl InventoryGpu {
         labels.chain(near).chain(words).collect()
     }
 
-    /// The labels of the job that holds the GPU: that of its first process that has one.
-    /// Without a process it is the pod's that holds it.
+    /// The labels of the job that holds the GPU: that of its first process with a job.
+    /// Without a process it is the pod that holds it.
     fn job_labels(
         &self,
         owners: &ProcessOwners,
@@ -248,7 +248,7 @@ impl InventoryGpu {
         pods.find_holder(names.iter().map(String::as_str))
     }
 
-    /// The names under which an instance is given away.
+    /// The names under which a device plugin allocates an instance.
     fn mig_names(&self, part: &GpuPart) -> impl Iterator<Item = String> {
         mig_names(part.find_label("uuid"), self.number, part.find_label("gpu_instance"))
     }

@@ -1,4 +1,4 @@
-//! The kernel's log as the second source of XIDs: some errors never become an event of the driver.
+//! The kernel log as the second source of XIDs: some errors never become a driver event.
 
 use std::{
     fs::File,
@@ -12,42 +12,42 @@ use rustix::fs::{Mode, OFlags, open};
 
 use crate::{kernel_files::read_once, wall_clock};
 
-/// The most records that are read in one tick: a storm takes several, and the sampler goes on.
+/// The most records that are read in one tick: a burst takes several ticks, and the sampler continues.
 const MAX_RECORDS: usize = 20_000;
 
-/// The longest record: that of the kernel's own interface.
+/// The longest record of `/dev/kmsg`.
 const MAX_RECORD: usize = 8 * 1024;
 
-/// What stands before an XID in the log.
+/// The prefix of an XID in the log.
 const MARK: &str = "NVRM: Xid (PCI:";
 
-/// An XID in the log.
+/// An XID from the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelLogXid {
-    /// The PCI address as the log has it, such as `0000:3b:00`.
+    /// The PCI address in the log's form, such as `0000:3b:00`.
     pub(super) pci: String,
-    /// The number of the error.
+    /// The XID.
     pub(super) code: u32,
-    /// When, in microseconds since the system's start.
+    /// The time, in microseconds since boot.
     pub(super) micros: u64,
 }
 
-/// The kernel's log, from its oldest record on.
+/// The kernel log, from its oldest record on.
 pub(super) struct KernelLog {
     file: File,
-    /// What came after the last whole record.
+    /// The bytes after the last complete record.
     rest: Vec<u8>,
 }
 
 impl KernelLog {
-    /// Opens the log. It never blocks: what is not there yet is read in a later tick.
+    /// Opens the log in non-blocking mode: later records are read in a later tick.
     pub(super) fn open_log(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file: OwnedFd = open(path, flags, Mode::empty())?;
         Ok(Self { file: file.into(), rest: Vec::new() })
     }
 
-    /// The XIDs that came since this was last asked.
+    /// The XIDs since the last call.
     pub(super) fn read_new_xids(&mut self) -> io::Result<Vec<KernelLogXid>> {
         let mut found = Vec::new();
         let mut buffer = [0; MAX_RECORD];
@@ -56,7 +56,7 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(count) => self.parse_bytes(&buffer[..count], &mut found),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Records were overwritten before they were read: the next read goes on with the oldest.
+                // Records were overwritten before they were read: the next read continues with the oldest.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -88,7 +88,7 @@ fn parse(record: &str) -> Option<KernelLogXid> {
     Some(KernelLogXid { pci: pci.to_owned(), code: code[..end].parse().ok()?, micros })
 }
 
-/// Whether a PCI address of the log, `0000:3b:00` or with a function behind, is that of NVML, `00000000:3B:00.0`.
+/// Whether a PCI address of the log, `0000:3b:00` or with a function number, equals that of NVML, `00000000:3B:00.0`.
 pub(super) fn is_same_device(log: &str, nvml: &str) -> bool {
     let place = |text: &str| {
         let mut parts = text.split(['.']).next().unwrap_or_default().split(':');
@@ -98,7 +98,7 @@ pub(super) fn is_same_device(log: &str, nvml: &str) -> bool {
     place(log).is_some_and(|found| Some(found) == place(nvml))
 }
 
-/// When the system started, by the wall clock.
+/// The boot time, by the wall clock.
 pub(super) fn read_boot_time(proc_root: &Path) -> Option<UnixMs> {
     let uptime = read_once(&proc_root.join("uptime"))?;
     let seconds: f64 = uptime.split(' ').next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The collector of the GPUs: what the workers said becomes readings, what they did not say becomes absence.
+//! The GPU collector: results of the workers become readings, missing results become absence.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use crate::{
     pci_location, wall_clock,
 };
 
-/// After this many ticks the neighbours of the GPUs are looked for again.
+/// After this many ticks the neighbours of the GPUs are discovered again.
 const TICKS_BETWEEN_LOOKS: u32 = 60;
 
 /// Reads GPUs through the workers of a [`WorkerSupervisor`].
@@ -36,12 +36,12 @@ pub(crate) struct NvmlCollector {
     driver: SanitizedText,
     /// When the last round began.
     last_tick: Option<UnixMs>,
-    /// How long ago a round may have begun for its values to stand for now.
+    /// The maximum age of a round whose values still count as current.
     longest_age: Duration,
-    /// What went wrong in the last round.
+    /// The failures of the last round.
     failures: Vec<SanitizedText>,
     owners: ProcessOwners,
-    /// What the kubelet last said.
+    /// The last answer of the kubelet.
     holders: watch::Receiver<Arc<DeviceHolders>>,
     sys_root: PathBuf,
     exclude: DeviceExclusions,
@@ -50,9 +50,9 @@ pub(crate) struct NvmlCollector {
     log: KernelLogSource,
 }
 
-/// The kernel's log as the second source of XIDs.
+/// The kernel log as the second source of XIDs.
 struct KernelLogSource {
-    /// Where it is, if it is wanted.
+    /// Its path, if enabled.
     path: Option<PathBuf>,
     proc_root: PathBuf,
     open: Option<Result<KernelLog, String>>,
@@ -97,7 +97,7 @@ impl NvmlCollector {
                 self.inventory.update_inventory(worker, &self.driver, gpus);
                 self.ticks_to_look = 0;
             }
-            // A round that hung half-way and came back is older than what its spare has said since.
+            // A round that hung half-way and completed later is older than the rounds of its spare.
             WorkerEvent::Said(_, WorkerMessage::Tick { at, .. }) if self.last_tick >= Some(at) => {}
             WorkerEvent::Said(worker, WorkerMessage::Tick { at, seconds, gpus, failures }) => {
                 self.inventory.apply_tick(worker, seconds, gpus);
@@ -116,7 +116,7 @@ impl NvmlCollector {
                     }
                 }
             }
-            // These concern the supervisor, which took them.
+            // The supervisor has handled these.
             WorkerEvent::Said(_, WorkerMessage::Calling(_) | WorkerMessage::Trouble { .. }) => {}
         }
     }
@@ -128,7 +128,7 @@ impl NvmlCollector {
         }
     }
 
-    /// Looks now and then where the GPUs sit and what sits beside them: cards may come later.
+    /// Refreshes PCI locations and neighbours periodically: cards may appear later.
     fn refresh_topology(&mut self) {
         if self.ticks_to_look > 0 {
             self.ticks_to_look -= 1;
@@ -140,7 +140,7 @@ impl NvmlCollector {
         self.inventory.refresh_topology(&self.sys_root, &cards);
     }
 
-    /// Reads on in the kernel's log, and says how that went.
+    /// Reads new records of the kernel log, and reports the status.
     fn read_log(&mut self, report: &mut Report) {
         let Some(path) = &self.log.path else { return };
         let said = |error: io::Error| {
@@ -173,7 +173,7 @@ impl NvmlCollector {
         }
     }
 
-    /// What is said of GPUs that answer.
+    /// The status message of GPUs that answer.
     fn render_summary(&self) -> String {
         let (count, gone) = self.inventory.count_gpus();
         let plural = if count == 1 { "" } else { "s" };
@@ -212,7 +212,7 @@ impl Collector for NvmlCollector {
         let pods = Arc::clone(&self.holders.borrow());
         let whose = GpuOwnership { owners: &self.owners, holders: &pods };
         self.inventory.report_gpus(health == WorkerHealth::Working, whose, report);
-        // A node that had GPUs and now has none has a problem, whatever the worker thinks.
+        // A node that had GPUs and now has none has a problem, whatever the worker reports.
         let had_gpus = self.inventory.count_gpus().0 > 0;
         if had_gpus {
             self.read_log(report);

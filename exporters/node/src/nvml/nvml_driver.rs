@@ -1,4 +1,4 @@
-//! The driver as the worker asks it: every call stands in this room, and each one degrades alone.
+//! The driver as the worker uses it: this module makes every call, and each one fails independently.
 
 use std::{
     collections::BTreeSet,
@@ -30,20 +30,20 @@ pub(super) use xid_wait::{XidWait, XidWaitOutcome};
 use call_result::GpuSamplingRound;
 use gpu_sampler::GpuSampler;
 
-/// The library that the loader is asked for when none is named.
+/// The library that the loader resolves by default.
 pub(super) const DEFAULT_LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// The driver, initialised, and the note of its calls.
+/// The initialised driver, and the record of its calls.
 pub(super) struct NvmlDriver<'a> {
     nvml: Nvml,
     current_call: &'a CurrentCall,
     features: NvmlFeatures,
-    /// What is kept of each GPU between rounds, by its index.
+    /// The state of each GPU between rounds, by its index.
     gpus: Vec<GpuSampler>,
     rounds: u64,
 }
 
-/// What can be switched off, because it costs more calls than the rest.
+/// Optional features, because they need more calls than the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -52,29 +52,29 @@ pub(super) struct NvmlDriver<'a> {
 pub(super) struct NvmlFeatures {
     /// Activity from the GPU's own counters.
     pub(super) gpm: bool,
-    /// Looks between two rounds, and the extremes that they find.
+    /// Fast sampling between two rounds, and the extremes that it finds.
     pub(super) glances: bool,
-    /// Errors as they happen.
+    /// XIDs by driver events.
     pub(super) xid: bool,
-    /// Who runs on the GPU.
+    /// The processes on the GPU.
     pub(super) processes: bool,
 }
 
-/// Why there is no driver to talk to.
+/// Why the driver is not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NvmlInitError {
-    /// The loader does not know the library: there is no NVIDIA driver on this machine.
+    /// The loader does not find the library: there is no NVIDIA driver on this machine.
     #[error("no GPU: {0} not found; install the NVIDIA driver or pass --nvml-library")]
     NotInstalled(String),
-    /// The library that was named cannot be loaded.
+    /// The configured library cannot be loaded.
     #[error("cannot load the NVML library {path}: {why}; check --nvml-library")]
     NotLoadable {
         /// Which library.
         path: String,
-        /// What the loader said.
+        /// The loader's error.
         why: NvmlError,
     },
-    /// The library is there and the kernel's part of the driver is not.
+    /// The library exists and the kernel module is not loaded.
     #[error("the NVIDIA driver is not loaded; load it with `modprobe nvidia` and see `dmesg`")]
     NotLoaded,
     /// Initialisation failed in another way.
@@ -83,7 +83,7 @@ pub(super) enum NvmlInitError {
 }
 
 impl NvmlInitError {
-    /// Whether there is simply no GPU here.
+    /// Whether there is simply no GPU driver here.
     pub(super) fn is_not_installed(&self) -> bool {
         matches!(self, Self::NotInstalled(_))
     }
@@ -103,7 +103,7 @@ impl<'a> NvmlDriver<'a> {
             Ok(nvml) => {
                 Ok(Self { nvml, current_call: note, features: wanted, gpus: Vec::new(), rounds: 0 })
             }
-            // A path must lead to a library; a bare name is a question to the loader.
+            // A path must be a library; a bare name is searched by the loader.
             Err(NvmlError::LibloadingError(_)) if !text().contains('/') => {
                 Err(NvmlInitError::NotInstalled(text()))
             }
@@ -115,7 +115,7 @@ impl<'a> NvmlDriver<'a> {
         }
     }
 
-    /// The driver's version, as far as it tells.
+    /// The driver's version, if it reports one.
     pub(super) fn driver_version(&self) -> SanitizedText {
         let version = self
             .current_call
@@ -123,7 +123,7 @@ impl<'a> NvmlDriver<'a> {
         version.map_or_else(|_| "unknown".into(), SanitizedText::from)
     }
 
-    /// Who the GPUs are.
+    /// The identities of the GPUs.
     pub(super) fn list_gpus(&mut self) -> Result<Vec<GpuIdentity>, NvmlError> {
         let count = self.current_call.run_call(Call::Count, None, || self.nvml.device_count())?;
         self.gpus = (0..count).map(|_| GpuSampler::default()).collect();
@@ -150,13 +150,13 @@ impl<'a> NvmlDriver<'a> {
         self.current_call.run_call(Call::Handle, Some(index), || self.nvml.device_by_index(index))
     }
 
-    /// Everything that one GPU measures now. Failures that are not absences of support are added to `failures`.
+    /// All current measurements of one GPU. Failures other than missing support are added to `failures`.
     pub(super) fn sample_gpu(
         &mut self,
         index: u32,
         failures: &mut BTreeSet<String>,
     ) -> GpuRoundReadings {
-        // A tenth of the GPUs each round, so that no tick is longer than the others; all of them in the first.
+        // A tenth of the GPUs each round, so that all ticks take equally long; all of them in the first.
         let turn = (self.rounds + u64::from(index)).is_multiple_of(gpu_sampler::SLOW_EVERY);
         if index as usize + 1 == self.gpus.len() {
             self.rounds += 1;
@@ -180,7 +180,7 @@ impl<'a> NvmlDriver<'a> {
             Err(error) => {
                 board.handle = None;
                 let reason = round.absent_reason(Call::Handle, &error);
-                // A GPU that is not found does not answer, whatever the driver calls it.
+                // A GPU whose handle cannot be found counts as lost, whatever the error is.
                 round.sampled.lost |= reason == AbsenceReason::Error;
                 board.record_all_absent(&mut round, self.features, reason);
             }
@@ -188,8 +188,8 @@ impl<'a> NvmlDriver<'a> {
         round.sampled
     }
 
-    /// Whether the driver is still the one that was initialised, asked now and then: it may have been reloaded, or
-    /// count other GPUs. Only a new worker learns what it is then.
+    /// Whether the driver is still the one that was initialised, checked periodically: it may have been reloaded, or
+    /// list other GPUs. Only a new worker can read the change.
     pub(super) fn is_unchanged(&self) -> bool {
         if !self.rounds.is_multiple_of(gpu_sampler::SLOW_EVERY) {
             return true;
@@ -198,7 +198,7 @@ impl<'a> NvmlDriver<'a> {
         count.is_ok_and(|count| count as usize == self.gpus.len())
     }
 
-    /// A short look at every GPU between two rounds.
+    /// Samples every GPU quickly between two rounds.
     pub(super) fn sample_fast(&mut self) {
         let door = NvmlFunctions::new(&self.nvml);
         for (index, board) in self.gpus.iter_mut().enumerate() {
@@ -206,8 +206,8 @@ impl<'a> NvmlDriver<'a> {
         }
     }
 
-    /// Begins to wait for XIDs, if they are wanted: after the first round, which found the GPUs, and now and then where
-    /// that failed or broke.
+    /// Begins to wait for XIDs, if enabled: after the first round, which found the GPUs, and periodically after a
+    /// failure.
     pub(super) fn begin_xid_wait(&self) -> Option<XidWait> {
         if self.rounds % gpu_sampler::SLOW_EVERY != 1 {
             return None;
@@ -227,7 +227,7 @@ impl<'a> NvmlDriver<'a> {
         waiting.end_wait(self.current_call, NvmlFunctions::new(&self.nvml));
     }
 
-    /// Gives the driver back. The wrapper's own way panics if the library has no such function.
+    /// Shuts the driver down. The wrapper's own method panics if the library has no such function.
     pub(super) fn shutdown_driver(mut self) {
         for (index, board) in self.gpus.iter_mut().enumerate() {
             board.free_buffers(self.current_call, NvmlFunctions::new(&self.nvml), index as u32);

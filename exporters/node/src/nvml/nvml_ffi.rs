@@ -1,4 +1,4 @@
-//! The raw door to NVML: functions that the wrapper lacks, or calls in a way that hides what is asked.
+//! NVML FFI bindings: functions that the wrapper crate lacks, or whose calls it hides.
 
 #![expect(unsafe_code, reason = "NVML is a C library that is loaded at run time")]
 
@@ -17,46 +17,46 @@ use nvml_wrapper_sys::bindings::{
 /// The version of the structures of GPM.
 const GPM_VERSION: u32 = 1;
 
-/// The most metrics that one GPM question holds: the length of its C array.
+/// The most metrics of one GPM query: the length of its C array.
 pub(super) const MAX_GPM: usize = 210;
 
-/// The answer to a structure of a version that the driver does not know.
+/// The return code for a structure version that the driver does not know.
 const VERSION_MISMATCH: u32 = 25;
 
 /// The event that an XID raises.
 const XID_EVENT: u64 = 8;
 
-/// A GPU as the driver knows it, for as long as the driver is initialised.
+/// The driver's handle of a GPU, valid while the driver is initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NvmlDeviceHandle(nvmlDevice_t);
 
-/// A buffer of counters, to be freed by [`NvmlFunctions::free_sample`].
+/// A buffer of GPM counters, to be freed by [`NvmlFunctions::free_sample`].
 #[derive(Debug)]
 pub(super) struct GpmSample(nvmlGpmSample_t);
 
-/// A set of events that are waited for.
+/// A set of events to wait for.
 #[derive(Debug)]
 pub(super) struct NvmlEventSet(nvmlEventSet_t);
 
-/// A question for one field of a GPU, and its answer.
+/// A query for one field of a GPU, and its result.
 #[derive(Debug)]
 pub(super) struct NvmlFieldQuery {
     /// The field's number.
     pub(super) id: u32,
-    /// What of the GPU is meant: a link's number, or zero.
+    /// The scope: a link's number, or zero.
     pub(super) scope: u32,
     /// The value, if one was given.
     pub(super) value: Result<f64, NvmlError>,
 }
 
-/// Where a GPU stands in the NVLink fabric.
+/// The position of a GPU in the NVLink fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GpuFabricInfo {
     /// The NVLink domain.
     pub(super) cluster: [u8; 16],
     /// The clique in it: GPUs of one clique reach each other.
     pub(super) clique: u32,
-    /// How far the fabric has come.
+    /// The progress of the fabric registration.
     pub(super) state: u32,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct NvmlFunctions<'a> {
     lib: &'a NvmlLib,
 }
 
-/// Calls a function of the library if it has it.
+/// Calls a function of the library if it exists.
 macro_rules! call {
     ($door:expr, $function:ident($($argument:expr),*)) => {{
         let function = nvml_sym($door.lib.$function.as_ref())?;
@@ -90,11 +90,12 @@ impl<'a> NvmlFunctions<'a> {
 
     /// The GPU of a handle, with the wrapper's safe calls.
     pub(super) fn device_of_handle(&self, handle: NvmlDeviceHandle) -> Device<'a> {
-        // SAFETY: handles come from `handle`, and so from this library, which stays initialised while it is borrowed.
+        // SAFETY: handles come from `device_handle`, and so from this library, which stays initialised while it is
+        // borrowed.
         unsafe { Device::new(handle.0, self.nvml) }
     }
 
-    /// Asks for many fields at once. An error is one of the call; each field has its own besides.
+    /// Queries many fields at once. The returned error is that of the call; each field has its own result.
     pub(super) fn query_fields(
         self,
         device: NvmlDeviceHandle,
@@ -110,7 +111,7 @@ impl<'a> NvmlFunctions<'a> {
         Ok(())
     }
 
-    /// Whether the GPU counts activity by itself.
+    /// Whether the GPU supports GPM.
     pub(super) fn query_gpm_support(self, device: NvmlDeviceHandle) -> Result<bool, NvmlError> {
         let mut support = nvmlGpmSupport_t { version: GPM_VERSION, isSupportedDevice: 0 };
         call!(self, nvmlGpmQueryDeviceSupport(device.0, &raw mut support))?;
@@ -128,7 +129,7 @@ impl<'a> NvmlFunctions<'a> {
         call!(self, nvmlGpmSampleFree(buffer.0))
     }
 
-    /// Takes the counters of a GPU, or of one of its instances, into a buffer.
+    /// Samples the counters of a GPU, or of one of its instances, into a buffer.
     pub(super) fn take_sample(
         self,
         device: NvmlDeviceHandle,
@@ -141,7 +142,7 @@ impl<'a> NvmlFunctions<'a> {
         }
     }
 
-    /// What happened between two samples: a value for each number of a metric.
+    /// The difference of two samples: a value for each metric number.
     pub(super) fn query_gpm_metrics(
         self,
         (from, to): (&GpmSample, &GpmSample),
@@ -166,7 +167,7 @@ impl<'a> NvmlFunctions<'a> {
         Ok(events)
     }
 
-    /// Adds a GPU's XIDs to what is waited for.
+    /// Adds a GPU's XIDs to an event set.
     pub(super) fn register_events(
         self,
         device: NvmlDeviceHandle,
@@ -175,7 +176,7 @@ impl<'a> NvmlFunctions<'a> {
         call!(self, nvmlDeviceRegisterEvents(device.0, XID_EVENT, events.0))
     }
 
-    /// Waits for an XID: whose it is, and which. A timeout is an error like others.
+    /// Waits for an XID; returns its GPU and code. A timeout is an error like others.
     pub(super) fn wait_for_event(
         self,
         events: &NvmlEventSet,
@@ -192,14 +193,14 @@ impl<'a> NvmlFunctions<'a> {
         call!(self, nvmlEventSetFree(events.0))
     }
 
-    /// Where the GPU stands in the NVLink fabric. A driver that does not know the newest question is asked the older.
+    /// The position in the NVLink fabric. If the driver does not know the newest structure, the older one is used.
     pub(super) fn query_fabric(self, device: NvmlDeviceHandle) -> Result<GpuFabricInfo, NvmlError> {
         // SAFETY: the structure is numbers, for all of which zero is a value.
         let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
         info.version = struct_version(size_of::<nvmlGpuFabricInfo_v3_t>(), 3);
         let newest = call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info));
         if matches!(newest, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH))) {
-            // The older structure is the newer one without its end.
+            // The older structure is a prefix of the newer one.
             info.version = struct_version(size_of::<nvmlGpuFabricInfo_v2_t>(), 2);
             call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info))?;
         } else {
@@ -226,7 +227,7 @@ impl<'a> NvmlFunctions<'a> {
         Ok(percent)
     }
 
-    /// How many degrees are left before the clocks are slowed.
+    /// The temperature margin in degrees before the clocks are slowed.
     pub(super) fn query_temperature_margin(
         self,
         device: NvmlDeviceHandle,
@@ -253,7 +254,7 @@ impl<'a> NvmlFunctions<'a> {
     }
 }
 
-/// The word that tells the driver which version of a structure it gets.
+/// The version word of a structure for the driver.
 const fn struct_version(size: usize, number: u32) -> u32 {
     size as u32 | number << 24
 }
@@ -265,7 +266,7 @@ fn encode_query(field: &NvmlFieldQuery) -> nvmlFieldValue_t {
     asked
 }
 
-/// The number in a field's answer, whose type the answer says.
+/// The number in a field's result, by the type in the result.
 fn decode_field_value(answer: &nvmlFieldValue_t) -> Result<f64, NvmlError> {
     let value = &answer.value;
     // SAFETY: every member of the union is a number, for which all bits are values, and the driver zeroed or wrote it

@@ -1,6 +1,6 @@
-//! The worker process: initialises the driver once, asks it each tick, and tells its parent over standard output.
+//! The worker process: initialises the driver once, samples it each tick, and writes messages to standard output.
 //!
-//! It ends when its standard input does: that is how a parent that is gone, for whatever reason, asks it to.
+//! It ends at the end of its standard input: in this way it stops when its parent is gone, for whatever reason.
 
 use std::{
     collections::BTreeSet,
@@ -31,34 +31,34 @@ use super::{
 };
 use crate::wall_clock;
 
-/// The first argument of a process that is a worker. Its name is long so that nobody means something else by it.
+/// The first argument of a worker process. The name is long to avoid accidental use.
 pub(super) const ARGUMENT: &str = "--gaunt-nvml-worker";
 
-/// How often the watching thread looks at the driver call under way, at most and at least.
+/// The interval at which the watching thread checks the current driver call, at least and at most.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// A call that takes longer is told to the parent, which knows the deadline; with a short deadline half of it does.
+/// Longer calls are reported to the parent, which knows the deadline; with a short deadline, calls over half of it.
 const SLOW_CALL: Duration = Duration::from_millis(500);
 
-/// The shortest time between two looks at the GPUs between ticks: the energy counter moves about as often.
+/// The shortest interval of fast sampling: the energy counter updates about as often.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// The most looks in a period.
+/// The most fast samples in a period.
 const MAX_GLANCES: u32 = 10;
 
-/// How long a call may still take when the parent asked to stop. A worker that cannot finish its call is ended:
-/// nobody reads it any more, and it would otherwise stay for ever.
+/// How long a call may still take after the parent asked to stop. A worker that cannot finish its call is killed:
+/// nothing reads it any more, and it would otherwise stay for ever.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The most failures that one tick tells.
+/// The most failures in the message of one tick.
 const MAX_FAILURES: usize = 16;
 
-/// Whether this process was started as a worker. To be asked before anything else is done.
+/// Whether this process was started as a worker. Call this before anything else.
 pub fn is_worker_process() -> bool {
     env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
 
-/// Does the worker's whole work. To be called only if it was [`is_worker_process`].
+/// Runs the worker. Call it only if [`is_worker_process`] returns true.
 pub fn run() -> ExitCode {
     let Some(orders) = parse_options() else { return ExitCode::FAILURE };
     let started = Instant::now();
@@ -75,30 +75,30 @@ pub fn run() -> ExitCode {
     }
     match worker.init_and_sample(started) {
         Ok(()) => ExitCode::SUCCESS,
-        // Nobody listens, and nobody reads what would be said about it.
+        // The parent is gone, and with it any reader of an error.
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// What a worker is told at its start.
+/// The options of a worker at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct NvmlWorkerOptions {
     /// The time between two rounds.
     pub(super) period: Duration,
     /// How long one call may take.
     pub(super) call_deadline: Duration,
-    /// What is to be asked beside the rest.
+    /// The enabled features.
     pub(super) wanted: NvmlFeatures,
 }
 
-/// The arguments: the orders, and the library if one is named.
+/// Parses the arguments: the options, and the library if one is given.
 fn parse_options() -> Option<(NvmlWorkerOptions, Option<OsString>)> {
     let mut arguments = env::args_os().skip(2);
     let orders: NvmlWorkerOptions = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
     (!orders.period.is_zero()).then(|| (orders, arguments.next()))
 }
 
-/// What the two threads of a worker share.
+/// The state that the two threads of a worker share.
 struct NvmlWorker {
     options: (NvmlWorkerOptions, Option<OsString>),
     current_call: CurrentCall,
@@ -192,7 +192,7 @@ impl NvmlWorker {
         Ok(())
     }
 
-    /// Passes the time until the next tick with looks at the GPUs, and tells of errors as they come.
+    /// Waits until the next tick with fast sampling, and sends XIDs as they arrive.
     fn wait_until_tick(
         &self,
         next: Instant,
@@ -202,7 +202,7 @@ impl NvmlWorker {
     ) -> Result<(), PipeError> {
         let orders = &self.options.0;
         let glance = (orders.period / MAX_GLANCES).max(GLANCE);
-        // Shorter than the deadline by far, so that only a wait that hangs looks like one.
+        // Far shorter than the deadline, so that only a hanging wait looks like one.
         let patience = (orders.call_deadline / 4).min(GLANCE);
         let mut look = Instant::now() + glance;
         while !self.stop.load(Ordering::Acquire)
@@ -215,7 +215,7 @@ impl NvmlWorker {
                 Some(XidWaitOutcome::Xid(gpu, code)) => xids.add_xid(gpu, code, wall_clock::now()),
                 Some(XidWaitOutcome::Nothing) => {}
                 Some(XidWaitOutcome::Broken) => {
-                    // A wait that fails at once would fail a million times a second.
+                    // A wait that fails immediately would fail a million times a second.
                     if let Some(waiting) = waiting.take() {
                         driver.end_xid_wait(waiting);
                     }
@@ -224,7 +224,7 @@ impl NvmlWorker {
             }
             xids.due_message(Instant::now(), glance)
                 .map_or(Ok(()), |message| self.send_message(&message))?;
-            // The tick itself is a look.
+            // The tick itself counts as a sample.
             if look <= Instant::now() && look + glance / 2 < next && orders.wanted.glances {
                 driver.sample_fast();
             }
@@ -235,7 +235,7 @@ impl NvmlWorker {
         Ok(())
     }
 
-    /// Tells the parent of slow calls, and waits for the end of standard input.
+    /// Reports slow calls to the parent, and waits for the end of standard input.
     fn watch_calls(&self, caller: &thread::Thread) {
         let deadline = self.options.0.call_deadline;
         let (every, slow) = (deadline / 4, SLOW_CALL.min(deadline / 2));
@@ -245,7 +245,7 @@ impl NvmlWorker {
         loop {
             let mut input = [PollFd::new(&stdin, PollFlags::IN)];
             let ready = poll(&mut input, Some(&every));
-            // The parent never writes, so that whatever comes is the end.
+            // The parent never writes, so any event is the end of input.
             if ready.is_ok_and(|count| count > 0) {
                 break;
             }
@@ -259,7 +259,7 @@ impl NvmlWorker {
         self.stop.store(true, Ordering::Release);
         caller.unpark();
         thread::sleep(GRACE);
-        // Nothing gentler ends a thread that waits in the driver, and an exit would run the driver's own handlers.
+        // Nothing else ends a thread that is blocked in the driver, and an exit would run the driver's own handlers.
         _ = kill_process(getpid(), Signal::KILL);
     }
 }

@@ -1,4 +1,4 @@
-//! Whose a process is: the Slurm job, pod or container that its control group names, and its user.
+//! The owner of a process: the Slurm job, pod or container from its control group, and its user.
 
 use std::{
     collections::BTreeMap,
@@ -13,36 +13,36 @@ use crate::kubelet::DeviceHolder;
 /// Where the names of users are.
 const USERS: &str = "/etc/passwd";
 
-/// The name of the program that measures the wires between GPUs.
+/// The name of the probe program.
 const PROBE: &str = "gaunt-probe";
 
 /// The length of a container's id in hexadecimal digits.
 const CONTAINER_ID: usize = 64;
 
-/// As many digits of it as people read.
+/// The digits of the id for display.
 const SHORT_ID: usize = 12;
 
-/// Who makes the groups of pods.
+/// The source of pod control groups.
 const KUBERNETES: &str = "kubernetes";
 
 /// Labels of an info series.
 pub(super) type InfoLabels = Vec<(&'static str, SanitizedText)>;
 
-/// What is known of one process.
+/// The data of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessOwner {
     /// The program's name.
     pub(super) name: Option<SanitizedText>,
-    /// Who runs it.
+    /// Its user.
     pub(super) user: Option<SanitizedText>,
-    /// What it belongs to.
+    /// Its control group.
     pub(super) group: ControlGroup,
 }
 
-/// What a control group says.
+/// The data from a control group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlGroup {
-    /// Who made the group: slurm, kubernetes, docker or podman.
+    /// The source of the group: slurm, kubernetes, docker or podman.
     pub(super) source: Option<&'static str>,
     /// The Slurm job's number.
     pub(super) job: Option<SanitizedText>,
@@ -65,7 +65,7 @@ impl ProcessOwners {
         Self { proc_root: proc_root.to_owned(), known: BTreeMap::new() }
     }
 
-    /// Forgets the processes that are not among these, and gets to know the new ones.
+    /// Drops the processes that are not in `pids`, and reads the new ones.
     pub(super) fn update_processes(&mut self, pids: &[u32]) {
         self.known.retain(|pid, _| pids.contains(pid));
         for pid in pids {
@@ -73,7 +73,7 @@ impl ProcessOwners {
         }
     }
 
-    /// Whose a process is.
+    /// The owner of a process.
     pub(super) fn of(&self, pid: u32) -> Option<&ProcessOwner> {
         self.known.get(&pid)
     }
@@ -93,10 +93,10 @@ impl ProcessOwner {
         known_labels(labels)
     }
 
-    /// The labels of a GPU's job series: a job's number, else the pod, else the container stands for the job.
+    /// The labels of a GPU's job series: the job is the job's number, else the pod, else the container.
     pub(super) fn job_labels(&self, holder: Option<&DeviceHolder>) -> Option<InfoLabels> {
         if self.name.as_deref() == Some(PROBE) {
-            // Whoever started it, it is a job of its own, and nobody's fault.
+            // Whatever started it, a probe is its own job.
             let job = [("job", Some(SanitizedText::new(PROBE))), ("user", self.user.clone())];
             return Some(known_labels(job.to_vec()));
         }
@@ -113,7 +113,7 @@ impl ProcessOwner {
     }
 }
 
-/// The labels of the job series of a GPU that a pod holds and nobody uses yet.
+/// The labels of the job series of a GPU that a pod holds without a process.
 pub(super) fn held_gpu_labels(holder: &DeviceHolder) -> InfoLabels {
     let job = [("job", holder.job_name())];
     let source = [("source", SanitizedText::new(KUBERNETES))];
@@ -121,12 +121,12 @@ pub(super) fn held_gpu_labels(holder: &DeviceHolder) -> InfoLabels {
 }
 
 impl ControlGroup {
-    /// The kubelet's word for this group, if it is a pod's: who holds a GPU is not whoever else runs on it.
+    /// The kubelet's holder if this group belongs to the same pod: another process may run on a held GPU.
     fn pod_holder<'a>(&self, holder: Option<&'a DeviceHolder>) -> Option<&'a DeviceHolder> {
         holder.filter(|_| self.pod.is_some())
     }
 
-    /// In which pod and container it is: by their names where the kubelet told them, else by what the group says.
+    /// The labels of pod and container: their names if the kubelet reported them, else the ids from the group.
     fn container_labels(
         &self,
         holder: Option<&DeviceHolder>,
@@ -175,13 +175,13 @@ fn find_user_name(users: &str, uid: &str) -> SanitizedText {
     SanitizedText::new(named.unwrap_or(uid))
 }
 
-/// What the lines of a process's `cgroup` say: one of version 2, or one for each controller of version 1.
+/// Parses a process's `cgroup` file: one line of version 2, or one for each controller of version 1.
 fn parse_group(text: &str) -> ControlGroup {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut best = ControlGroup::default();
     for path in paths {
         let found = parse_group_path(path);
-        // Under version 1 some controllers stand outside: the path that says most wins.
+        // Under version 1 some controllers have less specific paths: the most specific one is used.
         if count_known_parts(&found) > count_known_parts(&best) {
             best = found;
         }
@@ -208,7 +208,7 @@ fn parse_group_path(path: &str) -> ControlGroup {
             (group.source, group.pod) = (Some(KUBERNETES), Some(SanitizedText::new(&pod)));
         } else if let Some((runtime, id)) = parse_container_id(bare) {
             group.container = Some(SanitizedText::new(&id[..SHORT_ID]));
-            // A pod's containers are run by a runtime that has no say in whose they are.
+            // The runtime of a pod's containers is not the source of the group.
             group.source = group.source.or(Some(runtime));
         }
     }
@@ -224,7 +224,7 @@ fn parse_pod_uid(part: &str) -> Option<String> {
     (named && is_uid).then_some(uid)
 }
 
-/// The id of a container, and who runs it.
+/// The id of a container, and its runtime.
 fn parse_container_id(part: &str) -> Option<(&'static str, &str)> {
     let (runtime, id) = part.rsplit_once('-').unwrap_or(("", part));
     let is_id = id.len() == CONTAINER_ID && id.chars().all(|c| c.is_ascii_hexdigit());

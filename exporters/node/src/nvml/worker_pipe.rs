@@ -1,4 +1,4 @@
-//! What the worker says to its parent: messages of JSON, each after its length.
+//! The pipe protocol of the worker: length-prefixed JSON messages to its parent.
 
 use std::io::{self, Read, Write};
 
@@ -18,7 +18,7 @@ pub(super) const VERSION: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerMessage {
-    /// The driver is there; the first message that comes after initialisation.
+    /// The driver is initialised; the first message.
     Hello {
         /// The version of these messages.
         version: u32,
@@ -38,14 +38,14 @@ pub(super) enum WorkerMessage {
         at: UnixMs,
         /// Seconds from the worker's start to the beginning of the round, by a clock that never steps.
         seconds: f64,
-        /// What each GPU of the inventory said, in its order.
+        /// The readings of each GPU, in inventory order.
         gpus: Vec<GpuRoundReadings>,
-        /// What went wrong in another way than by missing support, each call and reason once.
+        /// Failures other than missing support, each call and reason once.
         failures: Vec<SanitizedText>,
     },
-    /// The driver told of errors of GPUs since the last message.
+    /// XIDs since the last message.
     Xids {
-        /// How many of each.
+        /// The count of each.
         counts: Vec<XidCount>,
     },
     /// A driver call that has been under way for a while.
@@ -59,25 +59,25 @@ pub(super) enum WorkerMessage {
     },
 }
 
-/// How often the driver told of one error of one GPU.
+/// The count of one XID of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct XidCount {
-    /// Which GPU, by its position in the inventory.
+    /// The GPU's position in the inventory.
     pub(super) gpu: u32,
-    /// The number of the error.
+    /// The XID.
     pub(super) code: u32,
-    /// How often.
+    /// The count.
     pub(super) count: u64,
-    /// When it was last heard.
+    /// The time of the last one.
     pub(super) at: UnixMs,
 }
 
-/// Who a GPU is.
+/// The identity of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct GpuIdentity {
     /// Its index in NVML.
     pub(super) index: u32,
-    /// Its UUID; a GPU that fell off the bus before it was first seen does not tell.
+    /// Its UUID; none if the GPU was lost before it was first listed.
     pub(super) uuid: Option<SanitizedText>,
     /// Its product name.
     pub(super) model: Option<SanitizedText>,
@@ -89,18 +89,18 @@ pub(super) struct GpuIdentity {
     pub(super) vbios: Option<SanitizedText>,
 }
 
-/// What one GPU said in one round.
+/// The readings of one GPU in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct GpuRoundReadings {
-    /// Whether the driver called the GPU lost, or did not even find it.
+    /// Whether the driver reported the GPU as lost, or did not find it.
     pub(super) lost: bool,
     /// Each reading.
     pub(super) readings: Vec<(MetricId, Reading)>,
-    /// Over how many seconds the GPU's own counters were averaged.
+    /// The time over which the GPU's own counters were averaged, in seconds.
     pub(super) span: f64,
-    /// For how many of them the multiprocessors did almost nothing.
+    /// The part of it in which the multiprocessors were almost idle.
     pub(super) below: f64,
-    /// What is told beside numbers, in words.
+    /// Text attributes.
     pub(super) words: Vec<(GpuAttribute, SanitizedText)>,
     /// Its links, instances and processes.
     pub(super) parts: Vec<GpuPart>,
@@ -113,13 +113,13 @@ impl GpuRoundReadings {
     }
 }
 
-/// What is told of a GPU in words, and can change while it runs.
+/// A text attribute of a GPU that can change at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GpuAttribute {
-    /// Who may compute on it.
+    /// Which processes may compute on it.
     ComputeMode,
-    /// Whether the driver stays loaded when nobody uses it.
+    /// Whether the driver stays loaded without clients.
     Persistence,
     /// Its NVLink domain.
     ClusterUuid,
@@ -139,7 +139,7 @@ impl GpuAttribute {
     }
 }
 
-/// What one part of a GPU said in one round.
+/// The readings of one part of a GPU in one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct GpuPart {
     /// What kind of part it is.
@@ -148,14 +148,14 @@ pub(super) struct GpuPart {
     pub(super) number: u32,
     /// Each reading.
     pub(super) readings: Vec<(MetricId, Reading)>,
-    /// Over how many seconds its own rates were averaged.
+    /// The time over which its own rates were averaged, in seconds.
     pub(super) span: f64,
-    /// Who it is: labels of its info series.
+    /// Its identity: labels of its info series.
     pub(super) labels: Vec<(SanitizedText, SanitizedText)>,
 }
 
 impl GpuPart {
-    /// A part that says readings, and nothing of itself.
+    /// A part with readings and without labels.
     pub(super) fn of(class: DeviceClass, number: u32, readings: Vec<(MetricId, Reading)>) -> Self {
         Self { class, number, readings, span: 0.0, labels: Vec::new() }
     }
@@ -165,7 +165,7 @@ impl GpuPart {
         self.readings.iter().find(|(id, _)| *id == metric).map(|(_, reading)| *reading)
     }
 
-    /// What a label of it says.
+    /// The value of its label with this name.
     pub(super) fn find_label(&self, wanted: &str) -> Option<&str> {
         self.labels.iter().find(|(label, _)| *label == wanted).map(|(_, text)| &**text)
     }
@@ -177,15 +177,15 @@ pub(super) enum PipeError {
     /// The pipe ended, or broke.
     #[error("the worker's pipe ended: {}", plain_error::io(.0))]
     Io(#[from] io::Error),
-    /// A message announced more bytes than any message has.
+    /// The length of a message exceeds the limit.
     #[error("the worker announced a message of {0} bytes, more than {MAX_MESSAGE}")]
     TooLong(usize),
-    /// A message is not one of ours.
+    /// A message is not valid.
     #[error("the worker sent something that is no message: {}", plain_error::json_without_place(.0))]
     Malformed(#[from] serde_json::Error),
 }
 
-/// Writes one message, and pushes it out.
+/// Writes one message, and flushes it.
 pub(super) fn write_message(
     message: &WorkerMessage,
     pipe: &mut impl Write,
@@ -197,7 +197,7 @@ pub(super) fn write_message(
         return Err(PipeError::TooLong(length));
     }
     frame[..size_of::<u32>()].copy_from_slice(&(length as u32).to_le_bytes());
-    // One write, so that a message is whole or not there when the worker is ended in between.
+    // One write, so that a message is complete or missing when the worker is killed in between.
     pipe.write_all(&frame)?;
     Ok(pipe.flush()?)
 }

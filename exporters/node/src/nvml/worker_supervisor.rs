@@ -1,6 +1,6 @@
-//! The supervisor of the worker processes: starts them, listens to them, and says when one hangs.
+//! The supervisor of the worker processes: starts them, receives their messages, and detects hangs.
 //!
-//! A worker that hangs in the driver is left alone: ending it can take the GPU with it. A spare is started beside it, and
+//! A worker that hangs in the driver is not killed: that can take the GPU with it. A spare is started beside it, and
 //! another one if that hangs too, each after a longer wait and up to a limit.
 
 use std::{
@@ -24,17 +24,17 @@ mod worker_process;
 
 use worker_process::{WorkerPipeEvent, WorkerProcess, WorkerStage};
 
-/// Messages that wait to be heard. A worker that works sends a tick and ten sums of errors a period, one that has just come
-/// back as many; the pipe holds the rest back. What is said again anyway, a slow call, is dropped where there is no room.
+/// The capacity of the message channel. A healthy worker sends a tick and ten XID messages a period, one that has just
+/// resumed as many; the pipe buffers the rest. Messages that repeat anyway (slow calls) are dropped if it is full.
 const MAX_WAITING: usize = 64;
 
-/// Messages that are heard in one step; what is left is heard in the next one, so that no worker keeps a tick waiting.
+/// The most messages that one step handles; the rest is left for the next step, so that no worker delays a tick.
 const MAX_HEARD: usize = 16 * MAX_WAITING;
 
-/// The first and the longest wait before a worker that ended is started again.
+/// The first and the longest backoff before a worker that ended is restarted.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// How much longer each further spare is waited for, and at most, in waits for the first one.
+/// The backoff factor of each further spare, and its maximum, in multiples of the wait for the first one.
 const SPARE_BACK_OFF: (u32, u32) = (6, 60);
 
 /// The workers of this process.
@@ -57,35 +57,35 @@ pub(super) struct WorkerSupervisor {
     trouble: Option<WorkerTrouble>,
 }
 
-/// Why the last worker that ended did so.
+/// Why the last worker ended.
 #[derive(Clone, Debug)]
 struct WorkerTrouble {
     nothing_here: bool,
     message: SanitizedText,
 }
 
-/// A message that is to be acted upon.
+/// A message to act upon.
 pub(super) enum WorkerEvent {
-    /// A worker said this.
+    /// A worker sent this.
     Said(u64, WorkerMessage),
-    /// A worker is gone.
+    /// A worker ended.
     Gone(u64),
 }
 
-/// How the workers are.
+/// The health of the workers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum WorkerHealth {
-    /// The first worker is on its way.
+    /// The first worker is starting.
     Starting,
-    /// Ticks come in time.
+    /// Ticks arrive in time.
     Working,
     /// A driver call does not return.
     Blocked(OngoingCall),
-    /// Ticks do not come in time, and no single call is to blame.
+    /// Ticks arrive late, without a single call to blame.
     Slow,
-    /// There is no GPU here, and this is why.
+    /// There is no GPU here; the text is the reason.
     NothingHere(SanitizedText),
-    /// The worker ended, and this is why; it will be started again.
+    /// The worker ended, and will be restarted; the text is the reason.
     Down(SanitizedText),
 }
 
@@ -104,12 +104,12 @@ impl WorkerSupervisor {
                 processes: options.is_enabled(ReadingSource::Processes),
             },
         };
-        // Numbers and yes or no: that becomes JSON always.
+        // Numbers and booleans: serialisation never fails.
         arguments.push(serde_json::to_string(&orders).unwrap_or_default().into());
         arguments.extend(options.nvml_library.iter().map(|path| path.clone().into_os_string()));
         let (tell, hear) = sync_channel(MAX_WAITING);
         Self {
-            // The link leads to the executable even after an upgrade replaced the file.
+            // The link is valid even after an upgrade replaced the file.
             program: options.worker_program.clone().unwrap_or_else(own),
             arguments,
             period: options.period,
@@ -127,7 +127,7 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Hears what the workers said since the last step, and starts, retires and buries them. Never waits.
+    /// Handles the messages since the last step, and starts, retires and reaps workers. Never waits.
     pub(super) fn poll_workers(&mut self, now: Instant) -> Vec<WorkerEvent> {
         let mut heard = Vec::new();
         let events = some_of(&self.events);
@@ -142,17 +142,17 @@ impl WorkerSupervisor {
         heard
     }
 
-    /// How many workers wait in a driver call that does not return.
+    /// How many workers hang in a driver call.
     pub(super) fn count_hung(&self) -> usize {
         self.workers.iter().filter(|worker| !worker.gone && worker.hangs.is_some()).count()
     }
 
-    /// Whether as many hang as may, so that no more are started.
+    /// Whether the limit of hung workers is reached, so that no more are started.
     pub(super) fn is_hung_limit_reached(&self) -> bool {
         self.count_hung() >= self.max_hung
     }
 
-    /// How the workers are now.
+    /// The current health of the workers.
     pub(super) fn worker_health(&self, now: Instant) -> WorkerHealth {
         let live = || self.workers.iter().filter(|worker| !worker.retired && !worker.gone);
         if live().any(|worker| worker.has_ticked() && worker.hangs.is_none()) {
@@ -170,7 +170,7 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Takes one event into its worker's state; what is to be acted upon is returned.
+    /// Applies one event to its worker's state; returns the event to act upon.
     fn handle_pipe_event(&mut self, event: WorkerPipeEvent) -> Option<WorkerEvent> {
         let worker = self.workers.iter_mut().find(|worker| worker.number == event.worker)?;
         match event.what {
@@ -202,12 +202,12 @@ impl WorkerSupervisor {
         }
     }
 
-    /// Takes the ended processes from the list.
+    /// Removes the ended processes.
     fn reap_workers(&mut self, now: Instant, heard: &mut Vec<WorkerEvent>) {
         let mut at = 0;
         while at < self.workers.len() {
             let worker = &mut self.workers[at];
-            // Its pipe ends first, so that nothing that it said is lost.
+            // Its pipe ends first, so that no message is lost.
             let Some(status) =
                 worker.gone.then(|| worker.child.try_wait().ok().flatten()).flatten()
             else {
@@ -247,8 +247,8 @@ impl WorkerSupervisor {
         }
     }
 
-    /// When a worker is to be started: where none is left that was not asked to stop, or all of them have been hanging for
-    /// longer and longer.
+    /// Whether a worker is to be started: none is left that was not asked to stop, or all of them have been hanging for
+    /// long enough.
     fn is_start_due(&self, now: Instant) -> bool {
         let mut newest = None;
         for worker in self.workers.iter().filter(|worker| !worker.retired) {
@@ -289,7 +289,7 @@ impl WorkerSupervisor {
     }
 }
 
-/// What waits, but for what would keep the tick.
+/// The waiting messages, up to the limit of a step.
 fn some_of<T>(hear: &Receiver<T>) -> Vec<T> {
     hear.try_iter().take(MAX_HEARD).collect()
 }

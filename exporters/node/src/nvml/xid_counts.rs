@@ -1,4 +1,4 @@
-//! XIDs as the worker counts them: told in sums, at most a few times a period, so that a storm never fills the pipe.
+//! XID counts in the worker: sent as sums, at most a few times a period, so that a burst never fills the pipe.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ const MAX_KINDS: usize = 1_024;
 #[derive(Default)]
 pub(super) struct XidCounts {
     counts: BTreeMap<(u32, u32), (u64, UnixMs)>,
-    /// When the last message was made.
+    /// When the last message was created.
     last_message: Option<Instant>,
 }
 
@@ -30,14 +30,14 @@ impl XidCounts {
         (*count, *last) = (*count + 1, at);
     }
 
-    /// The message that is due: at once after a quiet time, then no more often than `every`.
+    /// The message if it is due: immediately after a quiet time, then no more often than `every`.
     pub(super) fn due_message(&mut self, now: Instant, every: Duration) -> Option<WorkerMessage> {
         let quiet =
             self.last_message.is_none_or(|told| now.saturating_duration_since(told) >= every);
         if quiet { self.take_message(now) } else { None }
     }
 
-    /// The message of all that is not yet told.
+    /// The message with all unsent counts.
     pub(super) fn take_message(&mut self, now: Instant) -> Option<WorkerMessage> {
         if self.counts.is_empty() {
             return None;

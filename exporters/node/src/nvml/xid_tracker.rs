@@ -1,4 +1,4 @@
-//! The XIDs of this node: told by the driver and by the kernel log, each counted once.
+//! The XIDs of this node from the driver and from the kernel log, each counted once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,27 +6,27 @@ use gaunt_schema::{
     Device, DeviceClass, Report, UnixMs, catalogue::gpu_parts as parts, xid::describe_xid,
 };
 
-/// How far apart the driver and the kernel log may tell of the same error, in milliseconds: a tick of the slowest
-/// sampler, and what a busy node adds.
+/// The largest time between the driver's and the kernel log's report of the same error, in milliseconds: a tick of the
+/// slowest sampler, and the delay of a busy node.
 const SAME: i64 = 10_000;
 
-/// The most kinds of errors that are told apart; what comes beyond is not counted. The driver knows about 170.
+/// The most distinct kinds of errors; further ones are not counted. The driver knows about 170.
 const MAX_KINDS: usize = 1_024;
 
 /// Errors of one kind within this time are kept as one entry with a count, in milliseconds.
 const TOGETHER: i64 = 1_000;
 
-/// The most entries of one kind, of those that wait for the other source to tell them too and of recent ones: five minutes
-/// of a storm that both sources tell. The oldest are forgotten.
+/// The most entries of one kind, unmatched and recent: five minutes of a burst that both sources report. The oldest are
+/// dropped.
 const MAX_ENTRIES: usize = 600;
 
 /// How far back errors are counted as recent, in milliseconds.
 const RECENT: i64 = 300_000;
 
-/// How long a kind of error is not logged again, in milliseconds: a storm is counted, and not written down.
+/// How long a kind of error is not logged again, in milliseconds: a burst is counted, and not logged.
 const QUIET: i64 = 60_000;
 
-/// Who told of an error.
+/// The source of an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum XidSource {
     /// An event of the driver.
@@ -35,20 +35,20 @@ pub(super) enum XidSource {
     KernelLog,
 }
 
-/// What is known of one kind of error of one GPU.
+/// The history of one kind of error of one GPU.
 #[derive(Default)]
 struct XidHistory {
     count: u64,
     last: Option<UnixMs>,
-    /// Those of the last minutes.
+    /// The recent ones.
     recent: VecDeque<XidBurst>,
-    /// When it was last worth a line in the log.
+    /// When it was last logged.
     logged: Option<UnixMs>,
-    /// Errors that one source told and the other did not yet.
+    /// Errors that only one source has reported so far.
     unmatched: VecDeque<XidBurst>,
 }
 
-/// Errors of one kind that were told at about the same time.
+/// Errors of one kind at about the same time.
 #[derive(Clone, Copy)]
 struct XidBurst {
     source: XidSource,
@@ -57,7 +57,7 @@ struct XidBurst {
 }
 
 impl XidBurst {
-    /// Puts these errors at the end of a list.
+    /// Appends these errors to a list.
     fn add_to(self, list: &mut VecDeque<Self>) {
         if let Some(last) = list.back_mut()
             && last.source == self.source
@@ -78,8 +78,8 @@ impl XidBurst {
 pub(super) struct XidTracker(BTreeMap<(u32, u32), XidHistory>);
 
 impl XidTracker {
-    /// Takes errors of one GPU and number; says whether they are worth a line in the log: they are not what the other
-    /// source told before, and their like was not logged a moment ago.
+    /// Records errors of one GPU and code; returns whether to log them: the other source has not reported them before,
+    /// and this kind was not logged recently.
     pub(super) fn record_xids(
         &mut self,
         error: (u32, u32),
@@ -119,7 +119,7 @@ impl XidTracker {
     /// Adds every kind of error to the report.
     pub(super) fn report_xids(&mut self, now: UnixMs, report: &mut Report) {
         for ((gpu, code), kind) in &mut self.0 {
-            // The two sources do not tell in the order of time.
+            // The reports of the two sources are not in time order.
             kind.recent.retain(|told| now.0 - told.at.0 <= RECENT);
             let recent: u64 = kind.recent.iter().map(|told| told.count).sum();
             let device = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, *gpu, *code));

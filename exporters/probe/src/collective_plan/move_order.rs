@@ -1,4 +1,4 @@
-//! The order of moves: who must wait for whom, found from what each one reads and writes.
+//! The order of moves: which move waits for which, derived from the ranges that each one reads and writes.
 
 use std::{collections::BTreeMap, ops::Range};
 

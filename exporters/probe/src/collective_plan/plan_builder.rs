@@ -1,4 +1,4 @@
-//! The algorithms: rings for what is summed or spread, direct exchange for what is dealt out.
+//! The algorithms: rings for reductions and broadcasts, direct exchange for all-to-all.
 
 use std::ops::Range;
 

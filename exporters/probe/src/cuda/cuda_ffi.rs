@@ -1,8 +1,8 @@
-//! The door to the CUDA driver: its C functions, opened at run time, each call checked. All of `unsafe` is here.
+//! CUDA driver FFI bindings: its C functions, loaded at run time, each call checked. All `unsafe` code is here.
 //!
-//! What crosses the door are numbers: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
-//! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] touch memory of the host, which
-//! [`super::gpu_context`] keeps for as long as it hands out its address.
+//! Only numbers cross the interface: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
+//! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] access host
+//! memory, which [`super::gpu_context`] keeps for as long as it hands out its address.
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library that is opened at run time")]
 
@@ -389,15 +389,15 @@ impl CudaDriver {
     /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] gave and nobody freed.
     pub(super) fn read_pinned(at: u64) -> u32 {
         let place: *const u32 = ptr::with_exposed_provenance(at as usize);
-        // SAFETY: the only callers are in `gpu`, which checks that the place lies in pinned memory that it owns and
-        // that it is aligned; a GPU may write it at any time, hence volatile.
+        // SAFETY: the only callers are in `gpu_context`, which checks that the place lies in pinned memory that it owns
+        // and that it is aligned; a GPU may write it at any time, hence volatile.
         unsafe { place.read_volatile() }
     }
 
     /// Writes a word of such memory.
     pub(super) fn write_pinned(at: u64, word: u32) {
         let place: *mut u32 = ptr::with_exposed_provenance_mut(at as usize);
-        // SAFETY: as for `peek`.
+        // SAFETY: as for `read_pinned`.
         unsafe { place.write_volatile(word) }
     }
 }

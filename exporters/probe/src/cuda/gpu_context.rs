@@ -1,4 +1,4 @@
-//! One GPU, and everything that we hold of it: what is not given back one by one is given back at the end.
+//! One GPU and the resources allocated on it: what is not freed individually is freed at the end.
 
 use std::{ffi::CStr, rc::Rc};
 
@@ -50,12 +50,12 @@ pub(crate) fn short_bus_id(bus_id: &str) -> String {
     format!("{:0>4}:{rest}", domain.trim_start_matches('0')).to_lowercase()
 }
 
-/// A GPU with a context, its kernels, and what was allocated on it.
+/// A GPU with a context, its kernels, and its allocations.
 pub(crate) struct ProbeGpu {
     cuda: Rc<CudaDriver>,
     /// What the driver says of it.
     pub(crate) listed: ListedGpu,
-    /// Its number for people: NVML's.
+    /// Its NVML index, for display.
     pub(crate) index: u32,
     context: CudaHandle,
     /// At most so many blocks, hence SMs, for a kernel of ours.

@@ -1,4 +1,4 @@
-//! The kernels: which PTX they come in, and how they are called.
+//! The kernels: their PTX, and their entry points.
 
 use std::ffi::CStr;
 

@@ -1,4 +1,4 @@
-//! A collective on the GPUs: all of it queued behind a gate, so that what is timed is wires and not the host.
+//! Runs a collective on the GPUs: it is queued behind a gate, so that the timing covers the links and not the host.
 
 use gaunt_schema::SanitizedText;
 

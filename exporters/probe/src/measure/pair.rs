@@ -1,4 +1,4 @@
-//! One GPU with one of another node, by NCCL: both sides do the same runs, and each checks what it received.
+//! Measures a GPU with one of another node, by NCCL: both sides do the same runs, and each verifies what it received.
 
 use gaunt_schema::SanitizedText;
 

@@ -1,4 +1,4 @@
-//! A lane: the buffers, streams and events with which one rank sends, receives and is checked.
+//! The buffers, streams and events with which one rank sends, receives and is verified.
 
 use crate::{
     collective_plan::ExpectedSum,

@@ -15,7 +15,7 @@ use crate::{
     request::{BandwidthMeasurement, DataPath, MeasureLimits, MeasureTool, min_median_max},
 };
 
-/// One way that bytes take.
+/// One route of a transfer.
 #[derive(Clone, Copy, Debug)]
 struct TransferRoute {
     kind: TransferKind,
@@ -24,7 +24,7 @@ struct TransferRoute {
     to: usize,
 }
 
-/// Who moves the bytes of a route.
+/// What moves the bytes of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransferKind {
     /// A kernel of the GPU that gets them.

@@ -1,4 +1,4 @@
-//! What communication libraries say about the collectives that they ran.
+//! Metrics that communication libraries report about their collectives.
 
 use super::{Metric, rows, service};
 use crate::{

@@ -1,4 +1,4 @@
-//! What Ethernet cards count by themselves, beside what the kernel counts of them.
+//! Counters of Ethernet cards themselves, in addition to those of the kernel.
 
 use super::{Metric, port, rows};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     unit::{CounterWidth::Bits64, Unit},
 };
 
-/// The label that tells the priorities of a link apart.
+/// The label that holds the priority of a link's traffic class.
 const PRIORITY: &str = "priority";
 
 const fn tagged_count(name: &'static str, label: &'static str, value: &'static str) -> Metric {

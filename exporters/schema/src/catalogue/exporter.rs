@@ -1,9 +1,9 @@
-//! What an exporter says about itself, and how absence is written.
+//! Metrics of an exporter about itself, and the series that marks absence.
 
 use super::{Metric, probe_results, rows};
 use crate::{DeviceClass::Collector, unit::Unit};
 
-/// The series that stands in the place of one that is absent.
+/// The series that marks another one as absent.
 pub const ABSENT: &str = "gaunt_absent";
 
 /// The help of [`ABSENT`].

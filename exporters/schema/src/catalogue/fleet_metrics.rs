@@ -1,4 +1,4 @@
-//! What the aggregator says about the fleet and about itself. These rows are written, never gathered.
+//! Metrics of the aggregator about the fleet and about itself. These rows are written, never gathered.
 
 use super::{Metric, exporter, rows};
 use crate::{

@@ -1,4 +1,4 @@
-//! What is measured on a GPU.
+//! Metrics of a GPU as a whole.
 
 use super::{
     MIB, Metric,
@@ -10,7 +10,7 @@ use crate::{
     unit::{CounterWidth::Bits64, Unit},
 };
 
-/// The label that tells clock-event reasons apart.
+/// The label that holds the clock-event reason.
 const REASON: &str = "reason";
 
 const fn clock_event(reason: &'static str) -> Metric {
@@ -206,7 +206,7 @@ pub const CLOCK_EVENTS: &[(u64, crate::MetricId)] = &[
     (0x80, CLOCK_EVENT_HW_POWER_BRAKE),
 ];
 
-/// The metric of each reason in [`CLOCK_EVENTS`] that says for how long it held the clock of late.
+/// For each reason in [`CLOCK_EVENTS`], the metric of how long it recently limited the clock.
 pub const RECENT_CLOCK_EVENTS: [crate::MetricId; CLOCK_EVENTS.len()] = [
     RECENT_IDLE,
     RECENT_APPLICATION_CLOCKS,

@@ -1,4 +1,4 @@
-//! What a GPU's board says about its health, its limits and its links to the host.
+//! Metrics of a GPU's health, limits and host link.
 
 use super::{
     MIB, Metric,

@@ -1,4 +1,4 @@
-//! What is measured on a part of a GPU: its NVLinks, its errors by kind, its MIG instances and its processes.
+//! Metrics of the parts of a GPU: its NVLinks, its errors by kind, its MIG instances and its processes.
 
 use super::{MIB, Metric, gpu_health, rows};
 use crate::{

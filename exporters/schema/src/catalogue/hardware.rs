@@ -1,4 +1,4 @@
-//! What is measured on the disks, the mounted file systems and the sensors of a node, and on GPUs beyond NVML.
+//! Metrics of a node's disks, mounted file systems and sensors, and of GPUs beyond NVML.
 
 use super::{Metric, ethernet, node_exporter_name, rows};
 use crate::{

@@ -1,4 +1,4 @@
-//! What is measured on the node itself and on its network devices.
+//! Metrics of the node itself and of its network devices.
 
 use super::{MIB, Metric, node_exporter_name, rows};
 use crate::{

@@ -1,7 +1,7 @@
-//! What is measured on a port of an RDMA device.
+//! Metrics of a port of an RDMA device.
 //!
 //! Widths are those of the kernel's performance-management table and of the mlx5 driver: classic error counters have
-//! 4, 8 or 16 bits and stand still at their maximum; queue counters have 32 bits and wrap.
+//! 4, 8 or 16 bits and saturate at their maximum; queue counters have 32 bits and wrap.
 
 use super::{Metric, gpu_parts, node_exporter_name, rows};
 use crate::{

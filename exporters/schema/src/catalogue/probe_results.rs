@@ -1,4 +1,4 @@
-//! What gaunt-probe measured on the wires between GPUs, and when it kept its hands off.
+//! Metrics of gaunt-probe: the bandwidth measured between GPUs, and the probes that were skipped.
 
 use super::{Metric, collective, rows};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     unit::{CounterWidth::Bits64, Unit},
 };
 
-/// The label that says why nothing was measured.
+/// The label that holds why nothing was measured.
 const REASON: &str = "reason";
 
 const fn skipped_counter(reason: &'static str) -> Metric {
@@ -49,7 +49,7 @@ rows! {
     SKIPPED_FAILED, "Probes that were not run, or were stopped, by reason.", skipped_counter("failed");
 }
 
-/// The counters of probes that were not run, by the value of their label.
+/// The counters of skipped probes, by the value of their label.
 pub const SKIPPED: [(&str, crate::MetricId); 9] = [
     ("process", SKIPPED_PROCESS),
     ("in_use", SKIPPED_USE),

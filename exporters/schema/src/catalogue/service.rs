@@ -1,4 +1,4 @@
-//! What model servers say: how much work waits for them, and how much they do.
+//! Metrics of model servers: their queue lengths and their throughput.
 
 use super::{Metric, rows, switch_port};
 use crate::{

@@ -1,4 +1,4 @@
-//! What is measured on the ports of switches: InfiniBand by performance queries, Ethernet by SNMP.
+//! Metrics of switch ports: InfiniBand by performance queries, Ethernet by SNMP.
 //!
 //! Directions are the switch's: what a port receives, the device at the other end of its cable transmitted.
 

@@ -13,18 +13,18 @@ use crate::{
 /// The name of the series.
 pub(super) const NAME: &str = ABSENT;
 
-/// Takes one mark of absence.
+/// Decodes one absence mark.
 pub(super) fn decode_absence<'a>(
     assembly: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
     let op = assembly.plan.require_value(sample.value);
     if sample.value == 0.0 {
-        // The mark was taken back: nothing is said to be absent.
+        // The mark was withdrawn: nothing is absent.
         return Ok(op);
     }
     let taken = add_absent_reading(assembly, sample);
-    // With another value the line would not be refused.
+    // With another value the line would not be rejected.
     assembly.not_replayable |= taken.is_err();
     taken.map(|()| op)
 }
@@ -44,7 +44,7 @@ fn add_absent_reading<'a>(
     assembly.add_constant(device, id, reason)
 }
 
-/// The row among those of a name whose fixed label has this value.
+/// The row of a name whose fixed label has this value.
 pub(super) fn find_tagged_row(named: NamedRows, tag: Option<&str>) -> Option<MetricId> {
     let first = usize::from(named.first.0);
     let rows = &CATALOGUE[first..first + usize::from(named.rows)];

@@ -1,4 +1,4 @@
-//! all-smi: GPUs of many makers, in one set of words.
+//! all-smi: GPUs of many vendors under one set of metric names.
 
 use super::{
     decode_plan::BlankValues,
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Its words. `index` became `gpu_index`, and `uuid` `gpu_uuid`, on some of its series.
+/// Its table. On some of its series `index` became `gpu_index`, and `uuid` became `gpu_uuid`.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::AllSmi,
     mappings: &[

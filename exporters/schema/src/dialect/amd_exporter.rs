@@ -1,4 +1,4 @@
-//! device-metrics-exporter: AMD's GPUs by their driver's library.
+//! device-metrics-exporter: AMD GPUs through the AMD SMI library.
 
 use super::{
     decode_plan::BlankValues,
@@ -15,7 +15,7 @@ use crate::{
 /// Its megabytes are the driver's: 1,048,576 bytes.
 const MB: f64 = 1_048_576.0;
 
-/// Its words. Of the clocks only the first of each type is taken: the others are those of further engines.
+/// Its table. Only the first clock of each type is read: the others belong to further engines.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Amd,
     mappings: &[

@@ -1,4 +1,4 @@
-//! Pages of real exporters, kept as they came but for names and addresses, and every value that must come of them.
+//! Captured pages of real exporters, with names and addresses changed, and every value that must be decoded from them.
 
 use crate::{
     AbsenceReason, Device, Dialect, MetricId, Reading, RejectionCounts, Report, ScrapedPage,
@@ -81,12 +81,12 @@ fn a_node_exporter_of_debian() {
             metric.catalogue_row().name
         );
     }
-    // The device has no rate, and says minus one million bits.
+    // The device has no rate, and reports minus one million bits.
     let unknown = Some(Reading::new_absent(AbsenceReason::Unsupported));
     assert_eq!(report.find_reading(&eth0, host::NETDEV_SPEED), unknown);
     let labels = ["address=02:00:00:00:00:01", "operstate=up"];
     assert_eq!(info_series_labels(&report, &eth0, host::NETDEV_INFO), labels);
-    // A device that is down says nothing of its carrier: nothing is known, not even that it is absent.
+    // A device that is down reports no carrier: nothing is known, not even that it is absent.
     assert_eq!(report.find_reading(&Device::new_netdev("ifb0"), host::NETDEV_CARRIER), None);
     let sda = Device::new_disk("sda");
     for (metric, value) in [
@@ -101,7 +101,7 @@ fn a_node_exporter_of_debian() {
             metric.catalogue_row().name
         );
     }
-    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and its changes of lo, and 8 of each of two disks.
+    // 22 of the node, 11 of eth0, 9 of each ifb, carrier and carrier changes of lo, and 8 of each of two disks.
     assert_eq!(report.samples.len(), 22 + 11 + 9 + 9 + 2 + 2 * 8);
 }
 
@@ -164,7 +164,7 @@ fn the_gpus_of_a_dcgm_exporter() {
     assert_eq!((page.dialect, page.rejected.total_count()), (Dialect::Dcgm, 0));
     let report = page.report;
     assert_eq!(report.node.as_deref(), Some("gpu-0417"));
-    // Eight GPUs, and the NVLinks of each taken as one.
+    // Eight GPUs, and all NVLinks of each as one device.
     assert_eq!(report.devices.len(), 16);
     let first = Device::new_gpu(0);
     let value = |metric| report.find_reading(&first, metric).and_then(Reading::value);

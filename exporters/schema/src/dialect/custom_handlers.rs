@@ -1,4 +1,4 @@
-//! Series of other exporters that no table can say: what takes them, by name.
+//! Handlers, by metric name, for series of other exporters that no table can express.
 
 use super::{
     decode_plan::DecodeOp, dialect_table::DecodeContext, infiniband_exporter, nccl_inspector,
@@ -9,25 +9,25 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// Takes one series.
+/// Decodes one series.
 pub(super) type DecodeFn = for<'s, 'a> fn(
     &mut DecodeContext,
     &mut ReportBuilder<'a>,
     &TextSample<'s, 'a>,
 ) -> Result<DecodeOp, Reason>;
 
-/// A name, and what takes its series.
+/// A name, and the handler of its series.
 #[derive(Debug)]
 pub(super) struct CustomHandler {
     /// The name on the page.
     pub(super) name: &'static str,
-    /// Whose name it is.
+    /// The exporter that uses the name.
     pub(super) dialect: Dialect,
-    /// What takes its series.
+    /// The handler.
     pub(super) decode: DecodeFn,
 }
 
-/// All of them, exporter by exporter.
+/// All handlers, exporter by exporter.
 pub(super) static ALL: [&[CustomHandler]; 4] = [
     &infiniband_exporter::SPECIAL,
     &nccl_inspector::SPECIAL,

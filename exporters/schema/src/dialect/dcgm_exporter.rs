@@ -1,4 +1,4 @@
-//! dcgm-exporter: who its GPUs are, its blank values, and its mask of clock-event reasons.
+//! dcgm-exporter: the identity of its GPUs, its blank values, and its mask of clock-event reasons.
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -13,33 +13,33 @@ use crate::{
     text::{Reason, SeriesLabel, TextSample},
 };
 
-/// The mask of reasons that hold a clock, under its two names.
+/// The mask of clock-event reasons, under its two names.
 const CLOCK_EVENTS: [&str; 2] =
     ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
 
-/// The XID that was seen last; 0 where none was.
+/// The most recent XID; 0 if there was none.
 const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
 
-/// Errors of all NVLinks of a GPU together, which we tell link by link.
+/// Errors of all NVLinks of a GPU together, which gaunt reports per link.
 const LINK_ERRORS: [(&str, MetricId); 3] = [
     ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
     ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
     ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
 ];
 
-/// The name of all NVLinks of a GPU taken as one.
+/// The device name of all NVLinks of a GPU together.
 const ALL_LINKS: &str = "all";
 
 /// An XID is a small number; beyond this it is noise.
 const LARGEST_XID: f64 = 10_000.0;
 
-/// The label that only series of a MIG instance have: they say nothing about the whole GPU.
+/// The label that only series of a MIG instance have: they do not describe the whole GPU.
 const INSTANCE: &str = "GPU_I_ID";
 
 /// The node's name, under its two spellings.
 const NODE: [&str; 2] = ["Hostname", "hostname"];
 
-/// The labels that say who a GPU is, with our names for them.
+/// The labels that identify a GPU, with our names for them.
 const IDENTITY: [(&str, &str); 4] = [
     ("uuid", "UUID"),
     ("model", "modelName"),
@@ -47,26 +47,26 @@ const IDENTITY: [(&str, &str); 4] = [
     ("driver", "DCGM_FI_DRIVER_VERSION"),
 ];
 
-/// What stands in a 32-bit field that has no value; the next three say why.
+/// The first blank value of a 32-bit field; the next three encode the reason.
 const BLANK_32: f64 = 0x7fff_fff0 as f64;
 
-/// What stands in a 64-bit field that has no value; the next three say why.
+/// The first blank value of a 64-bit field; the next three encode the reason.
 const BLANK_64: u64 = 0x7fff_ffff_ffff_fff0;
 
-/// What stands in a floating-point field that has no value; the next three say why.
+/// The first blank value of a floating-point field; the next three encode the reason.
 const BLANK_FLOAT: f64 = 140_737_488_355_328.0;
 
-/// So many numbers from a blank one on are blank.
+/// How many numbers from the first blank value on are blank.
 const BLANKS: f64 = 16.0;
 
-/// What is gathered over the page.
+/// The state that is collected over the page.
 #[derive(Debug, Default)]
 pub(super) struct DcgmDecoder<'a> {
     /// The node's name, if a series carries it.
     pub(super) node: Option<SanitizedText>,
     /// The GPUs that are identified, as positions in the report.
     identified: HashSet<u32, RandomState>,
-    /// The name under which the mask of clock events came first; under its other name it says the same.
+    /// The name under which the clock-event mask came first; its other name repeats the same value.
     mask: Option<&'a str>,
     /// The GPUs that have a line for their last XID, with their numbers in the plan.
     xid_gpus: HashMap<SanitizedText, u32, RandomState>,
@@ -77,7 +77,7 @@ fn link_error_metric(name: &str) -> Option<MetricId> {
 }
 
 impl<'a> DcgmDecoder<'a> {
-    /// Whether the name is one that this module takes.
+    /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
         CLOCK_EVENTS.contains(&name) || name == XID || link_error_metric(name).is_some()
     }
@@ -87,7 +87,7 @@ impl<'a> DcgmDecoder<'a> {
         sample.find_label(INSTANCE).is_some()
     }
 
-    /// Takes a series that is not one of ours under another name.
+    /// Decodes a series that is not a catalogue row under another name.
     pub(super) fn decode_series(
         &mut self,
         assembly: &mut ReportBuilder<'a>,
@@ -102,7 +102,7 @@ impl<'a> DcgmDecoder<'a> {
         self.decode_mask(assembly, sample)
     }
 
-    /// Notes the last XID of a GPU. The GPU itself may be gone: its other series say whether it is there.
+    /// Records the last XID of a GPU. The GPU itself may be lost: its other series report whether it is present.
     fn decode_xid(
         &mut self,
         assembly: &mut ReportBuilder<'a>,
@@ -121,14 +121,14 @@ impl<'a> DcgmDecoder<'a> {
         Ok(DecodeOp::Xid(*number))
     }
 
-    /// Notes errors of all NVLinks of a GPU as those of one link.
+    /// Records errors of all NVLinks of a GPU as those of one link.
     fn decode_link_errors(
         assembly: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
         metric: MetricId,
     ) -> Result<DecodeOp, Reason> {
         let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
-        // gaunt-node says it link by link, and in these words only besides.
+        // gaunt-node reports them per link, and under these names only in addition.
         if assembly.has_own_names || Self::is_mig_series(sample) {
             return Ok(DecodeOp::Ignore);
         }
@@ -138,7 +138,7 @@ impl<'a> DcgmDecoder<'a> {
         assembly.plan_foreign_reading(device, metric, rule)
     }
 
-    /// Takes the mask of clock-event reasons apart.
+    /// Splits the mask of clock-event reasons.
     fn decode_mask(
         &mut self,
         assembly: &mut ReportBuilder<'a>,
@@ -159,7 +159,7 @@ impl<'a> DcgmDecoder<'a> {
         assembly.plan_bitmask(device, rule)
     }
 
-    /// Notes who the GPU is and where, from the first series of it.
+    /// Records the identity and place of the GPU from its first series.
     pub(super) fn identify_gpu(
         &mut self,
         report: &mut Report,
@@ -200,14 +200,14 @@ pub(super) fn xid_of_value(value: f64) -> Option<u32> {
     (value.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&value)).then_some(value as u32)
 }
 
-/// Why the value is none, if it is one of those that stand for no value.
+/// The reason for absence, if the value is one of the blank values.
 ///
-/// Counters reach the numbers that are blank for gauges in good faith; only the blank numbers of 64 bits are
+/// Counters can legitimately reach the numbers that are blank for gauges; only the blank numbers of 64 bits are
 /// beyond them.
 pub(super) fn blank_reason(gauge: bool, value: f64, digits: &[u8]) -> Option<AbsenceReason> {
     if value >= BLANK_64 as f64 && value.is_finite() {
-        // A double cannot tell these apart, the digits can. Written with an exponent they are one number, and
-        // by far the most common of them is: not supported.
+        // A double cannot distinguish these, the digits can. With an exponent they are one number, and the most common
+        // reason by far is: not supported.
         let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
         let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
         return Some(reason_of_code(code));
@@ -220,7 +220,7 @@ pub(super) fn blank_reason(gauge: bool, value: f64, digits: &[u8]) -> Option<Abs
     blank.next().map(|blank| reason_of_code((value - blank) as u64))
 }
 
-/// What made a pod, as far as its name tells: Kubernetes appends to the owner's name a hash of the template, five
+/// The controller of a pod, as far as its name shows: Kubernetes appends to the controller's name a template hash, five
 /// random characters or an index, and training operators a role before the index.
 pub(super) fn pod_owner(pod: &str) -> &str {
     let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
@@ -239,13 +239,13 @@ pub(super) fn pod_owner(pod: &str) -> &str {
     without(bare, |part| ROLES.contains(&part))
 }
 
-/// The characters of which Kubernetes makes names: none that could spell a word.
+/// The characters of which Kubernetes makes generated names: no vowels, so that they spell no words.
 const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The roles that training operators give to the pods of one job.
 const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
 
-/// The reason that a blank number's distance from the first blank number stands for.
+/// The reason for a blank number's distance from the first blank number.
 const fn reason_of_code(code: u64) -> AbsenceReason {
     match code {
         2 => AbsenceReason::Unsupported,

@@ -1,4 +1,4 @@
-//! The names that DCGM 4.6 gave its fields; the old ones live on beside them and stand in the catalogue.
+//! The field names that DCGM 4.6 introduced; the old names remain valid and are in the catalogue.
 
 use super::{
     decode_plan::BlankValues,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// The new names. Utilisation kept its per cent although it is called a ratio; what profiling calls one is one.
+/// The new names. Utilisation stays a percentage although its name ends in ratio; profiling ratios are ratios.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Dcgm,
     mappings: &[

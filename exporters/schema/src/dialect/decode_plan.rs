@@ -1,4 +1,5 @@
-//! What becomes of each value of a page: decided once from names and labels, done again on every page like it.
+//! The decode plan: what to do with each value of a page, compiled once from names and labels and replayed on pages
+//! with the same template.
 
 use super::dcgm_exporter;
 use crate::{
@@ -8,42 +9,42 @@ use crate::{
     unit::{CounterWidth, MetricKind},
 };
 
-/// The year 10,000 in seconds since the epoch: a clock that shows more is broken, and differences to it would not
-/// fit into an instant.
+/// The year 10,000 in seconds since the epoch: a clock beyond it is broken, and differences to it would overflow
+/// [`UnixMs`].
 const END_OF_TIME: f64 = 253_402_300_800.0;
 
-/// Which values stand for no value.
+/// Which values mean that there is no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BlankValues {
-    /// None but those that are not finite.
+    /// Only those that are not finite.
     Never,
-    /// Those of DCGM, in a gauge.
+    /// The blank values of DCGM, in a gauge.
     DcgmGauge,
-    /// Those of DCGM that a counter cannot reach in good faith.
+    /// The blank values of DCGM that a counter cannot legitimately reach.
     DcgmCounter,
-    /// Whatever is below zero.
+    /// Any value below zero.
     Negative,
-    /// The largest number of 16, 32 or 64 bits: what AMD's library has where there is nothing.
+    /// The largest number of 16, 32 or 64 bits: AMD's library returns it where there is no value.
     AllOnes,
 }
 
-/// From a value to a reading.
+/// The conversion of a value to a reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ValueRule {
-    /// From their unit to ours.
+    /// From the exporter's unit to ours.
     pub(super) scale: UnitScale,
-    /// What is no value.
+    /// Which values are blank.
     pub(super) blank: BlankValues,
-    /// Where the counter stands still.
+    /// Where the counter saturates.
     pub(super) end: Option<f64>,
-    /// The one value that means yes, where all others mean no.
+    /// The one value that means yes; all others mean no.
     pub(super) true_value: Option<f64>,
 }
 
 impl ValueRule {
-    /// The rule of a row that is told in another unit.
+    /// The rule of a row that is reported in another unit.
     pub(super) fn of(metric: MetricId, scale: UnitScale, blank: BlankValues) -> Self {
-        // Exactly at its end it stands still; above it the counter of this device is wider than the table knows.
+        // Exactly at its maximum it is saturated; above it the counter of this device is wider than the table knows.
         let end = match metric.catalogue_row().kind {
             MetricKind::Counter(width @ CounterWidth::Saturating(_)) => width.max_value(),
             _ => None,
@@ -55,7 +56,7 @@ impl ValueRule {
         Self { scale, blank, end, true_value: None }
     }
 
-    /// The reading that a value stands for.
+    /// Converts a value to a reading.
     #[inline]
     pub(super) fn apply_rule(&self, value: f64, digits: &[u8]) -> Reading {
         if let Some(reason) = self.blank.of(value, digits) {
@@ -92,28 +93,28 @@ impl BlankValues {
     }
 }
 
-/// What becomes of the value of one line.
+/// The operation on the value of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DecodeOp {
-    /// Nothing, whatever it is.
+    /// Ignores the value.
     Ignore,
-    /// It is the reading of this sample of the report.
+    /// Stores the value as the reading of this sample of the report.
     Read { at: u32, rule: u16 },
-    /// It is added to this sample.
+    /// Adds the value to this sample.
     Add { at: u32, rule: u16 },
-    /// Its bits are the readings of the clock-event reasons, from this sample on.
+    /// Stores the bits as the readings of the clock-event reasons, from this sample on.
     Bits { at: u32, rule: u16 },
-    /// It is the XID that this GPU of the plan showed last: it names a device, if it is one.
+    /// Records the last XID of this GPU of the plan: it names a device, if it is a valid XID.
     Xid(u32),
-    /// It is the node's clock.
+    /// Stores the node's clock.
     Time,
-    /// What the line means hangs on its value: it must be the one of this number.
+    /// Guards the plan: the line has this meaning only while its value is the one of this number.
     RequireValue(u32),
-    /// The line is refused.
+    /// Rejects the line.
     Refuse(Reason),
 }
 
-/// What the values of a page tell beside the readings of its samples.
+/// The values of a page that are not readings of samples.
 #[derive(Debug, Default)]
 pub(crate) struct SideValues {
     /// The node's clock.
@@ -121,7 +122,7 @@ pub(crate) struct SideValues {
     xids: Vec<ShownXid>,
 }
 
-/// An XID that a GPU of a plan showed last.
+/// The last XID of a GPU of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ShownXid {
     gpu: u32,
@@ -129,7 +130,7 @@ pub(crate) struct ShownXid {
 }
 
 impl SideValues {
-    /// The XIDs that GPUs show, each once and in one order, wherever on the page they stand.
+    /// The XIDs of all GPUs, deduplicated and sorted, wherever on the page they are.
     pub(crate) fn into_xids(mut self) -> Vec<ShownXid> {
         self.xids.sort_unstable();
         self.xids.dedup();
@@ -137,16 +138,16 @@ impl SideValues {
     }
 }
 
-/// The value changes what the page means.
+/// A value changes the meaning of the page, so the plan does not apply.
 #[derive(Debug)]
 pub(crate) struct PlanMismatch;
 
-/// What becomes of every line of a page, and the samples that come of them.
+/// One operation for each line of a page, and the samples that they fill.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DecodePlan {
-    /// One for each sample line, in order.
+    /// One operation per sample line, in order.
     pub(crate) ops: Vec<DecodeOp>,
-    /// The samples of the report; those that no line fills are what they are on every page.
+    /// The samples of the report; those that no line fills are constant.
     pub(crate) samples: Vec<MetricSample>,
     rules: Vec<ValueRule>,
     required_values: Vec<u64>,
@@ -157,7 +158,7 @@ pub(crate) struct DecodePlan {
 impl DecodePlan {
     /// The number of a rule, added if it is new.
     pub(super) fn ensure_rule(&mut self, rule: ValueRule) -> u16 {
-        // A page has a dozen rules, and the last one is mostly the next one.
+        // A page has a dozen rules, and consecutive lines mostly share one.
         let known = self.rules.iter().rposition(|known| *known == rule);
         known.unwrap_or_else(|| {
             self.rules.push(rule);
@@ -165,7 +166,7 @@ impl DecodePlan {
         }) as u16
     }
 
-    /// A line that means the same only as long as its value is this one.
+    /// Adds a guard: the line has the same meaning only as long as its value is this one.
     pub(super) fn require_value(&mut self, value: f64) -> DecodeOp {
         self.required_values.push(value.to_bits());
         DecodeOp::RequireValue(self.required_values.len() as u32 - 1)
@@ -186,7 +187,7 @@ impl DecodePlan {
         (Device { class: DeviceClass::Xid, key: key.into() }, sample)
     }
 
-    /// Does with the value of one line what is planned, on the samples of a report.
+    /// Applies the operation of one line to the samples of a report.
     #[inline]
     pub(crate) fn run(
         &self,
@@ -238,7 +239,7 @@ impl DecodePlan {
         Ok(())
     }
 
-    /// Takes the samples of a report that was made by this plan, without the values that lines fill in.
+    /// Stores the samples of a report that this plan built, without the values that lines fill in.
     pub(crate) fn store_samples(&mut self, samples: &[MetricSample]) {
         self.samples = samples.to_vec();
         let mut clear = |at: u32, count: usize| {
@@ -255,7 +256,7 @@ impl DecodePlan {
         }
     }
 
-    /// The bytes that it holds.
+    /// The memory that it uses, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(self.ops.as_slice())
             + size_of_val(self.samples.as_slice())
@@ -265,7 +266,7 @@ impl DecodePlan {
     }
 }
 
-/// Whether it is an instant that a clock may show.
+/// Whether it is a plausible clock value.
 pub(super) fn is_time(seconds: f64) -> bool {
     (0.0..END_OF_TIME).contains(&seconds)
 }

@@ -1,4 +1,4 @@
-//! What the words of one exporter mean, as a table: names, the labels that name a device, the labels that say who it is.
+//! One exporter's format as a table: metric names, the labels that identify a device, the labels that describe it.
 
 use super::{
     dcgm_exporter,
@@ -12,34 +12,34 @@ use crate::{
     unit::MetricKind,
 };
 
-/// The words of one exporter.
+/// The table of one exporter.
 #[derive(Debug)]
 pub(super) struct DialectTable {
-    /// Whose words they are.
+    /// Which exporter.
     pub(super) dialect: Dialect,
-    /// Names, those that are equal side by side.
+    /// Name mappings; those of equal names are adjacent.
     pub(super) mappings: &'static [NameMapping],
-    /// The labels that name a device of a class, where they are not ours: alternatives stand apart by a bar, and an
-    /// empty name is for what the page does not say.
+    /// The labels that identify a device of a class, where they differ from ours: a bar separates alternatives, and an
+    /// empty name stands for a key that the page lacks.
     pub(super) keys: &'static [(DeviceClass, &'static [&'static str])],
-    /// What the labels of its series say of the devices.
+    /// Which labels of its series describe the devices.
     pub(super) identity: &'static [IdentityLabels],
-    /// The labels that have the node's name, in the order in which they are believed.
+    /// The labels that hold the node's name, in order of precedence.
     pub(super) node: &'static [&'static str],
-    /// Labels that only series of a part of a device have: they say nothing of the whole.
+    /// Labels that only series of a part of a device have: such series do not describe the whole.
     pub(super) parts: &'static [&'static str],
-    /// What is no value.
+    /// Which values are blank.
     pub(super) blank: BlankValues,
 }
 
-/// One name, and what it means.
+/// The mapping of one name.
 #[derive(Debug)]
 pub(super) struct NameMapping {
     /// The name on the page.
     pub(super) name: &'static str,
     /// Only series with this label and value, or without the label if the value begins with a question mark.
     pub(super) when: Option<(&'static str, &'static str)>,
-    /// What its value becomes.
+    /// The target of the mapping.
     pub(super) to: MappingTarget,
 }
 
@@ -48,20 +48,20 @@ pub(super) struct NameMapping {
 pub(super) enum MappingTarget {
     /// The reading of a metric.
     Reading(MetricId, UnitScale),
-    /// A part of the reading: series that differ in labels that we do not keep are added up.
+    /// A summand of the reading: series that differ only in labels that gaunt does not keep are added up.
     Sum(MetricId, UnitScale),
-    /// One where it is this number, zero where it is another.
+    /// One if the value is this number, else zero.
     Flag(MetricId, f64),
-    /// Nothing, but its labels say who the device of this class is.
+    /// No reading: only its labels are used, which describe the device of this class.
     IdentityOnly(DeviceClass),
-    /// Nothing, but its value is what we call the device of this class.
+    /// No reading: its value is our index of the device of this class.
     Index(DeviceClass),
 }
 
-/// Which info series the labels of a class make, ours and theirs; a constant stands behind an equals sign.
+/// The info series that the labels of a class form: our name and theirs; an equals sign introduces a constant.
 #[derive(Debug)]
 pub(super) struct IdentityLabels {
-    /// Of which devices.
+    /// The class of the devices.
     pub(super) class: DeviceClass,
     /// The info series.
     pub(super) info: MetricId,
@@ -69,12 +69,12 @@ pub(super) struct IdentityLabels {
     pub(super) labels: &'static [(&'static str, &'static str)],
 }
 
-/// A name that is a row of ours in the same unit.
+/// A name that maps to a catalogue row in the same unit.
 pub(super) const fn same_unit(name: &'static str, metric: MetricId) -> NameMapping {
     scaled_unit(name, metric, UnitScale::Same)
 }
 
-/// A name that is a row of ours in another unit.
+/// A name that maps to a catalogue row in another unit.
 pub(super) const fn scaled_unit(
     name: &'static str,
     metric: MetricId,
@@ -83,13 +83,13 @@ pub(super) const fn scaled_unit(
     NameMapping { name, when: None, to: MappingTarget::Reading(metric, scale) }
 }
 
-/// A name whose series are added up to a row of ours.
+/// A name whose series are added up to a catalogue row.
 pub(super) const fn sum_series(name: &'static str, metric: MetricId) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::Sum(metric, UnitScale::Same) }
 }
 
 impl NameMapping {
-    /// The word, only where a label has this value.
+    /// Restricts the mapping to series whose label has this value.
     pub(super) const fn when_label(mut self, label: &'static str, value: &'static str) -> Self {
         self.when = Some((label, value));
         self
@@ -103,7 +103,7 @@ impl NameMapping {
     }
 }
 
-/// What a page in these words has told so far, beside its values.
+/// The state of one page in this format, beside its values.
 #[derive(Debug, Default)]
 pub(super) struct DecodeContext {
     /// The node's name.
@@ -128,7 +128,7 @@ impl DialectTable {
         )
     }
 
-    /// Takes a series whose name is one of these words.
+    /// Decodes a series whose name is in this table.
     pub(super) fn decode_series<'a>(
         &self,
         words: &[NameMapping],
@@ -152,7 +152,7 @@ impl DialectTable {
         self.identify_device(word.to, class, device, told, assembly, sample);
         let rule = |metric: MetricId, scale| ValueRule::of(metric, scale, self.blank);
         match word.to {
-            // Two names may say the same: the old one and the new one.
+            // The old and the new name may both report the value.
             MappingTarget::Reading(metric, _) | MappingTarget::Flag(metric, _)
                 if self.is_duplicate(device, metric, assembly) =>
             {
@@ -198,7 +198,7 @@ impl DialectTable {
         self.dialect != Dialect::Snmp && assembly.has_sample(device, metric)
     }
 
-    /// Notes who the device is and where, from the first series of it that says so.
+    /// Records the identity and place of the device from its first series that carries them.
     fn identify_device(
         &self,
         to: MappingTarget,
@@ -208,7 +208,7 @@ impl DialectTable {
         assembly: &mut ReportBuilder<'_>,
         sample: &TextSample<'_, '_>,
     ) {
-        // A series that is there to say who the device is may come after others of the device.
+        // A series that exists only to identify the device may come after others of the device.
         if !told.identified.insert(device) && !matches!(to, MappingTarget::IdentityOnly(_)) {
             return;
         }
@@ -234,7 +234,7 @@ impl DialectTable {
     }
 }
 
-/// Adds to an info series of a device what is not in it yet.
+/// Adds missing labels to an info series of a device.
 fn add_info_labels(report: &mut Report, device: u32, metric: MetricId, labels: &[(&str, &str)]) {
     if labels.is_empty() {
         return;
@@ -249,7 +249,7 @@ fn add_info_labels(report: &mut Report, device: u32, metric: MetricId, labels: &
     }
 }
 
-/// Notes which job holds a GPU, if its labels tell.
+/// Records which job holds a GPU, if its labels contain that.
 fn add_job_info(device: u32, assembly: &mut ReportBuilder<'_>, sample: &TextSample<'_, '_>) {
     if has_info(&assembly.report, device, gpu::JOB_INFO) {
         return;

@@ -1,4 +1,4 @@
-//! A page of every other exporter in its own format, and what must come of it.
+//! A page of every other exporter in its own format, and the values that must be decoded from it.
 
 use crate::{
     AbsenceReason, Device, DeviceClass, Dialect, MetricId, Reading, Report, ScrapedPage,
@@ -21,7 +21,7 @@ fn decode_clean(page: &str) -> ScrapedPage {
     page
 }
 
-/// That the device has these values, to the last bit.
+/// Asserts that the device has these values, bit for bit.
 #[track_caller]
 fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
     for (metric, value) in values {
@@ -30,7 +30,7 @@ fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
     }
 }
 
-/// That an info series of the device has these labels among others.
+/// Asserts that an info series of the device has these labels among others.
 #[track_caller]
 fn assert_info(report: &Report, device: &Device, metric: MetricId, labels: &[(&str, &str)]) {
     let at = report.devices.iter().position(|known| known == device).expect("the device") as u32;
@@ -105,7 +105,7 @@ fn an_nvidia_gpu_exporter() {
     let page = page!("nvidia_gpu_exporter");
     assert_eq!(page.dialect, Dialect::NvidiaSmi);
     let report = page.report;
-    // The page names its GPUs by UUID, and tells their numbers.
+    // The page identifies its GPUs by UUID, and contains their indexes.
     assert_values(
         &report,
         &Device::new_gpu(3),
@@ -274,7 +274,7 @@ fn two_switches_of_one_name_stay_two() {
 fn an_snmp_exporter() {
     let page = page!("snmp_exporter");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::Snmp, Some("leaf-03")));
-    // The page is of one switch: whoever knows the node knows the switch.
+    // The page is of one switch, which the node name identifies.
     let up = Device::new_switch_port("", "swp1");
     assert_values(
         &page.report,

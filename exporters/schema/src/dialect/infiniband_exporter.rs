@@ -17,7 +17,7 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// Its words: bytes are bytes, it multiplied the words of four itself.
+/// Its table: byte counters are in bytes, because it multiplies the four-byte words itself.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Infiniband,
     mappings: &[
@@ -62,7 +62,7 @@ pub(super) const TABLE: DialectTable = DialectTable {
     blank: BlankValues::Never,
 };
 
-/// Who the switches are, and where their ports lead.
+/// The identity of the switches, and the far ends of their ports.
 pub(super) const SPECIAL: [CustomHandler; 2] = [
     CustomHandler {
         name: "infiniband_switch_info",
@@ -92,7 +92,7 @@ fn decode_switch<'a>(
     Ok(DecodeOp::Ignore)
 }
 
-/// What is at the other end of a port. The description of a card is by habit the node's name and the card's:
+/// Decodes the far end of a port. By convention the description of a card is the node's name and the card's:
 /// `gpu007 mlx5_0`, or `gpu007 HCA-1`.
 fn decode_uplink<'a>(
     told: &mut DecodeContext,

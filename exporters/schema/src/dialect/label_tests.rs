@@ -1,4 +1,4 @@
-//! What single series of each dialect mean: units, blank values, instances, jobs, absence, identity.
+//! The meaning of single series of each dialect: units, blank values, instances, jobs, absence, identity.
 
 use crate::{
     AbsenceReason, Device, DeviceClass, Dialect, MetricId, Reading, ScrapedPage, UnixMs,
@@ -80,7 +80,7 @@ fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
     assert_eq!(page.report.find_reading(&xid, parts::XID_ERRORS), Some(1.0.into()));
     let links = Device { class: DeviceClass::Nvlink, key: ["3".into(), "all".into()].into() };
     assert_eq!(page.report.find_reading(&links, parts::NVLINK_REPLAY), Some(7.0.into()));
-    // Whether a GPU is there is said by other series than the error that took it away.
+    // Other series than the fatal error report whether a GPU is present.
     assert_eq!(page.report.devices, [links, xid]);
 }
 
@@ -200,9 +200,9 @@ fn what_no_double_should_carry_is_an_error_and_a_full_counter_is_saturated() {
         Some(AbsenceReason::Error.into())
     );
     assert_eq!(reading(port::LINK_DOWNED), Some(AbsenceReason::Saturated.into()));
-    // Wider than the table says: it has not come to its end.
+    // Wider than the table says: it is not saturated.
     assert_eq!(reading(port::SYMBOL_ERRORS), Some(65536.0.into()));
-    // One that wraps may stand at its maximum.
+    // A counter that wraps may legitimately be at its maximum.
     assert_eq!(reading(port::RNR_NAK_RETRIES), Some(4_294_967_295.0.into()));
     assert_eq!(page.report.node_time, Some(UnixMs(1_795_227_212_248)));
 }

@@ -1,4 +1,4 @@
-//! Model servers: vLLM, Triton and text-generation-inference. A page does not say where its server is; its target does.
+//! Model servers: vLLM, Triton and text-generation-inference. Only the target, not the page, names the server.
 
 #![cfg_attr(
     not(test),
@@ -24,8 +24,8 @@ const fn micros_unit(name: &'static str, metric: MetricId) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::Sum(metric, Per(1e6)) }
 }
 
-/// vLLM. Its engines, where it has several, are added up: a queue is that of the server. The share of the cache is that
-/// of the first engine.
+/// vLLM. Several engines of a server are added up: the queue is the server's. The cache usage is that of the first
+/// engine.
 pub(super) const VLLM: DialectTable = DialectTable {
     dialect: Dialect::Vllm,
     mappings: &[
@@ -54,7 +54,7 @@ pub(super) const VLLM: DialectTable = DialectTable {
     blank: BlankValues::Never,
 };
 
-/// Triton. Versions and instances of a model are added up. Its own words for GPUs are taken as well, by UUID.
+/// Triton. Versions and instances of a model are added up. Its own GPU metrics are read too, by UUID.
 pub(super) const TRITON: DialectTable = DialectTable {
     dialect: Dialect::Triton,
     mappings: &[

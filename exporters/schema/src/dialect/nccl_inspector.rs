@@ -1,4 +1,4 @@
-//! NCCL's inspector: how fast collectives were, by communicator, operation and size of message.
+//! NCCL's inspector: the speed of collectives, by communicator, operation and message size.
 
 use super::{
     custom_handlers::CustomHandler,
@@ -15,10 +15,10 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// What the inspector sets before the number of a GPU.
+/// The prefix of a GPU's number.
 const GPU: &str = "GPU";
 
-/// Its labels with our names for them. The first five tell one series from the next.
+/// Its labels with our names for them. The first five identify a series.
 const LABELS: [(&str, &str); 7] = [
     ("communicator", "comm_name"),
     ("operation", "collective|p2p_operation"),
@@ -33,7 +33,7 @@ const fn nccl_handler(name: &'static str, take: super::custom_handlers::DecodeFn
     CustomHandler { name, dialect: Dialect::Nccl, decode: take }
 }
 
-/// Its series: those of point-to-point operations say the same in other names.
+/// Its series: those of point-to-point operations have the same form under other names.
 pub(super) const SPECIAL: [CustomHandler; 6] = [
     nccl_handler("nccl_bus_bandwidth_gbs", decode_bus_bandwidth),
     nccl_handler("nccl_p2p_bus_bandwidth_gbs", decode_bus_bandwidth),

@@ -1,4 +1,4 @@
-//! node_exporter: what it says in several series that we say in one, and the other way round.
+//! node_exporter: series where several of its own map to one of ours, or one to several.
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -22,7 +22,7 @@ const INFINIBAND: &str = "node_infiniband_info";
 const IDLE: &str = "idle";
 const IOWAIT: &str = "iowait";
 
-/// What is gathered over the page and said at its end.
+/// The state that is collected over the page and written at its end.
 #[derive(Debug, Default)]
 pub(super) struct NodeExporterDecoder<'a> {
     /// The node's name, from its kernel.
@@ -31,13 +31,13 @@ pub(super) struct NodeExporterDecoder<'a> {
     kernel: Option<SanitizedText>,
     /// The CPUs that were seen.
     cpus: HashSet<&'a str, RandomState>,
-    /// Whether gaunt's own words for the CPUs stand on the page.
+    /// Whether the page has gaunt's own metrics of the CPUs.
     has_own_cpu: bool,
-    /// RDMA devices with firmware and type: it says once for a device what we say for each port.
+    /// RDMA devices with firmware and type: it reports per device what gaunt reports per port.
     adapters: HashMap<SanitizedText, RdmaAdapter, RandomState>,
 }
 
-/// What an RDMA device is.
+/// The identity of an RDMA device.
 #[derive(Debug)]
 struct RdmaAdapter {
     firmware: SanitizedText,
@@ -45,12 +45,12 @@ struct RdmaAdapter {
 }
 
 impl<'a> NodeExporterDecoder<'a> {
-    /// Whether the name is one that this module takes.
+    /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
         matches!(name, CPU | UNAME | NETWORK | INFINIBAND)
     }
 
-    /// Takes a series that is not one of ours under another name.
+    /// Decodes a series that is not a catalogue row under another name.
     pub(super) fn decode_series(
         &mut self,
         assembly: &mut ReportBuilder<'a>,
@@ -96,7 +96,7 @@ impl<'a> NodeExporterDecoder<'a> {
         let mode = sample.find_label("mode").ok_or(Reason::NoDevice)?;
         let node = assembly.ensure_device(Device::new_node());
         if self.cpus.is_empty() {
-            // On a page that has both words for it, gaunt's own stand first and stay.
+            // On a page that has both, gaunt's own series come first and take precedence.
             self.has_own_cpu = assembly.has_own_names && assembly.has_sample(node, host::CPU_BUSY);
         }
         if self.has_own_cpu {
@@ -116,7 +116,7 @@ impl<'a> NodeExporterDecoder<'a> {
         ))
     }
 
-    /// Adds what could be said only when the page was over.
+    /// Adds the info series that are complete only at the end of the page.
     pub(super) fn add_infos(&self, assembly: &mut ReportBuilder<'a>) {
         let told = assembly.report.infos.iter().any(|info| info.metric == host::NODE_INFO);
         if let (false, Some(node), Some(kernel)) = (told, &self.node, &self.kernel) {

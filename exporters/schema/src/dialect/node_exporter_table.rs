@@ -1,5 +1,5 @@
-//! node_exporter's series that are not one row each by name alone: what cards count by priority, what NFS mounts did,
-//! and what textfiles tell of Lustre.
+//! node_exporter's series that do not map to a row by name alone: card counters by priority, NFS mount statistics,
+//! and the Lustre metrics of textfiles.
 
 #![cfg_attr(
     not(test),
@@ -26,7 +26,7 @@ const fn sum_series(name: &'static str, metric: MetricId) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::Sum(metric, Same) }
 }
 
-/// Words of mlx5 for each priority of a link, as node_exporter spells them, and others after them.
+/// The per-priority counters of mlx5 in node_exporter's spelling, followed by other mappings.
 macro_rules! words {
     ($($priority:literal)*; $($more:expr,)*) => { &[
         $(same_unit(concat!("node_ethtool_received_prio", $priority, "_pause"), MetricId(RECEIVE_PAUSE_0.0 + $priority)),)*
@@ -43,7 +43,7 @@ macro_rules! words {
     ] };
 }
 
-/// The words.
+/// The table.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::NodeExporter,
     mappings: words![0 1 2 3 4 5 6 7;

@@ -1,4 +1,4 @@
-//! nvidia_gpu_exporter: what nvidia-smi answers, each GPU by its UUID.
+//! nvidia_gpu_exporter: the output of nvidia-smi, each GPU by its UUID.
 
 #![cfg_attr(
     not(test),
@@ -20,14 +20,14 @@ use crate::{
     },
 };
 
-/// What `nvidia_smi_gpu_info` and older pages say of the GPU: series of the values have the UUID only.
+/// The info series, which also older pages have: series of the values carry only the UUID.
 pub(super) const INFO: &str = "nvidia_smi_gpu_info";
 
 const fn identity_only(name: &'static str) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::IdentityOnly(DeviceClass::Gpu) }
 }
 
-/// Its words. It asked for a name by its old one where the driver is old: both stand here.
+/// Its table. With an old driver it uses the old field names: both are listed.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::NvidiaSmi,
     mappings: &[

@@ -1,4 +1,4 @@
-//! What each sample of a page means, name by name; the report, its plan and the page's dialect come out.
+//! Decodes each sample of a page by name, and builds the report, its plan and the page's dialect.
 
 use std::sync::LazyLock;
 
@@ -20,26 +20,26 @@ use crate::{
     unit::MetricKind,
 };
 
-/// What a metric name stands for.
+/// The handler of a metric name.
 #[derive(Clone, Copy, Debug)]
 enum MetricHandler {
-    /// A row of the catalogue, or several told apart by a label.
+    /// A catalogue row, or several that differ in a label.
     Row(NamedRows),
-    /// A word of an exporter's table.
+    /// A mapping of an exporter's table.
     Mapped(&'static DialectTable, &'static [NameMapping]),
-    /// The mark of absence.
+    /// The absence mark.
     Absence,
-    /// Something of dcgm-exporter that is not one row.
+    /// A dcgm-exporter series that is not one row.
     Dcgm,
-    /// Something of node_exporter that is not one row.
+    /// A node_exporter series that is not one row.
     NodeExporter,
-    /// Something of another exporter that no table can say.
+    /// A series of another exporter that no table can express.
     Custom(&'static custom_handlers::CustomHandler),
-    /// Nothing to us.
+    /// An unknown name.
     Unknown,
 }
 
-/// Reads the samples of one page, in order.
+/// Decodes the samples of one page, in order.
 #[derive(Debug)]
 pub(crate) struct PageDecoder<'a> {
     builder: ReportBuilder<'a>,
@@ -47,25 +47,25 @@ pub(crate) struct PageDecoder<'a> {
     node_exporter: NodeExporterDecoder<'a>,
     context: DecodeContext,
     side_values: SideValues,
-    /// What labels say of who devices are.
+    /// The label texts that describe devices.
     texts: TextInterner,
-    /// The last name and its meaning: samples of one metric mostly stand together.
+    /// The last name and its handler: samples of one metric are mostly adjacent.
     last: (&'a str, MetricHandler),
-    /// Samples understood, by dialect.
+    /// Decoded samples, by dialect.
     counts: [u64; Dialect::ALL.len()],
 }
 
-/// What a page said, and how to read the next one like it.
+/// A decoded page, and the plan for the next one with its template.
 #[derive(Debug)]
 pub(crate) struct DecodedPage {
     /// The report.
     pub(crate) report: Report,
-    /// In whose words most of it was.
+    /// The dialect of most samples.
     pub(crate) dialect: Dialect,
-    /// What became of each line, unless a line meant something that no plan can hold.
+    /// The operation of each line, unless a line has a meaning that no plan can hold.
     pub(crate) plan: Option<DecodePlan>,
-    /// How many devices, with a sample each, are in the report for the XIDs of now: the last ones. They come and go
-    /// while the plan stays.
+    /// How many devices at the end of the report, with a sample each, stand for current XIDs. They come and go while
+    /// the plan stays.
     pub(crate) xids: usize,
 }
 
@@ -85,7 +85,7 @@ impl Default for PageDecoder<'_> {
 }
 
 impl<'a> PageDecoder<'a> {
-    /// Takes one sample. A name that means nothing to us is passed over; that is no error.
+    /// Decodes one sample. An unknown name is ignored; that is no error.
     pub(crate) fn decode_sample(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
         if self.last.0 != sample.name {
             self.last = (sample.name, find_handler(sample.name));
@@ -123,7 +123,7 @@ impl<'a> PageDecoder<'a> {
         Ok(())
     }
 
-    /// The report, in whose words most of the page was, and the plan.
+    /// The report, the dialect of most samples, and the plan.
     pub(crate) fn into_decoded_page(mut self) -> DecodedPage {
         self.node_exporter.add_infos(&mut self.builder);
         self.builder.apply_aliases();
@@ -143,7 +143,7 @@ impl<'a> PageDecoder<'a> {
         DecodedPage { report, dialect: most.1, plan: (!unsteady).then_some(plan), xids }
     }
 
-    /// Adds the XIDs that GPUs show, after all else.
+    /// Adds the XIDs of the GPUs, after all else.
     fn add_xids(&mut self) {
         let ReportBuilder { plan, report, not_replayable: unsteady, .. } = &mut self.builder;
         if plan.gpus.is_empty() {
@@ -152,7 +152,7 @@ impl<'a> PageDecoder<'a> {
         let devices =
             report.devices.iter().filter(|device| device.class == DeviceClass::Xid).cloned();
         let told: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
-        // Whether a mark adds to these hangs on its value.
+        // Whether a mark adds to these depends on its value.
         *unsteady |= !told.is_empty();
         for shown in std::mem::take(&mut self.side_values).into_xids() {
             let (device, sample) = plan.xid_device(shown);
@@ -170,7 +170,7 @@ impl<'a> PageDecoder<'a> {
     ) -> Result<DecodeOp, Reason> {
         let row = named.first.catalogue_row();
         if row.class == DeviceClass::Fleet {
-            // What an aggregator says of a whole fleet is not about this node.
+            // An aggregator's metrics of a whole fleet are not about this node.
             return Ok(DecodeOp::Ignore);
         }
         if named.dialect == Dialect::Dcgm && DcgmDecoder::is_mig_series(sample) {
@@ -189,11 +189,11 @@ impl<'a> PageDecoder<'a> {
                 let value = sample.find_label(label).map(crate::text::SeriesLabel::unescaped_value);
                 match absence::find_tagged_row(named, value.as_deref()) {
                     Some(metric) => metric,
-                    // A value of the label that a newer gaunt knows.
+                    // A label value that only a newer gaunt knows.
                     None => return Ok(DecodeOp::Ignore),
                 }
             }
-            // A name of another exporter's stands for one row.
+            // A foreign name stands for one row.
             _ => named.first,
         };
         if metric == host::NODE_TIME {
@@ -202,7 +202,7 @@ impl<'a> PageDecoder<'a> {
         let blank = match (named.dialect, metric.catalogue_row().kind) {
             (Dialect::Dcgm, MetricKind::Gauge) => BlankValues::DcgmGauge,
             (Dialect::Dcgm, _) => BlankValues::DcgmCounter,
-            // An interface that has no rate has minus one.
+            // An interface without a rate reports minus one.
             (Dialect::NodeExporter, _) if metric == host::NETDEV_SPEED => BlankValues::Negative,
             _ => BlankValues::Never,
         };
@@ -214,7 +214,7 @@ impl<'a> PageDecoder<'a> {
         self.builder.plan_foreign_reading(device, metric, rule)
     }
 
-    /// The node's clock is of the page, not a sample of it, unless it shows no time.
+    /// Decodes the node's clock, which belongs to the page and is no sample of it, unless it is not a valid time.
     fn decode_time(
         &mut self,
         device: u32,
@@ -246,7 +246,7 @@ impl<'a> PageDecoder<'a> {
     }
 }
 
-/// Whether the name means anything to us.
+/// Whether the name is known.
 pub(crate) fn is_known_name(name: &str) -> bool {
     !matches!(find_handler(name), MetricHandler::Unknown)
 }
@@ -263,7 +263,7 @@ fn find_handler(name: &str) -> MetricHandler {
 
 type HandlersByName = HashMap<&'static str, MetricHandler, foldhash::fast::FixedState>;
 
-/// Every word of every table.
+/// The handlers of all tables by name.
 static WORDS: LazyLock<HandlersByName> = LazyLock::new(|| {
     let mut all = HandlersByName::default();
     for table in &TABLES {

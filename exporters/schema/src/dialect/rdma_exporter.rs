@@ -1,4 +1,4 @@
-//! rdma_exporter: the counters of RDMA ports under the kernel's own names, and pauses by priority.
+//! rdma_exporter: the counters of RDMA ports under the kernel's own names, and PFC pauses by priority.
 
 #![cfg_attr(
     not(test),
@@ -24,10 +24,10 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// Bytes of the words in which ports count their data.
+/// Bytes per word, the unit in which ports count their data.
 const WORD: f64 = 4.0;
 
-/// Its words.
+/// Its table.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Rdma,
     mappings: &[
@@ -104,7 +104,7 @@ const fn pause_handler(
     CustomHandler { name, dialect: Dialect::Rdma, decode: take }
 }
 
-/// Pauses by priority: of the network device, which the series names.
+/// PFC pauses by priority: they belong to the network device that the series names.
 pub(super) const SPECIAL: [CustomHandler; 3] = [
     pause_handler("rdma_roce_pfc_pause_frames_total", decode_pause_frames),
     pause_handler("rdma_roce_pfc_pause_duration_total", decode_pause_duration),
@@ -137,7 +137,7 @@ fn decode_pause_transitions<'a>(
     decode_priority(to, sample, [Some(ethernet::RECEIVE_PAUSE_TRANSITIONS_0), None], Same)
 }
 
-/// The row of the priority that the labels name, counted from that of priority 0 of each direction.
+/// The row of the priority that the labels name, as an offset from priority 0 of each direction.
 fn decode_priority<'a>(
     assembly: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,

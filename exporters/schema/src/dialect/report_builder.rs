@@ -1,4 +1,4 @@
-//! A report while it is put together: every device once, every metric of a device once, and what fills it.
+//! Builds a report: every device once, every metric of a device once, and the plan that fills it.
 
 use std::hash::BuildHasher;
 
@@ -13,7 +13,7 @@ use crate::{
     text::{Reason, TextSample},
 };
 
-/// What stands between two label names of which either may name a device.
+/// The separator of two label names of which either may identify a device.
 const OR: char = '|';
 
 /// Our names of devices by those of their exporter.
@@ -27,28 +27,29 @@ struct KnownDevice<'a> {
     at: u32,
 }
 
-/// The report, what finds its devices and samples again, and the plan by which they are filled.
+/// The report, the indexes of its devices and samples, and the plan that fills them.
 #[derive(Debug, Default)]
 pub(super) struct ReportBuilder<'a> {
-    /// The report as far as it goes.
+    /// The report so far.
     pub(super) report: Report,
-    /// What becomes of each line so far.
+    /// The operations of the lines so far.
     pub(super) plan: DecodePlan,
-    /// Whether the page has a sample in our own words.
+    /// Whether the page has a sample under gaunt's own names.
     pub(super) has_own_names: bool,
-    /// Whether a line meant something by its value that the plan cannot hold: no other page is read by it.
+    /// Whether the meaning of a line depends on its value in a way that the plan cannot hold; the plan is then
+    /// discarded.
     pub(super) not_replayable: bool,
     known: HashTable<KnownDevice<'a>>,
-    /// Two raw texts may become one safe text; then they are one device.
+    /// Two raw texts may become one sanitized text; then they are one device.
     devices: HashMap<Device, u32, RandomState>,
     seen: HashMap<(MetricId, u32), u32, RandomState>,
-    /// What a device is called by its exporter, and what we call it.
+    /// The exporter's name of a device, and ours.
     aliases: DeviceAliases,
     state: RandomState,
 }
 
 impl<'a> ReportBuilder<'a> {
-    /// The position of the device of `class` that the labels name, added if it is new; nothing if a label is missing.
+    /// The position of the device of `class` that the labels identify, added if it is new; none if a label is missing.
     pub(super) fn device_of_sample(
         &mut self,
         class: DeviceClass,
@@ -57,7 +58,7 @@ impl<'a> ReportBuilder<'a> {
         self.device_by_labels(class, class.key_label_names(), sample)
     }
 
-    /// The same, named by labels of another exporter. An empty name stands for what no label says.
+    /// The same, identified by labels of another exporter. An empty name stands for a key that no label holds.
     pub(super) fn device_by_labels(
         &mut self,
         class: DeviceClass,
@@ -120,7 +121,7 @@ impl<'a> ReportBuilder<'a> {
         self.seen.contains_key(&(metric, device))
     }
 
-    /// A reading that hangs on no value of the page, but on there being this line.
+    /// Adds a reading that depends on the presence of the line and not on any value.
     pub(super) fn add_constant(
         &mut self,
         device: u32,
@@ -130,7 +131,7 @@ impl<'a> ReportBuilder<'a> {
         self.add_sample(device, metric, reading.into()).map(drop)
     }
 
-    /// Changes a reading that hangs on no value, or adds it.
+    /// Sets a reading that depends on no value, or adds it.
     pub(super) fn set_constant(
         &mut self,
         device: u32,
@@ -144,7 +145,7 @@ impl<'a> ReportBuilder<'a> {
         }
     }
 
-    /// The value is the reading of this metric.
+    /// Plans the value as the reading of this metric.
     pub(super) fn plan_reading(
         &mut self,
         device: u32,
@@ -155,8 +156,8 @@ impl<'a> ReportBuilder<'a> {
         Ok(DecodeOp::Read { at, rule: self.plan.ensure_rule(rule) })
     }
 
-    /// The same for another exporter's name. gaunt-node may have said it in those words as well; its own stand first
-    /// and count.
+    /// The same for a foreign name. gaunt-node may have reported the value under both names; its own come first and
+    /// take precedence.
     pub(super) fn plan_foreign_reading(
         &mut self,
         device: u32,
@@ -169,7 +170,7 @@ impl<'a> ReportBuilder<'a> {
         self.plan_reading(device, metric, rule)
     }
 
-    /// The value is one of several that are added up to the reading of this metric.
+    /// Plans the value as one of several that are added up to the reading of this metric.
     pub(super) fn plan_sum(&mut self, device: u32, metric: MetricId, rule: ValueRule) -> DecodeOp {
         let rule_at = self.plan.ensure_rule(rule);
         match self.seen.get(&(metric, device)) {
@@ -181,7 +182,7 @@ impl<'a> ReportBuilder<'a> {
         }
     }
 
-    /// The value is a mask of clock-event reasons.
+    /// Plans the value as a mask of clock-event reasons.
     pub(super) fn plan_bitmask(
         &mut self,
         device: u32,
@@ -197,7 +198,7 @@ impl<'a> ReportBuilder<'a> {
         Ok(DecodeOp::Bits { at, rule: self.plan.ensure_rule(rule) })
     }
 
-    /// Notes that what its exporter calls `theirs` we call `ours`, for every device that it names.
+    /// Records that the exporter's name `theirs` is our `ours`, for every device that it names.
     pub(super) fn add_alias(
         &mut self,
         class: DeviceClass,
@@ -207,7 +208,7 @@ impl<'a> ReportBuilder<'a> {
         self.aliases.entry((class, theirs)).or_insert(ours);
     }
 
-    /// Calls the devices as we do, where that makes no two of them one.
+    /// Renames the devices to our names, unless that would merge two of them.
     pub(super) fn apply_aliases(&mut self) {
         if self.aliases.is_empty() {
             return;
@@ -239,7 +240,7 @@ impl<'a> ReportBuilder<'a> {
     }
 }
 
-/// The same for the GPUs that show an XID.
+/// The same for the GPUs with an XID.
 fn apply_xid_aliases(
     gpus: &mut [SanitizedText],
     aliases: &DeviceAliases,

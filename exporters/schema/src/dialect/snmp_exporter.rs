@@ -1,4 +1,4 @@
-//! snmp_exporter: the interfaces of one switch, as the interface tables of its agent tell them.
+//! snmp_exporter: the interfaces of one switch, from the interface tables of its SNMP agent.
 
 #![cfg_attr(
     not(test),
@@ -30,9 +30,8 @@ const fn flag_state(name: &'static str, metric: crate::MetricId) -> NameMapping 
     NameMapping { name, when: None, to: MappingTarget::Flag(metric, UP_STATE) }
 }
 
-/// Its words. Interfaces are ports whatever they are: who asks for a port of a bond asks for its members as well. The
-/// page does not say which switch it is of; its node's name does. Wide counters only: narrow ones of bytes wrap within
-/// a second on fast links.
+/// Its table. Every interface is a port, bonds and their members alike. The page does not name its switch; its node's
+/// name does. Only 64-bit byte counters are read: 32-bit ones wrap within a second on fast links.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Snmp,
     mappings: &[
@@ -67,7 +66,7 @@ pub(super) const TABLE: DialectTable = DialectTable {
     blank: BlankValues::Never,
 };
 
-/// What the switch calls itself.
+/// The switch's own name (`sysName`).
 pub(super) const SPECIAL: [CustomHandler; 1] =
     [CustomHandler { name: "sysName", dialect: Dialect::Snmp, decode: decode_switch_name }];
 

@@ -1,8 +1,8 @@
-//! Numbers and texts in bytes: written at the end of a list, read from the beginning of one and never beyond its end.
+//! Byte encoding of numbers and texts: appended to a buffer, and decoded from a slice with bounds checks.
 
 use super::FrameError;
 
-/// Appends a number, seven bits a byte, the least first.
+/// Appends a number as a varint: seven bits per byte, the least significant first.
 pub(super) fn encode_number(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -17,22 +17,22 @@ pub(super) fn encode_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Signed numbers so that small ones are small, whatever their sign.
+/// Maps signed numbers to unsigned ones so that small magnitudes stay small.
 #[inline]
 pub(super) fn zigzag_encode(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
 }
 
-/// The signed number that was folded.
+/// Reverses [`zigzag_encode`].
 #[inline]
 pub(super) fn zigzag_decode(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// What is left of a part of a frame.
+/// The unread rest of a part of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteDecoder<'a> {
-    /// What the part is called in a fault.
+    /// The name of the part in errors.
     part: &'static str,
     left: &'a [u8],
 }
@@ -68,7 +68,7 @@ impl<'a> ByteDecoder<'a> {
         Err(FrameError::Short(self.part))
     }
 
-    /// A count of things of which each takes a byte at least, so that nobody makes room for what cannot come.
+    /// A count of items that take at least one byte each; it is checked against the rest before any allocation.
     pub(super) fn decode_count(&mut self) -> Result<usize, FrameError> {
         let count = self.decode_number()?;
         usize::try_from(count)
@@ -77,13 +77,13 @@ impl<'a> ByteDecoder<'a> {
             .ok_or(FrameError::Number(self.part, count, self.left.len() as u64))
     }
 
-    /// A text; what is no UTF-8 in it is replaced.
+    /// A text; invalid UTF-8 in it is replaced.
     pub(super) fn decode_text(&mut self) -> Result<std::borrow::Cow<'a, str>, FrameError> {
         let length = self.decode_count()?;
         self.next_bytes(length).map(String::from_utf8_lossy)
     }
 
-    /// A part of this part, with its length before it.
+    /// A nested part, with its length before it.
     pub(super) fn decode_part(
         &mut self,
         part: &'static str,
@@ -92,7 +92,7 @@ impl<'a> ByteDecoder<'a> {
         Ok(ByteDecoder::new(part, self.next_bytes(length)?))
     }
 
-    /// All that is left.
+    /// All unread bytes.
     pub(super) fn remaining_bytes(&self) -> &'a [u8] {
         self.left
     }

@@ -1,23 +1,23 @@
-//! What a client holds already, as it says in its request: `layout=HASH;tick=NUMBER`, both in hexadecimal digits.
+//! The client state in a request header: `layout=HASH;tick=NUMBER`, both in hexadecimal digits.
 
 use std::fmt;
 
 use super::LayoutHash;
 
-/// The header that says it.
+/// The name of the header.
 pub const HOLDS: &str = "x-gaunt-frame";
 
-/// What a client holds.
+/// The layout and tick that a client has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientState {
-    /// A layout.
+    /// The layout.
     pub layout: Option<LayoutHash>,
-    /// The tick of which it has all readings, in that layout.
+    /// The tick of which the client has all readings, in that layout.
     pub tick: Option<u64>,
 }
 
 impl ClientState {
-    /// What a header says; what it says otherwise is nothing.
+    /// Parses a header value; unknown or malformed parts are ignored.
     pub fn parse(text: &str) -> Self {
         let mut holds = Self::default();
         for part in text.split(';').take(8) {

@@ -1,8 +1,8 @@
-//! Columns: the readings of one metric on its devices, written in as few bytes as are cheap to read.
+//! Column encoding: the readings of one metric on its devices, in as few bytes as are cheap to decode.
 //!
-//! A column begins with a code. Most values are whole numbers of some decimal step: bytes per second, degrees, shares to
-//! four digits. They are told as differences of such numbers, as wide as the widest of the column, and come back to the
-//! last bit; a writer looks whether they do, and tells those that do not as they are.
+//! A column begins with a code. Most values are whole multiples of some decimal step: bytes per second, degrees, ratios
+//! with four digits. They are encoded as differences of such multiples, as wide as the widest of the column, and decode
+//! to the exact bits; the encoder checks that, and writes other values raw.
 
 use super::{
     FrameError,
@@ -10,29 +10,29 @@ use super::{
 };
 use crate::{AbsenceReason, Reading};
 
-/// All readings are those of the tick before.
+/// All readings are those of the previous tick.
 const SAME: u8 = 0xd0;
 
-/// Each reading has a mark of its own: some are absent.
+/// Each reading has its own mark: some are absent.
 const MARKED: u8 = 0xe0;
 
-/// Values as they are, eight bytes each.
+/// Raw values, eight bytes each.
 const RAW: u8 = 0xf0;
 
-/// Marks of [`MARKED`]: a value follows, or the reading is that of the tick before. Others are reasons of absence.
+/// Marks of [`MARKED`]: a value follows, or the reading is that of the previous tick. Others are reasons of absence.
 const VALUE: u8 = 0xff;
 const UNCHANGED: u8 = 0xfe;
 
-/// The bits of no number, to which the reason of an absence is added.
+/// A NaN bit pattern to which the reason of an absence is added.
 const ABSENT: u64 = 0x7ff8_0000_0000_0000;
 
-/// Decimals of a step: the code of a column has them in its upper half.
+/// Scales of a step: the upper half of a column's code holds the index.
 const SCALES: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// Those that a writer tries, the likelier ones first.
+/// The scales that the encoder tries, the most likely first.
 const TRIED: [usize; 7] = [0, 2, 3, 4, 1, 6, 9];
 
-/// A reading in 64 bits: a number, or one that is none and holds the reason.
+/// A reading in 64 bits: a number, or a NaN that holds the reason.
 #[inline]
 pub(super) fn encode_reading(reading: Reading) -> u64 {
     match reading {
@@ -42,7 +42,7 @@ pub(super) fn encode_reading(reading: Reading) -> u64 {
     }
 }
 
-/// The reading that was put into these bits.
+/// Decodes a reading from its bits.
 #[inline]
 pub(super) fn decode_reading(bits: u64) -> Reading {
     let value = f64::from_bits(bits);
@@ -54,17 +54,17 @@ pub(super) fn decode_reading(bits: u64) -> Reading {
     Reading::new_absent(reason.copied().unwrap_or(AbsenceReason::Error))
 }
 
-/// Whether steps are whole numbers.
+/// Whether the scale is 1, so that steps are whole numbers.
 #[inline]
 fn is_unit_scale(scale: f64) -> bool {
     scale.to_bits() == 1.0_f64.to_bits()
 }
 
-/// How many steps a value is: not exact where it is no whole number of them, and the same everywhere.
+/// The value in steps: inexact if it is no whole number of them, and the same on every platform.
 #[inline]
 fn to_steps(bits: u64, scale: f64) -> i64 {
     let value = f64::from_bits(bits);
-    // A half added to a large whole number would make it another one.
+    // Adding a half to a large whole number would change it.
     if is_unit_scale(scale) {
         return value as i64;
     }
@@ -72,13 +72,13 @@ fn to_steps(bits: u64, scale: f64) -> i64 {
     (scaled + 0.5_f64.copysign(scaled)) as i64
 }
 
-/// The value of so many steps.
+/// The bits of the value of this many steps.
 #[inline]
 fn bits_of_steps(steps: i64, scale: f64) -> u64 {
     if is_unit_scale(scale) { (steps as f64).to_bits() } else { (steps as f64 / scale).to_bits() }
 }
 
-/// Appends a column: whole, or what differs from `base`, which has as many readings. `steps` is room to work in.
+/// Appends a column: whole, or the difference to `base`, which has as many readings. `steps` is a scratch buffer.
 pub(super) fn encode_column(
     now: &[u64],
     base: Option<&[u64]>,
@@ -119,7 +119,7 @@ pub(super) fn encode_column(
     }
 }
 
-/// Fills the room with the steps of all values, if each is a whole number of them to the last bit.
+/// Fills the scratch buffer with the steps of all values, if each is exactly a whole number of them.
 fn fill_steps(now: &[u64], scale: f64, room: &mut Vec<i64>) -> bool {
     room.clear();
     now.iter().all(|bits| {
@@ -146,7 +146,7 @@ fn encode_marked(now: &[u64], base: Option<&[u64]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a column into `now`, which holds the readings of the tick before if it is a difference.
+/// Decodes a column into `now`, which holds the readings of the previous tick if the column is a difference.
 #[inline]
 pub(super) fn decode_column(
     bytes: &mut ByteDecoder<'_>,
@@ -186,7 +186,7 @@ pub(super) fn decode_column(
     Ok(())
 }
 
-/// Adds differences of so many bytes each: to the readings that stand there, or, after a first one, each to the last.
+/// Adds differences of `WIDTH` bytes each: to the present readings, or, after a first value, each to the one before.
 #[inline]
 fn apply_differences<const WIDTH: usize>(
     told: &[u8],
@@ -239,7 +239,7 @@ fn decode_raw(bytes: &mut ByteDecoder<'_>, now: &mut [u64]) -> Result<(), FrameE
     now.iter_mut().try_for_each(|bits| decode_raw_value(bytes).map(|told| *bits = told))
 }
 
-/// A value as it is; what is no number is no value but an error.
+/// Decodes a raw value; one that is not finite becomes an error reading.
 #[inline]
 fn decode_raw_value(bytes: &mut ByteDecoder<'_>) -> Result<u64, FrameError> {
     let mut told = [0; 8];

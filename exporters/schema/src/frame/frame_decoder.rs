@@ -1,4 +1,4 @@
-//! Frames become reports: checked first, then read into what is remembered of their target.
+//! Decodes frames to reports: it verifies each frame, then applies it to the stored state of its target.
 
 use std::{
     collections::HashMap,
@@ -21,11 +21,10 @@ use crate::{
     text::PageLimits,
 };
 
-/// What all layouts may hold together, in bytes, unless told otherwise: 12,500 nodes of which none is like another
-/// need 250 MB.
+/// The default limit of all layouts together, in bytes: 12,500 nodes that all differ need 250 MB.
 pub const LAYOUT_BYTES: usize = 256 << 20;
 
-/// Layouts that were added since nobody looked for those that no target uses any more, before somebody looks again.
+/// After this many new layouts the decoder evicts those that no target uses any more.
 const SWEEP_AFTER: usize = 1_024;
 
 impl From<FrameError> for ScrapeFailure {
@@ -34,7 +33,7 @@ impl From<FrameError> for ScrapeFailure {
     }
 }
 
-/// Reads frames, and holds the layouts of all targets, equal ones once.
+/// Decodes frames, and stores the layouts of all targets, equal ones once.
 #[derive(Debug)]
 pub struct FrameDecoder {
     capacity: usize,
@@ -44,11 +43,11 @@ pub struct FrameDecoder {
     faults: AtomicU64,
 }
 
-/// What is remembered of one target.
+/// The decode state of one target.
 #[derive(Debug, Default)]
 pub struct FrameDecodeState {
     last: Option<LastFrame>,
-    /// A layout that the target was told is held here, though it never sent it.
+    /// A layout that the request offered to the target, though the target never sent it.
     offered: Option<Arc<FrameLayout>>,
 }
 
@@ -61,16 +60,16 @@ struct LastFrame {
     bits: Box<[u64]>,
 }
 
-/// How frames were read, and what their layouts hold.
+/// Frame counts and the size of the layouts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameDecoderStats {
-    /// Frames that were whole.
+    /// Whole frames.
     pub whole: u64,
     /// Frames that were differences.
     pub differences: u64,
-    /// Frames that were not taken.
+    /// Frames that were rejected.
     pub faults: u64,
-    /// Layouts that are held.
+    /// Stored layouts.
     pub layouts: u64,
     /// Bytes of all layouts.
     pub bytes: u64,
@@ -83,7 +82,7 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// No layouts yet, and never more than `capacity` bytes of them.
+    /// A decoder without layouts, limited to `capacity` bytes of them.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -94,8 +93,8 @@ impl FrameDecoder {
         }
     }
 
-    /// What the target whose memory is given is to be told that is held here. A target that is asked for the first time
-    /// is told of the layout that came last: mostly it has the same.
+    /// The client state to send to the target with this decode state. The first request to a target offers the most
+    /// recent layout, because most targets share it.
     pub fn client_state(&self, memory: &mut FrameDecodeState) -> ClientState {
         if let Some(held) = &memory.last {
             return ClientState { layout: Some(held.layout.content_hash()), tick: Some(held.tick) };
@@ -107,8 +106,8 @@ impl FrameDecoder {
         }
     }
 
-    /// Reads a frame of the target whose memory is given. A frame that is not taken leaves nothing of it behind: the next
-    /// one has to be whole.
+    /// Decodes a frame of the target with this decode state. A rejected frame clears the state: the next frame has to
+    /// be whole.
     pub fn decode_frame(
         &self,
         memory: &mut FrameDecodeState,
@@ -167,7 +166,7 @@ impl FrameDecoder {
         Ok((now, report))
     }
 
-    /// The layout that these bytes are, held once whoever sends it.
+    /// The layout with these bytes, stored once for all targets.
     fn intern_layout(
         &self,
         name: LayoutHash,
@@ -190,7 +189,7 @@ impl FrameDecoder {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How frames were read so far.
+    /// The counts so far.
     pub fn decoder_stats(&self) -> FrameDecoderStats {
         let held = self.lock_cache();
         FrameDecoderStats {
@@ -204,13 +203,13 @@ impl FrameDecoder {
 }
 
 impl FrameDecodeState {
-    /// The layout of this name, if it is held for the target.
+    /// The layout with this hash, if it is stored for the target.
     fn find_layout(&self, name: LayoutHash) -> Option<Arc<FrameLayout>> {
         let held = self.last.iter().map(|held| &held.layout);
         held.chain(&self.offered).find(|layout| layout.content_hash() == name).cloned()
     }
 
-    /// What is held once a frame of this head is read.
+    /// The state after a frame with this header.
     fn next(
         self,
         head: &FrameHeader,
@@ -229,7 +228,7 @@ impl FrameDecodeState {
             return Ok(LastFrame { layout, identity, tick: head.tick, bits: bits.into() });
         };
         known.tick = head.tick;
-        // Who is told the same stays the same list in memory, which others need not look through again.
+        // An unchanged identity keeps the same list in memory, so that readers need not compare it again.
         if let Some(identity) = identity.filter(|identity| *identity != known.identity) {
             known.identity = identity;
         }
@@ -238,7 +237,7 @@ impl FrameDecodeState {
 }
 
 impl LastFrame {
-    /// Reads all columns, and makes samples of what is known here.
+    /// Decodes all columns, and makes samples of the known ones.
     fn decode_columns(
         &mut self,
         bytes: &mut ByteDecoder<'_>,
@@ -266,11 +265,11 @@ impl LastFrame {
     }
 }
 
-/// Layouts by name.
+/// Layouts by hash.
 #[derive(Debug, Default)]
 struct LayoutCache {
     layouts: HashMap<LayoutHash, Arc<FrameLayout>>,
-    /// The one that came last.
+    /// The most recent layout.
     last: Option<Arc<FrameLayout>>,
     bytes: usize,
     added: usize,
@@ -300,7 +299,7 @@ impl LayoutCache {
         Ok(known.clone())
     }
 
-    /// Lets go what nobody uses.
+    /// Removes the layouts that no target uses.
     fn evict_unused(&mut self) {
         self.added = 0;
         self.last = None;

@@ -1,4 +1,4 @@
-//! Reports become frames: sorted once for all reports that name the same, and written as what the client lacks.
+//! Encodes reports as frames: it sorts once for all reports of the same shape, and sends only what the client lacks.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     unit::{CounterWidth, MetricKind},
 };
 
-/// What one node tells at one tick, ready to be written as a frame: as the text of the same report says it.
+/// The report of one node at one tick, ready to be encoded; it has the content of the text form.
 #[derive(Clone, Debug)]
 pub struct FrameEncoder {
     tick: u64,
@@ -25,7 +25,7 @@ pub struct FrameEncoder {
     source: Arc<ReportShape>,
 }
 
-/// What a report names, beside its readings, and where these go.
+/// The devices and metrics of a report without its readings, and the order of these.
 #[derive(Debug)]
 struct ReportShape {
     node: Option<SanitizedText>,
@@ -35,36 +35,36 @@ struct ReportShape {
     samples: Vec<(MetricId, u32)>,
     /// For each reading of the layout, its sample.
     order: Vec<u32>,
-    /// A sample that is the node's clock and no reading.
+    /// The sample that is the node's clock and no reading.
     clock: Option<u32>,
 }
 
-/// The parts of a frame, for who has them without a report.
+/// The parts of a frame, for callers that have them without a report.
 #[derive(Debug)]
 pub struct FrameParts<'a> {
     /// The tick of these readings.
     pub tick: u64,
-    /// The tick that the client holds, with its readings; then only what differs is written.
+    /// The tick that the client has, with its readings; then only differences are written.
     pub base: Option<(u64, &'a [u64])>,
     /// The node's clock.
     pub time: Option<UnixMs>,
-    /// Which devices there are.
+    /// The devices and metrics.
     pub layout: &'a FrameLayout,
     /// Whether the client lacks the layout.
     pub sends_layout: bool,
-    /// Who the devices are; a client without a base needs it.
+    /// The identity of the devices; a client without a base needs it.
     pub identity: Option<&'a [u8]>,
-    /// A reading for each place of the layout, as [`encode_reading`] makes them.
+    /// One reading per position of the layout, as [`encode_reading`] makes them.
     pub readings: &'a [u64],
 }
 
-/// A reading as frames hold it: the bits of a number, or of one that is none and holds the reason.
+/// A reading in 64 bits: a number, or a NaN that holds the reason.
 pub fn encode_reading(reading: Reading) -> u64 {
     column_encoding::encode_reading(reading)
 }
 
 impl FrameParts<'_> {
-    /// Appends the frame. `room` is room to work in.
+    /// Appends the frame. `room` is a scratch buffer.
     pub fn encode_frame(&self, room: &mut Vec<i64>, out: &mut Vec<u8>) {
         let begin = FrameHeader::reserve_header(out);
         if self.sends_layout {
@@ -96,8 +96,8 @@ impl FrameParts<'_> {
 }
 
 impl FrameEncoder {
-    /// What a report says, under the number of a tick that names no other readings of this server. Where it names the
-    /// same as the one before, that one's layout stands.
+    /// Prepares a report under a tick number that is unique on this server. If its shape equals that of the previous
+    /// one, the layout is reused.
     pub fn of(report: &Report, tick: u64, last: Option<&Self>) -> Self {
         let repeats = last.filter(|last| last.source.is_same_shape(report));
         let Some(last) = repeats else { return Self::from_report(report, tick) };
@@ -150,7 +150,7 @@ impl FrameEncoder {
             };
             for at in order.by_ref().take(column.length as usize) {
                 let told = report.samples[*at as usize].reading;
-                // A counter at its end says nothing, in whatever form.
+                // A saturated counter has no value, in either form.
                 let stands = end.is_some() && told.value() == end;
                 readings.push(column_encoding::encode_reading(if stands {
                     AbsenceReason::Saturated.into()
@@ -164,39 +164,39 @@ impl FrameEncoder {
         Self { tick, time, layout, identity, readings, source }
     }
 
-    /// The number of its tick.
+    /// The tick number.
     pub fn tick(&self) -> u64 {
         self.tick
     }
 
-    /// Which devices there are, and what is measured on them.
+    /// The devices, and what is measured on them.
     pub fn layout(&self) -> &Arc<FrameLayout> {
         &self.layout
     }
 
-    /// Who the devices are, as it goes over the wire.
+    /// The identity as encoded on the wire.
     pub fn identity_bytes(&self) -> &Arc<[u8]> {
         &self.identity
     }
 
-    /// The readings, a column after the other, as [`encode_reading`] makes them.
+    /// The readings, column by column, as [`encode_reading`] makes them.
     pub fn reading_bits(&self) -> &[u64] {
         &self.readings
     }
 
-    /// The sample of the report that each reading is of.
+    /// The sample of the report for each reading.
     pub fn sample_order(&self) -> &[u32] {
         &self.source.order
     }
 
-    /// Whether a client that holds this can be told what differs from `base`.
+    /// Whether a client in this state can receive the difference to `base`.
     pub fn can_diff_from(&self, holds: ClientState, base: &Self) -> bool {
         let layout = self.layout.content_hash();
         holds == ClientState { layout: Some(layout), tick: Some(base.tick) }
             && base.layout.content_hash() == layout
     }
 
-    /// Appends a frame for a client that holds this: what differs from `base`, if that is what it holds.
+    /// Appends a frame for a client in this state: the difference to `base` if the client has it, else a whole frame.
     pub fn encode_frame(&self, holds: ClientState, base: Option<&Self>, out: &mut Vec<u8>) {
         let base = base.filter(|base| self.can_diff_from(holds, base));
         let changed = base.is_none_or(|base| base.identity != self.identity);
@@ -214,7 +214,7 @@ impl FrameEncoder {
 }
 
 impl ReportShape {
-    /// Whether a report names the same.
+    /// Whether a report has the same devices and metrics.
     fn is_same_shape(&self, report: &Report) -> bool {
         let same = |(known, sample): (&(MetricId, u32), &crate::MetricSample)| {
             *known == (sample.metric, sample.device) && sample.metric != host::NODE_TIME
@@ -228,20 +228,20 @@ impl ReportShape {
     }
 }
 
-/// What a report names, in the order of a page.
+/// The devices and metrics of a report, in page order.
 #[derive(Debug, Default)]
 struct SortedReport {
     devices: Vec<Device>,
     columns: Vec<(MetricId, Vec<u32>)>,
     order: Vec<u32>,
-    /// Info series by their places in the report, and the name of the node, which has none; with their devices.
+    /// Info series by their positions in the report, and the node's name, which has no position; with their devices.
     infos: Vec<(Option<usize>, u32)>,
     clock: Option<u32>,
 }
 
 impl SortedReport {
     fn sort_report(&mut self, report: &Report) {
-        /// No place yet.
+        /// No position yet.
         const NONE: u32 = u32::MAX;
         let mut places = vec![NONE; report.devices.len()];
         let mut last = None;
@@ -293,7 +293,7 @@ impl SortedReport {
     }
 }
 
-/// Whether a page could say that the metric is of the device.
+/// Whether the text form could carry this metric of the device.
 fn is_valid_sample(device: &Device, metric: MetricId) -> bool {
     let class = metric.catalogue_row().class;
     class == device.class

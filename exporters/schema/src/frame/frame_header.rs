@@ -1,55 +1,55 @@
-//! The head of a frame: 56 bytes that say what follows, and a checksum over all of it.
+//! The header of a frame: 56 bytes that describe what follows, and a checksum over all of it.
 
 use super::{FrameError, LayoutHash};
 use crate::UnixMs;
 
-/// The version that is written, and the only one that is read.
+/// The version that is written, and the only one that is accepted.
 pub const VERSION: u8 = 1;
 
 /// The first bytes of every frame.
 const MAGIC: [u8; 4] = *b"GNTF";
 
-/// Bytes of a head.
+/// Bytes of a header.
 pub(super) const LENGTH: usize = 56;
 
-/// Where the checksum stands, and from where on bytes are summed.
+/// The position of the checksum, and the start of the bytes that it covers.
 const CHECKSUM: usize = 8;
 const SUMMED: usize = 12;
 
-/// Marks: what follows the head.
+/// Flags: what follows the header.
 const HAS_LAYOUT: u8 = 1;
 const IS_DIFFERENCE: u8 = 2;
 const HAS_IDENTITY: u8 = 4;
 
-/// No clock was told.
+/// No clock value.
 const NO_TIME: i64 = i64::MIN;
 
-/// What a head says.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     /// Whether the layout follows.
     pub(super) has_layout: bool,
-    /// Whether who the devices are follows.
+    /// Whether the identity follows.
     pub(super) has_identity: bool,
     /// The tick of these readings.
     pub(super) tick: u64,
-    /// The tick to which they are a difference.
+    /// The tick to which the readings are a difference.
     pub(super) base_tick: Option<u64>,
-    /// The name of the layout.
+    /// The hash of the layout.
     pub(super) layout: LayoutHash,
     /// The node's clock.
     pub(super) time: Option<UnixMs>,
 }
 
 impl FrameHeader {
-    /// Makes room for a head at the end of a list.
+    /// Reserves space for a header at the end of a buffer.
     pub(super) fn reserve_header(out: &mut Vec<u8>) -> usize {
         let at = out.len();
         out.resize(at + LENGTH, 0);
         at
     }
 
-    /// Writes the head of the frame that begins at `at` and ends with the list.
+    /// Writes the header of the frame that begins at `at` and ends with the buffer.
     pub(super) fn encode_header(&self, at: usize, out: &mut [u8]) {
         let frame = &mut out[at..];
         let mark = |is: bool, mark: u8| if is { mark } else { 0 };
@@ -70,7 +70,7 @@ impl FrameHeader {
         frame[CHECKSUM..SUMMED].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads the head of a frame that was received whole, and checks the sum over all of it.
+    /// Decodes the header of a complete frame, and verifies the checksum over all of it.
     pub(super) fn decode_header(frame: &[u8]) -> Result<Self, FrameError> {
         if !frame.starts_with(&MAGIC) {
             return Err(FrameError::NotAFrame);

@@ -1,4 +1,4 @@
-//! The identity: the node's own name, and who its devices are. It is told anew only when it changes.
+//! The identity part: the node's own name and the info series of its devices. It is sent only when it changes.
 
 use super::{
     FrameError,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{CowList, InfoSeries, SanitizedText, sanitized_text::TextInterner, unit::MetricKind};
 
-/// Who a node and its devices are.
+/// The identity of a node and its devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeIdentity {
     pub(super) node: Option<SanitizedText>,
@@ -15,7 +15,7 @@ pub(super) struct NodeIdentity {
 }
 
 impl NodeIdentity {
-    /// As it goes over the wire, its devices by their positions there.
+    /// Encodes the identity; devices are given by their positions on the wire.
     pub(super) fn encode_identity<'a>(
         node: Option<&str>,
         infos: impl ExactSizeIterator<Item = (&'a str, u32, Vec<(&'a str, &'a str)>)>,

@@ -1,4 +1,4 @@
-//! The layout: which devices a node has, and what is measured on them. Equal nodes have equal layouts.
+//! The layout part: which devices a node has, and what is measured on them. Equal nodes have equal layouts.
 
 use super::{
     FrameError, LayoutHash,
@@ -9,39 +9,39 @@ use crate::{
     catalogue::find_rows,
 };
 
-/// A layout has at most so many columns: there are no more metrics than have a number.
+/// The most columns of a layout: no more than metrics can have numbers.
 pub(super) const MOST_COLUMNS: usize = 1 << 16;
 
-/// A device of a class that is not known here, or of none.
+/// The position of a device of a class that is unknown here, or of none.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
 /// One metric and the devices that it is measured on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayoutColumn {
-    /// Which one; none if it is not known here.
+    /// The metric; none if it is unknown here.
     pub(super) metric: Option<MetricId>,
     /// How many devices.
     pub(super) length: u32,
 }
 
-/// Which devices a node has, and what is measured on them.
+/// The devices of a node, and what is measured on them.
 #[derive(Debug)]
 pub struct FrameLayout {
     hash: LayoutHash,
     bytes: Box<[u8]>,
-    /// Those devices that are known here.
+    /// The devices of known classes.
     pub(super) devices: CowList<Device>,
-    /// The place of each device on the wire among those that are known here.
+    /// For each device on the wire, its position among the known ones.
     pub(super) places: Box<[u32]>,
     pub(super) columns: Box<[LayoutColumn]>,
-    /// For each reading the device among those that are known here, column after column.
+    /// For each reading, the position of its device among the known ones, column after column.
     pub(super) readings: Box<[u32]>,
-    /// How many readings are of metrics and devices that are known here.
+    /// How many readings are of known metrics and devices.
     pub(super) known: usize,
 }
 
 impl FrameLayout {
-    /// A layout of these devices, each of the columns with positions among them.
+    /// A layout of these devices; each column has positions among them.
     pub(super) fn new(devices: &[Device], columns: &[(MetricId, Vec<u32>)]) -> Self {
         let mut out = Vec::new();
         encode_number(devices.len() as u64, &mut out);
@@ -62,7 +62,7 @@ impl FrameLayout {
                 next = i64::from(*device) + 1;
             }
         }
-        // What was written here is a layout, and as large as its report.
+        // The encoded layout is valid, and as large as its report.
         Self::decode_layout(&out, usize::MAX).unwrap_or_else(|_| Self::empty_layout())
     }
 
@@ -73,7 +73,7 @@ impl FrameLayout {
         Self { hash: LayoutHash::of(&bytes), bytes, devices, places, columns, readings, known: 0 }
     }
 
-    /// Reads a layout of at most so many readings.
+    /// Decodes a layout of at most `most` readings.
     pub(super) fn decode_layout(told: &[u8], most: usize) -> Result<Self, LayoutError> {
         let mut bytes = ByteDecoder::new("layout", told);
         let count = bytes.decode_count()?;
@@ -121,22 +121,22 @@ impl FrameLayout {
         Ok(Self { hash, bytes, devices, places, columns, readings, known })
     }
 
-    /// Its name.
+    /// Its hash.
     pub fn content_hash(&self) -> LayoutHash {
         self.hash
     }
 
-    /// As it goes over the wire.
+    /// The layout as encoded on the wire.
     pub(super) fn encoded_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many readings a frame of it has.
+    /// How many readings a frame with this layout has.
     pub(super) fn reading_count(&self) -> usize {
         self.readings.len()
     }
 
-    /// The bytes that it holds, about.
+    /// The memory that it uses, in bytes, approximately.
     pub(super) fn memory_bytes(&self) -> usize {
         let keys = self.devices.iter().flat_map(|device| device.key.iter());
         self.bytes.len()
@@ -148,11 +148,11 @@ impl FrameLayout {
     }
 }
 
-/// Why something is no layout that is taken.
+/// Why a layout is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LayoutError {
     Fault(FrameError),
-    /// It has so many devices or readings.
+    /// It has this many devices or readings.
     TooMany(u64),
 }
 
@@ -163,7 +163,7 @@ impl From<FrameError> for LayoutError {
 }
 
 impl LayoutError {
-    /// What becomes of the frame, of which at most so many samples are taken.
+    /// The scrape failure for a frame with this layout; `limit` is the limit of samples.
     pub(super) fn into_failure(self, limit: usize) -> ScrapeFailure {
         match self {
             Self::Fault(fault) => fault.into(),
@@ -188,12 +188,12 @@ fn decode_device(bytes: &mut ByteDecoder<'_>) -> Result<Option<Device>, FrameErr
             key.push(SanitizedText::new(&part));
         }
     }
-    // Without a name nobody could tell which one it is.
+    // Without a name the device cannot be identified.
     let named = key.iter().all(|part| !part.is_empty());
     Ok(class.filter(|_| fits && named).map(|class| Device { class, key: key.into() }))
 }
 
-/// The metric of a name and the value of its fixed label, if it is known here.
+/// The metric with this name and this value of its fixed label, if it is known here.
 pub(super) fn find_metric(name: &str, tag: &str) -> Option<MetricId> {
     let named = find_rows(name).filter(|named| named.first.catalogue_row().name == name)?;
     let mut rows = (named.first.0..named.first.0 + named.rows).map(MetricId);

@@ -1,7 +1,8 @@
-//! The name of a layout: 128 bits of SHA-256 over its bytes.
+//! The content hash of a layout: 128 bits of SHA-256 over its bytes.
 //!
-//! Layouts are shared among targets, of which one may be hostile: with a hash that can be forged it could make others'
-//! readings be read by a layout of its own. SHA-256 is sixty lines; a crate for it would bring six more.
+//! Layouts are shared among targets, of which one may be hostile: with a hash that can be forged it could make the
+//! decoder read other targets' readings with its own layout. SHA-256 is sixty lines; a crate for it would add six more
+//! dependencies.
 
 use std::fmt;
 
@@ -27,12 +28,12 @@ const ROUNDS: [u32; 64] = [
     0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
 ];
 
-/// The name of a layout.
+/// The content hash of a layout.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LayoutHash(pub(super) [u8; 16]);
 
 impl LayoutHash {
-    /// The name of these bytes.
+    /// The hash of these bytes.
     pub fn of(content: &[u8]) -> Self {
         let whole = sha256(content);
         let mut name = [0; 16];
@@ -40,7 +41,7 @@ impl LayoutHash {
         Self(name)
     }
 
-    /// A name from its 32 hexadecimal digits.
+    /// Parses a hash from its 32 hexadecimal digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
         if digits.len() != 32 || !digits.iter().all(u8::is_ascii_hexdigit) {

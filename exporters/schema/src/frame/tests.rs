@@ -1,4 +1,4 @@
-//! Frames say what text says, in every form, and nothing of what is broken is taken.
+//! Frames have the content of the text form in every encoding, and malformed frames are rejected.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn decode_alone(body: &[u8]) -> Result<ScrapedPage, ScrapeFailure> {
     FrameDecoder::default().decode_frame(&mut FrameDecodeState::default(), body, &default_limits())
 }
 
-/// A node with readings of every kind, at some moment.
+/// A node with readings of every kind at one moment.
 fn node_report(moment: u32) -> Report {
     let time = Some(UnixMs(1_795_000_000_000 + i64::from(moment)));
     let mut report = Report { node_time: time, node: Some("gpu0417".into()), ..Report::default() };
@@ -252,7 +252,7 @@ fn differences_to_what_is_not_held_are_not_taken() {
     frames.decode_frame(&mut memory, &difference, &default_limits()).unwrap();
     let again = failure_text(frames.decode_frame(&mut memory, &difference, &default_limits()));
     assert_eq!(again, "frame: it is a difference to a tick that is not held here");
-    // A server that was started anew has other ticks, and answers whole.
+    // A server that was restarted has other ticks, and sends whole frames.
     let mut anew = Vec::new();
     FrameEncoder::of(&node_report(3), 900, None).encode_frame(
         holds,
@@ -288,7 +288,7 @@ fn equal_nodes_share_a_layout_and_only_the_first_sends_it() {
     }
     assert!(sizes[1..].iter().all(|size| size + 300 < sizes[0]), "{sizes:?}");
     assert_eq!((frames.decoder_stats().layouts, frames.decoder_stats().whole), (1, 50));
-    // A boot with one GPU less is another layout, and who it is is told anew.
+    // A boot with one GPU less is another layout, and its identity is sent again.
     let mut less = node_report(60);
     less.samples.retain(|sample| sample.device != 1);
     let mut body = Vec::new();
@@ -335,7 +335,7 @@ fn everything_has_a_limit_before_room_is_made_for_it() {
     assert_eq!(over(&vec![0; 10_001]), ScrapeFailure::TooLarge(10_000));
     let excess = LimitExceeded { budget: Quota::Samples, found: 41, limit: 40 };
     assert_eq!(over(&encode_whole(&netdev_report(41))), ScrapeFailure::OverBudget(excess));
-    // Counts far beyond what is there.
+    // Counts far beyond the number of bytes.
     let mut huge = Vec::new();
     encode_number(u64::MAX >> 1, &mut huge);
     assert!(
@@ -400,7 +400,7 @@ fn layouts_that_nobody_uses_make_room_for_others() {
     }
 }
 
-/// What a newer program names is passed over; the rest is taken.
+/// Metrics and classes of a newer version are ignored; the rest is decoded.
 #[test]
 fn metrics_and_classes_of_a_newer_version_are_passed_over() {
     let mut layout = Vec::new();
@@ -434,7 +434,7 @@ fn metrics_and_classes_of_a_newer_version_are_passed_over() {
     encode_number(identity.len() as u64, &mut body);
     body.extend_from_slice(&identity);
     for watts in [300_u16, 7, 7, 7, 1] {
-        // A whole number, told as a first difference of none.
+        // A whole number, encoded as a first difference of none.
         body.extend_from_slice(&[0x00]);
         encode_number(u64::from(watts) * 2, &mut body);
     }

@@ -1,7 +1,8 @@
-//! Where prometheus-parse is right, our reader says the same.
+//! Differential tests: where prometheus-parse is correct, gaunt's reader returns the same.
 //!
 //! It is wrong about label values with a comma, an equals sign, a brace or an escape, about names with a colon, empty
-//! braces, blanks in odd places and repeated series, and it makes one value of a histogram; none of these is made here.
+//! braces, blanks in odd places and repeated series, and it parses a histogram as one value; none of these is
+//! generated.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -13,7 +14,7 @@ use super::{PageLimits, PageLine, TextReader};
 /// A series: name, labels, value as bits, timestamp.
 type SeriesByKey = BTreeMap<(String, BTreeMap<String, String>), (u64, Option<i64>)>;
 
-/// One bit pattern for each value; all that is not a number is one.
+/// One bit pattern for each value; all NaNs map to one.
 fn value_bits(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() }
 }
@@ -36,7 +37,7 @@ fn parse_ours(page: &str) -> SeriesByKey {
     all
 }
 
-/// What the other reader says. It puts its own clock where the page has no timestamp: `stamped` says whether it has.
+/// The result of prometheus-parse. It fills in its own clock where the page has no timestamp, hence `stamped`.
 fn parse_theirs(page: &str, stamped: bool) -> SeriesByKey {
     let scrape = Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap();
     let one = |sample: prometheus_parse::Sample| {

@@ -1,4 +1,4 @@
-//! HELP and TYPE lines: once for each name, and a type before the samples it is of.
+//! HELP and TYPE lines: at most one per name, and a type before the samples it applies to.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -6,7 +6,7 @@ use memchr::memchr;
 
 use super::{PageLimits, PageLine, Reason, labels};
 
-/// What was seen of a metric name so far.
+/// What the page has contained of a metric name so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct NameState {
     help: bool,
@@ -18,14 +18,14 @@ struct NameState {
 #[derive(Debug, Default)]
 pub(super) struct FamilyTracker<'a> {
     known: HashMap<&'a str, NameState, RandomState>,
-    /// The name of the last sample: those of one metric mostly stand together.
+    /// The name of the last sample: samples of one metric are mostly adjacent.
     last: &'a str,
 }
 
 impl<'a> FamilyTracker<'a> {
     /// The length of the metric name with which `text` begins; zero if it does not.
     ///
-    /// Mostly it is that of the sample before, and comparing is quicker than looking at each byte.
+    /// It is mostly the name of the previous sample, and a comparison is faster than a scan of each byte.
     #[inline]
     pub(super) fn name_length(&self, text: &str) -> usize {
         let bytes = text.as_bytes();
@@ -37,7 +37,7 @@ impl<'a> FamilyTracker<'a> {
         }
     }
 
-    /// Notes that a sample of this name was taken.
+    /// Records a sample of this name.
     #[inline]
     pub(super) fn record_sample(&mut self, name: &'a str) {
         if self.last != name {
@@ -46,7 +46,7 @@ impl<'a> FamilyTracker<'a> {
         }
     }
 
-    /// Takes what follows a hash sign: a HELP or TYPE line, or nothing of interest.
+    /// Parses the text after a hash sign: a HELP or TYPE line, or a comment.
     pub(super) fn parse_comment<'r>(
         &mut self,
         text: &'a str,
@@ -97,7 +97,7 @@ impl<'a> FamilyTracker<'a> {
     }
 }
 
-/// Whether every backslash of a help text stands before another one or before `n`.
+/// Whether every backslash of a help text precedes another one or `n`.
 fn has_valid_escapes(text: &str) -> bool {
     let mut rest = text.as_bytes();
     while let Some(at) = memchr(b'\\', rest) {

@@ -1,4 +1,4 @@
-//! Labels of a series: taken apart without copying, escapes left as they are until somebody asks for the value.
+//! Labels of a series: parsed without copying; escapes are undone only when the value is read.
 
 use std::borrow::Cow;
 
@@ -9,9 +9,9 @@ use super::{PageLimits, Reason};
 pub struct SeriesLabel<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its value as it stands on the page. There is one way only to write a value, so equal values stand equal.
+    /// Its value as on the page. There is only one way to write a value, so equal values have equal raw text.
     pub raw: &'a str,
-    /// Whether the value has escapes to be undone.
+    /// Whether the value contains escapes.
     pub escaped: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> SeriesLabel<'a> {
             match characters.next() {
                 Some('n') => value.push('\n'),
                 Some(literal @ ('\\' | '"')) => value.push(literal),
-                // OpenMetrics lets any other backslash stand.
+                // OpenMetrics keeps any other backslash.
                 Some(plain) => value.extend(['\\', plain]),
                 None => value.push('\\'),
             }
@@ -46,7 +46,7 @@ const LABEL: u8 = 4;
 const LABEL_START: u8 = 8;
 const BLANK: u8 = 16;
 
-/// What each byte may be part of.
+/// The character classes of each byte.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -101,13 +101,13 @@ pub(super) fn name_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether `bytes` go on a metric name.
+/// Whether `bytes` continue a metric name at `at`.
 #[inline]
 pub(super) fn continues_name(bytes: &[u8], at: usize) -> bool {
     bytes.get(at).is_some_and(|byte| is_class(*byte, NAME))
 }
 
-/// Whether `name` is a label name that may stand on a page.
+/// Whether `name` is a valid label name on a page.
 pub(super) fn is_label_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(|byte| is_class(*byte, LABEL_START))
@@ -115,10 +115,10 @@ pub(super) fn is_label_name(name: &str) -> bool {
         && name != RESERVED
 }
 
-/// The label that stands for the metric name inside other systems, and never on a page.
+/// The label that other systems use internally for the metric name; it is not allowed on a page.
 const RESERVED: &str = "__name__";
 
-/// Takes the labels from the opening brace at `at` into `labels`; returns the position after the closing one.
+/// Parses the labels from the opening brace at `at` into `labels`; returns the position after the closing one.
 pub(super) fn parse<'a>(
     text: &'a str,
     mut at: usize,
@@ -150,7 +150,7 @@ pub(super) fn parse<'a>(
     }
 }
 
-/// Takes the label at `at`, where a name begins; returns it with the position after its closing quote.
+/// Parses the label whose name begins at `at`; returns it with the position after its closing quote.
 #[inline]
 fn parse_label<'a>(
     text: &'a str,
@@ -205,8 +205,8 @@ fn find_value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> 
     }
 }
 
-/// The first quote or backslash from `at`, eight bytes at a time: values are too short for a call to a vector routine
-/// to pay, and too long to be looked at byte by byte.
+/// The first quote or backslash from `at`, eight bytes at a time: values are too short for a vector routine to pay off,
+/// and too long for a byte loop.
 #[inline]
 fn find_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     while let Some(chunk) = bytes.get(at..)?.first_chunk() {
@@ -227,7 +227,7 @@ const fn repeat_byte(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// The high bit of every zero byte; bits above the lowest one may be wrong, and nobody looks at them.
+/// The high bit of every zero byte; bits above the lowest one may be wrong, and are not used.
 const fn find_zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(repeat_byte(0x01)) & !word & repeat_byte(0x80)
 }

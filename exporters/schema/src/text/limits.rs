@@ -1,12 +1,12 @@
-//! How much of a page is taken: a limit on everything that a sender could make long.
+//! The limits of a page: one for everything that a sender could make long.
 
-/// The limits of one page. What is over a limit is refused and counted, never cut.
+/// The limits of one page. Content over a limit is rejected and counted, never truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimits {
-    /// Bytes of the whole page. A node of 8 GPUs sends 0.2 MB; sixteen MiB leave room for 80 times that, and
-    /// keep a thousand pages in flight within the memory of one machine.
+    /// Bytes of the whole page. A node of 8 GPUs sends 0.2 MB; sixteen MiB allow 80 times that, and keep a thousand
+    /// pages in flight within the memory of one machine.
     pub body_bytes: usize,
-    /// Bytes of one line. The longest honest lines are info series of a few kB.
+    /// Bytes of one line. The longest legitimate lines are info series of a few kB.
     pub line_bytes: usize,
     /// Labels of one series. Real series have 3 to 20; comparing two series costs at most the square of this.
     pub labels: usize,

@@ -1,11 +1,11 @@
-//! Lines that readers get wrong, and what must come of each: a canonical sample, or the reason why not.
+//! Lines that readers often get wrong, each with the expected result: a canonical sample, or the reject reason.
 //!
-//! promtool 2.42 takes and refuses the same pages but for these: it refuses blanks after the value and a carriage
-//! return, and it takes series that stand twice and a TYPE line without a type.
+//! promtool 2.42 accepts and rejects the same pages except: it rejects blanks after the value and a carriage
+//! return, and it accepts duplicate series and a TYPE line without a type.
 
 use super::{PageLimits, PageLine, TextReader};
 
-/// Reads a page; every line that says something becomes a canonical line or its reason.
+/// Reads a page; every line with content becomes a canonical line or its reject reason.
 fn parse_lines(page: &[u8], limits: &PageLimits) -> Vec<String> {
     let mut reader = TextReader::new(page, limits);
     let mut out = Vec::new();
@@ -27,7 +27,7 @@ fn parse_lines(page: &[u8], limits: &PageLimits) -> Vec<String> {
     out
 }
 
-/// One line each: what stands on the page, and what must come of it.
+/// Each row: the page, and the expected lines.
 const CASES: &[(&str, &[&str])] = &[
     // Plain samples and blanks.
     ("a 1", &["a[] 1"]),
@@ -45,7 +45,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("job:a:rate5m 1", &["job:a:rate5m[] 1"]),
     (":a 1", &[":a[] 1"]),
     ("_9 1", &["_9[] 1"]),
-    // What stands inside a value is text.
+    // The content of a value is text.
     ("a{b=\"x,y\"} 1", &["a[b=\"x,y\"] 1"]),
     ("a{b=\"x=y\"} 1", &["a[b=\"x=y\"] 1"]),
     ("a{b=\"x}y{\"} 1", &["a[b=\"x}y{\"] 1"]),
@@ -95,7 +95,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("a{b=\"c\"", &["1 unclosed_label"]),
     ("a{b=\"two\nlines\"} 1", &["1 unclosed_label", "2 bad_name"]),
     ("a{b=\"1\",b=\"2\"} 1", &["1 duplicate_label"]),
-    // Series that stand twice: the order of labels and an empty label make no difference.
+    // Duplicate series: the order of labels and an empty label make no difference.
     ("a 1\na 2", &["a[] 1", "2 duplicate_series"]),
     (
         "a{b=\"1\",c=\"2\"} 1\na{c=\"2\", b=\"1\"} 2",

@@ -1,25 +1,24 @@
-//! Decimal numbers of a page, read exactly: the nearest double of what is written, always.
+//! Exact parsing of decimal numbers: always the nearest double.
 
-/// The powers of ten that a double holds exactly.
+/// The powers of ten that a double represents exactly.
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// So many decimal digits fit into 64 bits whatever they are.
+/// The most decimal digits that always fit into 64 bits.
 const MAX_DIGITS: usize = 19;
 
-/// Up to here every whole number is a double.
+/// Up to here every whole number is exactly a double.
 const MAX_EXACT: u64 = 1 << 53;
 
-/// An exponent of more digits than this is beyond any double, or a number written in bad faith: the slow way decides.
+/// Longer exponents are beyond any double or malicious: the slow path decides.
 const MAX_EXPONENT_DIGITS: usize = 6;
 
-/// The value of a sample, or nothing if it is not a number or larger than any double.
+/// The value of a sample, or none if it is not a number or larger than any double.
 ///
-/// A mantissa that a double holds exactly, times or divided by a power of ten that a double holds exactly, is one
-/// rounding away from the truth, and that rounding is the right one (Clinger, 1990). Everything else goes to the
-/// standard library.
+/// A mantissa that is exactly a double, times or divided by a power of ten that is exactly a double, needs one
+/// rounding, and that rounding is correct (Clinger, 1990). Everything else goes to the standard library.
 pub(super) fn parse(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let negative = bytes.first() == Some(&b'-');
@@ -69,11 +68,12 @@ pub(super) fn parse(text: &str) -> Option<f64> {
 pub(super) struct LeadingNumber {
     /// The number, as [`parse`] reads it.
     pub(super) value: f64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(super) length: usize,
 }
 
-/// The value with which `bytes` begin: what [`parse`] makes of the bytes up to the first blank or the end of the line.
+/// The value with which `bytes` begin: the result of [`parse`] for the bytes up to the first blank or the end of the
+/// line.
 #[inline]
 pub(super) fn parse_leading(bytes: &[u8]) -> Option<LeadingNumber> {
     let negative = bytes.first() == Some(&b'-');
@@ -90,14 +90,14 @@ pub(super) fn parse_leading(bytes: &[u8]) -> Option<LeadingNumber> {
     }
     let ends = matches!(bytes.get(at), None | Some(b'\n' | b' '));
     if ends && (1..=MAX_DIGITS).contains(&count) && mantissa <= MAX_EXACT {
-        // Nineteen digits make the power one of those that are exact.
+        // With at most nineteen digits the power is one of the exact ones.
         let value = mantissa as f64 / POWERS[scale];
         return Some(LeadingNumber { value: if negative { -value } else { value }, length: at });
     }
     parse_word(bytes)
 }
 
-/// The slow way to the same: find the end, then parse.
+/// The slow path: finds the end, then parses.
 #[cold]
 fn parse_word(bytes: &[u8]) -> Option<LeadingNumber> {
     let line = &bytes[..memchr::memchr(b'\n', bytes).unwrap_or(bytes.len())];
@@ -117,7 +117,7 @@ fn parse_digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     at
 }
 
-/// The numbers that are words: infinities with or without a sign, and not-a-number without one.
+/// The non-finite values: infinities with or without a sign, and NaN without one.
 fn parse_special(text: &str) -> Option<f64> {
     let (sign, word) = match text.as_bytes().first()? {
         b'+' => (1.0, &text[1..]),

@@ -1,4 +1,4 @@
-//! OpenMetrics 1.0, read strictly as its specification says: a page with a fault is refused, and told why.
+//! OpenMetrics 1.0, parsed strictly by its specification: a page with an error is rejected, with the reason.
 
 mod family_type;
 mod openmetrics_error;
@@ -24,7 +24,7 @@ pub fn is_open_metrics(media_type: &str) -> bool {
     bare.eq_ignore_ascii_case("application/openmetrics-text")
 }
 
-/// Reads a page of OpenMetrics in whoever's words it is.
+/// Decodes a page of OpenMetrics in any dialect.
 pub fn decode_open_metrics(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
     if body.len() > limits.body_bytes {
         return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
@@ -47,7 +47,7 @@ pub fn decode_open_metrics(body: &[u8], limits: &PageLimits) -> Result<ScrapedPa
     Ok(collector.into_page(body.len()))
 }
 
-/// A sample with all that its type has a say in.
+/// A sample with everything that its type restricts.
 #[derive(Debug)]
 struct MetricPoint<'r, 'a> {
     name: &'a str,
@@ -58,17 +58,17 @@ struct MetricPoint<'r, 'a> {
     exemplar: bool,
 }
 
-/// The family that is read.
+/// The current family.
 #[derive(Debug, Default)]
 struct OpenMetricsFamily<'a> {
     name: &'a str,
     kind: OpenMetricsType,
-    /// HELP, TYPE and UNIT, whether they were there.
+    /// Whether HELP, TYPE and UNIT were present.
     seen_descriptors: [bool; 3],
     sampled: bool,
     unit: &'a str,
     buckets: BucketChecker,
-    /// The metric that is read, and those that were: labels without the one that tells samples of a metric apart.
+    /// The current metric, and the earlier ones: labels without the one that distinguishes samples of a metric.
     metric: Option<String>,
     metrics: HashSet<String, RandomState>,
 }
@@ -78,10 +78,10 @@ struct OpenMetricsFamily<'a> {
 struct OpenMetricsReader<'a, 'l> {
     limits: &'l PageLimits,
     family: OpenMetricsFamily<'a>,
-    /// Names that samples may have, and the family that has them.
+    /// The names that samples may have, and their families.
     names: HashMap<String, &'a str, RandomState>,
     families: HashSet<&'a str, RandomState>,
-    /// Series that were seen, and the timestamp of their last point.
+    /// The series so far, and the timestamp of the last point of each.
     series: HashMap<String, Option<f64>, RandomState>,
     labels: Vec<SeriesLabel<'a>>,
     samples: usize,
@@ -139,7 +139,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         }
     }
 
-    /// A line of HELP, TYPE or UNIT.
+    /// Parses a HELP, TYPE or UNIT line.
     fn parse_descriptor(&mut self, comment: &'a str) -> Result<(), OpenMetricsError> {
         let mut parts = comment.strip_prefix(' ').ok_or(OpenMetricsError::Comment)?.splitn(3, ' ');
         let word = parts.next().unwrap_or_default();
@@ -181,7 +181,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         Ok(name)
     }
 
-    /// Another family begins.
+    /// Begins another family.
     fn begin_family(&mut self, name: &'a str) -> Result<(), OpenMetricsError> {
         self.end_family()?;
         if !self.families.insert(name) {
@@ -191,7 +191,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         Ok(())
     }
 
-    /// The family is over.
+    /// Ends the current family.
     fn end_family(&mut self) -> Result<(), OpenMetricsError> {
         let OpenMetricsFamily { name, kind, unit, .. } = self.family;
         if matches!(kind, OpenMetricsType::Info | OpenMetricsType::StateSet) && !unit.is_empty() {
@@ -204,7 +204,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         self.reserve_names()
     }
 
-    /// No other family may have samples of these names.
+    /// Reserves the sample names of the current family, so that no other family may use them.
     fn reserve_names(&mut self) -> Result<(), OpenMetricsError> {
         let OpenMetricsFamily { name, kind, .. } = self.family;
         let endings = kind.sample_suffixes().iter().copied();
@@ -256,8 +256,8 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         Ok(())
     }
 
-    /// The name by which a sample of the family that is read is known. OpenMetrics appends `_total` to the names of
-    /// counters that have none as text.
+    /// The catalogue name of a sample of the current family. OpenMetrics appends `_total` to the names of counters that
+    /// have none in the text format.
     fn text_format_name(&self, name: &'a str) -> &'a str {
         let OpenMetricsFamily { name: family, kind, .. } = self.family;
         let bare = kind == OpenMetricsType::Counter && name.strip_suffix("_total") == Some(family);
@@ -268,7 +268,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         }
     }
 
-    /// Takes the labels in their braces, if there are any; returns what follows them.
+    /// Parses the labels in their braces, if there are any; returns the rest of the line.
     fn parse_label_set(
         &self,
         text: &'a str,
@@ -301,7 +301,8 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         }
     }
 
-    /// Finds the family of a sample and whether it may be there; says whether it is the first point of its series.
+    /// Finds the family of a sample and checks that the sample is allowed; returns whether it is the first point of its
+    /// series.
     fn check_point(&mut self, point: &MetricPoint<'_, 'a>) -> Result<bool, OpenMetricsError> {
         let ending = self.sample_suffix(point.name)?;
         if !self.family.sampled {
@@ -334,7 +335,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         }
     }
 
-    /// The ending of a sample of the family that is read; a sample of no family is one of its own.
+    /// The suffix of a sample of the current family; a sample of no family begins its own.
     fn sample_suffix(&mut self, name: &'a str) -> Result<&'static str, OpenMetricsError> {
         let OpenMetricsFamily { name: family, kind, .. } = self.family;
         let rest = name.strip_prefix(family).filter(|_| !family.is_empty());
@@ -357,7 +358,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     }
 }
 
-/// What stands behind the labels: the value, a timestamp, an exemplar.
+/// Parses what follows the labels: the value, a timestamp, an exemplar.
 fn parse_point<'r, 'a>(
     name: &'a str,
     labels: &'r [SeriesLabel<'a>],
@@ -387,7 +388,7 @@ fn parse_point<'r, 'a>(
     Ok(MetricPoint { name, labels, digits, value, timestamp, exemplar: exemplar.is_some() })
 }
 
-/// A number and maybe a timestamp, one blank between them.
+/// Parses a number and an optional timestamp, separated by one blank.
 fn parse_numbers(text: &str) -> Result<(&str, f64, Option<f64>), OpenMetricsError> {
     let (digits, timestamp) = match text.split_once(' ') {
         Some((digits, timestamp)) => (digits, Some(timestamp)),
@@ -419,7 +420,7 @@ fn find_value_end(text: &str) -> Option<(usize, bool)> {
     }
 }
 
-/// A name with its labels in one order, without one of them.
+/// A name with its labels sorted, without one of them.
 fn series_key(name: &str, labels: &[SeriesLabel<'_>], without: Option<&str>) -> String {
     let mut kept: Vec<&SeriesLabel<'_>> = labels
         .iter()
@@ -428,7 +429,7 @@ fn series_key(name: &str, labels: &[SeriesLabel<'_>], without: Option<&str>) -> 
     kept.sort_by_key(|label| label.name);
     let mut key = name.to_owned();
     for label in kept {
-        // A line feed stands in no name and in no value as it is written.
+        // No name and no raw value contains a line feed.
         key.push('\n');
         key.push_str(label.name);
         key.push('\n');
@@ -437,7 +438,7 @@ fn series_key(name: &str, labels: &[SeriesLabel<'_>], without: Option<&str>) -> 
     key
 }
 
-/// The beginning of what is shown of a fault.
+/// The beginning of a text, for an error message.
 fn error_excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }

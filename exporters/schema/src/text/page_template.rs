@@ -1,5 +1,5 @@
-//! The layout of a page: all of its bytes but the values, and what becomes of these. A page that repeats it is matched,
-//! and only its values are parsed.
+//! Page templates: all bytes of a page except the values, and the plan for these. A page that repeats the template is
+//! matched, and only its values are parsed.
 
 use std::{
     hash::{BuildHasher as _, Hash},
@@ -18,38 +18,38 @@ use crate::{
     dialect::{DecodeOp, DecodePlan, DecodedPage, ShownXid, SideValues},
 };
 
-/// Set in the number of a label that is among the node's own.
+/// A flag in a label's number: the label is in the node's own list.
 const OWN: u32 = 1 << 31;
 
-/// Digits of one value that may repeat a layout; who writes more is read strictly.
+/// The most digits of one value that may match a template; longer values take the strict path.
 const MAX_DIGITS: usize = 512;
 
 /// The bytes of a page between its values, without the labels.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct TemplateText {
-    /// What stands between a value and the name of the next sample, and that name: piece after piece.
+    /// The text between a value and the name of the next sample, and that name: piece after piece.
     text: Vec<u8>,
     /// For each sample, where its piece of the text ends, and which labels follow it.
     lines: Vec<(u32, u32)>,
-    /// Whether a timestamp stands behind each value.
+    /// Whether a timestamp follows each value.
     stamped: bool,
 }
 
-/// The labels of a page, each text once, with what sets them apart from the name and the value.
+/// The labels of a page, each text once, including what separates them from the name and the value.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TemplateLabels {
     text: Vec<u8>,
-    /// Where each begins and ends.
+    /// The range of each label.
     ranges: Vec<(u32, u32)>,
 }
 
-/// Everything that a page like the last one has in common with it.
+/// Everything that a page shares with the previous one of its target.
 #[derive(Clone, Debug)]
 pub(super) struct PageTemplate {
     pub(super) frame: Arc<TemplateText>,
-    /// Labels of lines that bring values: mostly the same on all nodes.
+    /// Labels of lines with values: mostly the same on all nodes.
     pub(super) labels: Arc<TemplateLabels>,
-    /// Labels of lines that bring none, such as those that say who a device is: mostly the node's own.
+    /// Labels of lines without values, such as info series: mostly specific to the node.
     pub(super) own: Arc<TemplateLabels>,
     pub(super) plan: Arc<DecodePlan>,
     pub(super) devices: CowList<Device>,
@@ -58,14 +58,14 @@ pub(super) struct PageTemplate {
     pub(super) dialect: Dialect,
 }
 
-/// The devices of a layout with those that stand for XIDs: as long as GPUs show the same ones, the list is the same.
+/// The devices of a template with those of current XIDs: while the XIDs do not change, the list is shared.
 #[derive(Debug, Default)]
 pub(super) struct XidDevices {
     xids: Vec<ShownXid>,
     devices: CowList<Device>,
 }
 
-/// Where the parts of a sample line stand in the body.
+/// The positions of the parts of a sample line in the body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SamplePosition {
     /// The end of the name.
@@ -81,8 +81,8 @@ pub(super) struct SamplePosition {
 }
 
 impl PageTemplate {
-    /// The layout of a page that was read strictly, and whose sample lines stand at the marks; nothing if it has none:
-    /// a line that comes close to a limit, timestamps on some samples only, or a meaning that no plan can hold.
+    /// The template of a page that was parsed strictly, and whose sample lines are at the marks; none if it has none: a
+    /// line close to a limit, timestamps on some samples only, or a meaning that no plan can hold.
     pub(super) fn of(
         body: &[u8],
         marks: &[SamplePosition],
@@ -114,7 +114,7 @@ impl PageTemplate {
         }
         frame.text.extend_from_slice(body.get(at..)?);
         let Report { node, mut devices, infos, samples, .. } = report;
-        // Those for XIDs are not of the layout: they come with the values.
+        // The XID devices are not in the template: they come with the values.
         plan.store_samples(&samples[..samples.len() - xids]);
         if xids > 0 {
             let own = devices.len() - xids;
@@ -126,7 +126,8 @@ impl PageTemplate {
         Some(Self { frame, labels, own, plan, devices, infos, node, dialect })
     }
 
-    /// The page, if it repeats the layout to the last byte but for its values; the strict reader would say the same.
+    /// The page, if it repeats the template byte for byte except for its values; the strict reader returns the same
+    /// page.
     pub(super) fn match_page(&self, body: &[u8], erring: &mut XidDevices) -> Option<ScrapedPage> {
         let Self { frame, labels, own, plan, .. } = self;
         let mut samples = plan.samples.clone();
@@ -170,7 +171,7 @@ impl PageTemplate {
         Some(ScrapedPage { report, dialect: self.dialect, bytes, rejected: tally.into_counts() })
     }
 
-    /// The devices of a page whose GPUs show these XIDs; their samples are added.
+    /// The devices of a page with these XIDs; their samples are added.
     fn devices_with_xids(
         &self,
         xids: Vec<ShownXid>,
@@ -197,14 +198,14 @@ impl PageTemplate {
     }
 }
 
-/// The position behind `expected`, if it stands at `at`.
+/// The position after `expected`, if the body has it at `at`.
 #[inline]
 fn match_bytes(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
     let end = at + expected.len();
     (body.get(at..end)? == expected).then_some(end)
 }
 
-/// The position behind the timestamp that stands after the blank at `at`.
+/// The position after the timestamp that follows the blank at `at`.
 fn skip_timestamp(body: &[u8], at: usize) -> Option<usize> {
     let rest = body.get(at..)?.strip_prefix(b" ")?;
     let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+'))?;
@@ -213,7 +214,7 @@ fn skip_timestamp(body: &[u8], at: usize) -> Option<usize> {
     (length <= MAX_DIGITS).then_some(at + 1 + length)
 }
 
-/// Counts a line that is refused whatever its value is; the value ends at `at`.
+/// Counts a line that is rejected for any value; the value ends at `at`.
 fn count_refusal(tally: &mut RejectionTally, reason: super::Reason, body: &[u8], at: usize) {
     let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |newline| newline + 1);
     let rest = &body[at..];
@@ -226,14 +227,14 @@ fn count_refusal(tally: &mut RejectionTally, reason: super::Reason, body: &[u8],
 }
 
 impl TemplateText {
-    /// The bytes that it holds.
+    /// The memory that it uses, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.text.len() + size_of_val(self.lines.as_slice())
     }
 }
 
 impl TemplateLabels {
-    /// Adds a label; its number comes back.
+    /// Adds a label and returns its number.
     fn push(&mut self, text: &[u8]) -> u32 {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
@@ -241,27 +242,27 @@ impl TemplateLabels {
         self.ranges.len() as u32 - 1
     }
 
-    /// The same without room for more.
+    /// The same without spare capacity.
     fn into_shrunk(mut self) -> Self {
         self.text.shrink_to_fit();
         self.ranges.shrink_to_fit();
         self
     }
 
-    /// The label of this number.
+    /// The label with this number.
     #[inline]
     fn label_bytes(&self, label: u32) -> Option<&[u8]> {
         let (from, to) = *self.ranges.get(label as usize)?;
         self.text.get(from as usize..to as usize)
     }
 
-    /// The bytes that it holds.
+    /// The memory that it uses, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.text.len() + size_of_val(self.ranges.as_slice())
     }
 }
 
-/// A hash of the content: equal contents have equal hashes, and who has an equal hash is looked at.
+/// A hash of the content: equal contents have equal hashes, and candidates with an equal hash are compared.
 pub(super) fn content_hash(content: &impl Hash) -> u64 {
     FixedState::default().hash_one(content)
 }

@@ -1,4 +1,4 @@
-//! A report becomes a page: families in catalogue order, devices in report order, what is absent said at the end.
+//! Writes a report as a page: families in catalogue order, devices in report order, absence marks at the end.
 
 mod compat;
 mod exposition_format;
@@ -19,19 +19,19 @@ use crate::{
     },
 };
 
-/// The label that names the metric in a mark of absence.
+/// The label of an absence mark that names the metric.
 pub(crate) const ABSENT_METRIC: &str = "metric";
 
-/// The label that gives the value of the metric's fixed label in a mark of absence: its own name may be `reason` too.
+/// The label of an absence mark that holds the value of the metric's fixed label, whose own name may be `reason` too.
 pub(crate) const ABSENT_TAG: &str = "tag";
 
-/// The label that gives the reason in a mark of absence.
+/// The label of an absence mark that holds the reason.
 pub(crate) const ABSENT_REASON: &str = "reason";
 
-/// The label that carries the node's own name.
+/// The label that holds the node's own name.
 pub(crate) const NODE: &str = "node";
 
-/// Something that becomes one line.
+/// An entry that becomes one line.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum PageEntry {
     NodeName,
@@ -40,12 +40,12 @@ pub(crate) enum PageEntry {
     Sample(usize),
 }
 
-/// Appends the page of `report` to `out` as text. Of two readings of one metric of one device the first is written.
+/// Appends the page of `report` to `out` as text. Of duplicate readings of one metric of a device the first is written.
 pub fn write_text(report: &Report, out: &mut String) {
     write_own_families(report, ExpositionFormat::Text, out);
 }
 
-/// Appends the whole page of `report` to `out`: in our words, then in those of the exporters that it stands in for.
+/// Appends the whole page of `report` to `out`: under our names, then under those of the compatible exporters.
 pub fn write_page(
     report: &Report,
     form: ExpositionFormat,
@@ -103,7 +103,7 @@ fn write_own_families(report: &Report, form: ExpositionFormat, out: &mut String)
     extra_samples::write_extra(report, form, out);
 }
 
-/// Everything that becomes a line, by metric, then device, then as the report has it.
+/// All entries, sorted by metric, then device, then report order.
 pub(crate) fn in_page_order(report: &Report) -> Vec<(u16, u32, PageEntry)> {
     let devices = report.devices.len() as u32;
     let samples = report.samples.iter().enumerate();
@@ -121,7 +121,7 @@ pub(crate) fn in_page_order(report: &Report) -> Vec<(u16, u32, PageEntry)> {
     if report.node_time.is_some() && !entries.iter().any(|entry| entry.0 == host::NODE_TIME.0) {
         entries.push((host::NODE_TIME.0, u32::MAX, PageEntry::NodeTime));
     }
-    // Stable: what shares metric and device stays in the order of the report.
+    // A stable sort: entries with the same metric and device keep the order of the report.
     entries.sort_by_key(|(metric, device, _)| (*metric, *device));
     entries
 }
@@ -130,8 +130,8 @@ pub(crate) fn node_label(report: &Report) -> Option<(&str, &str)> {
     report.node.as_ref().map(|node| (NODE, node.as_str()))
 }
 
-/// The labels of an info series that can stand on a page: named by the grammar, once, and not like the device's own.
-/// The node's info carries the node's name even if the report has it elsewhere.
+/// The labels of an info series that are valid on a page: valid names, each once, and different from the device's own.
+/// The node's info includes the node's name even if the report has it elsewhere.
 pub(crate) fn info_labels<'a>(
     report: &'a Report,
     info: &'a InfoSeries,

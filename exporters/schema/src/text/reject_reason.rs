@@ -1,8 +1,8 @@
-//! Why a line of a page is not taken: a closed list of words, counted page by page.
+//! Reject reasons: the closed list of reasons why a line of a page is rejected, counted per page.
 
 use crate::{RejectionCounts, SanitizedText};
 
-/// Declares the reasons with their words, in the order in which they are reported.
+/// Declares the reasons with their names, in the order in which they are reported.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $word:literal,)*) => {
         /// Why a line is not taken.
@@ -70,10 +70,10 @@ reasons! {
     BadAbsence = "bad_absence",
 }
 
-/// How much of the first rejected line is kept to be shown.
+/// How many bytes of the first rejected line are kept for display.
 const SHOWN_BYTES: usize = 80;
 
-/// The rejected lines of one page while it is read.
+/// Counts the rejected lines of one page while it is parsed.
 #[derive(Debug, Default)]
 pub(super) struct RejectionTally {
     counts: [u64; Reason::ALL.len()],
@@ -81,12 +81,12 @@ pub(super) struct RejectionTally {
 }
 
 impl RejectionTally {
-    /// Counts one line; the first one is kept.
+    /// Counts one line and keeps the first one.
     pub(super) fn count_line(&mut self, reason: Reason, line: u64, text: &[u8]) {
         self.count_line_with(reason, text, || line);
     }
 
-    /// Counts one line whose number is only asked for if it is kept.
+    /// Counts one line; its number is computed only if it is kept.
     pub(super) fn count_line_with(
         &mut self,
         reason: Reason,

@@ -1,4 +1,4 @@
-//! What is written reads back as the same report, whatever the labels hold.
+//! Round trips: a written report reads back equal, for any label values.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     unit::{CounterWidth, MetricKind},
 };
 
-/// A report with its devices named instead of numbered: order is not part of what it says.
+/// A report keyed by device names instead of positions: order is not part of its content.
 pub(crate) type ReportContent = (
     Option<UnixMs>,
     Option<SanitizedText>,
@@ -30,7 +30,7 @@ pub(crate) fn report_content(report: &Report) -> ReportContent {
     (report.node_time, report.node.clone(), samples.collect(), infos)
 }
 
-/// Any text, made safe, that is not empty: an empty label is no label.
+/// Any sanitized text that is not empty: an empty label is no label.
 fn any_text() -> impl Strategy<Value = SanitizedText> {
     prop_oneof![any::<String>(), "[a-z\\\\\"\n,={} #é]{1,12}"]
         .prop_filter("empty", |text| !text.is_empty())

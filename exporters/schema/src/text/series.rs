@@ -1,4 +1,4 @@
-//! Which series a page has shown already: exact whatever the order of the labels.
+//! Detects duplicate series on a page: exactly, and independent of the order of the labels.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 
 use super::{PageLimits, SeriesLabel, labels};
 
-/// A series that was seen: its hash, and where its line begins and ends in the body.
+/// A series on the page: its hash, and the range of its line in the body.
 #[derive(Debug)]
 struct SeenSeries {
     hash: u64,
@@ -15,20 +15,20 @@ struct SeenSeries {
     end: u32,
 }
 
-/// The series of one page. A hash finds the candidate, the page itself decides.
+/// The series of one page. A hash finds the candidate, a comparison with the page decides.
 #[derive(Debug)]
 pub(super) struct SeriesSet<'a> {
     seen: HashTable<SeenSeries>,
-    /// Seeded anew for each process: a sender cannot prepare names that fall together.
+    /// Seeded per process, so that a sender cannot prepare colliding names.
     state: RandomState,
-    /// The last name and its hash: samples of one metric mostly stand together.
+    /// The last name and its hash: samples of one metric are mostly adjacent.
     last: (&'a str, u64),
-    /// The labels of the candidate, while it is compared.
+    /// The labels of the candidate during a comparison.
     other: Vec<SeriesLabel<'a>>,
 }
 
 impl<'a> SeriesSet<'a> {
-    /// Room for about `expected` series.
+    /// Capacity for about `expected` series.
     pub(super) fn with_capacity(expected: usize) -> Self {
         Self {
             seen: HashTable::with_capacity(expected),
@@ -46,7 +46,7 @@ impl<'a> SeriesSet<'a> {
         labels.iter().enumerate().any(twin)
     }
 
-    /// Notes the series at `start..end` of `body`; false if it was there before.
+    /// Inserts the series at `start..end` of `body`; false if it is a duplicate.
     pub(super) fn insert(
         &mut self,
         body: &'a [u8],
@@ -75,7 +75,7 @@ impl<'a> SeriesSet<'a> {
         }
     }
 
-    /// Labels are added, not chained, so that their order does not matter. An empty label is none.
+    /// Label hashes are added, not chained, so that their order does not matter. An empty label counts as none.
     fn hash_series(&mut self, name: &'a str, labels: &[SeriesLabel<'a>]) -> u64 {
         if self.last.0 != name {
             self.last = (name, self.state.hash_one(name));
@@ -91,7 +91,7 @@ impl<'a> SeriesSet<'a> {
     }
 }
 
-/// Whether the line, which was taken before, is of the series with this name and these labels.
+/// Whether the line, which was accepted before, has this name and these labels.
 fn is_same_series<'a>(
     line: &'a [u8],
     name: &str,
@@ -106,7 +106,7 @@ fn is_same_series<'a>(
     other.clear();
     let brace = labels::skip_blanks(line, length);
     if line.get(brace) == Some(&b'{') {
-        // The limits held when the line was first taken.
+        // The limits were checked when the line was first parsed.
         let unlimited = PageLimits { labels: usize::MAX, ..PageLimits::default() };
         if labels::parse(text, brace, &unlimited, other).is_err() {
             return false;
@@ -133,7 +133,7 @@ mod tests {
         is_same_series(line.as_bytes(), &other[..length], &found, &mut Vec::new())
     }
 
-    /// When two hashes fall together the page decides: this is asked without any hash.
+    /// On a hash collision the page decides: this test compares without any hash.
     #[test]
     fn the_page_decides_which_series_are_the_same() {
         assert!(is_same_line("a 1", "a"));

@@ -1,4 +1,4 @@
-//! The layouts of all targets: equal ones are held once, and all of them together have a limit.
+//! The cache of page templates of all targets: equal parts are stored once, with a limit for all together.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::{CowList, Device, ScrapeFailure, ScrapedPage, dialect::DecodePlan};
 
-/// What all layouts may hold together, in bytes, unless told otherwise: 12,500 nodes whose dcgm-exporters write a UUID
-/// on each line need 40 MB, for the names are the same everywhere.
+/// The default limit of all templates together, in bytes: 12,500 nodes whose dcgm-exporters write a UUID on each line
+/// need 40 MB, because the names are the same everywhere.
 pub const LAYOUT_BYTES: usize = 256 << 20;
 
-/// A target whose pages differ each time is looked at again after twice as many pages as the last time, up to this.
+/// For a target whose pages always differ, the wait before the next attempt to learn a template doubles up to this.
 const LONGEST_WAIT: u32 = 64;
 
-/// Parts that were added since nobody looked for parts that no target uses any more, before somebody looks again.
+/// After this many new parts the cache evicts those that no target uses any more.
 const SWEEP_AFTER: usize = 1_024;
 
-/// Reads pages, and remembers what those of each target have in common.
+/// Decodes pages, and caches the templates of all targets.
 #[derive(Debug)]
 pub struct TemplateCache {
     capacity: usize,
@@ -33,14 +33,14 @@ pub struct TemplateCache {
     strict: AtomicU64,
 }
 
-/// What is remembered of one target.
+/// The template state of one target.
 #[derive(Debug, Default)]
 pub struct TemplateState {
     template: Option<PageTemplate>,
     xid_devices: XidDevices,
-    /// Pages in a row that repeated no layout.
+    /// Consecutive pages that matched no template.
     misses: u32,
-    /// Pages that are to come before a layout is learned again.
+    /// Pages to wait before a template is learned again.
     wait: u32,
 }
 
@@ -51,14 +51,14 @@ impl TemplateState {
     }
 }
 
-/// How pages were read, and what the layouts hold.
+/// Counts of decoded pages, and the size of the templates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TemplateCacheStats {
-    /// Pages that repeated their target's layout.
+    /// Pages that matched their target's template.
     pub repeated: u64,
-    /// Pages that were read strictly.
+    /// Pages that were parsed strictly.
     pub strict: u64,
-    /// Bytes of all layouts.
+    /// Bytes of all templates.
     pub bytes: u64,
 }
 
@@ -69,7 +69,7 @@ impl Default for TemplateCache {
 }
 
 impl TemplateCache {
-    /// No layouts yet, and never more than `capacity` bytes of them.
+    /// An empty cache with a limit of `capacity` bytes.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -79,7 +79,7 @@ impl TemplateCache {
         }
     }
 
-    /// Reads a page of the target whose memory is given. It comes out as [`decode()`](super::decode_page()) would read it.
+    /// Decodes a page of the target with this state. The result equals that of [`decode()`](super::decode_page()).
     pub fn decode_page(
         &self,
         memory: &mut TemplateState,
@@ -109,7 +109,7 @@ impl TemplateCache {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .intern_template(layout, self.capacity);
-        // Whoever keeps the devices of the first page keeps those of the layout: the same list as for all like it.
+        // Use the device list of the template for the first page too: equal pages share one list.
         if let Some(layout) = memory.template.as_ref().filter(|l| l.devices == page.report.devices)
         {
             page.report.devices = layout.devices.clone();
@@ -117,8 +117,8 @@ impl TemplateCache {
         Ok(page)
     }
 
-    /// The same for a body of this media type: what says that it is OpenMetrics is read as its specification says, and
-    /// has no layout, for what it may say hangs on its values.
+    /// The same for a body of this media type: OpenMetrics is parsed by its specification and without a template,
+    /// because its validity depends on its values.
     pub fn decode_as(
         &self,
         media_type: &str,
@@ -133,7 +133,7 @@ impl TemplateCache {
         openmetrics::decode_open_metrics(body, limits)
     }
 
-    /// How pages were read so far.
+    /// The counts so far.
     pub fn cache_stats(&self) -> TemplateCacheStats {
         let shelves = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         TemplateCacheStats {
@@ -144,12 +144,12 @@ impl TemplateCache {
     }
 }
 
-/// The page, if it repeats what is remembered.
+/// The page, if it matches the template.
 fn match_template(memory: &mut TemplateState, body: &[u8]) -> Option<ScrapedPage> {
     memory.template.as_ref()?.match_page(body, &mut memory.xid_devices)
 }
 
-/// The parts of layouts, each content once.
+/// The parts of templates, each content once.
 #[derive(Debug, Default)]
 struct TemplateParts {
     frames: PartInterner<Arc<TemplateText>>,
@@ -164,7 +164,7 @@ impl TemplateParts {
         self.frames.bytes + self.labels.bytes + self.plans.bytes + self.devices.bytes
     }
 
-    /// The layout with parts that others have as well, if there is room for it.
+    /// The template with shared parts, if the capacity allows it.
     fn intern_template(&mut self, layout: PageTemplate, capacity: usize) -> Option<PageTemplate> {
         let PageTemplate { frame, labels, own, plan, devices, .. } = &layout;
         let size = frame.memory_bytes()
@@ -175,7 +175,7 @@ impl TemplateParts {
         self.added += 1;
         let parts = self.frames.len() + self.labels.len() + self.plans.len() + self.devices.len();
         if self.added > SWEEP_AFTER.max(parts / 4) || self.memory_bytes() + size > capacity {
-            // Looking is not free: who finds no room must not make others look each time.
+            // A sweep is costly: targets over the limit must not cause one each time.
             if self.added > SWEEP_AFTER.min(parts / 4) {
                 self.evict_unused();
             }
@@ -205,13 +205,13 @@ impl TemplateParts {
     }
 }
 
-/// The bytes that a list of devices holds, about.
+/// The memory that a list of devices uses, in bytes, approximately.
 fn device_bytes(devices: &CowList<Device>) -> usize {
     let keys = devices.iter().flat_map(|device| device.key.iter());
     devices.len() * size_of::<Device>() + keys.map(|key| key.as_str().len() + 32).sum::<usize>()
 }
 
-/// Things of one kind, each content once. Who is found by its hash is compared.
+/// Parts of one kind, each content once. Candidates with an equal hash are compared.
 #[derive(Debug)]
 struct PartInterner<T> {
     parts: HashTable<(u64, usize, T)>,

@@ -1,4 +1,4 @@
-//! A page that repeats a layout is read as the strict reader reads it, and so is one that almost repeats it.
+//! A page that matches a template decodes as the strict reader decodes it, and so does one that almost matches.
 
 use proptest::prelude::*;
 
@@ -28,8 +28,8 @@ const PAGES: [&str; 17] = [
     include_str!("../../../../tests/fixtures/sysroot/whole.prom"),
 ];
 
-/// A small page with everything that a plan knows: readings, sums, masks, marks, clocks, infos, lines that are refused,
-/// names that nobody knows, escapes.
+/// A small page with everything that a plan supports: readings, sums, masks, marks, clocks, infos, rejected lines,
+/// unknown names, escapes.
 const MIXED: &str = "# HELP gaunt_node_time_seconds The clock.\n# TYPE gaunt_node_time_seconds gauge\n\
 gaunt_node_time_seconds 1795000000.25\n\
 node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1.5\n\
@@ -48,7 +48,7 @@ node_network_speed_bytes{device=\"eth0\"} -1000000\n\
 node_infiniband_link_downed_total{device=\"mlx5_0\",port=\"1\"} 255\n\
 nobody_knows 1e-300\n";
 
-/// Both pages, with readings by their bits.
+/// Asserts that both pages are equal, with readings compared by their bits.
 fn assert_same_page(one: &ScrapedPage, other: &ScrapedPage) -> Result<(), TestCaseError> {
     let bits = |report: &Report| {
         let samples = report.samples.iter();
@@ -65,7 +65,7 @@ fn assert_same_page(one: &ScrapedPage, other: &ScrapedPage) -> Result<(), TestCa
     Ok(())
 }
 
-/// Reads `first`, then `second` as its successor; says whether the second repeated the layout of the first.
+/// Decodes `first`, then `second` as its successor; returns whether the second matched the template of the first.
 fn repeats_template(
     first: &[u8],
     second: &[u8],
@@ -81,7 +81,7 @@ fn repeats_template(
     Ok(layouts.cache_stats().repeated == 1)
 }
 
-/// The page with every value replaced by what `value` says, lines untouched otherwise.
+/// The page with every value replaced by the result of `value`; the rest of each line is unchanged.
 fn replace_values(page: &str, mut value: impl FnMut(usize, &str) -> String) -> String {
     let mut out = String::new();
     for (number, line) in page.split_inclusive('\n').enumerate() {
@@ -101,7 +101,7 @@ fn replace_values(page: &str, mut value: impl FnMut(usize, &str) -> String) -> S
 #[test]
 fn pages_of_real_exporters_repeat_their_layout() {
     for page in PAGES.into_iter().chain([MIXED]) {
-        // A value that differs on each run is left open in the fixture.
+        // The fixture leaves values open that differ on each run.
         let page = &page.replace('…', "12.5");
         let next = replace_values(page, |_, old| match old.parse::<f64>() {
             Ok(number) if number > 2.0 && number.fract() != 0.0 => format!("{}", number + 1.5),
@@ -134,7 +134,7 @@ fn timestamps_may_move() {
     }
 }
 
-/// The last XID of a GPU comes, changes, is the same as that of another line, and goes: the layout stays.
+/// The last XID of a GPU appears, changes, equals that of another line, and goes: the template stays.
 #[test]
 fn xids_come_and_go() {
     let (layouts, mut memory, limits) =
@@ -174,7 +174,7 @@ fn xids_come_and_go() {
         ["0/31", "", "0/79 1/79", "0/79 1/31", "0/79 1/31", "", "", "0/31 0/48 1/10000"]
     );
     assert!(lists[3].ptr_eq(&lists[4]) && lists[5].ptr_eq(&lists[6]), "equal lists are one");
-    // Who says XIDs in our words as well says them once, and is read strictly.
+    // A page that also has XIDs under our own names reports them once, and is parsed strictly.
     let both = format!(
         "{}gaunt_gpu_xid_errors_total{{gpu=\"0\",xid=\"31\"}} 5\n",
         page(["31", "0", "31", "1"])
@@ -188,7 +188,7 @@ fn xids_come_and_go() {
     );
 }
 
-/// What almost repeats the page, and must be seen not to.
+/// Edits that almost match the template, and must be detected.
 #[test]
 fn near_misses_are_read_strictly() {
     let limits = PageLimits::default();
@@ -217,7 +217,7 @@ fn near_misses_are_read_strictly() {
     swap("nobody_knows 1e-300\n", "nobody_knows 1e-300 12\n");
     swap("nobody_knows 1e-300\n", "nobody_knows \n");
     swap("nobody_knows 1e-300\n", "nobody_knows 1e999\n");
-    // The meaning of these hangs on their values.
+    // The meaning of these lines depends on their values.
     swap("reason=\"unsupported\"} 1", "reason=\"unsupported\"} 0");
     swap("1795000000.25", "-1");
 }
@@ -245,7 +245,7 @@ fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limi
     let TemplateCacheStats { repeated, bytes, .. } = layouts.cache_stats();
     assert!((1..300).contains(&repeated), "{repeated} of 300 found room");
     drop(memories);
-    // What nobody uses makes room for others.
+    // Unused templates are evicted for others.
     let (mut memory, body) = (TemplateState::default(), "gaunt_node_load1{a=\"new\"} 1\n");
     for _ in 0..600 {
         layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
@@ -265,13 +265,13 @@ fn equal_layouts_are_held_once() {
         sizes.push(layouts.cache_stats().bytes);
     }
     assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
-    // So are the devices of all pages, those of the first page of each target too, which is read strictly.
+    // So are the devices of all pages, including the first page of each target, which is parsed strictly.
     let mut pages = [0, 1].map(|_| TemplateState::default()).into_iter().map(|mut memory| {
         layouts.decode_page(&mut memory, SHORT.as_bytes(), &PageLimits::default()).unwrap()
     });
     let (one, other) = (pages.next().unwrap(), pages.next().unwrap());
     assert!(one.report.devices.ptr_eq(&other.report.devices));
-    // Who says in our words who its devices are has only that for its own.
+    // A page with gaunt's own info series has only those for itself.
     let layouts = TemplateCache::default();
     let line = |node: usize| format!("gaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{node}\"}} 1\n");
     let mut memories = [TemplateState::default(), TemplateState::default()];
@@ -301,19 +301,19 @@ fn equal_layouts_are_held_once() {
 /// How a page differs from the one before it.
 #[derive(Clone, Debug)]
 enum PageEdit {
-    /// The value of a line.
+    /// Another value of a line.
     Value(usize, String),
-    /// A line is gone.
+    /// A line is removed.
     Drop(usize),
-    /// A line stands twice.
+    /// A line is duplicated.
     Twice(usize),
-    /// Two lines change places.
+    /// Two lines are swapped.
     Swap(usize, usize),
-    /// A byte is another one.
+    /// A byte is replaced.
     Byte(usize, u8),
-    /// A byte is put in.
+    /// A byte is inserted.
     Insert(usize, u8),
-    /// The page ends early.
+    /// The page is truncated.
     Cut(usize),
 }
 

@@ -1,4 +1,4 @@
-//! A page becomes a report: the strict reader finds the samples, the dialects say what they mean.
+//! Decodes a page to a report: the strict reader finds the samples, the dialects define their meaning.
 
 use super::{
     PageLimits, PageLine, TextReader, TextSample,
@@ -10,19 +10,19 @@ use crate::{
     dialect::{DecodePlan, DecodedPage, PageDecoder},
 };
 
-/// Reads a page in whoever's words it is. A line that cannot be taken is counted and spoils no other; a body without
-/// a single sample is not a page.
+/// Decodes a page in any dialect. A malformed line is counted and does not affect others; a body without a single
+/// sample is not a page.
 pub fn decode_page(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
     decode_strictly(body, limits, &mut NoPositions).map(|(page, _)| page)
 }
 
-/// A page, and the layout that the next one may repeat.
+/// A page, and the template that the next one may match.
 pub(super) struct LearnedPage {
     pub(super) page: ScrapedPage,
     pub(super) layout: Option<PageTemplate>,
 }
 
-/// Reads a page as [`decode_page`] does, and notes its layout.
+/// Decodes a page as [`decode_page`] does, and records its template.
 pub(super) fn learn_template(
     body: &[u8],
     limits: &PageLimits,
@@ -39,16 +39,16 @@ pub(super) fn learn_template(
     Ok(LearnedPage { page, layout })
 }
 
-/// Who wants to know where the samples of a page stand.
+/// Receives the positions of the samples of a page.
 trait PositionSink {
-    /// A sample was taken.
+    /// A sample was accepted.
     fn record_sample(&mut self, body: &[u8], sample: &TextSample<'_, '_>, line: &[u8]);
 
-    /// The reader refused a line.
+    /// The reader rejected a line.
     fn record_refusal(&mut self);
 }
 
-/// Nobody.
+/// Ignores all positions.
 struct NoPositions;
 
 impl PositionSink for NoPositions {
@@ -57,7 +57,7 @@ impl PositionSink for NoPositions {
     fn record_refusal(&mut self) {}
 }
 
-/// Where the samples stand, and whether a line was refused for its own sake: then the page has no layout.
+/// The positions of the samples, and whether the reader itself rejected a line: then the page has no template.
 struct PositionRecorder {
     positions: Vec<SamplePosition>,
     refused: bool,
@@ -73,7 +73,7 @@ impl PositionSink for PositionRecorder {
             let blank = rest.iter().position(|byte| matches!(byte, b' ' | b'\t'));
             Some(end + 1 + blank.unwrap_or(rest.len()))
         });
-        // A timestamp that stands otherwise than after one blank is not looked for again.
+        // A timestamp that does not follow exactly one blank is not supported by templates.
         self.refused |= stamp.is_some() != sample.timestamp.is_some();
         let name = place(sample.name.as_bytes()) + sample.name.len();
         self.positions.push(SamplePosition { name, value, end, stamp, line: line_end });
@@ -84,7 +84,7 @@ impl PositionSink for PositionRecorder {
     }
 }
 
-/// Puts together a page whose lines were read by somebody else.
+/// Builds a page from lines that another parser reads.
 #[derive(Debug, Default)]
 pub(super) struct PageBuilder<'a> {
     interpreter: PageDecoder<'a>,
@@ -92,7 +92,7 @@ pub(super) struct PageBuilder<'a> {
 }
 
 impl<'a> PageBuilder<'a> {
-    /// Takes one sample.
+    /// Adds one sample.
     pub(super) fn add_sample(&mut self, sample: &TextSample<'_, 'a>, line: u64) {
         if let Err(reason) = self.interpreter.decode_sample(sample) {
             self.tally.count_line(reason, line, sample.line);
@@ -106,7 +106,7 @@ impl<'a> PageBuilder<'a> {
     }
 }
 
-/// What is understood of a page beside what it says.
+/// What is learned of a page in addition to its content.
 struct LearnedPlan {
     plan: Option<DecodePlan>,
     xids: usize,

@@ -1,4 +1,4 @@
-//! The strict reader: every line of a page is taken or refused with a reason, and a bad line spoils no other.
+//! The strict reader: every line of a page is accepted or rejected with a reason, and a bad line affects no other.
 
 use memchr::{memchr, memchr_iter};
 
@@ -6,22 +6,22 @@ use super::{
     PageLimits, Reason, SeriesLabel, families::FamilyTracker, labels, number, series::SeriesSet,
 };
 
-/// So much of a page is counted to guess how many lines the whole has; the table of series is sized by it.
+/// Bytes of a page that are scanned to estimate its number of lines, which sizes the table of series.
 const LOOKED_AT_BYTES: usize = 4 << 10;
 
-/// A line that was taken.
+/// A line that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PageLine<'r, 'a> {
     /// A value.
     Sample(TextSample<'r, 'a>),
-    /// What a metric means.
+    /// The help text of a metric.
     Help {
         /// The metric.
         name: &'a str,
-        /// The sentence as it stands on the page, escapes included.
+        /// The help text as on the page, escapes included.
         text: &'a str,
     },
-    /// What a metric is.
+    /// The type of a metric.
     Type {
         /// The metric.
         name: &'a str,
@@ -39,9 +39,9 @@ pub struct TextSample<'r, 'a> {
     pub labels: &'r [SeriesLabel<'a>],
     /// The value.
     pub value: f64,
-    /// The value as it stands on the page: a double does not hold every whole number of 64 bits.
+    /// The value as on the page: a double cannot represent every 64-bit integer.
     pub digits: &'a str,
-    /// Milliseconds since the epoch, where the page says so.
+    /// Milliseconds since the epoch, if the line has a timestamp.
     pub timestamp: Option<i64>,
     /// The whole line, without its end.
     pub line: &'a [u8],
@@ -54,10 +54,10 @@ impl<'a> TextSample<'_, 'a> {
     }
 }
 
-/// A line that was not taken.
+/// A line that was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectedLine<'a> {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// The number of the line, from 1.
     pub line: u64,
@@ -65,14 +65,14 @@ pub struct RejectedLine<'a> {
     pub text: &'a [u8],
 }
 
-/// Takes a page apart. It allocates a fixed number of tables for the page and nothing for a line.
+/// Splits a page into lines. It allocates a fixed number of tables per page and nothing per line.
 #[derive(Debug)]
 pub struct TextReader<'a> {
     body: &'a [u8],
-    /// The body as far as it is UTF-8; lines beyond are looked at one by one.
+    /// The prefix of the body that is valid UTF-8; later lines are checked one by one.
     valid: &'a str,
     limits: PageLimits,
-    /// Where the current line begins and ends.
+    /// The range of the current line.
     line: (usize, usize),
     number: u64,
     next: usize,
@@ -83,8 +83,8 @@ pub struct TextReader<'a> {
 }
 
 impl<'a> TextReader<'a> {
-    /// A reader at the beginning of `body`. The limit on the body itself is the caller's to hold; positions beyond
-    /// 4 GiB are not read.
+    /// A reader at the beginning of `body`. The caller enforces the limit on the body itself; positions beyond 4 GiB
+    /// are not read.
     pub fn new(body: &'a [u8], limits: &PageLimits) -> Self {
         let body = &body[..body.len().min(u32::MAX as usize)];
         let beginning = &body[..body.len().min(LOOKED_AT_BYTES)];
@@ -113,12 +113,12 @@ impl<'a> TextReader<'a> {
         self.number
     }
 
-    /// The current line as it stands on the page, without its end.
+    /// The current line as on the page, without its end.
     pub fn current_line(&self) -> &'a [u8] {
         &self.body[self.line.0..self.line.1]
     }
 
-    /// The next line that says something: blank lines and comments are passed over.
+    /// The next line with content: blank lines and comments are skipped.
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the reader")]
     pub fn next(&mut self) -> Option<Result<PageLine<'_, 'a>, RejectedLine<'a>>> {
         let bare = loop {
@@ -145,7 +145,7 @@ impl<'a> TextReader<'a> {
         Some(Ok(PageLine::Sample(TextSample { name, labels, value, digits, timestamp, line })))
     }
 
-    /// Steps to the next line; nothing at the end of the page.
+    /// Moves to the next line; none at the end of the page.
     #[inline]
     fn advance_line(&mut self) -> Option<()> {
         let start = self.next;
@@ -158,7 +158,7 @@ impl<'a> TextReader<'a> {
         Some(())
     }
 
-    /// The current line as text, without blanks before it.
+    /// The current line as text, without leading blanks.
     #[inline]
     fn line_text(&self) -> Result<&'a str, Reason> {
         let line = self.current_line();
@@ -176,7 +176,7 @@ impl<'a> TextReader<'a> {
         RejectedLine { reason, line: self.number, text: self.current_line() }
     }
 
-    /// Takes a sample; its labels are left in `self.labels`.
+    /// Parses a sample; its labels are left in `self.labels`.
     #[inline]
     fn parse_sample(&mut self, text: &'a str) -> Result<UnlabeledSample<'a>, Reason> {
         let bytes = text.as_bytes();
@@ -218,7 +218,7 @@ struct UnlabeledSample<'a> {
     timestamp: Option<i64>,
 }
 
-/// The value from `at`, as it stands and as a number, and the timestamp after it.
+/// Parses the value from `at`, returned raw and as a number, and the timestamp after it.
 #[inline]
 fn parse_value(text: &str, at: usize) -> Result<(&str, f64, Option<i64>), Reason> {
     let bytes = text.as_bytes();

@@ -1,4 +1,4 @@
-//! The simulated machine: contexts, streams, events, links, and the order in which queued work is done.
+//! The simulated machine: contexts, streams, events, links, and the order in which queued work runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

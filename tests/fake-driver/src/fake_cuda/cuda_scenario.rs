@@ -1,4 +1,4 @@
-//! The part of a scenario that is about CUDA: speeds, what cannot be reached, what goes wrong.
+//! The CUDA part of a scenario: speeds, missing peer access, faults.
 
 use std::path::PathBuf;
 

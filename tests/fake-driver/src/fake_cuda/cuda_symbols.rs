@@ -1,4 +1,4 @@
-//! The door to the caller: the CUDA driver's functions with their C names and layouts.
+//! The exported CUDA symbols: the driver's functions with their C names and layouts.
 
 #![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
 

@@ -1,4 +1,4 @@
-//! What the kernels do, by their names. Written from what they promise, not from their source.
+//! The effects of the kernels, by name. Written from their specification, not from their source.
 
 use super::{
     cuda_machine::ILLEGAL_ADDRESS,

@@ -1,4 +1,4 @@
-//! Memory of GPUs and of the host: where each block is, and that nobody reaches beyond one.
+//! The memory of GPUs and of the host: the address of each block, with bounds checks.
 
 #![expect(unsafe_code, reason = "addresses are handed out to C and come back as numbers")]
 

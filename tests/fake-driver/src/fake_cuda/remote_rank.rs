@@ -1,4 +1,4 @@
-//! Two machines: ranks of two processes that meet over a socket, by a key that one of them gives out.
+//! Two machines: ranks of two processes that connect over a socket, by a key that one of them creates.
 
 use std::{
     io::{self, Read, Write},

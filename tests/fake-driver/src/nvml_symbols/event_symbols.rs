@@ -1,4 +1,4 @@
-//! Events: the XIDs of the scenario, each at its second, to whoever waits for them.
+//! Events: the XIDs of the scenario, each at its second, for every waiting event set.
 
 #![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
 

@@ -1,4 +1,4 @@
-//! The counters that a GPU keeps by itself: a sample is an instant, and what two say is the mean between them.
+//! GPM counters of a GPU: a sample is an instant, and the metrics of two samples are the mean between them.
 
 #![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
 

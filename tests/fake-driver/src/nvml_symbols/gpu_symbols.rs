@@ -1,4 +1,4 @@
-//! What the board says of itself: limits, engines, its place, and fields.
+//! Queries about a GPU: limits, engines, PCI location, and fields.
 
 #![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
 

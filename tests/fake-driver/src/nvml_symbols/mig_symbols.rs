@@ -1,4 +1,4 @@
-//! MIG: the instances of a GPU, each with a handle of its own.
+//! MIG: the instances of a GPU, each with its own handle.
 
 #![expect(unsafe_code, reason = "the names must stand unmangled")]
 

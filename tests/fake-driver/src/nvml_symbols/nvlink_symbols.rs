@@ -1,4 +1,4 @@
-//! NVLinks as boards before Hopper tell of them: a call for each value of each link.
+//! NVLinks in the API of GPUs before Hopper: one call for each value of each link.
 
 #![expect(unsafe_code, reason = "the names must stand unmangled")]
 

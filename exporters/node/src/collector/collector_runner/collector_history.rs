@@ -1,15 +1,15 @@
-//! What is said of a collector's runs: its own series on the page, and a log line when a failure begins and ends.
+//! The status of a collector's runs: its own series on the page, and a log line when a failure begins and ends.
 
 use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter};
 
 use super::CollectorRun;
 use crate::collector::CollectOutcome;
 
-/// What is remembered of one collector between rounds.
+/// The state of one collector between rounds.
 #[derive(Default)]
 pub(super) struct CollectorHistory {
     last_success: Option<UnixMs>,
-    /// The last message that was logged: a failure is logged when it begins, not once a second.
+    /// The last logged message: a failure is logged when it begins, not once a second.
     logged: Option<String>,
 }
 

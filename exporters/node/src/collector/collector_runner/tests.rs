@@ -1,4 +1,4 @@
-//! What is said of collectors that find, fail, wait, hang, break, or have nothing to do.
+//! The reported status of collectors that succeed, fail, wait, hang, break, or have nothing to do.
 
 use gaunt_schema::{
     Device, Reading,
@@ -7,7 +7,7 @@ use gaunt_schema::{
 
 use super::*;
 
-/// Longer than any test takes: what has to come comes.
+/// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct ScriptedCollector(Vec<Result<CollectOutcome, CollectError>>);
@@ -58,7 +58,7 @@ fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
     assert_eq!(said, expected.map(|(ok, at, text)| (ok, at, text.to_owned())));
 }
 
-/// Does what it is told for each run.
+/// Follows a command for each run.
 struct ControlledCollector {
     orders: Receiver<CollectorOrder>,
     patience: Duration,
@@ -91,7 +91,7 @@ impl Collector for ControlledCollector {
     }
 }
 
-/// Where "told" and the other collector stand.
+/// The positions of "told" and of the other collector.
 const TOLD: usize = 0;
 const OTHER: usize = 1;
 
@@ -102,9 +102,9 @@ fn controlled_runner(patience: Duration) -> (Sender<CollectorOrder>, CollectorRu
     (order, CollectorRunner::new(vec![Box::new(told), Box::new(other)], PATIENCE))
 }
 
-/// One round that has all the time it needs, and what it says of "told"; the other collector does its work in it.
+/// One round with enough time, and the status of "told"; the other collector completes in it.
 fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
-    // The round before may have been too short for it.
+    // The previous round may have been too short for it.
     while !is_back(collectors, OTHER) {
         thread::yield_now();
     }
@@ -116,13 +116,13 @@ fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Readin
     told
 }
 
-/// One round that is over before "told", which hangs or breaks in it, would be back.
+/// One round that ends before "told", which hangs or breaks in it, returns.
 fn short_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
     collectors.deadline = Duration::from_millis(10);
     any_round(collectors, second).1
 }
 
-/// One round, and of it: what "told" counted, whether it succeeded, and what it says.
+/// One round, and of "told": its count, whether it succeeded, and its message.
 fn any_round(
     collectors: &mut CollectorRunner,
     second: i64,
@@ -160,7 +160,7 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
     );
     let hung = (hung.0, hung.1, hung.2.to_owned());
     assert_eq!(short_round(&mut collectors, 2), hung);
-    // Once out it is not waited for, and not asked again.
+    // A late collector is not waited for, and not started again.
     let waited = Instant::now();
     let message = long_round(&mut collectors, 3).2;
     assert!(waited.elapsed() < PATIENCE / 2, "a hung collector was waited for");
@@ -172,7 +172,7 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
     assert_eq!(long_round(&mut collectors, 4), good_result(6.0));
 }
 
-/// Whether a collector is not out any more; takes its answer.
+/// Whether a collector has returned; takes its result.
 fn is_back(collectors: &mut CollectorRunner, station: usize) -> bool {
     while let Ok(answer) = collectors.pool.results.try_recv() {
         _ = collectors.pool.store_result(answer);

@@ -1,4 +1,4 @@
-//! Bit error ratios of a wire: what its errors of the last minute are, of the bits of that time.
+//! Bit error ratios of a link: the errors of the last minute divided by the bits of that time.
 
 use std::{
     collections::VecDeque,
@@ -7,22 +7,22 @@ use std::{
 
 use gaunt_schema::{Device, MetricId, Report, catalogue::ethernet};
 
-/// Over how long errors are counted: a good wire has one in many seconds.
+/// The window over which errors are counted: a good link has one in many seconds.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// The time between two counts that are kept.
+/// The time between two stored counts.
 const STEP: Duration = Duration::from_secs(5);
 
-/// The bits of a wire, and the errors among them.
+/// The bits of a link, and the errors among them.
 const COUNTERS: [MetricId; 3] =
     [ethernet::PHY_BITS, ethernet::CORRECTED_BITS, ethernet::PCS_SYMBOL_ERRORS];
 
-/// What was counted in the last minute: bits, wrong bits that were repaired, symbols that were not.
+/// The counts of the last minute: bits, FEC-corrected bits, symbol errors.
 #[derive(Default)]
 pub(super) struct BitErrorWindow(VecDeque<(Instant, [Option<f64>; COUNTERS.len()])>);
 
 impl BitErrorWindow {
-    /// Takes the counts that the report has of a card, and adds the ratios once there is something to compare with.
+    /// Takes a card's counts from the report, and adds the ratios once there is an older count to compare with.
     pub(super) fn report_error_ratios(&mut self, card: &Device, now: Instant, report: &mut Report) {
         let counts = COUNTERS.map(|metric| report.find_reading(card, metric)?.value());
         if counts[0].is_none() {
@@ -32,7 +32,7 @@ impl BitErrorWindow {
         if self.0.back().is_none_or(|(last, _)| now - *last >= STEP) {
             self.0.push_back((now, counts));
         }
-        // One that is as old as the window stays: it is what the newest is compared with.
+        // One count as old as the window stays as the reference.
         while self.0.get(1).is_some_and(|(then, _)| now - *then >= WINDOW) {
             self.0.pop_front();
         }
@@ -40,7 +40,7 @@ impl BitErrorWindow {
         if now - *then < STEP {
             return;
         }
-        // A counter that fell was set back with its card, and nothing is known of the time between.
+        // A counter that decreased was reset with its card: the time in between is unknown.
         let since = |at: usize| Some(counts[at]? - first[at]?).filter(|count| *count >= 0.0);
         let device = report.ensure_device(card.clone());
         let Some(bits) = since(0).filter(|bits| *bits > 0.0) else {
@@ -82,7 +82,7 @@ mod tests {
         );
         assert_eq!(ratios_after(&mut wire, at(10), [3e12, 300.0, 0.0]), [Some(1e-10), Some(0.0)]);
         assert_eq!(ratios_after(&mut wire, at(59), [5e12, 500.0, 4.0]), [Some(1e-10), Some(1e-12)]);
-        // The first minute is past: what happened in it is forgotten.
+        // The first minute is over, and its errors are out of the window.
         assert_eq!(ratios_after(&mut wire, at(120), [7e12, 500.0, 4.0]), [Some(0.0), Some(0.0)]);
         assert_eq!(ratios_after(&mut wire, at(180), [1e6, 0.0, 0.0]), [None; 2], "set back");
         assert_eq!(ratios_after(&mut wire, at(190), [2e6, 1.0, 0.0]), [Some(1e-6), Some(0.0)]);

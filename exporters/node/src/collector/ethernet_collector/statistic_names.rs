@@ -1,4 +1,4 @@
-//! The words of network drivers for what they count: mlx5, mlx4, bnxt, ice and AWS's ena.
+//! The names of network drivers' statistics: mlx5, mlx4, bnxt, ice and AWS's ena.
 
 use gaunt_schema::{MetricId, catalogue::ethernet};
 
@@ -48,8 +48,8 @@ const WORDS: &[(&str, MetricId, f64)] = &[
     ("pps_allowance_exceeded", ethernet::ALLOWANCE_EXCEEDED_PACKETS, 1.0),
 ];
 
-/// Statistics of one of eight priorities or lanes, by what stands before and after its number; the metric is that of
-/// number 0, and those of the others follow it.
+/// Statistics per priority or lane (eight of each): the text before and after the number; the metric is that of number
+/// 0, and those of the others follow it.
 const NUMBERED: &[(&str, &str, MetricId, f64)] = &[
     ("rx_prio", "_pause", ethernet::RECEIVE_PAUSE_0, 1.0),
     ("tx_prio", "_pause", ethernet::TRANSMIT_PAUSE_0, 1.0),

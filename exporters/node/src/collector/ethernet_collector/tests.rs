@@ -1,4 +1,4 @@
-//! Cards of four drivers by the words of their drivers, and a card that refuses or changes.
+//! Cards of four drivers with their statistic names, and a card that refuses or changes.
 
 use std::{
     cell::RefCell,
@@ -10,10 +10,10 @@ use gaunt_schema::{AbsenceReason, catalogue::ethernet};
 
 use super::*;
 
-/// What a card says, by device: names with values, or an error.
+/// The statistics of each device: names with values, or an error.
 type ScriptedCards = BTreeMap<String, Result<Vec<(String, u64)>, i32>>;
 
-/// Drivers as a test wants them.
+/// Scripted driver statistics.
 struct ScriptedStatistics(Arc<Mutex<ScriptedCards>>);
 
 impl ScriptedStatistics {
@@ -26,7 +26,7 @@ impl ScriptedStatistics {
 
 impl DriverStatistics for ScriptedStatistics {
     fn device_index(&self, device: &str) -> io::Result<u32> {
-        // The device of this name is another one.
+        // The device of this name is a different one.
         Ok(if device == "foreign0" { 99 } else { 7 })
     }
 

@@ -1,11 +1,11 @@
-//! Lustre as the `stats` of its client tell it.
+//! Lustre mounts, from the `stats` file of the client.
 
 use super::{MountCounts, MountedFileSystem};
 
 /// The client counts times in microseconds.
 const MICROSECONDS: f64 = 1e6;
 
-/// The file system whose client's folder has this name, `scratch-ffff8a0123456789`, with its statistics.
+/// The file system of a client folder with this name, `scratch-ffff8a0123456789`, with its statistics.
 pub(super) fn parse(folder: &str, text: &str) -> MountedFileSystem {
     let mut counts = MountCounts::default();
     for line in text.lines() {

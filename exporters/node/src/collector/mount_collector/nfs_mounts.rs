@@ -1,11 +1,11 @@
-//! NFS as `mountstats` tells it: a block of lines for each mount.
+//! NFS mounts, from `mountstats`: a block of lines for each mount.
 
 use super::{MountCounts, MountedFileSystem};
 
 /// The client counts times in milliseconds.
 const MILLISECONDS: f64 = 1e3;
 
-/// The mounts of NFS in the text of `mountstats`. One that is mounted in several places is named after the first.
+/// The NFS mounts in the text of `mountstats`. A file system with several mount points is named after the first.
 pub(super) fn parse(text: &str) -> Vec<MountedFileSystem> {
     let mut mounts: Vec<MountedFileSystem> = Vec::new();
     let mut current: Option<MountedFileSystem> = None;
@@ -37,8 +37,8 @@ fn parse_header(line: &str) -> Option<MountedFileSystem> {
     })
 }
 
-/// Adds what a line counts. `bytes:` are those that programs asked for and those that servers moved; each kind of
-/// request has its number, transmissions, timeouts, bytes out and in, and times queued, on the way and in all.
+/// Adds the counts of a line. `bytes:` has those of programs and those of servers; each operation has its requests,
+/// transmissions, timeouts, bytes sent and received, and times: queued, round trip and total.
 fn add_line_counts(line: &str, counts: &mut MountCounts) {
     let Some((word, rest)) = line.trim().split_once(':') else { return };
     let numbers: Vec<u64> = rest.split_ascii_whitespace().map_while(|it| it.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! Which file of a port is which metric, and what its number means.
+//! Converts the counter files of a port to metrics.
 
 use gaunt_schema::{
     AbsenceReason, MetricId, Reading,
@@ -12,12 +12,12 @@ pub(super) use counter_files::COUNTERS;
 /// InfiniBand counts data in words of four bytes.
 const WORD: u64 = 4;
 
-/// What the kernel writes where the card's firmware does not answer for a counter: `N/A (no PMA)`.
+/// The kernel's text where the card's firmware does not return a counter: `N/A (no PMA)`.
 const NO_VALUE: &str = "N/A";
 
 /// One counter file of a port.
 pub(super) struct PortCounterFile {
-    /// Where it is below the port's folder.
+    /// Its path below the port's folder.
     pub(super) file: &'static str,
     /// What it counts.
     pub(super) metric: MetricId,
@@ -34,14 +34,14 @@ const fn word_counter(file: &'static str, metric: MetricId) -> PortCounterFile {
 }
 
 impl PortCounterFile {
-    /// What the file's text says. A counter that stands at its maximum says nothing any more; one beyond it is
-    /// wider on this card than in the kernel's table, and counts.
+    /// Parses the file's text. A saturated counter carries no information; one beyond the maximum is wider on this card
+    /// than in the kernel's table, and is valid.
     pub(super) fn parse_reading(&self, text: &str) -> Reading {
         if text.starts_with(NO_VALUE) {
             return AbsenceReason::Unsupported.into();
         }
         let Ok(count) = text.parse::<u64>() else { return AbsenceReason::Error.into() };
-        // A card that fell off the bus reads as ones.
+        // A card that fell off the bus reads as all ones.
         if count == u64::MAX {
             return AbsenceReason::Lost.into();
         }
@@ -90,7 +90,7 @@ mod tests {
             parse_counter("counters/port_rcv_data", "18446744073709551615"),
             AbsenceReason::Lost.into()
         );
-        // A counter that wraps has no end.
+        // A counter that wraps does not saturate.
         assert_eq!(
             parse_counter("hw_counters/packet_seq_err", "4294967295"),
             Reading::of(4_294_967_295.0)
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What node_exporter calls the files of `hw_counters`, without what all its names begin and end with.
+    /// node_exporter's names of the files of `hw_counters`, without their common prefix and suffix.
     const HW_COUNTERS: [(&str, &str); 31] = [
         ("duplicate_request", "duplicate_requests_packets"),
         ("implied_nak_seq_err", "implied_nak_seq_errors"),
@@ -141,7 +141,7 @@ mod tests {
         ("rx_read_requests", "rx_read_requests"),
         ("rx_write_requests", "rx_write_requests"),
         ("rx_icrc_encapsulated", "rx_icrc_encapsulated_errors"),
-        // What stands in another folder has one name for both kinds of card.
+        // Files in another folder have one name for both kinds of card.
         ("rx_bytes", "port_data_received_bytes"),
         ("tx_bytes", "port_data_transmitted_bytes"),
     ];

@@ -1,4 +1,4 @@
-//! The rail of each port: which of the networks that run beside each other it is plugged into.
+//! Rail detection: which of the parallel networks each port is connected to.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,32 +12,32 @@ use crate::{
 /// A port, by device and number.
 pub(super) type PortKey = (SanitizedText, SanitizedText);
 
-/// The rail of each port that has one, and by what it was found.
+/// The rail of each port that has one, and the method that determined it.
 pub(super) type PortRails = BTreeMap<PortKey, (u32, &'static str)>;
 
-/// It was said in the settings.
+/// From the settings.
 const SETTINGS: &str = "settings";
 
-/// It is the port's position in the order of the GPUs that are nearest to it.
+/// From the port's position in the order of the nearest GPUs.
 const GPUS: &str = "gpu_order";
 
-/// It is the port's position in the order of the bus.
+/// From the port's position in PCI bus order.
 const BUS: &str = "bus_order";
 
-/// What is known of a card without asking it.
+/// What sysfs shows of a card without any firmware access.
 pub(super) struct RailCandidate {
     name: String,
     place: PciLocation,
-    /// What kind of board it is.
+    /// The card's model.
     board: (Option<String>, Option<String>),
     /// Its port numbers.
     ports: Vec<String>,
-    /// The address of the first GPU that hangs on the same bridge.
+    /// The address of the first GPU below the same bridge.
     gpu: Option<String>,
 }
 
 impl RailCandidate {
-    /// The RDMA device at `folder`, among these GPUs.
+    /// The RDMA device at `folder`, with its nearest of these GPUs.
     pub(super) fn of(name: &str, folder: &Path, gpus: &[(String, PciLocation)]) -> Self {
         let place = PciLocation::of(&folder.join("device"));
         let near = place.find_nearest(gpus.iter().map(|(address, place)| (address, place)));
@@ -52,7 +52,7 @@ impl RailCandidate {
     }
 }
 
-/// The rails as the settings say them: `mlx5_0` for all ports of a device, or `mlx5_0/2` for one.
+/// The rails from the settings: `mlx5_0` for all ports of a device, or `mlx5_0/2` for one.
 pub(super) fn configured_rails(cards: &[RailCandidate], order: &[String]) -> PortRails {
     let rail = |card: &RailCandidate, port: &str| {
         let full = format!("{}/{port}", card.name);
@@ -66,17 +66,17 @@ pub(super) fn configured_rails(cards: &[RailCandidate], order: &[String]) -> Por
     rails.collect()
 }
 
-/// The rail of each port: its position among the ports of the kind of board that the host has most of. Those are the
-/// compute fabric; front-end and storage cards are of another kind, or fewer. They are counted in the order of their
-/// GPUs, where each of them shares a bridge with one, and else in that of the bus. The rate is no help: a link that is
-/// down says 2.5 Gb/s, and must not move its neighbours' rails.
+/// The rail of each port: its position among the ports of the most frequent card model of the host. Those are the
+/// compute fabric; front-end and storage cards are of another model, or fewer. They are ordered by their GPUs if each
+/// of them shares a bridge with one, and otherwise by the bus. The rate is not used: a link that is down reports
+/// 2.5 Gb/s, and must not shift its neighbours' rails.
 pub(super) fn detect_rails(cards: &[RailCandidate]) -> PortRails {
     let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for card in cards.iter().filter(|card| !card.place.is_virtual) {
         let of_kind = kinds.entry(&card.board).or_default();
         of_kind.extend(card.ports.iter().map(|port| (card, port)));
     }
-    // Two kinds of equal number cannot be told apart, and no rail is better than a wrong one.
+    // Two models of equal count are ambiguous, and no rail is better than a wrong one.
     let most = kinds.values().map(Vec::len).max().unwrap_or(0);
     let mut largest = kinds.into_values().filter(|ports| ports.len() == most);
     let (Some(mut ports), None) = (largest.next(), largest.next()) else { return PortRails::new() };

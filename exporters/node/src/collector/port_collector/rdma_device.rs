@@ -16,17 +16,17 @@ use crate::{
     pci_location::{self, PciLocation, to_nvml_address},
 };
 
-/// After this many ticks the ports are looked at again: firmware and network device may have changed.
+/// After this many ticks the ports are discovered again: firmware and network device may have changed.
 const TICKS_BETWEEN_LOOKS: u32 = 60;
 
-/// How much of a card's product data is looked at, in bytes: names and marks stand at its beginning.
+/// How much of a card's VPD is read, in bytes: names and marks are at its beginning.
 const MAX_PRODUCT_DATA: u64 = 4096;
 
-/// What the product data of cards says that only NVIDIA's Fabric Manager may ask: the cards between the NVSwitches of
-/// HGX B200 and GB200. Every read of a counter there is refused, with a line in the kernel's log.
+/// VPD marks of cards that only NVIDIA's Fabric Manager may access: the cards between the NVSwitches of HGX B200 and
+/// GB200. They refuse every counter read, with a line in the kernel log.
 const MANAGED: [&[u8]; 2] = [b"SW_MNG", b"Umbriel"];
 
-/// Where a card says for how long it keeps the numbers of its own counters, in milliseconds.
+/// The file with the card's cache lifetime of its own counters, in milliseconds.
 const LIFESPAN: &str = "hw_counters/lifespan";
 
 /// Reads `SYS/class/infiniband/DEVICE`.
@@ -35,11 +35,11 @@ pub(super) struct RdmaDeviceCollector {
     sys_root: PathBuf,
     folder: PathBuf,
     keep: bool,
-    /// Whether the card is one to be left alone, once that was looked at.
+    /// Whether the card is managed by the Fabric Manager, once checked.
     managed: Option<bool>,
     ports: Vec<RdmaPort>,
     ticks_to_look: u32,
-    /// Counters whose reading the card refused: asking again would be refused again, and logged by the kernel.
+    /// Counters that the card refused: another read would be refused again, and logged by the kernel.
     refused: BTreeSet<PathBuf>,
     buffer: Vec<u8>,
 }
@@ -52,7 +52,7 @@ struct RdmaPort {
     state: KernelFile,
     physical_state: KernelFile,
     rate: KernelFile,
-    /// Only cards that keep numbers for a while say for how long.
+    /// Present only for cards that cache their counters.
     lifespan: Option<KernelFile>,
     counters: Vec<(KernelFile, &'static PortCounterFile)>,
 }
@@ -72,7 +72,7 @@ impl RdmaDeviceCollector {
         }
     }
 
-    /// Looks for ports now and then.
+    /// Discovers ports periodically.
     fn discover_ports(&mut self) -> io::Result<()> {
         if self.ticks_to_look > 0 {
             self.ticks_to_look -= 1;
@@ -106,8 +106,8 @@ impl RdmaDeviceCollector {
         Ok(())
     }
 
-    /// Whether only the Fabric Manager may ask this card. Who may not read the product data cannot know, and learns it
-    /// from the refusals.
+    /// Whether only the Fabric Manager may access this card. Without permission to read the VPD this is found out by
+    /// refused reads.
     fn is_managed(&self) -> bool {
         let mut data = Vec::new();
         let file = File::open(self.folder.join("device/vpd"));
@@ -126,11 +126,11 @@ impl RdmaPort {
         ];
         let mut counters: Vec<(KernelFile, &'static PortCounterFile)> = Vec::new();
         for counter in COUNTERS {
-            // What a driver counts for the whole card is said of its first port.
+            // Counters of the whole card are reported for its first port.
             let of_card = is_first.then(|| card.join(counter.file));
             let path = [Some(folder.join(counter.file)), of_card].into_iter().flatten();
             let path = path.into_iter().find(|path| path.exists());
-            // A counter that this driver does not have is no series; of two sources the first one stands.
+            // A counter that this driver lacks yields no series; of two sources the first is used.
             let known = counters.iter().any(|(_, known)| known.metric == counter.metric);
             if let (false, Some(path)) = (known, path) {
                 counters.push((KernelFile::new(path, keep), counter));
@@ -148,7 +148,7 @@ impl RdmaPort {
         }
     }
 
-    /// Adds what the port says now to the report.
+    /// Adds the port's current readings to the report.
     fn collect_readings(
         &mut self,
         refused: &mut BTreeSet<PathBuf>,
@@ -209,7 +209,7 @@ impl Collector for RdmaDeviceCollector {
     }
 }
 
-/// The network device of a port: the one that says it is this port's, or the only one there is.
+/// The network device of a port: the one that names this port, or the only one there is.
 fn find_netdev(card: &Path, number: &str) -> Option<String> {
     let folder = card.join("device/net");
     let mut found = list_names(&folder).ok()?;
@@ -247,7 +247,7 @@ fn parse_lifespan(text: &str) -> Reading {
         .map_or(AbsenceReason::Error.into(), |millis: u32| Reading::of(f64::from(millis) / 1e3))
 }
 
-/// Lanes of a rate such as `400 Gb/sec (4X NDR)`.
+/// The link width of a rate such as `400 Gb/sec (4X NDR)`.
 fn parse_link_width(text: &str) -> Reading {
     let lanes = text.split_once('(').and_then(|(_, rest)| rest.split_once('X'));
     let lanes: Option<u32> = lanes.and_then(|(lanes, _)| lanes.parse().ok());

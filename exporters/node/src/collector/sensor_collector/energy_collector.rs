@@ -1,4 +1,4 @@
-//! Energy of the processors, from `powercap`: counters of a short range, made endless.
+//! Energy of the CPUs, from `powercap`: counters of a short range, extended to 64 bits.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
 /// The kernel counts in microjoules.
 const MICROJOULES: f64 = 1e6;
 
-/// The most domains that are read: a processor has its cores, its memory and itself.
+/// The most domains that are read: a CPU package has its cores, its memory and itself.
 const MAX_DOMAINS: usize = 64;
 
 /// Reads `SYS/class/powercap/*/energy_uj`.
@@ -23,7 +23,7 @@ pub(in crate::collector) struct EnergyCollector {
     buffer: Vec<u8>,
 }
 
-/// One counter of energy.
+/// One energy counter.
 struct EnergyDomain {
     name: String,
     device: Device,
@@ -32,7 +32,7 @@ struct EnergyDomain {
     counter: EnergyCounter,
 }
 
-/// Where the hardware's counter begins anew, what it showed last, and what was counted before it last began anew.
+/// The maximum of the hardware counter, its last value, and the sum before its last wrap.
 #[derive(Debug, Default)]
 struct EnergyCounter {
     range: u64,
@@ -50,7 +50,7 @@ impl EnergyCollector {
         }
     }
 
-    /// Looks for domains when the folder names others than before; those that stay go on counting.
+    /// Discovers domains when the folder's list changed; existing ones keep their sums.
     fn discover_domains(&mut self) {
         let found = list_names(&self.folder).unwrap_or_default();
         if found == self.names {
@@ -77,7 +77,7 @@ impl EnergyCollector {
 }
 
 impl EnergyCounter {
-    /// What was counted since the beginning, when the hardware shows `now`.
+    /// The total since the start when the hardware shows `now`.
     fn update_total(&mut self, now: u64) -> u64 {
         if self.last.is_some_and(|last| now < last) {
             self.passed += self.range;
@@ -100,7 +100,7 @@ impl Collector for EnergyCollector {
             let reading = match domain.file.read_text(&mut self.buffer).map(str::parse) {
                 Ok(Ok(now)) => Reading::of(domain.counter.update_total(now) as f64 / MICROJOULES),
                 Ok(Err(_)) => AbsenceReason::Error.into(),
-                // Only root may read it on most hosts: a fine enough clock of power tells secrets.
+                // Only root may read it on most hosts, because fine-grained power is a side channel.
                 Err(error) => absent_reason(&error).into(),
             };
             report.push(device, hardware::SENSOR_ENERGY, reading);

@@ -1,4 +1,4 @@
-//! The integrals of what GPUs do: counters that lose nothing, whatever the period of a scraper is.
+//! Integrals of GPU rates: counters that lose nothing, whatever the period of a scraper is.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use gaunt_schema::{
 
 use crate::nvml::worker_pipe::{GpuPart, GpuRoundReadings};
 
-/// Each rate that is integrated, and the counter that holds its integral.
+/// Each integrated rate, and the counter that holds its integral.
 const INTEGRALS: [(MetricId, MetricId, IntegrationSpan); 18] = [
     (gpu::UTILIZATION, gpu::UTILIZATION_SECONDS, IntegrationSpan::Tick),
     (gpu::MEMORY_ACTIVITY, gpu::MEMORY_ACTIVITY_SECONDS, IntegrationSpan::Tick),
@@ -40,20 +40,20 @@ const OF_PARTS: [(MetricId, MetricId); 5] = [
     (parts::MIG_DRAM_ACTIVE, parts::MIG_DRAM_ACTIVE_SECONDS),
 ];
 
-/// Over which time a rate is a mean.
+/// The time over which a rate is a mean.
 #[derive(Clone, Copy, PartialEq)]
 enum IntegrationSpan {
-    /// The driver's own window, which stands for the time since the last tick.
+    /// The driver's own window, which is taken for the time since the last tick.
     Tick,
     /// Exactly the time between the two samples that it was made of.
     Samples,
 }
 
 /// The longest time between two ticks over which the driver's own rates are integrated, in seconds. Over a longer one
-/// its last window says nothing about most of it.
+/// its last window is not representative.
 const LONGEST_STEP: f64 = 10.0;
 
-/// Below this a GPU does almost nothing.
+/// Below this a GPU counts as idle.
 const ALMOST_NOTHING: f64 = 0.05;
 
 /// The sums of one GPU.
@@ -62,16 +62,16 @@ pub(super) struct RateIntegrals {
     sums: [f64; INTEGRALS.len()],
     utilization_below: f64,
     sm_below: f64,
-    /// By metric and number of the part; those of parts that are gone are forgotten.
+    /// By metric and number of the part; those of removed parts are dropped.
     of_parts: BTreeMap<(MetricId, u32), f64>,
 }
 
 impl RateIntegrals {
-    /// Adds what was said of the time since the last tick, `step` seconds ago, and puts the sums beside it.
+    /// Integrates the readings over the time since the last tick, `step` seconds ago, and adds the sums to them.
     pub(super) fn integrate_readings(&mut self, step: f64, said: &mut GpuRoundReadings) {
         let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
         for ((rate, counter, over), sum) in INTEGRALS.iter().zip(&mut self.sums) {
-            // A counter that the GPU itself keeps is better than a sum of ours.
+            // The GPU's own counter takes precedence over our sum.
             let (Some(reading), None) = (said.find_reading(*rate), said.find_reading(*counter))
             else {
                 continue;
@@ -93,7 +93,7 @@ impl RateIntegrals {
         self.integrate_parts(&mut said.parts);
     }
 
-    /// Adds what was said of the parts since their last samples, and puts the sums beside it.
+    /// Integrates the readings of the parts since their last samples, and adds the sums to them.
     fn integrate_parts(&mut self, all: &mut [GpuPart]) {
         for at in 0..all.len() {
             for (rate, counter) in OF_PARTS {
@@ -103,7 +103,7 @@ impl RateIntegrals {
                 let own = all.iter_mut().filter(same).flat_map(|part| &mut part.readings);
                 let mut own = own.filter(|(metric, _)| *metric == counter).map(|(_, own)| own);
                 let counted = own.next();
-                // A counter that the driver itself keeps is better than a sum of ours.
+                // The driver's own counter takes precedence over our sum.
                 if counted.as_ref().is_some_and(|own| own.value().is_some()) {
                     continue;
                 }
@@ -120,12 +120,12 @@ impl RateIntegrals {
             all.iter()
                 .any(|part| (part.class, part.number) == (counter.catalogue_row().class, number))
         };
-        // Of a GPU that does not answer nothing is known to be gone.
+        // If a GPU does not answer, its parts are not known to be removed.
         self.of_parts.retain(|(counter, number), _| all.is_empty() || there(*counter, *number));
     }
 }
 
-/// The sum, or why the rate that it sums is missing.
+/// The sum, or the reason for its absent rate.
 fn sum_or_absent(rate: Reading, sum: f64) -> Reading {
     rate.absence_reason().map_or(Reading::of(sum), Reading::new_absent)
 }

@@ -1,4 +1,4 @@
-//! What held the clocks in the last minutes: how many ticks each reason was seen in.
+//! Clock events of the last minutes: in how many ticks each reason was active.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,24 @@ use gaunt_schema::catalogue::gpu;
 
 use crate::nvml::worker_pipe::GpuRoundReadings;
 
-/// How far back is looked, in seconds: what alerts that count such events look at.
+/// The window, in seconds: the one that common alerts on such events use.
 const WINDOW: f64 = 300.0;
 
-/// The most ticks that are remembered: a window of the shortest period.
+/// The most ticks in the window, with the shortest period.
 const MAX_TICKS: usize = 3_000;
 
-/// The reasons that held the clock in each tick of the window.
+/// The active reasons of each tick in the window.
 #[derive(Default)]
 pub(super) struct RecentClockEvents {
     /// When, and one bit for each reason in the order of the catalogue.
     ticks: VecDeque<(f64, u8)>,
-    /// Seconds of all workers so far: each of them counts its own.
+    /// Total seconds over all workers, each of which starts at zero.
     now: f64,
     counts: [u32; gpu::CLOCK_EVENTS.len()],
 }
 
 impl RecentClockEvents {
-    /// Takes what was said `step` seconds after the last time, and puts the counts beside it.
+    /// Records the readings `step` seconds after the previous ones, and adds the counts to them.
     pub(super) fn apply_tick(&mut self, step: f64, said: &mut GpuRoundReadings) {
         self.now += step.max(0.0);
         let held = |metric| said.find_reading(metric).and_then(gaunt_schema::Reading::value);

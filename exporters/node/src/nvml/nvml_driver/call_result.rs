@@ -1,4 +1,4 @@
-//! One round of calls about one GPU: how an answer becomes a reading, and a failure the reason of an absence.
+//! Converts results of driver calls for one GPU: a value becomes a reading, an error the reason of its absence.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ impl<'a> GpuSamplingRound<'a> {
         Self { current_call: note, index, failures, sampled: GpuRoundReadings::default() }
     }
 
-    /// Makes one call; its failure becomes the reason why its readings are absent.
+    /// Makes one call; its error becomes the reason why its readings are absent.
     pub(super) fn call_driver<T>(
         &mut self,
         call: Call,
@@ -37,7 +37,7 @@ impl<'a> GpuSamplingRound<'a> {
         answer.map_err(|error| self.absent_reason(call, &error))
     }
 
-    /// Makes one call that brings one number, and puts it, times `scale`, under `metric`.
+    /// Makes one call that returns one number, and stores it, times `scale`, under `metric`.
     pub(super) fn sample_metric<T: Into<f64>>(
         &mut self,
         metric: MetricId,
@@ -58,10 +58,10 @@ impl<'a> GpuSamplingRound<'a> {
         self.sampled.words.push((word, text.into()));
     }
 
-    /// Why a reading is missing when the driver answered so.
+    /// The reason for a missing reading after this error of the driver.
     pub(super) fn absent_reason(&mut self, call: Call, error: &NvmlError) -> AbsenceReason {
         match error {
-            // A function that is not in the library belongs to a newer driver.
+            // A function that is missing in the library belongs to a newer driver.
             NvmlError::NotSupported
             | NvmlError::FunctionNotFound
             | NvmlError::FailedToLoadSymbol(_) => AbsenceReason::Unsupported,

@@ -1,4 +1,4 @@
-//! Short looks between two ticks: what a mean over a second hides.
+//! Fast sampling between two ticks: it captures what a mean over a second hides.
 
 use std::{
     collections::VecDeque,
@@ -9,21 +9,21 @@ use gaunt_schema::{MetricId, catalogue::gpu};
 
 use super::{GpuSamplingRound, NvmlFeatures};
 
-/// How far back the lowest and the highest value are looked for.
+/// The window of the minimum and maximum.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Below this activity a GPU does almost nothing.
+/// Below this activity a GPU counts as idle.
 const ALMOST_NOTHING: f64 = 0.05;
 
-/// The shortest time over which the energy counter makes a power: it moves about every tenth of a second, so that
-/// over less than two of its steps the quotient would be mostly chance.
+/// The shortest time over which power is computed from the energy counter: it updates about every tenth of a second, so
+/// over less than two updates the quotient would be mostly noise.
 const ENERGY_SPAN: Duration = Duration::from_millis(180);
 
-/// Every metric that comes from here: of the energy counter, and of the GPU's own counters.
+/// Every metric of fast sampling: from the energy counter, and from the GPU's own counters.
 const METRICS: [MetricId; 4] =
     [gpu::POWER_MIN, gpu::POWER_MAX, gpu::SM_ACTIVE_MIN, gpu::SM_ACTIVE_MAX];
 
-/// Those that are wanted.
+/// The enabled ones.
 pub(super) fn enabled_metrics(wanted: NvmlFeatures) -> &'static [MetricId] {
     match (wanted.glances, wanted.gpm) {
         (false, _) => &[],
@@ -32,7 +32,7 @@ pub(super) fn enabled_metrics(wanted: NvmlFeatures) -> &'static [MetricId] {
     }
 }
 
-/// What the looks at one GPU brought.
+/// The fast samples of one GPU.
 #[derive(Default)]
 pub(super) struct FastSamples {
     energy: Option<(Instant, u64)>,
@@ -61,7 +61,7 @@ impl SampleWindow {
 }
 
 impl FastSamples {
-    /// Takes the energy counter: what was used since it last moved is the power.
+    /// Records the energy counter: the power is the energy used since its last update.
     pub(super) fn observe_energy(&mut self, now: Instant, millijoules: u64) {
         let Some((then, before)) = self.energy else {
             self.energy = Some((now, millijoules));
@@ -72,13 +72,13 @@ impl FastSamples {
             return;
         }
         self.energy = Some((now, millijoules));
-        // A counter that fell was set back: nothing is known of the time between.
+        // A counter that decreased was reset: the time in between is unknown.
         if let Some(used) = millijoules.checked_sub(before) {
             self.power.push_value(now, used as f64 / 1e3 / span.as_secs_f64());
         }
     }
 
-    /// Takes the activity of the multiprocessors between two instants.
+    /// Records the activity of the multiprocessors between two instants.
     pub(super) fn observe_sm_active(&mut self, from: Instant, to: Instant, ratio: f64) {
         self.sm_active.push_value(to, ratio);
         if ratio < ALMOST_NOTHING {
@@ -86,7 +86,7 @@ impl FastSamples {
         }
     }
 
-    /// Tells a tick what was seen.
+    /// Adds the extremes to a tick.
     pub(super) fn record_extremes(
         &mut self,
         round: &mut GpuSamplingRound<'_>,

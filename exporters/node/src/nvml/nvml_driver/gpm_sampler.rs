@@ -1,5 +1,5 @@
-//! Activity from the GPU's own counters (GPM): the difference of two samples, one of each tick, so that what lies
-//! between two ticks is measured whole.
+//! Activity from the GPU's own counters (GPM): the difference of two samples, one per tick, so that the time between
+//! two ticks is measured completely.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use crate::nvml::{
     worker_pipe::GpuPart,
 };
 
-/// The number of SM activity.
+/// The GPM number of SM activity.
 pub(super) const SM: u32 = 2;
 
-/// The numbers in NVML of what is asked each tick; the metric of each stands at the same place in [`METRICS`].
+/// The GPM numbers that are read each tick; the metric of each is at the same index in [`METRICS`].
 const NUMBERS: [u32; 12] = [SM, 3, 5, 10, 1, 11, 12, 13, 21, 20, 60, 61];
 
 /// What each number is.
@@ -38,7 +38,7 @@ const METRICS: [MetricId; 12] = [
     gpu::NVLINK_TRANSMIT_RATE,
 ];
 
-/// The number of what link 0 received; what it transmitted is the next, and link 1 follows.
+/// The number of the bytes received over link 0; the transmitted ones are next, and link 1 follows.
 const FIRST_LINK: u32 = 62;
 
 /// For how many links there are numbers.
@@ -49,13 +49,13 @@ const _: () = assert!(NUMBERS.len() + 2 * LINKS as usize <= MAX_GPM);
 /// The first number that is a rate in mebibytes a second; those below are percentages.
 const FIRST_RATE: u32 = 20;
 
-/// A sample of the last tick, one of the last look, and one that is free.
+/// Buffers: the sample of the last tick, that of the last fast sampling, and a free one.
 const BUFFERS: usize = 3;
 
 /// The samples of one GPU.
 #[derive(Default)]
 pub(super) struct GpmSampler {
-    /// Whether the GPU counts at all, once that is known.
+    /// Whether the GPU supports GPM, once that is known.
     supported: Option<bool>,
     buffers: Vec<GpmSample>,
     tick: Option<GpmSampleSlot>,
@@ -76,12 +76,12 @@ impl GpmSampler {
         &METRICS
     }
 
-    /// Whether the GPU is known to count nothing.
+    /// Whether the GPU is known not to support GPM.
     pub(super) fn is_unsupported(&self) -> bool {
         self.supported == Some(false)
     }
 
-    /// What happened since the last tick.
+    /// The activity since the last tick.
     pub(super) fn sample_round(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -154,7 +154,7 @@ impl GpmSampler {
         Ok(())
     }
 
-    /// What happened since the last look, of the multiprocessors alone.
+    /// The activity of the multiprocessors since the last fast sample.
     pub(super) fn sample_fast(
         &mut self,
         note: &CurrentCall,
@@ -180,16 +180,16 @@ impl GpmSampler {
         }
     }
 
-    /// A buffer that holds neither the sample of the last tick nor that of the last look.
+    /// The index of a buffer that holds neither of the two samples.
     fn free_buffer_index(&self) -> usize {
         let taken = [self.tick, self.look].map(|taken| taken.map(|taken| taken.place));
         (0..BUFFERS).find(|place| !taken.contains(&Some(*place))).unwrap_or(0)
     }
 
-    /// Gives the buffers back.
+    /// Frees the buffers.
     pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
         for buffer in self.buffers.drain(..) {
-            // What the driver does not take back it has already lost.
+            // A buffer that the driver does not free is already lost to it.
             _ = note.run_call(Call::GpmFree, Some(index), || door.free_sample(buffer));
         }
         (self.tick, self.look) = (None, None);
@@ -201,10 +201,10 @@ pub(super) fn to_catalogue_unit(number: u32, value: f64) -> f64 {
     if number < FIRST_RATE { value / 100.0 } else { value * 1_048_576.0 }
 }
 
-/// What went over each link: what it received and what it transmitted, one link after the other.
+/// Records the traffic of each link: received and transmitted, one link after the other.
 fn record_link_rates(round: &mut GpuSamplingRound<'_>, values: &[Result<f64, AbsenceReason>]) {
     for (link, both) in (0..).zip(values.chunks_exact(2)) {
-        // Silence about a link is no absence of its own: its counters say why, or count without it.
+        // A missing link rate is not reported as absent: the link's counters give the reason, or work without it.
         let rates = [parts::NVLINK_RECEIVE_RATE, parts::NVLINK_TRANSMIT_RATE].into_iter().zip(both);
         let rates = rates.filter_map(|(metric, rate)| Some((metric, Reading::of((*rate).ok()?))));
         let rates: Vec<_> = rates.collect();

@@ -18,14 +18,14 @@ use crate::nvml::{
     worker_pipe::GpuPart,
 };
 
-/// The most MIG instances of a GPU that are asked for: what the largest board has, and room.
+/// The most MIG instances of a GPU that are queried: more than the largest GPU has.
 const MAX_INSTANCES: u32 = 16;
 
-/// What is asked of an instance's own counters.
+/// The GPM metrics of an instance.
 const ACTIVITY: [(u32, MetricId); 3] =
     [(SM, parts::MIG_SM_ACTIVE), (5, parts::MIG_TENSOR_ACTIVE), (10, parts::MIG_DRAM_ACTIVE)];
 
-/// What is kept of a GPU's parts between rounds.
+/// The state of a GPU's parts between rounds.
 #[derive(Default)]
 pub(super) struct GpuPartSampler {
     instances: Vec<MigSampler>,
@@ -35,7 +35,7 @@ pub(super) struct GpuPartSampler {
     whole: Option<NvmlDeviceHandle>,
 }
 
-/// One MIG instance, and the samples of its counters: the last one and one to take.
+/// One MIG instance, and its GPM buffers: the last sample and one to take.
 struct MigSampler {
     number: u32,
     gpu_instance: u32,
@@ -45,7 +45,7 @@ struct MigSampler {
 }
 
 impl GpuPartSampler {
-    /// How many processes compute on the GPU, and if that is wanted, which.
+    /// Samples the number of compute processes on the GPU and, if enabled, the processes.
     pub(super) fn sample_processes(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -73,7 +73,7 @@ impl GpuPartSampler {
                 UsedGpuMemory::Used(bytes) => Reading::of(bytes as f64),
                 UsedGpuMemory::Unavailable => AbsenceReason::Unsupported.into(),
             };
-            // A process of which the driver has no sample ran nothing.
+            // A process without a sample ran nothing.
             let busy = busy.as_ref().map(|busy| busy.get(&process.pid).copied().unwrap_or(0.0));
             let readings = vec![
                 (parts::PROCESS_MEMORY, memory),
@@ -83,7 +83,7 @@ impl GpuPartSampler {
         }
     }
 
-    /// The share of time in which each process ran a kernel, since this was last asked.
+    /// The ratio of time in which each process ran a kernel, since the last query.
     fn query_process_activity(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -92,7 +92,7 @@ impl GpuPartSampler {
         let seen = self.seen;
         let samples = round.call_driver(Call::ProcessUtilization, || {
             match device.process_utilization_stats(seen) {
-                // The driver's way to say that nothing was sampled.
+                // The driver's error for no samples.
                 Err(NvmlError::NotFound) => Ok(Vec::new()),
                 answer => answer,
             }
@@ -106,7 +106,7 @@ impl GpuPartSampler {
         Ok(sums.into_iter().map(|(pid, (sum, count))| (pid, sum / count)).collect())
     }
 
-    /// Which MIG instances there are, and their memory.
+    /// Samples the MIG instances and their memory.
     pub(super) fn sample_mig_instances(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -136,7 +136,7 @@ impl GpuPartSampler {
         }
     }
 
-    /// The activity of each MIG instance since the last round.
+    /// Samples the activity of each MIG instance since the last round.
     pub(super) fn sample_mig_activity(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -153,17 +153,17 @@ impl GpuPartSampler {
         }
     }
 
-    /// Gives the buffers back.
+    /// Frees the buffers.
     pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
         for buffer in self.instances.drain(..).filter_map(|known| known.buffers).flatten() {
-            // What the driver does not take back it has already lost.
+            // A buffer that the driver does not free is already lost to it.
             _ = note.run_call(Call::GpmFree, Some(index), || door.free_sample(buffer));
         }
     }
 }
 
 impl MigSampler {
-    /// What it did since the last sample, and how many seconds that is.
+    /// Its activity since the last sample, and the time between the two in seconds.
     fn sample_activity(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -197,7 +197,7 @@ impl MigSampler {
     }
 }
 
-/// Asks who a MIG instance is and what memory it has; its number and its GPU instance, if it is there.
+/// Queries the identity and the memory of a MIG instance; returns its number and its GPU instance, if it exists.
 fn sample_mig_instance(
     round: &mut GpuSamplingRound<'_>,
     door: NvmlFunctions<'_>,
@@ -205,7 +205,7 @@ fn sample_mig_instance(
     number: u32,
 ) -> Option<(u32, u32)> {
     let found = round.call_driver(Call::MigHandle, || match device.mig_device_by_index(number) {
-        // Places without an instance are normal.
+        // Positions without an instance are normal.
         Err(NvmlError::NotFound) => Ok(None),
         answer => answer.map(Some),
     });

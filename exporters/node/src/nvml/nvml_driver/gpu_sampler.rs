@@ -1,4 +1,4 @@
-//! One GPU across rounds: what is asked each tick, what only now and then, and what is kept in between.
+//! Samples one GPU across rounds: some values each tick, some periodically, with the state kept in between.
 
 use std::time::Instant;
 
@@ -24,10 +24,10 @@ use crate::nvml::{
     worker_pipe::{GpuAttribute, GpuPart},
 };
 
-/// Every how many rounds limits, health and identities are asked: they change rarely, and some cost milliseconds.
+/// Limits, health and identities are read every so many rounds: they change rarely, and some cost milliseconds.
 pub(super) const SLOW_EVERY: u64 = 10;
 
-/// What is kept of one GPU between rounds.
+/// The state of one GPU between rounds.
 #[derive(Default)]
 pub(super) struct GpuSampler {
     /// The driver's handle of it, while it is found.
@@ -39,7 +39,7 @@ pub(super) struct GpuSampler {
     slow: Option<SlowReadings>,
 }
 
-/// What was said when it was last asked for.
+/// The last values of the periodic queries.
 #[derive(Default)]
 struct SlowReadings {
     readings: Vec<(MetricId, Reading)>,
@@ -68,7 +68,7 @@ const METRICS: [MetricId; 16] = [
 ];
 
 impl GpuSampler {
-    /// Everything that is due in this round.
+    /// Samples everything that is due in this round.
     pub(super) fn sample_round(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -112,7 +112,7 @@ impl GpuSampler {
         }
     }
 
-    /// Asks what is asked rarely; what was said before is forgotten.
+    /// Samples the periodic values; the earlier ones are dropped.
     fn sample_slow(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -130,7 +130,7 @@ impl GpuSampler {
         let said = std::mem::replace(&mut round.sampled, before);
         round.sampled.lost |= said.lost;
         let slow = SlowReadings { readings: said.readings, words: said.words, parts: said.parts };
-        // What a GPU that is being lost said is asked again at once.
+        // Values of a GPU that is being lost are read again at once.
         self.slow = (!said.lost).then_some(slow);
         if said.lost {
             let all = RARE.iter().chain(nvml_fields::slow_metrics());
@@ -139,7 +139,7 @@ impl GpuSampler {
         }
     }
 
-    /// Everything is absent, because the GPU is not there to be asked.
+    /// Records all readings as absent, because the GPU is not available.
     pub(super) fn record_all_absent(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -159,7 +159,7 @@ impl GpuSampler {
         round.sampled.readings.extend(all.map(|metric| (*metric, reason.into())));
     }
 
-    /// A short look between two rounds.
+    /// One fast sample between two rounds.
     pub(super) fn sample_fast(
         &mut self,
         note: &CurrentCall,
@@ -176,14 +176,14 @@ impl GpuSampler {
         self.gpm.sample_fast(note, door, handle, index, &mut self.fast_samples);
     }
 
-    /// Gives its buffers back.
+    /// Frees its buffers.
     pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
         self.gpm.free_buffers(note, door, index);
         self.parts.free_buffers(note, door, index);
     }
 }
 
-/// What is asked rarely and call by call.
+/// Periodic metrics with one call each.
 const RARE: &[MetricId] = &[
     health::BAR1_USED,
     health::BAR1_TOTAL,
@@ -309,7 +309,7 @@ fn sample_pcie(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
     });
 }
 
-/// Modes, and the place in the fabric: words rather than numbers.
+/// Samples modes, and the position in the NVLink fabric, as text attributes.
 fn sample_modes(
     round: &mut GpuSamplingRound<'_>,
     device: &Device<'_>,
@@ -332,7 +332,7 @@ fn sample_modes(
     round.record_reading(health::FABRIC_STATE, fabric.map(|fabric| f64::from(fabric.state)));
 }
 
-/// A UUID as people write it.
+/// A UUID in the usual text form.
 fn format_uuid(bytes: [u8; 16]) -> String {
     use std::fmt::Write;
     bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (at, byte)| {

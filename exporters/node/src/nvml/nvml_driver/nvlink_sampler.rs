@@ -1,4 +1,4 @@
-//! The NVLinks of a GPU: state, errors, traffic and who is at the other end.
+//! The NVLinks of a GPU: state, errors, traffic and peers.
 
 use gaunt_schema::{
     AbsenceReason, DeviceClass, MetricId, Reading, SanitizedText,
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::nvml::{driver_call::Call, worker_pipe::GpuPart};
 
-/// The most NVLinks of a GPU that are asked for: what the largest board has, and room.
+/// The most NVLinks of a GPU that are queried: more than the largest GPU has.
 const MAX_LINKS: u32 = 36;
 
-/// The field that says how many NVLinks the GPU has.
+/// The field with the number of NVLinks of the GPU.
 const LINK_COUNT: u32 = 91;
 
-/// The fields of one NVLink, asked with the link as their scope: its state, and its errors by kind.
+/// The fields of one NVLink, with the link as their scope: its state, and its errors by kind.
 const LINK: [(u32, MetricId); 4] = [
     (165, parts::NVLINK_UP),
     (161, parts::NVLINK_REPLAY),
@@ -29,12 +29,12 @@ const LINK: [(u32, MetricId); 4] = [
 /// The fields of an NVLink's traffic: received and transmitted, in kibibytes up to Hopper and in bytes after it.
 const TRAFFIC: [u32; 4] = [139, 138, 204, 202];
 
-/// What is kept of a GPU's links between rounds: for each, where it leads, once that is known.
+/// The state of a GPU's links between rounds: for each, its peer, once known.
 #[derive(Default)]
 pub(super) struct NvlinkSampler(Vec<Option<SanitizedText>>);
 
 impl NvlinkSampler {
-    /// How many links there are, as far as that was asked yet.
+    /// The number of links, as far as known.
     pub(super) fn link_count(&self) -> u32 {
         self.0.len() as u32
     }
@@ -64,7 +64,7 @@ impl NvlinkSampler {
                     }
                     answer => answer,
                 };
-                // A link that sleeps is as good as one that is awake: both are more than none.
+                // A sleeping link counts as up, like an active one: both states are above zero.
                 let one =
                     |value: f64| if *metric == parts::NVLINK_UP { value.min(1.0) } else { value };
                 (*metric, to_reading(value.map(one)))
@@ -79,7 +79,7 @@ impl NvlinkSampler {
         }
     }
 
-    /// The PCI address at the other end of a link: asked until it is told, and then remembered.
+    /// The PCI address of the peer: queried until it is known, and then cached.
     fn query_peer(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
@@ -95,7 +95,7 @@ impl NvlinkSampler {
         known.clone()
     }
 
-    /// The traffic of each NVLink, in one call for all of them.
+    /// Samples the traffic of each NVLink, with one call for all of them.
     pub(super) fn sample_traffic(
         &self,
         round: &mut GpuSamplingRound<'_>,
@@ -121,7 +121,7 @@ impl NvlinkSampler {
     }
 }
 
-/// What came and went over all NVLinks, of a GPU whose own counters do not say.
+/// Records the traffic over all NVLinks, for a GPU whose own counters do not have it.
 pub(super) fn record_total_traffic(round: &mut GpuSamplingRound<'_>) {
     for (total, each) in [
         (gpu::NVLINK_RECEIVE, parts::NVLINK_RECEIVE),
@@ -129,7 +129,7 @@ pub(super) fn record_total_traffic(round: &mut GpuSamplingRound<'_>) {
     ] {
         let links = round.sampled.parts.iter().flat_map(|part| &part.readings);
         let mut all = links.filter(|(id, _)| *id == each).peekable();
-        // No links are no traffic to speak of, and one that is silent makes the sum unknown.
+        // Without links there is no traffic, and one link without a value makes the sum unknown.
         if all.peek().is_some()
             && let Some(sum) = all.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
         {
@@ -138,7 +138,7 @@ pub(super) fn record_total_traffic(round: &mut GpuSamplingRound<'_>) {
     }
 }
 
-/// The same from a call of its own: boards before Hopper do not have all fields.
+/// The same with a separate call: GPUs before Hopper do not have all fields.
 fn query_link_counter(
     round: &mut GpuSamplingRound<'_>,
     device: &Device<'_>,

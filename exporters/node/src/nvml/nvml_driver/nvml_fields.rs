@@ -1,4 +1,4 @@
-//! Fields: the driver's way of answering many questions in one call.
+//! NVML fields: the driver's API for many values in one call.
 
 use gaunt_schema::{AbsenceReason, MetricId, catalogue::gpu_health as health};
 use nvml_wrapper::error::NvmlError;
@@ -6,10 +6,10 @@ use nvml_wrapper::error::NvmlError;
 use super::{GpuSamplingRound, NvmlDeviceHandle, NvmlFunctions};
 use crate::nvml::{driver_call::Call, nvml_ffi::NvmlFieldQuery};
 
-/// A field's number in NVML, the metric that it is, and from its unit to ours.
+/// A field's number, its metric, and the scale to our unit.
 struct NvmlFieldRow(u32, MetricId, f64);
 
-/// What changes from tick to tick.
+/// The fields that are read each tick.
 const QUICK: &[NvmlFieldRow] = &[
     NvmlFieldRow(82, health::MEMORY_TEMPERATURE, 1.0),
     NvmlFieldRow(186, health::POWER_INSTANT, 1e-3),
@@ -22,7 +22,7 @@ const QUICK: &[NvmlFieldRow] = &[
     NvmlFieldRow(79, health::VIOLATION_RELIABILITY, 1e-9),
 ];
 
-/// What is looked at now and then.
+/// The fields that are read periodically.
 const SLOW: &[NvmlFieldRow] = &[
     NvmlFieldRow(189, health::POWER_DEFAULT_LIMIT, 1e-3),
     NvmlFieldRow(3, health::ECC_CORRECTED_VOLATILE, 1.0),
@@ -41,17 +41,17 @@ const SLOW: &[NvmlFieldRow] = &[
     NvmlFieldRow(230, health::RECOVERY_ACTION, 1.0),
 ];
 
-/// Every metric that comes from a field that is asked rarely.
+/// Every metric of a periodic field.
 pub(super) fn slow_metrics() -> impl Iterator<Item = &'static MetricId> {
     SLOW.iter().map(|NvmlFieldRow(_, metric, _)| metric)
 }
 
-/// Every metric that comes from a field.
+/// Every metric of a field.
 pub(super) fn all_metrics() -> impl Iterator<Item = &'static MetricId> {
     QUICK.iter().chain(SLOW).map(|NvmlFieldRow(_, metric, _)| metric)
 }
 
-/// Asks for what changes from tick to tick.
+/// Samples the fields of each tick.
 pub(super) fn sample_quick_fields(
     round: &mut GpuSamplingRound<'_>,
     door: NvmlFunctions<'_>,
@@ -60,7 +60,7 @@ pub(super) fn sample_quick_fields(
     sample_field_rows(QUICK, round, door, handle);
 }
 
-/// Asks for what is looked at now and then.
+/// Samples the periodic fields.
 pub(super) fn sample_slow_fields(
     round: &mut GpuSamplingRound<'_>,
     door: NvmlFunctions<'_>,
@@ -78,13 +78,13 @@ fn sample_field_rows(
     let questions: Vec<_> = rows.iter().map(|NvmlFieldRow(id, ..)| (*id, 0)).collect();
     let answers = query_fields(&questions, round, door, handle);
     for (NvmlFieldRow(_, metric, scale), answer) in rows.iter().zip(answers) {
-        // A division is exact to the last bit where the product with a fraction is not.
+        // A division is exact where the product with a fraction is not.
         let scaled = |value| if *scale < 1.0 { value / scale.recip().round() } else { value };
         round.record_reading(*metric, answer.map(scaled));
     }
 }
 
-/// Asks for fields by number and scope. Without the whole call each of them is absent for its reason.
+/// Queries fields by number and scope. If the whole call fails, each field is absent for that reason.
 pub(super) fn query_fields(
     questions: &[(u32, u32)],
     round: &mut GpuSamplingRound<'_>,
@@ -103,7 +103,7 @@ pub(super) fn query_fields(
     }
 }
 
-/// The value of one field. A number that the driver does not know belongs to a newer one.
+/// The value of one field. A number that the driver does not know belongs to a newer driver.
 fn field_value(
     round: &mut GpuSamplingRound<'_>,
     field: &NvmlFieldQuery,

@@ -1,4 +1,4 @@
-//! Waiting for XIDs: the driver tells of an error the moment it happens.
+//! Waits for XIDs: driver events report an error immediately.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ pub(in crate::nvml) struct XidWait {
     handles: Vec<Option<NvmlDeviceHandle>>,
 }
 
-/// What a wait brought.
+/// The outcome of a wait.
 pub(in crate::nvml) enum XidWaitOutcome {
-    /// An error of the GPU at this position, with this number.
+    /// The position of a GPU, and its XID.
     Xid(u32, u32),
-    /// Nothing in the time, or nothing that we know.
+    /// A timeout, or an unknown event.
     Nothing,
-    /// The driver cannot be waited for.
+    /// Waiting failed.
     Broken,
 }
 
 impl XidWait {
-    /// Begins to wait, if the driver has events.
+    /// Begins to wait, if the driver supports events.
     pub(super) fn begin_wait(
         note: &CurrentCall,
         door: NvmlFunctions<'_>,
@@ -56,7 +56,7 @@ impl XidWait {
         door: NvmlFunctions<'_>,
         time: Duration,
     ) -> XidWaitOutcome {
-        // Upward: a rest of less than a millisecond would be waited for by asking all the time.
+        // Rounded up: a timeout of zero milliseconds would poll continuously.
         let millis = time.as_micros().div_ceil(1_000).min(u128::from(u32::MAX)) as u32;
         let came = || door.wait_for_event(&self.events, millis);
         match note.run_call(Call::EventWait, None, came) {
@@ -73,7 +73,7 @@ impl XidWait {
 
     /// Ends the wait.
     pub(super) fn end_wait(self, note: &CurrentCall, door: NvmlFunctions<'_>) {
-        // What the driver does not take back it has already lost.
+        // An event set that the driver does not free is already lost to it.
         _ = note.run_call(Call::EventFree, None, || door.free_event_set(self.events));
     }
 }

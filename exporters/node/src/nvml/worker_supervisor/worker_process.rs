@@ -1,4 +1,4 @@
-//! One worker process: how it is started and listened to, and how to tell that it hangs.
+//! One worker process: how it is started, how its messages are read, and how a hang is detected.
 
 use std::{
     ffi::OsString,
@@ -17,23 +17,23 @@ use crate::nvml::{
     worker_pipe::{self, PipeError, WorkerMessage},
 };
 
-/// A slow call is told again every quarter of a second; one that was not for this long is over.
+/// A slow call is reported every quarter of a second; one without a report for this long is over.
 const CALLING_HOLDS: Duration = Duration::from_millis(1500);
 
-/// The most that is logged of what the driver library writes to standard error, in bytes and for each worker.
+/// The most of a worker's standard error that is logged, in bytes.
 const MAX_STDERR: u64 = 64 * 1024;
 
 /// One worker process.
 pub(super) struct WorkerProcess {
     /// Its number, never used twice.
     pub(super) number: u64,
-    /// The process, with the input whose end asks it to stop.
+    /// The process; closing its standard input asks it to stop.
     pub(super) child: Child,
-    /// When it last got something done: started, initialised, finished a round.
+    /// Its last progress: started, initialised, finished a round.
     pub(super) progress: Instant,
-    /// The driver call that it last called slow, and when it said so.
+    /// The slow call that it last reported, and when.
     pub(super) calling: Option<(OngoingCall, Instant)>,
-    /// How far it has come.
+    /// Its stage.
     pub(super) stage: WorkerStage,
     /// Since when it hangs.
     pub(super) hangs: Option<Instant>,
@@ -43,29 +43,29 @@ pub(super) struct WorkerProcess {
     pub(super) gone: bool,
 }
 
-/// How far a worker has come.
+/// The stage of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WorkerStage {
     /// The driver is being initialised.
     Starting,
-    /// The driver is there.
+    /// The driver is initialised.
     Ready,
     /// A round is finished.
     Ticking,
 }
 
-/// Something that a worker's pipe brought.
+/// An event of a worker's pipe.
 pub(super) struct WorkerPipeEvent {
-    /// Whose pipe.
+    /// The worker.
     pub(super) worker: u64,
-    /// When it was heard.
+    /// When it arrived.
     pub(super) at: Instant,
-    /// What it was; an error is the last.
+    /// The message; an error is the last event.
     pub(super) what: Result<WorkerMessage, PipeError>,
 }
 
 impl WorkerProcess {
-    /// Starts a worker, and the threads that listen to it.
+    /// Starts a worker, and the threads that read its output.
     pub(super) fn spawn_worker(
         number: u64,
         program: &Path,
@@ -104,7 +104,7 @@ impl WorkerProcess {
         self.stage == WorkerStage::Ticking
     }
 
-    /// The slow call that is still under way, with its time up to now.
+    /// The slow call in progress, with its time up to now.
     pub(super) fn ongoing_call_at(&self, now: Instant) -> Option<OngoingCall> {
         let (calling, told) = self.calling?;
         let since = now.saturating_duration_since(told);
@@ -130,8 +130,8 @@ impl WorkerProcess {
     }
 }
 
-/// Passes on what a worker says until its pipe ends. A slow call is said again a moment later, so that it never holds up
-/// what comes after it.
+/// Forwards the messages of a worker until its pipe ends. A slow call is reported again shortly after, so it never
+/// blocks later messages.
 fn forward_messages(worker: u64, mut pipe: impl Read, tell: &SyncSender<WorkerPipeEvent>) {
     let mut buffer = Vec::new();
     loop {
@@ -150,7 +150,7 @@ fn forward_messages(worker: u64, mut pipe: impl Read, tell: &SyncSender<WorkerPi
     }
 }
 
-/// Logs what the driver library writes to standard error, which on a screen of ours would be in the way.
+/// Logs the driver library's standard error, which would disturb a terminal UI.
 fn log_stderr(worker: u64, stderr: impl Read) {
     let mut lines = BufReader::new(stderr.take(MAX_STDERR));
     let mut line = Vec::new();

@@ -1,4 +1,4 @@
-//! NCCL beside our kernels: the same buffers, the same patterns, the same gate and the same check.
+//! The NCCL comparison: the same buffers, the same patterns, the same gate and the same check as our kernels.
 
 use crate::{
     collective_kind::Collective,

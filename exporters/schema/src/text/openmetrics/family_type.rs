@@ -1,4 +1,4 @@
-//! What holds for a metric family of OpenMetrics: which endings, labels and values its type allows.
+//! The rules of OpenMetrics metric families: the suffixes, labels and values that each type allows.
 
 use super::{MetricPoint, OpenMetricsError};
 
@@ -16,7 +16,7 @@ pub(super) enum OpenMetricsType {
     Summary,
 }
 
-/// Every type with its word and the endings of its samples.
+/// Every type with its name and its sample suffixes.
 const TYPES: [(OpenMetricsType, &str, &[&str]); 8] = [
     (OpenMetricsType::Unknown, "unknown", &[""]),
     (OpenMetricsType::Counter, "counter", &["_total", "_created"]),
@@ -29,17 +29,17 @@ const TYPES: [(OpenMetricsType, &str, &[&str]); 8] = [
 ];
 
 impl OpenMetricsType {
-    /// The type of this word.
+    /// The type of this name.
     pub(super) fn parse(word: &str) -> Option<Self> {
         TYPES.iter().find(|(_, known, _)| *known == word).map(|(kind, ..)| *kind)
     }
 
-    /// The endings of its samples.
+    /// The suffixes of its samples.
     pub(super) fn sample_suffixes(self) -> &'static [&'static str] {
         TYPES.iter().find(|(kind, ..)| *kind == self).map_or(&[], |(.., endings)| endings)
     }
 
-    /// The label that tells the samples of one metric apart, if this type has one.
+    /// The label that distinguishes the samples of one metric, if this type has one.
     pub(super) fn reserved_label<'a>(self, family: &'a str, ending: &str) -> Option<&'a str> {
         match self {
             Self::Histogram | Self::GaugeHistogram if ending == "_bucket" => Some("le"),
@@ -49,7 +49,7 @@ impl OpenMetricsType {
         }
     }
 
-    /// Whether a sample of this ending may have an exemplar.
+    /// Whether a sample with this suffix may have an exemplar.
     pub(super) fn can_have_exemplar(self, ending: &str) -> bool {
         match self {
             Self::Counter => ending == "_total",
@@ -59,7 +59,7 @@ impl OpenMetricsType {
     }
 }
 
-/// The bucket before, of the metric whose buckets are read.
+/// The previous bucket of the current metric.
 #[derive(Debug, Default)]
 pub(super) struct BucketChecker {
     /// Its bound and its count.
@@ -67,7 +67,7 @@ pub(super) struct BucketChecker {
 }
 
 impl BucketChecker {
-    /// Takes a sample of a histogram, bucket or not.
+    /// Checks a sample of a histogram, bucket or not.
     pub(super) fn check_bucket(
         &mut self,
         family: &str,
@@ -86,7 +86,7 @@ impl BucketChecker {
         Ok(())
     }
 
-    /// The buckets of a metric are over.
+    /// Checks the end of a metric's buckets.
     pub(super) fn check_last_bucket(&mut self, family: &str) -> Result<(), OpenMetricsError> {
         match self.last.take() {
             Some((bound, _)) if bound != f64::INFINITY => {
@@ -97,7 +97,7 @@ impl BucketChecker {
     }
 }
 
-/// Whether the value and the labels of a sample are what its type allows; returns the bound of a bucket.
+/// Checks that the type allows the value and the labels of a sample; returns the bound of a bucket.
 pub(super) fn check_sample(
     kind: OpenMetricsType,
     family: &str,

@@ -1,8 +1,8 @@
-//! What makes a page no page of OpenMetrics, in words that name the thing.
+//! The errors of OpenMetrics parsing, each of which names the offending text.
 
 use thiserror::Error;
 
-/// Why a page is refused. OpenMetrics is all or nothing: a page with a fault is not read.
+/// Why a page is rejected. OpenMetrics is all or nothing: a page with an error is rejected as a whole.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(super) enum OpenMetricsError {
     #[error("the page is not UTF-8")]

@@ -1,4 +1,4 @@
-//! What is a page of OpenMetrics, and why the rest is none.
+//! Valid pages of OpenMetrics, and the reasons why others are rejected.
 
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn error_with_replaced(old: &str, new: &str) -> String {
     decode_text(&WHOLE.replacen(old, new, 1)).expect_err(new)
 }
 
-/// A line of the page, what stands in its place, and what is said of it.
+/// A line of the page, its replacement, and the expected error.
 const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("# EOF\n", "", "without `# EOF`"),
     ("# EOF\n", "# EOF\ngo_goroutines 1\n", "something follows `# EOF`"),
@@ -148,7 +148,7 @@ fn what_the_specification_forbids_is_told() {
     assert_eq!(told, "not OpenMetrics: line 17: an exemplar of 129 characters: 128 are the most");
 }
 
-/// Clients append `_total` to what is a counter without it as text.
+/// Clients append `_total` to counters that lack it in the text format.
 #[test]
 fn a_counter_is_known_by_its_name_as_text() {
     let page = "# TYPE DCGM_FI_DEV_PCIE_REPLAY_COUNTER counter\n\
@@ -163,7 +163,7 @@ fn a_counter_is_known_by_its_name_as_text() {
     assert_eq!(report.find_reading(&Device::new_node(), host::CPU_PRESSURE), Some(7.0.into()));
     assert_eq!(report.find_reading(&gpu0, gpu::TEMPERATURE), Some(40.0.into()));
     assert_eq!(report.samples.len(), 3);
-    // A gauge that ends so is not a counter of another name.
+    // A gauge with this suffix is not a counter of another name.
     let gauge = "# TYPE DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total gauge\n\
                  DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu=\"0\"} 5\nnode_load1 1\n# EOF\n";
     assert_eq!(decode_text(gauge).unwrap().report.samples.len(), 1);
@@ -201,7 +201,7 @@ fn the_media_type_says_it() {
         ("", false),
     ] {
         assert_eq!(is_open_metrics(told), is, "{told}");
-        // As text the page is not cut off without its end; as OpenMetrics it is.
+        // Without its end the page is complete as text and truncated as OpenMetrics.
         let layouts = crate::text::TemplateCache::default();
         let mut memory = crate::text::TemplateState::default();
         let read = layouts.decode_as(told, &mut memory, b"node_load1 1\n", &PageLimits::default());

@@ -1,5 +1,5 @@
-//! The same report in the words of other exporters, with their units, labels and raw values, so that dashboards and
-//! rules written for them work unchanged.
+//! Compatible output: the same report under the names of other exporters, with their units, labels and raw values, so
+//! that dashboards and rules written for them work unchanged.
 
 mod dcgm_output;
 mod node_exporter_output;
@@ -11,18 +11,18 @@ use crate::{
     unit::{MetricKind, Unit},
 };
 
-/// In whose words a page speaks beside our own.
+/// The formats that a page has in addition to our own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompatOptions {
-    /// dcgm-exporter's: `DCGM_FI_*`.
+    /// dcgm-exporter's names: `DCGM_FI_*`.
     pub dcgm: bool,
-    /// node_exporter's: `node_infiniband_*`.
+    /// node_exporter's names: `node_infiniband_*`.
     pub node: bool,
-    /// Whether XIDs are watched, so that a GPU without one can be said to have none.
+    /// Whether XIDs are monitored, so that a GPU without one can be reported to have none.
     pub xid: bool,
 }
 
-/// Appends the families that `compat` asks for.
+/// Appends the families that `compat` selects.
 pub(super) fn write_compat(
     report: &Report,
     form: ExpositionFormat,
@@ -39,18 +39,18 @@ pub(super) fn write_compat(
 
 /// One value under a foreign name.
 struct ForeignValue {
-    /// Its name there.
+    /// Its foreign name.
     name: &'static str,
     /// Our row.
     metric: MetricId,
     /// The position of its device in the report.
     device: u32,
-    /// The value in their unit.
+    /// The value in the foreign unit.
     value: f64,
 }
 
-/// Every value that has a name in `dialect`, by metric, then device. Where we say that a counter stands at its end,
-/// others write its end.
+/// Every value that has a name in `dialect`, by metric, then device. Where gaunt reports a counter as saturated, other
+/// exporters write its maximum.
 fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
     let mut found = Vec::new();
     for sample in &report.samples {
@@ -69,7 +69,7 @@ fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
             });
         }
     }
-    // Stable: of two readings of one metric of one device the first is kept, as on our own page.
+    // A stable sort: of duplicate readings the first is kept, as on our own page.
     found.sort_by_key(|value| (value.metric, value.name, value.device));
     found.dedup_by_key(|value| (value.name, value.device));
     found
@@ -85,13 +85,13 @@ fn raw_value(reading: Reading, kind: MetricKind) -> Option<f64> {
     }
 }
 
-/// Others count whole mebibytes.
+/// Converts a value; other exporters count whole mebibytes.
 fn to_foreign_value(value: f64, scale: UnitScale, unit: Unit) -> f64 {
     let theirs = scale.to_foreign_unit(value);
     if unit == Unit::Bytes && scale != UnitScale::Same { theirs.floor() } else { theirs }
 }
 
-/// Appends one family after another; `labels` says how a device is labelled there.
+/// Appends one family after another; `labels` returns the foreign labels of a device.
 fn write_families<'a, L>(
     values: &[ForeignValue],
     form: ExpositionFormat,
@@ -122,7 +122,7 @@ fn write_families<'a, L>(
     }
 }
 
-/// The labels that name a device on our own page, which are those of node_exporter as well.
+/// The labels that identify a device on our own page, which node_exporter uses as well.
 fn own_labels(device: &Device) -> impl Iterator<Item = (&str, &str)> {
     device.key_labels().map(|(name, value)| (name, value.as_str()))
 }

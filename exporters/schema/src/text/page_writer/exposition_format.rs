@@ -1,4 +1,4 @@
-//! The two forms of a page: Prometheus text 0.0.4 and OpenMetrics 1.0. They differ in what stands above a family.
+//! The two formats of a page: Prometheus text 0.0.4 and OpenMetrics 1.0. They differ in the headers of families.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use crate::{
     unit::{MetricKind, Unit},
 };
 
-/// The ending of a counter's samples, which its family's name lacks in OpenMetrics.
+/// The suffix of a counter's samples, which its family's name lacks in OpenMetrics.
 const TOTAL: &str = "_total";
 
-/// The ending of an info series, which its family's name lacks in OpenMetrics.
+/// The suffix of an info series, which its family's name lacks in OpenMetrics.
 const INFO: &str = "_info";
 
-/// In which form a page is written.
+/// The format of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExpositionFormat {
     /// The Prometheus exposition format 0.0.4.
@@ -32,19 +32,19 @@ impl ExpositionFormat {
         }
     }
 
-    /// Appends what stands above the samples of a metric.
+    /// Appends the header of a metric's family.
     pub fn write_header(self, metric: MetricId, out: &mut String) {
         let row = metric.catalogue_row();
         self.write_family_header(row.name, row.help, row.kind, row.unit, out);
     }
 
-    /// Appends what stands above the samples of a gauge without a unit.
+    /// Appends the header of a gauge without a unit.
     pub(super) fn write_gauge_header(self, name: &str, help: &str, out: &mut String) {
         self.write_family_header(name, help, MetricKind::Gauge, Unit::Count, out);
     }
 
-    /// Appends what stands above the samples called `name`. Help texts are constants of ours: one line without
-    /// backslash and quotation mark.
+    /// Appends the header of the family called `name`. Help texts are constants: one line without backslash and
+    /// quotation mark.
     pub(super) fn write_family_header(
         self,
         name: &str,
@@ -56,7 +56,7 @@ impl ExpositionFormat {
         let (family, kind) = match (self, kind) {
             (Self::Text, MetricKind::Counter(_)) => (name, "counter"),
             (Self::Text, _) | (Self::OpenMetrics, MetricKind::Gauge) => (name, "gauge"),
-            // Other exporters have counters and info series whose names OpenMetrics does not allow them.
+            // Other exporters have counters and info series with names that OpenMetrics does not allow.
             (Self::OpenMetrics, MetricKind::Counter(_)) => {
                 name.strip_suffix(TOTAL).map_or((name, "unknown"), |family| (family, "counter"))
             }
@@ -64,7 +64,7 @@ impl ExpositionFormat {
                 name.strip_suffix(INFO).map_or((name, "gauge"), |family| (family, "info"))
             }
         };
-        // A String takes all that is written to it.
+        // Writing to a String never fails.
         let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}");
         let unit = unit.name_suffix();
         if self == Self::OpenMetrics && !unit.is_empty() && family.ends_with(unit) {
@@ -72,7 +72,7 @@ impl ExpositionFormat {
         }
     }
 
-    /// Appends what ends the page.
+    /// Appends the end of the page.
     pub fn write_end(self, out: &mut String) {
         if self == Self::OpenMetrics {
             out.push_str("# EOF\n");

@@ -1,11 +1,11 @@
-//! What other programs of the node have to say: their samples by family, untyped, at the end of our words.
+//! Samples of other programs of the node: by family, untyped, after our own series.
 
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{ExpositionFormat, write_sample};
 use crate::{ExtraSample, Report};
 
-/// Appends the extra samples of a report, those of a family together. Of two samples of one series the first is written.
+/// Appends the extra samples of a report, grouped by family. Of duplicate samples of a series the first is written.
 pub(super) fn write_extra(report: &Report, form: ExpositionFormat, out: &mut String) {
     let mut families: BTreeMap<&str, Vec<&ExtraSample>> = BTreeMap::new();
     for extra in &report.extra {
@@ -16,7 +16,7 @@ pub(super) fn write_extra(report: &Report, form: ExpositionFormat, out: &mut Str
     }
     let kind = if form == ExpositionFormat::OpenMetrics { "unknown" } else { "untyped" };
     for (name, samples) in families {
-        // A String takes all that is written to it.
+        // Writing to a String never fails.
         _ = writeln!(out, "# TYPE {name} {kind}");
         for sample in samples {
             let labels = sample.labels.iter();

@@ -8,7 +8,7 @@ use crate::MetricId;
 /// Numbers from here up, and below the inverse of this, are written with an exponent.
 const EXPONENT_FROM: f64 = 1e17;
 
-/// Below this every whole number is a double of its own.
+/// Below this every whole number is exactly a double.
 const WHOLE_BELOW: f64 = 9_007_199_254_740_992.0;
 
 /// Appends the HELP and TYPE lines of a metric on a page of text.
@@ -16,7 +16,7 @@ pub fn write_metric_header(metric: MetricId, out: &mut String) {
     ExpositionFormat::Text.write_header(metric, out);
 }
 
-/// Appends one sample. Label names must follow the grammar; values may be any text.
+/// Appends one sample. Label names must be valid; values may be any text.
 pub fn write_sample<'a>(
     name: &str,
     labels: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -57,7 +57,7 @@ fn write_escaped(value: &str, out: &mut String) {
     out.push_str(&value[plain..]);
 }
 
-/// The shortest decimal number that reads back as the same double. A `String` takes all that is written to it.
+/// Writes the shortest decimal number that parses to the same double. Writing to a `String` never fails.
 fn format_number(value: f64, out: &mut String) {
     let size = value.abs();
     let _ = if value.is_nan() {
@@ -65,7 +65,7 @@ fn format_number(value: f64, out: &mut String) {
     } else if value.is_infinite() {
         out.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
     } else if (1.0..WHOLE_BELOW).contains(&size) && value.fract() == 0.0 {
-        // Most values are counts: a whole number needs no search for its shortest digits.
+        // Most values are counts: whole numbers need no search for the shortest digits.
         write!(out, "{}", value as i64)
     } else if size == 0.0 || (EXPONENT_FROM.recip()..EXPONENT_FROM).contains(&size) {
         write!(out, "{value}")

@@ -1,12 +1,12 @@
-//! Which file of which driver is which metric. Several files of one metric are the words of several drivers for it.
+//! The counter files of each driver with their metrics. Several files of one metric are alternatives of drivers.
 
 use gaunt_schema::catalogue::port;
 
 use super::{PortCounterFile, plain_counter, word_counter};
 
-/// Every counter file that is read, below a port's folder or its device's; of several of one metric the first that a
-/// port has stands. Before Linux 4.5 `counters` has the narrow counters of old
-/// cards, and what is wide stands beside it in `counters_ext`. AWS's EFA has no `counters` folder and counts plain bytes among `hw_counters`; Mellanox's mlx4 and
+/// Every counter file that is read, below a port's folder or its device's; of several for one metric the first that a
+/// port has is used. Before Linux 4.5 `counters` has the narrow counters of old cards, and the wide ones are in
+/// `counters_ext`. AWS's EFA has no `counters` folder and counts plain bytes in `hw_counters`; Mellanox's mlx4 and
 /// Intel's hfi1 have theirs partly at the device.
 pub(in crate::collector::port_collector) const COUNTERS: &[PortCounterFile] = &[
     word_counter("counters_ext/port_rcv_data_64", port::RECEIVE_BYTES),

@@ -1,4 +1,4 @@
-//! dcgm-exporter's names: on each series who the GPU is, and one mask of all reasons that hold a clock.
+//! dcgm-exporter's names: the GPU's identity on each series, and one mask of all clock-event reasons.
 
 mod dcgm_counts;
 mod gpu_sums;
@@ -12,7 +12,7 @@ use crate::{
     unit::{CounterWidth, MetricKind},
 };
 
-/// Counters there that are gauges with us, because an exchanged board begins anew.
+/// Counters there that are gauges with us, because a replaced GPU starts again at zero.
 const COUNTERS: [&str; 5] = [
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
@@ -21,7 +21,7 @@ const COUNTERS: [&str; 5] = [
     "DCGM_FI_DEV_RETIRED_SBE",
 ];
 
-/// The source of a job that dcgm-exporter would call one: its batch system's files name no containers.
+/// The job source that dcgm-exporter labels as a job: files of its batch system name no containers.
 const BATCH_SYSTEM: &str = "slurm";
 
 /// Labels of a series.
@@ -39,7 +39,7 @@ pub(super) fn write_dcgm(
         (0..).zip(&names).map(|(at, name)| name.device_labels(report, at)).collect();
     let of = |device: u32| labels[device as usize].iter().copied();
     let mut values = collect_values(report, Dialect::Dcgm);
-    // What is said of a part of a GPU has other labels there.
+    // Series of a part of a GPU have other labels there.
     values.retain(|value| report.devices[value.device as usize].class == DeviceClass::Gpu);
     mig_instances::add_instances(report, &mut values);
     write_families(&values, form, metric_kind, of, out);
@@ -56,12 +56,12 @@ fn metric_kind(value: &ForeignValue) -> MetricKind {
     value.metric.catalogue_row().kind
 }
 
-/// The names of a row there.
+/// The foreign names of a row.
 fn dcgm_names(row: &'static Metric) -> impl Iterator<Item = &'static catalogue::ForeignName> {
     row.foreign.iter().filter(|foreign| foreign.dialect == Dialect::Dcgm)
 }
 
-/// The name that the kernel gives a GPU.
+/// The kernel's name of a GPU.
 struct KernelName(String);
 
 impl KernelName {
@@ -70,7 +70,7 @@ impl KernelName {
         Self(format!("nvidia{index}"))
     }
 
-    /// All labels of the GPU at position `at`, in dcgm-exporter's order. One that is not known is empty, as there.
+    /// All labels of the GPU at position `at`, in dcgm-exporter's order. An unknown one is empty, as there.
     fn device_labels<'a>(&'a self, report: &'a Report, at: u32) -> DcgmLabels<'a> {
         let device = &report.devices[at as usize];
         match device.class {
@@ -113,7 +113,7 @@ impl KernelName {
                 let container = job("container").unwrap_or_default();
                 labels.extend([("container", container), ("namespace", namespace), ("pod", pod)]);
             }
-            // Without the kubelet's word a pod has a number and no name.
+            // Without the kubelet's data a pod has a UID and no name.
             (None, Some(pod)) => labels.push(("pod_uid", pod)),
             _ if job("source").is_none_or(|source| source == BATCH_SYSTEM) => {
                 labels.extend(job("job").map(|job| ("hpc_job", job)));

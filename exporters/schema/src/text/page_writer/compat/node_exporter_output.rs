@@ -1,4 +1,4 @@
-//! node_exporter's names of RDMA ports. Its other names are left to itself: most nodes run it anyway.
+//! node_exporter's names of RDMA ports. Its other series are left to node_exporter, which most nodes run anyway.
 
 use super::{collect_values, own_labels, write_families};
 use crate::{
@@ -8,18 +8,18 @@ use crate::{
     unit::{MetricKind, Unit},
 };
 
-/// What the names have in common that are written.
+/// The common prefix of the names.
 const PREFIX: &str = "node_infiniband_";
 
-/// Says once for an RDMA device what we say for each of its ports.
+/// The info series: once per RDMA device, where gaunt has it per port.
 const INFO: &str = "node_infiniband_info";
 
-/// In whole seconds there, which makes nothing of most cards' milliseconds.
+/// In whole seconds there, so that most cards' milliseconds become zero.
 const LIFESPAN: &str = "node_infiniband_lifespan_seconds";
 
 const INFO_HELP: &str = "Who the RDMA device is.";
 
-/// Its labels beside that of the device, with our names for them.
+/// Its labels after the device's, with our names for them.
 const INFO_LABELS: [(&str, &str); 3] =
     [("board_id", "board"), ("firmware_version", "firmware"), ("hca_type", "hca_type")];
 
@@ -29,7 +29,7 @@ pub(super) fn write_node_exporter(report: &Report, form: ExpositionFormat, out: 
     let mut values = collect_values(report, Dialect::NodeExporter);
     values.retain(|value| value.name.starts_with(PREFIX));
     for value in values.iter_mut().filter(|value| value.name == LIFESPAN) {
-        // There it is a division of whole numbers.
+        // node_exporter divides integers there.
         value.value = value.value.floor();
     }
     let labels = |device: u32| own_labels(&report.devices[device as usize]);

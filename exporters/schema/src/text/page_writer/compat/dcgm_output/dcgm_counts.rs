@@ -1,4 +1,4 @@
-//! What dcgm-exporter counts by itself: driver errors in all and of late, and how often a reason held a clock.
+//! Counts that dcgm-exporter computes itself: XIDs in total and in a window, and clock events by reason.
 
 use crate::{
     DeviceClass, MetricId, Report,
@@ -10,7 +10,7 @@ use crate::{
 /// Labels of a series.
 type CountLabels<'a> = Vec<(&'a str, &'a str)>;
 
-/// How far back is looked, in milliseconds: the usual window there, and the only one here.
+/// The window in milliseconds: the default there, and the only one here.
 const WINDOW: (&str, &str) = ("window_size_in_ms", "300000");
 
 const XIDS: &str = "DCGM_EXP_XID_ERRORS_COUNT";
@@ -22,7 +22,7 @@ const CLOCK_EVENTS: &str = "DCGM_EXP_CLOCK_EVENTS_COUNT";
 const CLOCK_EVENTS_HELP: &str = "How often a reason held the clock in the window.";
 const CLOCK_EVENT: &str = "clock_event";
 
-/// The reasons by the names that they have there, in the order of the catalogue.
+/// The foreign names of the reasons, in catalogue order.
 const REASONS: [&str; gpu::CLOCK_EVENTS.len()] = [
     "gpu_idle",
     "clocks_setting",
@@ -59,7 +59,7 @@ pub(super) fn write_counts<'a, L>(
     for (at, gpu, labels) in &gpus {
         let own = xids(parts::XID_RECENT).filter(|(key, ..)| **key == gpu.key[0]);
         let own: Vec<_> = own.filter(|(.., count)| *count > 0.0).collect();
-        // That there was none is said only of a GPU that answers and is watched.
+        // Zero is reported only for a GPU that is present and monitored.
         if own.is_empty() && watches_xid && find_value(report, *at, gpu::PRESENT) == Some(1.0) {
             lines.push((labels, vec![WINDOW], 0.0));
         }
@@ -95,7 +95,7 @@ fn find_value(report: &Report, device: u32, metric: MetricId) -> Option<f64> {
     samples.find(|it| it.device == device && it.metric == metric)?.reading.value()
 }
 
-/// Appends a family of lines: the labels of a GPU, those beside them, and the value.
+/// Appends a family: the labels of a GPU, the additional ones, and the value.
 fn write_family(
     form: ExpositionFormat,
     name: &str,

@@ -1,4 +1,4 @@
-//! What dcgm-exporter says in one series of a GPU and we in several: reasons, links, driver errors.
+//! Values that dcgm-exporter reports in one series per GPU and gaunt in several: clock events, links, XIDs.
 
 use super::ForeignValue;
 use crate::{
@@ -9,14 +9,14 @@ use crate::{
     xid::describe_xid,
 };
 
-/// The mask of reasons that hold a clock, under its new and its old name.
+/// The mask of clock-event reasons, under its new and its old name.
 const CLOCK_EVENTS: [&str; 2] =
     ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
 
 const CLOCK_EVENTS_HELP: &str = "Mask of the reasons that hold the clock now.";
 
-/// What all links of a GPU say together, and how many of our units make one of theirs. Traffic is counted in kibibytes
-/// there, as the driver's fields do; checksum errors are those of the GPU's own fields where it has them.
+/// The sums over all links of a GPU, and how many of our units make one of theirs. Traffic is in kibibytes there, as in
+/// the driver's fields; CRC errors come from the GPU's own fields where it has them.
 const OF_LINKS: [(&str, &[MetricId], f64); 4] = [
     ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", &[parts::NVLINK_CRC], 1.0),
     ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", &[parts::NVLINK_REPLAY], 1.0),
@@ -32,15 +32,15 @@ const ERRORS_HELP: &str = "Errors of this kind on all NVLinks of the GPU.";
 
 const TRAFFIC_HELP: &str = "Kibibytes received and transmitted over all NVLinks of the GPU.";
 
-/// The driver's last error; it stays until the next one.
+/// The most recent XID; it stays until the next one.
 const XID_ERRORS: &str = "DCGM_FI_DEV_XID_ERRORS";
 
 const XID_ERRORS_HELP: &str = "The XID that was seen last, 0 where none was.";
 
-/// What dcgm-exporter says of a GPU without an error.
+/// dcgm-exporter's text for a GPU without an error.
 const NO_ERROR: &str = "No Error";
 
-/// Every GPU of the report in order, with what is said of it; GPUs of which nothing is said are left out.
+/// Every GPU of the report in order, with its entries; GPUs without entries are left out.
 fn collect_gpus<'a, T>(
     report: &'a Report,
     say: impl Fn(u32, &'a Device) -> Option<T>,
@@ -50,7 +50,7 @@ fn collect_gpus<'a, T>(
     gpus.filter_map(|(at, device)| Some((at, say(at, device)?))).collect()
 }
 
-/// Appends one mask of all reasons that hold a clock, under both of its names.
+/// Appends one mask of all clock-event reasons, under both of its names.
 pub(super) fn write_clock_events<'a, L>(
     report: &Report,
     form: ExpositionFormat,
@@ -81,7 +81,7 @@ pub(super) fn write_clock_events<'a, L>(
     }
 }
 
-/// Appends what all links of a GPU say as one number of each kind, without the names that are among `written`.
+/// Appends the sum over all links of a GPU for each kind, without the names in `written`.
 pub(super) fn write_links<'a, L>(
     report: &Report,
     form: ExpositionFormat,
@@ -118,7 +118,7 @@ pub(super) fn write_links<'a, L>(
     }
 }
 
-/// Appends the driver's last error of each GPU. That there was none is said only of a GPU that answers and is watched.
+/// Appends the most recent XID of each GPU. Zero is reported only for a GPU that is present and monitored.
 pub(super) fn write_xids<'a, L>(
     report: &Report,
     form: ExpositionFormat,

@@ -1,4 +1,4 @@
-//! Instances of partitioned GPUs as dcgm-exporter has them: in the series of their GPU, with two labels more.
+//! MIG instances in dcgm-exporter's form: in the series of their GPU, with two more labels.
 
 use super::{DcgmLabels, ForeignValue, dcgm_names};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     text::page_writer::compat::to_foreign_value,
 };
 
-/// What is said of an instance, and the metric of a whole GPU whose name it goes by.
+/// A metric of an instance, and the metric of a whole GPU whose name it uses.
 const OF_INSTANCES: [(MetricId, MetricId); 5] = [
     (parts::MIG_MEMORY_USED, gpu::MEMORY_USED),
     (parts::MIG_MEMORY_TOTAL, gpu::MEMORY_TOTAL),
@@ -16,14 +16,14 @@ const OF_INSTANCES: [(MetricId, MetricId); 5] = [
     (parts::MIG_DRAM_ACTIVE, gpu::DRAM_ACTIVE),
 ];
 
-/// What the product name of an instance has before its profile: `NVIDIA H100 80GB HBM3 MIG 3g.40gb`.
+/// The separator of product name and profile: `NVIDIA H100 80GB HBM3 MIG 3g.40gb`.
 const BEFORE_PROFILE: &str = " MIG ";
 
-/// Labels of a GPU that its instances have of their own or not at all: a pod holds an instance, not its GPU.
+/// Labels of a GPU that its instances replace or omit: a pod holds an instance, not its GPU.
 pub(super) const OWN: [&str; 5] = ["container", "namespace", "pod", "pod_uid", "hpc_job"];
 
-/// Adds what instances say to the values, among those of whole GPUs. As there, a GPU whose instances say something does
-/// not say it too.
+/// Adds the values of instances to those of whole GPUs. As in dcgm-exporter, a value that the instances report is not
+/// reported for their GPU too.
 pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
     let mut of_instances = Vec::new();
     for sample in &report.samples {
@@ -50,7 +50,7 @@ pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
     values.dedup_by_key(|value| (value.name, value.device));
 }
 
-/// The labels that tell the instance at position `at` from others: its profile and its number, and who holds it.
+/// The labels that identify the instance at position `at`, its profile and its number, and the pod that holds it.
 pub(super) fn instance_labels(report: &Report, at: u32) -> DcgmLabels<'_> {
     let mut infos = report.infos.iter();
     let info = infos.find(|info| info.metric == parts::MIG_INFO && info.device == at);

@@ -1,4 +1,4 @@
-//! What dcgm-exporter would say of the same GPUs, instances, jobs and errors.
+//! The expected dcgm-exporter output for the same GPUs, instances, jobs and errors.
 
 use super::*;
 use crate::{
@@ -31,7 +31,7 @@ fn gpu_report() -> Report {
 
 const DCGM: CompatOptions = CompatOptions { dcgm: true, node: false, xid: true };
 
-/// What the page has beyond our own.
+/// The page without our own series.
 fn dcgm_page(report: &Report, form: ExpositionFormat) -> String {
     let (mut own, mut all) = (String::new(), String::new());
     write_page(report, form, CompatOptions::default(), &mut own);
@@ -132,7 +132,7 @@ fn instances_stand_in_the_place_of_their_gpu() {
     let both = [format!("{first} 0.25"), format!("{second} 0.5")];
     assert_eq!(samples("DCGM_FI_PROF_SM_ACTIVE"), both);
     assert_eq!(samples("DCGM_FI_DEV_FB_USED"), [format!("{first} 3"), format!("{second} 3")]);
-    // What nobody says of the instances is said of the GPU, and of whoever holds that.
+    // A value that no instance reports is reported for the GPU, with the pod that holds the GPU.
     let whole = format!("{version},container=\"\",namespace=\"web\",pod=\"chat-1\"}} 57");
     assert_eq!(samples("DCGM_FI_DEV_GPU_UTIL"), [whole]);
     assert_eq!(page.matches("# TYPE DCGM_FI_PROF_SM_ACTIVE gauge\n").count(), 1);
