@@ -28,7 +28,7 @@ fn degraded_link(
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let Some(own) = judge.gpus.get(row as usize) else { return None };
+    let own = judge.gpus.get(row as usize)?;
     let value = |metric| cluster.current_value(metric, row).filter(|value| *value > 0.0);
     // An idle link lowers its speed to save power, but never its width. The average may still cover the work that has
     // just ended.
@@ -44,7 +44,7 @@ fn degraded_link(
     if !narrow && !slow && !resent {
         return None;
     }
-    let Some(entry) = cluster.device_at(DeviceClass::Gpu, row) else { return None };
+    let entry = cluster.device_at(DeviceClass::Gpu, row)?;
     let entity =
         Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
     let gang = judge.job_groups.of(row);

@@ -1,7 +1,5 @@
 //! Names lead to one place: a type name is not shared by more than two modules, a file name not by more than two folders.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
