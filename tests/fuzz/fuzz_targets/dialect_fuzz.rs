@@ -7,17 +7,17 @@ use std::collections::HashSet;
 
 use gaunt_schema::{
     MetricId, Reading, Report,
-    text::{Limits, decode, write},
+    text::{PageLimits, decode_page, write_text},
 };
 use libfuzzer_sys::fuzz_target;
 
-type Fact = (MetricId, Vec<String>, Result<u64, gaunt_schema::Absent>);
+type ReportFact = (MetricId, Vec<String>, Result<u64, gaunt_schema::AbsenceReason>);
 
-fn facts(report: &Report) -> HashSet<Fact> {
-    let fact = |sample: &gaunt_schema::Sample| {
+fn collect_facts(report: &Report) -> HashSet<ReportFact> {
+    let fact = |sample: &gaunt_schema::MetricSample| {
         let device = &report.devices[sample.device as usize];
-        assert_eq!(device.key.len(), device.class.labels().len(), "{device:?}");
-        assert_eq!(device.class, sample.metric.row().class);
+        assert_eq!(device.key.len(), device.class.key_label_names().len(), "{device:?}");
+        assert_eq!(device.class, sample.metric.catalogue_row().class);
         let told = match sample.reading {
             Reading::Value(value) => Ok(value.to_bits()),
             Reading::Absent { absent } => Err(absent),
@@ -28,11 +28,11 @@ fn facts(report: &Report) -> HashSet<Fact> {
 }
 
 fuzz_target!(|body: &[u8]| {
-    let Ok(page) = decode(body, &Limits::default()) else { return };
+    let Ok(page) = decode_page(body, &PageLimits::default()) else { return };
     let report = page.report;
     let mut series = HashSet::new();
     for sample in &report.samples {
-        assert!(series.insert((sample.metric, sample.device)), "{}", sample.metric.key());
+        assert!(series.insert((sample.metric, sample.device)), "{}", sample.metric.series_key());
     }
     for info in &report.infos {
         assert!((info.device as usize) < report.devices.len());
@@ -43,10 +43,11 @@ fuzz_target!(|body: &[u8]| {
     if report.devices.iter().any(|device| device.key.iter().any(|key| key.is_empty())) {
         return;
     }
-    let said = facts(&report);
+    let said = collect_facts(&report);
     let mut text = String::new();
-    write(&report, &mut text);
-    let again = decode(text.as_bytes(), &Limits::default()).map(|page| facts(&page.report));
+    write_text(&report, &mut text);
+    let again = decode_page(text.as_bytes(), &PageLimits::default())
+        .map(|page| collect_facts(&page.report));
     if !said.is_empty() {
         assert_eq!(again.expect("our own page"), said);
     }

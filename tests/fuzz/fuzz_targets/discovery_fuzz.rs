@@ -3,19 +3,22 @@
 
 #![no_main]
 
-use gaunt::gather::{MAX_NAMES, Notation, addresses};
+use gaunt::gather::{MAX_NAMES, TargetListNotation, parse_addresses};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, &str)| {
     let (json, text) = input;
-    let notation = if json { Notation::Json } else { Notation::Yaml };
-    match addresses(text, notation) {
+    let notation = if json { TargetListNotation::Json } else { TargetListNotation::Yaml };
+    match parse_addresses(text, notation) {
         Ok(named) => {
             assert!(named.len() <= MAX_NAMES);
             for address in &named {
-                assert!(!address.is_empty() && !address.chars().any(char::is_control), "{address:?}");
+                assert!(
+                    !address.is_empty() && !address.chars().any(char::is_control),
+                    "{address:?}"
+                );
             }
-            assert_eq!(addresses(text, notation).as_ref(), Ok(&named));
+            assert_eq!(parse_addresses(text, notation).as_ref(), Ok(&named));
         }
         Err(why) => assert!(!why.is_empty() && !why.contains('\n'), "{why:?}"),
     }

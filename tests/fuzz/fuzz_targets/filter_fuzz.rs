@@ -4,27 +4,29 @@
 #![no_main]
 
 use gaunt::answer::{
-    Field, Filter, Key, Subject,
-    filter::{NO_TEXT, Rows, Texts, USUAL_ROWS, complete, quoted, select},
+    FieldKey, Filter, Subject, SubjectField,
+    filter::{
+        NO_TEXT, RowSource, TextColumn, USUAL_ROWS, complete_filter, quote_text, select_rows,
+    },
 };
-use gaunt_schema::Safe;
+use gaunt_schema::SanitizedText;
 use libfuzzer_sys::fuzz_target;
 
 /// Four rows: a number is the row's index, a text too, and the last row has neither.
-struct Four;
+struct FourRows;
 
-impl Rows for Four {
+impl RowSource for FourRows {
     fn len(&self) -> usize {
         4
     }
 
-    fn numbers(&self, _: Key, rows: &[u32]) -> Vec<f64> {
+    fn collect_numbers(&self, _: FieldKey, rows: &[u32]) -> Vec<f64> {
         rows.iter().map(|row| if *row == 3 { f64::NAN } else { f64::from(*row) }).collect()
     }
 
-    fn texts(&self, _: Key, rows: &[u32]) -> Texts {
-        Texts {
-            words: ["gpu1", "gpu2", "gpu10"].map(Safe::new).to_vec(),
+    fn collect_texts(&self, _: FieldKey, rows: &[u32]) -> TextColumn {
+        TextColumn {
+            words: ["gpu1", "gpu2", "gpu10"].map(SanitizedText::new).to_vec(),
             codes: rows.iter().map(|row| if *row == 3 { NO_TEXT } else { *row }).collect(),
             starts: None,
         }
@@ -34,21 +36,21 @@ impl Rows for Four {
 fuzz_target!(|input: (u8, u16, &str)| {
     let (subject, cursor, text) = input;
     let subject = Subject::ALL[usize::from(subject) % Subject::ALL.len()];
-    let now = |_: &Field| vec![Safe::new("a \"b\"")];
-    let offered = complete(subject, text, usize::from(cursor), &now);
+    let now = |_: &SubjectField| vec![SanitizedText::new("a \"b\"")];
+    let offered = complete_filter(subject, text, usize::from(cursor), &now);
     assert!(offered.from <= offered.to && text.get(offered.from..offered.to).is_some());
     match Filter::parse(subject, text) {
         Ok(filter) => {
-            assert_eq!(Filter::parse(subject, filter.text()).as_ref(), Ok(&filter));
-            let chosen = select(&filter, &Four, USUAL_ROWS);
+            assert_eq!(Filter::parse(subject, filter.source_text()).as_ref(), Ok(&filter));
+            let chosen = select_rows(&filter, &FourRows, USUAL_ROWS);
             assert!(chosen.rows.len() <= 4 && chosen.rows.iter().all(|row| *row < 4));
             assert!(chosen.rows.len() <= chosen.matched as usize);
         }
-        Err(error) => assert!(error.column >= 1 && error.pointed().contains('^')),
+        Err(error) => assert!(error.column >= 1 && error.render_pointer().contains('^')),
     }
     // Any text can be written as a value, and is parsed back unchanged.
     if text.len() < 400 {
-        let safe = format!("node={}", quoted(text.trim()));
+        let safe = format!("node={}", quote_text(text.trim()));
         assert!(Filter::parse(Subject::Gpus, &safe).is_ok() || text.trim().is_empty(), "{safe}");
     }
 });

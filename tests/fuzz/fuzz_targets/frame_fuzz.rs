@@ -5,8 +5,8 @@
 
 use gaunt_schema::{
     Report,
-    frame::{Frames, Hash, Holds, Memory, Told},
-    text::Limits,
+    frame::{ClientState, FrameDecodeState, FrameDecoder, FrameEncoder, LayoutHash},
+    text::PageLimits,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 const HEAD: usize = 56;
 
 /// Corrects the length, the checksum and the layout's hash.
-fn mend(frame: &mut [u8]) {
+fn fix_header(frame: &mut [u8]) {
     let length = frame.len() as u32;
     frame[..4].copy_from_slice(b"GNTF");
     frame[4] = 1;
@@ -24,7 +24,7 @@ fn mend(frame: &mut [u8]) {
     // A layout of fewer than 128 bytes has its length in one byte.
     let layout = frame.get(HEAD).map(|length| usize::from(*length)).filter(|length| *length < 128);
     if let Some(layout) = layout.and_then(|length| frame.get(HEAD + 1..HEAD + 1 + length)) {
-        let digits = Hash::of(layout).to_string();
+        let digits = LayoutHash::of(layout).to_string();
         let name = u128::from_str_radix(&digits, 16).unwrap().to_be_bytes();
         frame[32..48].copy_from_slice(&name);
     }
@@ -33,35 +33,40 @@ fn mend(frame: &mut [u8]) {
 }
 
 /// The content of a report, compared bit by bit.
-fn said(report: &Report) -> impl PartialEq + std::fmt::Debug {
+fn report_content(report: &Report) -> impl PartialEq + std::fmt::Debug {
     let samples = report.samples.iter();
-    let bits = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
+    let bits = samples.map(|s| {
+        (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.absence_reason())
+    });
     let (devices, infos) = (report.devices.to_vec(), report.infos.to_vec());
     (bits.collect::<Vec<_>>(), devices, infos, report.node.clone(), report.node_time)
 }
 
 /// The report after encoding and decoding.
-fn retold(report: &Report) -> Report {
+fn round_trip(report: &Report) -> Report {
     let mut frame = Vec::new();
-    Told::of(report, 1, None).write(Holds::default(), None, &mut frame);
-    Frames::default().decode(&mut Memory::default(), &frame, &Limits::default()).unwrap().report
+    FrameEncoder::of(report, 1, None).encode_frame(ClientState::default(), None, &mut frame);
+    FrameDecoder::default()
+        .decode_frame(&mut FrameDecodeState::default(), &frame, &PageLimits::default())
+        .unwrap()
+        .report
 }
 
 fuzz_target!(|input: &[u8]| {
-    let limits = Limits { samples: 300, ..Limits::default() };
-    let frames = Frames::new(1 << 20);
-    let mut memory = Memory::default();
-    drop(frames.decode(&mut memory, input, &limits));
+    let limits = PageLimits { samples: 300, ..PageLimits::default() };
+    let frames = FrameDecoder::new(1 << 20);
+    let mut memory = FrameDecodeState::default();
+    drop(frames.decode_frame(&mut memory, input, &limits));
     if input.len() < HEAD {
         return;
     }
     let mut frame = input.to_vec();
-    mend(&mut frame);
+    fix_header(&mut frame);
     for _ in 0..2 {
-        let Ok(page) = frames.decode(&mut memory, &frame, &limits) else { return };
+        let Ok(page) = frames.decode_frame(&mut memory, &frame, &limits) else { return };
         assert!(page.report.samples.len() <= 300);
-        let once = retold(&page.report);
-        assert_eq!(said(&retold(&once)), said(&once));
+        let once = round_trip(&page.report);
+        assert_eq!(report_content(&round_trip(&once)), report_content(&once));
     }
-    assert!(frames.tidings().bytes <= 1 << 20);
+    assert!(frames.decoder_stats().bytes <= 1 << 20);
 });

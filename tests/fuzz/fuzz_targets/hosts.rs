@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::gather::{Places, Usual, expand};
+use gaunt::gather::{EndpointDefaults, EndpointList, expand_host_list};
 use libfuzzer_sys::fuzz_target;
 
 /// The maximum number of names of one list here.
@@ -13,12 +13,18 @@ const ROOM: usize = 500;
 const LOOKED_AT: usize = 50;
 
 fuzz_target!(|list: &str| {
-    match expand(list, ROOM) {
+    match expand_host_list(list, ROOM) {
         Ok(names) => {
             assert!(names.len() <= ROOM);
             for name in &names {
-                assert!(!name.is_empty() && !name.contains(',') && !name.contains(char::is_whitespace));
-                assert_eq!(expand(name, 1).as_deref(), Ok(std::slice::from_ref(name)), "{list:?}");
+                assert!(
+                    !name.is_empty() && !name.contains(',') && !name.contains(char::is_whitespace)
+                );
+                assert_eq!(
+                    expand_host_list(name, 1).as_deref(),
+                    Ok(std::slice::from_ref(name)),
+                    "{list:?}"
+                );
             }
         }
         Err(error) => {
@@ -26,7 +32,7 @@ fuzz_target!(|list: &str| {
             assert!(!error.why.is_empty());
         }
     }
-    let mut places = Places::new(Usual::default());
+    let mut places = EndpointList::new(EndpointDefaults::default());
     if places.add_list(list, &"a flag".into()).is_err() {
         return;
     }
@@ -37,7 +43,7 @@ fuzz_target!(|list: &str| {
     for place in places.iter().take(LOOKED_AT) {
         assert!(!place.host.is_empty() && place.port != 0);
         // The displayed form can be used on the command line again.
-        let mut again = Places::new(Usual::default());
+        let mut again = EndpointList::new(EndpointDefaults::default());
         again.add_list(&place.to_string(), &"a flag".into()).expect("an address that was taken");
         assert_eq!(again.into_vec()[0].to_string(), place.to_string());
     }

@@ -3,21 +3,20 @@
 
 #![no_main]
 
-use gaunt::answer::change;
+use gaunt::answer::json_diff;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 fuzz_target!(|input: (&str, &str)| {
-    let (Ok(old), Ok(new)) = (
-        serde_json::from_str::<Value>(input.0),
-        serde_json::from_str::<Value>(input.1),
-    ) else {
+    let (Ok(old), Ok(new)) =
+        (serde_json::from_str::<Value>(input.0), serde_json::from_str::<Value>(input.1))
+    else {
         return;
     };
     let mut value = old.clone();
-    if let Some(difference) = change::between(&old, &new) {
-        change::apply(&mut value, &difference).expect("it was made for this answer");
+    if let Some(difference) = json_diff::diff_values(&old, &new) {
+        json_diff::apply_diff(&mut value, &difference).expect("it was made for this answer");
     }
     assert_eq!(value, new);
-    _ = change::apply(&mut value, &old);
+    _ = json_diff::apply_diff(&mut value, &old);
 });

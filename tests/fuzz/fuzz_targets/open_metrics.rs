@@ -4,21 +4,21 @@
 #![no_main]
 
 use gaunt_schema::{
-    Failure,
-    text::{Limits, decode, decode_open_metrics},
+    ScrapeFailure,
+    text::{PageLimits, decode_open_metrics, decode_page},
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    let limits = Limits { samples: 100, line_bytes: 4_000, ..Limits::default() };
+    let limits = PageLimits { samples: 100, line_bytes: 4_000, ..PageLimits::default() };
     match decode_open_metrics(body, &limits) {
         Ok(page) => {
-            let as_text = decode(body, &limits);
+            let as_text = decode_page(body, &limits);
             let told = as_text.map(|page| page.report.samples.len()).unwrap_or_default();
             assert!(told <= page.report.samples.len());
         }
-        Err(Failure::NotAPage(why)) => assert!(why.starts_with("not OpenMetrics: ")),
-        Err(Failure::TooLarge(_)) => {}
+        Err(ScrapeFailure::NotAPage(why)) => assert!(why.starts_with("not OpenMetrics: ")),
+        Err(ScrapeFailure::TooLarge(_)) => {}
         Err(other) => panic!("{other:?}"),
     }
 });

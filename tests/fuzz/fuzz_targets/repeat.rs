@@ -6,15 +6,17 @@
 #![no_main]
 
 use gaunt_schema::{
-    Page,
-    text::{Layouts, Limits, Memory, decode},
+    ScrapedPage,
+    text::{PageLimits, TemplateCache, TemplateState, decode_page},
 };
 use libfuzzer_sys::fuzz_target;
 
 /// The content of a page, compared bit by bit.
-fn said(page: &Page) -> impl PartialEq + std::fmt::Debug {
+fn page_content(page: &ScrapedPage) -> impl PartialEq + std::fmt::Debug {
     let samples = page.report.samples.iter();
-    let samples = samples.map(|s| (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.reason()));
+    let samples = samples.map(|s| {
+        (s.metric, s.device, s.reading.value().map(f64::to_bits), s.reading.absence_reason())
+    });
     let report = &page.report;
     (
         samples.collect::<Vec<_>>(),
@@ -24,7 +26,7 @@ fn said(page: &Page) -> impl PartialEq + std::fmt::Debug {
     )
 }
 
-fn edit(page: &mut Vec<u8>, edits: &[u8]) {
+fn apply_edits(page: &mut Vec<u8>, edits: &[u8]) {
     for edit in edits.chunks_exact(4) {
         if page.is_empty() {
             return;
@@ -47,18 +49,19 @@ fn edit(page: &mut Vec<u8>, edits: &[u8]) {
 
 fuzz_target!(|input: &[u8]| {
     let Some((edits, body)) = input.split_at_checked(24) else { return };
-    let limits = Limits { line_bytes: 2_000, samples: 100, ..Limits::default() };
-    let (layouts, mut memory) = (Layouts::new(1 << 20), Memory::default());
+    let limits = PageLimits { line_bytes: 2_000, samples: 100, ..PageLimits::default() };
+    let (layouts, mut memory) = (TemplateCache::new(1 << 20), TemplateState::default());
     let mut page = body.to_vec();
     for edits in edits.chunks(8) {
         for _ in 0..2 {
-            let (ours, strict) = (layouts.decode(&mut memory, &page, &limits), decode(&page, &limits));
+            let (ours, strict) =
+                (layouts.decode_page(&mut memory, &page, &limits), decode_page(&page, &limits));
             match (ours, strict) {
-                (Ok(ours), Ok(strict)) => assert!(said(&ours) == said(&strict)),
+                (Ok(ours), Ok(strict)) => assert!(page_content(&ours) == page_content(&strict)),
                 (ours, strict) => assert_eq!(ours.err(), strict.err()),
             }
         }
-        edit(&mut page, edits);
+        apply_edits(&mut page, edits);
     }
-    assert!(layouts.tidings().bytes <= 1 << 20);
+    assert!(layouts.cache_stats().bytes <= 1 << 20);
 });

@@ -3,15 +3,15 @@
 
 #![no_main]
 
-use gaunt::record::read_segment;
-use gaunt_schema::text::Limits;
+use gaunt::record::decode_segment;
+use gaunt_schema::text::PageLimits;
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of the header of a segment.
 const HEADER: usize = 28;
 
 /// A header as a recorder writes it.
-fn header() -> Vec<u8> {
+fn segment_header() -> Vec<u8> {
     let mut bytes = b"gauntrec".to_vec();
     bytes.extend(1_u32.to_le_bytes());
     bytes.extend(1_000_u32.to_le_bytes());
@@ -22,7 +22,7 @@ fn header() -> Vec<u8> {
 }
 
 /// A block with the right checksum around any payload.
-fn block(payload: &[u8], size: u32) -> Vec<u8> {
+fn segment_block(payload: &[u8], size: u32) -> Vec<u8> {
     let mut bytes = vec![0xb1, 0x0c, 0x4b, 0x47];
     bytes.extend((payload.len() as u32).to_le_bytes());
     bytes.extend(size.to_le_bytes());
@@ -37,11 +37,11 @@ fn block(payload: &[u8], size: u32) -> Vec<u8> {
     bytes
 }
 
-fn read(bytes: &[u8]) -> usize {
-    let limits = Limits { samples: 100, ..Limits::default() };
-    let Ok(segment) = read_segment(bytes) else { return 0 };
+fn read_blocks(bytes: &[u8]) -> usize {
+    let limits = PageLimits { samples: 100, ..PageLimits::default() };
+    let Ok(segment) = decode_segment(bytes) else { return 0 };
     for block in &segment.blocks {
-        for (_, delivery) in block.deliveries(&limits) {
+        for (_, delivery) in block.decode_deliveries(&limits) {
             // Any content can be displayed.
             assert!(!format!("{delivery:?}").is_empty());
         }
@@ -52,25 +52,28 @@ fn read(bytes: &[u8]) -> usize {
 fuzz_target!(|input: (u8, &[u8])| {
     let (manner, bytes) = input;
     match manner % 4 {
-        0 => drop(read(bytes)),
+        0 => drop(read_blocks(bytes)),
         1 => {
             // Damage in the middle loses no block after it.
-            let whole = [header(), bytes.to_vec(), block(&[], 0)].concat();
-            let segment = read_segment(&whole).expect("the header is right");
+            let whole = [segment_header(), bytes.to_vec(), segment_block(&[], 0)].concat();
+            let segment = decode_segment(&whole).expect("the header is right");
             assert!(segment.lost <= whole.len() - HEADER);
-            assert!(!segment.blocks.is_empty() || bytes.windows(4).any(|part| part == [0xb1, 0x0c, 0x4b, 0x47]));
-            read(&whole);
+            assert!(
+                !segment.blocks.is_empty()
+                    || bytes.windows(4).any(|part| part == [0xb1, 0x0c, 0x4b, 0x47])
+            );
+            read_blocks(&whole);
         }
         2 => {
             // Arbitrary entries, compressed correctly.
             let packed = zstd::bulk::compress(bytes, 1).expect("memory is enough");
-            let whole = [header(), block(&packed, bytes.len() as u32)].concat();
-            assert_eq!(read(&whole), 1);
+            let whole = [segment_header(), segment_block(&packed, bytes.len() as u32)].concat();
+            assert_eq!(read_blocks(&whole), 1);
         }
         _ => {
             // The compressed content differs from what the header declares.
-            let whole = [header(), block(bytes, 1 << 16)].concat();
-            assert_eq!(read(&whole), 1);
+            let whole = [segment_header(), segment_block(bytes, 1 << 16)].concat();
+            assert_eq!(read_blocks(&whole), 1);
         }
     }
 });

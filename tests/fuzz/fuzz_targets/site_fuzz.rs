@@ -5,18 +5,19 @@
 
 use std::path::Path;
 
-use gaunt::site::{jobs_in, topology_in};
-use gaunt_schema::{JobList, Topology};
+use gaunt::site::{parse_jobs, parse_topology};
+use gaunt_schema::{JobList, SourceTopology};
 use libfuzzer_sys::fuzz_target;
 
-const NAMES: [&str; 5] = ["topology.conf", "topology.yaml", "topology.toml", "gpu1.json", "squeue.json"];
+const NAMES: [&str; 5] =
+    ["topology.conf", "topology.yaml", "topology.toml", "gpu1.json", "squeue.json"];
 
 fuzz_target!(|input: (u8, &str)| {
     let (which, text) = input;
     let name = NAMES[usize::from(which) % NAMES.len()];
     let path = Path::new(name);
     if name == "squeue.json" {
-        match jobs_in(path, text) {
+        match parse_jobs(path, text) {
             Ok(list) => {
                 for job in &list.jobs {
                     assert!(!job.id.is_empty());
@@ -25,18 +26,24 @@ fuzz_target!(|input: (u8, &str)| {
                     assert!(job.holds.iter().all(|holding| !holding.node.is_empty()), "{job:?}");
                 }
                 let kept = serde_json::to_string(&list).expect("plain structs become JSON");
-                assert_eq!(serde_json::from_str::<JobList>(&kept).expect("it was written so"), list);
+                assert_eq!(
+                    serde_json::from_str::<JobList>(&kept).expect("it was written so"),
+                    list
+                );
             }
             Err(error) => assert!(error.to_string().contains(name), "{error}"),
         }
         return;
     }
-    match topology_in(path, text) {
+    match parse_topology(path, text) {
         Ok(topology) => {
             assert!(topology.nodes.iter().all(|place| !place.node.is_empty()), "{topology:?}");
             assert!(topology.switches.iter().all(|switch| !switch.name.is_empty()), "{topology:?}");
             let kept = serde_json::to_string(&topology).expect("plain structs become JSON");
-            assert_eq!(serde_json::from_str::<Topology>(&kept).expect("it was written so"), topology);
+            assert_eq!(
+                serde_json::from_str::<SourceTopology>(&kept).expect("it was written so"),
+                topology
+            );
         }
         Err(error) => assert!(error.to_string().contains(name), "{error}"),
     }

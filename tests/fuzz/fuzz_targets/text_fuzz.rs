@@ -2,17 +2,23 @@
 
 #![no_main]
 
-use gaunt_schema::text::{Limits, Line, Reader};
+use gaunt_schema::text::{PageLimits, PageLine, TextReader};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    let limits = Limits { line_bytes: 200, labels: 4, samples: 50, name_bytes: 40, ..Limits::default() };
-    for limits in [limits, Limits::default()] {
-        let mut reader = Reader::new(body, &limits);
+    let limits = PageLimits {
+        line_bytes: 200,
+        labels: 4,
+        samples: 50,
+        name_bytes: 40,
+        ..PageLimits::default()
+    };
+    for limits in [limits, PageLimits::default()] {
+        let mut reader = TextReader::new(body, &limits);
         let (mut samples, mut last) = (0, 0);
         while let Some(line) = reader.next() {
             let number = match line {
-                Ok(Line::Sample(sample)) => {
+                Ok(PageLine::Sample(sample)) => {
                     samples += 1;
                     assert!(sample.line.len() <= limits.line_bytes);
                     assert!(sample.labels.len() <= limits.labels);
