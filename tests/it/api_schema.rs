@@ -70,6 +70,10 @@ pub(crate) fn start_fleet_aggregator(nodes: usize) -> (SimulatorProcess, TestPro
         let (_, table) = ask_api(&address, "ports?filter=has receive&limit=1");
         (table["matched"] == table["total"] && table["rows"] == 1).then_some(())
     });
+    wait_for("the missing target is found", || {
+        let (status, _) = ask_api(&address, "findings/target_down/127.0.0.1");
+        (status == 200).then_some(())
+    });
     (sim, aggregator, address)
 }
 
