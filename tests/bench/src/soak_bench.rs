@@ -52,6 +52,9 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
     for (truth, standing) in truths.iter().zip(standings) {
         if options.all || !standing.is_right() {
             writeln!(out, "{}", standing.render_line(truth, START))?;
+            for gap in standing.gaps() {
+                writeln!(out, "{gap}")?;
+            }
         }
     }
     for beside in beside {

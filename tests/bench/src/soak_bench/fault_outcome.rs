@@ -38,6 +38,10 @@ pub(super) struct FaultOutcome {
     pub(super) ids: BTreeSet<String>,
     /// A finding that stays open long after the end of the fault, and for how long.
     pub(super) lingers: Option<(String, Duration)>,
+    /// What its finding said when it was last open before each absence, and what the list said at its first tick.
+    gaps: Vec<String>,
+    /// Text and evidence of its finding at the last tick; none while it has none.
+    last_seen: Option<String>,
     /// Reported cost: minimum and maximum.
     cost: Option<(f64, f64)>,
 }
@@ -70,6 +74,18 @@ impl FaultOutcome {
             && self.away.is_zero()
             && self.ids.len() == 1
             && self.lingers.is_none()
+    }
+
+    /// Keeps what was last said before an absence, and which findings are open at its first tick.
+    fn record_gap(&mut self, now: UnixMs, list: &FindingList) {
+        let Some(last) = self.last_seen.take() else { return };
+        let open: Vec<&str> = list.findings.iter().map(|finding| finding.id.as_str()).collect();
+        self.gaps.push(format!("    away from {}: last {last}; open then: {open:?}", now.0));
+    }
+
+    /// The absences, a line each.
+    pub(super) fn gaps(&self) -> &[String] {
+        &self.gaps
     }
 
     pub(super) fn render_line(&self, truth: &GroundTruth, start: UnixMs) -> String {
@@ -135,14 +151,18 @@ impl FindingObserver {
                 }
                 continue;
             }
-            let own = said.iter().filter(|finding| finding.life.opened >= truth.onset);
-            standing.ids.extend(own.map(|finding| finding.id.clone()));
             if said.is_empty() {
                 if standing.found.is_some() {
                     standing.away += passed;
+                    standing.record_gap(now, list);
                 }
                 continue;
             }
+            standing.last_seen = said.first().map(|finding| evidence(finding));
+            // A finding that an earlier fault of the same entity opened goes on as this one's.
+            let own: Vec<_> = said.iter().filter(|f| f.life.opened >= truth.onset).collect();
+            let counted = if own.is_empty() { said.iter().collect() } else { own };
+            standing.ids.extend(counted.iter().map(|finding| finding.id.clone()));
             if standing.found.is_none() {
                 standing.found = Some(since);
                 standing.late = since > limit;
