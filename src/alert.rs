@@ -8,11 +8,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use gaunt_schema::{SanitizedText, Severity, UnixMs};
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::{
-    answer::{AlertLine, AlertList, AlertServer, Answer, Finding, Question},
-    answer_source::AnswerSource,
-    gather::ServerAccess,
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::{AlertLine, AlertList, AlertServer, Answer, Finding, Question};
+use gaunt_scrape::ServerAccess;
 
 mod alert_labels;
 mod alertmanager_api;

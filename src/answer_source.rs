@@ -1,27 +1,24 @@
 //! Answer source: the engine in this process, or an aggregator over HTTP.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use gaunt_console::{ConsoleSource, PendingAnswer, SourceError};
 use gaunt_schema::{
     UnixMs,
     probe_pairing::{PairingReply, PairingRequest},
 };
 use tokio::time::sleep;
 
-use crate::{
-    answer::{Answer, FindingAction, Question},
-    engine::{EngineHandle, EngineStopped},
-};
+use gaunt_api::{Answer, FindingAction, Question};
+use gaunt_engine::{EngineHandle, EngineStopped};
 
 mod aggregator_client;
 mod aggregator_streams;
 mod remote_recording;
-mod replay_control;
 mod safe_json;
 
 pub use aggregator_client::{AggregatorClient, AggregatorError};
 pub use remote_recording::RemoteRecording;
-pub use replay_control::{ReplayControl, ReplayProgress};
 
 /// A source of answers.
 #[derive(Clone, Debug)]
@@ -104,6 +101,29 @@ impl AnswerSource {
         match self {
             Self::Engine(_) => None,
             Self::Aggregator(aggregator) => Some(aggregator.display_address()),
+        }
+    }
+}
+
+impl ConsoleSource for AnswerSource {
+    fn ask_question(self: Arc<Self>, question: Question) -> PendingAnswer {
+        Box::pin(async move { Ok(Self::ask_question(&self, question).await?) })
+    }
+
+    fn send_action(self: Arc<Self>, action: FindingAction) -> PendingAnswer {
+        Box::pin(async move { Ok(Self::send_action(&self, action).await?) })
+    }
+
+    fn display_address(&self) -> Option<&str> {
+        Self::display_address(self)
+    }
+}
+
+impl From<AnswerSourceError> for SourceError {
+    fn from(error: AnswerSourceError) -> Self {
+        match error {
+            AnswerSourceError::Engine(stopped) => Self::Ended(stopped.to_string()),
+            AnswerSourceError::Aggregator(error) => Self::Unanswered(error.to_string()),
         }
     }
 }

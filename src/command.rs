@@ -15,11 +15,11 @@ use tokio::{
 use crate::{
     alert,
     answer_source::{AnswerSource, AnswerSourceError},
-    engine::{self, Engine, EngineHandle},
-    gather::{self, ScrapeManagerHandle, ScrapePlan},
-    record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
     site,
 };
+use gaunt_engine::record::{Recorder, RecorderFollowHandle, spawn_recording_inbox};
+use gaunt_engine::{Engine, EngineHandle};
+use gaunt_scrape::{ScrapeManagerHandle, ScrapePlan};
 
 pub mod ack_command;
 mod aggregator_address;
@@ -53,7 +53,7 @@ pub enum ViewSource {
     /// This machine, sampled by this process.
     ThisBox {
         /// Engine options.
-        options: Box<engine::EngineOptions>,
+        options: Box<gaunt_engine::EngineOptions>,
         /// Sampler options.
         node: Box<gaunt_node::SamplerOptions>,
         /// The aggregator on this machine with its token: used instead if it answers.
@@ -65,13 +65,13 @@ pub enum ViewSource {
 #[derive(Debug)]
 pub struct ScrapingSetup {
     /// Engine options.
-    pub engine: engine::EngineOptions,
+    pub engine: gaunt_engine::EngineOptions,
     /// What is scraped, and how.
     pub plan: ScrapePlan,
     /// Files of topology and running jobs.
     pub site: site::SiteOptions,
     /// The recording, if enabled.
-    pub recording: Option<crate::record::RecordOptions>,
+    pub recording: Option<gaunt_engine::record::RecordOptions>,
     /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
 }
@@ -137,8 +137,8 @@ impl ViewSource {
                 OpenView { source: AnswerSource::Engine(owner), needs_warmup: true, _feed: feed }
             }
             Self::ThisBox { options, node, .. } => {
-                let clock = engine::monotonic_clock();
-                let owner = engine::spawn_new(*options, clock.clone());
+                let clock = gaunt_engine::monotonic_clock();
+                let owner = gaunt_engine::spawn_new(*options, clock.clone());
                 let sampling =
                     local_sampling::start_sampling(*node, owner.delivery_sender(), clock).await?;
                 let feed = ViewFeed::ThisBox { _sampling: sampling };
@@ -188,10 +188,10 @@ impl ScrapingSetup {
             None => Recorder::forward_only(self.plan.options.period)?,
         };
         let follow = recorder.follow_handle();
-        let clock: ClockFn = engine::monotonic_clock();
+        let clock: ClockFn = gaunt_engine::monotonic_clock();
         owner.run_tick(clock());
         let since = owner.is_new().then(|| clock());
-        let owner = engine::spawn_existing(owner, clock.clone());
+        let owner = gaunt_engine::spawn_existing(owner, clock.clone());
         let preambles = engine_preamble::spawn_preamble_task(
             owner.clone(),
             follow.clone(),
@@ -220,8 +220,8 @@ impl ScrapingSetup {
         clock: ClockFn,
     ) -> ScrapeManagerHandle {
         // Sources may add targets later; a high limit costs nothing.
-        raise_file_limit(gather::MAX_TARGETS);
-        gather::spawn_manager(self.plan, inbox, clock)
+        raise_file_limit(gaunt_scrape::MAX_TARGETS);
+        gaunt_scrape::spawn_manager(self.plan, inbox, clock)
     }
 }
 

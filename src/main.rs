@@ -17,15 +17,15 @@ use gaunt::{
         ack_command, console_command, demo_command, explain_command, judge_command,
         metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
-    gather::{
-        DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerAccess,
-        TargetGroup, parse_url,
-    },
-    record,
     settings::Settings,
     site,
 };
+use gaunt_engine::record;
 use gaunt_schema::{SanitizedText, sanitized_text::sanitize_lines};
+use gaunt_scrape::{
+    DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerAccess,
+    TargetGroup, parse_url,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Default log filter.
@@ -376,7 +376,7 @@ fn init_logging(filter: Option<&str>, usual: &str, on_screen: bool) -> anyhow::R
     let filter = EnvFilter::try_new(filter).map_err(|_| {
         anyhow::anyhow!(
             "{filter:?} is not a log filter; write a level such as debug, or MODULE=LEVEL such as \
-             gaunt::gather=trace, separated by commas (--log, or RUST_LOG)"
+             gaunt_scrape=trace, separated by commas (--log, or RUST_LOG)"
         )
     })?;
     if on_screen && io::stderr().is_terminal() {

@@ -212,7 +212,7 @@ fn build_router(serving: ApiState, names: HostNames) -> Router {
         .route("/metrics", get(exposition::handle_metrics))
         .route("/node/{node}/metrics", get(service_discovery::handle_node_page))
         .route("/sd/http", get(service_discovery::handle_targets))
-        .nest(crate::answer::API, json_api::api_routes())
+        .nest(gaunt_api::API, json_api::api_routes())
         .with_state(serving)
         .fallback(health_endpoints::handle_not_found)
         .layer(from_fn_with_state(names, guard_request))

@@ -9,13 +9,9 @@ use std::{
 
 use gaunt_schema::SanitizedText;
 
-use crate::{
-    alert,
-    command::report_command::GpuPrices,
-    console, engine,
-    gather::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for},
-    record, site,
-};
+use crate::{alert, command::report_command::GpuPrices, site};
+use gaunt_engine::record;
+use gaunt_scrape::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for};
 
 mod access_section;
 mod alerting;
@@ -58,7 +54,7 @@ pub enum SettingsError {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Engine options.
-    pub engine: engine::EngineOptions,
+    pub engine: gaunt_engine::EngineOptions,
     /// The time between two scrapes of one target.
     pub period: Duration,
     /// Time limit of one scrape; none for the default of the period.
@@ -76,7 +72,7 @@ pub struct Settings {
     /// Aggregator to use where neither a flag nor the environment names one.
     pub aggregator: Option<String>,
     /// Console options.
-    pub console: console::ConsoleOptions,
+    pub console: gaunt_console::ConsoleOptions,
     /// Quotas of targets.
     pub limits: ScrapeQuotas,
     /// The share of a source's targets that may disappear at once.
@@ -125,7 +121,7 @@ impl Settings {
     fn of(file: SettingsFile, path: &Path) -> Self {
         let (period, site) = (file.gather.period.to_duration(), file.site_options(path));
         Self {
-            engine: engine::EngineOptions {
+            engine: gaunt_engine::EngineOptions {
                 cluster: SanitizedText::new(&file.cluster.name),
                 period,
                 slots: storage::history_slots(file.history.history_span(), period),
@@ -137,7 +133,7 @@ impl Settings {
                     .map(settings_file::PriceSetting::to_amount),
                 currency: SanitizedText::new(&file.cluster.currency),
                 thresholds: Box::new(file.judge),
-                usage: engine::USAGE,
+                usage: gaunt_engine::USAGE,
                 alerts: None,
                 says_usual: false,
             },

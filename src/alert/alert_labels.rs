@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::{FindingKind, SanitizedText, UnixMs};
 
-use crate::answer::Finding;
+use gaunt_api::Finding;
 
 /// Runbook with a section for each alert.
 const RUNBOOK: &str = "config/prometheus/runbooks.md";

@@ -6,7 +6,7 @@ use gaunt_schema::{SanitizedText, Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{AlertSnapshot, alert_labels::FindingAlert};
-use crate::answer::{AlertLine, AlertSilence, AlertState};
+use gaunt_api::{AlertLine, AlertSilence, AlertState};
 
 /// One alert as posted to Alertmanager.
 #[derive(Debug, Serialize)]

@@ -11,10 +11,8 @@ use tokio::{
 };
 
 use super::{AlertError, AlertSnapshot, alertmanager_api};
-use crate::{
-    answer::{AlertLine, AlertServer},
-    gather::{CredentialState, LoadedCredentials},
-};
+use gaunt_api::{AlertLine, AlertServer};
+use gaunt_scrape::{CredentialState, LoadedCredentials};
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -14,12 +14,10 @@ use super::{
     aggregator_streams::AggregatorStreams,
     safe_json::{decode_json, decode_value},
 };
-use crate::{
-    answer::{
-        API, Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
-    },
-    tls::{self, TlsError, TlsOptions},
+use gaunt_api::{
+    API, Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
 };
+use gaunt_scrape::tls::{self, TlsError, TlsOptions};
 
 /// Time limit of a question, connecting and reading included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);

@@ -20,7 +20,7 @@ use super::{
     aggregator_client::{AggregatorClient, AggregatorError, DEADLINE, MAX_ANSWER, json_problem},
     safe_json::{decode_json, decode_value},
 };
-use crate::answer::{Answer, Question, json_diff};
+use gaunt_api::{Answer, Question, json_diff};
 
 /// Questions that are followed at once; a console asks three or four.
 const STREAMS: usize = 16;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use gaunt_schema::SanitizedText;
 
 use super::{AggregatorAddress, explain_command::resolve_finding_id, snapshot_command};
-use crate::answer::{
+use gaunt_api::{
     Answer, FindingAction, FindingCommand, FindingList, Question,
     finding_action::{MAX_NAME, MAX_NOTE},
 };

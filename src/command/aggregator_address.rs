@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::{
-    answer::Question,
-    answer_source::{AggregatorClient, AggregatorError},
-};
+use crate::answer_source::{AggregatorClient, AggregatorError};
+use gaunt_api::Question;
 
 /// Environment variable of the aggregator's address.
 pub const AGGREGATOR_VARIABLE: &str = "GAUNT_AGGREGATOR";

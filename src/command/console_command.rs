@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{ViewSource, snapshot_command};
-use crate::console::{self, ConsoleOptions};
+use gaunt_console::ConsoleOptions;
 
 /// Whether standard output is a terminal.
 pub fn has_terminal() -> bool {
@@ -30,6 +30,6 @@ pub async fn run(
         return snapshot_command::run(view, &wanted).await;
     }
     let open = view.resolve_default(false).await.open_view().await?;
-    console::run(open.source.clone().with_streams(), options).await?;
+    gaunt_console::run(open.source.clone().with_streams(), options).await?;
     Ok(ExitCode::SUCCESS)
 }

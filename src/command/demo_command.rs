@@ -19,11 +19,8 @@ use super::{
     judge_command::{FindingLog, VirtualRun},
     snapshot_command,
 };
-use crate::{
-    answer::{Answer, Question},
-    answer_source::AnswerSource,
-    console, engine,
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::{Answer, Question};
 
 /// Scrape interval: once a second, as for real nodes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -56,21 +53,24 @@ impl DemoOptions {
 /// Shows the fleet in the console; without a terminal prints one snapshot, minutes ahead.
 pub async fn run(
     story: DemoOptions,
-    owner: engine::EngineOptions,
-    console: console::ConsoleOptions,
+    owner: gaunt_engine::EngineOptions,
+    console: gaunt_console::ConsoleOptions,
 ) -> anyhow::Result<ExitCode> {
-    let owner =
-        engine::EngineOptions { cluster: SanitizedText::new("demo"), period: PERIOD, ..owner };
+    let owner = gaunt_engine::EngineOptions {
+        cluster: SanitizedText::new("demo"),
+        period: PERIOD,
+        ..owner
+    };
     let (after, story) = (story.snapshot_after, story.to_scenario_run());
     let timing = story.run_timing()?;
     if after.is_some() || !has_terminal() {
-        let start = engine::monotonic_clock()() - after.unwrap_or(timing.look);
+        let start = gaunt_engine::monotonic_clock()() - after.unwrap_or(timing.look);
         let mut seen = run_ahead(&story, start, after.unwrap_or(timing.look), owner)?;
         snapshot_command::print_page(&build_snapshot(&mut seen).render_text())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let clock = engine::monotonic_clock();
-    let handle = engine::spawn_new(owner, clock.clone());
+    let clock = gaunt_engine::monotonic_clock();
+    let handle = gaunt_engine::spawn_new(owner, clock.clone());
     let fleet = story.build_fleet(clock() - timing.first.saturating_sub(LEAD))?;
     announce_targets(&handle, fleet_targets(&fleet)).await?;
     let (stop, stopped) = channel::<()>();
@@ -78,7 +78,7 @@ pub async fn run(
     let feeding = thread::Builder::new()
         .name("demo".to_owned())
         .spawn(move || feed_pages(fleet, &inbox, &clock, |pause| stopped.recv_timeout(pause)))?;
-    let shown = console::run(AnswerSource::Engine(handle), console).await;
+    let shown = gaunt_console::run(AnswerSource::Engine(handle), console).await;
     drop(stop);
     feeding.join().map_err(|_| anyhow::anyhow!("the simulated fleet ended with a panic"))?;
     shown?;
@@ -87,7 +87,7 @@ pub async fn run(
 
 /// Announces the targets and waits until the engine has ingested them: the console must not open on an empty list.
 async fn announce_targets(
-    owner: &engine::EngineHandle,
+    owner: &gaunt_engine::EngineHandle,
     targets: Vec<ScrapeTarget>,
 ) -> anyhow::Result<()> {
     owner.delivery_sender().send(Delivery::Targets(targets)).await?;
@@ -145,12 +145,15 @@ pub struct DemoCapture {
 pub fn capture_demo(
     story: &DemoOptions,
     start: UnixMs,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<DemoCapture> {
     let told = story.to_scenario_run();
     let after = story.snapshot_after.map_or_else(|| Ok(told.run_timing()?.look), anyhow::Ok)?;
-    let options =
-        engine::EngineOptions { cluster: SanitizedText::new("demo"), period: PERIOD, ..options };
+    let options = gaunt_engine::EngineOptions {
+        cluster: SanitizedText::new("demo"),
+        period: PERIOD,
+        ..options
+    };
     let mut seen = run_ahead(&told, start, after, options)?;
     let page = build_snapshot(&mut seen).render_text();
     let (fleet, end) = (told.build_fleet(start)?, start + after);
@@ -169,7 +172,7 @@ fn run_ahead(
     story: &gaunt_sim::ScenarioRun,
     start: UnixMs,
     after: Duration,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<VirtualRun> {
     run_watched(story, start, after, options, |_, _| {})
 }
@@ -179,7 +182,7 @@ fn run_watched(
     story: &gaunt_sim::ScenarioRun,
     start: UnixMs,
     after: Duration,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
     mut look: impl FnMut(u32, &mut VirtualRun),
 ) -> anyhow::Result<VirtualRun> {
     let limits = text::PageLimits::default();
@@ -230,10 +233,12 @@ mod tests {
 
     #[tokio::test]
     async fn console_of_the_demo_opens_with_its_targets_named() {
-        let clock: ClockFn = engine::monotonic_clock();
-        let options =
-            engine::EngineOptions { period: Duration::from_millis(100), ..Default::default() };
-        let handle = engine::spawn_new(options, clock.clone());
+        let clock: ClockFn = gaunt_engine::monotonic_clock();
+        let options = gaunt_engine::EngineOptions {
+            period: Duration::from_millis(100),
+            ..Default::default()
+        };
+        let handle = gaunt_engine::spawn_new(options, clock.clone());
         let target = |node: u32| ScrapeTarget {
             id: TargetId(node),
             address: SanitizedText::new(&format!("demo:gpu{node:03}")),
@@ -262,7 +267,7 @@ mod tests {
             if let (true, Answer::Findings(list)) =
                 (second == 28 * 60 || second == 33 * 60, seen.answer_question(&Question::Findings))
             {
-                let one = |finding: &crate::answer::Finding| {
+                let one = |finding: &gaunt_api::Finding| {
                     (finding.id.clone(), finding.severity, finding.cost_gpu_hours_per_hour)
                 };
                 told.push(list.findings.iter().map(one).collect::<Vec<_>>());
@@ -272,7 +277,7 @@ mod tests {
             &story.to_scenario_run(),
             start,
             after,
-            engine::EngineOptions::default(),
+            gaunt_engine::EngineOptions::default(),
             look,
         );
         assert!(seen.is_ok(), "{seen:?}");

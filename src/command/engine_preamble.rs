@@ -9,10 +9,8 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::{
-    engine::{self, BaselineSnapshot, Engine, EngineHandle, PersistedState, RecordedPast},
-    record::{Earlier, RecorderFollowHandle, Recording},
-};
+use gaunt_engine::record::{Earlier, RecorderFollowHandle, Recording};
+use gaunt_engine::{BaselineSnapshot, Engine, EngineHandle, PersistedState, RecordedPast};
 
 /// Time between two preambles: a segment begins with the last one.
 const EVERY: Duration = Duration::from_secs(10);
@@ -89,7 +87,7 @@ async fn with_past(
     follow: &RecorderFollowHandle,
 ) -> Option<RecordingPreamble> {
     let room = follow.preamble_room().saturating_sub(preamble.len());
-    let past = owner.recorded_past(room.min(engine::MAX_PAST)).await.ok()?;
+    let past = owner.recorded_past(room.min(gaunt_engine::MAX_PAST)).await.ok()?;
     let past = spawn_blocking(move || past.to_bytes()).await.ok()?;
     // The size is an estimate: what does not fit is left out when it is written.
     Some(RecordingPreamble { past: past.into(), ..preamble })
@@ -128,7 +126,7 @@ fn to_json(what: &impl Serialize) -> serde_json::Result<Arc<str>> {
 pub(super) fn resume_engine(
     recording: &Recording,
     from: UnixMs,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<Engine> {
     let (at, preamble) = match recording.earlier(from)? {
         Earlier::Known(at, preamble) => (at, preamble),

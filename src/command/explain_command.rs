@@ -3,10 +3,7 @@
 use std::process::ExitCode;
 
 use super::{AggregatorAddress, judge_command, snapshot_command};
-use crate::{
-    answer::{Answer, Explanation, FindingList, Question},
-    engine,
-};
+use gaunt_api::{Answer, Explanation, FindingList, Question};
 
 /// Ids that are listed where a text matches none or several.
 const LISTED: usize = 12;
@@ -32,7 +29,10 @@ pub enum ExplainSource {
 }
 
 /// Prints the explanation.
-pub async fn run(wanted: ExplainOptions, owner: engine::EngineOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    wanted: ExplainOptions,
+    owner: gaunt_engine::EngineOptions,
+) -> anyhow::Result<ExitCode> {
     let told = match wanted.from {
         ExplainSource::Aggregator(address) => {
             let aggregator = address.build_client()?;

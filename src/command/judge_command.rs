@@ -6,7 +6,9 @@ use gaunt_schema::{Delivery, UnixMs};
 use serde::Serialize;
 
 use super::{engine_preamble, snapshot_command};
-use crate::{answer::CumulativeTotals, engine, record, site};
+use crate::site;
+use gaunt_api::CumulativeTotals;
+use gaunt_engine::record;
 
 mod finding_log;
 mod page_recording;
@@ -48,14 +50,14 @@ struct JudgeReport<'a> {
 /// Replays a recording and returns the run.
 pub(super) fn judge_recording(
     wanted: &JudgeOptions,
-    owner: engine::EngineOptions,
+    owner: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<VirtualRun> {
     Ok(play_recording(wanted, owner)?.run)
 }
 
 fn play_recording(
     wanted: &JudgeOptions,
-    owner: engine::EngineOptions,
+    owner: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<PlayedRecording> {
     let told = site_deliveries(&wanted.site)?;
     let live =
@@ -64,7 +66,7 @@ fn play_recording(
 }
 
 /// Judges a recording and prints the findings.
-pub fn run(wanted: &JudgeOptions, owner: engine::EngineOptions) -> anyhow::Result<ExitCode> {
+pub fn run(wanted: &JudgeOptions, owner: gaunt_engine::EngineOptions) -> anyhow::Result<ExitCode> {
     let PlayedRecording { run: mut witness, span: (from, until), period, targets } =
         play_recording(wanted, owner)?;
     let totals = witness.cumulative_totals();
@@ -102,12 +104,12 @@ fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::Sit
 /// Replays a directory of pages.
 fn play_pages(
     wanted: &JudgeOptions,
-    owner: engine::EngineOptions,
+    owner: gaunt_engine::EngineOptions,
     told: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
     let recording = PageRecording::open_folder(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
-    let mut witness = VirtualRun::new(engine::EngineOptions { period, ..owner });
+    let mut witness = VirtualRun::new(gaunt_engine::EngineOptions { period, ..owner });
     for delivery in told {
         witness.ingest_delivery(delivery);
     }
@@ -121,12 +123,12 @@ fn play_pages(
 /// Replays the segments of a recorder.
 fn play_segments(
     wanted: &JudgeOptions,
-    owner: engine::EngineOptions,
+    owner: gaunt_engine::EngineOptions,
     told: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
     let recording = record::Recording::open_folder(&wanted.from)?;
     let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
-    let options = engine::EngineOptions { period, ..owner };
+    let options = gaunt_engine::EngineOptions { period, ..owner };
     let mut witness = VirtualRun::of(engine_preamble::resume_engine(
         &recording,
         recording.time_span().0,

@@ -10,10 +10,8 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use crate::{
-    engine::{BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow},
-    state_store::{LoadedPart, StatePart, StateStore, StateStoreError},
-};
+use gaunt_engine::state_store::{LoadedPart, StatePart, StateStore, StateStoreError};
+use gaunt_engine::{BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow};
 
 #[cfg(test)]
 mod tests;

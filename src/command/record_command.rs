@@ -11,12 +11,9 @@ use tokio::{
 };
 
 use super::{ScrapingSetup, engine_preamble};
-use crate::{
-    answer_source::AggregatorClient,
-    engine::{self, Engine},
-    record::{RecordOptions, Recorder},
-    site,
-};
+use crate::{answer_source::AggregatorClient, site};
+use gaunt_engine::Engine;
+use gaunt_engine::record::{RecordOptions, Recorder};
 
 mod remote_recorder;
 
@@ -92,12 +89,12 @@ async fn record_local(
     }
     let folder = options.folder.clone();
     let recorder = Recorder::start_recording(options)?;
-    let clock: ClockFn = engine::monotonic_clock();
+    let clock: ClockFn = gaunt_engine::monotonic_clock();
     let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
     let mut owner =
-        Engine::new(engine::EngineOptions { says_usual: true, ..scraping.engine.clone() });
+        Engine::new(gaunt_engine::EngineOptions { says_usual: true, ..scraping.engine.clone() });
     owner.run_tick(clock());
-    let owner = engine::spawn_existing(owner, clock.clone());
+    let owner = gaunt_engine::spawn_existing(owner, clock.clone());
     let _preambles = engine_preamble::spawn_preamble_task(
         owner.clone(),
         recorder.follow_handle(),
@@ -116,7 +113,7 @@ async fn record_local(
                 Some(delivery) => {
                     recorder.record_delivery(clock(), &delivery);
                     if onward.send(delivery).await.is_err() {
-                        anyhow::bail!("{}", engine::EngineStopped);
+                        anyhow::bail!("{}", gaunt_engine::EngineStopped);
                     }
                 }
                 None => break,

@@ -5,13 +5,11 @@ use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 use gaunt_schema::{Delivery, SanitizedText, UnixMs};
 
 use super::{console_command::has_terminal, engine_preamble, snapshot_command};
-use crate::{
-    answer::Question,
-    answer_source::{AnswerSource, ReplayControl},
-    console,
-    engine::{self, Engine},
-    record::{RecordError, RecordedDeliveries, Recording},
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::Question;
+use gaunt_console::ReplayControl;
+use gaunt_engine::Engine;
+use gaunt_engine::record::{RecordError, RecordedDeliveries, Recording};
 
 /// This much time before the requested position is simulated first: judgements need history, and so do graphs.
 const BEFORE: Duration = Duration::from_mins(15);
@@ -33,8 +31,8 @@ pub struct ReplayOptions {
 /// Shows the recording in the console; without a terminal prints one snapshot of its end.
 pub async fn run(
     wanted: ReplayOptions,
-    owner: engine::EngineOptions,
-    console: console::ConsoleOptions,
+    owner: gaunt_engine::EngineOptions,
+    console: gaunt_console::ConsoleOptions,
 ) -> anyhow::Result<ExitCode> {
     let recording = Recording::open_folder(&wanted.from)?;
     let (first, last) = recording.time_span();
@@ -47,21 +45,21 @@ pub async fn run(
     }
     let cluster =
         if owner.cluster.is_empty() { SanitizedText::new("replay") } else { owner.cluster.clone() };
-    let owner = engine::EngineOptions { cluster, period: recording.scrape_period(), ..owner };
+    let owner = gaunt_engine::EngineOptions { cluster, period: recording.scrape_period(), ..owner };
     let from = first.max(start - BEFORE);
     let known = engine_preamble::resume_engine(&recording, from, owner.clone())?;
     let reel = ReplayFeed {
         deliveries: recording.deliveries_from(from),
         from,
         last,
-        tick_interval: engine::tick_interval(owner.period),
+        tick_interval: gaunt_engine::tick_interval(owner.period),
     };
     if !has_terminal() {
         return run_to_end(reel, known);
     }
     let player = ReplayControl::new(from, last, wanted.speed);
     player.seek_to(start);
-    let (handle, beats) = engine::spawn_stepped(known, from);
+    let (handle, beats) = gaunt_engine::spawn_stepped(known, from);
     let inbox = handle.delivery_sender();
     let feeding = thread::Builder::new().name("replay".to_owned()).spawn({
         let player = player.clone();
@@ -75,8 +73,8 @@ pub async fn run(
         }
     })?;
     let options =
-        console::ConsoleOptions { player: Some(player.clone()), period: SHOWN, ..console };
-    let shown = console::run(AnswerSource::Engine(handle), options).await;
+        gaunt_console::ConsoleOptions { player: Some(player.clone()), period: SHOWN, ..console };
+    let shown = gaunt_console::run(AnswerSource::Engine(handle), options).await;
     player.stop_replay();
     let fed = feeding.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
     shown?;

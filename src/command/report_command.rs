@@ -13,11 +13,9 @@ use super::{
     judge_command::{PageRecording, format_date_time},
     snapshot_command,
 };
-use crate::{
-    answer::{Answer, Question, UsageReport},
-    engine::{self, Engine},
-    record,
-};
+use gaunt_api::{Answer, Question, UsageReport};
+use gaunt_engine::Engine;
+use gaunt_engine::record;
 
 mod cost_report;
 mod gpu_prices;
@@ -35,7 +33,7 @@ pub enum ReportScope {
     /// The recent past, from an aggregator or this process.
     Recent(Box<ViewSource>, Duration),
     /// A whole recording.
-    Recording(PathBuf, Box<engine::EngineOptions>),
+    Recording(PathBuf, Box<gaunt_engine::EngineOptions>),
 }
 
 /// Options of a report.
@@ -99,11 +97,15 @@ async fn query_usage(
 }
 
 /// Replays a recording in virtual time and counts all of it.
-fn recorded_usage(folder: &Path, options: engine::EngineOptions) -> anyhow::Result<UsageReport> {
+fn recorded_usage(
+    folder: &Path,
+    options: gaunt_engine::EngineOptions,
+) -> anyhow::Result<UsageReport> {
     if record::Recording::has_segments(folder) {
         let recording = record::Recording::open_folder(folder)?;
         let (span, period) = (recording.time_span(), recording.scrape_period());
-        let options = engine::EngineOptions { usage: recording_length(span), period, ..options };
+        let options =
+            gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
         let owner = engine_preamble::resume_engine(&recording, span.0, options)?;
         return count_usage(recording.deliveries_from(span.0), span, owner);
     }
@@ -111,7 +113,7 @@ fn recorded_usage(folder: &Path, options: engine::EngineOptions) -> anyhow::Resu
     let (span, period) = (recording.time_span(), recording.scrape_period());
     let targets = std::iter::once(Ok((span.0, Delivery::Targets(recording.recorded_targets()))));
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
-    let options = engine::EngineOptions { usage: recording_length(span), period, ..options };
+    let options = gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
     count_usage(targets.chain(batches), span, Engine::new(options))
 }
 

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
-    answer::AlertList,
     answer_source::AnswerSource,
-    engine::Engine,
     serve::AggregatorServer,
 };
+use gaunt_api::AlertList;
+use gaunt_engine::Engine;
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]

@@ -13,11 +13,9 @@ use gaunt_schema::Severity;
 use serde::Serialize;
 
 use super::{FAILED, ViewSource, sleep_for};
-use crate::{
-    answer::{
-        Answer, Explanation, FindingList, NodeDetail, Overview, Question, TargetList, TargetState,
-    },
-    answer_source::AnswerSource,
+use crate::answer_source::AnswerSource;
+use gaunt_api::{
+    Answer, Explanation, FindingList, NodeDetail, Overview, Question, TargetList, TargetState,
 };
 
 mod explanation_text;

@@ -1,13 +1,11 @@
 //! Acknowledgements: sends findings one after the other and reports the combined result in one sentence.
 
-use std::{future::pending, pin::Pin};
+use std::{future::pending, pin::Pin, sync::Arc};
 
 use gaunt_schema::SanitizedText;
 
-use crate::{
-    answer::{Answer, FindingAction, FindingCommand},
-    answer_source::{AnswerSource, AnswerSourceError},
-};
+use super::{ConsoleSource, SourceError};
+use gaunt_api::{Answer, FindingAction, FindingCommand};
 
 /// An acknowledgement in progress; resolves to a result sentence or an error.
 pub(super) type PendingAcknowledgement =
@@ -15,7 +13,7 @@ pub(super) type PendingAcknowledgement =
 
 /// Acknowledges findings with a note, or withdraws their acknowledgements without one.
 pub(super) fn acknowledge_findings(
-    source: AnswerSource,
+    source: Arc<dyn ConsoleSource>,
     findings: Vec<SanitizedText>,
     note: Option<String>,
 ) -> PendingAcknowledgement {
@@ -33,7 +31,7 @@ pub(super) fn acknowledge_findings(
                 by: by.clone(),
                 command: deed.clone(),
             };
-            if !outcome.record_answer(source.send_action(act).await) {
+            if !outcome.record_answer(source.clone().send_action(act).await) {
                 break;
             }
         }
@@ -64,7 +62,7 @@ struct AcknowledgementOutcome {
 
 impl AcknowledgementOutcome {
     /// Records the answer for one finding. Returns whether the next one can be sent.
-    fn record_answer(&mut self, answer: Result<Answer, AnswerSourceError>) -> bool {
+    fn record_answer(&mut self, answer: Result<Answer, SourceError>) -> bool {
         let why = match answer {
             Ok(Answer::Refused(refusal)) if refusal.is_denied() => {
                 self.refused = Some(refusal.to_string());
@@ -109,10 +107,9 @@ impl AcknowledgementOutcome {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::{answer::Refusal, console::sample_answers};
+    use crate::sample_answers;
+    use gaunt_api::Refusal;
 
     #[test]
     fn outcome_of_many_is_one_sentence_with_its_numbers() {

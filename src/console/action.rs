@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{keymap::KeyPress, preferences::ConsolePreferences};
-use crate::answer::{Answer, Question};
+use gaunt_api::{Answer, Question};
 
 /// An input of the console.
 #[derive(Clone, Debug)]

@@ -20,13 +20,10 @@ use super::{
     prompt_commands::ExportFormat,
     screen::Screen,
 };
-use crate::{
-    answer::{
-        AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail,
-        NodeDetail, NodeList, Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject,
-        SubjectField,
-    },
-    answer_source::ReplayProgress,
+use crate::ReplayProgress;
+use gaunt_api::{
+    AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
+    NodeList, Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, SubjectField,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.

@@ -1,7 +1,7 @@
 //! Export of all rows of a table as comma-separated values or JSON, as the user sees them.
 
 use super::prompt_commands::ExportFormat;
-use crate::answer::{AnswerCells, AnswerColumn, AnswerTable};
+use gaunt_api::{AnswerCells, AnswerColumn, AnswerTable};
 
 /// Renders a table in an export format.
 pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {
@@ -56,7 +56,7 @@ fn quote_cell(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn rows_are_written_with_their_absences_and_no_formulas() {

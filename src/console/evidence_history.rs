@@ -2,8 +2,8 @@
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, UnixMs};
 
-use crate::answer::{
-    self, EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, MetricHistory, Question,
+use gaunt_api::{
+    EvidenceItem, Filter, Finding, HistoryAggregation, HistoryQuery, MetricHistory, Question,
     Subject, filter::quote_text, history_answer::USUAL_POINTS,
 };
 
@@ -41,7 +41,7 @@ impl EvidenceHistory {
     /// Returns the limit in the unit of the points, if the number is the series itself.
     pub(crate) fn limit_in_unit(history: &MetricHistory, proof: &EvidenceItem) -> Option<f32> {
         let limit = proof.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
-        let like = history.unit == proof.unit && proof.past == answer::HistoryRelation::Same;
+        let like = history.unit == proof.unit && proof.past == gaunt_api::HistoryRelation::Same;
         like.then_some(limit as f32)
     }
 }
@@ -51,10 +51,11 @@ impl EvidenceHistory {
 /// confusing.
 pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
     let mut left = MOST;
-    let own = finding.evidence.iter().filter(|proof| proof.past == answer::HistoryRelation::Same);
+    let own =
+        finding.evidence.iter().filter(|proof| proof.past == gaunt_api::HistoryRelation::Same);
     let own: Vec<_> = own.filter_map(|proof| history_query(finding, proof)).collect();
     let asks = finding.evidence.iter().map(|proof| {
-        let is_own = proof.past == answer::HistoryRelation::Same;
+        let is_own = proof.past == gaunt_api::HistoryRelation::Same;
         let ask = history_query(finding, proof)
             .filter(|ask| left > 0 && (is_own || !own.contains(ask)))?;
         left -= 1;
@@ -76,7 +77,7 @@ pub(crate) fn due_questions(
 }
 
 fn history_query(finding: &Finding, proof: &EvidenceItem) -> Option<HistoryQuery> {
-    if proof.past == answer::HistoryRelation::Nothing {
+    if proof.past == gaunt_api::HistoryRelation::Nothing {
         return None;
     }
     let source = proof.source.split(", ").next().filter(|source| !source.is_empty())?;
@@ -119,7 +120,7 @@ mod tests {
     use gaunt_schema::unit::Unit;
 
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     fn describe_query(proof: &EvidenceItem, finding: &Finding) -> Option<String> {
         history_query(finding, proof)
@@ -144,7 +145,7 @@ mod tests {
     fn a_past_stands_beside_the_number_whose_own_it_is() {
         let mut finding = sample_answers::starved_finding();
         let own = finding.evidence[0].clone();
-        let part = EvidenceItem { past: answer::HistoryRelation::Part, ..own.clone() };
+        let part = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..own.clone() };
         finding.evidence = vec![part.clone(), own.clone()];
         assert_eq!(
             history_queries(&finding).iter().map(Option::is_some).collect::<Vec<_>>(),
@@ -183,7 +184,7 @@ mod tests {
         history.unit = Unit::Count;
         assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), None);
         history.unit = Unit::Ratio;
-        let counted = EvidenceItem { past: answer::HistoryRelation::Part, ..proof.clone() };
+        let counted = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..proof.clone() };
         assert_eq!(EvidenceHistory::limit_in_unit(&history, &counted), None);
     }
 }

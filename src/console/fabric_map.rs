@@ -3,7 +3,7 @@
 //! If every leaf serves one rail, a map of leaves by rails would be a diagonal: then a row holds the first leaf of
 //! each rail, the next row the second one of each.
 
-use crate::answer::FabricMatrix;
+use gaunt_api::FabricMatrix;
 
 /// Row of the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn common_prefix(a: &str, b: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn leaves_by_rails_are_rows_by_columns() {

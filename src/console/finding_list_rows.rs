@@ -8,7 +8,7 @@ use super::{
     console_state::{ConsoleState, OverviewPanel},
     screen::Screen,
 };
-use crate::answer::{Finding, FindingGroup, FindingLine, finding_group};
+use gaunt_api::{Finding, FindingGroup, FindingLine, finding_group};
 
 /// Maximum number of overview lines for informational findings.
 pub(crate) const INFO_LINES: usize = 3;

@@ -9,7 +9,7 @@ use super::{
     display_text,
     screen::Screen,
 };
-use crate::answer::Question;
+use gaunt_api::Question;
 
 /// Maximum number of failures kept: more than any screen asks.
 const MAX_FAILURES: usize = 16;

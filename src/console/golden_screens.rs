@@ -18,7 +18,7 @@ use super::{
     update::apply_action,
     view,
 };
-use crate::answer::{
+use gaunt_api::{
     Answer, FindingList, MetricHistory, NodeList, Overview, Question, Refusal, Subject,
 };
 

@@ -4,7 +4,7 @@ pub(crate) use super::key_press::KeyPress;
 use gaunt_schema::DeviceClass;
 
 use super::{action::KeyIntent, screen::Screen};
-use crate::answer::Subject;
+use gaunt_api::Subject;
 
 /// Binding of one or more keys to an operation.
 pub(crate) struct KeyBinding {

@@ -3,7 +3,7 @@
 //! Only a window of the rows is requested: the source filters and sorts, so the cost does not depend on the fleet
 //! size.
 
-use crate::answer::{AnswerTable, Filter, FilterError, Question, Subject, SubjectField};
+use gaunt_api::{AnswerTable, Filter, FilterError, Question, Subject, SubjectField};
 
 /// Number of rows requested at once: several screens full.
 pub(crate) const WINDOW: u32 = 240;
@@ -116,7 +116,7 @@ impl ListState {
 
     /// Sorts by a field; sorting by the current field reverses the order.
     pub(crate) fn sort_by(&mut self, field: &'static SubjectField) {
-        let numeric = matches!(field.kind, crate::answer::FieldKind::Number(_));
+        let numeric = matches!(field.kind, gaunt_api::FieldKind::Number(_));
         self.sort = match self.sort {
             Some((known, falls)) if known == field => Some((field, !falls)),
             _ => Some((field, numeric)),

@@ -5,7 +5,7 @@ use gaunt_schema::{
     catalogue::{gpu, gpu_health, gpu_parts, port},
 };
 
-use crate::answer::{DeviceDetail, NodeDetail};
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Maximum number of events shown.
 const MOST: usize = 200;
@@ -182,7 +182,7 @@ fn detect_edges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn what_happened_is_told_newest_first_with_what_to_do() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::natural_order;
 
-use crate::answer::{PairEnd, ProbePair, RailMatrix};
+use gaunt_api::{PairEnd, ProbePair, RailMatrix};
 
 /// Measurements of one rail as a square.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -115,7 +115,7 @@ fn median_of_values(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn suspects_come_first_and_both_halves_say_the_same() {

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{ConsoleError, ConsoleOptions, run};
-use crate::answer_source::{AggregatorClient, AnswerSource};
+use crate::sample_answers::UnreachableSource;
 
 #[path = "../../tests/it/pty.rs"]
 #[expect(dead_code, reason = "what else it can do is for the tests of whole programs")]
@@ -51,9 +51,8 @@ fn stand_in() {
     let place = env::var(WHERE).unwrap_or_default();
     let ended = runtime.block_on(async {
         let mut told = signal(SignalKind::user_defined1()).unwrap();
-        // No server listens there: the console shows the error and keeps running.
-        let source = AnswerSource::Aggregator(AggregatorClient::new("127.0.0.1:1").unwrap());
-        let console = run(source, ConsoleOptions::default());
+        // The console shows its error and keeps running.
+        let console = run(UnreachableSource, ConsoleOptions::default());
         let panics = async move {
             told.recv().await;
             let blow = || panic!("{SAID}");

@@ -3,7 +3,7 @@
 use gaunt_schema::SanitizedText;
 
 use super::{keymap::KeyPress, prompt_commands, screen::Screen};
-use crate::answer::{
+use gaunt_api::{
     FilterError, Subject, SubjectField,
     filter::{MAX_BYTES, complete_filter},
 };

@@ -9,7 +9,7 @@ use super::{
     screen::{MAIN, Screen},
     theme::Palette,
 };
-use crate::answer::{Subject, TimeParam};
+use gaunt_api::{Subject, TimeParam};
 
 /// Parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]

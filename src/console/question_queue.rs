@@ -3,18 +3,12 @@
 use std::{
     collections::VecDeque,
     future::{pending, poll_fn},
-    pin::Pin,
+    sync::Arc,
     task::Poll,
 };
 
-use super::freshness::is_overview;
-use crate::{
-    answer::{Answer, Question},
-    answer_source::{AnswerSource, AnswerSourceError},
-};
-
-/// Outstanding question.
-type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, AnswerSourceError>> + Send>>;
+use super::{ConsoleSource, PendingAnswer, SourceError, freshness::is_overview};
+use gaunt_api::{Answer, Question};
 
 /// Queues of outstanding and waiting questions. A slow answer for one screen must not delay the overview, which every
 /// screen shows.
@@ -42,8 +36,8 @@ impl QuestionQueues {
     /// Returns the next answer; pends forever while there is no question.
     pub(super) async fn next_answer(
         &mut self,
-        source: &AnswerSource,
-    ) -> (Question, Result<Answer, AnswerSourceError>) {
+        source: &Arc<dyn ConsoleSource>,
+    ) -> (Question, Result<Answer, SourceError>) {
         let lanes = [&mut self.overview, &mut self.others];
         if lanes.iter().all(|lane| lane.out.is_none() && lane.waiting.is_empty()) {
             return pending().await;
@@ -79,19 +73,20 @@ impl QuestionQueue {
     }
 
     /// Sends the next waiting question, if none is outstanding.
-    fn ask_next(&mut self, source: &AnswerSource) {
+    fn ask_next(&mut self, source: &Arc<dyn ConsoleSource>) {
         if self.out.is_some() {
             return;
         }
         let Some(question) = self.waiting.pop_front() else { return };
-        let (source, asked) = (source.clone(), question.clone());
-        self.out = Some((question, Box::pin(async move { source.ask_question(asked).await })));
+        let answer = source.clone().ask_question(question.clone());
+        self.out = Some((question, answer));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample_answers::UnreachableSource;
 
     #[test]
     fn what_waited_longer_is_asked_first_and_nothing_twice() {
@@ -117,11 +112,8 @@ mod tests {
         asking.overview.out = Some((Question::Overview, Box::pin(async move { answered() })));
         let lanes = [&mut asking.others, &mut asking.overview];
         assert!(lanes.iter().all(|lane| lane.out.is_some()));
-        let (handle, _told) = crate::engine::spawn_stepped(
-            crate::engine::Engine::new(crate::engine::EngineOptions::default()),
-            gaunt_schema::UnixMs(0),
-        );
-        let (question, answer) = asking.next_answer(&AnswerSource::Engine(handle)).await;
+        let source: Arc<dyn ConsoleSource> = Arc::new(UnreachableSource);
+        let (question, answer) = asking.next_answer(&source).await;
         assert_eq!(question, Question::Overview);
         assert!(answer.is_ok() && asking.others.out.is_some(), "what hangs stays out");
     }

@@ -1,6 +1,6 @@
 //! Sample answers for tests: small hand-made fleets that cover everything a screen can show.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use gaunt_schema::{
     AbsenceReason, Device, DeviceClass, Dialect, FindingKind, GpuState, MetricId, Reading,
@@ -8,9 +8,10 @@ use gaunt_schema::{
     catalogue::{exporter, gpu, gpu_parts, host, port, probe_results as probed},
 };
 
-use crate::answer::{
-    DeviceDetail, LostGpuTime, MetricSeries, NodeCounts, NodeDetail, NodeLine, NodeState, Overview,
-    StateCount, TargetLine, TargetState, overview::HeatMap,
+use super::{ConsoleSource, PendingAnswer, SourceError};
+use gaunt_api::{
+    DeviceDetail, FindingAction, LostGpuTime, MetricSeries, NodeCounts, NodeDetail, NodeLine,
+    NodeState, Overview, Question, StateCount, TargetLine, TargetState, overview::HeatMap,
 };
 
 mod sample_findings;
@@ -23,6 +24,23 @@ pub(super) use sample_tables::{
     build_table, gpu_table, job_detail, job_table, leaf_rail_fabric, number_cells, probe_matrix,
     process_table, text_cells,
 };
+
+/// A source that nobody answers for.
+pub(super) struct UnreachableSource;
+
+impl ConsoleSource for UnreachableSource {
+    fn ask_question(self: Arc<Self>, _question: Question) -> PendingAnswer {
+        Box::pin(async { Err(SourceError::Unanswered("unreachable".into())) })
+    }
+
+    fn send_action(self: Arc<Self>, _action: FindingAction) -> PendingAnswer {
+        Box::pin(async { Err(SourceError::Unanswered("unreachable".into())) })
+    }
+
+    fn display_address(&self) -> Option<&str> {
+        None
+    }
+}
 
 /// Instant of all samples: 12:03:41 UTC.
 pub(super) const AT: UnixMs = UnixMs(43_421_000);

@@ -2,7 +2,7 @@
 
 use gaunt_schema::{DeviceClass, SanitizedText};
 
-use crate::answer::Subject;
+use gaunt_api::Subject;
 
 /// Screen of the console.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

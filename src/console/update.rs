@@ -13,7 +13,7 @@ use super::{
     keymap,
     screen::Screen,
 };
-use crate::answer::Subject;
+use gaunt_api::Subject;
 
 mod confirm;
 mod mouse;

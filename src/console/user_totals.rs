@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::natural_order;
 
-use crate::answer::{AnswerTable, filter::quote_text};
+use gaunt_api::{AnswerTable, filter::quote_text};
 
 /// Totals of the jobs of one user.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +72,7 @@ impl UserTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn jobs_add_up_by_user_and_those_who_lose_most_come_first() {

@@ -9,13 +9,11 @@ use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, finding_answers::convert_finding};
-use crate::{
-    answer::{
-        Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList,
-        LifecycleChange, Refusal,
-    },
-    judge::is_acceptable,
+use gaunt_api::{
+    Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList, LifecycleChange,
+    Refusal,
 };
+use gaunt_judge::is_acceptable;
 
 /// Maximum number of changes that are kept per acknowledgement, the newest.
 const MAX_TURNS: usize = 16;

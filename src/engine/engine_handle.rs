@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{PersistedState, RecordedPast};
-use crate::answer::{Answer, FindingAction, FindingList, JobLostTime, Overview, Question};
+use gaunt_api::{Answer, FindingAction, FindingList, JobLostTime, Overview, Question};
 
 /// Capacity of the inbox. A sender that finds the inbox full waits, and so falls behind visibly. It holds a third of a
 /// second of 12,500 targets that are scraped every second: as long as a judgement of such a fleet takes, scraping goes
@@ -188,7 +188,7 @@ impl EngineHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Engine, EngineOptions, spawn_stepped};
+    use crate::{Engine, EngineOptions, spawn_stepped};
 
     /// Four times as many queries, actions and requests as fit into the channel: senders wait, and each gets its
     /// answer.

@@ -13,13 +13,11 @@ use super::{
     subject_rows::{PortRows, port_load},
     time_view::TimeView,
 };
-use crate::{
-    answer::{
-        FabricCellColumns, FabricMatrix, Filter,
-        filter::{MAX_ROWS, RowSource as _, select_rows},
-    },
-    cluster::{Cluster, NodeId},
+use gaunt_api::{
+    FabricCellColumns, FabricMatrix, Filter,
+    filter::{MAX_ROWS, RowSource as _, select_rows},
 };
+use gaunt_cluster::{Cluster, NodeId};
 
 /// Maximum number of cells: more than any fabric of 100,000 ports has; ports beyond are counted under the empty names.
 const MAX_CELLS: usize = 65_536;

@@ -5,18 +5,16 @@ use std::{collections::HashMap, sync::Arc};
 use gaunt_schema::{FindingKind, SanitizedText};
 
 use super::Engine;
-use crate::{
-    answer::{
-        self, AlternativeOutcome, Explanation, FindingGroup, FindingLifecycle, FindingList,
-        JobOwner, LifecycleChange, LimitDetail, Refusal,
-    },
-    judge::{self, FindingExplanation, FindingHistory, FindingRecord, Judge},
+use gaunt_api::{
+    AlternativeOutcome, Explanation, FindingGroup, FindingLifecycle, FindingList, JobOwner,
+    LifecycleChange, LimitDetail, Refusal,
 };
+use gaunt_judge::{FindingExplanation, FindingHistory, FindingRecord, Judge};
 
 /// Converts a finding to an answer: a GPU whose whole time is lost costs one GPU hour per hour.
-pub(super) fn convert_finding(told: &FindingRecord) -> answer::Finding {
+pub(super) fn convert_finding(told: &FindingRecord) -> gaunt_api::Finding {
     let finding = &told.finding;
-    answer::Finding {
+    gaunt_api::Finding {
         id: finding.id.clone(),
         kind: finding.kind,
         severity: finding.severity,
@@ -42,21 +40,26 @@ pub(super) fn convert_finding(told: &FindingRecord) -> answer::Finding {
 /// Converts a number of a finding with its source.
 fn convert_sourced_evidence(
     kind: FindingKind,
-    number: &judge::FindingEvidence,
-) -> answer::EvidenceItem {
-    let ground = judge::evidence_row(kind, &number.what);
+    number: &gaunt_judge::FindingEvidence,
+) -> gaunt_api::EvidenceItem {
+    let ground = gaunt_judge::evidence_row(kind, &number.what);
     let series: Vec<String> = ground.series.iter().map(|id| id.series_key()).collect();
     let threshold = ground.threshold.to_owned();
     let past = match (ground.own && !series.is_empty(), ground.alike) {
-        (false, _) => answer::HistoryRelation::Nothing,
-        (true, false) => answer::HistoryRelation::Part,
-        (true, true) => answer::HistoryRelation::Same,
+        (false, _) => gaunt_api::HistoryRelation::Nothing,
+        (true, false) => gaunt_api::HistoryRelation::Part,
+        (true, true) => gaunt_api::HistoryRelation::Same,
     };
-    answer::EvidenceItem { source: series.join(", "), threshold, past, ..convert_evidence(number) }
+    gaunt_api::EvidenceItem {
+        source: series.join(", "),
+        threshold,
+        past,
+        ..convert_evidence(number)
+    }
 }
 
-fn convert_evidence(number: &judge::FindingEvidence) -> answer::EvidenceItem {
-    answer::EvidenceItem {
+fn convert_evidence(number: &gaunt_judge::FindingEvidence) -> gaunt_api::EvidenceItem {
+    gaunt_api::EvidenceItem {
         what: number.what.clone(),
         value: number.value,
         unit: number.unit,
@@ -64,7 +67,7 @@ fn convert_evidence(number: &judge::FindingEvidence) -> answer::EvidenceItem {
         note: number.note.clone(),
         source: String::new(),
         threshold: String::new(),
-        past: answer::HistoryRelation::default(),
+        past: gaunt_api::HistoryRelation::default(),
     }
 }
 
@@ -85,8 +88,8 @@ fn convert_lifecycle(lived: &FindingHistory) -> FindingLifecycle {
     }
 }
 
-fn convert_context(seen: &FindingExplanation) -> answer::EvidenceContext {
-    let signals = seen.signals.iter().map(|signal| answer::SignalDetail {
+fn convert_context(seen: &FindingExplanation) -> gaunt_api::EvidenceContext {
+    let signals = seen.signals.iter().map(|signal| gaunt_api::SignalDetail {
         what: signal.what.clone(),
         source: signal.source.clone(),
         unit: signal.unit,
@@ -96,20 +99,20 @@ fn convert_context(seen: &FindingExplanation) -> answer::EvidenceContext {
         peers: signal.peers,
         quartiles: signal.quartiles,
     });
-    let alternatives = seen.alternatives.iter().map(|other| answer::AlternativeDetail {
+    let alternatives = seen.alternatives.iter().map(|other| gaunt_api::AlternativeDetail {
         kind: other.kind,
         ruling: match other.beyond {
             Some(true) => AlternativeOutcome::AlsoThere,
             Some(false) => AlternativeOutcome::RuledOut,
             None => AlternativeOutcome::Unknown,
         },
-        number: answer::EvidenceItem {
+        number: gaunt_api::EvidenceItem {
             source: other.source.clone(),
             threshold: other.threshold.clone(),
             ..convert_evidence(&other.number)
         },
     });
-    answer::EvidenceContext {
+    gaunt_api::EvidenceContext {
         at: seen.at,
         peers: seen.peers.clone(),
         signals: signals.collect(),
@@ -131,12 +134,12 @@ impl Engine {
     /// Stores the judge's findings; closed findings only if they changed.
     pub(super) fn store_findings(
         &mut self,
-        mut open: Vec<answer::Finding>,
-        closed: Option<Vec<answer::Finding>>,
+        mut open: Vec<gaunt_api::Finding>,
+        closed: Option<Vec<gaunt_api::Finding>>,
     ) {
         let at = self.cluster.now();
         self.acknowledgements.apply_to_findings(&mut open, at);
-        let list = |findings: Vec<answer::Finding>, groups| {
+        let list = |findings: Vec<gaunt_api::Finding>, groups| {
             let total = findings.len() as u32;
             Arc::new(FindingList { at, findings, total, matched: total, groups })
         };
@@ -153,7 +156,7 @@ impl Engine {
     }
 
     /// Groups of open findings, by kind and by the users of their jobs.
-    pub(super) fn group_findings(&self, findings: &[answer::Finding]) -> Vec<FindingGroup> {
+    pub(super) fn group_findings(&self, findings: &[gaunt_api::Finding]) -> Vec<FindingGroup> {
         FindingGroup::group_findings(findings, |entity| {
             let told = entity.job.as_ref().and_then(|job| self.cluster.job_attributes(job));
             told.map_or_else(JobOwner::default, |told| JobOwner {
@@ -164,7 +167,7 @@ impl Engine {
     }
 
     /// The finding with this id, open or closed.
-    pub(super) fn find_finding(&self, id: &str) -> Option<&answer::Finding> {
+    pub(super) fn find_finding(&self, id: &str) -> Option<&gaunt_api::Finding> {
         let of = |list: &FindingList| list.findings.iter().position(|finding| finding.id == id);
         let open = of(&self.findings).map(|at| &self.findings.findings[at]);
         open.or_else(|| of(&self.closed).map(|at| &self.closed.findings[at]))
@@ -174,15 +177,15 @@ impl Engine {
     pub(super) fn explain_finding(&self, id: &str) -> Result<Arc<Explanation>, Refusal> {
         let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
         let finding = self.find_finding(id).ok_or_else(unknown)?.clone();
-        let (rule, keys) = judge::detection_rule(finding.kind);
+        let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
         let chain = self.explanations.get(id).map(|seen| convert_context(seen));
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
-        named.extend(judge::confidence_limit(&self.options.thresholds, finding.confidence));
+        named.extend(gaunt_judge::confidence_limit(&self.options.thresholds, finding.confidence));
         named.sort_unstable();
         named.dedup();
         let limit = |key: &&str| {
-            let (value, why) = judge::explain_limit(&self.options.thresholds, key)?;
+            let (value, why) = gaunt_judge::explain_limit(&self.options.thresholds, key)?;
             Some(LimitDetail { key: (*key).to_owned(), value, why })
         };
         let limits = named.iter().filter_map(limit).collect();

@@ -5,14 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
 use super::{Engine, acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey};
-use crate::{
-    answer::{
-        Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts,
-        NodeState, Overview, StateCount, finding_group,
-    },
-    cluster::{NodeId, TargetHealth},
-    judge::{self, gpus_of_parts},
+use gaunt_api::{
+    Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts, NodeState,
+    Overview, StateCount, finding_group,
 };
+use gaunt_cluster::{NodeId, TargetHealth};
+use gaunt_judge::gpus_of_parts;
 
 /// Maximum number of finding and group rows in the overview, and of findings in it: more than any screen shows at
 /// once.
@@ -161,7 +159,7 @@ impl Engine {
         let keeping = self.cluster.recording_status().and_then(|keeping| keeping.trouble.clone());
         let sources =
             self.cluster.target_sources().iter().filter_map(|source| source.trouble.clone());
-        let targets = self.cluster.tracked_targets().iter().filter_map(judge::target_problem);
+        let targets = self.cluster.tracked_targets().iter().filter_map(gaunt_judge::target_problem);
         let unlisted = self.unlisted_findings_message();
         let all = keeping.into_iter().chain(unlisted).chain(sources).chain(targets);
         all.take(MAX_TROUBLE).collect()
@@ -189,7 +187,7 @@ mod tests {
     use gaunt_schema::{Entity, Severity};
 
     use super::*;
-    use crate::answer::{JobOwner, finding_group::tests::idle_finding};
+    use gaunt_api::{JobOwner, samples::idle_finding};
 
     #[test]
     fn group_is_whole_and_hides_no_finding_that_is_worse() {

@@ -6,14 +6,12 @@ use super::{
     Engine, lost_gpus,
     subject_rows::{GpuRows, PortRows},
 };
-use crate::{
-    answer::{
-        BuiltinField, FieldKey, FieldKind, Filter, HistoryAggregation, HistoryQuery, MetricHistory,
-        NodeList, Refusal, Subject,
-        filter::{MAX_ROWS, SelectedRows, select_rows},
-    },
-    cluster::NodeId,
+use gaunt_api::{
+    BuiltinField, FieldKey, FieldKind, Filter, HistoryAggregation, HistoryQuery, MetricHistory,
+    NodeList, Refusal, Subject,
+    filter::{MAX_ROWS, SelectedRows, select_rows},
 };
+use gaunt_cluster::NodeId;
 
 /// Maximum number of devices that are aggregated: a large job, in a few milliseconds.
 const MAX_DEVICES: u32 = 4_096;

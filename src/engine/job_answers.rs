@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
 use super::Engine;
-use crate::answer::{
+use gaunt_api::{
     Filter, Finding, JobDetail, NodeList, Refusal, StateCount, Subject,
     filter::{MAX_ROWS, quote_text},
 };

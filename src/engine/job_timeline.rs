@@ -3,10 +3,8 @@
 use gaunt_schema::{DeviceClass, GpuState};
 
 use super::{Engine, snapshot_history::TickSnapshot};
-use crate::{
-    answer::{GpuTimeline, JobTimeline, StateTime},
-    judge::gpus_of_parts,
-};
+use gaunt_api::{GpuTimeline, JobTimeline, StateTime};
+use gaunt_judge::gpus_of_parts;
 
 /// Points of a timeline: as many as a screen has columns for.
 const POINTS: usize = 120;

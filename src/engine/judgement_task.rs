@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::{Finding, finding_answers};
-use crate::{
-    cluster::Cluster,
-    judge::{BaselineSnapshot, FleetLoss, Judge},
-};
+use gaunt_cluster::Cluster;
+use gaunt_judge::{BaselineSnapshot, FleetLoss, Judge};
 
 /// A judgement to be run, on any thread.
 pub(super) struct JudgementTask {

@@ -8,10 +8,8 @@ use gaunt_schema::{
 };
 
 use super::Engine;
-use crate::{
-    answer::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState},
-    cluster::{Node, NodeFreshness, NodeId},
-};
+use gaunt_api::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
+use gaunt_cluster::{Node, NodeFreshness, NodeId};
 
 /// Maximum number of jobs in a row.
 const MAX_JOBS: usize = 8;
@@ -71,8 +69,8 @@ impl Engine {
                 node.device_rows(class).iter().take(MAX_SHOWN).map(move |row| (class, *row))
             })
             .filter_map(|(class, row)| self.device_detail(node, class, row));
-        let about = |finding: &&crate::answer::Finding| finding.entity.node.as_ref() == Some(name);
-        let speaks = |target: &&crate::cluster::TrackedTarget| {
+        let about = |finding: &&gaunt_api::Finding| finding.entity.node.as_ref() == Some(name);
+        let speaks = |target: &&gaunt_cluster::TrackedTarget| {
             target.node == Some(id) || target.target.node.as_ref() == Some(name)
         };
         let now = self.past_time.is_none();

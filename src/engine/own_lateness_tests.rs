@@ -9,9 +9,7 @@ use gaunt_schema::{
 };
 
 use super::{Engine, EngineOptions, INBOX, spawn_stepped};
-use crate::answer::{
-    Answer, Finding, LimitOmissions, NodeState, Question, TargetList, TargetState,
-};
+use gaunt_api::{Answer, Finding, LimitOmissions, NodeState, Question, TargetList, TargetState};
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
 

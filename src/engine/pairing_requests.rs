@@ -6,11 +6,9 @@ use gaunt_schema::{
 };
 
 use super::Engine;
-use crate::{
-    answer::ProbeMatrix,
-    judge::CrossNodeBandwidth,
-    pairing_scheduler::{PairingPort, PairingSuspect, SuspectPart},
-};
+use crate::pairing_scheduler::{PairingPort, PairingSuspect, SuspectPart};
+use gaunt_api::ProbeMatrix;
+use gaunt_judge::CrossNodeBandwidth;
 
 /// Milliseconds between checks whether a measurement is too old.
 const LOOK: i64 = 60_000;

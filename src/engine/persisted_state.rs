@@ -10,10 +10,8 @@ use super::{
     acknowledgements::Acknowledgements,
     usage_accounting::{LostTimeTotals, UsageWindow},
 };
-use crate::{
-    answer::{CumulativeTotals, JobLostTime},
-    judge::{BaselineSnapshot, FindingSnapshot},
-};
+use gaunt_api::{CumulativeTotals, JobLostTime};
+use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 
 /// Everything that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,7 +32,7 @@ pub struct PersistedState {
 impl PersistedState {
     /// Number of open and of closed findings.
     pub fn finding_counts(&self) -> (usize, usize) {
-        let closed = |told: &&crate::judge::FindingRecord| told.life.state == LifeState::Closed;
+        let closed = |told: &&gaunt_judge::FindingRecord| told.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
     }

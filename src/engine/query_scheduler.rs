@@ -16,7 +16,7 @@ use super::{
     engine_handle::{EngineChange, EngineRequest, PublishedState, QUESTIONS},
     engine_loop::RequestReceiver,
 };
-use crate::answer::{Answer, BuiltinField, FieldKey, Filter, Question, Subject};
+use gaunt_api::{Answer, BuiltinField, FieldKey, Filter, Question, Subject};
 
 /// Cached answers per tick: more different queries than a site's consoles send at once.
 const MAX_ANSWERS: usize = 64;

@@ -6,7 +6,7 @@ use gaunt_schema::{LifeState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, LostGpuSeries};
-use crate::cluster::KeptPast;
+use gaunt_cluster::KeptPast;
 
 /// The version of the format; other versions are rejected.
 const VERSION: u32 = 1;

@@ -8,10 +8,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use gaunt_schema::{FindingKind, GpuState, SanitizedText, UnixMs};
 
-use crate::{
-    answer::{FindingList, NodeCounts, NodeState},
-    judge::{FleetLoss, GpuLoss, LossTotals},
-};
+use gaunt_api::{FindingList, NodeCounts, NodeState};
+use gaunt_judge::{FleetLoss, GpuLoss, LossTotals};
 
 /// The shortest time between two snapshots, however fast the engine ticks.
 const FINE: Duration = Duration::from_secs(1);
@@ -223,7 +221,7 @@ mod tests {
         let mut album = SnapshotHistory::default();
         for second in 0..100 {
             let list = FindingList {
-                findings: vec![crate::engine::tests::sample_finding(); 1_000],
+                findings: vec![crate::tests::sample_finding(); 1_000],
                 ..FindingList::default()
             };
             let mut picture = sample_snapshot(second, &[]);

@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 
 use super::{Engine, time_view::TimeView};
-use crate::answer::{
+use gaunt_api::{
     Filter, FindingList, NodeList, Subject,
     filter::{NO_TEXT, RowSource, TextColumn},
 };
@@ -143,7 +143,7 @@ fn number_column(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
 
 /// Open findings by what they blame, the worst first.
 struct BlameIndex<'a> {
-    nodes: HashMap<&'a str, Vec<&'a crate::answer::Finding>>,
+    nodes: HashMap<&'a str, Vec<&'a gaunt_api::Finding>>,
     jobs: HashMap<&'a str, FindingKind>,
 }
 
@@ -168,7 +168,7 @@ impl<'a> BlameIndex<'a> {
 
     /// The worst finding that blames a GPU, or its node as a whole.
     fn worst_of_gpu(&self, node: &str, gpu: &str) -> Option<FindingKind> {
-        let about = |finding: &&&crate::answer::Finding| match &finding.entity.gpu {
+        let about = |finding: &&&gaunt_api::Finding| match &finding.entity.gpu {
             Some(blamed) => *blamed == *gpu,
             None => finding.entity.device.is_none(),
         };
@@ -177,7 +177,7 @@ impl<'a> BlameIndex<'a> {
 
     /// The worst finding that blames a port.
     fn worst_of_port(&self, node: &str, device: &str, port: &str) -> Option<FindingKind> {
-        let about = |finding: &&&crate::answer::Finding| {
+        let about = |finding: &&&gaunt_api::Finding| {
             let entity = &finding.entity;
             entity.device.as_deref() == Some(device)
                 && entity.port.as_deref().is_none_or(|blamed| blamed == port)

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use gaunt_schema::{AbsenceReason, SanitizedText};
 
 use super::Engine;
-use crate::answer::{
+use gaunt_api::{
     Answer, AnswerCells, AnswerColumn, AnswerTable, FieldKind, Filter, Finding, FindingList,
     NodeList, Refusal, Subject, SubjectField,
     filter::{MAX_CELLS, RowSource, TextColumn, USUAL_ROWS, select_rows},

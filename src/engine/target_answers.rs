@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use gaunt_schema::{Batch, SanitizedText};
 
 use super::Engine;
-use crate::{
-    answer::{
-        CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState, filter::SelectedRows,
-    },
-    cluster::{TargetHealth, TrackedTarget},
-    judge,
+use gaunt_api::{
+    CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState, filter::SelectedRows,
 };
+use gaunt_cluster::{TargetHealth, TrackedTarget};
 
 /// Maximum number of reasons of rejected lines with counters of their own; reasons are texts of the parser, never of a
 /// page.
@@ -116,7 +113,7 @@ impl Engine {
             last_attempt: target.last_attempt,
             last_success: target.last_success,
             failure: target.failure.clone(),
-            message: judge::target_problem(target),
+            message: gaunt_judge::target_problem(target),
             duration_ms: target.duration_ms,
             samples: target.samples,
             bytes: target.bytes,

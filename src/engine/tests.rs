@@ -12,7 +12,7 @@ use gaunt_sim::{Scenario, SimFleet};
 mod loss_consistency;
 
 use super::{Engine, EngineOptions};
-use crate::answer::{
+use gaunt_api::{
     Answer, Finding, JobDetail, Overview, Question, Refusal, Subject, TargetState, TimeParam,
 };
 
@@ -346,7 +346,7 @@ pub(super) fn sample_finding() -> Finding {
         next: String::new(),
         evidence: Vec::new(),
         missing: Vec::new(),
-        life: crate::answer::FindingLifecycle::default(),
+        life: gaunt_api::FindingLifecycle::default(),
         acknowledged: None,
     }
 }
@@ -388,7 +388,7 @@ fn the_past_is_answered_as_it_was_and_the_present_is_not_disturbed() {
         assert_eq!(then.heat.nodes, now.heat.nodes);
         assert_eq!(then.nodes, calm.nodes);
     }
-    let ports = crate::answer::Filter::parse(Subject::Ports, "state=down").unwrap();
+    let ports = gaunt_api::Filter::parse(Subject::Ports, "state=down").unwrap();
     let down = |answer| match answer {
         Answer::Table(table) => table.matched,
         other => panic!("not a table: {other:?}"),

@@ -9,10 +9,7 @@ use gaunt_schema::{
 };
 
 use super::Engine;
-use crate::{
-    cluster::{Cluster, Node},
-    judge,
-};
+use gaunt_cluster::{Cluster, Node};
 
 /// Metrics that hardly ever change and have no history: their current value also stands for the past.
 const CONSTANT: [MetricId; 6] = [
@@ -104,7 +101,7 @@ impl<'a> TimeView<'a> {
     /// Whether traffic can flow over a port.
     pub(super) fn is_active(self, row: u32) -> Option<bool> {
         match self.past_time {
-            None => judge::is_port_active(self.cluster, row),
+            None => gaunt_judge::is_port_active(self.cluster, row),
             Some(_) => Some(self.metric_value(port::STATE, row)? == ACTIVE),
         }
     }

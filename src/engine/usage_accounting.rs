@@ -8,11 +8,9 @@ use std::{collections::HashMap, time::Duration};
 use gaunt_schema::{DeviceClass, FindingKind, GpuState, SanitizedText, UnixMs, catalogue::gpu};
 
 use super::Engine;
-use crate::{
-    answer::{GpuTime, JobTime, LossCause, StateCount, UsageReport},
-    cluster::Cluster,
-    judge::{AttributedCause, FleetLoss, GpuLoss, gpus_of_parts},
-};
+use gaunt_api::{GpuTime, JobTime, LossCause, StateCount, UsageReport};
+use gaunt_cluster::Cluster;
+use gaunt_judge::{AttributedCause, FleetLoss, GpuLoss, gpus_of_parts};
 pub(super) use lost_time_totals::LostTimeTotals;
 pub use usage_window::UsageWindow;
 

@@ -8,7 +8,7 @@ use super::{
     pending_finding::{FindingEvidence, PendingFinding, format_count},
     target_down::failed_targets,
 };
-use crate::cluster::{Cluster, TrackedTarget};
+use gaunt_cluster::{Cluster, TrackedTarget};
 
 /// Stalls per minute that count as lateness: a single one is a machine that was suspended.
 const STALLS: u32 = 2;

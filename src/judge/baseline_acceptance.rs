@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, FindingKind};
 
 use super::{ClockDrift, FrozenBaselines, Judge};
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// Whether findings of this kind depend on baselines, so that another level can be accepted. An error that a device
 /// reports, or a value beyond an absolute limit, is a fault at every level.

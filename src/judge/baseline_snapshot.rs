@@ -14,7 +14,7 @@ use super::{
     gpu_errors::NodeErrorSnapshot, gpu_signals::GpuAverages, host_averages::HostAverages,
     port_down::LastActive,
 };
-use crate::cluster::{Cluster, MAX_TARGETS, Node, NodeId};
+use gaunt_cluster::{Cluster, MAX_TARGETS, Node, NodeId};
 
 /// Retention of the baselines of a node that is not read any more: a node in repair comes back within a week.
 const KEPT: Duration = Duration::from_hours(7 * 24);

@@ -10,7 +10,7 @@ use super::{
     DetectedFinding, Judge, Thresholds, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
     pending_finding::finding_id,
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Refutes starvation of a job that stops sending: it pauses as a whole, which began with the low activity before.
 pub(super) fn refute_starvation(

@@ -7,7 +7,7 @@ use gaunt_schema::{DeviceClass, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{Judge, Thresholds, moving_average::CompactTimestamp, peer_clocks};
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// The clock of one GPU / peer median, over a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use super::{
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// Adds hung jobs, and jobs that hold GPUs without using them.
 pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

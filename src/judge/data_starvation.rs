@@ -14,7 +14,7 @@ use super::{
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that starve their GPUs, and storage that starves many.
 pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

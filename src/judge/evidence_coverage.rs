@@ -6,7 +6,7 @@
 use gaunt_schema::{DeviceClass, EntityKind, FindingKind, SanitizedText};
 
 use super::{DetectedFinding, Gone, Judge, Whereabouts, finding_lifecycle::EvidenceCoverage};
-use crate::cluster::{Cluster, Node, TargetHealth};
+use gaunt_cluster::{Cluster, Node, TargetHealth};
 
 /// The reason for giving up a finding about a removed device.
 const NO_DEVICE: &str = "its node does not have it any more since the restart";

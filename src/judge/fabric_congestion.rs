@@ -17,7 +17,7 @@ use super::{
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that block the network, and congested leaves and rails.
 pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

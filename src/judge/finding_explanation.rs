@@ -12,7 +12,7 @@ use super::{
     DetectedFinding, FindingEvidence, Judge, fabric_congestion, job_group::JobGroup,
     peer_clocks::model_of, robust_stats::median,
 };
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 mod compared_signals;
 mod missing_telemetry;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gaunt_schema::{DeviceClass, EntityKind, SanitizedText};
 
 use super::{Judge, fabric_congestion};
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{Judge, Thresholds};
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The last job that held a GPU.
 #[derive(Clone, Debug, Default)]

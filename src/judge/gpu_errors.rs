@@ -10,7 +10,7 @@ use gaunt_schema::{
 use serde::{Deserialize, Serialize};
 
 use super::Thresholds;
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// The reported errors, by row of the GPU.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// Adds every failed GPU.
 pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

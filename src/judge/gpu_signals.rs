@@ -13,7 +13,7 @@ use super::{
     gpu_power_limits,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
 };
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// The input of the state rules; none where a signal is unknown.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,7 +9,7 @@ use super::{
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     serving_queue::{self, ServingQueue},
 };
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// The averages and baselines of one host.
 #[derive(Clone, Copy, Debug, Default)]

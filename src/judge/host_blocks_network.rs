@@ -11,7 +11,7 @@ use super::{
     pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Returns a finding for a host that receives too slowly and sends PFC pause.
 pub(super) fn detect_blocking_host(

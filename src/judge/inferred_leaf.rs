@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{Judge, Thresholds, fabric_congestion};
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// The groups of ports that were congested together.
 #[derive(Debug, Default)]

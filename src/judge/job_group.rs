@@ -12,7 +12,7 @@ use super::{
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// All job groups, and the group of each GPU.
 #[derive(Debug, Default)]

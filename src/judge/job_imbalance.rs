@@ -16,7 +16,7 @@ use super::{
     pending_finding::{PendingFinding, finding_id, format_percent},
     robust_stats::median,
 };
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// How a job group's nodes share the work, recorded every step.
 #[derive(Debug, Default)]

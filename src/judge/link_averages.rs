@@ -13,7 +13,7 @@ use super::{
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
 };
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// Error counters of the link itself; those that an application causes are not included.
 pub(super) const LINK_ERRORS: [MetricId; 4] = [

@@ -15,7 +15,7 @@ use super::{
     pending_finding::{PendingFinding, finding_id},
     port_down::{is_port_active, jobs_on_node},
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The name of the evidence value for FEC-corrected bits.
 const REPAIRED: &str = "repaired bits, times the usual number";

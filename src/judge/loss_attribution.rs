@@ -8,7 +8,7 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, GpuState, Severity};
 
 use super::{GpuTracker, Judge, Thresholds, job_group::JobGroup};
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// Parts of one GPU in which shares are counted.
 const PARTS: f64 = 10_000.0;

@@ -9,7 +9,7 @@ use std::{
 use gaunt_schema::SanitizedText;
 
 use super::Judge;
-use crate::cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
+use gaunt_cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
 
 /// The closing reason for findings of a node without targets.
 const REMOVED: &str = "its node is not among the targets any more";

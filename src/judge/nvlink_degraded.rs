@@ -12,7 +12,7 @@ use super::{
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     pending_finding::PendingFinding,
 };
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// The NVLinks of each GPU, by its row.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use super::{
     FindingEvidence, Judge, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
     pending_finding::PendingFinding,
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds every GPU with a degraded PCIe link.
 pub(super) fn detect_degraded_pcie(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{Judge, Thresholds, job_group::JobGroup, robust_stats::RobustStats};
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// The clocks of busy peers, by model and role.
 #[derive(Debug, Default)]

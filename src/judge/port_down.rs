@@ -13,7 +13,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
 };
-use crate::cluster::{Cluster, DeviceEntry, Node};
+use gaunt_cluster::{Cluster, DeviceEntry, Node};
 
 mod expected_ports;
 

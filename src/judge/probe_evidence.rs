@@ -10,7 +10,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
 };
-use crate::cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, Node};
 
 /// The name of the evidence value.
 pub(super) const OWN: &str = "bandwidth of its probe against what is usual for it";

@@ -12,7 +12,7 @@ use super::{
     DetectedFinding, FindingEvidence, Judge, Whereabouts, job_group::JobGroup, link_averages,
     moving_average::MovingAverage, robust_stats::median,
 };
-use crate::cluster::{Cluster, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// An evidence value: its name, its bad direction, and how it is measured now.
 type RecoveryMeasure = (&'static str, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);

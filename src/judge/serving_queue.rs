@@ -10,7 +10,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The queue of the model servers of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use super::{
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::RobustStats,
 };
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// Adds every GPU that runs slower than it should.
 pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
@@ -27,7 +27,7 @@ pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, seen: &mut Dete
 /// One slow GPU, with its evidence.
 struct SlowGpu<'a> {
     entity: Entity,
-    node: crate::cluster::NodeId,
+    node: gaunt_cluster::NodeId,
     gang: Option<&'a JobGroup>,
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     held: Option<f64>,

@@ -7,7 +7,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{finding_id, format_count, format_time_of_day},
 };
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// The maximum of sources with a finding each.
 const MAX_SOURCES: usize = 64;
@@ -69,7 +69,7 @@ mod tests {
     use gaunt_schema::{Delivery, UnixMs};
 
     use super::*;
-    use crate::judge::Thresholds;
+    use crate::Thresholds;
 
     fn target_source(targets: u32, taken: Option<i64>, failed_since: Option<i64>) -> TargetSource {
         TargetSource {

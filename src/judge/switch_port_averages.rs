@@ -8,7 +8,7 @@ use super::{
     Thresholds,
     moving_average::{MovingAverage, SampleTiming},
 };
-use crate::cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Cables are resolved again every so many seconds.
 const FOLLOW_S: f64 = 20.0;

@@ -15,7 +15,7 @@ use super::{
     pending_finding::{format_count, format_time_of_day},
     port_down::jobs_on_node,
 };
-use crate::cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
+use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 
 /// The maximum of targets of one node that a finding lists.
 const MAX_NAMED: usize = 8;

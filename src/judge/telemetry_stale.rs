@@ -11,7 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
-use crate::cluster::{Cluster, Node, TargetHealth, TrackedTarget};
+use gaunt_cluster::{Cluster, Node, TargetHealth, TrackedTarget};
 
 /// Adds the nodes with a hung driver, and those with unchanging pages.
 pub(super) fn detect_stale_telemetry(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {

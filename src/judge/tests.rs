@@ -16,7 +16,7 @@ mod slow_period_tests;
 mod telemetry_tests;
 
 use super::{DetectedFinding, Judge, Thresholds, evidence_row};
-use crate::cluster::Cluster;
+use gaunt_cluster::Cluster;
 
 /// A few nodes of one job, each with GPUs and ports, scraped once a second.
 struct JobFixture {

@@ -26,7 +26,7 @@ use super::{
     json_api::{ApiParameters, ApiState, refusal_response, unavailable_response},
     pairing_endpoint,
 };
-use crate::answer::{
+use gaunt_api::{
     API, Answer, FindingAction, FindingCommand, Refusal,
     finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE},
 };

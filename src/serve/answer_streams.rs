@@ -33,10 +33,8 @@ use super::{
         ApiParameters, busy_response, refusal_json, refusal_response, unavailable_response,
     },
 };
-use crate::{
-    answer::{Answer, Question, Refusal, json_diff},
-    answer_source::{AnswerSource, AnswerSourceError},
-};
+use crate::answer_source::{AnswerSource, AnswerSourceError};
+use gaunt_api::{Answer, Question, Refusal, json_diff};
 
 /// Streams that may be open at once: a hundred consoles follow two questions each. It is half of the connections, so
 /// that other clients can still ask.

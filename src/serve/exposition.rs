@@ -6,12 +6,10 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet_metrics, text::ExpositionFormat};
 
 use super::{json_api::unavailable_response, negotiated_page};
-use crate::{
-    answer::{
-        Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question,
-        TargetList, TargetState,
-    },
-    answer_source::{AnswerSource, AnswerSourceError},
+use crate::answer_source::{AnswerSource, AnswerSourceError};
+use gaunt_api::{
+    Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question, TargetList,
+    TargetState,
 };
 
 /// GPUs with their own series: the design size of one aggregator. Beyond that, only the counts by state remain.

@@ -7,10 +7,8 @@ use axum::{
 };
 
 use super::json_api::unavailable_response;
-use crate::{
-    answer::{Answer, Question, TargetState},
-    answer_source::AnswerSource,
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::{Answer, Question, TargetState};
 
 const INDEX: &str = "\
 gaunt aggregator
@@ -85,7 +83,6 @@ mod tests {
     use gaunt_schema::{Batch, Delivery, ScrapeFailure, ScrapeTarget, TargetId};
 
     use super::*;
-    use crate::engine;
 
     async fn ask_readyz(source: &AnswerSource) -> (u16, String) {
         let answer = handle_readyz(State(source.clone())).await;
@@ -109,8 +106,8 @@ mod tests {
 
     #[tokio::test]
     async fn ready_is_who_has_tried_every_target() {
-        let clock = engine::monotonic_clock();
-        let owner = engine::spawn_new(engine::EngineOptions::default(), clock.clone());
+        let clock = gaunt_engine::monotonic_clock();
+        let owner = gaunt_engine::spawn_new(gaunt_engine::EngineOptions::default(), clock.clone());
         let source = AnswerSource::Engine(owner.clone());
         await_readyz(&source, (503, "not ready: no targets announced yet\n")).await;
         let target = ScrapeTarget {

@@ -21,10 +21,8 @@ use super::{
     pairing_endpoint,
     recording_endpoint::{self, RecordingFollowFn},
 };
-use crate::{
-    answer::{Answer, Overview, PATHS, Question, Refusal},
-    answer_source::{AnswerSource, AnswerSourceError},
-};
+use crate::answer_source::{AnswerSource, AnswerSourceError};
+use gaunt_api::{Answer, Overview, PATHS, Question, Refusal};
 
 /// The API description for programs.
 const OPENAPI: &str = include_str!("../../config/openapi.json");

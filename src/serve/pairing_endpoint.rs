@@ -13,7 +13,7 @@ use super::{
     acknowledge::denied_response,
     json_api::{ApiState, refusal_response, unavailable_response},
 };
-use crate::answer::Refusal;
+use gaunt_api::Refusal;
 
 /// Path below the API base.
 pub(super) const PATH: &str = "/probe/meeting";

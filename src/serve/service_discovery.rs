@@ -18,10 +18,8 @@ use super::{
     json_api::{refusal_response, unavailable_response},
     negotiated_page,
 };
-use crate::{
-    answer::{Answer, NodeDetail, NodeState, Question, TargetLine},
-    answer_source::AnswerSource,
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::{Answer, NodeDetail, NodeState, Question, TargetLine};
 
 /// How a client reaches nodes.
 #[derive(Deserialize)]

@@ -4,10 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::{
-    gather::{HttpCredentials, ServerAccess},
-    tls::TlsOptions,
-};
+use gaunt_scrape::tls::TlsOptions;
+use gaunt_scrape::{HttpCredentials, ServerAccess};
 
 /// TLS settings of a group of servers.
 #[derive(Debug, Default, Deserialize)]

@@ -13,8 +13,8 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     settings_file::{SizeSetting, SpanSetting},
 };
-use crate::gather::{
-    self, AddressPolicy, AddressRange, DEFAULT_PATH, DEFAULT_PORT, DiscoverySource, DnsDiscovery,
+use gaunt_scrape::{
+    AddressPolicy, AddressRange, DEFAULT_PATH, DEFAULT_PORT, DiscoverySource, DnsDiscovery,
     DnsRecordType, Endpoint, EndpointDefaults, HttpDiscovery, REFRESH, REMOVAL, ScrapeQuotas,
     TargetGroup, UrlScheme, check_path, parse_url,
 };
@@ -106,7 +106,7 @@ impl GatherSection {
             ),
             defaults: EndpointDefaults::default(),
             address_policy: AddressPolicy { allow: address_ranges(self.allow) },
-            access: gather::ServerAccess::default(),
+            access: gaunt_scrape::ServerAccess::default(),
             compress: self.compress,
             open_metrics: self.open_metrics,
             frames: self.frames,
@@ -348,7 +348,7 @@ macro_rules! from_text {
 
 from_text!(Network, AddressRange, |text| text
     .parse()
-    .map_err(|error: gather::AddressRangeError| error.to_string()));
+    .map_err(|error: gaunt_scrape::AddressRangeError| error.to_string()));
 from_text!(Url, Endpoint, |text| parse_url(&text).map_err(|error| error.to_string()));
 from_text!(PagePath, String, |text| check_path(&text).map(|()| text));
 

@@ -12,11 +12,9 @@ use super::{
     gather_section::GatherSection,
     storage::{HistorySection, RecordSection, SiteFilesSection},
 };
-use crate::{
-    cli::{parse_size, parse_span},
-    console::{self, ColourDepth, GlyphSet, Palette},
-    judge::Thresholds,
-};
+use crate::cli::{parse_size, parse_span};
+use gaunt_console::{ColourDepth, GlyphSet, Palette};
+use gaunt_judge::Thresholds;
 
 /// The largest page limit, in bytes: at most sixteen pages above half a mebibyte are read at once.
 const LARGEST_BODY: u64 = 256 << 20;
@@ -142,8 +140,8 @@ enum GlyphsName {
 }
 
 impl ConsoleSection {
-    pub(super) fn console_options(&self) -> console::ConsoleOptions {
-        console::ConsoleOptions {
+    pub(super) fn console_options(&self) -> gaunt_console::ConsoleOptions {
+        gaunt_console::ConsoleOptions {
             period: self.refresh.to_duration(),
             colour: match self.colour {
                 ColourName::Auto => ColourDepth::Auto,

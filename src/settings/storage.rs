@@ -5,7 +5,8 @@ use std::{path::Path, time::Duration};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::settings_file::{SettingsFile, SizeSetting};
-use crate::{cli::parse_age, engine, record, site};
+use crate::{cli::parse_age, site};
+use gaunt_engine::record;
 
 /// Default history length.
 const SPAN: Duration = Duration::from_mins(15);
@@ -48,7 +49,7 @@ impl HistorySection {
 
     /// Memory limit in bytes.
     pub(super) fn max_bytes(&self) -> usize {
-        self.max_size.map_or(engine::HISTORY_BYTES, SizeSetting::to_bytes)
+        self.max_size.map_or(gaunt_engine::HISTORY_BYTES, SizeSetting::to_bytes)
     }
 }
 

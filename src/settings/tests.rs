@@ -1,7 +1,7 @@
 //! Tests of settings files: the shipped one, and errors in invalid ones.
 
 use super::*;
-use crate::gather::DiscoverySource;
+use gaunt_scrape::DiscoverySource;
 
 fn settings_error(text: &str) -> String {
     Settings::parse(text, Path::new("gaunt.toml")).unwrap_err().to_string()
@@ -46,7 +46,7 @@ fn the_shipped_file_is_right_with_every_comment_taken_away() {
 
 #[test]
 fn every_limit_of_the_judge_stands_in_the_shipped_file() {
-    let limits = toml::Table::try_from(crate::judge::Thresholds::default()).unwrap();
+    let limits = toml::Table::try_from(gaunt_judge::Thresholds::default()).unwrap();
     for key in limits.keys() {
         assert!(SHIPPED.contains(&format!("\n{key} = ")), "{key} is missing in config/gaunt.toml");
     }

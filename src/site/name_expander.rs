@@ -3,7 +3,7 @@
 use gaunt_schema::SanitizedText;
 
 use super::site_error::SiteFault;
-use crate::gather::{MAX_NAMES, expand_host_list};
+use gaunt_scrape::{MAX_NAMES, expand_host_list};
 
 /// How many names the file may still expand to, duplicates included.
 #[derive(Debug)]

@@ -4,10 +4,8 @@
 
 use std::time::Instant;
 
-use gaunt::{
-    answer::{Answer, Question},
-    answer_source::{AggregatorClient, AnswerSource},
-};
+use gaunt::answer_source::{AggregatorClient, AnswerSource};
+use gaunt_api::{Answer, Question};
 use gaunt_schema::UnixMs;
 
 use crate::{

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use gaunt::answer::{FieldKind, PATHS, Subject};
+use gaunt_api::{FieldKind, PATHS, Subject};
 use gaunt_schema::{
     AbsenceReason, DeviceClass, EntityKind, FindingEvent, FindingKind, GpuState, LifeState,
     Severity,

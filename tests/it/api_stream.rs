@@ -7,7 +7,7 @@ use std::{
     net::TcpStream,
 };
 
-use gaunt::answer::{Answer, Question, json_diff};
+use gaunt_api::{Answer, Question, json_diff};
 use serde_json::{Value, json};
 
 use crate::{

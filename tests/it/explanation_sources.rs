@@ -7,11 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use gaunt::{
-    answer::{Answer, EvidenceItem, Explanation, Question},
-    command::judge_command::VirtualRun,
-    engine,
-};
+use gaunt::command::judge_command::VirtualRun;
+use gaunt_api::{Answer, EvidenceItem, Explanation, Question};
 use gaunt_schema::{
     Batch, Delivery, Dialect, Entity, RejectionCounts, SanitizedText, ScrapeTarget, ScrapedPage,
     TargetId, UnixMs, text, unit::Unit,
@@ -33,7 +30,7 @@ fn collect_explanations(name: &str, nodes: Option<usize>) -> Vec<Explanation> {
     let story = ScenarioRun { name: name.into(), nodes, seed, level, dialect };
     let mut fleet = story.build_fleet(START).unwrap();
     let end = story.run_timing().unwrap().look.as_secs().max(LEAST_S) as i64;
-    let mut witness = VirtualRun::new(engine::EngineOptions::default());
+    let mut witness = VirtualRun::new(gaunt_engine::EngineOptions::default());
     let target = |node: usize| ScrapeTarget {
         id: TargetId(node as u32),
         address: SanitizedText::new(&format!("10.0.0.{node}:9770")),

@@ -11,10 +11,8 @@ use std::{
     thread,
 };
 
-use gaunt::{
-    answer::{Answer, Question},
-    answer_source::{AggregatorClient, AnswerSource},
-};
+use gaunt::answer_source::{AggregatorClient, AnswerSource};
+use gaunt_api::{Answer, Question};
 use serde_json::{Value, json};
 
 use crate::{binaries::program_path, pty::TestPty, test_process::run_gaunt};

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use gaunt::record::{Earlier, Recording, decode_segment};
+use gaunt_engine::record::{Earlier, Recording, decode_segment};
 use gaunt_schema::{Delivery, UnixMs};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;

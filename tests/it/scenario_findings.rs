@@ -4,12 +4,9 @@
 
 use std::time::Duration;
 
-use gaunt::{
-    command::{
-        demo_command::{DemoCapture, DemoOptions, capture_demo},
-        judge_command::FindingEpisode,
-    },
-    engine,
+use gaunt::command::{
+    demo_command::{DemoCapture, DemoOptions, capture_demo},
+    judge_command::FindingEpisode,
 };
 use gaunt_schema::{Entity, Severity, UnixMs};
 use gaunt_sim::{GroundTruth, suite::FaultLevel};
@@ -27,7 +24,7 @@ fn capture_scenario(
 ) -> DemoCapture {
     let (scenario, level) = (scenario.to_owned(), FaultLevel::Hard);
     let story = DemoOptions { nodes, scenario, seed: 1, level, snapshot_after };
-    capture_demo(&story, START, engine::EngineOptions::default()).unwrap()
+    capture_demo(&story, START, gaunt_engine::EngineOptions::default()).unwrap()
 }
 
 /// Whether both entities are at the same place; jobs count only where there is nothing else.

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use gaunt::gather::expand_host_list;
+use gaunt_scrape::expand_host_list;
 use hickory_resolver::proto::{
     op::{Message, MessageType},
     rr::{Name, RData, Record, rdata},

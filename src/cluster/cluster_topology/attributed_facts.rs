@@ -10,14 +10,14 @@ use gaunt_schema::{
 };
 
 use super::{AttributedFact, NodeTopology, PortTopology};
-use crate::cluster::cluster_node::DeviceEntry;
+use crate::cluster_node::DeviceEntry;
 
 /// Maximum number of sources: a site has a handful of files.
 const MAX_SOURCES: usize = 64;
 
 /// Every source, in order of precedence.
 #[derive(Debug, Default)]
-pub(in crate::cluster) struct TopologyFacts {
+pub(crate) struct TopologyFacts {
     sources: BTreeMap<(TopologyOrigin, SanitizedText), SourceFacts>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn page_fact(value: &SanitizedText) -> AttributedFact {
 
 impl TopologyFacts {
     /// Replaces the facts of a source.
-    pub(in crate::cluster) fn replace_source(&mut self, topology: SourceTopology) {
+    pub(crate) fn replace_source(&mut self, topology: SourceTopology) {
         self.sources.retain(|(_, source), _| *source != topology.source);
         if topology.is_empty() || self.sources.len() >= MAX_SOURCES {
             return;

@@ -9,7 +9,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
-use crate::cluster::{Cluster, JobAttributes, NodeId};
+use crate::{Cluster, JobAttributes, NodeId};
 
 /// A page of a node with two GPUs and two ports; the second is connected to `page-leaf`.
 fn node_page(node: &str, job: Option<&str>) -> Report {
@@ -76,7 +76,7 @@ fn leaf_and_rail(cluster: &Cluster, node: &str, device: &str) -> (Option<String>
         cluster.device_at(DeviceClass::Port, **row).unwrap().device == Device::new_port(device, "1")
     });
     let place = cluster.topology().port_topology(*row.unwrap()).unwrap();
-    let said = |told: &Option<crate::cluster::AttributedFact>| {
+    let said = |told: &Option<crate::AttributedFact>| {
         told.as_ref().map(|told| format!("{} by {}", told.value, told.source))
     };
     (said(&place.leaf), said(&place.rail))

@@ -11,10 +11,8 @@ use gaunt_schema::{Batch, Delivery, LifeState, ScrapeTarget, TargetId, text};
 use gaunt_sim::{Scenario, SimFleet};
 
 use super::*;
-use crate::{
-    answer::{Answer, Finding, Question},
-    record::{self, Recorder},
-};
+use gaunt_api::{Answer, Finding, Question};
+use gaunt_engine::record::{self, Recorder};
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 const PERIOD: Duration = Duration::from_secs(1);
@@ -66,10 +64,10 @@ fn open(owner: &mut Engine) -> BTreeSet<String> {
 fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
     for scenario in ["port_down", "data_starved", "slow_gpu"] {
         let folder = tempfile::tempdir().unwrap();
-        let options = engine::EngineOptions {
+        let options = gaunt_engine::EngineOptions {
             period: PERIOD,
             says_usual: true,
-            ..engine::EngineOptions::default()
+            ..gaunt_engine::EngineOptions::default()
         };
         let mut owner = Engine::new(options.clone());
         let recorder = Recorder::start_recording(record::RecordOptions {
@@ -147,7 +145,7 @@ fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
 async fn recorded_with_segments_removed(
     folder: &Path,
     scenario: &str,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
 ) -> BTreeMap<String, Finding> {
     let recorder = Recorder::start_recording(record::RecordOptions {
         folder: folder.to_owned(),
@@ -161,7 +159,7 @@ async fn recorded_with_segments_removed(
         let now = now.clone();
         Arc::new(move || UnixMs(now.load(Ordering::Relaxed)))
     };
-    let (handle, beats) = engine::spawn_stepped(Engine::new(options), START);
+    let (handle, beats) = gaunt_engine::spawn_stepped(Engine::new(options), START);
     let _preambles = spawn_preamble_task(
         handle.clone(),
         recorder.follow_handle(),
@@ -194,10 +192,10 @@ async fn recorded_with_segments_removed(
 async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
     for scenario in ["port_down", "slow_gpu"] {
         let folder = tempfile::tempdir().unwrap();
-        let options = engine::EngineOptions {
+        let options = gaunt_engine::EngineOptions {
             period: PERIOD,
             says_usual: true,
-            ..engine::EngineOptions::default()
+            ..gaunt_engine::EngineOptions::default()
         };
         let stood = recorded_with_segments_removed(folder.path(), scenario, options.clone()).await;
         assert!(!stood.is_empty(), "{scenario}: nothing is found at all");

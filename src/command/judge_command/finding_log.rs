@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use gaunt_schema::{Delivery, Severity, UnixMs};
 use serde::Serialize;
 
-use crate::{
-    answer::{Answer, CumulativeTotals, Finding, FindingAction, FindingList, Question},
-    engine::{self, Engine},
-};
+use gaunt_api::{Answer, CumulativeTotals, Finding, FindingAction, FindingList, Question};
+use gaunt_engine::Engine;
 
 /// The most episodes that are retained, about a kilobyte each: a longer log is useless.
 pub const MAX_EPISODES: usize = 100_000;
@@ -109,7 +107,7 @@ pub struct VirtualRun {
 
 impl VirtualRun {
     /// Creates a run with a new engine.
-    pub fn new(options: engine::EngineOptions) -> Self {
+    pub fn new(options: gaunt_engine::EngineOptions) -> Self {
         Self::of(Engine::new(options))
     }
 
@@ -165,7 +163,7 @@ mod tests {
     use gaunt_schema::{Entity, FindingKind, SanitizedText};
 
     use super::*;
-    use crate::answer::FindingLifecycle;
+    use gaunt_api::FindingLifecycle;
 
     fn test_finding(id: &str, severity: Severity) -> Finding {
         Finding {

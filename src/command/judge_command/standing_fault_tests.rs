@@ -6,10 +6,7 @@ use gaunt_schema::{Delivery, FindingEvent, FindingKind, UnixMs};
 use gaunt_sim::suite::SingleFaultFleet;
 
 use super::VirtualRun;
-use crate::{
-    answer::{Answer, Finding, FindingAction, FindingCommand, Question, Refusal},
-    engine,
-};
+use gaunt_api::{Answer, Finding, FindingAction, FindingCommand, Question, Refusal};
 
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
@@ -29,7 +26,8 @@ struct StandingFaultRun {
 
 impl StandingFaultRun {
     fn new(standing: SingleFaultFleet, period: Duration, accepted_seconds: f64) -> Self {
-        let mut options = engine::EngineOptions { period, ..engine::EngineOptions::default() };
+        let mut options =
+            gaunt_engine::EngineOptions { period, ..gaunt_engine::EngineOptions::default() };
         options.thresholds.usual_accepted_seconds = accepted_seconds;
         let mut witness = VirtualRun::new(options);
         witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));

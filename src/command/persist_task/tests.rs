@@ -7,10 +7,8 @@ use gaunt_schema::{Batch, Delivery, FindingEvent, FindingKind, Severity, UnixMs}
 use gaunt_sim::suite::SingleFaultFleet;
 
 use super::*;
-use crate::{
-    answer::{Answer, Finding, Question},
-    engine::{self, Engine},
-};
+use gaunt_api::{Answer, Finding, Question};
+use gaunt_engine::Engine;
 
 mod files;
 mod moments;
@@ -23,7 +21,7 @@ struct KilledEngineRun {
     engine: Engine,
     writer: Option<PersistWriter>,
     folder: tempfile::TempDir,
-    options: engine::EngineOptions,
+    options: gaunt_engine::EngineOptions,
     now: UnixMs,
     /// Milliseconds by which the engine clock is ahead of the fleet's clock.
     ahead_ms: i64,
@@ -37,7 +35,8 @@ impl KilledEngineRun {
     }
 
     fn of(standing: SingleFaultFleet, period: Duration) -> Self {
-        let options = engine::EngineOptions { period, ..engine::EngineOptions::default() };
+        let options =
+            gaunt_engine::EngineOptions { period, ..gaunt_engine::EngineOptions::default() };
         let folder = tempfile::tempdir().unwrap();
         let (memory, known) = load_state(folder.path()).unwrap();
         let mut owner = Engine::from_persisted(options.clone(), known);

@@ -11,8 +11,8 @@ use tokio::{
 use crate::{
     answer_source::{AggregatorClient, RemoteRecording},
     command::engine_preamble,
-    record::{RecordOptions, Recorder, RecorderFollowHandle, SegmentStream},
 };
+use gaunt_engine::record::{RecordOptions, Recorder, RecorderFollowHandle, SegmentStream};
 
 /// Pause before an aggregator that disconnected is asked again.
 const AGAIN: Duration = Duration::from_secs(1);

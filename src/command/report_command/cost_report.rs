@@ -6,7 +6,7 @@ use gaunt_schema::{GpuState, SanitizedText, UnixMs, natural_order};
 use serde::Serialize;
 
 use super::GpuPrices;
-use crate::answer::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
+use gaunt_api::{LossCause, UsageReport, UsageRow, gpu_time::NOBODY};
 
 /// Content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::text_columns::{
     format_age, format_quantity, format_time_of_day, pad_text, truncate_text, wrap_pieces,
 };
-use crate::answer::{
+use gaunt_api::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
     LifecycleChange, LimitDetail, SignalDetail,
 };

@@ -12,7 +12,7 @@ use super::{
         wrap_pieces,
     },
 };
-use crate::answer::{
+use gaunt_api::{
     EvidenceItem, Finding, FindingGroup, FindingLine, FindingList, LostGpuTime, NodeLine, Overview,
     finding_group,
 };

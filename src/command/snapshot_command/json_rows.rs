@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answer, AnswerTable};
+use gaunt_api::{Answer, AnswerTable};
 
 /// Converts an answer to JSON: rows where the API returns columns, and everything else as in the API.
 pub(super) fn answer_to_json(answer: &Answer) -> serde_json::Result<Value> {
@@ -60,7 +60,7 @@ mod tests {
     use gaunt_schema::{AbsenceReason, UnixMs, unit::Unit};
 
     use super::*;
-    use crate::answer::{AnswerCells, AnswerColumn, Subject};
+    use gaunt_api::{AnswerCells, AnswerColumn, Subject};
 
     #[test]
     fn table_becomes_an_object_for_each_row() {

@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, MetricId, unit::MetricKind};
 
 use super::text_columns::{format_quantity, wrap_pieces};
-use crate::answer::{DeviceDetail, NodeDetail};
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Section of a device: its name, then its values, wrapped into lines.
 pub(super) fn render_node(node: &NodeDetail) -> Vec<String> {

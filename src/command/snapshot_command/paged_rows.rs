@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{
-    answer::{Answer, AnswerCells, AnswerColumn, AnswerTable, Filter, Question, filter::MAX_ROWS},
-    answer_source::{AnswerSource, AnswerSourceError},
+use crate::answer_source::{AnswerSource, AnswerSourceError};
+use gaunt_api::{
+    Answer, AnswerCells, AnswerColumn, AnswerTable, Filter, Question, filter::MAX_ROWS,
 };
 
 /// The most pages of one question: every row of the largest fleet with every column.
@@ -105,7 +105,7 @@ mod tests {
     use gaunt_schema::{AbsenceReason, Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
 
     use super::*;
-    use crate::{answer::Subject, engine};
+    use gaunt_api::Subject;
 
     fn test_table(offset: u32, names: &[&str]) -> AnswerTable {
         let rows = names.len() as u32;
@@ -149,7 +149,10 @@ mod tests {
 
     #[tokio::test]
     async fn every_row_is_asked_for_where_1_000_were_usual() {
-        let owner = engine::spawn_new(engine::EngineOptions::default(), engine::monotonic_clock());
+        let owner = gaunt_engine::spawn_new(
+            gaunt_engine::EngineOptions::default(),
+            gaunt_engine::monotonic_clock(),
+        );
         let target = |number: u32| ScrapeTarget {
             id: TargetId(number),
             address: SanitizedText::new(&format!("n{number}:9770")),

@@ -8,10 +8,8 @@ use anyhow::Context as _;
 use super::{
     FleetSnapshot, OutputFormat, json_rows, node_text, paged_rows, table_output::OutputTable,
 };
-use crate::{
-    answer::{Answer, Filter, FindingList, Question, Refusal, Subject},
-    answer_source::AnswerSource,
-};
+use crate::answer_source::AnswerSource;
+use gaunt_api::{Answer, Filter, FindingList, Question, Refusal, Subject};
 
 /// One question as typed.
 #[derive(Clone, Debug)]

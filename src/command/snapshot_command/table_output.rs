@@ -8,7 +8,7 @@ use gaunt_schema::{
 use unicode_width::UnicodeWidthStr as _;
 
 use super::text_columns::{format_quantity, pad_text, truncate_text};
-use crate::answer::{
+use gaunt_api::{
     AlertList, AlertState, Answer, AnswerCells, AnswerTable, DeviceDetail, EvidenceItem,
     FabricCellColumns, FabricMatrix, GpuTime, MetricHistory, NodeDetail, Overview, UsageReport,
     field::shown_unit,
@@ -89,7 +89,7 @@ impl OutputTable {
         let head = table.columns.iter();
         let head = head.map(|column| OutputColumn { name: column.name.clone(), unit: column.unit });
         let rows = (0..table.rows as usize).map(|row| {
-            let cell = |column: &crate::answer::AnswerColumn| match &column.cells {
+            let cell = |column: &gaunt_api::AnswerColumn| match &column.cells {
                 AnswerCells::Numbers { .. } => column.number_at(row).map_or_else(
                     || OutputCell::Absent(column.absent_reason(row)),
                     OutputCell::Number,

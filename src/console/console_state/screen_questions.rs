@@ -5,17 +5,15 @@ use std::time::Duration;
 use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{ConsoleState, HeatGrouping, OverviewPanel};
-use crate::{
-    answer::{Filter, Finding, Question, Subject, SubjectField, TimeParam},
-    console::{evidence_history, screen::Screen},
-};
+use crate::{evidence_history, screen::Screen};
+use gaunt_api::{Filter, Finding, Question, Subject, SubjectField, TimeParam};
 
 /// Poll period of expensive questions, such as one value per GPU of the fleet.
 const HEAVY: Duration = Duration::from_secs(5);
 
 impl ConsoleState {
     /// Returns the questions that the current screen needs.
-    pub(in crate::console) fn screen_questions(&self) -> Vec<Question> {
+    pub(crate) fn screen_questions(&self) -> Vec<Question> {
         let mut questions = vec![Question::Overview];
         match &self.screen {
             Screen::Overview => self.ask_for_overview(&mut questions),
@@ -74,7 +72,7 @@ impl ConsoleState {
     }
 
     /// Returns the finding whose evidence is shown with its histories.
-    pub(in crate::console) fn evidence_finding(&self) -> Option<&Finding> {
+    pub(crate) fn evidence_finding(&self) -> Option<&Finding> {
         match &self.screen {
             Screen::Finding(id) => {
                 let shown = self.data.finding.as_ref().map(|(finding, _)| finding);
@@ -116,7 +114,7 @@ impl ConsoleState {
     }
 
     /// Returns the question for the findings that match the filter.
-    pub(in crate::console) fn findings_question(&self) -> Question {
+    pub(crate) fn findings_question(&self) -> Question {
         let rows = &self.list_state(Subject::Findings).rows;
         match Filter::parse(Subject::Findings, rows) {
             Ok(filter) if !filter.is_all() => Question::List(filter),
@@ -134,19 +132,19 @@ fn at_instant(at: UnixMs, question: Question) -> Question {
 }
 
 /// Returns the question for one field of every GPU, in the order of the heat map.
-pub(in crate::console) fn tint_question(field: &SubjectField) -> Option<Question> {
+pub(crate) fn tint_question(field: &SubjectField) -> Option<Question> {
     let text = format!("limit 131072 columns {}", field.name);
     Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
 }
 
 /// Returns the question for the leaf and rack of every node.
-pub(in crate::console) fn sites_question() -> Option<Question> {
+pub(crate) fn sites_question() -> Option<Question> {
     let text = "sort node limit 131072 columns node,leaf,rack";
     Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
 }
 
 /// Returns the question for every job with its user and losses.
-pub(in crate::console) fn users_question() -> Question {
+pub(crate) fn users_question() -> Question {
     let text = "limit 131072 columns job,user,account,gpus,lost,nodes,gpu_power";
     let filter = Filter::parse(Subject::Jobs, text);
     Question::Table(filter.unwrap_or_else(|_| Filter::all_rows(Subject::Jobs)))

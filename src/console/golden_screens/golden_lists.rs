@@ -1,10 +1,8 @@
 //! Golden screens of lists, jobs, the network, devices and the screens of a node; each theme and colour depth once.
 
 use super::*;
-use crate::{
-    answer::{AnswerCells, ProbeMatrix},
-    console::theme::StyleRole,
-};
+use crate::theme::StyleRole;
+use gaunt_api::{AnswerCells, ProbeMatrix};
 
 fn console_showing(place: Screen) -> GoldenConsole {
     let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
@@ -13,7 +11,7 @@ fn console_showing(place: Screen) -> GoldenConsole {
 }
 
 /// Answers the question of a list with the requested columns of a sample table.
-fn answer_list(desk: &mut GoldenConsole, table: crate::answer::AnswerTable) {
+fn answer_list(desk: &mut GoldenConsole, table: gaunt_api::AnswerTable) {
     let question = desk.state.list_state(table.subject).rows_question();
     desk.answer_question(question, Answer::Table(Arc::new(table)));
 }

@@ -4,10 +4,8 @@
 use gaunt_schema::{Entity, Severity};
 
 use super::*;
-use crate::{
-    answer::{Finding, FindingGroup, JobOwner, finding_group::tests::idle_finding},
-    console::action::MouseEvent,
-};
+use crate::action::MouseEvent;
+use gaunt_api::{Finding, FindingGroup, JobOwner, samples::idle_finding};
 
 /// 83 jobs of one user that hold idle GPUs, after a port that is down and a data-starved node.
 fn many_findings() -> Vec<Finding> {

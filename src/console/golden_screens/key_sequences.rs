@@ -3,11 +3,9 @@
 use gaunt_schema::Severity;
 
 use super::*;
-use crate::{
-    answer::TimeParam,
-    answer_source::ReplayProgress,
-    console::{action::MouseEvent, console_state::OverviewPanel},
-};
+use crate::ReplayProgress;
+use crate::{action::MouseEvent, console_state::OverviewPanel};
+use gaunt_api::TimeParam;
 
 fn gpu_list_console() -> GoldenConsole {
     let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));

@@ -1,7 +1,7 @@
 //! Tests of stale rows: the screen shows their age, by the instant of their own answer, and the reason.
 
 use super::*;
-use crate::console::action::MouseEvent;
+use crate::action::MouseEvent;
 
 /// Source whose clock the test controls: every screen has its own answer instant.
 struct TimedConsole {
@@ -34,7 +34,7 @@ impl TimedConsole {
     }
 
     fn answer_gpus(&mut self) {
-        let table = crate::answer::AnswerTable { at: self.now, ..sample_answers::gpu_table() };
+        let table = gaunt_api::AnswerTable { at: self.now, ..sample_answers::gpu_table() };
         let question = self.desk.state.list_state(Subject::Gpus).rows_question();
         self.deliver_answer(question, Answer::Table(Arc::new(table)));
     }
@@ -178,9 +178,8 @@ fn map_that_is_coloured_by_old_values_says_their_age() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
     clock.desk.press_keys(&[KeyPress::Char('m')]);
-    let tint =
-        crate::console::console_state::tint_question(clock.desk.state.tint.unwrap()).unwrap();
-    let table = crate::answer::AnswerTable { at: clock.now, ..sample_answers::gpu_table() };
+    let tint = crate::console_state::tint_question(clock.desk.state.tint.unwrap()).unwrap();
+    let table = gaunt_api::AnswerTable { at: clock.now, ..sample_answers::gpu_table() };
     clock.deliver_answer(tint.clone(), Answer::Table(Arc::new(table)));
     for _ in 0..60 {
         clock.advance_clock(1);
@@ -202,7 +201,7 @@ fn overview_keeps_map_and_nodes_with_three_lines_of_states_and_many_findings() {
     overview.trouble = vec!["10.0.4.7:9770: cannot connect".into(), "10.0.4.8:9770: torn".into()];
     overview.findings =
         vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
-    overview.findings.extend((0..3).map(crate::answer::finding_group::tests::idle_finding));
+    overview.findings.extend((0..3).map(gaunt_api::samples::idle_finding));
     overview.findings_open = 5;
     let screen = GoldenConsole::with_overview(overview).draw(80, 24);
     for part in ["LOST", "port_down", "data_starved", "HEAT", " gpu0", "NODES", "torn"] {

@@ -7,14 +7,14 @@ use gaunt_schema::{
 };
 
 use super::AT;
-use crate::answer::{
+use gaunt_api::{
     Acknowledgement, AlertLine, AlertList, AlertServer, AlertSilence, AlertState,
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
     FindingLifecycle, HistoryAggregation, HistoryRelation, LifecycleChange, LimitDetail,
     MetricHistory, SignalDetail,
 };
 
-pub(in crate::console) fn port_down_finding() -> Finding {
+pub(crate) fn port_down_finding() -> Finding {
     let victims =
         (0..8).map(|n| Entity::new_gpu(&"gpu003".into(), &SanitizedText::new(&n.to_string())));
     Finding {
@@ -95,7 +95,7 @@ fn port_evidence() -> Vec<EvidenceItem> {
     ]
 }
 
-pub(in crate::console) fn starved_finding() -> Finding {
+pub(crate) fn starved_finding() -> Finding {
     let entity = Entity { job: Some("8812".into()), ..Entity::new_node(&"gpu006".into()) };
     Finding {
         id: "data_starved/gpu006".into(),
@@ -126,7 +126,7 @@ pub(in crate::console) fn starved_finding() -> Finding {
 }
 
 /// Builds the explanation of a finding.
-pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
+pub(crate) fn explanation_of(finding: Finding) -> Explanation {
     let proof = finding.evidence[0].clone();
     let signal = |what: &str, value: Option<f64>| SignalDetail {
         what: what.into(),
@@ -168,7 +168,7 @@ pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
 }
 
 /// Builds the answer of two Alertmanagers, one of which fails; the finding about the port is silenced.
-pub(in crate::console) fn alert_list() -> AlertList {
+pub(crate) fn alert_list() -> AlertList {
     let server = |address: &str, failure: Option<&str>| AlertServer {
         address: address.into(),
         posted: 12,
@@ -199,7 +199,7 @@ pub(in crate::console) fn alert_list() -> AlertList {
 }
 
 /// Builds a history of one device with ten seconds per point.
-pub(in crate::console) fn device_history(points: &[Option<f32>]) -> MetricHistory {
+pub(crate) fn device_history(points: &[Option<f32>]) -> MetricHistory {
     MetricHistory {
         at: AT,
         metric: "io_pressure_some".into(),

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use gaunt_schema::{AbsenceReason, FindingKind, GpuState, SanitizedText, probe_pairing::PairTool};
 
 use super::{AT, port_down_finding};
-use crate::answer::{
+use gaunt_api::{
     AnswerCells, AnswerColumn, AnswerTable, FabricCellColumns, FabricMatrix, GpuTimeline,
     JobDetail, JobTimeline, PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, StateCount,
     StateTime, Subject, SuspectKind,
 };
 
 /// Builds a table of text and number columns.
-pub(in crate::console) fn build_table(
-    subject: Subject,
-    columns: Vec<(&str, AnswerCells)>,
-) -> AnswerTable {
+pub(crate) fn build_table(subject: Subject, columns: Vec<(&str, AnswerCells)>) -> AnswerTable {
     let rows = columns.first().map_or(0, |(_, cells)| match cells {
         AnswerCells::Numbers { values, .. } => values.len(),
         AnswerCells::Texts { codes, .. } => codes.len(),
@@ -29,18 +26,18 @@ pub(in crate::console) fn build_table(
 }
 
 /// Builds text cells; an empty text means no value.
-pub(in crate::console) fn text_cells(texts: &[&str]) -> AnswerCells {
+pub(crate) fn text_cells(texts: &[&str]) -> AnswerCells {
     let codes = texts.iter().enumerate();
     let codes = codes.map(|(at, text)| (!text.is_empty()).then_some(at as u32)).collect();
     AnswerCells::Texts { words: texts.iter().map(|text| SanitizedText::new(text)).collect(), codes }
 }
 
-pub(in crate::console) fn number_cells(values: &[Option<f64>]) -> AnswerCells {
+pub(crate) fn number_cells(values: &[Option<f64>]) -> AnswerCells {
     AnswerCells::Numbers { values: values.to_vec(), absent: BTreeMap::new() }
 }
 
 /// Builds the GPU table of two nodes, with every column of the list.
-pub(in crate::console) fn gpu_table() -> AnswerTable {
+pub(crate) fn gpu_table() -> AnswerTable {
     let rows = 0..16_usize;
     let node: Vec<String> = rows.clone().map(|row| format!("gpu{:03}", 1 + row / 8)).collect();
     let node: Vec<&str> = node.iter().map(String::as_str).collect();
@@ -78,7 +75,7 @@ pub(in crate::console) fn gpu_table() -> AnswerTable {
 }
 
 /// Builds three jobs of two users; one of the jobs has no known user.
-pub(in crate::console) fn job_table() -> AnswerTable {
+pub(crate) fn job_table() -> AnswerTable {
     build_table(
         Subject::Jobs,
         vec![
@@ -98,7 +95,7 @@ pub(in crate::console) fn job_table() -> AnswerTable {
 }
 
 /// Builds a job in which one GPU does not wait.
-pub(in crate::console) fn job_detail() -> JobDetail {
+pub(crate) fn job_detail() -> JobDetail {
     let strip = |gpu: u32, states: String, odd_ratio: f64| GpuTimeline {
         node: "gpu003".into(),
         gpu: SanitizedText::new(&gpu.to_string()),
@@ -132,7 +129,7 @@ pub(in crate::console) fn job_detail() -> JobDetail {
 }
 
 /// Builds four leaves by four rails, one of them paused, one with a port that is down.
-pub(in crate::console) fn leaf_rail_fabric() -> FabricMatrix {
+pub(crate) fn leaf_rail_fabric() -> FabricMatrix {
     let names =
         |prefix: &str| (0..4).map(|n| SanitizedText::new(&format!("{prefix}{n}"))).collect();
     let mut cells = FabricCellColumns::default();
@@ -166,7 +163,7 @@ pub(in crate::console) fn leaf_rail_fabric() -> FabricMatrix {
 
 /// Builds eight nodes below two leaves, on two rails; one port of the first is slow with every peer, and one pair
 /// failed.
-pub(in crate::console) fn probe_matrix() -> ProbeMatrix {
+pub(crate) fn probe_matrix() -> ProbeMatrix {
     let end = |node: usize, rail: usize| PairEnd {
         node: SanitizedText::new(&format!("gpu{:03}", node + 1)),
         device: SanitizedText::new(&format!("mlx5_{rail}")),
@@ -210,7 +207,7 @@ pub(in crate::console) fn probe_matrix() -> ProbeMatrix {
 }
 
 /// Builds three processes on a node, one of them without a known user.
-pub(in crate::console) fn process_table() -> AnswerTable {
+pub(crate) fn process_table() -> AnswerTable {
     let gib = |value: f64| Some(value * f64::from(1 << 30));
     let mut busy = number_cells(&[Some(0.98), Some(0.41), None]);
     if let AnswerCells::Numbers { absent, .. } = &mut busy {

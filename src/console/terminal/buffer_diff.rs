@@ -7,7 +7,7 @@ use ratatui::{
     style::{Color, Modifier},
 };
 
-use crate::console::display_text;
+use crate::display_text;
 
 /// Modifiers that themes use, with their SGR numbers. Dim is not used: terminals differ in it beside bold.
 const MODIFIERS: [(Modifier, &str); 3] =

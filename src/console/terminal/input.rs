@@ -18,7 +18,7 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-use crate::console::{action::MouseEvent, keymap::KeyPress};
+use crate::{action::MouseEvent, keymap::KeyPress};
 
 /// Capacity of the key queue. If the console is that far behind, the reader blocks.
 const WAITING: usize = 64;

@@ -7,14 +7,12 @@ use gaunt_schema::SanitizedText;
 
 use super::{UpdateOutcome, show_message};
 use crate::{
-    answer::Finding,
-    console::{
-        action::ConsoleEffect,
-        console_state::{ConfirmDialog, ConsoleState},
-        display_text,
-        keymap::KeyPress,
-    },
+    action::ConsoleEffect,
+    console_state::{ConfirmDialog, ConsoleState},
+    display_text,
+    keymap::KeyPress,
 };
+use gaunt_api::Finding;
 
 /// Number of users named in a question; the others are counted.
 const PEOPLE: usize = 3;

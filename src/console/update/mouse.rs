@@ -3,7 +3,7 @@
 use ratatui::layout::Position;
 
 use super::{UpdateOutcome, handle_intent, navigation};
-use crate::console::{
+use crate::{
     action::{ConsoleEffect, KeyIntent, MouseEvent},
     console_state::{ClickTarget, ConsoleState, OverviewPanel},
     screen::Screen,
@@ -94,7 +94,7 @@ fn press_list_row(state: &mut ConsoleState, row: usize) -> UpdateOutcome {
                 .data
                 .users
                 .as_deref()
-                .map_or_else(Vec::new, crate::console::user_totals::UserTotals::of);
+                .map_or_else(Vec::new, crate::user_totals::UserTotals::of);
             at.users.move_to(row, rolls.len(), |at| &rolls[at].name)
         }
         Screen::Job(_) => {

@@ -4,19 +4,17 @@ use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::UpdateOutcome;
 use crate::{
-    answer::{DeviceDetail, NodeDetail, Subject, filter::quote_text},
-    console::{
-        action::{ConsoleEffect, KeyIntent},
-        console_state::{ConsoleState, OverviewPanel, TRAIL},
-        cursor::RowCursor,
-        fabric_map,
-        finding_list_rows::{FindingRow, group_title},
-        list_state::identity_fields,
-        pair_matrix::PairMatrix,
-        screen::Screen,
-        user_totals::UserTotals,
-    },
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{ConsoleState, OverviewPanel, TRAIL},
+    cursor::RowCursor,
+    fabric_map,
+    finding_list_rows::{FindingRow, group_title},
+    list_state::identity_fields,
+    pair_matrix::PairMatrix,
+    screen::Screen,
+    user_totals::UserTotals,
 };
+use gaunt_api::{DeviceDetail, NodeDetail, Subject, filter::quote_text};
 
 /// Opens a screen and pushes the current one on the back stack.
 pub(super) fn open_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
@@ -209,7 +207,7 @@ fn cell_filter(state: &ConsoleState) -> Option<String> {
 }
 
 /// Returns the devices of a node that have their own screen, in the order of the node screen.
-pub(in crate::console) fn openable_devices(detail: &NodeDetail) -> Vec<&DeviceDetail> {
+pub(crate) fn openable_devices(detail: &NodeDetail) -> Vec<&DeviceDetail> {
     let of = |class: DeviceClass| detail.devices.iter().filter(move |device| device.class == class);
     of(DeviceClass::Gpu).chain(of(DeviceClass::Port)).collect()
 }

@@ -6,16 +6,14 @@ use gaunt_schema::SanitizedText;
 
 use super::{UpdateOutcome, confirm, navigation, show_message, time_navigation};
 use crate::{
-    answer::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS},
-    console::{
-        action::{ConsoleEffect, KeyIntent},
-        console_state::{ConsoleState, OverviewPanel},
-        keymap::KeyPress,
-        prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
-        prompt_commands::{self, ExportFormat, PromptCommand},
-        screen::Screen,
-    },
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{ConsoleState, OverviewPanel},
+    keymap::KeyPress,
+    prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
+    prompt_commands::{self, ExportFormat, PromptCommand},
+    screen::Screen,
 };
+use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
 
 /// Opens the prompt.
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
@@ -255,7 +253,7 @@ fn with_completion_context<T>(
     let values = |field: &SubjectField| -> Vec<SanitizedText> {
         let column = table.and_then(|table| table.find_column(&field.name));
         match column.map(|column| &column.cells) {
-            Some(crate::answer::AnswerCells::Texts { words, .. }) => words.clone(),
+            Some(gaunt_api::AnswerCells::Texts { words, .. }) => words.clone(),
             _ => Vec::new(),
         }
     };

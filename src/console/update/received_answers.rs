@@ -6,17 +6,15 @@ use gaunt_schema::Severity;
 
 use super::{UpdateOutcome, time_navigation};
 use crate::{
-    answer::{
-        Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner,
-        MetricHistory, Overview, Question, Refusal, Subject, TimeParam,
-    },
-    console::{
-        action::ConsoleEffect,
-        console_state::{ConsoleState, sites_question, tint_question, users_question},
-        csv_export,
-        evidence_history::{self, EvidenceHistory},
-        screen::Screen,
-    },
+    action::ConsoleEffect,
+    console_state::{ConsoleState, sites_question, tint_question, users_question},
+    csv_export,
+    evidence_history::{self, EvidenceHistory},
+    screen::Screen,
+};
+use gaunt_api::{
+    Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner, MetricHistory,
+    Overview, Question, Refusal, Subject, TimeParam,
 };
 
 /// Stores an answer, if it is about the shown instant.

@@ -5,16 +5,14 @@ use std::time::Duration;
 use gaunt_schema::UnixMs;
 
 use super::{UpdateOutcome, show_message};
+use crate::ReplayProgress;
 use crate::{
-    answer::Refusal,
-    answer_source::ReplayProgress,
-    console::{
-        action::{ConsoleEffect, KeyIntent},
-        console_state::{ConsoleState, LatestAnswers},
-        display_text,
-        prompt_commands::TimeArgument,
-    },
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{ConsoleState, LatestAnswers},
+    display_text,
+    prompt_commands::TimeArgument,
 };
+use gaunt_api::Refusal;
 
 /// Small step.
 const STEP: Duration = Duration::from_secs(10);

@@ -17,15 +17,13 @@ use super::{
     draw_lines, events_screen, node_screen, node_tables, placeholders, render_titled_line,
 };
 use crate::{
-    answer::{DeviceDetail, field::shown_unit},
-    console::{
-        console_state::{ConsoleState, ScreenLayout},
-        display_text,
-        screen::Screen,
-        theme::{self, StyleRole, Theme},
-        widget::graph,
-    },
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    screen::Screen,
+    theme::{self, StyleRole, Theme},
+    widget::graph,
 };
+use gaunt_api::{DeviceDetail, field::shown_unit};
 
 /// The narrowest graph with a readable shape.
 const NARROW: usize = 34;

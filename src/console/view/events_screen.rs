@@ -9,14 +9,12 @@ use ratatui::{
 
 use super::{draw_lines, draw_page, node_screen, placeholders};
 use crate::{
-    answer::NodeDetail,
-    console::{
-        console_state::{ConsoleState, ScreenLayout},
-        display_text,
-        node_events::{self, NodeEvent},
-        theme::{self, StyleRole, Theme},
-    },
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    node_events::{self, NodeEvent},
+    theme::{self, StyleRole, Theme},
 };
+use gaunt_api::NodeDetail;
 
 /// Draws the events of a node, the newest first.
 ///

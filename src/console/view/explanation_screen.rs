@@ -10,16 +10,13 @@ use ratatui::{
 
 use super::{draw_lines, draw_page, finding_screen, placeholders};
 use crate::{
-    answer::{
-        AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail,
-        SignalDetail,
-    },
-    console::{
-        console_state::{ConsoleState, ScreenLayout},
-        display_text,
-        theme::{StyleRole, Theme},
-        widget::text_table::{self, number_column, text_column},
-    },
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    theme::{StyleRole, Theme},
+    widget::text_table::{self, number_column, text_column},
+};
+use gaunt_api::{
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
 };
 
 /// Below this width the quartiles of the peers are left out.

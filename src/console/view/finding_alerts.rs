@@ -5,12 +5,10 @@ use ratatui::text::Line;
 
 use super::finding_screen::render_paragraph;
 use crate::{
-    answer::{AlertLine, AlertList, AlertSilence, AlertState, Finding},
-    console::{
-        display_text,
-        theme::{StyleRole, Theme},
-    },
+    display_text,
+    theme::{StyleRole, Theme},
 };
+use gaunt_api::{AlertLine, AlertList, AlertSilence, AlertState, Finding};
 
 /// Returns the alert status of a finding in one word for its row; none if its receivers are notified, or the status is
 /// unknown.
@@ -119,7 +117,7 @@ fn join_names(names: &[SanitizedText]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers::{self, AT};
+    use crate::sample_answers::{self, AT};
 
     #[test]
     fn an_end_is_told_by_its_minute_and_by_its_day_where_that_is_another() {

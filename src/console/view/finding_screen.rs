@@ -12,18 +12,16 @@ use ratatui::{
 
 use super::{LABEL, draw_lines, draw_page, finding_alerts, placeholders, render_titled_line};
 use crate::{
-    answer::{EvidenceItem, Finding, HistoryRelation, MetricHistory},
-    console::{
-        console_state::{ConsoleState, ScreenLayout},
-        display_text,
-        evidence_history::{self, EvidenceHistory},
-        theme::{self, StyleRole, Theme},
-        widget::{
-            sparkline,
-            text_table::{self, number_column, text_column},
-        },
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    evidence_history::{self, EvidenceHistory},
+    theme::{self, StyleRole, Theme},
+    widget::{
+        sparkline,
+        text_table::{self, number_column, text_column},
     },
 };
+use gaunt_api::{EvidenceItem, Finding, HistoryRelation, MetricHistory};
 
 /// Number of victims named; the others are counted.
 const VICTIMS: usize = 64;

@@ -10,15 +10,13 @@ use ratatui::{
 
 use super::{draw_lines, finding_alerts, finding_screen, placeholders};
 use crate::{
-    answer::{AlertList, Finding, FindingGroup, Subject},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-        cursor::first_visible_row,
-        display_text,
-        finding_list_rows::{FindingRow, group_title},
-        theme::{self, StyleRole, Theme},
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    finding_list_rows::{FindingRow, group_title},
+    theme::{self, StyleRole, Theme},
 };
+use gaunt_api::{AlertList, Finding, FindingGroup, Subject};
 
 /// Columns of a finding's kind: the longest is `host_blocks_network`.
 const KIND: usize = 19;

@@ -7,13 +7,11 @@ use ratatui::text::{Line, Span};
 
 use super::{INDENT, render_titled_line};
 use crate::{
-    answer::Overview,
-    console::{
-        display_text,
-        theme::{self, StyleRole, Theme},
-        widget::{bar, sparkline},
-    },
+    display_text,
+    theme::{self, StyleRole, Theme},
+    widget::{bar, sparkline},
 };
+use gaunt_api::Overview;
 
 /// Maximum width of the graph of lost GPUs, in columns.
 const PAST: usize = 40;

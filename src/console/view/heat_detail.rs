@@ -8,7 +8,7 @@ use ratatui::{
 };
 
 use super::{draw_lines, node_tables, worst_nodes};
-use crate::console::{
+use crate::{
     console_state::ConsoleState,
     display_text,
     theme::{self, StyleRole, Theme},

@@ -6,13 +6,11 @@ use gaunt_schema::{GpuState, natural_order};
 use ratatui::style::Style;
 
 use crate::{
-    answer::{AnswerCells, AnswerTable, FieldKind, HeatMap, SubjectField},
-    console::{
-        console_state::{ConsoleState, HeatGrouping},
-        display_text,
-        theme::{self, StyleRole, Theme},
-    },
+    console_state::{ConsoleState, HeatGrouping},
+    display_text,
+    theme::{self, StyleRole, Theme},
 };
+use gaunt_api::{AnswerCells, AnswerTable, FieldKind, HeatMap, SubjectField};
 
 /// Group of nodes.
 pub(super) struct NodeGroup<'a> {

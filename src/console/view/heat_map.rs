@@ -12,7 +12,7 @@ use ratatui::{
 };
 
 use super::heat_groups::{HeatValues, NodeGroups};
-use crate::console::{
+use crate::{
     console_state::{
         ClickArea, ClickTarget, ConsoleState, HeatGrouping, OverviewPanel, ScreenLayout,
     },

@@ -8,7 +8,7 @@ use ratatui::{
 };
 
 use super::draw_lines;
-use crate::console::{
+use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text, keymap,
     prompt_commands::COMMANDS,

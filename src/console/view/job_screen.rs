@@ -12,15 +12,13 @@ use ratatui::{
 
 use super::{LABEL, draw_lines, placeholders, render_titled_line};
 use crate::{
-    answer::{GpuTimeline, JobDetail},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-        cursor::first_visible_row,
-        display_text,
-        theme::{self, StyleRole, Theme},
-        widget::bar,
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    theme::{self, StyleRole, Theme},
+    widget::bar,
 };
+use gaunt_api::{GpuTimeline, JobDetail};
 
 /// Columns of the name of a timeline.
 const NAME: usize = 22;

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use gaunt_schema::unit::Unit;
 
-use crate::{
-    answer::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField},
-    console::{display_text, widget::text_table},
-};
+use crate::{display_text, widget::text_table};
+use gaunt_api::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
 
 /// Column of a shown table.
 pub(super) struct ListColumn<'a> {
@@ -161,7 +159,7 @@ fn text_column_width(field: &SubjectField, column: &AnswerColumn, table: &Answer
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::sample_answers;
+    use crate::sample_answers;
 
     #[test]
     fn titles_carry_the_unit_and_numbers_do_not() {

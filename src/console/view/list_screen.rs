@@ -10,16 +10,14 @@ use ratatui::{
 
 use super::{draw_lines, list_columns::ListColumn, placeholders, worst_nodes};
 use crate::{
-    answer::{AnswerTable, Subject},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-        cursor::first_visible_row,
-        display_text,
-        list_state::ListState,
-        theme::{self, StyleRole, Theme},
-        widget::text_table,
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    list_state::ListState,
+    theme::{self, StyleRole, Theme},
+    widget::text_table,
 };
+use gaunt_api::{AnswerTable, Subject};
 
 /// Draws the rows of a subject.
 ///

@@ -10,15 +10,13 @@ use ratatui::{
 
 use super::{draw_lines, placeholders};
 use crate::{
-    answer::{FabricCellColumns, FabricMatrix},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
-        cursor::first_visible_row,
-        display_text,
-        fabric_map::{self, FabricMapRow},
-        theme::{self, StyleRole, Theme},
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    fabric_map::{self, FabricMapRow},
+    theme::{self, StyleRole, Theme},
 };
+use gaunt_api::{FabricCellColumns, FabricMatrix};
 
 /// Columns of a cell, its gap included.
 const CELL: usize = 7;

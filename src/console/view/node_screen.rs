@@ -16,14 +16,12 @@ use super::{
     placeholders, render_titled_line, worst_nodes,
 };
 use crate::{
-    answer::{Finding, NodeDetail, TargetState},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-        display_text,
-        theme::{self, StyleRole, Theme},
-        update::openable_devices,
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    display_text,
+    theme::{self, StyleRole, Theme},
+    update::openable_devices,
 };
+use gaunt_api::{Finding, NodeDetail, TargetState};
 
 /// Maximum clock difference that counts as none: the precision of one scrape.
 const SKEW_MS: u64 = 500;

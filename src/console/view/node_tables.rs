@@ -6,13 +6,11 @@ use gaunt_schema::{AbsenceReason, DeviceClass, MetricId};
 use ratatui::{style::Style, text::Line};
 
 use crate::{
-    answer::{DeviceDetail, NodeDetail},
-    console::{
-        display_text,
-        theme::{StyleRole, Theme},
-        widget::text_table::{self, ColumnLayout},
-    },
+    display_text,
+    theme::{StyleRole, Theme},
+    widget::text_table::{self, ColumnLayout},
 };
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 pub(super) mod gpu_table;
 pub(super) mod host_table;

@@ -7,13 +7,11 @@ use super::{
     node_screen, placeholders, worst_nodes,
 };
 use crate::{
-    answer::Overview,
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, OverviewPanel, ScreenLayout},
-        display_text,
-        theme::{StyleRole, Theme},
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, OverviewPanel, ScreenLayout},
+    display_text,
+    theme::{StyleRole, Theme},
 };
+use gaunt_api::Overview;
 
 /// Minimum width for the worst nodes beside the heat map.
 const BESIDE: u16 = 140;
@@ -162,8 +160,7 @@ fn draw_maps(
             theme,
         );
         draw_lines(buffer, table, &lines);
-        let from =
-            crate::console::cursor::first_visible_row(selected.unwrap_or(0), worst.len(), height);
+        let from = crate::cursor::first_visible_row(selected.unwrap_or(0), worst.len(), height);
         for row in 0..height.min(worst.len() - from) {
             let area = Rect { y: table.y + 1 + row as u16, height: 1, ..table };
             room.click_areas.push(ClickArea {

@@ -4,13 +4,11 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 use super::{MIN_HEIGHT, MIN_WIDTH, draw_lines};
 use crate::{
-    answer::Overview,
-    console::{
-        console_state::{ConsoleState, SourceStatus},
-        display_text,
-        theme::{StyleRole, Theme},
-    },
+    console_state::{ConsoleState, SourceStatus},
+    display_text,
+    theme::{StyleRole, Theme},
 };
+use gaunt_api::Overview;
 
 /// Draws the message for a terminal that is too small, in as few columns as possible.
 ///

@@ -10,15 +10,13 @@ use ratatui::{
 
 use super::{draw_lines, placeholders};
 use crate::{
-    answer::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind},
-    console::{
-        console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-        cursor::first_visible_row,
-        display_text,
-        pair_matrix::{PairMatrix, PairMatrixCell},
-        theme::{self, StyleRole, Theme},
-    },
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    pair_matrix::{PairMatrix, PairMatrixCell},
+    theme::{self, StyleRole, Theme},
 };
+use gaunt_api::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 
 /// Maximum width of the name of an end.
 const NAME: usize = 18;

@@ -5,7 +5,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use crate::console::{
+use crate::{
     display_text,
     prompt::{Prompt, PromptKind},
     theme::{self, StyleRole, Theme},

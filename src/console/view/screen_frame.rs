@@ -7,17 +7,15 @@ use ratatui::{
 };
 
 use super::{prompt_view, status_line};
+use crate::ReplayProgress;
 use crate::{
-    answer::Overview,
-    answer_source::ReplayProgress,
-    console::{
-        action::KeyIntent,
-        console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
-        display_text, keymap,
-        screen::{MAIN, Screen},
-        theme::{StyleRole, Theme},
-    },
+    action::KeyIntent,
+    console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
+    display_text, keymap,
+    screen::{MAIN, Screen},
+    theme::{StyleRole, Theme},
 };
+use gaunt_api::Overview;
 
 /// Lines below the body: status line and footer.
 const BELOW: u16 = 2;

@@ -4,7 +4,7 @@
 use gaunt_schema::SanitizedText;
 use ratatui::text::{Line, Span};
 
-use crate::console::{
+use crate::{
     console_state::{ConfirmDialog, ConsoleState, SourceStatus},
     display_text,
     theme::{StyleRole, Theme},

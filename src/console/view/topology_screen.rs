@@ -15,13 +15,11 @@ use super::{
     device_screen::render_gpu_state, draw_lines, draw_page, node_screen, node_tables, placeholders,
 };
 use crate::{
-    answer::DeviceDetail,
-    console::{
-        console_state::{ConsoleState, ScreenLayout},
-        display_text,
-        theme::{StyleRole, Theme},
-    },
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    theme::{StyleRole, Theme},
 };
+use gaunt_api::DeviceDetail;
 
 /// Columns of the load bar of an edge.
 const EDGE: usize = 10;

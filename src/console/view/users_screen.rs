@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
 
 use super::{draw_lines, placeholders};
-use crate::console::{
+use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,

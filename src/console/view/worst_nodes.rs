@@ -4,14 +4,12 @@ use gaunt_schema::GpuState;
 use ratatui::{style::Style, text::Line};
 
 use crate::{
-    answer::{NodeLine, NodeState},
-    console::{
-        cursor::first_visible_row,
-        display_text,
-        theme::{self, StyleRole, Theme},
-        widget::text_table::{self, ColumnLayout, number_column, text_column},
-    },
+    cursor::first_visible_row,
+    display_text,
+    theme::{self, StyleRole, Theme},
+    widget::text_table::{self, ColumnLayout, number_column, text_column},
 };
+use gaunt_api::{NodeLine, NodeState};
 
 /// Columns of a node, the most important first: columns that do not fit are dropped from the end.
 const COLUMNS: [ColumnLayout; 8] = [

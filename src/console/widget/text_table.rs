@@ -5,7 +5,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use crate::console::display_text;
+use crate::display_text;
 
 /// Layout of a table column.
 #[derive(Clone, Copy, Debug)]

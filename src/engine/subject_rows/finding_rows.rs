@@ -3,7 +3,7 @@
 use gaunt_schema::{LifeState, SanitizedText, Severity};
 
 use super::{TextColumnBuilder, coded_texts, kind_texts, number_column};
-use crate::answer::{
+use gaunt_api::{
     BuiltinField, FieldKey, Finding, FindingList,
     filter::{RowSource, TextColumn},
 };

@@ -10,17 +10,15 @@ use super::{
     BlameIndex, TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column,
     shown_value,
 };
-use crate::{
-    answer::{
-        BuiltinField, FieldKey, Filter,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::{Node, NodeId},
-    engine::Engine,
+use crate::Engine;
+use gaunt_api::{
+    BuiltinField, FieldKey, Filter,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::{Node, NodeId};
 
 /// Every GPU.
-pub(in crate::engine) struct GpuRows<'a> {
+pub(crate) struct GpuRows<'a> {
     engine: &'a Engine,
     /// The column row of each GPU, and its node.
     places: Vec<(u32, NodeId)>,
@@ -28,7 +26,7 @@ pub(in crate::engine) struct GpuRows<'a> {
 
 impl<'a> GpuRows<'a> {
     /// Every GPU that can match the filter: those of the nodes or jobs that it names, or all.
-    pub(in crate::engine) fn new(owner: &'a Engine, filter: &Filter) -> Self {
+    pub(crate) fn new(owner: &'a Engine, filter: &Filter) -> Self {
         let cluster = &owner.cluster;
         let mut nodes: Vec<(NodeId, &Node)> = Vec::new();
         if let Some(names) = filter.required_texts(FieldKey::Builtin(BuiltinField::Node)) {
@@ -53,7 +51,7 @@ impl<'a> GpuRows<'a> {
     }
 
     /// The row in the cluster's columns.
-    pub(in crate::engine) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
+    pub(crate) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
         self.places[row as usize]
     }
 
@@ -77,7 +75,7 @@ impl<'a> GpuRows<'a> {
     }
 
     /// The attributes of a GPU's job.
-    fn job_details(&self, row: u32) -> Option<&'a crate::cluster::JobAttributes> {
+    fn job_details(&self, row: u32) -> Option<&'a gaunt_cluster::JobAttributes> {
         self.engine.cluster.job_attributes(self.job_of(row)?)
     }
 

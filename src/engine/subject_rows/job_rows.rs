@@ -3,14 +3,12 @@
 use gaunt_schema::{DeviceClass, GpuState, MetricId, SanitizedText, catalogue::gpu, natural_order};
 
 use super::{BlameIndex, TextColumnBuilder, kind_texts, number_column};
-use crate::{
-    answer::{
-        BuiltinField, FieldKey,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::JobAttributes,
-    engine::Engine,
+use crate::Engine;
+use gaunt_api::{
+    BuiltinField, FieldKey,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::JobAttributes;
 
 /// Every job that holds a GPU.
 pub(super) struct JobRows<'a> {

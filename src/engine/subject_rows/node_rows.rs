@@ -5,14 +5,12 @@ use gaunt_schema::{AbsenceReason, DeviceClass, MetricId, SanitizedText};
 use super::{
     TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column, shown_value,
 };
-use crate::{
-    answer::{
-        BuiltinField, FieldKey, NodeLine, NodeList, NodeState,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::{Node, NodeId},
-    engine::Engine,
+use crate::Engine;
+use gaunt_api::{
+    BuiltinField, FieldKey, NodeLine, NodeList, NodeState,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::{Node, NodeId};
 
 /// Every node.
 pub(super) struct NodeRows<'a> {

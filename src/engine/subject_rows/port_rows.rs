@@ -6,23 +6,21 @@ use super::{
     BlameIndex, TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column,
     shown_value,
 };
-use crate::{
-    answer::{
-        BuiltinField, FieldKey,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::{Node, NodeId},
-    engine::{Engine, time_view::TimeView},
+use crate::{Engine, time_view::TimeView};
+use gaunt_api::{
+    BuiltinField, FieldKey,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::{Node, NodeId};
 
 /// Every port.
-pub(in crate::engine) struct PortRows<'a> {
+pub(crate) struct PortRows<'a> {
     engine: &'a Engine,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> PortRows<'a> {
-    pub(in crate::engine) fn new(owner: &'a Engine) -> Self {
+    pub(crate) fn new(owner: &'a Engine) -> Self {
         let mut places = Vec::with_capacity(owner.cluster.row_count(DeviceClass::Port));
         for (id, node) in owner.cluster.sorted_nodes() {
             places.extend(node.device_rows(DeviceClass::Port).iter().map(|row| (*row, id)));
@@ -31,7 +29,7 @@ impl<'a> PortRows<'a> {
     }
 
     /// The row in the cluster's columns, and the node.
-    pub(in crate::engine) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
+    pub(crate) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
         self.places[row as usize]
     }
 
@@ -50,10 +48,7 @@ impl<'a> PortRows<'a> {
     }
 
     /// The worst finding that blames each of these ports.
-    pub(in crate::engine) fn blaming_findings(
-        &self,
-        rows: &[u32],
-    ) -> Vec<Option<gaunt_schema::FindingKind>> {
+    pub(crate) fn blaming_findings(&self, rows: &[u32]) -> Vec<Option<gaunt_schema::FindingKind>> {
         let blame = BlameIndex::of(&self.engine.findings);
         let of = |row: &u32| {
             blame.worst_of_port(
@@ -67,7 +62,7 @@ impl<'a> PortRows<'a> {
 }
 
 /// Receive and transmit load of a port as shares of its link rate.
-pub(in crate::engine) fn port_load(cluster: TimeView<'_>, row: u32) -> Option<(f64, f64)> {
+pub(crate) fn port_load(cluster: TimeView<'_>, row: u32) -> Option<(f64, f64)> {
     let rate = cluster.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
     let received = cluster.counter_rate(port::RECEIVE_BYTES, row)?;
     Some((received / rate, cluster.counter_rate(port::TRANSMIT_BYTES, row)? / rate))

@@ -3,14 +3,12 @@
 use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::gpu_parts};
 
 use super::{TextColumnBuilder, absent_reason, number_column, shown_value};
-use crate::{
-    answer::{
-        BuiltinField, FieldKey,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::{Node, NodeId},
-    engine::Engine,
+use crate::Engine;
+use gaunt_api::{
+    BuiltinField, FieldKey,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::{Node, NodeId};
 
 /// Every process on the nodes' pages.
 pub(super) struct ProcessRows<'a> {

@@ -3,14 +3,12 @@
 use gaunt_schema::{Dialect, SanitizedText, ScrapeFailure};
 
 use super::{TextColumnBuilder, coded_texts, number_column};
-use crate::{
-    answer::{
-        BuiltinField, FieldKey, TargetState,
-        filter::{RowSource, TextColumn},
-    },
-    cluster::{TargetHealth, TrackedTarget},
-    engine::Engine,
+use crate::Engine;
+use gaunt_api::{
+    BuiltinField, FieldKey, TargetState,
+    filter::{RowSource, TextColumn},
 };
+use gaunt_cluster::{TargetHealth, TrackedTarget};
 
 /// Every target.
 pub(super) struct TargetRows<'a> {

@@ -5,7 +5,7 @@ use gaunt_schema::Dialect;
 use gaunt_sim::{ScenarioRun, scenario_run, suite::FaultLevel};
 
 use super::*;
-use crate::answer::{AnswerTable, Filter, LostGpuTime};
+use gaunt_api::{AnswerTable, Filter, LostGpuTime};
 
 /// A tenth of the smallest share that is counted.
 const SAME: f64 = 1e-6;
@@ -140,7 +140,7 @@ impl ScenarioTestRun {
 }
 
 fn sum_column(table: &AnswerTable) -> f64 {
-    let crate::answer::AnswerCells::Numbers { values, .. } = &table.columns[0].cells else {
+    let gaunt_api::AnswerCells::Numbers { values, .. } = &table.columns[0].cells else {
         panic!("no numbers: {:?}", table.columns)
     };
     values.iter().flatten().sum()

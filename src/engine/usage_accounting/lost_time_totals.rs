@@ -6,7 +6,7 @@ use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{UsageAmount, UsageKey};
-use crate::answer::{
+use gaunt_api::{
     JobLostTime, LossCause,
     gpu_time::{ENDED, NOBODY},
 };
@@ -17,7 +17,7 @@ const MAX_ROWS: usize = 4_096;
 
 /// GPU seconds by job and cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::engine) struct LostTimeTotals {
+pub(crate) struct LostTimeTotals {
     rows: Vec<LostTimeRow>,
     #[serde(skip)]
     places: HashMap<(SanitizedText, SanitizedText), usize>,
@@ -34,7 +34,7 @@ struct LostTimeRow {
 
 impl LostTimeTotals {
     /// Prepares totals that were loaded from disk.
-    pub(in crate::engine) fn into_restored(mut self) -> Self {
+    pub(crate) fn into_restored(mut self) -> Self {
         self.rows.truncate(MAX_ROWS);
         self.rebuild_index();
         self
@@ -98,7 +98,7 @@ impl LostTimeTotals {
     }
 
     /// Every row.
-    pub(in crate::engine) fn sorted_rows(&self) -> Vec<JobLostTime> {
+    pub(crate) fn sorted_rows(&self) -> Vec<JobLostTime> {
         let rows = self.rows.iter().map(|row| JobLostTime {
             job: row.job.clone(),
             cause: row.cause.clone(),

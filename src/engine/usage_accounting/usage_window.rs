@@ -10,10 +10,8 @@ use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{UsageAmount, UsageKey};
-use crate::{
-    answer::{LossCause, UsageReport, UsageRow},
-    cluster::JobAttributes,
-};
+use gaunt_api::{LossCause, UsageReport, UsageRow};
+use gaunt_cluster::JobAttributes;
 
 /// Reports begin and end at a multiple of this.
 const STEP: Duration = Duration::from_secs(10);

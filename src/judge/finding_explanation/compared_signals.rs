@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 
 use super::{ComparedSignal, DetectedFinding, ExplanationScope, NodeId, join_series, median};
-use crate::judge::{host_averages::BaselineComparison, link_averages};
+use crate::{host_averages::BaselineComparison, link_averages};
 
 /// One signal of a GPU: its name, its series, its unit, and how it is read.
 type GpuSignalSpec =
@@ -131,7 +131,7 @@ const PORT: &[PortSignalSpec] = &[
 fn signals_of_gpu(
     place: &ExplanationScope<'_>,
     row: u32,
-) -> Option<crate::judge::gpu_signals::GpuSignals> {
+) -> Option<crate::gpu_signals::GpuSignals> {
     let averages = &place.judge.gpus.get(row as usize)?.averages;
     let (now, gap) = (place.cluster.now(), place.cluster.freshness_window());
     Some(averages.signals_at(now, gap, &place.judge.limits))

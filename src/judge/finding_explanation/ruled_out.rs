@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 
 use super::{AlternativeCause, ExplanationScope, FindingEvidence, join_series};
-use crate::judge::{Thresholds, link_averages, port_down::is_port_active};
+use crate::{Thresholds, link_averages, port_down::is_port_active};
 
 /// The fault, the signal, its series, its unit, the limit's key and value, and the number.
 struct CauseCheck {
@@ -231,7 +231,7 @@ fn max_of_rows(rows: &[u32], of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
 
 fn max_of_hosts(
     place: &ExplanationScope<'_>,
-    of: impl Fn(&crate::judge::host_averages::HostAverages, &ExplanationScope<'_>) -> Option<f64>,
+    of: impl Fn(&crate::host_averages::HostAverages, &ExplanationScope<'_>) -> Option<f64>,
 ) -> Option<f64> {
     let hosts = place.nodes.iter().filter_map(|id| place.judge.hosts.get(id));
     hosts.filter_map(|host| of(host, place)).reduce(f64::max)
@@ -245,7 +245,7 @@ fn all_ports(place: &ExplanationScope<'_>) -> Vec<u32> {
 
 fn max_of_links(
     place: &ExplanationScope<'_>,
-    of: impl Fn(&link_averages::LinkAverages) -> crate::judge::moving_average::MovingAverage,
+    of: impl Fn(&link_averages::LinkAverages) -> crate::moving_average::MovingAverage,
 ) -> Option<f64> {
     let rows = all_ports(place);
     max_of_rows(&rows, |row| {

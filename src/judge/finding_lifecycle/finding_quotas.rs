@@ -11,7 +11,7 @@ use std::{
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs};
 
 use super::{MAX_OPEN, TrackedFinding};
-use crate::judge::{
+use crate::{
     DetectedFinding,
     pending_finding::{finding_id, format_count},
 };

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
 use super::{DISABLED, Judge, is_port_active, sibling_kind};
-use crate::cluster::{Cluster, DeviceEntry, Node};
+use gaunt_cluster::{Cluster, DeviceEntry, Node};
 
 /// The same port of nodes of one build: its device and number, link layer and type of adapter.
 type PortSlot<'a> = (&'a [SanitizedText], Option<&'a SanitizedText>, Option<&'a SanitizedText>);

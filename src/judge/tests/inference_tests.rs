@@ -7,7 +7,7 @@ use gaunt_schema::{
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::judge::DetectedFinding;
+use crate::DetectedFinding;
 
 /// Nodes of one job, with names that do not contain their location.
 const NODES: [(&str, Dialect); 8] = [

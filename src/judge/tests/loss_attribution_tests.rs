@@ -1,7 +1,7 @@
 //! Tests of loss attribution: which share of a GPU is lost, and the one cause that it is attributed to.
 
 use super::*;
-use crate::judge::{AttributedCause, gpus_of_parts};
+use crate::{AttributedCause, gpus_of_parts};
 
 impl JobFixture {
     /// Lost GPUs of findings, idle and unexplained.

@@ -6,7 +6,7 @@ use gaunt_schema::{
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::judge::{CrossNodeBandwidth, DetectedFinding};
+use crate::{CrossNodeBandwidth, DetectedFinding};
 
 const NODES: [(&str, Dialect); 2] = [("ash", Dialect::Gaunt), ("elm", Dialect::Gaunt)];
 

@@ -9,10 +9,8 @@ use gaunt_schema::{
 };
 
 use super::telemetry_tests::{node_report, push_reading};
-use crate::{
-    cluster::Cluster,
-    judge::{Judge, Thresholds},
-};
+use crate::{Judge, Thresholds};
+use gaunt_cluster::Cluster;
 
 const NODES: [&str; 4] = ["ash", "birch", "cedar", "elm"];
 

@@ -8,10 +8,8 @@ use gaunt_schema::{
     catalogue::{exporter, gpu, host, port, service, switch_port},
 };
 
-use crate::{
-    cluster::Cluster,
-    judge::{Judge, Thresholds},
-};
+use crate::{Judge, Thresholds};
+use gaunt_cluster::Cluster;
 
 /// Targets that are scraped once a second, with arbitrary pages.
 pub(super) struct TargetFixture {

@@ -8,7 +8,7 @@ use gaunt_schema::{
 };
 
 use super::*;
-use crate::answer::{
+use gaunt_api::{
     Acknowledgement, CumulativeTotals, Finding, FindingLifecycle, JobLostTime, JobTime, NodeCounts,
     NodeLine, StateCount, TargetLine,
 };
@@ -227,7 +227,7 @@ fn lost_gpus_of_a_page_add_up() {
     }
     .build_fleet(start)
     .unwrap();
-    let mut owner = crate::engine::Engine::new(crate::engine::EngineOptions::default());
+    let mut owner = gaunt_engine::Engine::new(gaunt_engine::EngineOptions::default());
     let targets = (0..16).map(|id| gaunt_schema::ScrapeTarget {
         id: gaunt_schema::TargetId(id),
         address: format!("{}:1", fleet.node_name(id as usize)).into(),

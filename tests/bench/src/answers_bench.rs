@@ -9,10 +9,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use gaunt::{
-    answer::{Answer, Filter, Question, Subject, json_diff},
-    engine::{self, Engine, EngineHandle},
-};
+use gaunt_api::{Answer, Filter, Question, Subject, json_diff};
+use gaunt_engine::{Engine, EngineHandle};
 use gaunt_schema::{
     Batch, ClockFn, Delivery, Dialect, RejectionCounts, ScrapeTarget, ScrapedPage, TargetId, UnixMs,
 };
@@ -114,10 +112,10 @@ const ASKED: &[BenchQuestion] = &[
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(options: &AnswersBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut fleet = SimFleet::new(Scenario::from_name("demo")?, options.answer_nodes, 7, START);
-    let mut owner = Engine::new(engine::EngineOptions {
+    let mut owner = Engine::new(gaunt_engine::EngineOptions {
         period: PERIOD,
         slots: SLOTS,
-        ..engine::EngineOptions::default()
+        ..gaunt_engine::EngineOptions::default()
     });
     owner.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
     for period in 1..=PERIODS {
@@ -289,7 +287,7 @@ fn measure_waits(
     let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (heat, history) = runtime.block_on(async {
-        let handle = engine::spawn_existing(owner, clock.clone());
+        let handle = gaunt_engine::spawn_existing(owner, clock.clone());
         let feeding = tokio::task::spawn_blocking({
             let inbox = handle.delivery_sender();
             let clock = clock.clone();

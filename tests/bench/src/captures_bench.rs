@@ -3,10 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::Context;
-use gaunt::{
-    command::demo_command::{DemoCapture, DemoOptions, capture_demo},
-    engine,
-};
+use gaunt::command::demo_command::{DemoCapture, DemoOptions, capture_demo};
 use gaunt_schema::Severity;
 use gaunt_sim::{scenario_run, suite::FaultLevel};
 use serde_json::json;
@@ -56,7 +53,8 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
             level: FaultLevel::Hard,
             snapshot_after: (!is_case).then_some(LOOK),
         };
-        let seen = capture_demo(&story, START, engine::EngineOptions::default()).context(*name)?;
+        let seen =
+            capture_demo(&story, START, gaunt_engine::EngineOptions::default()).context(*name)?;
         let line = scenario_run::list_names()
             .find(|(known, _)| known == name)
             .map_or("", |(_, line)| line);

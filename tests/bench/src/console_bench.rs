@@ -51,7 +51,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let busy = Arc::new(AtomicUsize::new(0));
     let address = overview_server::serve_overview(Arc::clone(&busy))?;
     let command = format!(
-        "HOME={0} exec {1} --log gaunt::console=trace --aggregator http://{address} 2>{0}/log",
+        "HOME={0} exec {1} --log gaunt_console=trace --aggregator http://{address} 2>{0}/log",
         folder.path().display(),
         gaunt.display()
     );

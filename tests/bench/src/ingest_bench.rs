@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::{Context, ensure};
-use gaunt::cluster::Cluster;
+use gaunt_cluster::Cluster;
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, ScrapeTarget, ScrapedPage, TargetId, UnixMs,
     frame::{self, FrameDecoder, FrameEncoder},

@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::ensure;
-use gaunt::cluster::Cluster;
+use gaunt_cluster::Cluster;
 use gaunt_schema::{
     Batch, Delivery, ScrapeTarget, TargetId, UnixMs,
     text::{self, PageLimits, PageLine, TemplateCache, TemplateState, TextReader},

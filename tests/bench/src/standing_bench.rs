@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use gaunt::{
-    answer::{Answer, Question},
-    command::judge_command::VirtualRun,
-    engine,
-};
+use gaunt::command::judge_command::VirtualRun;
+use gaunt_api::{Answer, Question};
 use gaunt_schema::{Delivery, FindingKind, UnixMs};
 use gaunt_sim::suite::SingleFaultFleet;
 use serde_json::json;
@@ -63,9 +60,9 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn run_standing_fault(kind: FindingKind) -> StandingFaultResult {
     let mut standing = SingleFaultFleet::of(kind, 0, START);
-    let mut witness = VirtualRun::new(engine::EngineOptions {
+    let mut witness = VirtualRun::new(gaunt_engine::EngineOptions {
         period: PERIOD,
-        ..engine::EngineOptions::default()
+        ..gaunt_engine::EngineOptions::default()
     });
     witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
     let mut stood = StandingFaultResult::default();

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::gather::{MAX_NAMES, TargetListNotation, parse_addresses};
+use gaunt_scrape::{MAX_NAMES, TargetListNotation, parse_addresses};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, &str)| {

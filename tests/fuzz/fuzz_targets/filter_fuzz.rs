@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::answer::{
+use gaunt_api::{
     FieldKey, Filter, Subject, SubjectField,
     filter::{
         NO_TEXT, RowSource, TextColumn, USUAL_ROWS, complete_filter, quote_text, select_rows,

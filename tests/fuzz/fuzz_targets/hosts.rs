@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::gather::{EndpointDefaults, EndpointList, expand_host_list};
+use gaunt_scrape::{EndpointDefaults, EndpointList, expand_host_list};
 use libfuzzer_sys::fuzz_target;
 
 /// The maximum number of names of one list here.

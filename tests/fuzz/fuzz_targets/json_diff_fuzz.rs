@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::answer::json_diff;
+use gaunt_api::json_diff;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

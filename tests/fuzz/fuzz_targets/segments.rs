@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use gaunt::record::decode_segment;
+use gaunt_engine::record::decode_segment;
 use gaunt_schema::text::PageLimits;
 use libfuzzer_sys::fuzz_target;
 

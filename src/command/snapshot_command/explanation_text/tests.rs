@@ -3,7 +3,7 @@
 use gaunt_schema::{AbsenceReason, Entity, FindingKind, SanitizedText, Severity};
 
 use super::*;
-use crate::answer::{Acknowledgement, FindingLifecycle};
+use gaunt_api::{Acknowledgement, FindingLifecycle};
 
 /// 12:03:41 UTC.
 const NOW: UnixMs = UnixMs(43_421_000);
@@ -22,7 +22,7 @@ fn evidence_item(
         note: String::new(),
         source: "gaunt_gpu_sm_clock_hertz".to_owned(),
         threshold: threshold.to_owned(),
-        past: crate::answer::HistoryRelation::default(),
+        past: gaunt_api::HistoryRelation::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity};
 
 use super::*;
-use crate::answer::{FindingLifecycle, FindingList, JobOwner, NodeCounts, NodeState, StateCount};
+use gaunt_api::{FindingLifecycle, FindingList, JobOwner, NodeCounts, NodeState, StateCount};
 
 /// A port that is down.
 fn port_down_finding() -> Finding {
@@ -30,7 +30,7 @@ fn port_down_finding() -> Finding {
             note: "7 of 8 sibling ports are active".to_owned(),
             source: String::new(),
             threshold: String::new(),
-            past: crate::answer::HistoryRelation::default(),
+            past: gaunt_api::HistoryRelation::default(),
         }],
         missing: Vec::new(),
         life: FindingLifecycle::default(),
@@ -110,7 +110,7 @@ TROUBLE
 #[test]
 fn many_findings_of_a_kind_are_one_line_below_a_worse_one() {
     let mut findings = vec![sample_snapshot().findings.findings[0].clone()];
-    findings.extend((0..83).map(finding_group::tests::idle_finding));
+    findings.extend((0..83).map(gaunt_api::samples::idle_finding));
     let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
     let groups = FindingGroup::group_findings(&findings, sam);
     let list = FindingList { findings, total: 84, groups, ..FindingList::default() };

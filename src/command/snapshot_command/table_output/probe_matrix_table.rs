@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use gaunt_schema::{SanitizedText, unit::Unit};
 
 use super::{OutputCell, OutputTable};
-use crate::answer::{PairEnd, ProbeMatrix, SuspectKind};
+use gaunt_api::{PairEnd, ProbeMatrix, SuspectKind};
 
 impl OutputTable {
     pub(super) fn from_probe_matrix(matrix: &ProbeMatrix) -> Self {

@@ -12,16 +12,14 @@ use super::{
     render_reading,
 };
 use crate::{
-    answer::{DeviceDetail, NodeDetail},
-    console::{
-        display_text,
-        theme::{self, StyleRole, Theme},
-        widget::{
-            sparkline,
-            text_table::{self, ColumnLayout, number_column, text_column},
-        },
+    display_text,
+    theme::{self, StyleRole, Theme},
+    widget::{
+        sparkline,
+        text_table::{self, ColumnLayout, number_column, text_column},
     },
 };
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Order of the GPU columns if a clock is throttled: power, temperature and the reason come first.
 const HELD: [usize; 12] = [0, 1, 2, 5, 6, 10, 3, 4, 7, 8, 9, 11];

@@ -5,13 +5,11 @@ use ratatui::text::{Line, Span};
 
 use super::{super::render_titled_line, history_width, metric_key, metric_rate, of};
 use crate::{
-    answer::NodeDetail,
-    console::{
-        display_text,
-        theme::{StyleRole, Theme},
-        widget::sparkline,
-    },
+    display_text,
+    theme::{StyleRole, Theme},
+    widget::sparkline,
 };
+use gaunt_api::NodeDetail;
 
 /// Renders the host: CPUs, pressure (PSI), memory.
 ///

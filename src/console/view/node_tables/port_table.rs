@@ -11,16 +11,14 @@ use super::{
     render_reading,
 };
 use crate::{
-    answer::{DeviceDetail, NodeDetail},
-    console::{
-        display_text,
-        theme::{StyleRole, Theme},
-        widget::{
-            sparkline,
-            text_table::{self, ColumnLayout, number_column, text_column},
-        },
+    display_text,
+    theme::{StyleRole, Theme},
+    widget::{
+        sparkline,
+        text_table::{self, ColumnLayout, number_column, text_column},
     },
 };
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Renders the RDMA ports.
 ///

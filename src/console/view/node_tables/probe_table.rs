@@ -7,13 +7,11 @@ use ratatui::{style::Style, text::Line};
 
 use super::{super::render_titled_line, StyledCell, metric_key, of};
 use crate::{
-    answer::{DeviceDetail, NodeDetail},
-    console::{
-        display_text,
-        theme::{StyleRole, Theme},
-        widget::text_table::{self, number_column, text_column},
-    },
+    display_text,
+    theme::{StyleRole, Theme},
+    widget::text_table::{self, number_column, text_column},
 };
+use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Share of the baseline below which a value counts as changed.
 const CHANGED: f64 = 0.9;

@@ -8,7 +8,7 @@ use super::{
     super::{DetectorOutcome, FindingRecord, FindingSnapshot, FindingTracker},
     *,
 };
-use crate::judge::Thresholds;
+use crate::Thresholds;
 
 /// A lifecycle that runs second by second.
 #[derive(Default)]

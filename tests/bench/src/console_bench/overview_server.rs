@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gaunt::answer::{
+use gaunt_api::{
     Finding, FindingLifecycle, HeatMap, LostGpuTime, NodeCounts, NodeLine, NodeState, Overview,
     StateCount, json_diff,
 };

@@ -3,10 +3,8 @@
 use std::{fs, hint::black_box, time::Duration};
 
 use anyhow::{Context, ensure};
-use gaunt::{
-    cluster::Cluster,
-    judge::{Judge, Thresholds},
-};
+use gaunt_cluster::Cluster;
+use gaunt_judge::{Judge, Thresholds};
 use gaunt_schema::{
     Batch, Delivery, DeviceClass, Dialect, RejectionCounts, SanitizedText, ScrapeTarget,
     ScrapedPage, TargetId, UnixMs,

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use gaunt::{
-    command::judge_command::{FindingEpisode, VirtualRun},
-    engine,
-};
+use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget,
     ScrapedPage, SourceTopology, TargetId, UnixMs, text,
@@ -108,8 +105,10 @@ pub(crate) fn play_run(
     topology: Option<&SourceTopology>,
 ) -> PlayedRun {
     let limits = text::PageLimits::default();
-    let options =
-        engine::EngineOptions { period: watch.scrape_period(), ..engine::EngineOptions::default() };
+    let options = gaunt_engine::EngineOptions {
+        period: watch.scrape_period(),
+        ..gaunt_engine::EngineOptions::default()
+    };
     let mut witness = VirtualRun::new(options);
     witness.ingest_delivery(Delivery::Targets(fleet_targets(&fleet, watch.scraped_dialects())));
     if let Some(topology) = topology {

@@ -8,7 +8,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use gaunt::{answer::Finding, command::judge_command::FindingEpisode};
+use gaunt::command::judge_command::FindingEpisode;
+use gaunt_api::Finding;
 use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText, Severity, UnixMs};
 use gaunt_sim::GroundTruth;
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt::answer::{Finding, FindingList};
+use gaunt_api::{Finding, FindingList};
 use gaunt_schema::{FindingKind, Severity, UnixMs};
 use gaunt_sim::GroundTruth;
 

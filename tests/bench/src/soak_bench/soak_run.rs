@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use gaunt::{
-    answer::{Answer, Question},
-    engine::{self, Engine, PersistedState},
-};
+use gaunt_api::{Answer, Question};
+use gaunt_engine::{Engine, PersistedState};
 use gaunt_schema::{Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
 use gaunt_sim::{GroundTruth, SimFleet};
 
@@ -41,7 +39,8 @@ pub(super) fn run_soak(
     seed: u64,
     kills: u32,
 ) -> anyhow::Result<SoakOutcome> {
-    let options = engine::EngineOptions { period: step, ..engine::EngineOptions::default() };
+    let options =
+        gaunt_engine::EngineOptions { period: step, ..gaunt_engine::EngineOptions::default() };
     let ticks = (days * 86_400.0 / step.as_secs_f64()) as u64;
     let mut luck = SoakRandom(seed ^ 0x50ac);
     let mut deaths: Vec<u64> = (0..kills).map(|_| luck.next_below(ticks)).collect();
@@ -108,7 +107,7 @@ pub(super) fn run_soak(
 
 /// An engine restored from persisted state.
 fn resume_engine(
-    options: &engine::EngineOptions,
+    options: &gaunt_engine::EngineOptions,
     kept: PersistedState,
     fleet: &SimFleet,
 ) -> Engine {

@@ -1,6 +1,6 @@
 //! Tests of the score: flags that are right, late, misnamed, on the wrong entity, duplicate or false.
 
-use gaunt::answer::{Finding, FindingLifecycle};
+use gaunt_api::{Finding, FindingLifecycle};
 
 use super::*;
 

@@ -1,0 +1,319 @@
+//! Questions and answers: the shared data model of the HTTP API, the console and `gaunt snapshot`.
+//!
+//! Types only: the questions, the filter language, the shapes of answers and the diff of two answers. An answer is
+//! immutable; large answers are columns, never one object per GPU.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub mod alert_list;
+pub mod answer_table;
+pub mod explanation;
+pub mod fabric_matrix;
+pub mod field;
+pub mod filter;
+pub mod finding;
+pub mod finding_action;
+pub mod finding_group;
+pub mod gpu_time;
+pub mod history_answer;
+pub mod job_answer;
+pub mod json_diff;
+pub mod loss_cause;
+pub mod node_detail;
+pub mod overview;
+pub mod probe_matrix;
+mod routes;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
+pub mod target_list;
+pub mod time_param;
+pub mod usage_report;
+
+pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
+pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
+pub use explanation::{
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
+};
+pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
+pub use field::{BuiltinField, FieldKey, FieldKind, Subject, SubjectField};
+pub use filter::{Filter, FilterError};
+pub use finding::{
+    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, FindingList, HistoryRelation,
+    LifecycleChange,
+};
+pub use finding_action::{FindingAction, FindingCommand};
+pub use finding_group::{FindingGroup, FindingLine, JobOwner};
+pub use gpu_time::{GpuTime, JobLostTime, JobTime};
+pub use history_answer::{HistoryAggregation, HistoryQuery, MetricHistory};
+pub use job_answer::{GpuTimeline, JobDetail, JobTimeline, StateTime};
+pub use loss_cause::LossCause;
+pub use node_detail::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
+pub use overview::{HeatMap, LostGpuTime, NodeCounts, Overview, StateCount};
+pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
+pub use routes::PATHS;
+pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};
+pub use time_param::TimeParam;
+pub use usage_report::{UsageReport, UsageRow};
+
+use gaunt_schema::SanitizedText;
+
+/// Base path of the HTTP API; the version changes when an answer loses or renames a field.
+pub const API: &str = "/api/gaunt/v1";
+
+/// A question to the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Question {
+    /// Summary of the whole fleet.
+    Overview,
+    /// All nodes, one line each, worst first.
+    Nodes,
+    /// One node with its devices, values and recent history.
+    Node(SanitizedText),
+    /// Every open finding, worst first.
+    Findings,
+    /// Findings that are closed and still retained, newest first.
+    Closed,
+    /// GPU states of each job, and lost time by job and cause.
+    GpuTime,
+    /// One finding, open or closed, with its explanation.
+    Finding(String),
+    /// All targets with the result of their last scrape.
+    Targets,
+    /// The nodes, findings or targets that match a filter, one line each as in the whole list.
+    List(Filter),
+    /// The rows that match a filter, as columns.
+    Table(Filter),
+    /// One job with all its GPUs.
+    Job(SanitizedText),
+    /// Leaf × rail matrix of the ports that match a filter.
+    Fabric(Filter),
+    /// One metric of one device, or aggregated over many, over time.
+    History(HistoryQuery),
+    /// Measurements of probes between nodes, and suspects.
+    Probe,
+    /// GPU time and energy use of the given period up to now.
+    Usage(std::time::Duration),
+    /// Alertmanager's state of findings.
+    Alerts,
+    /// The same question at a past time. Data that is not retained is absent.
+    AtTime(TimeParam, Box<Question>),
+}
+
+/// An answer to a question.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Answer to [`Question::Overview`].
+    Overview(Arc<Overview>),
+    /// Answer to [`Question::Nodes`].
+    Nodes(Arc<NodeList>),
+    /// Answer to [`Question::Node`].
+    Node(Arc<NodeDetail>),
+    /// Answer to [`Question::Findings`] and [`Question::Closed`].
+    Findings(Arc<FindingList>),
+    /// Answer to [`Question::GpuTime`].
+    GpuTime(Arc<GpuTime>),
+    /// Answer to [`Question::Finding`].
+    Finding(Arc<Explanation>),
+    /// Answer to [`Question::Targets`].
+    Targets(Arc<TargetList>),
+    /// Answer to [`Question::Table`].
+    Table(Arc<AnswerTable>),
+    /// Answer to [`Question::Job`].
+    Job(Arc<JobDetail>),
+    /// Answer to [`Question::Fabric`].
+    Fabric(Arc<FabricMatrix>),
+    /// Answer to [`Question::History`].
+    History(Arc<MetricHistory>),
+    /// Answer to [`Question::Probe`].
+    Probe(Arc<ProbeMatrix>),
+    /// Answer to [`Question::Usage`].
+    Usage(Arc<UsageReport>),
+    /// Answer to [`Question::Alerts`].
+    Alerts(Arc<AlertList>),
+    /// The question is refused, with the reason.
+    Refused(Refusal),
+}
+
+impl Answer {
+    /// Decodes the answer to a question from its JSON.
+    pub fn from_json(
+        question: &Question,
+        json: &serde_json::Value,
+    ) -> Result<Self, serde_json::Error> {
+        fn of<T: serde::de::DeserializeOwned>(
+            json: &serde_json::Value,
+        ) -> Result<Arc<T>, serde_json::Error> {
+            T::deserialize(json).map(Arc::new)
+        }
+        Ok(match question {
+            Question::Overview => Self::Overview(of(json)?),
+            Question::Nodes => Self::Nodes(of(json)?),
+            Question::Node(_) => Self::Node(of(json)?),
+            Question::Findings | Question::Closed => Self::Findings(of(json)?),
+            Question::GpuTime => Self::GpuTime(of(json)?),
+            Question::Finding(_) => Self::Finding(of(json)?),
+            Question::Targets => Self::Targets(of(json)?),
+            Question::List(filter) => match filter.subject() {
+                Subject::Findings | Subject::Closed => Self::Findings(of(json)?),
+                Subject::Targets => Self::Targets(of(json)?),
+                _ => Self::Nodes(of(json)?),
+            },
+            Question::Table(_) => Self::Table(of(json)?),
+            Question::Job(_) => Self::Job(of(json)?),
+            Question::Fabric(_) => Self::Fabric(of(json)?),
+            Question::History(_) => Self::History(of(json)?),
+            Question::Probe => Self::Probe(of(json)?),
+            Question::Usage(_) => Self::Usage(of(json)?),
+            Question::Alerts => Self::Alerts(of(json)?),
+            Question::AtTime(_, question) => return Self::from_json(question, json),
+        })
+    }
+}
+
+/// Why a question is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case", tag = "refused")]
+pub enum Refusal {
+    /// No node has this name.
+    #[error("no node is named {node}; `gaunt snapshot` or /api/gaunt/v1/nodes lists the names")]
+    UnknownNode {
+        /// The requested name.
+        node: SanitizedText,
+    },
+    /// No job has this id.
+    #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
+    UnknownJob {
+        /// The requested id.
+        job: SanitizedText,
+    },
+    /// No finding has this id.
+    #[error(
+        "no finding {finding} is open, and none is remembered; /api/gaunt/v1/findings and /api/gaunt/v1/closed list the ids"
+    )]
+    UnknownFinding {
+        /// The requested id.
+        finding: SanitizedText,
+    },
+    /// A closed finding cannot be acknowledged.
+    #[error("{finding} is closed; only open findings can be acknowledged")]
+    ClosedFinding {
+        /// Its id.
+        finding: SanitizedText,
+    },
+    /// The finding is already acknowledged.
+    #[error("{finding} is acknowledged by {by} already; withdraw that first")]
+    AlreadyAcknowledged {
+        /// Its id.
+        finding: SanitizedText,
+        /// Who acknowledged it.
+        by: SanitizedText,
+    },
+    /// The finding does not depend on a baseline, so that no level can be accepted.
+    #[error(
+        "{finding} does not rest on what is usual, so that no level can be accepted; acknowledge it without --accept"
+    )]
+    NotAcceptable {
+        /// Its id.
+        finding: SanitizedText,
+    },
+    /// The finding is not acknowledged, so that nothing can be withdrawn.
+    #[error("{finding} is not acknowledged by anybody")]
+    NotAcknowledged {
+        /// Its id.
+        finding: SanitizedText,
+    },
+    /// No token is configured: the aggregator is read-only.
+    #[error(
+        "this aggregator is only read: it has no token, or cannot read it; give it one with serve.token_file in its settings, or --token-file"
+    )]
+    WritingOff,
+    /// The request has no token.
+    #[error(
+        "who acts needs the aggregator's token: --token-file FILE or GAUNT_TOKEN with gaunt, `Authorization: Bearer TOKEN` over HTTP"
+    )]
+    NoToken,
+    /// The request has a wrong token.
+    #[error("this is not the aggregator's token")]
+    WrongToken,
+    /// Unknown question.
+    #[error("there is no question {ask}; {} are", known_paths())]
+    UnknownQuestion {
+        /// The question as received.
+        ask: SanitizedText,
+    },
+    /// Invalid parameter.
+    #[error("parameter {parameter} {why}")]
+    BadParameter {
+        /// Name of the parameter.
+        parameter: SanitizedText,
+        /// The error, and valid values.
+        why: SanitizedText,
+    },
+    /// Invalid filter.
+    #[error("the filter is not understood: {error}")]
+    BadFilter {
+        /// Position and reason.
+        error: FilterError,
+    },
+    /// No data is retained for this time.
+    #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
+    NotKept {
+        /// Age of the oldest retained data.
+        seconds: u64,
+    },
+    /// The question covers more than one answer may.
+    #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
+    TooMany {
+        /// Number of devices it covers.
+        devices: u32,
+        /// The limit.
+        limit: u32,
+    },
+}
+
+impl Refusal {
+    /// Whether authorization failed.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::WritingOff | Self::NoToken | Self::WrongToken)
+    }
+
+    /// Whether the question can never be answered, whatever the state of the fleet.
+    pub fn is_invalid(&self) -> bool {
+        !self.is_not_found() && !self.is_conflict() && !self.is_denied()
+    }
+
+    /// Whether the requested object does not exist now.
+    fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownNode { .. }
+                | Self::UnknownJob { .. }
+                | Self::UnknownFinding { .. }
+                | Self::NotKept { .. }
+        )
+    }
+
+    /// Whether the object exists but is not in the state that the action requires.
+    pub fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Self::ClosedFinding { .. }
+                | Self::AlreadyAcknowledged { .. }
+                | Self::NotAcceptable { .. }
+                | Self::NotAcknowledged { .. }
+        )
+    }
+}
+
+impl From<FilterError> for Refusal {
+    fn from(error: FilterError) -> Self {
+        Self::BadFilter { error }
+    }
+}
+
+fn known_paths() -> String {
+    PATHS.map(|(path, _)| path).join(", ")
+}

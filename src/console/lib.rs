@@ -1,0 +1,408 @@
+//! The interactive console: polls a source once per period, draws the answers, and handles keys until it ends.
+
+use std::{
+    collections::VecDeque,
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{MissedTickBehavior, interval, sleep_until},
+};
+
+use gaunt_api::{Answer, Question};
+
+mod acknowledge_findings;
+mod action;
+mod console_source;
+mod console_state;
+mod csv_export;
+mod cursor;
+mod display_text;
+mod evidence_history;
+mod fabric_map;
+mod finding_list_rows;
+mod freshness;
+mod key_press;
+mod keymap;
+mod list_state;
+mod node_events;
+mod pair_matrix;
+mod preferences;
+mod prompt;
+mod prompt_commands;
+mod question_queue;
+mod replay_control;
+mod screen;
+mod terminal;
+mod theme;
+mod update;
+mod user_totals;
+mod view;
+mod widget;
+
+#[cfg(test)]
+mod golden_screens;
+#[cfg(test)]
+mod panic_restore_test;
+#[cfg(test)]
+mod sample_answers;
+use acknowledge_findings::{PendingAcknowledgement, acknowledge_findings, await_acknowledgement};
+use action::{ConsoleAction, ConsoleEffect};
+pub use console_source::{ConsoleSource, PendingAnswer, SourceError};
+use console_state::ConsoleState;
+use question_queue::QuestionQueues;
+pub use replay_control::{ReplayControl, ReplayProgress};
+use terminal::{InputEvent, TerminalInput, TerminalSession};
+use theme::Theme;
+pub use theme::{ColourDepth, GlyphSet, Palette};
+
+/// Options of the console.
+#[derive(Clone, Debug)]
+pub struct ConsoleOptions {
+    /// Time between two polls of the source.
+    pub period: Duration,
+    /// Number of colours to use.
+    pub colour: ColourDepth,
+    /// Character set to use.
+    pub glyphs: GlyphSet,
+    /// Colour palette; the palette that the user saved takes precedence.
+    pub palette: Palette,
+    /// Controls of the replay, if the source is a replay; `z` pauses it.
+    pub player: Option<ReplayControl>,
+}
+
+impl Default for ConsoleOptions {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_secs(1),
+            colour: ColourDepth::Auto,
+            glyphs: GlyphSet::Auto,
+            palette: Palette::default(),
+            player: None,
+        }
+    }
+}
+
+/// Minimum time between two polls: faster updates cannot be read.
+const MIN_PERIOD: Duration = Duration::from_millis(50);
+
+/// Error that ends the console.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// The terminal is not usable.
+    #[error("the terminal cannot be used: {0}; `gaunt snapshot` needs none")]
+    Terminal(#[from] io::Error),
+    /// The source in this process ended, so there is no more data to show.
+    #[error(transparent)]
+    Source(SourceError),
+    /// A thread panicked; its message is on the terminal.
+    #[error("a part of gaunt panicked; its message stands above")]
+    Panicked,
+}
+
+/// Shows the answers of `source` until the user quits, the terminal hangs up, or a signal ends the program.
+pub async fn run(
+    source: impl ConsoleSource + 'static,
+    options: ConsoleOptions,
+) -> Result<(), ConsoleError> {
+    // Install the signal handlers before the terminal changes: no signal may end the process in raw mode.
+    let signals = ConsoleSignals::new()?;
+    let mut desk = ConsoleApp::open_console(Arc::new(source), &options)?;
+    desk.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
+}
+
+/// Minimum time between two frames without a key press: more than 20 frames per second cannot be read.
+const FRAME: Duration = Duration::from_millis(50);
+
+/// Minimum time between two frames after a key press.
+const KEY_FRAME: Duration = Duration::from_millis(8);
+
+/// After each frame, drawing pauses for this multiple of the frame's write time: a slow link gets fewer frames.
+const REST: u32 = 2;
+
+/// Upper limit of that pause: even the slowest link shows something.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// The terminal, the console state and the source.
+struct ConsoleApp {
+    source: Arc<dyn ConsoleSource>,
+    theme: Theme,
+    palette: Palette,
+    preferences_path: Option<PathBuf>,
+    player: Option<ReplayControl>,
+    terminal: TerminalSession,
+    input: TerminalInput,
+    state: ConsoleState,
+    questions: QuestionQueues,
+    /// The acknowledgement in progress, at most one at a time.
+    acknowledging: Option<PendingAcknowledgement>,
+    /// Whether the screen needs a redraw.
+    changed: bool,
+    /// Whether a key press waits for its frame.
+    urgent: bool,
+    /// Time of the last frame.
+    drawn: Option<Instant>,
+}
+
+impl ConsoleApp {
+    fn open_console(
+        source: Arc<dyn ConsoleSource>,
+        options: &ConsoleOptions,
+    ) -> Result<Self, ConsoleError> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let theme = Theme::new(options.colour, options.glyphs, environment);
+        let keep = preferences::preferences_path(environment);
+        let kept = keep.as_deref().map(preferences::load_preferences).unwrap_or_default();
+        let state = ConsoleState::new(source.display_address(), unix_now(), kept);
+        Ok(Self {
+            player: options.player.clone(),
+            theme,
+            palette: options.palette,
+            preferences_path: keep,
+            terminal: TerminalSession::open_terminal()?,
+            input: TerminalInput::open_input()?,
+            state,
+            questions: QuestionQueues::default(),
+            acknowledging: None,
+            changed: true,
+            urgent: true,
+            drawn: None,
+            source,
+        })
+    }
+
+    async fn run_event_loop(
+        &mut self,
+        mut signals: ConsoleSignals,
+        period: Duration,
+    ) -> Result<(), ConsoleError> {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if self.terminal.has_panicked() {
+                return Err(ConsoleError::Panicked);
+            }
+            let due = self.next_frame_at();
+            if self.changed && due <= Instant::now() && self.terminal.is_ready() {
+                self.draw()?;
+            }
+            let mut actions = VecDeque::new();
+            tokio::select! {
+                pressed = self.input.next() => {
+                    self.urgent = true;
+                    // Handle all queued keys at once: one frame for all of them.
+                    let more = std::iter::from_fn(|| self.input.try_next());
+                    for pressed in std::iter::once(pressed).chain(more) {
+                        match pressed {
+                            InputEvent::HungUp => return Ok(()),
+                            InputEvent::Key(key) => actions.push_back(ConsoleAction::Key(key)),
+                            InputEvent::Mouse(mouse) => actions.push_back(ConsoleAction::Mouse(mouse)),
+                        }
+                    }
+                }
+                told = signals.next() => match told {
+                    SignalEvent::End => return Ok(()),
+                    SignalEvent::Resized => self.changed = true,
+                    SignalEvent::Stop => self.suspend_console()?,
+                    SignalEvent::Continued => {
+                        self.terminal.take_terminal()?;
+                        self.changed = true;
+                    }
+                },
+                answer = self.questions.next_answer(&self.source) => {
+                    let (question, answer) = answer;
+                    actions.push_back(answer_to_action(question, answer)?);
+                }
+                done = await_acknowledgement(&mut self.acknowledging) => {
+                    self.acknowledging = None;
+                    self.show_result(done);
+                }
+                _ = ticks.tick() => actions.push_back(ConsoleAction::Tick(unix_now())),
+                () = sleep_until(due.into()), if self.changed && due > Instant::now() => {}
+                () = self.terminal.wait_until_ready(), if self.changed && !self.terminal.is_ready() => {}
+            }
+            for action in actions {
+                if self.handle_action(action)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Returns the earliest time for the next frame.
+    fn next_frame_at(&self) -> Instant {
+        let Some(drawn) = self.drawn else { return Instant::now() };
+        let rest = (self.terminal.last_write_duration() * (REST + 1)).min(LONGEST_REST);
+        drawn + if self.urgent { KEY_FRAME } else { FRAME.max(rest) }
+    }
+
+    fn draw(&mut self) -> Result<(), ConsoleError> {
+        let begun = Instant::now();
+        let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
+        let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
+        let (state, mut room) = (&self.state, None);
+        let bytes = self.terminal.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
+        tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
+        let room = room.unwrap_or_default();
+        // Request the data of the side pane as soon as the layout has space for it.
+        let wider = room.has_side_pane && !self.state.layout.has_side_pane;
+        self.state.layout = room;
+        if wider {
+            self.questions.enqueue_questions(self.state.screen_questions());
+        }
+        (self.changed, self.urgent, self.drawn) = (false, false, Some(begun));
+        Ok(())
+    }
+
+    fn suspend_console(&mut self) -> Result<(), ConsoleError> {
+        self.terminal.suspend_process()?;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Applies an action and runs its effects. Returns whether the console ends.
+    fn handle_action(&mut self, action: ConsoleAction) -> Result<bool, ConsoleError> {
+        self.state.replay = self.player.as_ref().map(ReplayControl::current_progress);
+        let outcome = update::apply_action(&mut self.state, action);
+        self.changed |= outcome.changed;
+        for effect in outcome.effects {
+            match effect {
+                ConsoleEffect::Quit => return Ok(true),
+                ConsoleEffect::Ask(questions) => self.questions.enqueue_questions(questions),
+                ConsoleEffect::Redraw => self.terminal.force_redraw(),
+                ConsoleEffect::Suspend => self.suspend_console()?,
+                ConsoleEffect::ToggleReplay => self.control_replay(ReplayControl::toggle_pause),
+                ConsoleEffect::SeekReplay(to) => self.control_replay(|player| player.seek_to(to)),
+                ConsoleEffect::Bell => self.terminal.ring_bell()?,
+                ConsoleEffect::Mouse(ours) => self.terminal.capture_mouse(ours)?,
+                ConsoleEffect::Copy(text) => {
+                    self.terminal.copy_to_clipboard(&text)?;
+                    self.show_result(Ok(format!("copied: {text}")));
+                }
+                ConsoleEffect::SavePreferences(choices) => {
+                    if let Some(path) = &self.preferences_path
+                        && let Err(error) = preferences::save_preferences(path, &choices)
+                    {
+                        let text = format!("this cannot be kept in {}: {error}", path.display());
+                        self.show_result(Err(text));
+                    }
+                }
+                ConsoleEffect::WriteFile(path, text) => {
+                    let result = preferences::write_new_file(&path, &text);
+                    let (path, lines) = (path.display(), text.lines().count());
+                    self.show_result(match result {
+                        Ok(()) => Ok(format!("wrote {lines} lines into {path}")),
+                        Err(error) => Err(format!("cannot write {path}: {error}")),
+                    });
+                }
+                ConsoleEffect::Acknowledge(findings, note) => {
+                    self.send_acknowledgements(findings, note);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Applies `how` to the replay controls, if the source is a replay.
+    fn control_replay(&mut self, how: impl FnOnce(&ReplayControl)) {
+        self.state.replay = self.player.as_ref().map(|player| {
+            how(player);
+            player.current_progress()
+        });
+    }
+
+    /// Sends acknowledgements, or withdraws them if there is no note.
+    fn send_acknowledgements(&mut self, findings: Vec<SanitizedText>, note: Option<String>) {
+        if self.acknowledging.is_some() {
+            return self
+                .show_result(Err("the last acknowledgement is still on its way".to_owned()));
+        }
+        self.acknowledging = Some(acknowledge_findings(self.source.clone(), findings, note));
+    }
+
+    /// Shows the result of an effect.
+    fn show_result(&mut self, result: Result<String, String>) {
+        let result = match result {
+            Ok(text) => Ok(SanitizedText::new(&text)),
+            Err(text) => Err(SanitizedText::new(&text)),
+        };
+        let outcome = update::apply_action(&mut self.state, ConsoleAction::Done(result));
+        self.changed |= outcome.changed;
+    }
+}
+
+/// Converts an answer to an action; a closed engine never answers again.
+fn answer_to_action(
+    question: Question,
+    answer: Result<Answer, SourceError>,
+) -> Result<ConsoleAction, ConsoleError> {
+    match answer {
+        Ok(answer) => Ok(ConsoleAction::Answered(unix_now(), Box::new(question), answer)),
+        Err(gone @ SourceError::Ended(_)) => Err(ConsoleError::Source(gone)),
+        Err(error) => Ok(ConsoleAction::Failed(
+            unix_now(),
+            Box::new(question),
+            SanitizedText::new(&error.to_string()),
+        )),
+    }
+}
+
+/// Returns the current time by the console's clock.
+fn unix_now() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs(since.as_millis() as i64)
+}
+
+/// A signal from the operating system.
+enum SignalEvent {
+    /// Terminate.
+    End,
+    /// The terminal size changed.
+    Resized,
+    /// Stop until continued.
+    Stop,
+    /// Continued after a stop.
+    Continued,
+}
+
+/// The signals that the console handles.
+struct ConsoleSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
+    hang_up: Signal,
+    resize: Signal,
+    stop: Signal,
+    resume: Signal,
+}
+
+impl ConsoleSignals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
+            hang_up: signal(SignalKind::hangup())?,
+            resize: signal(SignalKind::window_change())?,
+            stop: signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?,
+            resume: signal(SignalKind::from_raw(rustix::process::Signal::CONT.as_raw()))?,
+        })
+    }
+
+    async fn next(&mut self) -> SignalEvent {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalEvent::End,
+            _ = self.interrupt.recv() => SignalEvent::End,
+            _ = self.quit.recv() => SignalEvent::End,
+            _ = self.hang_up.recv() => SignalEvent::End,
+            _ = self.resize.recv() => SignalEvent::Resized,
+            _ = self.stop.recv() => SignalEvent::Stop,
+            _ = self.resume.recv() => SignalEvent::Continued,
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The engine: the single-writer task that owns all state and findings, and the only place where time enters.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use gaunt_schema::{Delivery, FindingKind, GpuState, SanitizedText, UnixMs};
+use tokio::sync::watch;
+
+use crate::pairing_scheduler::PairingScheduler;
+use gaunt_api::{
+    AlertList, Answer, CumulativeTotals, Finding, FindingList, JobLostTime, NodeList, NodeState,
+    Overview, Question, Refusal, Subject, TimeParam,
+};
+use gaunt_cluster::{Cluster, MAX_TARGETS};
+use gaunt_judge::{FleetLoss, GpuLoss, Judge, Thresholds, gpus_of_parts};
+
+mod acknowledgements;
+mod engine_handle;
+mod engine_loop;
+mod fabric_cells;
+mod finding_answers;
+mod fleet_overview;
+mod history_answers;
+#[cfg(test)]
+mod ingest_cost_tests;
+mod ingest_quota;
+mod job_answers;
+mod job_timeline;
+mod judgement_task;
+mod lost_gpus;
+mod node_answers;
+#[cfg(test)]
+mod own_lateness_tests;
+mod pairing_requests;
+pub mod pairing_scheduler;
+mod persisted_state;
+mod query_scheduler;
+pub mod record;
+mod recorded_past;
+mod snapshot_history;
+pub mod state_store;
+mod subject_rows;
+mod table_answers;
+mod target_answers;
+#[cfg(test)]
+mod tests;
+mod time_view;
+mod usage_accounting;
+
+use acknowledgements::Acknowledgements;
+use engine_handle::PublishedState;
+pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTIONS};
+pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
+pub use gaunt_judge::BaselineSnapshot;
+use judgement_task::{JudgementResult, JudgementTask};
+use lost_gpus::LostGpuSeries;
+pub use persisted_state::PersistedState;
+pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
+use snapshot_history::{SnapshotHistory, TickSnapshot};
+pub use usage_accounting::UsageWindow;
+use usage_accounting::{UsageAccounting, UsageDelta};
+
+/// Default limit of history in bytes: a quarter of an hour of 12 million series at ten seconds.
+pub const HISTORY_BYTES: usize = 2 << 30;
+
+/// Baselines change slowly and are large: they are exported for saving at most this often.
+const USUAL_EVERY: Duration = Duration::from_mins(1);
+/// After a finding opens, its baselines are exported this soon: after a crash the next process must detect it again.
+const USUAL_SOONEST: Duration = Duration::from_secs(5);
+
+/// Default span of usage accounting: an hour of a thousand jobs is some 50 MB at worst.
+pub const USAGE: Duration = Duration::from_hours(1);
+
+/// Options of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Name of the cluster from the operator's configuration; may be empty.
+    pub cluster: SanitizedText,
+    /// The time between two scrapes of a target.
+    pub period: Duration,
+    /// History points of each series, one per period.
+    pub slots: usize,
+    /// Maximum size of the history of all series in bytes; above it, the oldest points are evicted first.
+    pub history_bytes: usize,
+    /// Whether history of every metric is kept, and not only of those that screens and detectors read.
+    pub every_past: bool,
+    /// Price of a GPU hour, if configured.
+    pub price_per_gpu_hour: Option<f64>,
+    /// The currency of the price.
+    pub currency: SanitizedText,
+    /// The thresholds of the judge; boxed because they are large and passed on often.
+    pub thresholds: Box<Thresholds>,
+    /// Span of usage accounting.
+    pub usage: Duration,
+    /// The alerts of Alertmanager, if it is queried.
+    pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
+    /// Whether baselines are exported even without a state folder.
+    pub says_usual: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            cluster: SanitizedText::default(),
+            period: Duration::from_secs(1),
+            slots: 120,
+            history_bytes: HISTORY_BYTES,
+            every_past: false,
+            price_per_gpu_hour: None,
+            currency: SanitizedText::new("USD"),
+            thresholds: Box::default(),
+            usage: USAGE,
+            alerts: None,
+            says_usual: false,
+        }
+    }
+}
+
+/// All state and findings, driven from outside: by the loop of [`spawn_new`], or by a test in virtual time.
+#[derive(Debug)]
+pub struct Engine {
+    options: EngineOptions,
+    /// Shared with the judge while it runs; nothing is written to it meanwhile.
+    cluster: Arc<Cluster>,
+    /// None while it runs.
+    judge: Option<Judge>,
+    /// State and loss of every GPU, as of the last judgement.
+    loss: FleetLoss,
+    /// The losses before them, kept to reuse their memory.
+    spare_loss: FleetLoss,
+    lost_series: LostGpuSeries,
+    usage: UsageAccounting,
+    totals: CumulativeTotals,
+    /// Dropped batches, by reason.
+    dropped_batches: BTreeMap<SanitizedText, u64>,
+    /// Findings that are detected but exceed the limit of the list, by kind, as of the last judgement.
+    without_place: BTreeMap<FindingKind, u32>,
+    /// Published once per tick.
+    overview: Arc<Overview>,
+    findings: Arc<FindingList>,
+    /// Closed findings, as of their revision.
+    closed: Arc<FindingList>,
+    closed_revision: u64,
+    acknowledgements: Acknowledgements,
+    meetings: PairingScheduler,
+    /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
+    submitted_measurements: Option<(u64, i64)>,
+    /// Explanation of each finding, as of the last judgement that made one.
+    explanations: finding_answers::ExplanationsById,
+    /// Lost time that is reported where state is persisted: only what is saved, so that no counter falls after a
+    /// crash.
+    confirmed_lost_time: Option<Vec<JobLostTime>>,
+    /// Baselines as of the last export; only where they are persisted.
+    baselines: Option<Arc<BaselineSnapshot>>,
+    baselines_at: Option<UnixMs>,
+    /// Number of findings that had been opened by then.
+    baselines_opened: u64,
+    /// Built by the first query after a tick that needs it.
+    nodes: OnceLock<Arc<NodeList>>,
+    /// Snapshots published at earlier ticks.
+    snapshots: Arc<SnapshotHistory>,
+    /// The past time that a query asks about, and its snapshot; none otherwise.
+    past_time: Option<UnixMs>,
+    snapshot: Option<TickSnapshot>,
+}
+
+/// The precomputed answers of a tick, to be published.
+struct TickOutput {
+    overview: Overview,
+    lost_series: LostGpuSeries,
+    /// For the snapshot history, if one is due.
+    snapshot: Option<TickSnapshot>,
+    /// GPU usage since the tick before.
+    usage_delta: UsageDelta,
+}
+
+impl Engine {
+    /// The time between two scrapes of a target.
+    pub fn scrape_period(&self) -> Duration {
+        self.options.period
+    }
+
+    /// An engine without any state.
+    pub fn new(options: EngineOptions) -> Self {
+        let cluster =
+            Cluster::new(options.period, options.slots).with_history_limit(options.history_bytes);
+        let every = options.every_past;
+        let cluster = if every { cluster.with_full_history(options.slots) } else { cluster };
+        Self {
+            cluster: Arc::new(cluster),
+            judge: Some(Judge::new((*options.thresholds).clone())),
+            loss: FleetLoss::default(),
+            spare_loss: FleetLoss::default(),
+            lost_series: LostGpuSeries::default(),
+            usage: UsageAccounting::default(),
+            totals: CumulativeTotals::default(),
+            dropped_batches: BTreeMap::new(),
+            without_place: BTreeMap::new(),
+            overview: Arc::default(),
+            findings: Arc::default(),
+            closed: Arc::default(),
+            closed_revision: 0,
+            acknowledgements: Acknowledgements::default(),
+            meetings: PairingScheduler::default(),
+            submitted_measurements: None,
+            explanations: finding_answers::ExplanationsById::default(),
+            confirmed_lost_time: None,
+            baselines: None,
+            baselines_at: None,
+            baselines_opened: 0,
+            nodes: OnceLock::new(),
+            snapshots: Arc::default(),
+            past_time: None,
+            snapshot: None,
+            options,
+        }
+    }
+
+    /// Ingests a delivery.
+    pub fn ingest_delivery(&mut self, delivery: Delivery) {
+        if let Delivery::Targets(targets) = &delivery
+            && targets.len() > MAX_TARGETS
+        {
+            tracing::error!(
+                targets = targets.len(),
+                MAX_TARGETS,
+                "too many targets: the rest is not read"
+            );
+        }
+        if let Delivery::Batch(batch) = &delivery {
+            let target = self.cluster.target_by_id(batch.target);
+            if let Some(reason) = target_answers::drop_reason(target, batch) {
+                *self.dropped_batches.entry(SanitizedText::new(reason)).or_default() += 1;
+                self.cluster_mut().drop_result(batch.target, batch.at);
+                return tracing::debug!(target = batch.target.0, reason, "batch is dropped");
+            }
+            target_answers::count_attempt(&mut self.totals, batch);
+        }
+        self.cluster_mut().ingest_delivery(delivery);
+    }
+
+    /// Extends deadlines because this process was late: reports of that time are still queued, so that no target
+    /// counts as missed.
+    fn excuse_lateness(&mut self, late: Duration) {
+        if self.judge.is_some() {
+            self.cluster_mut().extend_deadlines(late);
+        }
+    }
+
+    /// Advances time: runs the judge and publishes the overview.
+    pub fn run_tick(&mut self, now: UnixMs) {
+        if let Some(judging) = self.begin_tick(now) {
+            self.end_tick(judging.run());
+            self.publish_tick(self.build_tick_output());
+        }
+    }
+
+    /// First part of a tick, up to the judgement, which can run on another thread: meanwhile, queries are answered
+    /// from the current state and the previous judgement. None if a judgement is running.
+    fn begin_tick(&mut self, now: UnixMs) -> Option<JudgementTask> {
+        self.submit_measurements();
+        self.apply_accepted_levels();
+        let judge = self.judge.take()?;
+        self.cluster_mut().advance_to(now);
+        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
+        let opened = self.totals.findings_opened.values().sum::<u64>() != self.baselines_opened;
+        let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
+        let due = self.baselines_at.is_none_or(|at| now.duration_since(at) >= every || at > now);
+        let usual = (self.options.says_usual || self.confirmed_lost_time.is_some()) && due;
+        let earlier = std::mem::take(&mut self.spare_loss);
+        Some(JudgementTask {
+            cluster,
+            judge,
+            spare_loss: earlier,
+            closed_revision,
+            wants_baselines: usual,
+        })
+    }
+
+    /// Second part: applies the result of the judgement.
+    fn end_tick(&mut self, judged: JudgementResult) {
+        let JudgementResult {
+            judge,
+            loss,
+            findings,
+            closed,
+            explanations: chains,
+            baselines: usual,
+        } = judged;
+        if let Some(usual) = usual {
+            (self.baselines, self.baselines_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
+            self.baselines_opened = judge.opened_counts().values().sum();
+        }
+        self.explanations = chains;
+        self.closed_revision = judge.closed_revision();
+        self.totals.findings_opened.clone_from(judge.opened_counts());
+        self.without_place.clone_from(judge.over_limit_counts());
+        self.judge = Some(judge);
+        self.spare_loss = std::mem::replace(&mut self.loss, loss);
+        self.store_findings(findings, closed);
+        self.clear_node_list();
+    }
+
+    /// A tick without a judgement: the previous one stays valid, and everything else is updated.
+    fn tick_without_judgement(&mut self, now: UnixMs) {
+        if self.judge.is_some() {
+            self.cluster_mut().advance_to(now);
+            self.clear_node_list();
+        }
+    }
+
+    /// Drops what is cached per tick.
+    fn clear_node_list(&mut self) {
+        self.nodes = OnceLock::new();
+    }
+
+    /// Third part: builds the output of the tick, which can run on another thread like the judgement.
+    fn build_tick_output(&self) -> TickOutput {
+        let (at, mut overview) = (self.cluster.now(), self.build_overview());
+        let mut ledger = self.lost_series.clone();
+        ledger.record_loss(at, fleet_overview::known_loss(&overview));
+        overview.lost.history = ledger.points_until(at);
+        let picture = self.snapshots.is_due(at).then(|| {
+            let ailing = self.cluster.sorted_nodes().filter_map(|(_, node)| {
+                let state = self.node_state(node);
+                (state != NodeState::Live).then(|| (node.name.clone(), state))
+            });
+            let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
+            TickSnapshot::new(at, &self.loss, findings, overview.nodes, ailing)
+        });
+        TickOutput {
+            overview,
+            lost_series: ledger,
+            snapshot: picture,
+            usage_delta: self.count_usage(),
+        }
+    }
+
+    /// Last part: publishes the output and stores it in the snapshot history.
+    fn publish_tick(&mut self, told: TickOutput) {
+        self.record_usage(told.usage_delta);
+        self.overview = Arc::new(told.overview);
+        self.lost_series = told.lost_series;
+        if let Some(picture) = told.snapshot {
+            Arc::make_mut(&mut self.snapshots).add_snapshot(picture);
+        }
+    }
+
+    fn cluster_mut(&mut self) -> &mut Cluster {
+        Arc::get_mut(&mut self.cluster).expect("the judge gave the cluster back")
+    }
+
+    /// State of the GPU at this row, as of the last judgement.
+    fn gpu_state(&self, row: u32) -> GpuState {
+        self.gpu_loss(row).shown_state()
+    }
+
+    /// State and loss of the GPU at this row, as of the last judgement.
+    fn gpu_loss(&self, row: u32) -> GpuLoss {
+        self.loss.gpus.get(row as usize).copied().unwrap_or_default()
+    }
+
+    /// Lost GPUs among these.
+    fn lost_gpus<'a>(&self, rows: impl IntoIterator<Item = &'a u32>) -> f64 {
+        gpus_of_parts(rows.into_iter().map(|row| u64::from(self.gpu_loss(*row).lost_parts())).sum())
+    }
+
+    /// The precomputed answers, as of the last tick.
+    fn published_state(&self) -> PublishedState {
+        PublishedState { overview: self.overview.clone(), findings: self.findings.clone() }
+    }
+
+    /// Answers a question about the last tick.
+    pub fn answer_question(&self, question: &Question) -> Answer {
+        self.compute_answer(question).unwrap_or_else(Answer::Refused)
+    }
+
+    fn compute_answer(&self, question: &Question) -> Result<Answer, Refusal> {
+        // Only node rows need the list of nodes.
+        let nodes = match question {
+            Question::List(filter) | Question::Table(filter)
+                if filter.subject() == Subject::Nodes =>
+            {
+                self.all_nodes()
+            }
+            Question::History(ask) if ask.of.subject() == Subject::Nodes => self.all_nodes(),
+            _ => Arc::default(),
+        };
+        Ok(match question {
+            Question::Overview => Answer::Overview(self.overview.clone()),
+            Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Closed => Answer::Findings(self.closed.clone()),
+            Question::Finding(id) => Answer::Finding(self.explain_finding(id)?),
+            Question::GpuTime => Answer::GpuTime(Arc::new(self.gpu_time())),
+            Question::Nodes => Answer::Nodes(self.all_nodes()),
+            Question::Targets => Answer::Targets(Arc::new(self.target_list())),
+            Question::Node(name) => {
+                let detail = self.node_detail(name);
+                let unknown = || Refusal::UnknownNode { node: name.clone() };
+                Answer::Node(Arc::new(detail.ok_or_else(unknown)?))
+            }
+            Question::List(filter) => self.build_list(filter, &nodes)?,
+            Question::Table(filter) => Answer::Table(Arc::new(self.build_table(filter, &nodes))),
+            Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
+            Question::Fabric(filter) => Answer::Fabric(Arc::new(self.compute_fabric(filter))),
+            Question::History(ask) => Answer::History(Arc::new(self.metric_history(ask, &nodes)?)),
+            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
+            Question::Usage(span) => Answer::Usage(Arc::new(self.usage_report(*span))),
+            Question::Alerts => Answer::Alerts(self.alert_list()),
+            Question::AtTime(when, question) => self.answer_in_past(*when, question)?,
+        })
+    }
+
+    /// Answers as of a past time: the judgement of then replaces the current one.
+    fn answer_in_past(&self, when: TimeParam, question: &Question) -> Result<Answer, Refusal> {
+        let now = self.cluster.now();
+        let begins = self.snapshots.oldest_time().unwrap_or(now);
+        let not_kept = Refusal::NotKept { seconds: now.duration_since(begins).as_secs() };
+        let picture = self.snapshots.snapshot_at(when.to_instant(now)).cloned().ok_or(not_kept)?;
+        let mut then = Self {
+            options: self.options.clone(),
+            cluster: self.cluster.clone(),
+            judge: None,
+            loss: picture.unpack_loss(),
+            spare_loss: FleetLoss::default(),
+            lost_series: self.lost_series.clone(),
+            // Usage of a past time cannot be queried.
+            usage: UsageAccounting::default(),
+            totals: self.totals.clone(),
+            dropped_batches: self.dropped_batches.clone(),
+            // The number of unlisted findings is not kept.
+            without_place: BTreeMap::new(),
+            overview: Arc::default(),
+            findings: picture.findings.clone(),
+            closed: self.closed.clone(),
+            closed_revision: self.closed_revision,
+            acknowledgements: self.acknowledgements.clone(),
+            // The following has no history.
+            meetings: PairingScheduler::default(),
+            submitted_measurements: None,
+            explanations: finding_answers::ExplanationsById::default(),
+            confirmed_lost_time: None,
+            baselines: None,
+            baselines_at: None,
+            baselines_opened: 0,
+            nodes: OnceLock::new(),
+            snapshots: self.snapshots.clone(),
+            past_time: Some(picture.at),
+            snapshot: Some(picture),
+        };
+        then.overview = Arc::new(then.build_overview());
+        then.compute_answer(question)
+    }
+
+    /// The alerts of Alertmanager; empty if it is not queried.
+    fn alert_list(&self) -> Arc<AlertList> {
+        self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
+    }
+
+    /// One row per node, built once per tick.
+    fn all_nodes(&self) -> Arc<NodeList> {
+        self.nodes.get_or_init(|| Arc::new(self.node_list())).clone()
+    }
+}

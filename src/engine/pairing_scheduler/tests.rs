@@ -1,0 +1,245 @@
+//! Tests of pairing in virtual time: nodes join, measure on a simulated network, and leave.
+
+use super::*;
+use gaunt_api::{ProbeSuspect, SuspectKind};
+
+/// Nodes below leaves, with one port on one rail, and the throughput of each pair.
+struct PairingTestRun {
+    meetings: PairingScheduler,
+    nodes: Vec<(SanitizedText, SanitizedText)>,
+    carries: fn(&str, &str) -> f64,
+    now: i64,
+}
+
+impl PairingTestRun {
+    fn new(leaves: usize, each: usize, carries: fn(&str, &str) -> f64) -> Self {
+        let nodes = (0..leaves * each)
+            .map(|number| {
+                let leaf = format!("leaf{}", number / each);
+                (SanitizedText::new(&format!("node{number:02}")), SanitizedText::new(&leaf))
+            })
+            .collect();
+        Self { meetings: PairingScheduler::default(), nodes, carries, now: 1_000_000 }
+    }
+
+    fn send_request(&mut self, word: PairingRequest) -> PairingReply {
+        let nodes = self.nodes.clone();
+        let ports = |name: &SanitizedText| {
+            let known = nodes.iter().find(|(node, _)| node == name);
+            let port = |leaf: &SanitizedText| PairingPort {
+                device: SanitizedText::new("mlx5_0"),
+                port: SanitizedText::new("1"),
+                rail: Some(SanitizedText::new("rail0")),
+                leaf: Some(leaf.clone()),
+                gpu: Some(3),
+            };
+            known.map(|(_, leaf)| port(leaf)).into_iter().collect()
+        };
+        self.meetings.handle_request(UnixMs(self.now), word, ports)
+    }
+
+    fn report_free(&mut self, node: &str) -> PairingReply {
+        let (node, host) = (SanitizedText::new(node), SanitizedText::new("10.0.0.1"));
+        self.send_request(PairingRequest::Free(PairingCandidate {
+            node,
+            host,
+            tools: vec![PairTool::Nccl],
+        }))
+    }
+
+    /// All nodes poll for this many seconds; an assigned pair measures at once.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += 1_000;
+            for (node, _) in self.nodes.clone() {
+                let PairingReply::Meet(one) = self.report_free(&node) else { continue };
+                let PairingReply::Meet(other) = self.report_free(&one.peer.clone()) else {
+                    panic!("the other side is not invited")
+                };
+                let rate = (self.carries)(&node, &one.peer);
+                for invitation in [one, other] {
+                    let reply = self.report_ended(&invitation, Some(rate));
+                    assert_eq!(reply, PairingReply::Noted);
+                }
+            }
+        }
+    }
+
+    fn report_ended(
+        &mut self,
+        invitation: &PairingAssignment,
+        bytes_per_second: Option<f64>,
+    ) -> PairingReply {
+        let outcome = PairingOutcome { bytes_per_second, says: SanitizedText::new("as it was") };
+        let PairingAssignment { meeting, rank, .. } = *invitation;
+        self.send_request(PairingRequest::Ended { meeting, rank, outcome })
+    }
+
+    fn suspect_names(&self) -> Vec<(SuspectKind, String)> {
+        let matrix = self.meetings.build_matrix(UnixMs(self.now));
+        let suspects = matrix.rails.into_iter().flat_map(|rail| rail.suspects);
+        suspects.map(|ProbeSuspect { kind, name, .. }| (kind, name.to_string())).collect()
+    }
+}
+
+#[test]
+fn every_port_and_every_way_is_measured_and_then_it_rests() {
+    let mut room = PairingTestRun::new(3, 4, |_, _| 48e9);
+    room.run(120);
+    let matrix = room.meetings.build_matrix(UnixMs(room.now));
+    let pairs = &matrix.rails[0].pairs;
+    for (node, _) in &room.nodes {
+        let own = pairs.iter().filter(|pair| pair.from.node == *node || pair.to.node == *node);
+        let within = own.filter(|pair| pair.from.leaf == pair.to.leaf).count();
+        assert!(within >= 2, "{node} was measured {within} times within its leaf");
+    }
+    let mut ways: Vec<_> = pairs
+        .iter()
+        .filter(|pair| pair.from.leaf != pair.to.leaf)
+        .map(|pair| {
+            if pair.from.leaf < pair.to.leaf {
+                (&pair.from.leaf, &pair.to.leaf)
+            } else {
+                (&pair.to.leaf, &pair.from.leaf)
+            }
+        })
+        .collect();
+    ways.sort();
+    ways.dedup();
+    assert_eq!(ways.len(), 3);
+    assert_eq!((matrix.measuring, matrix.free, room.suspect_names()), (0, 12, Vec::new()));
+    let made = matrix.ended[0];
+    room.run(60);
+    let soon = room.meetings.build_matrix(UnixMs(room.now)).ended[0];
+    assert_eq!(soon, made, "what was measured is left alone for a while");
+    room.run(REST as u64 / 1_000);
+    assert!(room.meetings.build_matrix(UnixMs(room.now)).ended[0] > made);
+}
+
+/// The number of the leaf below which a node is.
+fn leaf_of_node(name: &str) -> usize {
+    name[4..].parse::<usize>().unwrap() / 4
+}
+
+#[test]
+fn a_slow_port_is_told_from_a_slow_uplink_and_a_slow_way() {
+    let port =
+        |one: &str, other: &str| if one == "node05" || other == "node05" { 20e9 } else { 48e9 };
+    let mut room = PairingTestRun::new(3, 4, port);
+    room.run(120);
+    assert_eq!(room.suspect_names(), [(SuspectKind::Port, "node05 mlx5_0:1".to_owned())]);
+    let accused = room.meetings.suspects_since(UnixMs(0));
+    let SuspectPart::Port(end) = &accused[0].part else { panic!("{accused:?}") };
+    assert_eq!(
+        (end.node.as_str(), end.device.as_str(), end.port.as_str()),
+        ("node05", "mlx5_0", "1")
+    );
+
+    let uplink = |one: &str, other: &str| {
+        let (one, other) = (leaf_of_node(one), leaf_of_node(other));
+        if one != other && (one == 1 || other == 1) { 12e9 } else { 48e9 }
+    };
+    let mut room = PairingTestRun::new(4, 4, uplink);
+    room.run(200);
+    assert_eq!(room.suspect_names(), [(SuspectKind::Uplink, "leaf1".to_owned())]);
+    let accused = room.meetings.suspects_since(UnixMs(0));
+    assert_eq!(accused[0].part, SuspectPart::Uplink("leaf1".into()));
+    assert_eq!(room.meetings.suspects_since(UnixMs(room.now + 1)), [], "all that is too long ago");
+
+    let way = |one: &str, other: &str| {
+        let (one, other) = (leaf_of_node(one), leaf_of_node(other));
+        if one.min(other) == 0 && one.max(other) == 2 { 12e9 } else { 48e9 }
+    };
+    let mut room = PairingTestRun::new(4, 4, way);
+    room.run(200);
+    assert_eq!(room.suspect_names(), [(SuspectKind::Path, "leaf0 - leaf2".to_owned())]);
+    assert_eq!(room.meetings.suspects_since(UnixMs(0)), [], "it is neither leaf's");
+
+    let whole = |one: &str, other: &str| {
+        if leaf_of_node(one) == 3 || leaf_of_node(other) == 3 { 15e9 } else { 48e9 }
+    };
+    let mut room = PairingTestRun::new(4, 4, whole);
+    room.run(200);
+    assert_eq!(room.suspect_names(), [(SuspectKind::Leaf, "leaf3".to_owned())]);
+}
+
+#[test]
+fn a_leaf_has_one_token() {
+    let mut room = PairingTestRun::new(2, 6, |_, _| 48e9);
+    let names: Vec<SanitizedText> = room.nodes.iter().map(|(node, _)| node.clone()).collect();
+    let mut invited = 0;
+    for node in &names {
+        invited += usize::from(matches!(room.report_free(node), PairingReply::Meet(_)));
+    }
+    // Within the first leaf; the second one measures on its own. No pair may cross.
+    assert!(invited >= 2, "{invited}");
+    assert_eq!(room.meetings.build_matrix(UnixMs(room.now)).measuring, 2);
+}
+
+#[test]
+fn rank_one_comes_by_what_rank_zero_says() {
+    let mut room = PairingTestRun::new(1, 2, |_, _| 48e9);
+    assert_eq!(room.report_free("node00"), PairingReply::Wait { millis: WAIT + WAIT_EACH });
+    let PairingReply::Meet(first) = room.report_free("node01") else { panic!("two are free") };
+    assert_eq!((first.rank, first.peer.as_str(), first.gpu), (0, "node00", Some(3)));
+    // A lost reply is repeated.
+    assert_eq!(room.report_free("node01"), PairingReply::Meet(first.clone()));
+    let PairingReply::Meet(second) = room.report_free("node00") else { panic!("it is invited") };
+    assert_eq!((second.rank, second.meeting), (1, first.meeting));
+    let meeting = first.meeting;
+    assert_eq!(
+        room.send_request(PairingRequest::Coming { meeting }),
+        PairingReply::Wait { millis: SOON }
+    );
+    let key = SanitizedText::new("00ff");
+    assert_eq!(
+        room.send_request(PairingRequest::Ready { meeting, key: key.clone() }),
+        PairingReply::Noted
+    );
+    assert_eq!(room.send_request(PairingRequest::Coming { meeting }), PairingReply::Key { key });
+    assert_eq!(room.report_ended(&first, Some(47e9)), PairingReply::Noted);
+    assert_eq!(room.report_ended(&second, Some(46e9)), PairingReply::Noted);
+    let matrix = room.meetings.build_matrix(UnixMs(room.now));
+    assert_eq!(matrix.rails[0].pairs[0].bytes_per_second, Some(46e9));
+    assert!(matches!(room.report_ended(&second, None), PairingReply::Over { .. }));
+}
+
+#[test]
+fn who_fails_dies_or_begins_anew_frees_the_other() {
+    let mut room = PairingTestRun::new(1, 2, |_, _| 48e9);
+    room.report_free("node00");
+    let PairingReply::Meet(first) = room.report_free("node01") else { panic!("two are free") };
+    assert_eq!(room.report_ended(&first, None), PairingReply::Noted);
+    let pair = &room.meetings.build_matrix(UnixMs(room.now)).rails[0].pairs[0];
+    assert_eq!(pair.failure.as_ref().unwrap().as_str(), "node01: as it was");
+    assert_eq!(pair.bytes_per_second, None);
+
+    room.now += REST;
+    room.report_free("node00");
+    let PairingReply::Meet(first) = room.report_free("node01") else { panic!("they have rested") };
+    let key = SanitizedText::new("00");
+    room.send_request(PairingRequest::Ready { meeting: first.meeting, key });
+    // It was killed and restarted, while the other side still waits.
+    assert!(matches!(room.report_free("node01"), PairingReply::Wait { .. }));
+    assert!(matches!(
+        room.send_request(PairingRequest::Coming { meeting: first.meeting }),
+        PairingReply::Over { .. }
+    ));
+
+    room.now += REST;
+    room.report_free("node00");
+    let PairingReply::Meet(late) = room.report_free("node01") else { panic!("they have rested") };
+    room.now += LIFE;
+    assert!(matches!(room.report_ended(&late, Some(1e9)), PairingReply::Over { .. }));
+    let matrix = room.meetings.build_matrix(UnixMs(room.now));
+    assert_eq!((matrix.measuring, matrix.ended), (0, [3, 3]));
+}
+
+#[test]
+fn a_node_that_is_not_known_is_told_so() {
+    let mut room = PairingTestRun::new(1, 2, |_, _| 48e9);
+    let PairingReply::Over { why } = room.report_free("stranger") else {
+        panic!("nobody knows it")
+    };
+    assert!(why.contains("no RDMA port of stranger is known here"), "{why}");
+}

@@ -1,0 +1,294 @@
+//! File discovery: polls target files once a second, reads changed ones, and keeps the last valid list of each.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::{SanitizedText, plain_error};
+use tokio::time::sleep;
+
+use super::{
+    DiscoveredTargets, DiscoveryError, DiscoverySender, GroupDefaults, LOOK,
+    prometheus_targets::{self, TargetListContext, TargetListNotation},
+};
+use crate::{
+    endpoint::{EndpointList, EndpointNamedBy},
+    file_polling::{self, FileMark},
+    host_list::MAX_NAMES,
+};
+
+/// The largest target file: enough for the maximum number of targets, at 400 bytes each.
+const MAX_FILE: u64 = 400 * MAX_NAMES as u64;
+
+/// Consecutive polls that must find no file before its targets are removed: replacing a file may remove it for a
+/// moment.
+const MISSING_LOOKS: u32 = 2;
+
+/// The format of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetFileKind {
+    /// A host list on each line.
+    HostLists,
+    /// Prometheus's format.
+    Prometheus,
+}
+
+/// Sends the targets of the files, now and whenever one of them changes.
+pub(super) async fn watch_files(
+    kind: TargetFileKind,
+    pattern: PathBuf,
+    common: GroupDefaults,
+    tell: DiscoverySender,
+) {
+    let mut watched =
+        Some(WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None });
+    loop {
+        // A disk that does not respond blocks only this thread.
+        let Some(mut work) = watched.take() else { return };
+        let look = tokio::task::spawn_blocking(move || {
+            let news = work.poll_changes();
+            (work, news)
+        });
+        let Ok((work, news)) = look.await else { return };
+        watched = Some(work);
+        if let Some(news) = news
+            && !tell.send_update(news).await
+        {
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// The files of one pattern.
+struct WatchedFiles {
+    kind: TargetFileKind,
+    pattern: PathBuf,
+    common: GroupDefaults,
+    files: BTreeMap<PathBuf, WatchedFile>,
+    /// The last update: the list, or the message of the failure.
+    last_sent: Option<Result<DiscoveredTargets, String>>,
+}
+
+/// State of a file.
+#[derive(Default)]
+struct WatchedFile {
+    mark: Option<FileMark>,
+    text: Option<String>,
+    good: DiscoveredTargets,
+    wrong: Option<String>,
+    missing: u32,
+}
+
+impl WatchedFiles {
+    /// Polls every file and returns what changed.
+    fn poll_changes(&mut self) -> Option<Result<DiscoveredTargets, DiscoveryError>> {
+        let now = self.read_files();
+        let plain = now.as_ref().map(Clone::clone).map_err(ToString::to_string);
+        if self.last_sent.as_ref() == Some(&plain) {
+            return None;
+        }
+        self.last_sent = Some(plain);
+        Some(now)
+    }
+
+    fn read_files(&mut self) -> Result<DiscoveredTargets, DiscoveryError> {
+        let what = self.pattern.display().to_string();
+        let unreadable =
+            |error: io::Error| DiscoveryError::Read { what, why: plain_error::io(&error) };
+        let paths = file_polling::matching_files(&self.pattern).map_err(unreadable)?;
+        for (path, known) in &mut self.files {
+            known.missing = if paths.contains(path) { 0 } else { known.missing + 1 };
+        }
+        self.files.retain(|_, known| known.missing < MISSING_LOOKS);
+        let mut whole = DiscoveredTargets::default();
+        for path in &paths {
+            self.files.entry(path.clone()).or_default().refresh_file(path, self.kind, &self.common);
+        }
+        let (mut wrong, mut lists) = (None, 0);
+        for (path, known) in &self.files {
+            let before = known.text.is_some();
+            whole.endpoints.extend(known.good.endpoints.iter().cloned());
+            whole.trouble = whole.trouble.or_else(|| known.good.trouble.clone());
+            lists += usize::from(before);
+            wrong = wrong.or_else(|| Some((path.display().to_string(), known.wrong.clone()?)));
+        }
+        match wrong {
+            // A single unreadable file gives no new list; with several files, the others still count.
+            Some((what, why)) if lists == 0 || paths == [self.pattern.as_path()] => {
+                Err(DiscoveryError::Content { what, why })
+            }
+            Some((what, why)) => {
+                whole.trouble =
+                    Some(SanitizedText::new(&format!("{what}: {why}; what it said before stands")));
+                Ok(whole)
+            }
+            None => Ok(whole),
+        }
+    }
+}
+
+impl WatchedFile {
+    /// Reads the file again if it changed. Its last list stays if it cannot be read.
+    fn refresh_file(&mut self, path: &Path, kind: TargetFileKind, common: &GroupDefaults) {
+        let mark = match FileMark::of(path) {
+            Ok(mark) => mark,
+            Err(error) => {
+                self.wrong = Some(format!("{error}; check the path"));
+                return;
+            }
+        };
+        if self.mark.as_ref().is_some_and(|earlier| mark.is_same(earlier)) {
+            return;
+        }
+        let text = match file_polling::read_bounded(path, MAX_FILE) {
+            Ok(text) => text,
+            Err(error) => {
+                self.wrong = Some(format!("cannot be read: {}", plain_error::io(&error)));
+                return;
+            }
+        };
+        self.mark = Some(mark);
+        if self.text.as_ref() == Some(&text) && self.wrong.is_none() {
+            return;
+        }
+        match parse(&text, path, kind, common) {
+            Ok(listing) => (self.good, self.text, self.wrong) = (listing, Some(text), None),
+            Err(why) => self.wrong = Some(why),
+        }
+    }
+}
+
+fn parse(
+    text: &str,
+    path: &Path,
+    kind: TargetFileKind,
+    common: &GroupDefaults,
+) -> Result<DiscoveredTargets, String> {
+    if kind == TargetFileKind::HostLists {
+        let mut places = EndpointList::new(common.defaults.clone());
+        places.add_text(text, path).map_err(|error| error.to_string())?;
+        return Ok(DiscoveredTargets { endpoints: places.into_vec(), trouble: None });
+    }
+    let notation = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("json") => TargetListNotation::Json,
+        Some("yml" | "yaml") => TargetListNotation::Yaml,
+        _ => return Err("its name must end in .json, .yml or .yaml".to_owned()),
+    };
+    let origin = SanitizedText::new(&path.display().to_string());
+    prometheus_targets::parse_targets(
+        text,
+        notation,
+        TargetListContext { common, origin: &origin, named_by: EndpointNamedBy::Operator },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::endpoint::EndpointDefaults;
+
+    fn watch_pattern(kind: TargetFileKind, pattern: PathBuf) -> WatchedFiles {
+        let common = GroupDefaults { defaults: EndpointDefaults::default(), may_downgrade: true };
+        WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None }
+    }
+
+    /// The update, as lines of addresses, or as the message of the failure.
+    fn poll_lines(watched: &mut WatchedFiles) -> Option<Result<String, String>> {
+        Some(match watched.poll_changes()? {
+            Ok(listing) => Ok(listing
+                .endpoints
+                .iter()
+                .flat_map(|place| [place.to_string(), " ".to_owned()])
+                .collect()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    fn replace_file(path: &Path, text: &str) {
+        let other = path.with_extension("new");
+        fs::write(&other, text).unwrap();
+        fs::rename(&other, path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_read_and_a_broken_one_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sd.json");
+        let mut watched = watch_pattern(TargetFileKind::Prometheus, path.clone());
+        assert!(poll_lines(&mut watched).unwrap().unwrap_err().contains("No such file"));
+        replace_file(&path, r#"[{"targets": ["a:1", "b:1"]}]"#);
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 b:1 ".to_owned())));
+        assert_eq!(poll_lines(&mut watched), None);
+        replace_file(&path, r#"[{"targets": ["a:1", "#);
+        let wrong = poll_lines(&mut watched).unwrap().unwrap_err();
+        assert!(
+            wrong.contains(
+                "sd.json: line 1, column 21: it ends too early: its JSON is incomplete; write ["
+            ),
+            "{wrong}"
+        );
+        replace_file(&path, r#"[{"targets": ["a:1"]}]"#);
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
+        fs::write(&path, r#"[{"targets": ["c:1"]}]"#).unwrap();
+        assert_eq!(
+            poll_lines(&mut watched),
+            Some(Ok("c:1 ".to_owned())),
+            "written in place, same size"
+        );
+    }
+
+    #[test]
+    fn several_files_are_one_source_and_one_broken_file_stops_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watched = watch_pattern(TargetFileKind::Prometheus, folder.path().join("*.yml"));
+        assert_eq!(poll_lines(&mut watched), Some(Ok(String::new())));
+        replace_file(&folder.path().join("a.yml"), "- targets: [a:1]");
+        replace_file(&folder.path().join("b.yml"), "- targets: [b:1]");
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 b:1 ".to_owned())));
+        replace_file(&folder.path().join("a.yml"), "- targets: [");
+        replace_file(&folder.path().join("b.yml"), "- targets: [b:2]");
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 b:2 ".to_owned())));
+        let trouble = watched.last_sent.clone().unwrap().unwrap().trouble.unwrap();
+        assert!(
+            trouble.contains("a.yml: ") && trouble.ends_with("what it said before stands"),
+            "{trouble}"
+        );
+        fs::remove_file(folder.path().join("b.yml")).unwrap();
+        assert_eq!(poll_lines(&mut watched), None, "it may come back at once");
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
+    }
+
+    #[test]
+    fn host_lists_stand_a_line_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("targets");
+        replace_file(&path, "gpu[1-2] # racks\n\nx=b:1\n");
+        let mut watched = watch_pattern(TargetFileKind::HostLists, path.clone());
+        assert_eq!(poll_lines(&mut watched), Some(Ok("gpu1:9770 gpu2:9770 b:1 ".to_owned())));
+        replace_file(&path, "gpu[1-");
+        assert!(poll_lines(&mut watched).unwrap().unwrap_err().contains("targets:1: host list"));
+    }
+
+    #[test]
+    fn a_folder_that_a_link_turns_to_is_read_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, target) in [("one", "a:1"), ("two", "b:1")] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("sd.yml"), format!("- targets: [{target}]"))
+                .unwrap();
+        }
+        let link = folder.path().join("current");
+        std::os::unix::fs::symlink(folder.path().join("one"), &link).unwrap();
+        let mut watched = watch_pattern(TargetFileKind::Prometheus, link.join("sd.yml"));
+        assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
+        let turned = folder.path().join("turned");
+        std::os::unix::fs::symlink(folder.path().join("two"), &turned).unwrap();
+        fs::rename(turned, link).unwrap();
+        assert_eq!(poll_lines(&mut watched), Some(Ok("b:1 ".to_owned())));
+    }
+}

@@ -1,0 +1,273 @@
+//! A connection to a target: the checked address, TLS if required, and HTTP/1.1 over it.
+//!
+//! The task that sends the request also drives the connection, instead of a task of its own: 12,500 idle connections
+//! need no tasks, and a page needs no task switch for each piece. Between two pages only the stream is kept: idle
+//! connections have no buffers.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    io,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+use gaunt_schema::{SanitizedText, ScrapeFailure, plain_error};
+use http_body_util::Empty;
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    time::timeout,
+};
+use tokio_rustls::client::TlsStream;
+
+use super::{FetchContext, FetchProgress, FetchStep};
+use crate::{AddressPolicy, Endpoint, endpoint::UrlScheme, server_access::LoadedCredentials};
+
+/// The read buffer of an active connection, in bytes, which also bounds the headers; pages are copied out of it chunk
+/// by chunk. Hyper may use twice as much: 20,000 simultaneous responses take 320 MiB at the very most.
+const BUFFER: usize = 8 << 10;
+
+/// How to connect to an endpoint.
+pub(super) struct EndpointConnector<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) address_policy: &'a AddressPolicy,
+    pub(super) credentials: &'a LoadedCredentials,
+}
+
+impl EndpointConnector<'_> {
+    pub(super) async fn open_connection(
+        &self,
+        rules: &FetchContext,
+        progress: &FetchProgress,
+    ) -> Result<IdleConnection, ScrapeFailure> {
+        progress.enter_step(FetchStep::LookingUp);
+        let (host, port) = (&self.endpoint.host, self.endpoint.port);
+        let addresses = rules
+            .names
+            .look_up(host, port)
+            .await
+            .map_err(|why| ScrapeFailure::Connect(SanitizedText::new(&why)))?;
+        let check = |address: &SocketAddr| {
+            self.address_policy.check_address(*address, self.endpoint.named_by)
+        };
+        if let Some(why) = addresses.iter().find_map(|address| check(address).err()) {
+            // One forbidden address is enough to reject the host: its name is malicious or misconfigured.
+            return Err(ScrapeFailure::Forbidden(SanitizedText::new(&why)));
+        }
+        progress.enter_step(FetchStep::Connecting);
+        let (room, most) = &rules.connections;
+        let Ok(place) = room.clone().try_acquire_owned() else {
+            return Err(ScrapeFailure::OutOfFiles(*most as u64));
+        };
+        let tcp = connect_first(&addresses, rules).await?;
+        let stream = match self.endpoint.scheme {
+            UrlScheme::Http => ConnectionStream::Plain(tcp),
+            UrlScheme::Https => {
+                progress.enter_step(FetchStep::TlsHandshake);
+                ConnectionStream::Tls(Box::new(self.start_tls(tcp).await?))
+            }
+        };
+        Ok(IdleConnection { stream, permit: place })
+    }
+
+    async fn start_tls(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, ScrapeFailure> {
+        let name = self.credentials.server_name(&self.endpoint.host);
+        let name = name.map_err(|why| ScrapeFailure::Forbidden(SanitizedText::new(&why)))?;
+        self.credentials.tls_connector().connect(name, tcp).await.map_err(|error| {
+            ScrapeFailure::Broken(SanitizedText::new(&format!(
+                "TLS: {}; see ca_file and server_name of its group",
+                plain_error::network(&error)
+            )))
+        })
+    }
+}
+
+/// Connects to the first address that accepts; each but the last gets its share of the time.
+async fn connect_first(
+    addresses: &[SocketAddr],
+    rules: &FetchContext,
+) -> Result<TcpStream, ScrapeFailure> {
+    let share = rules.timeout / (addresses.len() as u32).max(1);
+    let mut last = ScrapeFailure::Connect("its name has no address".into());
+    for address in addresses {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true).map_err(|error| connect_failure(&error, rules))?;
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = connect_failure(&error, rules),
+            Err(_) => {
+                last = ScrapeFailure::Timeout(SanitizedText::new(&format!(
+                    "connecting (limit {share:?})"
+                )));
+            }
+        }
+    }
+    Err(last)
+}
+
+fn connect_failure(error: &io::Error, rules: &FetchContext) -> ScrapeFailure {
+    /// The process may open no more files.
+    const EMFILE: i32 = 24;
+    /// The system may open no more files.
+    const ENFILE: i32 = 23;
+
+    let why = match (error.kind(), error.raw_os_error()) {
+        (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
+        (io::ErrorKind::HostUnreachable, _) => "host unreachable".to_owned(),
+        (io::ErrorKind::NetworkUnreachable, _) => "network unreachable".to_owned(),
+        (_, Some(EMFILE | ENFILE)) => return ScrapeFailure::OutOfFiles(rules.connections.1 as u64),
+        _ => plain_error::io(error),
+    };
+    ScrapeFailure::Connect(SanitizedText::new(&why))
+}
+
+/// An open connection without a request.
+pub(super) struct IdleConnection {
+    stream: ConnectionStream,
+    /// Its permit among all connections.
+    permit: OwnedSemaphorePermit,
+}
+
+impl IdleConnection {
+    /// Prepares it for a request; no byte is sent before.
+    pub(super) async fn into_active(self) -> hyper::Result<ActiveConnection> {
+        let Self { stream, permit: place } = self;
+        let mut builder = http1::Builder::new();
+        builder.read_buf_exact_size(Some(BUFFER));
+        let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
+        Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit: place })
+    }
+}
+
+impl fmt::Debug for IdleConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idle").finish_non_exhaustive()
+    }
+}
+
+/// Drives the I/O of a connection.
+type ConnectionDriver = http1::Connection<TokioIo<ConnectionStream>, Empty<Bytes>>;
+
+/// An open connection with a request.
+pub(super) struct ActiveConnection {
+    sender: SendRequest<Empty<Bytes>>,
+    /// The I/O driver; none once the connection has ended.
+    driver: Option<Box<ConnectionDriver>>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl fmt::Debug for ActiveConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("open", &self.driver.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl ActiveConnection {
+    /// Sends a request once the connection is free, and waits for the response head.
+    pub(super) async fn send_request(
+        &mut self,
+        request: Request<Empty<Bytes>>,
+    ) -> hyper::Result<Response<Incoming>> {
+        let Self { sender, driver, .. } = self;
+        drive_connection(driver, async {
+            sender.ready().await?;
+            sender.send_request(request).await
+        })
+        .await
+    }
+
+    /// Drives this connection while `work` waits for its bytes.
+    pub(super) async fn drive_while<T>(&mut self, work: impl Future<Output = T>) -> T {
+        drive_connection(&mut self.driver, work).await
+    }
+
+    /// Returns it to idle once the response is read; none if the peer closes it, or sent bytes beyond the response.
+    pub(super) async fn into_idle(mut self) -> Option<IdleConnection> {
+        let Self { sender, driver, .. } = &mut self;
+        drive_connection(driver, sender.ready()).await.ok()?;
+        let parts = self.driver?.into_parts();
+        let (stream, place) = (parts.io.into_inner(), self.permit);
+        parts.read_buf.is_empty().then_some(IdleConnection { stream, permit: place })
+    }
+}
+
+async fn drive_connection<T, D: Future + Unpin>(
+    driver: &mut Option<D>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(done) = work.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        if let Some(open) = driver
+            && Pin::new(open).poll(context).is_ready()
+        {
+            // The error is returned by the work, which waits on the other end.
+            *driver = None;
+        }
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Whether a request on a kept connection failed because the peer had closed it before responding.
+pub(super) fn is_stale(error: &hyper::Error) -> bool {
+    error.is_canceled() || error.is_closed() || error.is_incomplete_message()
+}
+
+/// The stream of a connection, with or without TLS.
+enum ConnectionStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for ConnectionStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for ConnectionStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Scraping: discovers the targets, scrapes each at its own offset in the period, and sends the engine one batch per
+//! target and period.
+
+use std::time::Duration;
+
+use gaunt_schema::{ClockFn, Delivery, SanitizedText, text};
+use tokio::{sync::mpsc, task::AbortHandle};
+
+mod address_policy;
+mod backoff;
+mod content_negotiation;
+mod discovery_source;
+mod endpoint;
+mod fetch;
+mod file_polling;
+mod host_list;
+mod machine_identity;
+mod quotas;
+mod scrape_manager;
+mod scrape_slots;
+mod scrape_task;
+mod server_access;
+mod target_set;
+#[cfg(test)]
+mod tests;
+mod timer_lateness;
+pub mod tls;
+mod widening;
+
+pub use address_policy::{AddressPolicy, AddressRange, AddressRangeError};
+pub use discovery_source::{
+    DiscoverySource, DnsDiscovery, DnsRecordType, HttpDiscovery, REFRESH, ServerUrlError,
+    parse_url,
+    prometheus_targets::{TargetListNotation, parse_addresses},
+};
+pub use endpoint::{
+    DEFAULT_PATH, DEFAULT_PORT, Endpoint, EndpointDefaults, EndpointList, EndpointNamedBy,
+    TargetListError, UrlScheme, check_path,
+};
+pub use host_list::{HostListError, MAX_NAMES, expand_host_list};
+pub use quotas::ScrapeQuotas;
+pub use scrape_slots::ScrapeSlots;
+pub use server_access::{CredentialState, HttpCredentials, LoadedCredentials, ServerAccess};
+pub use target_set::MAX_TARGETS;
+
+/// The longest default deadline of one scrape: a slower target counts as down.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The share of a source's targets that may vanish at once: enough for one rack of five, but not for a broken list.
+pub const REMOVAL: f64 = 0.2;
+
+/// Capacity of the plan channel: the operator reloads by hand.
+const PLANS: usize = 4;
+
+/// Options of scraping.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScrapeOptions {
+    /// The time between two scrapes of one target.
+    pub period: Duration,
+    /// The deadline of one scrape: connecting, headers, body and decoding together.
+    pub timeout: Duration,
+    /// The largest page, in bytes.
+    pub max_body: usize,
+    /// The quotas of targets.
+    pub limits: ScrapeQuotas,
+    /// The share of a source's targets that may vanish at once; 1 disables the check.
+    pub removal: f64,
+}
+
+impl ScrapeOptions {
+    /// The default options for a period.
+    pub fn with_period(period: Duration) -> Self {
+        Self {
+            period,
+            timeout: timeout_for(period),
+            max_body: text::PageLimits::default().body_bytes,
+            limits: ScrapeQuotas::default(),
+            removal: REMOVAL,
+        }
+    }
+
+    /// Whether an option differs that needs a restart to change.
+    fn is_restart_needed(&self, other: &Self) -> bool {
+        Self { removal: 0.0, ..self.clone() } != Self { removal: 0.0, ..other.clone() }
+    }
+}
+
+/// The default deadline, which leaves time in the period for the next scrape: four fifths of it, at most 4 s.
+pub fn timeout_for(period: Duration) -> Duration {
+    (period * 4 / 5).min(LONGEST_TIMEOUT)
+}
+
+/// Targets with common transport options, and the sources that list them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TargetGroup {
+    /// Its name in the settings.
+    pub name: SanitizedText,
+    /// The sources that list its targets.
+    pub sources: Vec<DiscoverySource>,
+    /// Defaults for what their addresses leave out.
+    pub defaults: EndpointDefaults,
+    /// The addresses that they may have.
+    pub address_policy: AddressPolicy,
+    /// Encryption and credentials.
+    pub access: ServerAccess,
+    /// Whether compressed pages are requested.
+    pub compress: bool,
+    /// Whether OpenMetrics is preferred to text.
+    pub open_metrics: bool,
+    /// Whether frames are preferred to text, unless OpenMetrics is.
+    pub frames: bool,
+}
+
+impl Default for TargetGroup {
+    fn default() -> Self {
+        Self {
+            name: SanitizedText::default(),
+            sources: Vec::new(),
+            defaults: EndpointDefaults::default(),
+            address_policy: AddressPolicy::default(),
+            access: ServerAccess::default(),
+            compress: false,
+            open_metrics: false,
+            frames: true,
+        }
+    }
+}
+
+impl TargetGroup {
+    /// Whether both use the same transport, so that connections can be kept.
+    fn has_same_transport(&self, other: &Self) -> bool {
+        let manners = |group: &Self| (group.compress, group.open_metrics, group.frames);
+        self.address_policy == other.address_policy
+            && self.access == other.access
+            && manners(self) == manners(other)
+    }
+}
+
+/// Options and groups of all targets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScrapePlan {
+    /// Options of scraping.
+    pub options: ScrapeOptions,
+    /// The target groups.
+    pub groups: Vec<TargetGroup>,
+}
+
+impl ScrapePlan {
+    /// Whether there is no source.
+    pub fn is_empty(&self) -> bool {
+        self.source_count() == 0
+    }
+
+    /// The number of sources.
+    pub fn source_count(&self) -> usize {
+        self.groups.iter().map(|group| group.sources.len()).sum()
+    }
+
+    /// Reads the static lists and returns the first error.
+    pub fn check_lists(&self) -> Result<(), TargetListError> {
+        for group in &self.groups {
+            for source in &group.sources {
+                source.static_endpoints(&group.defaults)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A running scrape manager. Dropping it ends every scrape.
+#[derive(Debug)]
+pub struct ScrapeManagerHandle {
+    plans: mpsc::Sender<ScrapePlan>,
+    manager: AbortHandle,
+}
+
+impl Drop for ScrapeManagerHandle {
+    fn drop(&mut self) {
+        self.manager.abort();
+    }
+}
+
+impl ScrapeManagerHandle {
+    /// Applies a new plan: reads all sources again, and accepts their lists even if many targets vanish.
+    pub async fn reload_plan(&self, plan: ScrapePlan) {
+        // The manager ends only with the engine.
+        drop(self.plans.send(plan).await);
+    }
+}
+
+/// Scrapes the targets of the plan's sources, each once per period, until the manager is dropped.
+pub fn spawn_manager(
+    plan: ScrapePlan,
+    inbox: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+) -> ScrapeManagerHandle {
+    let (plans, reloads) = mpsc::channel(PLANS);
+    let desk = tokio::spawn(scrape_manager::ScrapeManager::new(plan, inbox, clock).run(reloads))
+        .abort_handle();
+    ScrapeManagerHandle { plans, manager: desk }
+}
