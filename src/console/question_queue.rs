@@ -123,6 +123,9 @@ mod tests {
         );
         let (question, answer) = asking.next_answer(&AnswerSource::Engine(handle)).await;
         assert_eq!(question, Question::Overview);
-        assert!(answer.is_ok() && asking.others.out.is_some(), "what hangs stays out");
+        assert!(
+            answer.is_ok() && asking.others.out.is_some(),
+            "the pending question stays outstanding"
+        );
     }
 }
