@@ -125,11 +125,11 @@ mod tests {
         let mut some = AcknowledgementOutcome { count: 3, ..AcknowledgementOutcome::default() };
         assert!(
             some.record_answer(taken()) && some.record_answer(closed()),
-            "one that closed holds nothing up"
+            "a closed finding does not stop the others"
         );
         assert!(
             !some.record_answer(Ok(Answer::Refused(Refusal::NoToken))),
-            "no other will be allowed"
+            "a denied request stops the others"
         );
         let why = some.render_sentence().unwrap_err();
         assert!(why.starts_with("1 of 3 acknowledged; first refusal: "), "{why}");

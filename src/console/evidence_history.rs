@@ -132,7 +132,11 @@ mod tests {
         let port = sample_answers::port_down_finding();
         let state = describe_query(&port.evidence[0], &port);
         assert_eq!(state.unwrap(), "state_id of node=gpu003 and device=mlx5_1 and port=1");
-        assert_eq!(describe_query(&port.evidence[1], &port), None, "siblings are others");
+        assert_eq!(
+            describe_query(&port.evidence[1], &port),
+            None,
+            "siblings have no history of their own"
+        );
         let starved = sample_answers::starved_finding();
         let host = describe_query(&starved.evidence[0], &starved);
         assert_eq!(host.unwrap(), "io_pressure_some of node=gpu006");
@@ -154,7 +158,7 @@ mod tests {
         finding.evidence = vec![part.clone(), part];
         assert!(
             history_queries(&finding).iter().all(Option::is_some),
-            "where there is none of its own"
+            "if no number has the series as its own"
         );
     }
 
@@ -180,7 +184,7 @@ mod tests {
         };
         assert_eq!(newest(&history), 90, "fifteen minutes of ten seconds");
         history.mean[..150].fill(None);
-        assert_eq!(newest(&history), 50, "as far as anything is known");
+        assert_eq!(newest(&history), 50, "only the known points");
         history.unit = Unit::Count;
         assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), None);
         history.unit = Unit::Ratio;

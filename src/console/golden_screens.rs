@@ -216,7 +216,7 @@ fn finding_screen() {
     desk.answer_question(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
     desk.answer_question(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
-    assert_eq!(desk.state.screen_questions().len(), 2, "the pasts are not asked for at every tick");
+    assert_eq!(desk.state.screen_questions().len(), 2, "histories are not requested at every tick");
     desk.expect_golden("finding");
     desk.press_keys(&[KeyPress::Char('e')]);
     assert_eq!(desk.state.screen, Screen::Explanation(id.into()));
@@ -233,7 +233,7 @@ fn all_findings() {
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
     desk.deliver_answer(findings_answer());
     desk.draw(80, 24);
-    assert!(desk.state.evidence_finding().is_none(), "a low screen has room for the list only");
+    assert!(desk.state.evidence_finding().is_none(), "a low screen has space for the list only");
     desk.expect_golden("findings");
     let asked = desk.press_keys(&[KeyPress::Down]);
     let asked = format!("{asked:?}");
@@ -242,7 +242,7 @@ fn all_findings() {
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
     assert!(
         !desk.state.screen_questions().contains(&Question::Alerts),
-        "it is not asked at every tick"
+        "it is not requested at every tick"
     );
     desk.expect_golden("findings-alerts");
     desk.press_keys(&[KeyPress::Up, KeyPress::Enter]);
@@ -329,7 +329,7 @@ fn a_fleet_of_nobody_says_how_to_name_some() {
     overview.trouble = vec!["10.0.4.7:9770: cannot connect: connection refused".into()];
     desk.deliver_answer(Answer::Overview(Arc::new(overview)));
     let screen = desk.draw(80, 24).join("\n");
-    assert!(screen.contains("9 tells of each how that went"), "{screen}");
+    assert!(screen.contains("Press 9 for the error of each target"), "{screen}");
     assert!(screen.contains("connection refused"), "{screen}");
 }
 
@@ -425,7 +425,7 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     view::draw(&mut buffer, &desk.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
-    assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is chosen");
+    assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is selected");
 }
 
 #[test]
@@ -437,11 +437,11 @@ fn a_finding_that_closes_stays_readable() {
     let question = || Question::Finding(closed.finding.id.clone());
     desk.answer_question(question(), Answer::Finding(Arc::new(closed.clone())));
     let screen = desk.draw(80, 24).join("\n");
-    assert!(screen.contains("no longer open"), "{screen}");
+    assert!(screen.contains("closed; shown as last seen"), "{screen}");
     let finding = SanitizedText::new(&closed.finding.id);
     desk.answer_question(question(), Answer::Refused(Refusal::UnknownFinding { finding }));
     let screen = desk.draw(80, 24).join("\n");
-    assert!(screen.contains("over and forgotten"), "{screen}");
+    assert!(screen.contains("no longer stored"), "{screen}");
     assert!(screen.contains(FindingKind::PortDown.as_str()), "{screen}");
 }
 

@@ -95,13 +95,13 @@ const MIN_PERIOD: Duration = Duration::from_millis(50);
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
     /// The terminal is not usable.
-    #[error("the terminal cannot be used: {0}; `gaunt snapshot` needs none")]
+    #[error("cannot use the terminal: {0}; run `gaunt snapshot` instead")]
     Terminal(#[from] io::Error),
     /// The source in this process ended, so there is no more data to show.
     #[error(transparent)]
     Source(SourceError),
     /// A thread panicked; its message is on the terminal.
-    #[error("a part of gaunt panicked; its message stands above")]
+    #[error("a thread of gaunt panicked; see its message above")]
     Panicked,
 }
 
@@ -288,7 +288,8 @@ impl ConsoleApp {
                     if let Some(path) = &self.preferences_path
                         && let Err(error) = preferences::save_preferences(path, &choices)
                     {
-                        let text = format!("this cannot be kept in {}: {error}", path.display());
+                        let text =
+                            format!("cannot save preferences to {}: {error}", path.display());
                         self.show_result(Err(text));
                     }
                 }
@@ -296,7 +297,7 @@ impl ConsoleApp {
                     let result = preferences::write_new_file(&path, &text);
                     let (path, lines) = (path.display(), text.lines().count());
                     self.show_result(match result {
-                        Ok(()) => Ok(format!("wrote {lines} lines into {path}")),
+                        Ok(()) => Ok(format!("wrote {lines} lines to {path}")),
                         Err(error) => Err(format!("cannot write {path}: {error}")),
                     });
                 }
@@ -319,8 +320,7 @@ impl ConsoleApp {
     /// Sends acknowledgements, or withdraws them if there is no note.
     fn send_acknowledgements(&mut self, findings: Vec<SanitizedText>, note: Option<String>) {
         if self.acknowledging.is_some() {
-            return self
-                .show_result(Err("the last acknowledgement is still on its way".to_owned()));
+            return self.show_result(Err("the last acknowledgement is still pending".to_owned()));
         }
         self.acknowledging = Some(acknowledge_findings(self.source.clone(), findings, note));
     }

@@ -304,7 +304,7 @@ mod tests {
         );
         let error = list.apply_filter("powr>3 and gpu=1").unwrap_err();
         assert_eq!((error.column, error.length), (1, 4));
-        assert_eq!(list.rows, "node~gpu003", "what is not understood changes nothing");
+        assert_eq!(list.rows, "node~gpu003", "an invalid filter changes nothing");
         list.apply_filter("").unwrap();
         assert_eq!(list.rows, "");
     }
@@ -321,7 +321,7 @@ mod tests {
         list.sort_by_neighbour(false);
         assert_eq!(list.sort.unwrap().0.name, "user");
         list.sort_by(Subject::Nodes.find_field("lost").unwrap());
-        assert!(list.sort.unwrap().1, "numbers fall first");
+        assert!(list.sort.unwrap().1, "numbers sort descending first");
         list.reverse_order();
         assert!(!list.sort.unwrap().1);
     }

@@ -27,38 +27,34 @@ pub(crate) struct NodeEvent {
 
 /// Throttle reasons that indicate a fault.
 const HELD: [(gaunt_schema::MetricId, &str, &str); 4] = [
-    (gpu::CLOCK_EVENT_HW_THERMAL, "clock held down by heat", "look at fans, inlet air and paste"),
-    (gpu::CLOCK_EVENT_SW_THERMAL, "clock lowered because of heat", "look at fans and inlet air"),
-    (
-        gpu::CLOCK_EVENT_HW_POWER_BRAKE,
-        "power brake by the board's supply",
-        "look at power supplies",
-    ),
-    (gpu::CLOCK_EVENT_HW_SLOWDOWN, "hardware slowdown", "look at heat and power of the board"),
+    (gpu::CLOCK_EVENT_HW_THERMAL, "HW thermal slowdown", "check fans, inlet air, thermal paste"),
+    (gpu::CLOCK_EVENT_SW_THERMAL, "SW thermal slowdown", "check fans and inlet air"),
+    (gpu::CLOCK_EVENT_HW_POWER_BRAKE, "HW power brake", "check power supplies"),
+    (gpu::CLOCK_EVENT_HW_SLOWDOWN, "HW slowdown", "check GPU temperature and power"),
 ];
 
-/// Memory errors, which have a counter and no history.
+/// ECC errors, which have a counter and no history.
 const ECC: [(gaunt_schema::MetricId, Severity, &str, &str); 2] = [
     (
         gpu_health::ECC_UNCORRECTED_VOLATILE,
         Severity::Critical,
-        "uncorrected memory errors",
+        "uncorrected ECC errors",
         "drain the node and reset the GPU",
     ),
     (
         gpu_health::ECC_CORRECTED_VOLATILE,
         Severity::Info,
-        "corrected memory errors",
-        "nothing now; look again if it repeats",
+        "corrected ECC errors",
+        "no action; check again if it repeats",
     ),
 ];
 
 /// Port counters whose growth is an event.
 const ERRORS: [(gaunt_schema::MetricId, &str, &str); 4] = [
-    (port::LINK_DOWNED, "link went down", "look at the cable and the switch port"),
-    (port::LINK_ERROR_RECOVERY, "link recovered from errors", "clean or exchange the cable"),
-    (port::SYMBOL_ERRORS, "symbol errors", "clean or exchange the cable"),
-    (port::TRANSMIT_DISCARDS, "packets discarded", "look for congestion behind this port"),
+    (port::LINK_DOWNED, "link went down", "check the cable and the switch port"),
+    (port::LINK_ERROR_RECOVERY, "link error recovery", "clean or replace the cable"),
+    (port::SYMBOL_ERRORS, "symbol errors", "clean or replace the cable"),
+    (port::TRANSMIT_DISCARDS, "transmit discards", "check for congestion at this port"),
 ];
 
 /// Returns all events in the node's history.
@@ -110,9 +106,9 @@ fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut V
             let (severity, what) = if held {
                 (Severity::Warning, what.to_owned())
             } else {
-                (Severity::Info, format!("{what}: over"))
+                (Severity::Info, format!("{what}: ended"))
             };
-            let action = if held { action } else { "nothing now" };
+            let action = if held { action } else { "no action" };
             events.push(device_event(Some(at), severity, device, &what, action));
         }
     }
@@ -122,7 +118,7 @@ fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut V
             continue;
         };
         let growing = device.rates.get(&metric.series_key()).is_some_and(|rate| *rate > 0.0);
-        let what = format!("{errors:.0} {what} since the driver was loaded");
+        let what = format!("{errors:.0} {what} since driver load");
         events.push(device_event(growing.then_some(detail.at), severity, device, &what, action));
     }
 }
@@ -132,9 +128,9 @@ fn collect_port_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut 
         detect_edges(detail, device.recent_points(&port::STATE.series_key()), |state| state > 3.5)
     {
         events.push(if up {
-            device_event(Some(at), Severity::Info, device, "port is active again", "nothing now")
+            device_event(Some(at), Severity::Info, device, "port is active again", "no action")
         } else {
-            let action = "look at the cable and the switch port";
+            let action = "check the cable and the switch port";
             device_event(Some(at), Severity::Critical, device, "port is no longer active", action)
         });
     }

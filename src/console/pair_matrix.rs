@@ -125,7 +125,7 @@ mod tests {
         assert_eq!((square.ends[0].name.as_str(), square.ends[0].suspected), ("gpu003", true));
         assert!(square.ends[1..].iter().all(|end| !end.suspected));
         assert_eq!(square.cell_between(0, 3), square.cell_between(3, 0));
-        assert_eq!(square.cell_between(2, 2), None, "nobody is measured with himself");
+        assert_eq!(square.cell_between(2, 2), None, "no end is measured with itself");
         let slow = square.cell_between(0, 1).unwrap().ratio.unwrap();
         assert!((slow - 0.41).abs() < 0.01, "{slow}");
     }
@@ -140,7 +140,7 @@ mod tests {
             (square.cell_between(0, 0).unwrap(), square.cell_between(0, 1).unwrap());
         assert_eq!((within.pairs.len(), across.pairs.len()), (6, 16));
         assert_eq!(across.failed, 1);
-        assert!(across.ratio.unwrap() > 0.9, "one slow port is not the whole way");
+        assert!(across.ratio.unwrap() > 0.9, "one slow port does not slow the path");
     }
 
     #[test]

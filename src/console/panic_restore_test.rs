@@ -13,7 +13,7 @@ use super::{ConsoleError, ConsoleOptions, run};
 use crate::sample_answers::UnreachableSource;
 
 #[path = "../../tests/it/pty.rs"]
-#[expect(dead_code, reason = "what else it can do is for the tests of whole programs")]
+#[expect(dead_code, reason = "the other functions serve the integration tests")]
 mod pty;
 
 use pty::TestPty;
@@ -22,7 +22,7 @@ use pty::TestPty;
 const WHERE: &str = "GAUNT_TEST_PANIC";
 
 /// Message of the panic.
-const SAID: &str = "this was to happen";
+const SAID: &str = "expected test panic";
 
 #[test]
 fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
@@ -35,7 +35,7 @@ fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
             &me,
             arguments,
         );
-        line.wait_for_screen("the console", |screen| screen.contains("Asking aggregator"));
+        line.wait_for_screen("the console", |screen| screen.contains("Connecting to aggregator"));
         assert!(line.replay_from(0).screen().alternate_screen());
         kill_process(line.program_pid(), Signal::USR1).unwrap();
         line.check_restored(code);

@@ -61,20 +61,20 @@ pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
     ("node", "NAME", "one node"),
     ("gpu", "NODE GPU", "one GPU"),
     ("job", "NUMBER", "one job"),
-    ("closed", "", "findings that are over"),
-    ("processes", "", "the processes on all GPUs"),
-    ("probe", "", "what probes between nodes measured"),
-    ("at", "-20m | 12:03 | now", "the screen as it was then"),
-    ("live", "", "back to now"),
-    ("filter", "FILTER", "which rows, as after /"),
-    ("sort", "FIELD [desc]", "in which order"),
-    ("columns", "FIELD,…", "which columns; none for the usual ones"),
-    ("colour", "state | FIELD", "what the heat map shows"),
+    ("closed", "", "recently closed findings"),
+    ("processes", "", "processes on all GPUs"),
+    ("probe", "", "cross-node probe results"),
+    ("at", "-20m | 12:03 | now", "show a past time"),
+    ("live", "", "return to now"),
+    ("filter", "FILTER", "filter rows, as with /"),
+    ("sort", "FIELD [desc]", "sort rows"),
+    ("columns", "FIELD,…", "choose columns; none: default columns"),
+    ("colour", "state | FIELD", "colour of the heat map"),
     ("theme", "NAME", "dark, light, contrast or colourblind"),
-    ("write", "csv|json FILE", "write the rows into a new file"),
-    ("mouse", "on | off", "off leaves the mouse to the terminal"),
-    ("help", "", "the keys of this screen"),
-    ("quit", "", "end"),
+    ("write", "csv|json FILE", "write the rows to a new file"),
+    ("mouse", "on | off", "off: the terminal uses the mouse"),
+    ("help", "", "keys of this screen"),
+    ("quit", "", "quit"),
 ];
 
 impl TimeArgument {
@@ -126,7 +126,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         return if rest.is_empty() {
             Ok(PromptCommand::OpenScreen(place))
         } else {
-            Err(format!("{word} takes nothing"))
+            Err(format!("{word} takes no argument"))
         };
     }
     let needs =
@@ -147,9 +147,9 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         }
         "at" if rest == "now" => PromptCommand::ShowInstant(None),
         "at" => {
-            let instant = TimeArgument::parse(needs("an instant: -20m, 12:03, now")?);
+            let instant = TimeArgument::parse(needs("a time: -20m, 12:03, now")?);
             PromptCommand::ShowInstant(Some(
-                instant.ok_or("write an instant as -20m, -90s, 12:03 or now")?,
+                instant.ok_or("invalid time; use -20m, -90s, 12:03 or now")?,
             ))
         }
         "closed" => PromptCommand::OpenScreen(Screen::List(Subject::Closed)),
@@ -162,7 +162,7 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         "colour" | "color" if rest == "state" || rest.is_empty() => PromptCommand::Colour(None),
         "colour" | "color" => PromptCommand::Colour(Some(rest.to_owned())),
         "theme" => PromptCommand::Theme(Palette::parse(rest).ok_or_else(|| {
-            format!("the themes are {}", Palette::ALL.map(Palette::as_str).join(", "))
+            format!("unknown theme; use {}", Palette::ALL.map(Palette::as_str).join(", "))
         })?),
         "write" => {
             let (form, path) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
@@ -179,11 +179,11 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
         "mouse" => PromptCommand::Mouse(match rest {
             "on" => true,
             "off" => false,
-            _ => return Err("the mouse can be on or off".into()),
+            _ => return Err("mouse needs on or off".into()),
         }),
         "help" => PromptCommand::Help,
         "quit" | "q" | "exit" => PromptCommand::Quit,
-        _ => return Err(format!("{word} is no command; Tab lists them")),
+        _ => return Err(format!("unknown command {word}; Tab lists commands")),
     })
 }
 
@@ -264,19 +264,19 @@ mod tests {
             assert_eq!(parse(line), Ok(wanted), "{line}");
         }
         for (word, ..) in COMMANDS {
-            assert!(!parse(word).is_err_and(|why| why.contains("no command")), "{word}");
+            assert!(!parse(word).is_err_and(|why| why.contains("unknown command")), "{word}");
         }
     }
 
     #[test]
     fn what_is_not_understood_is_told_with_what_is() {
         for (line, said) in [
-            ("wibble", "wibble is no command; Tab lists them"),
+            ("wibble", "unknown command wibble; Tab lists commands"),
             ("node", "node needs a name"),
-            ("at 25:00", "write an instant as -20m"),
-            ("theme pink", "the themes are dark, light"),
+            ("at 25:00", "invalid time; use -20m"),
+            ("theme pink", "unknown theme; use dark, light"),
             ("write xml f", "write needs csv or json"),
-            ("jobs 3", "jobs takes nothing"),
+            ("jobs 3", "jobs takes no argument"),
         ] {
             let why = parse(line).unwrap_err();
             assert!(why.starts_with(said), "{line}: {why}");

@@ -115,6 +115,9 @@ mod tests {
         let source: Arc<dyn ConsoleSource> = Arc::new(UnreachableSource);
         let (question, answer) = asking.next_answer(&source).await;
         assert_eq!(question, Question::Overview);
-        assert!(answer.is_ok() && asking.others.out.is_some(), "what hangs stays out");
+        assert!(
+            answer.is_ok() && asking.others.out.is_some(),
+            "the pending question stays outstanding"
+        );
     }
 }

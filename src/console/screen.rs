@@ -38,15 +38,15 @@ pub(crate) enum Screen {
 
 /// The main screens: key, command name, and description.
 pub(crate) const MAIN: [(u8, &str, &str); 9] = [
-    (1, "overview", "the fleet at a glance"),
-    (2, "findings", "every open finding"),
-    (3, "jobs", "jobs, by what they lose"),
+    (1, "overview", "fleet summary"),
+    (2, "findings", "open findings"),
+    (3, "jobs", "jobs, by GPUs lost"),
     (4, "network", "leaves by rails"),
-    (5, "nodes", "every node, worst first"),
-    (6, "gpus", "every GPU"),
-    (7, "ports", "every port, by its load"),
-    (8, "users", "users and what their jobs lose"),
-    (9, "targets", "what is read, and how that went"),
+    (5, "nodes", "all nodes, worst first"),
+    (6, "gpus", "all GPUs"),
+    (7, "ports", "all ports, by load"),
+    (8, "users", "users, by GPUs lost"),
+    (9, "targets", "scrape state of all targets"),
 ];
 
 impl Screen {
@@ -105,7 +105,7 @@ impl Screen {
             Self::Overview => "overview".into(),
             Self::Findings => "findings".into(),
             Self::Finding(_) => "finding".into(),
-            Self::Explanation(_) => "explained".into(),
+            Self::Explanation(_) => "explain".into(),
             Self::List(subject) => subject.as_str().into(),
             Self::Job(job) => format!("job {job}"),
             Self::Users => "users".into(),

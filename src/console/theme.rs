@@ -1,4 +1,4 @@
-//! Theme: colours and glyphs by meaning; the capabilities of the terminal decide the look, never the content.
+//! Theme: colours and glyphs by meaning; the capabilities of the terminal change the style, never the content.
 
 use gaunt_schema::{GpuState, Severity};
 use ratatui::{
@@ -196,7 +196,7 @@ pub(crate) const fn state_label(state: GpuState) -> &'static str {
         GpuState::LaunchBound => "launch-bound",
         GpuState::Throttled => "throttled",
         GpuState::Hung => "hung",
-        GpuState::IdleAllocated => "held idle",
+        GpuState::IdleAllocated => "idle-alloc",
         GpuState::Idle => "free",
         GpuState::Lost => "lost",
         GpuState::Stale => "stale",

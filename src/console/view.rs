@@ -107,7 +107,7 @@ fn draw_page(
     theme: Theme,
 ) -> ScreenLayout {
     let fits = lines.len() <= usize::from(area.height);
-    // The last line of a page that does not fit says so.
+    // The last line of a page that does not fit shows how many lines are hidden.
     let height = usize::from(area.height.saturating_sub(u16::from(!fits)));
     let hidden = lines.len().saturating_sub(height);
     let from = scroll.min(hidden);

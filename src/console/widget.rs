@@ -1,4 +1,4 @@
-//! Reusable parts of a screen that draw numbers and know nothing about clusters.
+//! Reusable parts of a screen that draw numbers and do not depend on cluster types.
 
 pub(crate) mod bar;
 pub(crate) mod graph;

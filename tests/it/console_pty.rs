@@ -27,11 +27,11 @@ fn what_changes_lead_to_is_what_is_drawn_anew() {
     line.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
     for (keys, part) in [
         ("5", "NODES  32"),
-        ("jj\r", "GPU   doing"),
+        ("jj\r", "GPU   state"),
         ("t", "TOPOLOGY"),
         ("4", "NETWORK"),
         ("2", "none open"),
-        ("?", "KEYS HERE: findings"),
+        ("?", "KEYS: findings"),
     ] {
         line.press_keys(keys);
         line.wait_for_screen(part, |screen| screen.contains(part));
@@ -70,7 +70,7 @@ fn frames_are_bracketed_and_hold_no_more_than_changed() {
     let line = start_gaunt("", "demo --scenario healthy");
     line.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
     line.press_keys("?");
-    line.wait_for_screen("the keys", |screen| screen.contains("KEYS HERE"));
+    line.wait_for_screen("the keys", |screen| screen.contains("KEYS: "));
     let start = line.byte_count();
     // On an unchanged page only the clock changes.
     wait_for_some("three more frames", || {

@@ -123,7 +123,7 @@ fn a_terminal_that_takes_nothing_costs_nothing_and_is_right_again_later() {
     check_low_cpu(pid);
     line.press_keys("?");
     line.set_draining(true);
-    line.wait_for_screen("the keys", |screen| screen.contains("KEYS HERE: overview"));
+    line.wait_for_screen("the keys", |screen| screen.contains("KEYS: overview"));
     line.press_keys("qq");
     line.check_restored("0");
 }

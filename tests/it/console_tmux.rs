@@ -171,7 +171,7 @@ fn the_demo_shows_its_finding_first_and_all_screens_follow() {
     desk.press_key("2");
     desk.wait_for_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
     desk.press_key("?");
-    desk.wait_for_screen("keys", |screen| screen.contains("2         findings: what is wrong"));
+    desk.wait_for_screen("keys", |screen| screen.contains("2         open findings"));
     desk.press_key("Escape");
     desk.press_key("1");
     desk.wait_for_screen("overview", |screen| screen.contains("GPU TIME"));
@@ -270,20 +270,20 @@ fn a_replay_is_held_led_on_and_ends() {
     ]);
     assert!(recorded.status.success(), "{recorded:?}");
     desk.start_gaunt("", &format!("replay --speed 0.1 --from {to}"));
-    desk.wait_for_screen("replay", |screen| screen.contains("replay, z holds"));
+    desk.wait_for_screen("replay", |screen| screen.contains("replay z: pause"));
     desk.press_key("z");
-    let held = desk.wait_for_screen("held replay", |screen| screen.contains("HELD, z goes on"));
+    let held = desk.wait_for_screen("paused replay", |screen| screen.contains("PAUSED z: play"));
     let clock = |screen: &str| {
-        screen.lines().next().and_then(|line| line.split("goes on").nth(1)).map(str::to_owned)
+        screen.lines().next().and_then(|line| line.split("z: play").nth(1)).map(str::to_owned)
     };
     // Keys still work, and nothing moves.
     desk.press_key("5");
     let nodes = desk.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
     assert_eq!(clock(&nodes), clock(&held));
-    // While held it can be moved forward, faster than real time, and not beyond the latest data.
+    // While paused, it can seek forward, but not beyond the latest data.
     desk.press_key("]");
     let led = desk.wait_for_screen("the end", |screen| {
-        screen.contains("HELD") && clock(screen) != clock(&held)
+        screen.contains("PAUSED") && clock(screen) != clock(&held)
     });
     desk.press_key("]");
     desk.wait_for_screen("no further", |screen| screen.contains("the recording ends at"));

@@ -128,7 +128,7 @@ fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
     view::draw(&mut buffer, &desk.state, theme);
     let bad = theme.style_for(StyleRole::Bad).fg;
     let red = |line: u16| (10..40).filter(|x| buffer[(*x, line)].style().fg == bad).count();
-    assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port that is down");
+    assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port down");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn what_is_not_known_is_not_coloured_as_good() {
     let body = (1..22).flat_map(|y| (0..80).map(move |x| (x, y)));
     assert!(body.clone().all(|at| buffer[at].style().fg != good));
     let screen = buffer_lines(&buffer).join("\n");
-    assert!(screen.contains("not known") && screen.contains("none open, and no node is read"));
+    assert!(screen.contains("LOST      unknown") && screen.contains("none open; no live node"));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn each_theme_and_depth_says_the_same_in_its_own_colours() {
         for palette in Palette::ALL {
             let buffer = picture(&mut desk, colour, palette);
             assert_eq!(buffer_lines(&buffer), buffer_lines(&plain), "{palette:?}");
-            assert!(seen.iter().all(|other| *other != buffer), "{palette:?} looks like another");
+            assert!(seen.iter().all(|other| *other != buffer), "{palette:?} equals another");
             seen.push(buffer);
         }
     }

@@ -37,7 +37,7 @@ fn grouped_answer() -> Answer {
 fn only_line_with<'a>(screen: &'a [String], part: &str) -> &'a str {
     let mut found = screen.iter().filter(|line| line.contains(part));
     let first = found.next().unwrap_or_else(|| panic!("no {part} in {screen:#?}"));
-    assert_eq!(found.next(), None, "{part} is there twice");
+    assert_eq!(found.next(), None, "{part} occurs twice");
     first
 }
 
@@ -74,7 +74,7 @@ fn info_takes_at_most_three_lines_of_the_overview() {
         let screen = desk.draw(width, height);
         let info = screen.iter().filter(|line| line.starts_with(" ● "));
         assert_eq!(info.count(), 2, "{screen:#?}");
-        only_line_with(&screen, "and 4 more to know of: 2 lists them");
+        only_line_with(&screen, "and 4 more info findings; press 2 to list");
     }
 }
 
@@ -82,7 +82,7 @@ fn info_takes_at_most_three_lines_of_the_overview() {
 fn enter_unfolds_a_group_and_folds_it() {
     let mut desk = grouped_console();
     desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Findings, "the overview has no room for members");
+    assert_eq!(desk.state.screen, Screen::Findings, "the overview has no space for members");
     desk.deliver_answer(grouped_answer());
     let screen = desk.draw(160, 48);
     assert!(only_line_with(&screen, "●▾idle").contains("× 83 jobs"), "{screen:#?}");
@@ -92,13 +92,13 @@ fn enter_unfolds_a_group_and_folds_it() {
     desk.press_keys(&[KeyPress::Escape, KeyPress::Up, KeyPress::Enter]);
     let screen = desk.draw(160, 48);
     assert!(only_line_with(&screen, "●▸idle").contains("× 83 jobs"), "{screen:#?}");
-    assert!(
-        only_line_with(&screen, "Enter unfolds them").contains("a acknowledges all"),
-        "{screen:#?}"
-    );
+    assert!(only_line_with(&screen, "Enter: expand").contains("a: acknowledge all"), "{screen:#?}");
     let row = screen.iter().position(|line| line.contains("●▸idle")).unwrap() as u16;
     apply_action(&mut desk.state, ConsoleAction::Mouse(MouseEvent::Press(20, row)));
-    assert!(desk.draw(160, 48).iter().any(|line| line.starts_with(" ●│")), "so does the mouse");
+    assert!(
+        desk.draw(160, 48).iter().any(|line| line.starts_with(" ●│")),
+        "a click expands it too"
+    );
     desk.expect_golden_at("grouped-findings", 80, 24);
 }
 
@@ -110,11 +110,11 @@ fn group_is_acknowledged_after_a_question_that_names_the_number() {
     desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Char('a')]);
     assert!(desk.draw(80, 24)[22].contains("acknowledge 83 findings of idle_allocated"));
     desk.type_text("sam is asked");
-    assert_eq!(desk.press_keys(&[KeyPress::Enter]), [], "not before a yes");
+    assert_eq!(desk.press_keys(&[KeyPress::Enter]), [], "not before the confirmation");
     let screen = desk.draw(80, 24);
     let asked = " ? acknowledge 83 findings of idle_allocated with the note: sam is asked?";
     assert_eq!(screen[22], asked);
-    assert_eq!(screen[23], "   y acknowledges   any other key does not");
+    assert_eq!(screen[23], "   y: acknowledge   any other key: cancel");
     let effects = desk.press_keys(&[KeyPress::Char('y')]);
     let [ConsoleEffect::Acknowledge(ids, Some(note))] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(

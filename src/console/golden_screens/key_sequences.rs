@@ -90,7 +90,7 @@ fn all_rows_are_written_when_they_come() {
     let effects = desk.deliver_answer(Answer::Table(Arc::new(sample_answers::gpu_table())));
     let [ConsoleEffect::WriteFile(path, text)] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!((path.to_str(), text.lines().count()), (Some("rows.csv"), 17));
-    let done = ConsoleAction::Done(Ok("wrote 17 lines into rows.csv".into()));
+    let done = ConsoleAction::Done(Ok("wrote 17 lines to rows.csv".into()));
     apply_action(&mut desk.state, done);
     assert!(desk.draw(80, 24)[22].contains("✔ wrote 17 lines"));
     apply_action(&mut desk.state, ConsoleAction::Tick(UnixMs(AT.0 + 9_000)));
@@ -105,7 +105,7 @@ fn a_slip_in_a_command_stays_in_the_line() {
     desk.press_keys(&[KeyPress::Enter]);
     let screen = desk.draw(80, 24);
     assert!(
-        screen[22].contains("the themes are dark, light, contrast, colourblind"),
+        screen[22].contains("unknown theme; use dark, light, contrast, colourblind"),
         "{screen:#?}"
     );
     assert!(screen[23].starts_with(" :theme pink"), "{screen:#?}");
@@ -125,7 +125,11 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
     let past = |question| Question::AtTime(TimeParam::At(then), Box::new(question));
     assert_eq!(effects, [ConsoleEffect::Ask(vec![past(Question::Overview)])]);
     desk.deliver_answer(Answer::Overview(Arc::new(sample_answers::healthy_overview(4))));
-    assert_eq!(desk.state.data.overview.as_ref().unwrap().heat.nodes.len(), 32, "late, and of now");
+    assert_eq!(
+        desk.state.data.overview.as_ref().unwrap().heat.nodes.len(),
+        32,
+        "late, for another time"
+    );
     let mut overview = sample_answers::healthy_overview(32);
     overview.at = then;
     desk.answer_question(past(Question::Overview), Answer::Overview(Arc::new(overview)));
@@ -141,9 +145,9 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
         (desk.state.past_instant, effects),
         (None, vec![ConsoleEffect::Ask(vec![Question::Overview])])
     );
-    assert!(desk.draw(80, 24)[22].contains("the past that is kept begins 90 s ago"));
+    assert!(desk.draw(80, 24)[22].contains("90 s ago"));
     desk.press_keys(&[KeyPress::Char('['), KeyPress::Char(']')]);
-    assert_eq!(desk.state.past_instant, None, "forward to now is now");
+    assert_eq!(desk.state.past_instant, None, "forward to the present returns to it");
 }
 
 #[test]
@@ -165,11 +169,11 @@ fn a_replay_is_looked_back_at_and_led_forward_by_its_own_clock() {
     assert_eq!(desk.press_keys(&[KeyPress::Char('}')]), [ConsoleEffect::SeekReplay(after(120))]);
     desk.state.replay =
         Some(ReplayProgress { now: after(60), seek_target: Some(after(120)), ..playing });
-    assert!(desk.draw(80, 24)[0].contains("forward to 12:05:41Z"));
+    assert!(desk.draw(80, 24)[0].contains("seek to 12:05:41Z"));
     assert_eq!(
         desk.press_keys(&[KeyPress::Char(']')]),
         [ConsoleEffect::SeekReplay(after(130))],
-        "and still further"
+        "beyond the pending target"
     );
     desk.press_keys(&[KeyPress::Char(':')]);
     desk.type_text("at 12:08:41");
@@ -180,7 +184,7 @@ fn a_replay_is_looked_back_at_and_led_forward_by_its_own_clock() {
     desk.press_keys(&[KeyPress::Enter]);
     assert!(
         desk.state.past_instant.is_some_and(|then| then < AT),
-        "what never comes is of yesterday"
+        "a time after the recording means yesterday"
     );
     desk.press_keys(&[KeyPress::Char('.')]);
     desk.state.replay = Some(ReplayProgress { now: after(300), ..playing });
@@ -202,7 +206,7 @@ fn the_bell_rings_for_a_new_critical_finding_and_only_then() {
     warned.findings[1].id = "another".into();
     assert!(
         !rings(desk.deliver_answer(Answer::Overview(Arc::new(warned)))),
-        "a warning wakes nobody"
+        "a warning does not ring"
     );
     let mut opened = GoldenConsole::new();
     assert!(!rings(
@@ -249,7 +253,7 @@ fn the_keys_of_a_screen_are_those_that_work_there() {
     let mut desk = gpu_list_console();
     desk.press_keys(&[KeyPress::Char('?')]);
     let screen = desk.draw(240, 60).join("\n");
-    for part in ["KEYS HERE: gpus", "choose columns", ":theme NAME", "WHAT A GPU DOES"] {
+    for part in ["KEYS: gpus", "choose and save columns", ":theme NAME", "GPU STATES"] {
         assert!(screen.contains(part), "{part}\n{screen}");
     }
     assert!(!screen.contains("topology"), "{screen}");
@@ -260,7 +264,7 @@ fn the_keys_of_a_screen_are_those_that_work_there() {
         KeyPress::Char('1'),
         KeyPress::Char('?'),
     ]);
-    assert!(!desk.draw(240, 60).join("\n").contains("choose columns"));
+    assert!(!desk.draw(240, 60).join("\n").contains("choose and save columns"));
 }
 
 #[test]
@@ -341,17 +345,17 @@ fn a_finding_is_acknowledged_with_a_note_and_that_is_withdrawn() {
     assert_eq!(
         desk.press_keys(&[KeyPress::Char('a')]),
         [],
-        "what another one did is not undone by one key"
+        "another user's acknowledgement needs a confirmation"
     );
     let screen = desk.draw(120, 35);
     let asked = "? withdraw mira's acknowledgement of 2m ago: cable is on its way (port_down/";
     assert!(screen[33].contains(asked), "{screen:#?}");
-    assert!(screen[34].contains("y withdraws   any other key does not"), "{screen:#?}");
+    assert!(screen[34].contains("y: withdraw   any other key: cancel"), "{screen:#?}");
     assert_eq!(desk.press_keys(&[KeyPress::Char('n')]), []);
-    assert!(desk.draw(120, 35)[33].contains("nothing was changed"));
+    assert!(desk.draw(120, 35)[33].contains("cancelled, nothing changed"));
     let effects = desk.press_keys(&[KeyPress::Char('a'), KeyPress::Char('y')]);
     let port_down = vec!["port_down/gpu003/mlx5_1/1".into()];
     assert_eq!(effects, [ConsoleEffect::Acknowledge(port_down, None)]);
     desk.press_keys(&[KeyPress::Char('['), KeyPress::Char('a')]);
-    assert!(desk.state.prompt.is_none(), "the past is not acknowledged");
+    assert!(desk.state.prompt.is_none(), "no acknowledgement at a past time");
 }

@@ -96,7 +96,7 @@ fn rows_whose_question_alone_fails_say_why_and_since_when() {
     assert!(screen[22].starts_with(&why[..70]), "{screen:#?}");
     clock.desk.press_keys(&[KeyPress::Char('1')]);
     let screen = clock.draw_lines();
-    assert!(screen[0].ends_with("12:04:01Z ● 1 s"), "the overview is of now: {screen:#?}");
+    assert!(screen[0].ends_with("12:04:01Z ● 1 s"), "the overview is current: {screen:#?}");
     assert_eq!(screen[22], "", "and it did not fail");
     clock.desk.press_keys(&[KeyPress::Char('6')]);
     clock.answer_gpus();
@@ -115,7 +115,7 @@ fn same_answer_again_and_again_ages() {
     }
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:03:41Z ○ 12s old"), "{screen:#?}");
-    assert!(screen[22].contains("these rows are 12s old and no newer ones come"), "{screen:#?}");
+    assert!(screen[22].contains("rows are 12s old, no newer data"), "{screen:#?}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn answer_that_is_awaited_or_partial_is_said_on_its_screen() {
         clock.answer_overview();
     }
     let screen = clock.draw_lines();
-    assert!(screen.iter().any(|line| line.contains("Reading the nodes … for 9s")), "{screen:#?}");
+    assert!(screen.iter().any(|line| line.contains("Loading the nodes … for 9s")), "{screen:#?}");
     assert!(screen[22].contains("nodes: waiting 9s for an answer"), "{screen:#?}");
     clock.desk.press_keys(&[KeyPress::Char('2')]);
     let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
@@ -158,7 +158,7 @@ fn no_row_moves_because_something_is_said() {
     let rows = |screen: &[String]| screen[1..22].to_vec();
     apply_action(
         &mut clock.desk.state,
-        ConsoleAction::Done(Ok("wrote 17 lines into rows.csv".into())),
+        ConsoleAction::Done(Ok("wrote 17 lines to rows.csv".into())),
     );
     let said = clock.draw_lines();
     assert!(said[22].contains("wrote 17 lines"), "{said:#?}");

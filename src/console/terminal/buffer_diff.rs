@@ -162,7 +162,7 @@ mod tests {
         let bytes = changes_between(&empty, &next);
         let text = "\x1b[1Hab\x1b[C\x1b[38;5;34mc\x1b[4Cd\x1b[2;3H\x1b[1;39me\x1b[m";
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
-        assert!(changes_between(&next, &next).is_empty(), "what did not change is not written");
+        assert!(changes_between(&next, &next).is_empty(), "unchanged cells are not written");
     }
 
     fn any_style() -> impl Strategy<Value = Style> {

@@ -60,7 +60,7 @@ impl TerminalWriter {
                 Ok(())
             }
             Err(TrySendError::Disconnected(_)) => {
-                Err(io::Error::other("the thread that writes to the terminal has ended"))
+                Err(io::Error::other("the terminal writer thread has ended"))
             }
         }
     }

@@ -26,7 +26,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             confirm.note,
         ));
     }
-    show_message(state, true, "nothing was changed");
+    show_message(state, true, "cancelled, nothing changed");
     UpdateOutcome::with_redraw()
 }
 
@@ -36,7 +36,7 @@ pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) ->
     let question = match findings {
         [finding] => {
             let ack = taken().next();
-            let by = ack.map_or("somebody", |ack| ack.by.as_str());
+            let by = ack.map_or("unknown user", |ack| ack.by.as_str());
             let ago = ack.zip(state.source_now()).map_or_else(String::new, |(ack, now)| {
                 format!(" of {} ago", display_text::format_duration(now.duration_since(ack.at)))
             });
@@ -57,7 +57,7 @@ pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) ->
     };
     ConfirmDialog {
         question: SanitizedText::new(&question),
-        yes: "withdraws",
+        yes: "withdraw",
         findings: findings.iter().map(|finding| SanitizedText::new(&finding.id)).collect(),
         note: None,
     }
@@ -72,7 +72,7 @@ pub(super) fn confirm_acknowledgement(
     let told = if note.is_empty() { "no note".to_owned() } else { format!("the note: {note}") };
     ConfirmDialog {
         question: SanitizedText::new(&format!("acknowledge {what} with {told}?")),
-        yes: "acknowledges",
+        yes: "acknowledge",
         findings,
         note: Some(note),
     }

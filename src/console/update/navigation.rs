@@ -61,7 +61,7 @@ pub(super) fn open_selected(state: &mut ConsoleState) -> UpdateOutcome {
         state.data.finding = found.map(|finding| (finding.clone(), true));
         state.data.explained = None;
     }
-    // A row that stands for several items opens a list filtered to them.
+    // A row that represents several items opens a list filtered to them.
     let narrow = match (&state.screen, &target) {
         (Screen::Users, Screen::List(subject)) => {
             user_filter(state).map(|filter| (*subject, filter))
@@ -233,7 +233,7 @@ pub(super) fn open_job(state: &mut ConsoleState) -> UpdateOutcome {
             .and_then(|detail| jobs(detail)),
     };
     let Some(job) = job else {
-        super::show_message(state, false, "no job is known here");
+        super::show_message(state, false, "no job for this item");
         return UpdateOutcome::with_redraw();
     };
     open_screen(state, Screen::Job(job))

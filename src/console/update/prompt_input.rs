@@ -51,7 +51,7 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
     let findings = state.findings_to_acknowledge();
     let Some(first) = findings.first() else { return UpdateOutcome::default() };
     if state.past_instant.is_some() {
-        show_message(state, false, "the past cannot be acknowledged; . goes back to now");
+        show_message(state, false, "cannot acknowledge at a past time; press . to return to now");
         return UpdateOutcome::with_redraw();
     }
     let open: Vec<SanitizedText> = findings
@@ -171,7 +171,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
         }
         PromptCommand::Filter(text) => {
             let subject =
-                state.screen.filter_subject().ok_or("this screen has no rows to narrow")?;
+                state.screen.filter_subject().ok_or("this screen has no rows to filter")?;
             state.list_state_mut(subject).apply_filter(&text).map_err(|error| error.to_string())?;
             UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
         }
@@ -184,7 +184,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
                     Some(
                         field
                             .filter(number)
-                            .ok_or_else(|| format!("GPUs have no number {name}"))?,
+                            .ok_or_else(|| format!("GPUs have no numeric field {name}"))?,
                     )
                 }
             };
@@ -205,7 +205,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
 fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
     match state.screen {
         Screen::List(subject) => Ok(subject),
-        _ => Err("this screen has no columns; 3, 5, 6, 7 and 9 do".into()),
+        _ => Err("this screen has no columns; open 3, 5, 6, 7 or 9".into()),
     }
 }
 

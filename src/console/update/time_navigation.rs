@@ -63,7 +63,7 @@ pub(super) fn show_named_instant(
     state: &mut ConsoleState,
     instant: TimeArgument,
 ) -> Result<UpdateOutcome, String> {
-    let now = state.newest_now().ok_or("nothing is shown yet")?;
+    let now = state.newest_now().ok_or("no data yet")?;
     let ahead = |replay: ReplayProgress| {
         Some((replay, instant.upcoming_instant(now).filter(|to| *to <= replay.last)?))
     };

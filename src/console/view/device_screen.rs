@@ -34,7 +34,7 @@ const EVENTS: usize = 6;
 
 /// Graphs of a GPU, the most important first, and the metric for the upper edge of each.
 const GPU: [(MetricId, &str, Option<MetricId>); 10] = [
-    (gpu::UTILIZATION, "busy", None),
+    (gpu::UTILIZATION, "utilization", None),
     (gpu::POWER, "power", Some(gpu::POWER_LIMIT)),
     (gpu::SM_ACTIVE, "SM active", None),
     (gpu::TENSOR_ACTIVE, "tensor active", None),
@@ -61,9 +61,9 @@ const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
 /// Draws the device screen.
 ///
 /// ```text
-///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
 ///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
-///  busy  100 %                     of 100 %   power  312 W             of 700 W
+///  utilization  100.0 %  of 100.0 %           power  312 W             of 700 W
 ///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
 ///  EVENTS …
 /// ```
@@ -81,7 +81,7 @@ pub(super) fn draw(
     };
     let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
     let Some(device) = detail.devices.iter().find(is) else {
-        let text = format!(" {node} has no {name} now; Esc goes back");
+        let text = format!(" {node} does not report {name}; Esc: back");
         draw_lines(
             buffer,
             area,
@@ -96,7 +96,7 @@ pub(super) fn draw(
     let span = display_text::format_duration(Duration::from_millis(
         detail.history_step_ms * longest as u64,
     ));
-    let text = format!("   the last {span}, now at the right");
+    let text = format!("   last {span}, newest at the right");
     lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
     lines.extend(render_info_labels(device, width, theme));
     lines.push(Line::default());
@@ -139,7 +139,7 @@ fn render_info_labels(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<
         return Vec::new();
     }
     let text = display_text::wrap_text(&words.join("   "), width.saturating_sub(12));
-    let titles = std::iter::once("WHO").chain(std::iter::repeat(""));
+    let titles = std::iter::once("LABELS").chain(std::iter::repeat(""));
     let style = theme.style_for(StyleRole::Dim);
     titles
         .zip(text.into_iter().take(3))
@@ -168,7 +168,7 @@ fn render_graphs(
         .filter(|(metric, ..)| !device.recent_points(&metric.series_key()).is_empty())
         .collect();
     if kept.is_empty() {
-        let text = " no past of this device is kept";
+        let text = " no history of this device";
         return vec![Line::styled(text, theme.style_for(StyleRole::Dim)), Line::default()];
     }
     let across = (width / NARROW).clamp(1, 4).min(kept.len());

@@ -19,10 +19,10 @@ use gaunt_api::NodeDetail;
 /// Draws the events of a node, the newest first.
 ///
 /// ```text
-///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
 ///
-///  EVENTS  3 in the past that is kept
-///  ✖ 12:02:23Z  mlx5_1/1   port is no longer active     → look at the cable and the switch port
+///  EVENTS  3 in the kept history
+///  ✖ 12:02:23Z  mlx5_1/1   port is no longer active     → check the cable and the switch port
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -36,7 +36,7 @@ pub(super) fn draw(
         return ScreenLayout::default();
     };
     let events = node_events::of(detail);
-    let count = format!("{} in the past that is kept", events.len());
+    let count = format!("{} in the kept history", events.len());
     let mut lines = vec![node_screen::render_headline(detail, theme), Line::default()];
     lines.push(Line::from(vec![
         Span::styled(" EVENTS  ", theme.style_for(StyleRole::Title)),
@@ -45,7 +45,7 @@ pub(super) fn draw(
     let width = usize::from(area.width);
     lines.extend(events.iter().map(|event| render_event(event, width, theme)));
     if events.is_empty() {
-        let text = "   no XID, no link, no clock and no memory error";
+        let text = "   no XID, link, clock or ECC event";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Good)));
     }
     draw_page(buffer, area, &lines, state.scroll, theme)
@@ -71,7 +71,7 @@ pub(super) fn render_device_events(
 
 fn render_event(event: &NodeEvent, width: usize, theme: Theme) -> Line<'static> {
     let sign = theme::severity_sign(event.severity);
-    let at = event.at.map_or_else(|| "before   ".to_owned(), display_text::format_time_of_day);
+    let at = event.at.map_or_else(|| "earlier  ".to_owned(), display_text::format_time_of_day);
     let head = format!(" {sign} {at}  {}  ", display_text::align_left(&event.device, 10));
     let room = width.saturating_sub(display_text::text_width(&head));
     let what = display_text::truncate_text(&event.what, room);

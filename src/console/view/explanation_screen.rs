@@ -28,10 +28,10 @@ const NUMBER: usize = 10;
 ///
 /// ```text
 ///  ✖ throttled  gpu-0417 · GPU 5                                     critical
-///  RULE      Hardware or heat holds the clock of a GPU that works …
+///  RULE      Thermal or HW slowdown lowers the clock of a busy GPU …
 ///
-///  SIGNALS at 12:03:41Z, beside 7 other GPUs of job 8812
-///  power over its limit        41 %      71 %      70 %  68 % to 72 %
+///  SIGNALS at 12:03:41Z, peers: 7 other GPUs of job 8812
+///  power over its limit        41 %      71 %      70 %  68 % – 72 %
 ///
 ///  RULED OUT
 ///  data_starved   io pressure is 1 %, the limit 8 %
@@ -44,8 +44,7 @@ pub(super) fn draw(
 ) -> ScreenLayout {
     let Some(told) = state.data.explained.as_deref() else {
         let lines = if state.past_instant.is_some() {
-            let text =
-                " what was known around a finding of the past is not kept; . goes back to now";
+            let text = " past explanations are not stored; press . to return to now";
             vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]
         } else {
             placeholders::render_waiting("the explanation", state, area.width, theme)
@@ -78,7 +77,7 @@ pub(super) fn draw(
     lines.extend(render_limits(&told.limits, width, theme));
     if !finding.missing.is_empty() {
         lines.push(Line::default());
-        lines.push(Line::styled(" UNKNOWN", theme.style_for(StyleRole::Title)));
+        lines.push(Line::styled(" MISSING", theme.style_for(StyleRole::Title)));
         lines.extend(finding.missing.iter().flat_map(|what| render_indented(what, width)));
     }
     draw_page(buffer, area, &lines, state.scroll, theme)
@@ -87,14 +86,14 @@ pub(super) fn draw(
 /// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
 fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let Some(chain) = &told.chain else {
-        let text = " what was known beside the evidence was not kept with this finding";
+        let text = " no context was stored with this finding";
         return vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))];
     };
     let mut lines = render_signals(chain, width, theme);
     for (title, ruling) in [
         ("RULED OUT", AlternativeOutcome::RuledOut),
-        ("ALSO THERE", AlternativeOutcome::AlsoThere),
-        ("NOT KNOWN", AlternativeOutcome::Unknown),
+        ("ALSO PRESENT", AlternativeOutcome::AlsoThere),
+        ("UNDETERMINED", AlternativeOutcome::Unknown),
     ] {
         let others = chain.alternatives.iter().filter(|other| other.ruling == ruling);
         let others: Vec<&AlternativeDetail> = others.collect();
@@ -110,12 +109,12 @@ fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'sta
 fn render_signals(chain: &EvidenceContext, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let beside = match &*SanitizedText::new(&chain.peers) {
         "" => String::new(),
-        peers => format!(", beside {peers}"),
+        peers => format!(", peers: {peers}"),
     };
     let title = format!(" SIGNALS at {}{beside}", display_text::format_time_of_day(chain.at));
     let mut lines = vec![Line::default(), Line::styled(title, theme.style_for(StyleRole::Title))];
     if chain.signals.is_empty() {
-        lines.push(Line::styled("   none is known", theme.style_for(StyleRole::Dim)));
+        lines.push(Line::styled("   none reported", theme.style_for(StyleRole::Dim)));
         return lines;
     }
     let quartiles = if width < NARROW { 0 } else { 23 };
@@ -129,9 +128,9 @@ fn render_signals(chain: &EvidenceContext, width: usize, theme: Theme) -> Vec<Li
     let columns = [
         text_column("", what),
         number_column("now", NUMBER),
-        number_column("usual", NUMBER),
+        number_column("baseline", NUMBER),
         number_column("peers", NUMBER),
-        text_column("half of them are", quartiles),
+        text_column("peer quartiles", quartiles),
     ];
     let columns = &columns[..if quartiles > 0 { 5 } else { 4 }];
     lines.push(text_table::render_heading(columns, theme.style_for(StyleRole::Dim)));

@@ -38,8 +38,10 @@ pub(super) fn render_alert(
     }
     let text = match of(list, finding) {
         Some(alert) => render_alert_state(alert, at),
-        None if finding.acknowledged.is_some() => "none: whoever took it on is told enough".into(),
-        None => "none at Alertmanager: nobody is told of this one".into(),
+        None if finding.acknowledged.is_some() => {
+            "none: acknowledged findings send no alert".into()
+        }
+        None => "none at Alertmanager for this finding".into(),
     };
     let mut lines = render_paragraph("ALERT", &text, width, theme);
     lines.extend(render_failing_servers(list, width, theme));
@@ -72,16 +74,16 @@ fn of<'a>(list: &'a AlertList, finding: &Finding) -> Option<&'a AlertLine> {
 
 fn render_alert_state(alert: &AlertLine, at: UnixMs) -> String {
     let how = match alert.state {
-        AlertState::Unprocessed => "is not looked at yet".to_owned(),
-        AlertState::Active if alert.receivers.is_empty() => "is active, and has no receiver".into(),
+        AlertState::Unprocessed => "is unprocessed".to_owned(),
+        AlertState::Active if alert.receivers.is_empty() => "is active, no receiver".into(),
         AlertState::Active => format!("is active → {}", join_names(&alert.receivers)),
         AlertState::Suppressed if !alert.silences.is_empty() => {
             let silences = alert.silences.iter().map(|silence| render_silence(silence, at));
             silences.collect::<Vec<_>>().join("; ")
         }
         AlertState::Suppressed => match alert.inhibited_by {
-            0 | 1 => "is inhibited by another alert that says why".to_owned(),
-            others => format!("is inhibited by {others} other alerts that say why"),
+            0 | 1 => "is inhibited by another alert".to_owned(),
+            others => format!("is inhibited by {others} other alerts"),
         },
     };
     format!("{} {how}", alert.name)
@@ -135,14 +137,11 @@ mod tests {
         assert_eq!(alert_label(&list, &sample_answers::starved_finding()), None);
         list.alerts[0].silences.clear();
         assert_eq!(alert_label(&list, &finding), Some("inhibited"));
-        assert!(
-            render_alert_state(&list.alerts[0], AT)
-                .ends_with("is inhibited by another alert that says why")
-        );
+        assert!(render_alert_state(&list.alerts[0], AT).ends_with("is inhibited by another alert"));
         list.alerts[0].state = AlertState::Unprocessed;
         assert_eq!(
             (alert_label(&list, &finding), render_alert_state(&list.alerts[0], AT).as_str()),
-            (None, "GauntPortDown is not looked at yet")
+            (None, "GauntPortDown is unprocessed")
         );
         list.alerts.clear();
         assert_eq!(alert_label(&list, &finding), None);

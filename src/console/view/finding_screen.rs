@@ -33,11 +33,11 @@ const VICTIMS: usize = 64;
 ///
 ///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
 ///
-///  SINCE     11:57:32Z (6m10)   8 lost GPUs   97 % sure
-///  NEXT      look at the cable and the switch port of gpu003 mlx5_1
+///  SINCE     11:57:32Z (6m10)   8 lost GPUs   confidence 97 %
+///  NEXT      check the cable and the switch port of gpu003 mlx5_1
 ///
 ///  EVIDENCE                           now       limit  last 15m
-///  tasks waiting for input           34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  its own usual is 2 %
+///  IO pressure                       34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  baseline 2 %
 ///
 ///  VICTIMS   8: gpu003 · GPU 0, gpu003 · GPU 1, …
 /// ```
@@ -59,16 +59,16 @@ pub(super) fn draw(
     let mut lines = vec![render_headline(finding, width, theme)];
     if !open {
         let text = match (state.past_instant, &state.data.refused) {
-            (Some(_), _) => " ● not open at this instant: this is how it was seen at another one",
-            (None, Some(_)) => " ● over and forgotten by now: this is how it was last seen",
-            (None, None) => " ● no longer open: this is how it was last seen",
+            (Some(_), _) => " ● not open at this time; shown as seen at another time",
+            (None, Some(_)) => " ● closed and no longer stored; shown as last seen",
+            (None, None) => " ● closed; shown as last seen",
         };
         lines.push(Line::styled(text, theme.style_for(StyleRole::Good)));
     }
     lines.push(Line::default());
     lines.extend(render_details(finding, *open, state, width, theme));
     if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter opens {node}, b its job, e explains all of it");
+        let text = format!(" Enter: open {node}   b: job   e: explain");
         lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
     }
     draw_page(buffer, area, &lines, state.scroll, theme)
@@ -88,7 +88,7 @@ pub(super) fn draw_below_list(
     let room = usize::from(area.height);
     if lines.len() > room {
         lines.truncate(room.saturating_sub(1));
-        lines.push(Line::styled(" … Enter shows all of it", theme.style_for(StyleRole::Dim)));
+        lines.push(Line::styled(" … Enter: show all", theme.style_for(StyleRole::Dim)));
     }
     draw_lines(buffer, area, &lines);
 }
@@ -108,7 +108,7 @@ fn render_details(
     lines.extend(summary.into_iter().map(|line| Line::raw(format!("   {line}"))));
     lines.push(Line::default());
     let facts = format!(
-        "{} ({})   {} lost GPUs   {} % sure",
+        "{} ({})   {} lost GPUs   confidence {} %",
         display_text::format_time_of_day(finding.since),
         display_text::format_duration(at.duration_since(finding.since)),
         display_text::format_gpu_count(finding.lost_gpus),
@@ -120,13 +120,13 @@ fn render_details(
         let note = if taken.note.is_empty() { String::new() } else { format!(": {}", taken.note) };
         let text =
             format!("✔ {} at {}{note}", taken.by, display_text::format_time_of_day(taken.at));
-        lines.extend(render_paragraph("TAKEN BY", &text, width, theme));
+        lines.extend(render_paragraph("ACK BY", &text, width, theme));
     }
     if let Some(list) = state.current_alerts().filter(|_| open) {
         lines.extend(finding_alerts::render_alert(list, finding, at, width, theme));
     }
     if let Some(text) = render_lifecycle(finding) {
-        lines.extend(render_paragraph("LIFE", &text, width, theme));
+        lines.extend(render_paragraph("LIFECYCLE", &text, width, theme));
     }
     if !finding.evidence.is_empty() {
         lines.push(Line::default());
@@ -135,7 +135,7 @@ fn render_details(
     if !finding.missing.is_empty() {
         lines.push(Line::default());
         let missing = SanitizedText::new(&finding.missing.join(", "));
-        lines.extend(render_paragraph("UNKNOWN", &missing, width, theme));
+        lines.extend(render_paragraph("MISSING", &missing, width, theme));
     }
     if !finding.victims.is_empty() {
         lines.push(Line::default());
@@ -227,7 +227,7 @@ fn render_evidence(
         .map(|e| display_text::text_width(&SanitizedText::new(&e.what)))
         .max();
     let numbers = 2 * (NUMBER + 2) + 2 + 2;
-    // The names must stay distinct: if they lack space, the history and the note give up some of theirs.
+    // The names must stay distinct: if they lack space, the history and the note get narrower.
     let wide = longest.unwrap_or(0) + numbers + 30 + 36 <= width;
     let (past, beside) = match (has_past, width) {
         (_, 0..NOTED) => (15, 0),
@@ -280,7 +280,7 @@ fn render_evidence(
         lines.extend(rest.map(|note| Line::styled(format!("{}{note}", " ".repeat(indent)), dim)));
     }
     if drawn {
-        let text = " half of the height is the limit";
+        let text = " limit = half of the height";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     lines
@@ -292,8 +292,8 @@ fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) ->
     let other = past.filter(|past| proof.past == HistoryRelation::Part && past.history.is_some());
     match other {
         None => proof.note.clone(),
-        Some(past) if proof.note.is_empty() => format!("past: {}", past.ask.metric),
-        Some(past) => format!("{}; past: {}", proof.note, past.ask.metric),
+        Some(past) if proof.note.is_empty() => format!("history: {}", past.ask.metric),
+        Some(past) => format!("{}; history: {}", proof.note, past.ask.metric),
     }
 }
 
@@ -310,7 +310,7 @@ fn render_evidence_history(
         let line = sparkline::render_sparkline(points, None, columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };
-    // The number passed its limit: its current side is the wrong one.
+    // The number is beyond its limit, so its current side is the wrong one.
     let wrong = proof.value.is_none_or(|value| value >= f64::from(limit));
     let signs = sparkline::render_against_limit(points, limit, columns);
     let meaning = |sign| match sparkline::reaches_limit(sign) {

@@ -51,7 +51,7 @@ pub(super) struct FindingRenderer<'a> {
 /// Draws all open findings; findings of one kind share a group row, which expands.
 ///
 /// ```text
-///  FINDINGS  3 open                                       since  GPUs lost  sure
+///  FINDINGS  3 open                                       since  GPUs lost  conf
 ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
 ///    port mlx5_1/1 of gpu003 is down: …
 /// ```
@@ -151,19 +151,19 @@ fn render_group_summary(
         lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
     };
     say(&format!(
-        "the oldest since {}; {} of {} acknowledged; confidence at least {} %",
+        "oldest since {}; {} of {} acknowledged; confidence at least {} %",
         display_text::format_time_of_day(group.since),
         group.acknowledged,
         group.members.len(),
         display_text::format_whole_percent(Some(group.confidence)),
     ));
     if let Some(worst) = worst {
-        say(&format!("the worst: {}", worst.summary));
+        say(&format!("worst: {}", worst.summary));
         say(&format!("next: {}", worst.next));
     }
-    let verb = if unfolded { "folds them" } else { "unfolds them" };
+    let verb = if unfolded { "collapse" } else { "expand" };
     lines.push(Line::default());
-    lines.push(Line::styled(format!(" Enter {verb}, a acknowledges all of them"), dim));
+    lines.push(Line::styled(format!(" Enter: {verb}   a: acknowledge all"), dim));
     lines
 }
 
@@ -174,7 +174,7 @@ impl FindingRenderer<'_> {
         let title = if focused { "▸FINDINGS  " } else { " FINDINGS  " };
         let (count, meaning) = match open {
             0 if read => ("none open".to_owned(), StyleRole::Good),
-            0 => ("none open, and no node is read".to_owned(), StyleRole::Dim),
+            0 => ("none open; no live node".to_owned(), StyleRole::Dim),
             open => (format!("{} open", display_text::format_count(open)), StyleRole::Plain),
         };
         let left = display_text::align_left(&count, self.width.saturating_sub(11 + NUMBERS));
@@ -183,7 +183,7 @@ impl FindingRenderer<'_> {
             Span::styled(left, self.theme.style_for(meaning)),
         ];
         if open > 0 {
-            let names = align_numbers("since", "GPUs lost", "sure");
+            let names = align_numbers("since", "GPUs lost", "conf");
             spans.push(Span::styled(names, self.theme.style_for(StyleRole::Dim)));
         }
         Line::from(spans)
@@ -213,7 +213,7 @@ impl FindingRenderer<'_> {
         }
         if more > 0 {
             let text = format!(
-                "   and {} more to know of: 2 lists them",
+                "   and {} more info findings; press 2 to list",
                 display_text::format_count(more as u64)
             );
             let text = display_text::truncate_text(&text, self.width);

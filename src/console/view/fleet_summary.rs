@@ -22,7 +22,7 @@ const PAST: usize = 40;
 ///  GPU TIME  █████████████████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
 ///            █ computing 64.1  ▒ communicating 9.8  ░ waiting for peers 15.2  …  %
 ///  LOST      2,071 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
-///            findings 1,982   idle 64   unexplained 25   not known 8 GPUs
+///            findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
 /// ```
 pub(super) fn render_summary(
     overview: &Overview,
@@ -33,9 +33,9 @@ pub(super) fn render_summary(
     if total == 0 {
         let nodes = overview.nodes;
         let why = match nodes.live + nodes.stale + nodes.down {
-            0 => "no node has been read yet",
-            1 => "there is no GPU on this node",
-            _ => "there is no GPU on any of these nodes",
+            0 => "no node scraped yet",
+            1 => "no GPU on this node",
+            _ => "no GPU on any of these nodes",
         };
         return vec![render_titled_line(
             "GPU TIME",
@@ -110,9 +110,9 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
             display_text::format_count(total.into())
         )
     } else if unknown {
-        "not known".to_owned()
+        "unknown".to_owned()
     } else {
-        "nothing".to_owned()
+        "none".to_owned()
     };
     let mut spans = vec![Span::styled(amount, theme.style_for(meaning))];
     if let Some(cost) = lost.cost_per_hour.filter(|cost| cost.is_finite()) {
@@ -152,8 +152,7 @@ fn render_loss_causes(overview: &Overview, theme: Theme) -> Option<Line<'static>
         spans.push(Span::styled(text, theme.style_for(meaning)));
     }
     if lost.unknown_gpus > 0 {
-        let text =
-            format!("not known {} GPUs", display_text::format_count(lost.unknown_gpus.into()));
+        let text = format!("unknown {} GPUs", display_text::format_count(lost.unknown_gpus.into()));
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
     Some(Line::from(spans))

@@ -27,7 +27,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
     let Some(name) = state.heat_node() else { return };
     let mut lines = vec![Line::styled(format!(" {name}"), theme.style_for(StyleRole::Title))];
     let Some(detail) = state.node_detail(name) else {
-        lines.push(Line::styled(" reading it …", theme.style_for(StyleRole::Dim)));
+        lines.push(Line::styled(" loading …", theme.style_for(StyleRole::Dim)));
         return draw_lines(buffer, area, &lines);
     };
     let line = &detail.line;
@@ -71,6 +71,6 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
         let text = format!(" PORTS  {active} of {ports} active");
         lines.push(Line::styled(text, theme.style_for(meaning)));
     }
-    lines.push(Line::styled(" Enter opens it", theme.style_for(StyleRole::Dim)));
+    lines.push(Line::styled(" Enter: open", theme.style_for(StyleRole::Dim)));
     draw_lines(buffer, area, &lines);
 }

@@ -175,7 +175,7 @@ impl<'a> HeatValues<'a> {
     /// Renders the legend of the symbols.
     pub(super) fn render_scale(&self) -> String {
         if self.low > self.high {
-            return format!("; {}: no value is known", self.field.name);
+            return format!("; {}: no values", self.field.name);
         }
         format!(
             "; {}: 0 = {}, 9 = {}",

@@ -105,7 +105,7 @@ pub(super) fn full_height(state: &ConsoleState, width: u16) -> usize {
     if grid.rows == 0 { 0 } else { 1 + grid.rows }
 }
 
-#[expect(clippy::too_many_arguments, reason = "a title tells of all that the map is made of")]
+#[expect(clippy::too_many_arguments, reason = "the title depends on all parts of the map")]
 fn render_title(
     groups: &NodeGroups<'_>,
     grid: GridLayout,
@@ -130,13 +130,13 @@ fn render_title(
         GridCell::Groups(shared) => format!("one cell = {shared} {many}, their {shown} GPU"),
     };
     if state.grouping != HeatGrouping::Node {
-        unit.push_str(if groups.known { ", by " } else { ", nobody says the " });
+        unit.push_str(if groups.known { ", by " } else { ", unknown " });
         unit.push_str(one);
     }
     if let Some(values) = values {
         unit.push_str(&values.render_scale());
     } else if state.tint.is_some() {
-        unit.push_str("; reading the values …");
+        unit.push_str("; loading values …");
     }
     let here = chosen.map_or_else(String::new, |node| groups.render_node(node, values));
     let here = format!("  {here}");

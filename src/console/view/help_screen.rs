@@ -25,9 +25,9 @@ const COMMANDS_WIDTH: u16 = 76;
 /// Draws the help screen; on a wide screen with the commands.
 ///
 /// ```text
-///  KEYS OF THE OVERVIEW                      WHAT A GPU DOES
-///  Enter     open what the cursor is on      █ computing
-///  Tab       the next panel                  ▒ communicating
+///  KEYS: overview                            GPU STATES
+///  Enter     open the selected item          █ computing
+///  Tab       next panel                      ▒ communicating
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -67,7 +67,7 @@ pub(super) fn draw(
 }
 
 fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
-    let title = format!(" KEYS HERE: {}", state.screen.header_title());
+    let title = format!(" KEYS: {}", state.screen.header_title());
     let mut lines = vec![Line::styled(title, theme.style_for(StyleRole::Title))];
     lines.extend(keymap::screen_bindings(&state.screen).map(|binding| {
         let label = format!(" {}", display_text::align_left(binding.label, 10));
@@ -89,7 +89,7 @@ fn render_commands(theme: Theme) -> Vec<Line<'static>> {
 }
 
 fn render_signs(theme: Theme) -> Vec<Line<'static>> {
-    let mut signs = vec![Line::styled("WHAT A GPU DOES", theme.style_for(StyleRole::Title))];
+    let mut signs = vec![Line::styled("GPU STATES", theme.style_for(StyleRole::Title))];
     signs.extend(GpuState::ALL.iter().map(|&state| {
         let lost = if state.is_lost_time() { "lost time" } else { "" };
         Line::from(vec![
@@ -99,12 +99,12 @@ fn render_signs(theme: Theme) -> Vec<Line<'static>> {
         ])
     }));
     let reasons = [
-        "–     not known: no zero",
-        "perm  may not be read",
-        "old   read too long ago",
-        "full  the counter is full",
-        "lost  the device is gone",
-        "error reading failed",
+        "–     unknown, not zero",
+        "perm  no permission",
+        "old   stale value",
+        "full  counter saturated",
+        "lost  device lost",
+        "error read failed",
         "12:03:41Z is UTC",
     ];
     signs.extend(reasons.map(Line::raw));

@@ -33,9 +33,9 @@ const ODD: f64 = 0.3;
 ///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
 ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
 ///
-///  STANDS OUT              the last 1m58, now at the right
-///  most of its GPUs        ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
-///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ 98 % unlike most
+///  OUTLIERS                last 1m58, newest at the right
+///  most GPUs of the job    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ differs 98 %
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -128,7 +128,7 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
     spans
 }
 
-/// Renders the losses in the kept history, by the state of the GPUs.
+/// Renders the losses in the retained history, by the state of the GPUs.
 fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
     let past = &job.past;
     let span = display_text::format_duration(Duration::from_millis(past.span_ms));
@@ -138,7 +138,7 @@ fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
         spans.push(Span::styled(text, theme.state_style(time.state)));
     }
     if spans.is_empty() {
-        spans.push(Span::styled("nothing", theme.style_for(StyleRole::Good)));
+        spans.push(Span::styled("none", theme.style_for(StyleRole::Good)));
         spans.push(Span::raw("  "));
     }
     spans.push(Span::styled(format!("in the last {span}"), theme.style_for(StyleRole::Dim)));
@@ -156,11 +156,11 @@ fn render_timelines(
     let points = past.most.chars().count().min(room);
     let span = display_text::format_duration(Duration::from_millis(past.step_ms * points as u64));
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!(" {:<NAME$}", "STANDS OUT"), theme.style_for(StyleRole::Title)),
-        Span::styled(format!("the last {span}, now at the right"), theme.style_for(StyleRole::Dim)),
+        Span::styled(format!(" {:<NAME$}", "OUTLIERS"), theme.style_for(StyleRole::Title)),
+        Span::styled(format!("last {span}, newest at the right"), theme.style_for(StyleRole::Dim)),
     ])];
     let mut most = vec![Span::styled(
-        format!(" {}", display_text::align_left("most of its GPUs", NAME)),
+        format!(" {}", display_text::align_left("most GPUs of the job", NAME)),
         theme.style_for(StyleRole::Dim),
     )];
     most.extend(render_timeline(&past.most, points, theme));
@@ -189,10 +189,8 @@ fn render_named_timeline(
     let mut spans = vec![Span::raw(" "), Span::styled(name, style)];
     spans.extend(render_timeline(&one.states, points, theme));
     if one.odd_ratio >= ODD {
-        let text = format!(
-            "  ◂ {} % unlike most",
-            display_text::format_whole_percent(Some(one.odd_ratio))
-        );
+        let text =
+            format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
         spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
     }
     Line::from(spans)

@@ -25,9 +25,9 @@ pub(super) struct ListColumn<'a> {
 const TITLES: [(&str, &str); 23] = [
     ("gpu", "GPU"),
     ("gpus", "GPUs"),
-    ("gpu_states", "GPUs do"),
-    ("utilization", "busy"),
-    ("gpu_utilization", "busy"),
+    ("gpu_states", "per GPU"),
+    ("utilization", "util"),
+    ("gpu_utilization", "util"),
     ("gpu_power", "power"),
     ("memory", "mem"),
     ("memory_used", "mem"),
@@ -36,7 +36,7 @@ const TITLES: [(&str, &str); 23] = [
     ("tensor_active", "tensor"),
     ("sm_clock", "clock"),
     ("ports_active", "up"),
-    ("io_pressure_some", "io wait"),
+    ("io_pressure_some", "IO PSI"),
     ("job_name", "name"),
     ("symbol_errors", "symb err/s"),
     ("link_downed", "downs/s"),
@@ -45,7 +45,7 @@ const TITLES: [(&str, &str); 23] = [
     ("transmit", "out"),
     ("rate", "line"),
     ("useful", "useful"),
-    ("confidence", "sure"),
+    ("confidence", "conf"),
 ];
 
 /// Text columns with a special width.
@@ -171,7 +171,7 @@ mod tests {
         );
         let busy =
             ListColumn::of(0, Subject::Gpus.find_field("utilization").unwrap(), &table).unwrap();
-        assert_eq!((busy.title.as_str(), busy.render_number(0.985).as_str()), ("busy %", "98"));
+        assert_eq!((busy.title.as_str(), busy.render_number(0.985).as_str()), ("util %", "98"));
         assert!(ListColumn::of(0, Subject::Gpus.find_field("uuid").unwrap(), &table).is_none());
         assert_eq!(format_gigabits(50e9), "400");
         assert_eq!(format_gigabits(1.0), "<0.01");

@@ -23,7 +23,7 @@ use gaunt_api::{AnswerTable, Subject};
 ///
 /// ```text
 ///  GPUS  12 of 10,000: power>300W                                  sorted by power ▼
-///  node      GPU  state                job    busy %  power W ▼   °C  mem GiB  finding
+///  node      GPU  state                job    util %  power W ▼   °C  mem GiB  finding
 ///  gpu003    5    ░ waiting for peers  8812      100        312   61     61.2
 /// ```
 pub(super) fn draw(
@@ -84,21 +84,17 @@ fn empty_reason(table: &AnswerTable) -> String {
     let what = table.subject.as_str();
     if table.total > 0 {
         return format!(
-            "none of {} {what} matches; / changes the filter",
+            "0 of {} {what} match; /: change the filter",
             display_text::format_count(table.total.into())
         );
     }
     match table.subject {
-        Subject::Jobs => {
-            "no job holds a GPU now, or nobody says so: see [jobs] in the settings".into()
-        }
+        Subject::Jobs => "no job with GPUs, or no job source: see [jobs] in the settings".into(),
         Subject::Ports => "no node has an RDMA port".into(),
-        Subject::Processes => {
-            "no process holds a GPU, or nobody may say so; of the past none are kept".into()
-        }
+        Subject::Processes => "no GPU process, or no permission to list them; no history".into(),
         Subject::Gpus => "no node has a GPU".into(),
         Subject::Closed => "no finding closed in the last day".into(),
-        _ => format!("there are no {what}"),
+        _ => format!("no {what}"),
     }
 }
 

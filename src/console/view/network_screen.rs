@@ -35,7 +35,7 @@ const FULL: f32 = 0.9;
 ///  leaf-06    41     40     42     41
 ///  leaf-07    38     39     38    ◀9%
 ///
-///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   paused 9.1 % by the network, …
+///  leaf-07 · rail 3   16 ports, 15 active   in 38 %  out 37 %   PFC pause received 9.1 % …
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -117,7 +117,7 @@ fn render_title(fabric: &FabricMatrix, measure: NetworkMeasure, theme: Theme) ->
         spans.push(Span::styled(text, theme.style_for(StyleRole::Bad)));
     }
     if fabric.leaves.iter().all(|leaf| leaf.is_empty()) {
-        let text = "   no leaf is known: see [topology] in the settings";
+        let text = "   no leaf known: see [topology] in the settings";
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
     }
     Line::from(spans)
@@ -130,7 +130,7 @@ pub(super) const fn measure_label(measure: NetworkMeasure) -> &'static str {
         NetworkMeasure::Pauses => "PFC pause, % of time: ◀ received  ▶ sent",
         NetworkMeasure::Congestion => "CNPs and ECN-marked packets per second",
         NetworkMeasure::Errors => "link errors per second",
-        NetworkMeasure::Flaps => "links that went down per second",
+        NetworkMeasure::Flaps => "link downs per second",
     }
 }
 
@@ -237,7 +237,7 @@ fn render_detail(
 ) -> Vec<Line<'static>> {
     let cells = &fabric.cells;
     let Some(place) = cell else {
-        return vec![Line::styled("   no port of ours is here", theme.style_for(StyleRole::Dim))];
+        return vec![Line::styled("   no port here", theme.style_for(StyleRole::Dim))];
     };
     let name = |names: &[SanitizedText], at: u32, word: &str| match names.get(at as usize) {
         Some(name) if !name.is_empty() => format!("{word}{name}"),
@@ -256,8 +256,8 @@ fn render_detail(
         )
     };
     let facts = format!(
-        "{} ports, {} active   in {} %  out {} %  busiest {} %   paused {} % by the network, {} % \
-         of the network by us   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
+        "{} ports, {} active   in {} %  out {} %  busiest {} %   PFC pause received {} %  sent \
+         {} %   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
         cells.ports[place],
         cells.active[place],
         share(&cells.receive_ratio),
@@ -276,6 +276,6 @@ fn render_detail(
     if let Some(kind) = cells.finding.get(place).copied().flatten() {
         lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
     }
-    lines.push(Line::styled("   Enter lists the ports", theme.style_for(StyleRole::Dim)));
+    lines.push(Line::styled("   Enter: list the ports", theme.style_for(StyleRole::Dim)));
     lines
 }

@@ -29,10 +29,10 @@ const SKEW_MS: u64 = 500;
 /// Draws the opened node.
 ///
 /// ```text
-///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   jobs: llama-pt
+///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job llama-pt
 ///          gaunt 127.1.0.3:9770   kernel 6.1.0   clock +2 ms
 ///  ✖ port_down  mlx5_1/1  6m10  port mlx5_1/1 of gpu003 is down: …
-///  GPU  doing              busy %  last 2m     …
+///  GPU  state              util %  last 2m     …
 ///  PORT      …
 ///  HOST      …
 /// ```
@@ -115,7 +115,7 @@ pub(super) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static
         Span::styled(fresh, style),
     ];
     if let Some(age) = line.age_ms {
-        spans.push(Span::raw(format!(", read {} ago", display_text::format_age(age))));
+        spans.push(Span::raw(format!(", age {}", display_text::format_age(age))));
     }
     if line.lost_gpus > 0.0 {
         let lost = format!("   {} GPUs lost", display_text::format_gpu_count(line.lost_gpus));
@@ -176,7 +176,7 @@ fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'
         match (&target.message, target.state) {
             (Some(message), _) => push(format!("{base}: {message}"), StyleRole::Bad),
             (None, TargetState::Live) => {
-                push(format!("{base}, {samples} values{took}"), StyleRole::Plain);
+                push(format!("{base}, {samples} samples{took}"), StyleRole::Plain);
             }
             (None, state) => push(format!("{base}: {}", state.as_str()), StyleRole::Dim),
         }
@@ -192,7 +192,7 @@ fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'
         }
     }
     if let Some(skew) = detail.clock_skew_ms.filter(|skew| skew.unsigned_abs() >= SKEW_MS) {
-        push(format!("the node's clock is {skew:+} ms from ours"), StyleRole::Waiting);
+        push(format!("clock skew of the node: {skew:+} ms"), StyleRole::Waiting);
     }
     if let Some(text) = render_versions(detail) {
         push(text, StyleRole::Dim);

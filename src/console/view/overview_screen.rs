@@ -24,19 +24,19 @@ const HEAT_MIN: usize = 3;
 /// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
 
-/// Draws the panels in the order of reading. If there are too few lines, the heat map gives up lines first, then the
+/// Draws the panels in the order of reading. If there are too few lines, the heat map loses lines first, then the
 /// worst nodes.
 ///
 /// ```text
 ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
 ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting for peers 15.2 %
 ///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
-/// ▸FINDINGS  3 open                                       since  GPUs lost  sure
+/// ▸FINDINGS  3 open                                       since  GPUs lost  conf
 ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
 ///    port mlx5_1/1 of gpu003 is down: …
 ///  HEAT      one cell = one GPU
 ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
-///  NODES             data        GPUs       lost  busy %  finding
+///  NODES             state       GPUs       lost  util %  finding
 ///  gpu003            live        ░░░░░░░░      8     100  port_down
 ///  ▲ 10.0.0.7:9770: cannot connect: connection refused; …
 /// ```

@@ -21,7 +21,7 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
     let lines = [
         Line::raw(format!("{width}×{height} is too small:")),
         Line::raw(format!("gaunt needs {MIN_WIDTH}×{MIN_HEIGHT}")),
-        Line::raw("q quits"),
+        Line::raw("q: quit"),
     ];
     draw_lines(buffer, area, &lines);
 }
@@ -29,17 +29,17 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
 /// Draws the screen before the first answer: the address of the source, and the error if the connection failed.
 ///
 /// ```text
-///  Asking aggregator 10.0.0.5:9771 …
+///  Connecting to aggregator 10.0.0.5:9771 …
 ///
 ///  ✖ no answer since 12:01:10Z (31s)
 ///    aggregator 10.0.0.5:9771 unreachable: connection refused; is `gaunt serve`
 ///    running there?
-///    Asking again until it answers.
+///    Retrying until it answers.
 /// ```
 pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
     let whom = state.source.as_deref().map_or_else(
-        || "Reading the first values …".to_owned(),
-        |address| format!("Asking aggregator {address} …"),
+        || "Waiting for the first scrape …".to_owned(),
+        |address| format!("Connecting to aggregator {address} …"),
     );
     let mut lines = vec![Line::default(), Line::raw(format!(" {whom}"))];
     if let SourceStatus::Lost { since, why, .. } = &state.source_status {
@@ -52,10 +52,7 @@ pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState
         lines.extend(
             display_text::wrap_text(why, width).into_iter().map(|l| Line::raw(format!("   {l}"))),
         );
-        lines.push(Line::styled(
-            "   Asking again until it answers.",
-            theme.style_for(StyleRole::Dim),
-        ));
+        lines.push(Line::styled("   Retrying until it answers.", theme.style_for(StyleRole::Dim)));
     }
     draw_lines(buffer, area, &lines);
 }
@@ -68,12 +65,12 @@ pub(super) fn render_empty_fleet(
 ) -> Vec<Line<'static>> {
     let text = match overview.nodes.pending {
         0 => {
-            "No target is named. `gaunt-node` runs on each machine with GPUs, and `gaunt serve` is \
-             told of them by --targets 'gpu[001-064]', by --file-sd 'sd/*.json', or by groups in its \
-             settings; SIGHUP reads files and settings again."
+            "No target is configured. Run `gaunt-node` on each GPU node. Name the targets of \
+             `gaunt serve` by --targets 'gpu[001-064]', by --file-sd 'sd/*.json', or by groups in \
+             its settings. SIGHUP reloads files and settings."
         }
-        _ if overview.trouble.is_empty() => "Reading the first values of every target …",
-        _ => "None of the targets has answered yet: 9 tells of each how that went.",
+        _ if overview.trouble.is_empty() => "Waiting for the first scrape of every target …",
+        _ => "No target has answered yet. Press 9 for the error of each target.",
     };
     let mut lines = vec![Line::default()];
     let wrapped = display_text::wrap_text(text, usize::from(width).saturating_sub(4));
@@ -96,10 +93,7 @@ pub(super) fn render_waiting(
         let signs = std::iter::once("✖").chain(std::iter::repeat(" "));
         let text = signs.zip(text).map(|(sign, line)| format!(" {sign} {line}"));
         lines.extend(text.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));
-        lines.push(Line::styled(
-            "   Esc goes back, 5 lists the nodes.",
-            theme.style_for(StyleRole::Dim),
-        ));
+        lines.push(Line::styled("   Esc: back   5: nodes", theme.style_for(StyleRole::Dim)));
     } else {
         let waited = state.now.duration_since(state.entered);
         let waited = if waited < state.late_threshold() {
@@ -107,7 +101,7 @@ pub(super) fn render_waiting(
         } else {
             format!(" for {}", display_text::format_duration(waited))
         };
-        let text = format!(" Reading {what} …{waited}");
+        let text = format!(" Loading {what} …{waited}");
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
         if let Some(failed) = state.failed_question() {
             let why = display_text::wrap_text(&failed.why, usize::from(width).saturating_sub(4));

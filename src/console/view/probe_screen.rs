@@ -31,13 +31,13 @@ const SLOW: f64 = 0.8;
 ///
 /// ```text
 ///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 48 GB/s, across leaves 47 GB/s
-///  ▲ port    gpu003 mlx5_3:1     41 % of what is usual, in 7 pairs
+///  ▲ port    gpu003 mlx5_3:1     41 % of baseline, in 7 pairs
 ///                  ▼
 ///  gpu003           44444x4
 ///  gpu001          4 =====9
 ///  gpu002          4= =====
 ///
-///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   19.7 GB/s, 41 % of what is usual within leaf-00; nccl, 4m ago
+///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   19.7 GB/s, 41 % of baseline   nccl, 4m ago
 /// ```
 pub(super) fn draw(
     buffer: &mut Buffer,
@@ -46,8 +46,7 @@ pub(super) fn draw(
     theme: Theme,
 ) -> ScreenLayout {
     if state.past_instant.is_some() {
-        let text =
-            " what probes measured at an instant of the past is not kept; . goes back to now";
+        let text = " past probe results are not stored; press . to return to now";
         draw_lines(
             buffer,
             area,
@@ -90,20 +89,20 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
     let mut lines = vec![
         Line::from(vec![
             Span::styled(" PROBE     ", theme.style_for(StyleRole::Title)),
-            Span::raw("no pair of nodes was measured yet"),
+            Span::raw("no node pair measured yet"),
         ]),
         Line::default(),
     ];
     let offers = match (matrix.free, matrix.measuring) {
-        (0, 0) => "Nobody offers to be measured.".to_owned(),
-        (free, 0) => format!("{free} of the two nodes that a measurement needs offer themselves."),
+        (0, 0) => "No node waits for a measurement.".to_owned(),
+        (free, 0) => format!("Waiting nodes: {free} of 2 needed."),
         (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
     };
-    let how = "On each of some idle nodes run";
+    let how = "Run on each idle node:";
     let command = "gaunt-probe meet --aggregator http://THIS-AGGREGATOR:9771 --token-file FILE";
-    let what = "It measures what the network between two of them carries, pair by pair, keeps its \
-                hands off GPUs that are in use, and ends by itself with --rounds. What is slow with \
-                everybody else then stands here: a port, a leaf, an uplink or a way between leaves.";
+    let what = "It measures the bandwidth between two nodes, pair by pair. It skips GPUs in use. \
+                --rounds limits its run. This screen then shows what is slow with all peers: \
+                a port, a leaf, an uplink or a path between leaves.";
     let room = width.saturating_sub(4);
     let plain = |text: &str| -> Vec<Line<'static>> {
         let lines = display_text::wrap_text(text, room).into_iter();
@@ -159,14 +158,14 @@ fn render_suspect(suspect: &ProbeSuspect, theme: Theme) -> Line<'static> {
         SuspectKind::Port => "port",
         SuspectKind::Leaf => "leaf",
         SuspectKind::Uplink => "uplink",
-        SuspectKind::Path => "way",
+        SuspectKind::Path => "path",
     };
     let share = display_text::format_whole_percent(Some(suspect.ratio));
     let pairs = if suspect.pairs == 1 { "pair" } else { "pairs" };
     Line::from(vec![
         Span::styled(format!(" ▲ {kind:<8}"), theme.style_for(StyleRole::Waiting)),
         Span::styled(format!("{}", suspect.name), theme.style_for(StyleRole::Title)),
-        Span::raw(format!("   {share} % of what is usual, in {} {pairs}", suspect.pairs)),
+        Span::raw(format!("   {share} % of baseline, in {} {pairs}", suspect.pairs)),
     ])
 }
 
@@ -182,7 +181,7 @@ fn render_matrix(
         square.ends.iter().map(|end| display_text::text_width(&end.name)).max().unwrap_or(0);
     let label = longest.clamp(6, NAME);
     let room = usize::from(area.width).saturating_sub(label + 3);
-    // Two columns per cell as long as they fit, which makes the matrix look square.
+    // Two columns per cell as long as they fit, so that the matrix appears square.
     let cell = if 2 * square.ends.len() <= room { 2 } else { 1 };
     let (across, down) = ((room / cell).max(1), height.max(1));
     let (row, column) = chosen;
@@ -214,7 +213,7 @@ fn render_matrix(
     let shown = (square.ends.len().min(down), square.ends.len().min(across));
     if shown != (square.ends.len(), square.ends.len()) {
         let text = format!(
-            " {} by {} of {} ends are shown: f puts them together by leaf",
+            " {} by {} of {} ends shown; f: group by leaf",
             shown.0,
             shown.1,
             square.ends.len()
@@ -264,17 +263,17 @@ fn render_detail(
             };
             let pairs = cell.pairs.len();
             format!(
-                "{} – {}: {pairs} pairs{failed}, the median {share} % of what is usual",
+                "{} – {}: {pairs} pairs{failed}, median {share} % of baseline",
                 name(one),
                 name(other)
             )
         }
-        None if one == other => format!("{}: nothing is measured with itself", name(one)),
+        None if one == other => format!("{}: not measured with itself", name(one)),
         None => format!("{} – {}: not measured", name(one), name(other)),
     };
     let told = display_text::wrap_text(&told, width.saturating_sub(2));
     lines.extend(told.into_iter().take(3).map(|line| Line::raw(format!(" {line}"))));
-    let legend = " = as usual   0–9 tenths of it   x failed   · not measured";
+    let legend = " = at baseline   0–9 tenths of it   x failed   · not measured";
     lines.push(Line::styled(legend, theme.style_for(StyleRole::Dim)));
     lines
 }
@@ -291,9 +290,9 @@ fn render_pair(pair: &ProbePair, matrix: &ProbeMatrix) -> String {
         (Some(why), _) => format!("failed: {why}"),
         (None, Some(value)) => {
             let share = display_text::format_whole_percent(pair.ratio);
-            format!("{}, {share} % of what is usual", format_bandwidth(value))
+            format!("{}, {share} % of baseline", format_bandwidth(value))
         }
-        (None, None) => "nothing is known".to_owned(),
+        (None, None) => "no result".to_owned(),
     };
     let (from, to) = (end(&pair.from), end(&pair.to));
     format!("{from} – {to}   {where_to}   {result}   {}, {ago} ago", pair.tool.as_str())

@@ -78,8 +78,7 @@ fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, 
 fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let offer = &prompt.completion;
     if let (PromptKind::Note(_, what), true) = (&prompt.asks, offer.candidates.is_empty()) {
-        let text =
-            format!(" acknowledge {what}: what is being done about it? Enter sends, Esc does not");
+        let text = format!(" acknowledge {what}: enter a note   Enter: send   Esc: cancel");
         return vec![Line::styled(
             display_text::truncate_text(&text, width),
             theme.style_for(StyleRole::Dim),

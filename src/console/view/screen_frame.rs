@@ -98,7 +98,7 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
         let text = match nodes.pending {
             0 => "no node yet".to_owned(),
             pending => {
-                format!("no node of {} read yet", display_text::format_count(pending.into()))
+                format!("0 of {} nodes scraped", display_text::format_count(pending.into()))
             }
         };
         spans.push(Span::styled(text, theme.style_for(StyleRole::Dim)));
@@ -121,7 +121,7 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
     // Problems come first: live nodes need no entry.
     add(nodes.down, "down", StyleRole::Bad);
     add(nodes.stale, "stale", StyleRole::Waiting);
-    add(nodes.pending, "not yet read", StyleRole::Dim);
+    add(nodes.pending, "pending", StyleRole::Dim);
     if nodes.live > 0 && nodes.live == known && nodes.pending == 0 {
         let all = if known == 1 { " · live" } else { " · all live" };
         spans.push(Span::styled(all, theme.style_for(StyleRole::Dim)));
@@ -142,17 +142,16 @@ fn render_shown_time(
     let (sign, meaning) = if fresh { ("●", StyleRole::Good) } else { ("○", StyleRole::Bad) };
     let replay = state.replay.map_or_else(Span::default, |replay| {
         let (text, meaning) = match replay {
-            ReplayProgress { seek_target: Some(to), .. } => (
-                format!("forward to {}  ", display_text::format_time_of_day(to)),
-                StyleRole::Waiting,
-            ),
+            ReplayProgress { seek_target: Some(to), .. } => {
+                (format!("seek to {}  ", display_text::format_time_of_day(to)), StyleRole::Waiting)
+            }
             ReplayProgress { paused: true, .. } => {
-                ("HELD, z goes on  ".to_owned(), StyleRole::Waiting)
+                ("PAUSED z: play  ".to_owned(), StyleRole::Waiting)
             }
             ReplayProgress { now, last, .. } if now >= last => {
                 ("end of the replay  ".to_owned(), StyleRole::Waiting)
             }
-            ReplayProgress { .. } => ("replay, z holds  ".to_owned(), StyleRole::Dim),
+            ReplayProgress { .. } => ("replay z: pause  ".to_owned(), StyleRole::Dim),
         };
         Span::styled(text, theme.style_for(meaning))
     });

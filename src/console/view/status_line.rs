@@ -30,7 +30,7 @@ pub(super) fn render_status(
 ///
 /// ```text
 ///  ? withdraw mira's acknowledgement of 2m ago: cable is on its way (port_down/gpu003/mlx5_1/1)?
-///    y withdraws   any other key does not
+///    y: withdraw   any other key: cancel
 /// ```
 pub(super) fn render_confirm(
     confirm: &ConfirmDialog,
@@ -41,7 +41,7 @@ pub(super) fn render_confirm(
     let keys = vec![
         Span::styled("   y", theme.style_for(StyleRole::Title)),
         Span::styled(
-            format!(" {}   any other key does not", confirm.yes),
+            format!(": {}   any other key: cancel", confirm.yes),
             theme.style_for(StyleRole::Dim),
         ),
     ];
@@ -97,7 +97,7 @@ fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
     let title = state.screen.header_title();
     let text = match (&state.source_status, state.shown_at()) {
         (SourceStatus::Fresh(at), _) if late(*at) => {
-            format!(" ▲ waiting {} for an answer to everything", waits(*at))
+            format!(" ▲ waiting {} for an answer from the source", waits(*at))
         }
         (SourceStatus::Fresh(_), None) if late(state.entered) && state.data.refused.is_none() => {
             format!(" ▲ {title}: waiting {} for an answer", waits(state.entered))
@@ -105,7 +105,7 @@ fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
         _ => {
             state.shown_at()?;
             let age = display_text::format_duration(state.stale_age()?);
-            format!(" ▲ {title}: these rows are {age} old and no newer ones come")
+            format!(" ▲ {title}: rows are {age} old, no newer data")
         }
     };
     Some((text, StyleRole::Waiting))
@@ -118,7 +118,7 @@ fn render_past_time(state: &ConsoleState) -> Option<(String, StyleRole)> {
         format!(", {} ago", display_text::format_duration(now.duration_since(then)))
     });
     let text = format!(
-        " ◀ the past: {}{ago}   [ ] 10 s back and forth, {{ }} a minute, . now",
+        " ◀ past: {}{ago}   [ ]: 10 s   {{ }}: 1 min   .: now",
         display_text::format_time_of_day(then)
     );
     Some((text, StyleRole::Starved))

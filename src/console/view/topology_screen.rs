@@ -27,7 +27,7 @@ const EDGE: usize = 10;
 /// Draws a line for each GPU and its ports, then the ports without a GPU.
 ///
 /// ```text
-///  gpu003  live, read 0.4s ago   8 GPUs lost   3,412 W   job 8812
+///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
 ///
 ///  TOPOLOGY   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf
 ///  GPU 5  ░ waiting for peers  ─ 12.1 Gb/s ─ 3.2 Gb/s ─ mlx5_5/1  ━━━━────── 41/40 % ─ leaf-07 r5
@@ -62,10 +62,7 @@ pub(super) fn draw(
         own.extend(render_gpu(gpu, theme));
         let indent = own.iter().map(Span::width).sum::<usize>();
         if near.is_empty() {
-            own.push(Span::styled(
-                " ─ nobody says which port is near",
-                theme.style_for(StyleRole::Dim),
-            ));
+            own.push(Span::styled(" ─ nearest port not reported", theme.style_for(StyleRole::Dim)));
             lines.push(Line::from(own));
             continue;
         }
@@ -80,7 +77,7 @@ pub(super) fn draw(
         }
     }
     if by_rail && free.len() < ports.len() {
-        let text = "   paired by the number of the rail: no page says which port is near which GPU";
+        let text = "   paired by rail number: no target reports which port is near which GPU";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     if !free.is_empty() {
@@ -89,7 +86,7 @@ pub(super) fn draw(
         lines.extend(free.iter().map(|port| Line::from(render_port(port, theme))));
     }
     if gpus.is_empty() && ports.is_empty() {
-        let text = "   this node has no GPU and no RDMA port";
+        let text = "   no GPU and no RDMA port on this node";
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
     draw_page(buffer, area, &lines, state.scroll, theme)

@@ -46,7 +46,7 @@ pub(super) fn draw(
     ];
     let mut lines = vec![text_table::render_heading(&columns, theme.style_for(StyleRole::Title))];
     if rolls.is_empty() {
-        let text = " no job holds a GPU now, or nobody says so: see [jobs] in the settings";
+        let text = " no job with GPUs, or no job source: see [jobs] in the settings";
         lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
     }
     let page = usize::from(area.height).saturating_sub(1);
@@ -64,7 +64,7 @@ pub(super) fn draw(
 
 fn user_cells(roll: &UserTotals, chosen: bool, theme: Theme) -> [(String, Style); 7] {
     let plain = Style::new();
-    let name = if roll.name.is_empty() { "(not known)".to_owned() } else { roll.name.clone() };
+    let name = if roll.name.is_empty() { "(unknown)".to_owned() } else { roll.name.clone() };
     let useful = (roll.gpus > 0.0).then(|| (roll.gpus - roll.lost) / roll.gpus);
     let lost = if roll.lost > 0.0 { theme.style_for(StyleRole::Bad) } else { plain };
     [

@@ -14,10 +14,10 @@ use gaunt_api::{NodeLine, NodeState};
 /// Columns of a node, the most important first: columns that do not fit are dropped from the end.
 const COLUMNS: [ColumnLayout; 8] = [
     text_column("NODES", 16),
-    text_column("data", 10),
+    text_column("state", 10),
     text_column("GPUs", 8),
     number_column("lost", 5),
-    number_column("busy %", 6),
+    number_column("util %", 6),
     text_column("finding", 19),
     number_column("ports", 5),
     number_column("power W", 7),

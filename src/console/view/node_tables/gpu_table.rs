@@ -27,7 +27,7 @@ const HELD: [usize; 12] = [0, 1, 2, 5, 6, 10, 3, 4, 7, 8, 9, 11];
 /// Renders the GPUs.
 ///
 /// ```text
-///  GPU  doing              busy %  last 2m     SM %  tensor %   mem GiB    power W   °C
+///  GPU  state              util %  last 2m     SM %  tensor %   mem GiB    power W   °C
 ///  0    ░ waiting for peers   100  ▇▇▇▇▇▇▇▇▇▇     –         –  61.2/80.0   180/700   52
 /// ```
 pub(in super::super) fn render_gpus(
@@ -38,8 +38,8 @@ pub(in super::super) fn render_gpus(
     let past = history_width(width);
     let all = [
         text_column("GPU", 4),
-        text_column("doing", 19),
-        number_column("busy %", 6),
+        text_column("state", 19),
+        number_column("util %", 6),
         text_column(PAST, past),
         number_column("mem GiB", 9),
         number_column("power W", 8),
@@ -47,7 +47,7 @@ pub(in super::super) fn render_gpus(
         number_column("SM %", 4),
         number_column("tensor %", 8),
         number_column("MHz", 5),
-        text_column("clock held by", 14),
+        text_column("throttled by", 14),
         text_column("job", 16),
     ];
     // A throttled clock explains more than the utilization of the units.

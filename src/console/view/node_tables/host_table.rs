@@ -14,8 +14,8 @@ use gaunt_api::NodeDetail;
 /// Renders the host: CPUs, pressure (PSI), memory.
 ///
 /// ```text
-///  HOST      CPU      12.3 of 64 busy, the busiest 100 %   ▁▂▂▃▇▇
-///            waiting  input/output 34 %   CPU 3 %   memory 0 %   ▁▁▁▃▃▃
+///  HOST      CPU      12.3 of 64 busy, busiest 100 %   ▁▂▂▃▇▇
+///            PSI      IO 34 %   CPU 3 %   memory 0 %   ▁▁▁▃▃▃
 ///            memory   412 of 1,024 GiB used
 /// ```
 pub(in super::super) fn render_host(
@@ -29,11 +29,10 @@ pub(in super::super) fn render_host(
         .map_or_else(|| display_text::ABSENT.into(), |rate| format!("{rate:.1}"));
     let busiest =
         display_text::format_whole_percent(node.last_value(metric_key(host::CPU_BUSIEST)));
-    let cpu =
-        format!("{busy} of {} busy, the busiest {busiest} %", display_text::format_whole(cpus));
+    let cpu = format!("{busy} of {} busy, busiest {busiest} %", display_text::format_whole(cpus));
     let share = |metric: MetricId| display_text::format_whole_percent(metric_rate(node, metric));
     let waiting = format!(
-        "input/output {} %   CPU {} %   memory {} %",
+        "IO {} %   CPU {} %   memory {} %",
         share(host::IO_PRESSURE),
         share(host::CPU_PRESSURE),
         share(host::MEMORY_PRESSURE),
@@ -66,7 +65,7 @@ pub(in super::super) fn render_host(
     vec![
         Line::default(),
         line("HOST", "CPU", cpu, &cpu_past),
-        line("", "waiting", waiting, &io_past),
+        line("", "PSI", waiting, &io_past),
         line("", "memory", memory, ""),
     ]
 }

@@ -41,7 +41,7 @@ pub(in super::super) fn render_ports(
         number_column("out %", 5),
         text_column(PAST, past),
         number_column("errors/s", 8),
-        number_column("marked/s", 8),
+        number_column("ECN/s", 8),
         text_column("rail", 5),
         text_column("leaf", 12),
     ];

@@ -19,9 +19,9 @@ const CHANGED: f64 = 0.9;
 /// Renders the measurements of a probe on this node; nothing if none ever ran.
 ///
 /// ```text
-///  PROBE               between  each link carried  of its usual %  of the model's %
-///  all_reduce          gpu0..7          412.0 GB/s             99               103
-///            measured 4m ago in 2.1s, 12 times so far; not run: 3 in_use, 1 job
+///  PROBE                 between            busbw  baseline %     model %   wrong
+///  all_reduce            gpu0..7       412.0 GB/s          99         103       0
+///            measured 4m ago in 2.1 s; 12 runs; skipped: 3 in use, 1 job
 /// ```
 pub(in super::super) fn render_probes(
     detail: &NodeDetail,
@@ -32,9 +32,9 @@ pub(in super::super) fn render_probes(
     let columns = [
         text_column("PROBE", 20),
         text_column("between", 12),
-        number_column("each link", 10),
-        number_column("of usual %", 10),
-        number_column("of model %", 10),
+        number_column("busbw", 10),
+        number_column("baseline %", 10),
+        number_column("model %", 10),
         number_column("wrong", 6),
     ];
     let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
@@ -105,10 +105,10 @@ fn render_last_run(detail: &NodeDetail, node: &DeviceDetail) -> Option<String> {
         parts.push(format!("measured {ago} ago{took}"));
     }
     if let Some(runs) = value(probe_results::RUNS) {
-        parts.push(format!("{runs:.0} times so far"));
+        parts.push(format!("{runs:.0} runs"));
     }
     if let Some(code) = value(probe_results::LAST_CODE).filter(|code| *code != 0.0) {
-        parts.push(format!("the last try ended with exit code {code:.0}"));
+        parts.push(format!("last try: exit code {code:.0}"));
     }
     let skipped: Vec<String> = probe_results::SKIPPED
         .iter()
@@ -118,7 +118,7 @@ fn render_last_run(detail: &NodeDetail, node: &DeviceDetail) -> Option<String> {
         })
         .collect();
     if !skipped.is_empty() {
-        parts.push(format!("not run: {}", skipped.join(", ")));
+        parts.push(format!("skipped: {}", skipped.join(", ")));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
