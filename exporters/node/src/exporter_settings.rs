@@ -344,12 +344,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
-            ("\nperod = \"1s\"\n", "node.toml, line 2: the field \"perod\" is not known; known: "),
+            ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field \"perod\"; known: "),
             (
                 "period = \"5\"\n",
                 "node.toml, line 1: the period \"5\": write a time with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is not possible; known: "),
+            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is invalid; known: "),
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
             ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
             ("listen\n", "node.toml, line 1: "),
