@@ -242,7 +242,7 @@ fn every_target_is_read_or_flagged() {
     assert_eq!(list.totals.scrapes.get("timeout"), Some(&1), "77 was never announced");
     assert_eq!(list.totals.findings_opened[&FindingKind::TargetDown], 2);
     let message = list.targets[0].message.as_ref().unwrap();
-    assert!(message.starts_with("10.0.0.1:9770: no answer in time while connecting."), "{message}");
+    assert!(message.starts_with("10.0.0.1:9770: timeout while connecting."), "{message}");
 }
 
 #[tokio::test]

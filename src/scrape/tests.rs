@@ -105,7 +105,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
         (
             "silent",
             start_server(ServerBehaviour::Holds("")).await,
-            "no answer in time while waiting for headers (limit 5s)",
+            "timeout while waiting for headers (limit 5s)",
         ),
         (
             "stalls",
@@ -113,7 +113,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
                 "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\ngaunt",
             ))
             .await,
-            "no answer in time while reading the page (limit 5s)",
+            "timeout while reading the page (limit 5s)",
         ),
         (
             "not http",
@@ -149,12 +149,12 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
                 "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".into(),
             ))
             .await,
-            "answered with HTTP status 500",
+            "server returned HTTP status 500",
         ),
         (
             "redirect",
             start_server(ServerBehaviour::Answers(redirect.into())).await,
-            "answered with HTTP status 302",
+            "server returned HTTP status 302",
         ),
     ]
 }

@@ -239,11 +239,11 @@ mod tests {
         for (body, said) in [
             (
                 "",
-                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 0: it ends too early",
+                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 0: incomplete JSON",
             ),
             (
                 "{}",
-                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 2: the field \"by\" is missing",
+                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 2: missing field \"by\"",
             ),
             (r#"{"by": "  "}"#, "parameter by is missing; say who does it"),
             (r#"{"by": "a", "until": 3}"#, "parameter body is not like"),

@@ -85,10 +85,7 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
             "\n[gather]\nperiod = \"0s\"\n",
             "gaunt.toml:3: period: 0s is out of range; from 100ms to 60m is possible",
         ),
-        (
-            "[gather]\nperiod = 1\n",
-            "gaunt.toml:2: period: 1 is not possible; write a text in quotes",
-        ),
+        ("[gather]\nperiod = 1\n", "gaunt.toml:2: period: 1 is invalid; write a string in quotes"),
         (
             "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
             "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
@@ -119,12 +116,12 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
         ),
         (
             "[gather\n",
-            "gaunt.toml:1: it is not TOML: `]` is missing; write [SECTION], KEY = VALUE or a \
+            "gaunt.toml:1: invalid TOML: expected `]`; write [SECTION], KEY = VALUE or a \
              comment",
         ),
         (
             "garbage\n",
-            "gaunt.toml:1: it is not TOML: `=` is missing; write [SECTION], KEY = VALUE or a \
+            "gaunt.toml:1: invalid TOML: expected `=`; write [SECTION], KEY = VALUE or a \
              comment",
         ),
     ];

@@ -54,7 +54,7 @@ fn only_who_names_this_host_is_answered() {
             let status = if path.contains("nodez") && status == "200" { "400" } else { status };
             assert!(head.starts_with(&format!("http/1.1 {status}")), "{host} {path}: {head}");
             if status == "421" {
-                assert!(body.contains("name it with --name or serve.names"), "{body}");
+                assert!(body.contains("add the name with --name or serve.names"), "{body}");
             }
         }
     }

@@ -167,7 +167,7 @@ fn exporter_answers_only_who_names_this_host() {
         );
         assert!(head.contains("x-content-type-options: nosniff"), "{head}");
         let said = String::from_utf8(body).unwrap();
-        assert!(status == "200" || said.contains("name it with --name or names"), "{said}");
+        assert!(status == "200" || said.contains("add the name with --name or names"), "{said}");
     }
     let other = "GET /metrics HTTP/1.0\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n";
     assert!(send_request(&address, other).0.contains(" 403 "));

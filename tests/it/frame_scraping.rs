@@ -194,7 +194,7 @@ fn who_runs_out_of_files_says_so_and_still_answers() {
     let why = down.unwrap()["message"].as_str().unwrap();
     assert!(
         why.ends_with(
-            ": gaunt itself has 32 connections, all that its limit of open files leaves room for. Raise it with `ulimit \
+            ": gaunt itself has 32 connections, the most that its limit of open files allows. Raise it with `ulimit \
              -n 27000`, or LimitNOFILE=27000 in gaunt's unit."
         ),
         "{why}"

@@ -376,7 +376,7 @@ fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
         let down = node
             .wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
         let said = crate::node_program::collector_message(&down, "nvml");
-        assert!(said.starts_with("the NVIDIA driver was reloaded or counts other GPUs"), "{said}");
+        assert!(said.starts_with("the NVIDIA driver was reloaded or lists other GPUs"), "{said}");
         node.wait_for_report("the return", fine);
     }
 }

@@ -227,7 +227,7 @@ fn pods_have_names_where_the_kubelet_tells_them() {
     assert_eq!(job_labels(&report, 1).unwrap()[0], format!("job={UID}"));
     assert_eq!(
         collector_message(&report, "kubelet"),
-        "pods that hold GPUs: 3; GPUs and instances that are held: 3"
+        "pods with GPUs: 3; allocated GPUs and MIG instances: 3"
     );
 
     let both = vec![("web", "chat-1", "server", vec!["MIG-c0", "MIG-c1"])];
@@ -253,10 +253,7 @@ fn a_kubelet_that_hangs_costs_only_the_names() {
     let flagged = node
         .wait_for_report("the flag", |report| collector_success(report, "kubelet") == Some(0.0));
     let said = collector_message(&flagged, "kubelet");
-    assert!(
-        said.contains("kubelet.sock: it does not answer within 3 s; pods stay by their UIDs"),
-        "{said}"
-    );
+    assert!(said.contains("kubelet.sock: no answer within 3 s; pods are shown by UID"), "{said}");
     let uid = format!("job={UID}");
     let whole = |report: &Report| {
         job_labels(report, 1).is_some_and(|job| job[0] == uid)
@@ -292,7 +289,7 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
     );
     let said = collector_message(&report, "kubelet");
     assert!(
-        said.starts_with("no kubelet: ") && said.ends_with("kubelet.sock is not there"),
+        said.starts_with("no kubelet: ") && said.ends_with("kubelet.sock does not exist"),
         "{said}"
     );
 
@@ -304,7 +301,8 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
     let report = refused
         .wait_for_report("the refusal", |report| collector_success(report, "kubelet") == Some(0.0));
     let said = collector_message(&report, "kubelet");
-    let says = "it refuses: unknown service v1.PodResourcesLister (gRPC status 12); pods stay by their UIDs";
+    let says =
+        "rejected: unknown service v1.PodResourcesLister (gRPC status 12); pods are shown by UID";
     assert!(said.contains(says), "{said}");
 
     // Another server listens, and closes connections that are not HTTP/2.
@@ -321,5 +319,5 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
     let report = deaf
         .wait_for_report("the break", |report| collector_success(report, "kubelet") == Some(0.0));
     let said = collector_message(&report, "kubelet");
-    assert!(said.contains("kubelet.sock: the conversation broke: "), "{said}");
+    assert!(said.contains("kubelet.sock: the connection broke: "), "{said}");
 }

@@ -194,5 +194,5 @@ fn files_of_other_programs_are_passed_on() {
     let report = decode_report(&page);
     assert_eq!(collector_success(&report, "textfiles"), Some(0.0));
     let said = collector_message(&report, "textfiles");
-    assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is taken");
+    assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is reserved");
 }

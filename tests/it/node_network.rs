@@ -183,7 +183,7 @@ fn an_excluded_device_is_not_even_read() {
     let ports: Vec<_> = devices.filter(|name| name.starts_with("mlx5_")).collect();
     assert_eq!(ports, ["mlx5_0/1"]);
     let said = collector_message(&report, "ports");
-    assert_eq!(said, "mlx5_3: left alone, because only NVIDIA's Fabric Manager may ask this card");
+    assert_eq!(said, "mlx5_3: not read: only NVIDIA's Fabric Manager may access this card");
 }
 
 /// Whether a line of a page is about ports or their collector.

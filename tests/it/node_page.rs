@@ -241,18 +241,12 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
 
     write("nodes = \"b\"\n");
     node.send_signal(Signal::HUP);
-    let refused = node.line_with("settings not reloaded, the old ones stand");
-    assert!(
-        refused.contains("node.toml, line 1: the field \"nodes\" is not known; known: "),
-        "{refused}"
-    );
+    let refused = node.line_with("settings not reloaded, the previous settings stay in effect");
+    assert!(refused.contains("node.toml, line 1: unknown field \"nodes\"; known: "), "{refused}");
     let said = wait_for_page(&address, "gaunt_collector_success{collector=\"settings\"} 0");
     assert!(said.contains("gaunt_node_info{node=\"a\""), "{said}");
-    let why = "message=\"not reloaded, the old ones stand: ";
-    assert!(
-        said.contains(why) && said.contains(r#"line 1: the field \"nodes\" is not known"#),
-        "{said}"
-    );
+    let why = "message=\"not reloaded, the previous settings stay in effect: ";
+    assert!(said.contains(why) && said.contains(r#"line 1: unknown field \"nodes\""#), "{said}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = taken.local_addr().unwrap();

@@ -253,10 +253,10 @@ fn what_cannot_work_is_refused_with_the_next_step() {
     );
     assert_eq!(
         refused(&["--sys-root", "/nowhere"]),
-        "gaunt-node: /nowhere is no folder; check --sys-root\n"
+        "gaunt-node: /nowhere is not a folder; check --sys-root\n"
     );
-    assert!(refused(&["--period", "0s"]).contains("it must be between 100ms and 60s"));
-    assert!(refused(&["--period", "5"]).contains("write a time with its unit: 1s, 500ms"));
+    assert!(refused(&["--period", "0s"]).contains("must be between 100ms and 60s"));
+    assert!(refused(&["--period", "5"]).contains("write a duration with its unit: 1s, 500ms"));
     assert!(refused(&["--listen", "here"]).contains("--listen <ADDRESS:PORT>"));
     assert!(refused(&["--speed", "9"]).contains("--speed"));
 }

@@ -130,7 +130,7 @@ fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
     // A truncated file changes nothing, and is reported.
     fs::write(&sd, "[{\"targets\": [").unwrap();
     wait_for_targets(&address, "half a file", |told| {
-        told.source_trouble("sd.json").is_some_and(|why| why.contains("it ends too early"))
+        told.source_trouble("sd.json").is_some_and(|why| why.contains("incomplete JSON"))
             && told.live_addresses() == addresses
     });
     replace_file(&sd, "[]");

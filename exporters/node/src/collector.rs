@@ -73,7 +73,7 @@ pub(crate) enum CollectError {
         source: io::Error,
     },
     /// A file of the kernel has an unexpected format.
-    #[error("cannot understand {path}: {what}")]
+    #[error("cannot parse {path}: {what}")]
     Malformed {
         /// Which file.
         path: PathBuf,
@@ -87,7 +87,7 @@ pub(crate) enum CollectError {
     #[error("{}", render_late_run(*.0, .1))]
     Late(Duration, PathBuf),
     /// The thread of the collector ended.
-    #[error("the collector broke and is left alone; see the log, and restart gaunt-node")]
+    #[error("the collector's thread ended; see the log, and restart gaunt-node")]
     Broken,
     /// The driver, or the worker that calls it, failed.
     #[error("{0}")]
@@ -149,7 +149,7 @@ pub(crate) fn absent_reason(error: &io::Error) -> AbsenceReason {
 fn render_late_run(deadline: Duration, reading: &Path) -> String {
     let limit = deadline.as_secs_f64();
     if reading.as_os_str().is_empty() {
-        return format!("it takes longer than {limit} s; its values are stale");
+        return format!("the run takes longer than {limit} s; its values are stale");
     }
     let path = reading.display();
     format!("reading {path} takes longer than {limit} s; its values are stale; see `dmesg`")

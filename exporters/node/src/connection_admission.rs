@@ -375,16 +375,24 @@ mod tests {
         shared.record_read(now);
         now += 2 * SECOND;
         shared.record_read(now);
-        assert_eq!(left(now), (0, ConnectionTimeout::Head), "bytes one by one give no more time");
+        assert_eq!(
+            left(now),
+            (0, ConnectionTimeout::Head),
+            "single bytes do not extend the timeout"
+        );
         shared.record_request(now);
-        assert_eq!(left(now), (60, ConnectionTimeout::Write), "the whole answer");
+        assert_eq!(left(now), (60, ConnectionTimeout::Write), "the whole response");
         shared.record_write(true, now);
         now += SECOND;
         shared.record_write(true, now);
-        assert_eq!(left(now), (4, ConnectionTimeout::Write), "nothing was taken for a second");
+        assert_eq!(
+            left(now),
+            (4, ConnectionTimeout::Write),
+            "the client read nothing for a second"
+        );
         shared.record_write(false, now);
         shared.record_body_end();
-        assert!(!shared.is_idle(), "written and not yet taken");
+        assert!(!shared.is_idle(), "written and not yet read");
         shared.record_flush(now);
         assert_eq!(left(now), (30, ConnectionTimeout::Idle));
         shared.record_read(now);

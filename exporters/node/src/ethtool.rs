@@ -71,8 +71,8 @@ impl EthtoolSocket {
         let mut request =
             InterfaceRequest { name, data: buffer.as_mut_ptr().cast(), rest: [0; 16] };
         // SAFETY: the request has the layout and at least the size of `struct ifreq`, its name ends with a zero, and
-        // its data points to a buffer that outlives the call, is aligned for words of eight bytes, and has room for the
-        // longest answer: three words for sizes, and `MAX_STATISTICS` names or values.
+        // its data points to a buffer that outlives the call, is aligned for words of eight bytes, and has space for
+        // the longest answer: three words for sizes, and `MAX_STATISTICS` names or values.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -39,7 +39,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Serve(#[from] MetricsServeError),
     /// The signal handlers cannot be installed.
-    #[error("cannot wait for signals: {0}; raise the limit on open files")]
+    #[error("cannot install signal handlers: {0}; raise the limit on open files")]
     Signals(#[from] io::Error),
 }
 
@@ -69,7 +69,7 @@ pub async fn run<E: fmt::Display>(
             _ = interrupt.recv() => break,
         }
     }
-    tracing::info!("asked to stop");
+    tracing::info!("stopping on a signal");
     Ok(())
 }
 
@@ -101,7 +101,7 @@ impl SettingsStatus {
     fn report_status(&self, report: &mut Report) {
         let device = report.ensure_device(Device::new_collector(SETTINGS));
         if let Some(why) = &self.refused {
-            let message = format!("not reloaded, the old ones stand: {why}");
+            let message = format!("not reloaded, the previous settings stay in effect: {why}");
             report.add_info(device, exporter::COLLECTOR_INFO, &[("message", &message)]);
         }
         let success = f64::from(u8::from(self.refused.is_none()));
@@ -170,7 +170,7 @@ impl ExporterService {
     /// Publishes the newest report, unless the sampler has just started.
     fn publish_report(&mut self, alive: bool) {
         if !alive {
-            tracing::error!("the sampler ended; the page will not change any more");
+            tracing::error!("the sampler ended; the page no longer changes; restart gaunt-node");
             self.samples = false;
         }
         let mut report = Report::clone(&self.reports.borrow_and_update());
@@ -199,14 +199,16 @@ impl ExporterService {
                 self.settings = SettingsStatus::loaded_now();
             }
             Err(error) => {
-                tracing::error!("settings not reloaded, the old ones stand: {error}");
+                tracing::error!(
+                    "settings not reloaded, the previous settings stay in effect: {error}"
+                );
                 self.settings.refused = Some(error);
             }
         }
         self.publish_report(true);
     }
 
-    /// Applies another plan, or leaves everything unchanged. Unchanged parts continue undisturbed.
+    /// Applies another plan, or leaves everything unchanged. Unchanged parts are not restarted.
     async fn apply_plan(&mut self, plan: ExporterPlan) -> Result<(), MetricsServeError> {
         if plan.listen != self.plan.listen {
             let listener = metrics_server::bind_listener(plan.listen).await?;
@@ -218,7 +220,7 @@ impl ExporterService {
         let anew = plan.sampler != self.plan.sampler;
         self.plan = plan;
         if anew {
-            tracing::info!("sampling starts anew; integrals begin at zero");
+            tracing::info!("sampling restarted; integrals start at zero");
             self.sampler = NodeSampler::start_sampling(self.plan.sampler.clone());
             self.reports = self.sampler.watch_reports();
             self.samples = true;

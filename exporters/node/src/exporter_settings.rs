@@ -45,7 +45,7 @@ pub(crate) enum ExporterSettingsError {
         what: String,
     },
     /// A root folder does not exist.
-    #[error("{root} is no folder; check --{flag}-root", root = root.display())]
+    #[error("{root} is not a folder; check --{flag}-root", root = root.display())]
     NoFolder {
         /// Where it should be.
         root: PathBuf,
@@ -78,7 +78,8 @@ struct ExporterSettingsFile {
     proc_root: Option<PathBuf>,
     exclude: Option<Vec<String>>,
     rails: Option<Vec<String>>,
-    without: Option<Vec<ReadingSource>>,
+    #[serde(alias = "without")]
+    disable: Option<Vec<ReadingSource>>,
     textfiles: Option<PathBuf>,
     #[serde(default, deserialize_with = "deadline_in_file")]
     collector_deadline: Option<Duration>,
@@ -142,7 +143,7 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
     };
     let usual = SamplerOptions::default();
     let said = |argument: &Option<PathBuf>, file, usual| argument.clone().or(file).unwrap_or(usual);
-    let without = arguments.without.clone().or(file.without);
+    let disabled = arguments.disable.clone().or(file.disable);
     let sampler = SamplerOptions {
         sys_root: said(&arguments.sys_root, file.sys_root, usual.sys_root),
         proc_root: said(&arguments.proc_root, file.proc_root, usual.proc_root),
@@ -152,7 +153,7 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
         call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
         init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
         collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
-        without: without.into_iter().flatten().collect(),
+        without: disabled.into_iter().flatten().collect(),
         kubelet: file.kubelet.socket.unwrap_or(usual.kubelet),
         kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
@@ -205,7 +206,7 @@ pub(crate) fn parse_compat(name: &str) -> Result<CompatExporter, String> {
     match name {
         "dcgm" => Ok(CompatExporter::Dcgm),
         "node" => Ok(CompatExporter::Node),
-        _ => Err("it must be dcgm, node, or both: dcgm,node".to_owned()),
+        _ => Err("must be dcgm, node, or both: dcgm,node".to_owned()),
     }
 }
 
@@ -217,12 +218,12 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
 fn parse_duration(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
-        None => (text.strip_suffix('s').ok_or("write a time with its unit: 1s, 500ms")?, 1000),
+        None => (text.strip_suffix('s').ok_or("write a duration with its unit: 1s, 500ms")?, 1000),
     };
     let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 1s, 500ms")?;
     let span = Duration::from_millis(number.saturating_mul(unit));
     if span < least || span > most {
-        return Err(format!("it must be between {least:?} and {most:?}"));
+        return Err(format!("must be between {least:?} and {most:?}"));
     }
     Ok(span)
 }
@@ -236,7 +237,7 @@ fn deadline_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Durati
 }
 
 fn pause_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
-    deserialize_duration("time between probes", input, PAUSES)
+    deserialize_duration("probe interval", input, PAUSES)
 }
 
 fn deserialize_duration<'de, D: Deserializer<'de>>(
@@ -251,6 +252,8 @@ fn deserialize_duration<'de, D: Deserializer<'de>>(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::Parser;
 
     use super::*;
@@ -301,7 +304,7 @@ mod tests {
             "names",
             "exclude",
             "rails",
-            "without",
+            "disable",
             "collector_deadline",
             "call_deadline",
             "init_deadline",
@@ -331,33 +334,48 @@ mod tests {
 
     #[test]
     fn the_command_line_switches_off_in_place_of_the_file() {
-        let text = "without = [\"ports\", \"kernel_log\", \"xid\"]\n";
+        let text = "disable = [\"ports\", \"kernel_log\", \"xid\"]\n";
         let plan = plan_from_file(text, &[]).unwrap();
         let said = [ReadingSource::Ports, ReadingSource::KernelLog, ReadingSource::Xid];
         assert_eq!(plan.sampler.without, said.into());
         assert!(!plan.compat.xid);
-        let plan = plan_from_file(text, &["--without", "gpm,cpu"]).unwrap();
+        let plan = plan_from_file(text, &["--disable", "gpm,cpu"]).unwrap();
         assert_eq!(plan.sampler.without, [ReadingSource::Gpm, ReadingSource::Cpu].into());
         assert!(plan.compat.xid);
     }
 
     #[test]
+    fn former_names_of_disable_and_fast_sampling_are_accepted() {
+        let expected = BTreeSet::from([ReadingSource::FastSampling, ReadingSource::Cpu]);
+        for name in ["fast-sampling", "glances"] {
+            for key in ["disable", "without"] {
+                let text = format!("{key} = [\"cpu\", \"{name}\"]\n");
+                let plan = plan_from_file(&text, &[]).unwrap();
+                assert_eq!(plan.sampler.without, expected, "{key} {name}");
+                let (flag, names) = (format!("--{key}"), format!("cpu,{name}"));
+                let plan = plan_from_file("", &[flag.as_str(), names.as_str()]).unwrap();
+                assert_eq!(plan.sampler.without, expected, "--{key} {name}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
-            ("\nperod = \"1s\"\n", "node.toml, line 2: the field \"perod\" is not known; known: "),
+            ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field \"perod\"; known: "),
             (
                 "period = \"5\"\n",
-                "node.toml, line 1: the period \"5\": write a time with its unit: 1s, 500ms",
+                "node.toml, line 1: the period \"5\": write a duration with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is not possible; known: "),
+            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is invalid; known: "),
             ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
             ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
             ("listen\n", "node.toml, line 1: "),
             (
-                "\nwithout = [\"cpu\", \"prots\"]\n",
-                "node.toml, line 2: nothing is called \"prots\"; it must be one of cpu, memory, ",
+                "\ndisable = [\"cpu\", \"prots\"]\n",
+                "node.toml, line 2: unknown collector \"prots\"; must be one of cpu, memory, ",
             ),
-            ("sys_root = \"/nowhere\"\n", "/nowhere is no folder; check --sys-root"),
+            ("sys_root = \"/nowhere\"\n", "/nowhere is not a folder; check --sys-root"),
         ] {
             let error = plan_from_file(text, &[]).unwrap_err();
             assert!(error.starts_with(says), "{text}: {error}");

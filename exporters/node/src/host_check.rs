@@ -50,7 +50,7 @@ impl HostNames {
     /// Rejects requests for another host, and requests from a page of another site.
     pub fn check_request(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), MisdirectedRequest> {
         if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
-            let why = "a page of another site must not ask; open the address itself\n".to_owned();
+            let why = "cross-site request rejected; open the address itself\n".to_owned();
             return Err(MisdirectedRequest { status: StatusCode::FORBIDDEN, why });
         }
         // The request line takes precedence over the header. A client that sends no host is no browser.
@@ -62,7 +62,7 @@ impl HostNames {
         }
         let host: String = host.chars().filter(char::is_ascii_graphic).collect();
         let why = format!(
-            "{} is not known as {host:?}; ask by its address, or name it with {}\n",
+            "{} does not accept the host name {host:?}; use its address, or add the name with {}\n",
             self.server, self.option
         );
         Err(MisdirectedRequest { status: StatusCode::MISDIRECTED_REQUEST, why })

@@ -29,53 +29,53 @@ use tracing_subscriber::EnvFilter;
 /// How long `--once` waits for the driver; values that are missing by then are not on the page.
 const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Samples the GPUs, RDMA ports, network devices and pressure of this node and serves them to gaunt and Prometheus.
+/// Exports metrics of the GPUs, RDMA ports, network devices and pressure (PSI) of this node to gaunt and Prometheus.
 #[derive(Parser)]
-#[command(version, after_help = "Exit codes: 0 done, 3 wrong command line or cannot start")]
+#[command(version, after_help = "Exit codes: 0 success, 3 invalid command line or startup failure")]
 struct NodeArguments {
-    /// Settings file; what is said on the command line goes before it. Read again on SIGHUP
+    /// Settings file; flags override it. Reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address to serve the page on [default: 127.0.0.1:9770]
+    /// Listen address of the metrics page [default: 127.0.0.1:9770]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Time between two samples, such as 1s or 500ms [default: 1s]
+    /// Sampling interval, such as 1s or 500ms [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
     period: Option<Duration>,
-    /// Exporters whose names the page has beside our own: dcgm, node
+    /// Also export metrics under the names of these exporters: dcgm, node
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = exporter_settings::parse_compat)]
     compat: Option<Vec<exporter_settings::CompatExporter>>,
-    /// Where the kernel's device tree is [default: /sys]
+    /// Mount point of sysfs [default: /sys]
     #[arg(long, value_name = "FOLDER")]
     sys_root: Option<PathBuf>,
-    /// Where the kernel's process tree is [default: /proc]
+    /// Mount point of procfs [default: /proc]
     #[arg(long, value_name = "FOLDER")]
     proc_root: Option<PathBuf>,
-    /// NVML library to load instead of libnvidia-ml.so.1
+    /// NVML library to load [default: libnvidia-ml.so.1]
     #[arg(long, value_name = "PATH")]
     nvml_library: Option<PathBuf>,
-    /// Name of this node, instead of its host name
+    /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Name under which the page may be asked, beside its addresses, localhost and those of this machine. A request for
-    /// any other name is turned away: a web page could have made it
+    /// Accepted name in the Host header, besides the addresses, localhost and the names of this machine. Other names
+    /// are rejected to prevent DNS rebinding by web pages
     #[arg(long, value_name = "HOST")]
     name: Option<Vec<String>>,
-    /// RDMA or network device to leave alone, not even read; * stands for anything
+    /// RDMA or network device to skip; it is not read. * matches any text
     #[arg(long, value_name = "NAME")]
     exclude: Option<Vec<String>>,
-    /// What to switch off: collectors as the page names them, gpm, glances, xid, kernel_log, processes
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    without: Option<Vec<ReadingSource>>,
-    /// Folder whose *.prom files are passed on
+    /// Collectors to disable, as named on the page, or gpm, fast-sampling, xid, kernel_log, processes
+    #[arg(long, alias = "without", value_name = "NAMES", value_delimiter = ',')]
+    disable: Option<Vec<ReadingSource>>,
+    /// Folder whose *.prom files are exported unchanged
     #[arg(long, value_name = "FOLDER")]
     textfiles: Option<PathBuf>,
-    /// Print the page once a whole period is sampled, and exit
+    /// Print the page after one full sampling interval, and exit
     #[arg(long)]
     once: bool,
 }
 
-/// The exit code for a wrong command line and for any failure, as in all gaunt programs.
+/// The exit code for an invalid command line and for any failure, as in all gaunt programs.
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     let arguments = match NodeArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are successful output; everything else is a wrong command line.
+            // Help and version are successful output; everything else is an invalid command line.
             let is_answer = error.print().is_ok() && !error.use_stderr();
             return ExitCode::from(if is_answer { 0 } else { FAILED });
         }

@@ -32,7 +32,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     seats_per_peer: 32,
     reserve: 0,
     head: Duration::from_secs(5),
-    // Slightly longer than the period of a scraper that comes twice a minute.
+    // Slightly longer than the period of a scraper that scrapes twice a minute.
     idle: Duration::from_secs(40),
     write: Duration::from_secs(5),
     answer: Some(Duration::from_secs(30)),
@@ -41,9 +41,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 /// The delay after a failed accept: usually descriptors are exhausted, and immediate retries make it worse.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The text for a person that opens the address.
-const INDEX: &str = "gaunt-node\n\n/metrics  everything that is known of this node, as Prometheus text\n\
-                     /healthz  whether this program lives\n";
+/// The text for people who open the address.
+const INDEX: &str = "gaunt-node\n\n/metrics  metrics of this node, as Prometheus text\n\
+                     /healthz  200 while the process lives\n";
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: 
             }
         };
         let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
-            tracing::debug!("too many connections; one is closed");
+            tracing::debug!("too many connections; closing one");
             continue;
         };
         let (serving, mut closed) = (serving.clone(), closed.clone());
@@ -135,8 +135,11 @@ fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Respons
     }
     let method = request.method();
     if method != Method::GET && method != Method::HEAD {
-        let mut refused =
-            build_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET and HEAD\n");
+        let mut refused = build_response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            PLAIN,
+            "method not allowed; use GET or HEAD\n",
+        );
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
@@ -144,14 +147,14 @@ fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Respons
         "/metrics" => respond_metrics(request.headers(), &Arc::clone(&serving.pages.borrow())),
         "/healthz" => build_response(StatusCode::OK, PLAIN, "ok\n"),
         "/" => build_response(StatusCode::OK, PLAIN, INDEX),
-        _ => build_response(StatusCode::NOT_FOUND, PLAIN, "not here; see /\n"),
+        _ => build_response(StatusCode::NOT_FOUND, PLAIN, "not found; see /\n"),
     }
 }
 
 /// The page in the format that the client accepts.
 fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Bytes>> {
     if !page.is_sampled() {
-        let why = "the first sample is being taken; ask again in a second\n";
+        let why = "no sample yet; retry in a second\n";
         return build_response(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
     }
     if let Some(holds) = negotiation::negotiate_frame(headers) {
@@ -165,7 +168,7 @@ fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Byt
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::error!(%error, "cannot compress the page");
-            let why = "the page cannot be compressed; ask without Accept-Encoding\n";
+            let why = "cannot compress the page; retry without Accept-Encoding\n";
             return build_response(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why);
         }
     };

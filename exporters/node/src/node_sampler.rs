@@ -52,7 +52,7 @@ impl NodeSampler {
 fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Receiver<()>) {
     if !options.without.is_empty() {
         let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
-        tracing::info!("switched off: {}", names.join(", "));
+        tracing::info!("disabled: {}", names.join(", "));
     }
     let mut collectors =
         CollectorRunner::new(enabled_collectors(options), options.round_deadline());

@@ -7,7 +7,7 @@ use std::{
 
 use crate::kernel_files::{list_names, read_once};
 
-/// The most devices of a kind that are looked for: a host has 16 GPUs at most today, and a card for each of them.
+/// The most devices of a kind that are listed: a host has 16 GPUs at most today, and a card for each of them.
 const MAX_DEVICES: usize = 64;
 
 /// NVIDIA's and AMD's PCI vendor ids.
@@ -52,7 +52,7 @@ impl PciProximity {
 }
 
 impl PciLocation {
-    /// The place of the device whose folder, or a link to it, is at `device`.
+    /// The location of the device whose folder, or a link to it, is at `device`.
     pub(crate) fn of(device: &Path) -> Self {
         let path = fs::canonicalize(device).unwrap_or_default();
         let address = path.file_name().and_then(|name| name.to_str());

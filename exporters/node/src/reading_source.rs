@@ -40,7 +40,7 @@ pub enum ReadingSource {
     /// Activity from the GPUs' own counters.
     Gpm,
     /// Fast sampling: GPUs are sampled several times a period.
-    Glances,
+    FastSampling,
     /// XIDs, from both sources.
     Xid,
     /// The kernel log, the second source of XIDs.
@@ -52,6 +52,9 @@ pub enum ReadingSource {
     /// Probes of GPU interconnects, if they are enabled at all.
     Probe,
 }
+
+/// The former name of [`ReadingSource::FastSampling`], still accepted.
+const FORMER_FAST_SAMPLING: &str = "glances";
 
 impl ReadingSource {
     /// Every source with its name, which is that of its collector on the page.
@@ -71,7 +74,7 @@ impl ReadingSource {
         (Self::Kubelet, "kubelet"),
         (Self::Nvml, "nvml"),
         (Self::Gpm, "gpm"),
-        (Self::Glances, "glances"),
+        (Self::FastSampling, "fast-sampling"),
         (Self::Xid, "xid"),
         (Self::KernelLog, "kernel_log"),
         (Self::Processes, "processes"),
@@ -89,13 +92,16 @@ impl fmt::Display for ReadingSource {
 
 /// A name that no source has.
 #[derive(Debug, thiserror::Error)]
-#[error("nothing is called {0:?}; it must be one of {all}", all = ReadingSource::ALL.map(|(_, name)| name).join(", "))]
+#[error("unknown collector {0:?}; must be one of {all}", all = ReadingSource::ALL.map(|(_, name)| name).join(", "))]
 pub struct UnknownSource(String);
 
 impl FromStr for ReadingSource {
     type Err = UnknownSource;
 
     fn from_str(text: &str) -> Result<Self, UnknownSource> {
+        if text == FORMER_FAST_SAMPLING {
+            return Ok(Self::FastSampling);
+        }
         let named = Self::ALL.iter().find(|(_, name)| *name == text);
         named.map(|(source, _)| *source).ok_or_else(|| UnknownSource(text.to_owned()))
     }
@@ -116,7 +122,7 @@ mod tests {
     use super::*;
     use crate::{SamplerOptions, node_sampler};
 
-    /// The collectors' names where these sources are switched off.
+    /// The collectors' names where these sources are disabled.
     fn collector_names(without: BTreeSet<ReadingSource>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
         let probe = Some(crate::sampler_options::ProbeSchedule::default());
@@ -148,5 +154,6 @@ mod tests {
         for (source, name) in ReadingSource::ALL {
             assert_eq!(name.parse::<ReadingSource>().unwrap(), source);
         }
+        assert_eq!("glances".parse::<ReadingSource>().unwrap(), ReadingSource::FastSampling);
     }
 }

@@ -33,7 +33,7 @@ pub struct SamplerOptions {
     pub exclude: Vec<String>,
     /// The RDMA devices, or ports such as `mlx5_0/2`, in the order of their rails; empty for rail detection.
     pub rails: Vec<String>,
-    /// A folder whose `*.prom` files are passed on unchanged: probe results, NCCL statistics.
+    /// A folder whose `*.prom` files are exported unchanged: probe results, NCCL statistics.
     pub textfiles: Option<PathBuf>,
     /// The schedule of probes of GPU interconnects; without one no probe runs.
     pub probe: Option<ProbeSchedule>,

@@ -66,7 +66,7 @@ pub async fn serve_connection<S, B>(
         .max_buf_size(BUFFER)
         .serve_connection(io, answers);
     tokio::select! {
-        () = shared.wait_for_eviction() => tracing::debug!("an idle connection gives way to a new one"),
+        () = shared.wait_for_eviction() => tracing::debug!("idle connection evicted for a new one"),
         () = drive_connection(connection, &shared, stop) => {}
     }
 }
@@ -102,7 +102,7 @@ async fn drive_connection<S>(
                 None => {}
                 Some(ended) => {
                     if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection ended badly");
+                        tracing::debug!(%error, "connection ended with an error");
                     }
                     break;
                 }
@@ -115,7 +115,7 @@ async fn drive_connection<S>(
                 Pin::new(&mut connection).graceful_shutdown();
             }
             () = wait_for_deadline(at) => {
-                tracing::debug!(what = ?deadline.map(|(_, late)| late), "a connection is too late");
+                tracing::debug!(what = ?deadline.map(|(_, late)| late), "connection timed out");
                 return;
             }
         }

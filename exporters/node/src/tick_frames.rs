@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             frames.encode_frame(&report, stranger),
             first,
-            "who holds what nobody told gets all"
+            "a client with an unknown state gets a whole frame"
         );
         for tick in 10..30 {
             frames.encode_frame(&report, ClientState { layout: None, tick: Some(tick) });
@@ -170,7 +170,7 @@ mod tests {
         let unasked = TickFrames::default().next(&report);
         assert!(
             unasked.now.get().is_none() && unasked.before.is_empty(),
-            "nobody asks, nothing is done"
+            "without a request nothing is encoded"
         );
     }
 }

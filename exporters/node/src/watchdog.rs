@@ -53,11 +53,11 @@ pub struct Watchdog {
 #[derive(Debug, thiserror::Error)]
 pub enum WatchdogError {
     /// The interval is not a number of microseconds.
-    #[error("$WATCHDOG_USEC is {0:?} and no number of microseconds; set WatchdogSec= in the unit")]
+    #[error("$WATCHDOG_USEC is {0:?}, not a number of microseconds; set WatchdogSec= in the unit")]
     Span(OsString),
     /// The socket is not usable.
     #[error(
-        "cannot use the socket {path:?} of $NOTIFY_SOCKET: {error}; start gaunt-node by systemd, or without WatchdogSec="
+        "cannot use the socket {path:?} of $NOTIFY_SOCKET: {error}; start gaunt-node with systemd, or without WatchdogSec="
     )]
     Socket {
         /// The path from the environment.
@@ -144,7 +144,7 @@ impl Watchdog {
         if self.feeds
             && let Some(why) = trouble
         {
-            tracing::error!("{why}; systemd is to restart gaunt-node");
+            tracing::error!("{why}; the watchdog is not fed, so that systemd restarts gaunt-node");
         }
         if !self.feeds && feeds {
             tracing::info!("a restart is no longer needed");
@@ -155,7 +155,7 @@ impl Watchdog {
         }
         let sent = self.socket.send_to_addr(b"WATCHDOG=1", &self.address);
         if let Err(error) = &sent {
-            tracing::warn!(%error, "the watchdog of systemd does not take a message");
+            tracing::warn!(%error, "cannot send to the systemd watchdog");
         }
         sent.is_ok()
     }
@@ -182,7 +182,7 @@ mod tests {
 
     const MAX_HUNG: usize = 2;
 
-    /// A watchdog, the socket that stands in for systemd, and the start instant.
+    /// A watchdog, the socket that replaces systemd, and the start instant.
     fn start(name: &str) -> (Watchdog, UnixDatagram, Instant) {
         let (systemd, path) = if let Some(name) = name.strip_prefix('@') {
             let name = format!("{name}-{}", process::id());

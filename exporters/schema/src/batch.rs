@@ -131,21 +131,19 @@ impl fmt::Display for ScrapeFailure {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
             Self::OutOfFiles(most) => write!(
                 f,
-                "gaunt itself has {most} connections, all that its limit of open files leaves room for"
+                "gaunt itself has {most} connections, the most that its limit of open files allows"
             ),
-            Self::Timeout(step) => write!(f, "no answer in time while {step}"),
-            Self::Status(code) => write!(f, "answered with HTTP status {code}"),
+            Self::Timeout(step) => write!(f, "timeout while {step}"),
+            Self::Status(code) => write!(f, "server returned HTTP status {code}"),
             Self::Broken(why) => write!(f, "connection broke: {why}"),
             Self::TooLarge(limit) => write!(f, "page is larger than the limit of {limit} bytes"),
             Self::NotAPage(why) => write!(f, "not an exposition page: {why}"),
             Self::OverBudget(excess) => excess.fmt(f),
-            Self::Forbidden(why) => write!(f, "not asked: {why}"),
-            Self::Resting(last) => {
-                write!(f, "{last}; it failed too often and is asked more seldom")
-            }
-            Self::Skipped => f.write_str("not tried in this period: the scraper was too busy"),
+            Self::Forbidden(why) => write!(f, "not scraped: {why}"),
+            Self::Resting(last) => write!(f, "{last}; backing off after repeated failures"),
+            Self::Skipped => f.write_str("not scraped in this period: the scraper was too busy"),
             Self::OwnLateness(ms) => {
-                write!(f, "not judged: gaunt itself was late by {ms} ms while it read the target")
+                write!(f, "not counted: gaunt itself was late by {ms} ms during the scrape")
             }
         }
     }
@@ -207,40 +205,37 @@ impl fmt::Display for LimitExceeded {
         let Self { found, limit, budget } = self;
         match budget {
             Quota::Ratio => {
-                write!(f, "page grows to {found} times its compressed size, over {limit}")
+                write!(f, "page is {found} times its compressed size, over the limit of {limit}")
             }
             Quota::Samples => {
                 write!(f, "page has {found} samples or more, over the limit of {limit}")
             }
             Quota::Series => {
-                write!(f, "page has {found} series to keep, over the limit of {limit}")
+                write!(f, "page has {found} stored series, over the limit of {limit}")
             }
-            Quota::NewSeries => write!(
-                f,
-                "page brings {found} series that it did not have before, over the {limit} left in this minute"
-            ),
+            Quota::NewSeries => {
+                write!(f, "page has {found} new series, over the {limit} left in this minute")
+            }
             Quota::AllSamples => write!(
                 f,
-                "page has {found} samples, over its share of {limit}, and all targets together have too many"
+                "page has {found} samples, over its share of {limit}; all targets together exceed their limit"
             ),
             Quota::AllSeries => write!(
                 f,
-                "page has {found} series to keep, over its share of {limit}, and all targets together have too many"
+                "page has {found} stored series, over its share of {limit}; all targets together exceed their limit"
             ),
             Quota::AllNewSeries => write!(
                 f,
-                "page brings {found} series that it did not have before, over the {limit} that all targets have left \
-                 in this minute"
+                "page has {found} new series, over the {limit} left for all targets in this minute"
             ),
             Quota::IngestTime => write!(
                 f,
-                "taking in its page needs {found} ms of processor time again and again, over the {limit} ms for a page of \
-                 its size; it is taken more seldom"
+                "page repeatedly takes {found} ms of CPU time to ingest, over the {limit} ms for its size; it is ingested \
+                 less often"
             ),
-            Quota::AllBytes => write!(
-                f,
-                "page needs {found} bytes, and {limit} are left for pages that are being read"
-            ),
+            Quota::AllBytes => {
+                write!(f, "page needs {found} bytes, over the {limit} left for pages in flight")
+            }
         }
     }
 }

@@ -327,12 +327,12 @@ mod tests {
     fn every_key_is_unique_and_every_row_finds_itself() {
         let mut keys = HashSet::new();
         for id in MetricId::all_ids() {
-            assert!(keys.insert(id.series_key()), "{} stands twice", id.series_key());
+            assert!(keys.insert(id.series_key()), "{} is declared twice", id.series_key());
             let named = find_rows(id.catalogue_row().name).unwrap();
             let range = named.first.0..named.first.0 + named.rows;
             assert!(
                 range.contains(&id.0),
-                "rows named {} do not stand together",
+                "rows named {} are not adjacent",
                 id.catalogue_row().name
             );
         }

@@ -20,12 +20,12 @@ macro_rules! words {
             /// Every variant, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word on the wire and in labels.
+            /// The name on the wire and in labels.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// The variant for a word.
+            /// The variant for a name.
             pub fn parse(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|known| known.as_str() == word)
             }
@@ -40,37 +40,37 @@ macro_rules! words {
 }
 
 words! {
-    /// What a GPU is doing. The order is that of the fleet bar: useful first, unknown last.
+    /// The activity of a GPU. The order is that of the fleet bar: useful first, unknown last.
     GpuState {
-        /// Its arithmetic units work.
+        /// Its arithmetic units are busy.
         Computing = "computing",
-        /// It works as fast as its memory lets it.
+        /// It is limited by memory bandwidth.
         MemoryBound = "memory_bound",
-        /// It moves data to its peers, usefully.
+        /// It moves data to its peers and makes progress.
         Communicating = "communicating",
-        /// It works; its counters do not say on what.
+        /// It is busy; its counters do not show with what.
         Busy = "busy",
-        /// It works, and its job is below its usual speed.
+        /// It is busy, and its job is slower than its baseline.
         Slowed = "slowed",
-        /// It spins in a collective because somebody else is late.
+        /// It busy-waits in a collective for a straggler.
         Waiting = "waiting",
-        /// Its input does not come.
+        /// It waits for input.
         DataStarved = "data_starved",
         /// Its host does not launch work fast enough.
         LaunchBound = "launch_bound",
-        /// Heat or power holds its clock down.
+        /// Temperature or power limits its clock.
         Throttled = "throttled",
-        /// Nothing moves although a job holds it.
+        /// It is allocated to a job, and makes no progress.
         Hung = "hung",
-        /// A job holds it and does nothing with it.
+        /// It is allocated to a job that does not use it.
         IdleAllocated = "idle_allocated",
-        /// Free.
+        /// It is not allocated.
         Idle = "idle",
-        /// It was there and is gone.
+        /// It was present and has disappeared.
         Lost = "lost",
-        /// Its last values are too old to say.
+        /// Its last values are too old.
         Stale = "stale",
-        /// Telemetry is missing: nothing says what it does.
+        /// Telemetry is missing.
         Unknown = "unknown",
     }
 }
@@ -120,15 +120,15 @@ impl GpuState {
 }
 
 words! {
-    /// The closed list of what a finding can say.
+    /// The closed list of finding kinds.
     FindingKind {
-        /// A node's GPUs wait for input that does not come.
+        /// A node's GPUs wait for input.
         DataStarved = "data_starved",
-        /// Shared storage keeps a whole job waiting.
+        /// A whole job waits for shared storage.
         StorageSlow = "storage_slow",
-        /// One GPU computes slower than its gang.
+        /// One GPU computes slower than the others of its job group.
         ComputeStraggler = "compute_straggler",
-        /// Heat or power holds a clock down.
+        /// Temperature or power limits a clock.
         Throttled = "throttled",
         /// A host cannot launch work fast enough.
         HostBound = "host_bound",
@@ -136,37 +136,37 @@ words! {
         PcieDegraded = "pcie_degraded",
         /// An NVLink is missing or slow.
         NvlinkDegraded = "nvlink_degraded",
-        /// A port that was up, or that its siblings say should be, is down.
+        /// A port is down that was up, or whose sibling ports are up.
         PortDown = "port_down",
         /// A port runs below its rate.
         PortRateLow = "port_rate_low",
-        /// A link loses bits.
+        /// A link has bit errors.
         LinkErrors = "link_errors",
         /// A leaf switch is congested.
         LeafCongested = "leaf_congested",
         /// A rail is slow under several leaves.
         RailSlow = "rail_slow",
-        /// A host pauses the network.
+        /// A host sends PFC pause frames.
         HostBlocksNetwork = "host_blocks_network",
-        /// A collective never ends.
+        /// A collective does not complete.
         CollectiveHang = "collective_hang",
         /// A GPU failed.
         GpuFailed = "gpu_failed",
-        /// A job holds GPUs and does nothing with them.
+        /// A job does not use its allocated GPUs.
         IdleAllocated = "idle_allocated",
         /// Pipeline stages are uneven.
         StageImbalance = "stage_imbalance",
         /// The slowest rank changes with the data.
         DataSkew = "data_skew",
-        /// A target brings no page.
+        /// A target serves no page.
         TargetDown = "target_down",
         /// A driver call does not return.
         DriverHung = "driver_hung",
-        /// A page comes, and its values do not move.
+        /// A page is served, and its values do not change.
         DataStale = "data_stale",
         /// A node has more open findings than are listed.
         FindingsOverLimit = "findings_over_limit",
-        /// gaunt itself reads its targets too late.
+        /// gaunt itself scrapes its targets too late.
         AggregatorLate = "aggregator_late",
     }
 }
@@ -174,25 +174,25 @@ words! {
 words! {
     /// How urgent a finding is.
     Severity {
-        /// Worth knowing.
+        /// Informational; never pages.
         Info = "info",
-        /// Worth a look today.
+        /// To be investigated within the day.
         Warning = "warning",
-        /// Worth waking somebody.
+        /// Pages the person on call.
         Critical = "critical",
     }
 }
 
 words! {
-    /// Where a finding stands in its life.
+    /// The lifecycle state of a finding.
     LifeState {
-        /// Its evidence stands.
+        /// Its evidence is present.
         Open = "open",
-        /// Its evidence stands, and its severity, blame, victims or cost changed a moment ago.
+        /// Its evidence is present, and its severity, blame, victims or cost changed recently.
         Changing = "changing",
-        /// It opened again and again: it stays open until its evidence was gone for long.
+        /// It opened repeatedly: it stays open until its evidence has been absent for long.
         Flapping = "flapping",
-        /// Its evidence was gone for a while.
+        /// Its evidence has been absent for a while.
         Closed = "closed",
     }
 }
@@ -205,31 +205,31 @@ impl Default for LifeState {
 }
 
 words! {
-    /// What may change in the life of a finding.
+    /// An event in the lifecycle of a finding.
     FindingEvent {
-        /// It was said for the first time, or for the first time in long.
+        /// It opened for the first time, or for the first time in long.
         Opened = "opened",
-        /// Its evidence came back soon after it was closed.
+        /// Its evidence returned soon after it was closed.
         Reopened = "reopened",
-        /// It is more or less urgent.
+        /// Its severity changed.
         Severity = "severity",
-        /// It blames something else.
+        /// It blames another entity.
         Blame = "blame",
-        /// Others suffer from it.
+        /// Its victims changed.
         Victims = "victims",
-        /// It costs more or less.
+        /// Its cost changed.
         Cost = "cost",
-        /// It comes and goes, and is now kept open.
+        /// It opens and closes repeatedly, and is now kept open.
         Flapping = "flapping",
-        /// Somebody took it on.
+        /// A user acknowledged it.
         Acknowledged = "acknowledged",
-        /// He, or somebody else, took that back.
+        /// A user withdrew the acknowledgement.
         Withdrawn = "withdrawn",
-        /// It became more urgent than it was when it was acknowledged: that no longer holds.
+        /// Its severity rose above that at its acknowledgement, which is no longer valid.
         Lapsed = "lapsed",
-        /// Somebody took the present level for usual, and it closed.
+        /// A user accepted the present level as the baseline, and it closed.
         Accepted = "accepted",
-        /// Its evidence was gone for a while.
+        /// Its evidence has been absent for a while.
         Closed = "closed",
     }
 }
@@ -239,7 +239,7 @@ words! {
     EntityKind {
         /// One GPU.
         Gpu = "gpu",
-        /// Two GPUs and what lies between them.
+        /// Two GPUs and the path between them.
         GpuPair = "gpu_pair",
         /// GPUs joined by one NVLink fabric.
         NvlinkDomain = "nvlink_domain",

@@ -3,7 +3,7 @@
 //! `exporters/schema/FRAME.md` specifies it. A frame has three parts, of which the first two are mostly left out: the
 //! layout (which devices there are and what is measured on them), addressed by a hash of its content; the identity (the
 //! names of the devices and the jobs that hold them); and the readings, column by column, whole or as differences to
-//! those that the client holds. [`FrameEncoder`] writes frames, [`FrameDecoder`] reads them. The text form of the same
+//! those that the client has. [`FrameEncoder`] writes frames, [`FrameDecoder`] reads them. The text form of the same
 //! report has the same content.
 
 mod bytes;

@@ -7,10 +7,10 @@ use serde_json::error::Category;
 
 /// Logs the library's own message, visible with `RUST_LOG=debug`.
 fn log(error: &dyn Display) {
-    tracing::debug!(%error, "said by a library");
+    tracing::debug!(%error, "library error");
 }
 
-/// What is wrong with a JSON text, with its position: `line 3, column 7: it is not JSON`.
+/// What is wrong with a JSON text, with its position: `line 3, column 7: invalid JSON`.
 pub fn json(error: &serde_json::Error) -> String {
     let what = json_without_place(error);
     match (error.line(), error.column()) {
@@ -23,9 +23,9 @@ pub fn json(error: &serde_json::Error) -> String {
 pub fn json_without_place(error: &serde_json::Error) -> String {
     log(error);
     match error.classify() {
-        Category::Io => "it cannot be read to its end".to_owned(),
-        Category::Syntax => "it is not JSON".to_owned(),
-        Category::Eof => "it ends too early: its JSON is incomplete".to_owned(),
+        Category::Io => "incomplete read".to_owned(),
+        Category::Syntax => "invalid JSON".to_owned(),
+        Category::Eof => "incomplete JSON".to_owned(),
         Category::Data => field(&error.to_string()),
     }
 }
@@ -38,27 +38,26 @@ pub fn field(message: &str) -> String {
     let name =
         |rest: &str| rest.trim_start().trim_start_matches('`').split('`').next().map(String::from);
     if let Some(name) = message.strip_prefix("missing field").and_then(name) {
-        return format!("the field {name:?} is missing");
+        return format!("missing field {name:?}");
     }
     if let Some(name) = message.strip_prefix("duplicate field").and_then(name) {
-        return format!("the field {name:?} stands twice");
+        return format!("duplicate field {name:?}");
     }
     if let Some(rest) = message.strip_prefix("unknown field") {
         let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
         return name(rest)
-            .map_or_else(String::new, |name| format!("the field {name:?} is not known{known}"));
+            .map_or_else(String::new, |name| format!("unknown field {name:?}{known}"));
     }
     if let Some(rest) = message.strip_prefix("unknown variant") {
         let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
-        return name(rest)
-            .map_or_else(String::new, |name| format!("{name:?} is not possible{known}"));
+        return name(rest).map_or_else(String::new, |name| format!("{name:?} is invalid{known}"));
     }
     let wrong = ["invalid type: ", "invalid value: ", "invalid length "];
     if let Some(rest) = wrong.iter().find_map(|begin| message.strip_prefix(begin)) {
         let Some((found, expected)) = rest.split_once(", expected ") else {
-            return "a value is of another type".to_owned();
+            return "a value has the wrong type".to_owned();
         };
-        return format!("{} is not possible; write {}", found_as(found), type_as(expected));
+        return format!("{} is invalid; write {}", found_as(found), type_as(expected));
     }
     // All other messages come from our own types: a duration, an address, a limit.
     message.to_owned()
@@ -83,7 +82,7 @@ fn found_as(found: &str) -> String {
         "null" | "unit value" => "null".to_owned(),
         "sequence" => "a list".to_owned(),
         "map" => "an object".to_owned(),
-        _ => "what stands there".to_owned(),
+        _ => "the value".to_owned(),
     }
 }
 
@@ -95,12 +94,12 @@ fn type_as(expected: &str) -> String {
         "f32" | "f64" => "a number".to_owned(),
         "struct" | "map" | "enum" => "an object with its fields".to_owned(),
         "sequence" | "tuple" => "a list".to_owned(),
-        "string" | "str" => "a text".to_owned(),
+        "string" | "str" => "a string".to_owned(),
         "borrowed" | "identifier" | "unit" | "newtype" | "Option" | "option" => {
             "another value".to_owned()
         }
         _ => match expected {
-            "a string" | "a borrowed string" => "a text in quotes".to_owned(),
+            "a string" | "a borrowed string" => "a string in quotes".to_owned(),
             "a sequence" => "a list".to_owned(),
             "a map" => "an object with its fields".to_owned(),
             "a boolean" => "true or false".to_owned(),
@@ -118,12 +117,12 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
         return field(first);
     }
     match first.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("it is not {format}: {expected} is missing"),
-        None => format!("it is not {format}"),
+        Some((_, expected)) => format!("invalid {format}: expected {expected}"),
+        None => format!("invalid {format}"),
     }
 }
 
-/// Why a connection failed: the innermost error of the system, else what is known of the exchange.
+/// Why a connection failed: the innermost error of the system, else the kind of failure.
 pub fn network(error: &(dyn Error + 'static)) -> String {
     log(&error);
     let mut said = String::new();
@@ -142,9 +141,9 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
     let plain = if let Some(tls) = tls(&said) {
         tls
     } else if has(&["dns error", "failed to lookup", "no record", "NXDOMAIN"]) {
-        "its name cannot be looked up"
+        "DNS lookup failed"
     } else if has(&["timed out", "deadline", "timeout"]) {
-        "no answer in time"
+        "timeout"
     } else if has(&[
         "closed before",
         "incomplete message",
@@ -152,7 +151,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         "unexpected end of file",
         "early eof",
     ]) {
-        "the connection was closed before the answer was complete"
+        "connection closed before the end of the response"
     } else if has(&[
         "invalid HTTP",
         "parse",
@@ -162,7 +161,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         "Invalid chunk",
         "invalid content-length",
     ]) {
-        "what answers there does not speak HTTP as it should"
+        "invalid HTTP response"
     } else {
         "the connection broke"
     };
@@ -173,7 +172,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
 pub fn tls(said: &str) -> Option<&'static str> {
     let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
     Some(if has(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
-        "its certificate is of an authority that is not trusted"
+        "its certificate is signed by an untrusted CA"
     } else if has(&["not valid for name", "NotValidForName"]) {
         "its certificate is for another name"
     } else if has(&["certificate expired", "Expired"]) {
@@ -181,9 +180,9 @@ pub fn tls(said: &str) -> Option<&'static str> {
     } else if has(&["not valid yet", "NotValidYet"]) {
         "its certificate is not valid yet"
     } else if has(&["CertificateRequired", "certificate required"]) {
-        "it wants a certificate of ours"
+        "it requires a client certificate"
     } else if has(&["invalid peer certificate", "BadEncoding", "BadSignature"]) {
-        "its certificate cannot be used"
+        "its certificate is invalid"
     } else if has(&["corrupt message", "InvalidContentType", "InvalidMessage"]) {
         "it does not speak TLS"
     } else if has(&[
@@ -192,7 +191,7 @@ pub fn tls(said: &str) -> Option<&'static str> {
         "peer is incompatible",
         "tls handshake",
     ]) {
-        "it refuses the TLS handshake"
+        "it rejects the TLS handshake"
     } else {
         return None;
     })
@@ -206,10 +205,10 @@ pub fn io(error: &io::Error) -> String {
     match error.kind() {
         // This message is gaunt's own.
         io::ErrorKind::Other => error.to_string(),
-        io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
-        io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
-        io::ErrorKind::WriteZero => "no more can be written".to_owned(),
-        io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+        io::ErrorKind::InvalidData => "not UTF-8 text".to_owned(),
+        io::ErrorKind::UnexpectedEof => "unexpected end".to_owned(),
+        io::ErrorKind::WriteZero => "nothing more can be written".to_owned(),
+        io::ErrorKind::TimedOut => "timeout".to_owned(),
         _ => network(error),
     }
 }
@@ -222,7 +221,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only what is wrong with them is looked at")]
+    #[expect(dead_code, reason = "only the errors are tested")]
     struct Note {
         by: String,
         count: u32,
@@ -235,46 +234,37 @@ mod tests {
 
     #[test]
     fn json_error_says_the_place_and_what_is_wrong_in_plain_words() {
-        assert_eq!(json_error("{\n  x"), "line 2, column 3: it is not JSON");
-        assert_eq!(
-            json_error(r#"{"by": "#),
-            "line 1, column 7: it ends too early: its JSON is incomplete"
-        );
-        assert_eq!(
-            json_error(r#"{"by": "a"}"#),
-            r#"line 1, column 11: the field "count" is missing"#
-        );
+        assert_eq!(json_error("{\n  x"), "line 2, column 3: invalid JSON");
+        assert_eq!(json_error(r#"{"by": "#), "line 1, column 7: incomplete JSON");
+        assert_eq!(json_error(r#"{"by": "a"}"#), r#"line 1, column 11: missing field "count""#);
         assert_eq!(
             json_error(r#"{"by": 7, "count": 1}"#),
-            "line 1, column 8: 7 is not possible; write a text in quotes"
+            "line 1, column 8: 7 is invalid; write a string in quotes"
         );
         assert_eq!(
             json_error(r#"{"by": "a", "count": -1}"#),
-            "line 1, column 23: -1 is not possible; write a whole number from 0"
+            "line 1, column 23: -1 is invalid; write a whole number from 0"
         );
         assert_eq!(
             json_error(r#"{"by": "a", "count": 1, "whom": 2}"#),
-            r#"line 1, column 30: the field "whom" is not known; known: by, count, inner"#
+            r#"line 1, column 30: unknown field "whom"; known: by, count, inner"#
         );
         assert_eq!(
             json_error(r#"{"by": "a", "count": 1, "inner": [1]}"#).split(": ").nth(1),
-            Some("1 is not possible; write a text in quotes")
+            Some("1 is invalid; write a string in quotes")
         );
     }
 
     #[test]
     fn toml_and_yaml_errors_keep_only_what_a_person_can_use() {
-        assert_eq!(
-            document("missing field `name`\n", "TOML", true),
-            r#"the field "name" is missing"#
-        );
+        assert_eq!(document("missing field `name`\n", "TOML", true), r#"missing field "name""#);
         assert_eq!(
             document("unclosed table, expected `]`", "TOML", false),
-            "it is not TOML: `]` is missing"
+            "invalid TOML: expected `]`"
         );
         assert_eq!(
             document("invalid type: integer `1`, expected a string", "TOML", true),
-            "1 is not possible; write a text in quotes"
+            "1 is invalid; write a string in quotes"
         );
     }
 
@@ -287,17 +277,14 @@ mod tests {
         let refused = Outer(io::Error::from_raw_os_error(111));
         assert_eq!(network(&refused), "Connection refused (os error 111)");
         let of = |text: &str| network(&Outer(io::Error::other(text.to_owned())));
-        assert_eq!(of("early eof"), "the connection was closed before the answer was complete");
-        assert_eq!(
-            of("invalid HTTP version parsed"),
-            "what answers there does not speak HTTP as it should"
-        );
+        assert_eq!(of("early eof"), "connection closed before the end of the response");
+        assert_eq!(of("invalid HTTP version parsed"), "invalid HTTP response");
         assert_eq!(
             of("invalid peer certificate: UnknownIssuer"),
-            "its certificate is of an authority that is not trusted"
+            "its certificate is signed by an untrusted CA"
         );
         assert_eq!(of("received corrupt message of type X"), "it does not speak TLS");
         assert_eq!(of("something else of a library"), "the connection broke");
-        assert_eq!(io(&io::ErrorKind::InvalidData.into()), "it is not UTF-8 text");
+        assert_eq!(io(&io::ErrorKind::InvalidData.into()), "not UTF-8 text");
     }
 }

@@ -16,7 +16,7 @@ pub enum AbsenceReason {
     Saturated,
     /// The device is lost.
     Lost,
-    /// Reading failed in another way; the log says how.
+    /// Reading failed in another way; see the log.
     Error,
 }
 

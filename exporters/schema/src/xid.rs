@@ -24,11 +24,11 @@ const fn table_row(
     XidEntry { code, severity, meaning, action }
 }
 
-const LOOK_AT_JOB: &str = "look at the job: its program is the usual cause";
+const LOOK_AT_JOB: &str = "look at the job: usually an application error";
 const RESET: &str = "drain the node and reset the GPU";
 const REBOOT: &str = "drain the node and reboot it";
 const EXCHANGE: &str = "drain the node and have the board inspected";
-const WATCH: &str = "nothing now; look again if it repeats";
+const WATCH: &str = "no action; investigate if it repeats";
 
 /// Every XID that has its own row, in order.
 pub const XIDS: &[XidEntry] = &[
@@ -88,7 +88,7 @@ pub const XIDS: &[XidEntry] = &[
         154,
         Severity::Warning,
         "recovery action changed",
-        "do what gaunt_gpu_recovery_action says",
+        "follow gaunt_gpu_recovery_action",
     ),
     table_row(155, Severity::Warning, "NVLink: expected software error", WATCH),
     table_row(

@@ -229,12 +229,11 @@ mod tests {
         let starved = format!("onset_s = 1.0\n{place}effect.data_starved.batch_s = 0.0");
         assert!(fault(&starved).contains("batch_s is 0"));
         assert!(
-            fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0"))
-                .contains("the field \"when\" is not known")
+            fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0")).contains("unknown field \"when\"")
         );
         assert!(
             fault(&format!("onset_s = 1.0\n{place}effect.fire.x = 1"))
-                .contains("\"fire\" is not possible")
+                .contains("\"fire\" is invalid")
         );
     }
 }

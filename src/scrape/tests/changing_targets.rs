@@ -168,7 +168,7 @@ async fn a_server_names_targets_and_its_bad_days_change_nothing() {
     for trouble in [
         "not with application/json",
         "HTTP status 302",
-        "it ends too early",
+        "incomplete JSON",
         "vanished from its list",
     ] {
         let told = |watch: &ScrapeTestRun, _: Option<&Batch>| {

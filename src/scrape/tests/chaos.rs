@@ -51,8 +51,8 @@ type MisbehavingServer = (&'static str, ServerBehaviour, &'static str);
 /// Servers that are too slow, or close the connection.
 fn silent_servers() -> Vec<MisbehavingServer> {
     let (waiting, reading, broke) = (
-        "no answer in time while waiting for headers",
-        "no answer in time while reading the page",
+        "timeout while waiting for headers",
+        "timeout while reading the page",
         "connection broke: ",
     );
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
@@ -118,8 +118,8 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
         ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
         ("a web page", answer(&ok_response("<html>\nnot a page\n")), "not an exposition page: "),
         ("binary", binary, "not an exposition page: "),
-        ("an error", answer(error), "answered with HTTP status 503"),
-        ("a redirect", answer(redirect), "answered with HTTP status 302"),
+        ("an error", answer(error), "server returned HTTP status 503"),
+        ("a redirect", answer(redirect), "server returned HTTP status 302"),
         (
             "a crowd",
             ServerBehaviour::Makes(page_with_many_samples),
@@ -211,7 +211,7 @@ async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
     for address in &good {
         let (among, alone) = (&among[address], &alone[address]);
         assert!(
-            among.failures.keys().all(|why| why.starts_with("no answer in time")),
+            among.failures.keys().all(|why| why.starts_with("timeout while")),
             "{:?}",
             among.failures
         );
@@ -286,7 +286,7 @@ async fn a_page_that_compresses_too_well_is_refused() {
     for name in ["gzip", "zstd"] {
         let failure = batches[name][0].outcome.as_ref().unwrap_err().to_string();
         assert!(
-            failure.starts_with("page grows to ") && failure.ends_with(", over 200"),
+            failure.starts_with("page is ") && failure.ends_with(", over the limit of 200"),
             "{failure}"
         );
     }

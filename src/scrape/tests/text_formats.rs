@@ -78,7 +78,7 @@ async fn what_a_server_calls_openmetrics_is_read_as_it() {
     let half = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n"));
     for batch in collect_batches(half, false, 2).await {
         let failure = batch.outcome.expect_err("half a page");
-        assert!(failure.to_string().contains("ends without `# EOF`"), "{failure}");
+        assert!(failure.to_string().contains("no `# EOF` at the end"), "{failure}");
     }
 }
 

@@ -140,8 +140,8 @@ async fn only_who_proves_his_name_is_asked() {
             named("login.test"),
             "connection broke: TLS: its certificate is for another name; see ca_file and server_name of its group",
         ),
-        (tls("missing.pem"), "not asked: cannot read "),
-        (tls("token"), "not asked: "),
+        (tls("missing.pem"), "not scraped: cannot read "),
+        (tls("token"), "not scraped: "),
     ] {
         let failure = first_outcome(&address, ServerAccess { tls, credentials: credentials() })
             .await

@@ -23,7 +23,7 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
     };
     assert!(
         refused("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n")
-            .starts_with("3: the field \"leave\" is not known; known: ")
+            .starts_with("3: unknown field \"leave\"; known: ")
     );
     assert!(
         refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")

@@ -44,7 +44,7 @@ fn no_neighbour_is_no_fault_and_other_text_is_one() {
         parse_neighbours("Interface: eth0", "a")
             .unwrap_err()
             .what
-            .starts_with("it is not JSON (column ")
+            .starts_with("invalid JSON (column ")
     );
     assert!(
         parse_neighbours("{}", "a").unwrap_err().what.contains("lldpcli -f json show neighbors")

@@ -16,7 +16,7 @@ const SERIES: [(&str, &str); 7] = [
     ("ports", "\ngaunt_port_"),
     ("ethernet", "collector=\"ethernet\""),
     ("gpm", "\ngaunt_gpu_sm_active_ratio{"),
-    ("glances", "\ngaunt_gpu_power_10s_min_watts{"),
+    ("fast-sampling", "\ngaunt_gpu_power_10s_min_watts{"),
     ("processes", "\ngaunt_gpu_process_"),
     ("xid", "\ngaunt_gpu_xid_"),
 ];
@@ -36,16 +36,17 @@ fn two_gpu_command(folder: &std::path::Path, settings: &str) -> Command {
 #[test]
 fn what_is_switched_off_leaves_no_series_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
-    let off = "without = [\"ports\", \"ethernet\", \"gpm\", \"glances\", \"processes\", \"xid\"]\n";
+    let off =
+        "disable = [\"ports\", \"ethernet\", \"gpm\", \"fast-sampling\", \"processes\", \"xid\"]\n";
     let node = TestProcess::start_command(&mut two_gpu_command(folder.path(), off));
     let address = node.served_address();
     let page = wait_for_page(&address, "gaunt_gpu_power_watts{gpu=\"1\"}");
     for (name, series) in SERIES {
-        assert!(!page.contains(series), "{series} in spite of --without {name}");
+        assert!(!page.contains(series), "{series} in spite of --disable {name}");
     }
     assert!(page.contains("collector=\"netdev\"") && page.contains("collector=\"nvml\""), "{page}");
 
-    fs::write(folder.path().join("node.toml"), "without = []\n").unwrap();
+    fs::write(folder.path().join("node.toml"), "disable = []\n").unwrap();
     node.send_signal(Signal::HUP);
     node.line_with("settings reloaded");
     for (_, series) in SERIES {
@@ -53,7 +54,7 @@ fn what_is_switched_off_leaves_no_series_and_comes_back() {
     }
     fs::write(folder.path().join("node.toml"), off).unwrap();
     node.send_signal(Signal::HUP);
-    node.line_with("switched off: ethernet, ports, gpm, glances, xid, processes");
+    node.line_with("disabled: ethernet, ports, gpm, fast-sampling, xid, processes");
     wait_for("a page without them", || {
         let page = wait_for_page(&address, "gaunt_gpu_power_watts{gpu=\"1\"}");
         SERIES.iter().all(|(_, series)| !page.contains(series)).then_some(())
@@ -64,7 +65,7 @@ fn what_is_switched_off_leaves_no_series_and_comes_back() {
 fn a_flag_switches_off_and_an_unknown_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = two_gpu_command(folder.path(), "");
-    let output = command.args(["--once", "--without", "nvml,ports"]).run_to_end();
+    let output = command.args(["--once", "--disable", "nvml,ports"]).run_to_end();
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(
         page.contains("collector=\"cpu\"") && page.contains("collector=\"ethernet\""),
@@ -73,8 +74,8 @@ fn a_flag_switches_off_and_an_unknown_name_is_refused() {
     assert!(!page.contains("collector=\"nvml\"") && !page.contains("gaunt_gpu_"), "{page}");
     assert!(!page.contains("collector=\"ports\"") && !page.contains("gaunt_port_"), "{page}");
 
-    let output = two_gpu_command(folder.path(), "").args(["--without", "prots"]).run_to_end();
+    let output = two_gpu_command(folder.path(), "").args(["--disable", "prots"]).run_to_end();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
-    assert!(said.contains("nothing is called \"prots\"; it must be one of cpu, memory,"), "{said}");
+    assert!(said.contains("unknown collector \"prots\"; must be one of cpu, memory,"), "{said}");
 }

@@ -283,7 +283,7 @@ impl Collector for AmdCollector {
             board.collect_readings(step, &mut self.buffer, report);
         }
         if self.gpus.is_empty() {
-            return Ok(CollectOutcome::Nothing("no GPU of AMD".to_owned()));
+            return Ok(CollectOutcome::Nothing("no AMD GPU".to_owned()));
         }
         let gone: Vec<_> = self.gpus.values().filter(|board| !board.is_here).collect();
         if gone.is_empty() {

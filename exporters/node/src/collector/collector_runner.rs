@@ -197,7 +197,7 @@ impl CollectorThread {
         };
         let thread = thread::Builder::new().name(name.clone()).stack_size(STACK).spawn(work);
         let thread = thread.inspect_err(|error| {
-            tracing::error!(collector = name, %error, "cannot start; raise the limit on threads");
+            tracing::error!(collector = name, %error, "cannot start a thread; raise the limit on threads");
         });
         Self {
             number,
@@ -244,7 +244,9 @@ impl CollectorThread {
             return Err(CollectError::Broken);
         }
         if let Some(at) = fresh {
-            let message = "it takes longer than a tick; its values are the last ones".to_owned();
+            let message =
+                "the run takes longer than a tick; its values are those of the previous run"
+                    .to_owned();
             return Ok(CollectOutcome::FoundThat { message, at: Some(at) });
         }
         let stuck = self.late_path.get_or_insert_with(|| self.current_path.read_path());

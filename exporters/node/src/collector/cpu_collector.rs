@@ -73,7 +73,7 @@ impl Collector for CpuCollector {
             }
         }
         let Some(sum) = sum else {
-            return Err(CollectError::Malformed { path, what: "it has no line of all CPUs" });
+            return Err(CollectError::Malformed { path, what: "no line of all CPUs" });
         };
         self.iowait = self.iowait.max(sum.iowait as f64 / TICKS_PER_SECOND);
         report.push(node, host::CPUS, now.len() as f64);

@@ -84,7 +84,7 @@ impl Collector for DiskCollector {
             }
         }
         if disks == 0 {
-            return Ok(CollectOutcome::Nothing("no disk but files and memory".to_owned()));
+            return Ok(CollectOutcome::Nothing("no disk except loop and RAM devices".to_owned()));
         }
         Ok(CollectOutcome::Found)
     }

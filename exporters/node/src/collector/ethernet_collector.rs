@@ -137,7 +137,7 @@ impl Collector for EthernetCollector {
         }
         self.ticks_to_look -= 1;
         if self.cards.is_empty() {
-            let why = "no network driver with statistics of its own that gaunt knows";
+            let why = "no network device with supported driver statistics";
             return Ok(CollectOutcome::Nothing(why.to_owned()));
         }
         let (now, mut failed) = (Instant::now(), Vec::new());

@@ -34,7 +34,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const NAMES_HOLD: Duration = Duration::from_mins(1);
 
 /// The message while pods have no names.
-const WITHOUT: &str = "pods stay by their UIDs";
+const WITHOUT: &str = "pods are shown by UID";
 
 /// Queries the kubelet at its pod-resources socket, and passes the result on.
 pub(super) struct KubeletCollector {
@@ -117,8 +117,10 @@ impl KubeletCollector {
             }
             Ok(Err(failed)) => self.status_of_error(&failed),
             Err(error) => {
-                tracing::error!(%error, "asking the kubelet ended unexpectedly");
-                KubeletStatus::Failed("asking it ended unexpectedly; see the log".to_owned())
+                tracing::error!(%error, "the kubelet query ended unexpectedly");
+                KubeletStatus::Failed(
+                    "the kubelet query ended unexpectedly; see the log".to_owned(),
+                )
             }
         };
         Ok(())
@@ -128,14 +130,14 @@ impl KubeletCollector {
         let socket = self.socket.display();
         let why = match failed {
             KubeletQueryError::TimedOut => {
-                format!("it does not answer within {} s", DEADLINE.as_secs())
+                format!("no answer within {} s", DEADLINE.as_secs())
             }
             KubeletQueryError::Asking(PodResourcesError::Connect(error)) => match error.kind() {
                 io::ErrorKind::NotFound => return KubeletStatus::NotFound,
                 io::ErrorKind::PermissionDenied => {
                     return KubeletStatus::Failed(format!(
-                        "may not ask the kubelet at {socket}: permission denied; {WITHOUT}; let this user read its \
-                         folder, or switch this off with --without kubelet"
+                        "cannot query the kubelet at {socket}: permission denied; {WITHOUT}; allow this user to read its \
+                         folder, or pass --disable kubelet"
                     ));
                 }
                 _ => plain_error::io(error),
@@ -143,7 +145,7 @@ impl KubeletCollector {
             KubeletQueryError::Asking(error) => error.to_string(),
         };
         KubeletStatus::Failed(format!(
-            "cannot ask the kubelet at {socket}: {why}; {WITHOUT}; see its log"
+            "cannot query the kubelet at {socket}: {why}; {WITHOUT}; see its log"
         ))
     }
 
@@ -175,22 +177,21 @@ impl Collector for KubeletCollector {
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
         if let Err(error) = self.poll_kubelet(report.node_time.unwrap_or_default()) {
             self.status =
-                KubeletStatus::Failed(format!("cannot start its runtime: {error}; {WITHOUT}"));
+                KubeletStatus::Failed(format!("cannot start the runtime: {error}; {WITHOUT}"));
         }
         self.expire_holders();
         match &self.status {
             KubeletStatus::NotYet => {
-                Ok(CollectOutcome::Pending("waiting for the kubelet to answer".to_owned()))
+                Ok(CollectOutcome::Pending("waiting for the kubelet's answer".to_owned()))
             }
             KubeletStatus::Pods((pods, devices), at) => {
-                let message = format!(
-                    "pods that hold GPUs: {pods}; GPUs and instances that are held: {devices}"
-                );
+                let message =
+                    format!("pods with GPUs: {pods}; allocated GPUs and MIG instances: {devices}");
                 Ok(CollectOutcome::FoundThat { message, at: Some(*at) })
             }
             KubeletStatus::NotFound => {
                 let socket = self.socket.display();
-                Ok(CollectOutcome::Nothing(format!("no kubelet: {socket} is not there")))
+                Ok(CollectOutcome::Nothing(format!("no kubelet: {socket} does not exist")))
             }
             KubeletStatus::Failed(message) => Err(CollectError::Driver(message.clone())),
         }

@@ -132,7 +132,7 @@ impl Collector for NetdevCollector {
             }
         }
         if self.devices.is_empty() {
-            let why = format!("no network device but loopback in {}", self.folder.display());
+            let why = format!("no network device except loopback in {}", self.folder.display());
             return Ok(CollectOutcome::Nothing(why));
         }
         Ok(CollectOutcome::Found)

@@ -57,7 +57,7 @@ impl Collector for PressureCollector {
             }
         }
         if missing == self.files.len() {
-            let why = "the kernel has no pressure stall information; boot it with psi=1 to have it";
+            let why = "the kernel has no pressure stall information (PSI); boot it with psi=1";
             return Ok(CollectOutcome::Nothing(why.to_owned()));
         }
         Ok(CollectOutcome::Found)

@@ -47,8 +47,8 @@ impl ProbeCollector {
         if let Some(child) = &mut self.child {
             match child.try_wait() {
                 Ok(None) => return Ok(()),
-                Ok(Some(status)) => tracing::info!(%status, "a probe ended"),
-                Err(error) => tracing::warn!(%error, "a probe cannot be waited for"),
+                Ok(Some(status)) => tracing::info!(%status, "probe ended"),
+                Err(error) => tracing::warn!(%error, "cannot wait for the probe"),
             }
             self.child = None;
         }
@@ -65,7 +65,7 @@ impl ProbeCollector {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = quiet.spawn().map_err(|error| {
             CollectError::Devices(format!(
-                "cannot start {}: {error}; name it with probe.program",
+                "cannot start {}: {error}; set `[probe] program`",
                 self.options.program.display()
             ))
         })?;
@@ -86,12 +86,12 @@ impl ProbeCollector {
             return Ok(());
         }
         if about.len() > MAX_BYTES {
-            return Err(CollectError::Malformed { path, what: "it is longer than 1 MiB" });
+            return Err(CollectError::Malformed { path, what: "longer than 1 MiB" });
         }
         let body = fs::read(&path).map_err(unread)?;
         let decoded = text::decode_page(&body, &text::PageLimits::default());
         let decoded =
-            decoded.map_err(|_| CollectError::Malformed { path, what: "it is no page of text" })?;
+            decoded.map_err(|_| CollectError::Malformed { path, what: "not a metrics page" })?;
         self.page = Some((written, decoded.report));
         Ok(())
     }

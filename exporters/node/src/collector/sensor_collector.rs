@@ -178,7 +178,7 @@ impl Collector for SensorCollector {
             }
         }
         if self.found.is_empty() {
-            return Ok(CollectOutcome::Nothing("the board shows no sensor".to_owned()));
+            return Ok(CollectOutcome::Nothing("no hwmon or thermal sensor".to_owned()));
         }
         Ok(CollectOutcome::Found)
     }

@@ -1,4 +1,4 @@
-//! Passes on metrics files of other programs: probe results, NCCL statistics.
+//! Exports metrics files of other programs unchanged: probe results, NCCL statistics.
 
 use std::{
     collections::BTreeMap,
@@ -63,7 +63,7 @@ impl TextfileCollector {
         let mut body = Vec::new();
         File::open(&path)?.take(MAX_BYTES + 1).read_to_end(&mut body)?;
         let (samples, trouble) = if body.len() as u64 > MAX_BYTES {
-            (Vec::new(), Some("it is longer than 1 MiB".to_owned()))
+            (Vec::new(), Some("longer than 1 MiB".to_owned()))
         } else {
             parse(&body)
         };
@@ -82,9 +82,9 @@ fn parse(body: &[u8]) -> (Vec<ExtraSample>, Option<String>) {
             Some(Ok(PageLine::Sample(sample))) => {
                 let taken = TAKEN.iter().any(|word| sample.name.starts_with(word));
                 if taken || find_rows(sample.name).is_some() {
-                    Err(format!("the name {} is taken", SanitizedText::new(sample.name)))
+                    Err(format!("the name {} is reserved", SanitizedText::new(sample.name)))
                 } else if !sample.value.is_finite() {
-                    Err(format!("{} is no number", SanitizedText::new(sample.digits)))
+                    Err(format!("{} is not a finite number", SanitizedText::new(sample.digits)))
                 } else {
                     let labels = sample.labels.iter();
                     let labels =
@@ -141,7 +141,7 @@ impl Collector for TextfileCollector {
         }
         if self.files.is_empty() {
             return Ok(CollectOutcome::Nothing(
-                "no *.prom file in the folder of textfiles".to_owned(),
+                "no *.prom file in the textfiles folder".to_owned(),
             ));
         }
         Ok(CollectOutcome::Found)
@@ -160,8 +160,8 @@ mod tests {
         let names: Vec<_> = samples.iter().map(|extra| extra.name.as_str()).collect();
         assert_eq!(names, ["nccl_bus_bandwidth_gbs", "last"]);
         assert_eq!(samples[0].labels, [("rank".into(), "0".into())]);
-        assert_eq!(trouble.unwrap(), "line 3: the name gaunt_port_state_id is taken");
-        assert_eq!(parse(b"nccl_nan NaN\n").1.unwrap(), "line 1: NaN is no number");
+        assert_eq!(trouble.unwrap(), "line 3: the name gaunt_port_state_id is reserved");
+        assert_eq!(parse(b"nccl_nan NaN\n").1.unwrap(), "line 1: NaN is not a finite number");
         assert_eq!(parse(b"DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n").0, []);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 thread_local! {
-    /// The note of this thread, if somebody wants one.
+    /// The path record of this thread, if its reads are tracked.
     static HERE: RefCell<Option<CurrentPath>> = const { RefCell::new(None) };
 }
 

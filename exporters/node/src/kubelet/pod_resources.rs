@@ -38,13 +38,13 @@ pub(crate) enum PodResourcesError {
     #[error("{0}")]
     Connect(io::Error),
     /// The server does not speak HTTP/2, or the connection broke.
-    #[error("the conversation broke: {}", plain_error::network(.0))]
+    #[error("the connection broke: {}", plain_error::network(.0))]
     Broken(#[from] hyper::Error),
     /// The HTTP status is not that of gRPC.
-    #[error("it answers with HTTP status {0}")]
+    #[error("HTTP status {0}")]
     Status(u16),
     /// The kubelet returned a gRPC error.
-    #[error("it refuses: {message} (gRPC status {code})")]
+    #[error("rejected: {message} (gRPC status {code})")]
     Refused {
         /// The gRPC status code.
         code: u32,
@@ -52,10 +52,10 @@ pub(crate) enum PodResourcesError {
         message: String,
     },
     /// The answer exceeds the limit.
-    #[error("it answers with more than {MAX_ANSWER} bytes")]
+    #[error("the answer is longer than {MAX_ANSWER} bytes")]
     TooLong,
     /// The answer is not a valid list of pods.
-    #[error("it answers with something that is no list of pods: {0}")]
+    #[error("the answer is not a list of pods: {0}")]
     Malformed(String),
 }
 
@@ -108,7 +108,7 @@ async fn read_response(answer: Response<Incoming>) -> Result<DeviceHolders, PodR
     let answer = ListPodResourcesResponse::decode(message);
     Ok(DeviceHolders::of(answer.map_err(|error| {
         tracing::debug!(%error, "the kubelet's answer cannot be decoded");
-        PodResourcesError::Malformed("its bytes do not decode".to_owned())
+        PodResourcesError::Malformed("it cannot be decoded".to_owned())
     })?))
 }
 
@@ -149,10 +149,10 @@ fn unframe_message(mut body: &[u8]) -> Result<&[u8], &'static str> {
     body = message;
     let [compressed, length @ ..] = *prefix;
     if compressed != 0 {
-        return Err("it is compressed, though nobody asked for that");
+        return Err("it is compressed, which was not requested");
     }
     if u32::from_be_bytes(length) as usize != body.len() {
-        return Err("its length is not the one that it announced");
+        return Err("its length differs from the announced one");
     }
     Ok(body)
 }
@@ -180,6 +180,6 @@ mod tests {
         headers.insert("grpc-status", HeaderValue::from_static("12"));
         headers.insert("grpc-message", HeaderValue::from_static("unknown service%3A 100%, v1"));
         let said = parse_refusal(&headers).unwrap().to_string();
-        assert_eq!(said, "it refuses: unknown service: 100%, v1 (gRPC status 12)");
+        assert_eq!(said, "rejected: unknown service: 100%, v1 (gRPC status 12)");
     }
 }

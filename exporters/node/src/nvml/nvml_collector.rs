@@ -89,7 +89,10 @@ impl NvmlCollector {
             WorkerEvent::Said(worker, WorkerMessage::Hello { version, pid, driver }) => {
                 tracing::info!(worker, pid, %driver, "the NVML worker is ready");
                 if version != worker_pipe::VERSION {
-                    tracing::error!(version, "the NVML worker is of another version");
+                    tracing::error!(
+                        version,
+                        "the NVML worker has another version; reinstall gaunt-node"
+                    );
                 }
                 self.driver = driver;
             }
@@ -104,7 +107,7 @@ impl NvmlCollector {
                 self.last_tick = Some(at);
                 if failures != self.failures {
                     for failure in &failures {
-                        tracing::warn!(%failure, "a driver call failed");
+                        tracing::warn!(%failure, "driver call failed");
                     }
                     self.failures = failures;
                 }
@@ -145,7 +148,7 @@ impl NvmlCollector {
         let Some(path) = &self.log.path else { return };
         let said = |error: io::Error| {
             format!(
-                "cannot read {}: {error}; XIDs come from the driver alone; let this user read it",
+                "cannot read {}: {error}; XIDs come from the driver only; allow this user to read it",
                 path.display()
             )
         };

@@ -47,13 +47,13 @@ pub(super) struct NvmlDriver<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each switches one thing off, and none excludes another"
+    reason = "each enables one feature, independently of the others"
 )]
 pub(super) struct NvmlFeatures {
     /// Activity from the GPU's own counters.
     pub(super) gpm: bool,
     /// Fast sampling between two rounds, and the extremes that it finds.
-    pub(super) glances: bool,
+    pub(super) fast_sampling: bool,
     /// XIDs by driver events.
     pub(super) xid: bool,
     /// The processes on the GPU.

@@ -71,7 +71,7 @@ pub(super) struct NvmlFunctions<'a> {
 macro_rules! call {
     ($door:expr, $function:ident($($argument:expr),*)) => {{
         let function = nvml_sym($door.lib.$function.as_ref())?;
-        // SAFETY: the function has NVML's signature, and each pointer leads to room that outlives the call and is as
+        // SAFETY: the function has NVML's signature, and each pointer leads to memory that outlives the call and is as
         // large as the function expects: the arguments are made beside the call, as bindgen typed them.
         nvml_try(unsafe { function($($argument),*) })
     }};
@@ -124,7 +124,7 @@ impl<'a> NvmlFunctions<'a> {
         Ok(buffer)
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "what is given back is nobody's any more")]
+    #[expect(clippy::needless_pass_by_value, reason = "the handle is invalid after the call")]
     pub(super) fn free_sample(self, buffer: GpmSample) -> Result<(), NvmlError> {
         call!(self, nvmlGpmSampleFree(buffer.0))
     }
@@ -188,7 +188,7 @@ impl<'a> NvmlFunctions<'a> {
         Ok((NvmlDeviceHandle(event.device), event.eventData as u32))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "what is given back is nobody's any more")]
+    #[expect(clippy::needless_pass_by_value, reason = "the handle is invalid after the call")]
     pub(super) fn free_event_set(self, events: NvmlEventSet) -> Result<(), NvmlError> {
         call!(self, nvmlEventSetFree(events.0))
     }

@@ -41,13 +41,13 @@ const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 const SLOW_CALL: Duration = Duration::from_millis(500);
 
 /// The shortest interval of fast sampling: the energy counter updates about as often.
-const GLANCE: Duration = Duration::from_millis(100);
+const MIN_FAST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The most fast samples in a period.
-const MAX_GLANCES: u32 = 10;
+const MAX_FAST_SAMPLES: u32 = 10;
 
 /// How long a call may still take after the parent asked to stop. A worker that cannot finish its call is killed:
-/// nothing reads it any more, and it would otherwise stay for ever.
+/// nothing reads its output, and it would otherwise never end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The most failures in the message of one tick.
@@ -181,7 +181,8 @@ impl NvmlWorker {
             xids.take_message(Instant::now())
                 .map_or(Ok(()), |message| self.send_message(&message))?;
             if !driver.is_unchanged() {
-                let message = "the NVIDIA driver was reloaded or counts other GPUs; asking it anew";
+                let message =
+                    "the NVIDIA driver was reloaded or lists other GPUs; restarting the worker";
                 self.send_trouble(false, message)?;
                 break;
             }
@@ -201,14 +202,14 @@ impl NvmlWorker {
         xids: &mut XidCounts,
     ) -> Result<(), PipeError> {
         let orders = &self.options.0;
-        let glance = (orders.period / MAX_GLANCES).max(GLANCE);
-        // Far shorter than the deadline, so that only a hanging wait looks like one.
-        let patience = (orders.call_deadline / 4).min(GLANCE);
-        let mut look = Instant::now() + glance;
+        let interval = (orders.period / MAX_FAST_SAMPLES).max(MIN_FAST_INTERVAL);
+        // Far shorter than the deadline, so that only a hanging wait is reported as slow.
+        let patience = (orders.call_deadline / 4).min(MIN_FAST_INTERVAL);
+        let mut next_sample = Instant::now() + interval;
         while !self.stop.load(Ordering::Acquire)
             && let Some(rest) = next.checked_duration_since(Instant::now())
         {
-            let wait = rest.min(look.saturating_duration_since(Instant::now()));
+            let wait = rest.min(next_sample.saturating_duration_since(Instant::now()));
             let came =
                 waiting.as_ref().map(|waiting| driver.wait_for_xid(waiting, wait.min(patience)));
             match came {
@@ -222,14 +223,17 @@ impl NvmlWorker {
                 }
                 None => thread::park_timeout(wait),
             }
-            xids.due_message(Instant::now(), glance)
+            xids.due_message(Instant::now(), interval)
                 .map_or(Ok(()), |message| self.send_message(&message))?;
             // The tick itself counts as a sample.
-            if look <= Instant::now() && look + glance / 2 < next && orders.wanted.glances {
+            if next_sample <= Instant::now()
+                && next_sample + interval / 2 < next
+                && orders.wanted.fast_sampling
+            {
                 driver.sample_fast();
             }
-            if look <= Instant::now() {
-                look += glance;
+            if next_sample <= Instant::now() {
+                next_sample += interval;
             }
         }
         Ok(())

@@ -178,10 +178,10 @@ pub(super) enum PipeError {
     #[error("the worker's pipe ended: {}", plain_error::io(.0))]
     Io(#[from] io::Error),
     /// The length of a message exceeds the limit.
-    #[error("the worker announced a message of {0} bytes, more than {MAX_MESSAGE}")]
+    #[error("the worker announced a message of {0} bytes, over the limit of {MAX_MESSAGE}")]
     TooLong(usize),
     /// A message is not valid.
-    #[error("the worker sent something that is no message: {}", plain_error::json_without_place(.0))]
+    #[error("the worker sent an invalid message: {}", plain_error::json_without_place(.0))]
     Malformed(#[from] serde_json::Error),
 }
 

@@ -99,7 +99,7 @@ impl WorkerSupervisor {
             call_deadline: options.call_deadline,
             wanted: NvmlFeatures {
                 gpm: options.is_enabled(ReadingSource::Gpm),
-                glances: options.is_enabled(ReadingSource::Glances),
+                fast_sampling: options.is_enabled(ReadingSource::FastSampling),
                 xid: options.is_enabled(ReadingSource::Xid),
                 processes: options.is_enabled(ReadingSource::Processes),
             },
@@ -240,7 +240,7 @@ impl WorkerSupervisor {
         for worker in self.workers.iter_mut().filter(|w| works(w) && w.number != newest) {
             tracing::info!(
                 worker = worker.number,
-                "a worker that hung came back and is not needed"
+                "a hung worker resumed and is no longer needed; stopping it"
             );
             worker.retired = true;
             worker.child.stdin = None;

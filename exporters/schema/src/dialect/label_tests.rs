@@ -61,7 +61,7 @@ fn the_mask_of_clock_events_is_taken_apart() {
     assert_eq!(
         decode_text(page).rejected.total_count(),
         0,
-        "the old name beside the new one is no mistake"
+        "the old name beside the new one is not rejected"
     );
     assert_eq!(gpu_reading(page, gpu::CLOCK_EVENT_SW_POWER_CAP), Some(1.0.into()));
     assert_eq!(gpu_reading(page, gpu::CLOCK_EVENT_HW_THERMAL), Some(1.0.into()));
@@ -200,7 +200,7 @@ fn what_no_double_should_carry_is_an_error_and_a_full_counter_is_saturated() {
         Some(AbsenceReason::Error.into())
     );
     assert_eq!(reading(port::LINK_DOWNED), Some(AbsenceReason::Saturated.into()));
-    // Wider than the table says: it is not saturated.
+    // Wider than in the table: it is not saturated.
     assert_eq!(reading(port::SYMBOL_ERRORS), Some(65536.0.into()));
     // A counter that wraps may legitimately be at its maximum.
     assert_eq!(reading(port::RNR_NAK_RETRIES), Some(4_294_967_295.0.into()));

@@ -286,7 +286,11 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for table in &TABLES {
             for words in table.mappings.chunk_by(|one, next| one.name == next.name) {
-                assert!(seen.insert(words[0].name), "{} stands twice, or apart", words[0].name);
+                assert!(
+                    seen.insert(words[0].name),
+                    "{} is declared twice, or not adjacent",
+                    words[0].name
+                );
                 assert!(
                     find_rows(words[0].name).is_none(),
                     "{} is in the catalogue",
@@ -295,7 +299,7 @@ mod tests {
             }
         }
         for special in custom_handlers::ALL.iter().copied().flatten() {
-            assert!(seen.insert(special.name), "{} stands twice", special.name);
+            assert!(seen.insert(special.name), "{} is declared twice", special.name);
         }
     }
 }

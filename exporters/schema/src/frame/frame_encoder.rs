@@ -64,8 +64,8 @@ pub fn encode_reading(reading: Reading) -> u64 {
 }
 
 impl FrameParts<'_> {
-    /// Appends the frame. `room` is a scratch buffer.
-    pub fn encode_frame(&self, room: &mut Vec<i64>, out: &mut Vec<u8>) {
+    /// Appends the frame. `steps` is a scratch buffer.
+    pub fn encode_frame(&self, steps: &mut Vec<i64>, out: &mut Vec<u8>) {
         let begin = FrameHeader::reserve_header(out);
         if self.sends_layout {
             encode_number(self.layout.encoded_bytes().len() as u64, out);
@@ -81,7 +81,7 @@ impl FrameParts<'_> {
             from = range.end;
             let base = self.base.and_then(|(_, base)| base.get(range.clone()));
             let now = self.readings.get(range).unwrap_or_default();
-            column_encoding::encode_column(now, base, room, out);
+            column_encoding::encode_column(now, base, steps, out);
         }
         let head = FrameHeader {
             has_layout: self.sends_layout,

@@ -87,8 +87,7 @@ fn any_changes() -> impl Strategy<Value = Vec<(usize, Reading)>> {
 }
 
 proptest! {
-    /// The wall between all forms of a page: text, text of a layout that is known, whole frames and differences carry
-    /// one report.
+    /// All forms of a page have the same report: text, text that matches a template, whole frames and differences.
     #[test]
     fn text_repeated_text_and_frames_say_the_same(first in any_report(), changes in any_changes()) {
         let second = change_readings(&first, &changes);
@@ -115,7 +114,7 @@ proptest! {
         prop_assert_eq!(frames.decoder_stats().differences, 2, "one layout, whatever is absent");
     }
 
-    /// A server that keeps some ticks, and a client that forgets now and then.
+    /// A server that keeps some ticks, and a client that sometimes loses its state.
     #[test]
     fn whatever_is_held_the_client_has_it_all(
         steps in prop::collection::vec((0_u32..50, 0_usize..4, any::<bool>()), 1..12),
@@ -143,7 +142,7 @@ proptest! {
         prop_assert!(decode_alone(&body).is_err());
     }
 
-    /// Who can make a checksum can say anything: what comes of it is a report within its limits, or a fault.
+    /// Arbitrary bytes with a valid checksum decode to a report within its limits, or to an error.
     #[test]
     fn a_frame_with_any_bytes_changed_and_summed_anew_never_panics(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
@@ -159,7 +158,7 @@ proptest! {
         if is_cut {
             body.truncate(LENGTH + cut.index(body.len() - LENGTH));
         }
-        // The layout's name is made anew too, where it still stands.
+        // The hash of the layout is recomputed too, if the layout can still be found.
         let name = LayoutHash::of(layout_of(&body).unwrap_or_default());
         for layout in [head.layout, name] {
             FrameHeader { layout, ..head }.encode_header(0, &mut body);
@@ -223,13 +222,16 @@ fn a_torn_or_changed_frame_is_not_taken_and_the_next_one_is_whole() {
     assert_eq!(frames.client_state(&mut memory).tick, Some(1));
     let mut longer = body.clone();
     longer.push(0);
-    let torn =
-        format!("frame: it is torn: {} bytes came, and it says {}", longer.len(), body.len());
+    let torn = format!(
+        "frame: length mismatch: {} bytes received, {} announced",
+        longer.len(),
+        body.len()
+    );
     assert_eq!(failure_text(frames.decode_frame(&mut memory, &longer, &default_limits())), torn);
     assert_eq!(
         frames.client_state(&mut memory).tick,
         None,
-        "nothing of a target whose frame broke is believed"
+        "a rejected frame clears the state of its target"
     );
     assert_eq!(frames.decoder_stats().faults, 1);
     frames.decode_frame(&mut memory, &body, &default_limits()).unwrap();
@@ -247,11 +249,11 @@ fn differences_to_what_is_not_held_are_not_taken() {
     assert!(difference.len() * 3 < whole.len(), "{} of {}", difference.len(), whole.len());
     let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
     let fault = failure_text(frames.decode_frame(&mut memory, &difference, &default_limits()));
-    assert_eq!(fault, "frame: it names a layout that is not held here, and does not send it");
+    assert_eq!(fault, "frame: unknown layout hash without a layout");
     frames.decode_frame(&mut memory, &whole, &default_limits()).unwrap();
     frames.decode_frame(&mut memory, &difference, &default_limits()).unwrap();
     let again = failure_text(frames.decode_frame(&mut memory, &difference, &default_limits()));
-    assert_eq!(again, "frame: it is a difference to a tick that is not held here");
+    assert_eq!(again, "frame: difference to an unknown tick");
     // A server that was restarted has other ticks, and sends whole frames.
     let mut anew = Vec::new();
     FrameEncoder::of(&node_report(3), 900, None).encode_frame(
@@ -260,10 +262,7 @@ fn differences_to_what_is_not_held_are_not_taken() {
         &mut anew,
     );
     let page = frames.decode_frame(&mut memory, &anew, &default_limits());
-    assert_eq!(
-        failure_text(page),
-        "frame: it names a layout that is not held here, and does not send it"
-    );
+    assert_eq!(failure_text(page), "frame: unknown layout hash without a layout");
 }
 
 #[test]
@@ -339,14 +338,14 @@ fn everything_has_a_limit_before_room_is_made_for_it() {
     let mut huge = Vec::new();
     encode_number(u64::MAX >> 1, &mut huge);
     assert!(
-        failure_text(decode_alone(&frame_of(&huge))).starts_with("frame: its layout names number ")
+        failure_text(decode_alone(&frame_of(&huge))).starts_with("frame: its layout has number ")
     );
     let mut columns = vec![0];
     encode_number(MOST_COLUMNS as u64 + 1, &mut columns);
     columns.resize(columns.len() + MOST_COLUMNS + 1, 0);
     assert_eq!(
         failure_text(decode_alone(&frame_of(&columns))),
-        "frame: it has 65537 columns, over the limit of 65536"
+        "frame: 65537 columns, over the limit of 65536"
     );
     let small = FrameDecoder::new(10);
     let full = failure_text(small.decode_frame(
@@ -354,7 +353,7 @@ fn everything_has_a_limit_before_room_is_made_for_it() {
         &encode_whole(&node_report(1)),
         &default_limits(),
     ));
-    assert_eq!(full, "frame: there is no room for its layout: 0 bytes are held already");
+    assert_eq!(full, "frame: no space for its layout: 0 bytes of layouts stored");
 }
 
 fn netdev_report(devices: usize) -> Report {
@@ -450,7 +449,7 @@ fn metrics_and_classes_of_a_newer_version_are_passed_over() {
     newer[4] = 2;
     assert_eq!(
         failure_text(decode_alone(&newer)),
-        "frame: it is of version 2, and 1 is read; upgrade the older of both programs"
+        "frame: version 2 is not supported, only version 1; upgrade the older program"
     );
 }
 

@@ -14,7 +14,7 @@ pub struct PageLimits {
     pub samples: usize,
     /// Bytes of a metric or label name. The longest in use are near 100.
     pub name_bytes: usize,
-    /// Bytes of a label value as it stands on the page. Kernel command lines and messages fit.
+    /// Bytes of a label value as on the page. Kernel command lines and messages fit.
     pub value_bytes: usize,
 }
 

@@ -5,7 +5,7 @@ use crate::{RejectionCounts, SanitizedText};
 /// Declares the reasons with their names, in the order in which they are reported.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $word:literal,)*) => {
-        /// Why a line is not taken.
+        /// Why a line is rejected.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $($(#[$doc])* $variant,)* }
 
@@ -13,7 +13,7 @@ macro_rules! reasons {
             /// Every reason, in the order of reports.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word in answers and labels.
+            /// The name in answers and labels.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
@@ -48,7 +48,7 @@ reasons! {
     BadValue = "bad_value",
     /// The timestamp is not a whole number of milliseconds, or something follows it.
     BadTimestamp = "bad_timestamp",
-    /// A series that stood on the page before; the first one counts.
+    /// A duplicate series; the first one counts.
     DuplicateSeries = "duplicate_series",
     /// A sample after the limit was reached.
     TooManySamples = "too_many_samples",
@@ -62,9 +62,9 @@ reasons! {
     BadHelp = "bad_help",
     /// A second HELP line for one name.
     HelpRepeated = "help_repeated",
-    /// A known metric without the labels that say which device it is of.
+    /// A known metric without the labels that identify its device.
     NoDevice = "no_device",
-    /// A second series for one metric of one device, told apart by labels that gaunt does not know.
+    /// A second series for one metric of one device, distinguished by labels that gaunt does not know.
     SameDevice = "same_device",
     /// A mark of absence that names no known metric or reason.
     BadAbsence = "bad_absence",

@@ -243,14 +243,14 @@ fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limi
         }
     }
     let TemplateCacheStats { repeated, bytes, .. } = layouts.cache_stats();
-    assert!((1..300).contains(&repeated), "{repeated} of 300 found room");
+    assert!((1..300).contains(&repeated), "{repeated} of 300 fitted");
     drop(memories);
     // Unused templates are evicted for others.
     let (mut memory, body) = (TemplateState::default(), "gaunt_node_load1{a=\"new\"} 1\n");
     for _ in 0..600 {
         layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
     }
-    assert!(layouts.cache_stats().repeated > repeated, "{bytes} bytes were never given back");
+    assert!(layouts.cache_stats().repeated > repeated, "{bytes} bytes were never freed");
 }
 
 #[test]

@@ -146,8 +146,8 @@ fn decode_strictly(
     let rejected = tally.into_counts();
     if samples == 0 {
         let why = match &rejected.first {
-            Some(first) => SanitizedText::new(&format!("no sample in it, {first}")),
-            None => SanitizedText::new("no sample in it"),
+            Some(first) => SanitizedText::new(&format!("no samples, {first}")),
+            None => SanitizedText::new("no samples"),
         };
         return Err(ScrapeFailure::NotAPage(why));
     }
@@ -172,12 +172,12 @@ mod tests {
             Err(ScrapeFailure::NotAPage(why)) => why.to_string(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(why(b""), "no sample in it");
-        assert_eq!(why(b"# only a comment\n\n"), "no sample in it");
+        assert_eq!(why(b""), "no samples");
+        assert_eq!(why(b"# only a comment\n\n"), "no samples");
         let html = why(b"<html>\n<body>\x1b]52;c;x\x07</body>\n");
-        assert_eq!(html, "no sample in it, line 1: bad_name: <html>");
+        assert_eq!(html, "no samples, line 1: bad_name: <html>");
         let escape = why(b"\x1b]52;c;x\x07\n");
-        assert_eq!(escape, "no sample in it, line 1: bad_name: \u{fffd}]52;c;x\u{fffd}");
+        assert_eq!(escape, "no samples, line 1: bad_name: \u{fffd}]52;c;x\u{fffd}");
     }
 
     #[test]

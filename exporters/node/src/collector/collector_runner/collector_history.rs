@@ -40,7 +40,7 @@ impl CollectorHistory {
                 self.last_success = Some(at);
                 report.push(device, exporter::COLLECTOR_SUCCESS, 1.0);
                 if self.logged.take().is_some() {
-                    tracing::info!(collector = name, "collector works again");
+                    tracing::info!(collector = name, "collector succeeds again");
                 }
             }
             Some(Err(())) => {

@@ -72,7 +72,7 @@ enum CollectorOrder {
 
 impl Collector for ControlledCollector {
     fn name(&self) -> &'static str {
-        "told"
+        "controlled"
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
@@ -81,7 +81,7 @@ impl Collector for ControlledCollector {
         match self.orders.recv().unwrap() {
             CollectorOrder::Count(count) => report.push(node, host::CPU_BUSY, count),
             CollectorOrder::HangUntil(freed) => _ = freed.recv(),
-            CollectorOrder::Break => panic!("told to break"),
+            CollectorOrder::Break => panic!("a break on command"),
         }
         Ok(CollectOutcome::Found)
     }
@@ -91,7 +91,7 @@ impl Collector for ControlledCollector {
     }
 }
 
-/// The positions of "told" and of the other collector.
+/// The positions of "controlled" and of the other collector.
 const TOLD: usize = 0;
 const OTHER: usize = 1;
 
@@ -102,7 +102,7 @@ fn controlled_runner(patience: Duration) -> (Sender<CollectorOrder>, CollectorRu
     (order, CollectorRunner::new(vec![Box::new(told), Box::new(other)], PATIENCE))
 }
 
-/// One round with enough time, and the status of "told"; the other collector completes in it.
+/// One round with enough time, and the status of "controlled"; the other collector completes in it.
 fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
     // The previous round may have been too short for it.
     while !is_back(collectors, OTHER) {
@@ -112,17 +112,17 @@ fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Readin
     let (report, told) = any_round(collectors, second);
     let other =
         report.find_reading(&Device::new_collector("scripted"), exporter::COLLECTOR_SUCCESS);
-    assert_eq!(other, Some(Reading::of(1.0)), "the other collector goes on");
+    assert_eq!(other, Some(Reading::of(1.0)), "the other collector continues");
     told
 }
 
-/// One round that ends before "told", which hangs or breaks in it, returns.
+/// One round that ends before "controlled", which hangs or breaks in it, returns.
 fn short_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Reading, String) {
     collectors.deadline = Duration::from_millis(10);
     any_round(collectors, second).1
 }
 
-/// One round, and of "told": its count, whether it succeeded, and its message.
+/// One round, and of "controlled": its count, whether it succeeded, and its message.
 fn any_round(
     collectors: &mut CollectorRunner,
     second: i64,
@@ -130,7 +130,7 @@ fn any_round(
     let mut report = Report::default();
     collectors.run(UnixMs(second * 1000), &mut report);
     let message = report.infos.first().map(|info| info.labels[0].1.to_string());
-    let told = Device::new_collector("told");
+    let told = Device::new_collector("controlled");
     let said = (
         report.find_reading(&Device::new_node(), host::CPU_BUSY).unwrap(),
         report.find_reading(&told, exporter::COLLECTOR_SUCCESS).unwrap(),
@@ -156,7 +156,7 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
     let hung = (
         AbsenceReason::Stale.into(),
         0.0.into(),
-        "it takes longer than 0.01 s; its values are stale",
+        "the run takes longer than 0.01 s; its values are stale",
     );
     let hung = (hung.0, hung.1, hung.2.to_owned());
     assert_eq!(short_round(&mut collectors, 2), hung);
@@ -164,7 +164,7 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
     let waited = Instant::now();
     let message = long_round(&mut collectors, 3).2;
     assert!(waited.elapsed() < PATIENCE / 2, "a hung collector was waited for");
-    assert!(message.starts_with("it takes longer"), "{message}");
+    assert!(message.starts_with("the run takes longer"), "{message}");
     free.send(()).unwrap();
     while !is_back(&mut collectors, TOLD) {
         thread::yield_now();
@@ -189,7 +189,10 @@ fn a_patient_collector_keeps_its_values_for_a_while() {
     assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
     let (count, success, message) = short_round(&mut collectors, 2);
     assert_eq!((count, success), (5.0.into(), 1.0.into()));
-    assert_eq!(message, "it takes longer than a tick; its values are the last ones");
+    assert_eq!(
+        message,
+        "the run takes longer than a tick; its values are those of the previous run"
+    );
     let (count, success, _) = short_round(&mut collectors, 12);
     assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
     drop(free);
@@ -207,5 +210,5 @@ fn a_collector_that_breaks_is_said_and_the_others_go_on() {
     }
     let (count, success, message) = long_round(&mut collectors, 3);
     assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
-    assert!(message.starts_with("the collector broke"), "{message}");
+    assert!(message.starts_with("the collector's thread ended"), "{message}");
 }

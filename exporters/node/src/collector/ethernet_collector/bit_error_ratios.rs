@@ -22,7 +22,7 @@ const COUNTERS: [MetricId; 3] =
 pub(super) struct BitErrorWindow(VecDeque<(Instant, [Option<f64>; COUNTERS.len()])>);
 
 impl BitErrorWindow {
-    /// Takes a card's counts from the report, and adds the ratios once there is an older count to compare with.
+    /// Reads a card's counts from the report, and adds the ratios once there is an older count to compare with.
     pub(super) fn report_error_ratios(&mut self, card: &Device, now: Instant, report: &mut Report) {
         let counts = COUNTERS.map(|metric| report.find_reading(card, metric)?.value());
         if counts[0].is_none() {
@@ -78,13 +78,17 @@ mod tests {
         assert_eq!(
             ratios_after(&mut wire, at(3), [2e12, 100.0, 0.0]),
             [None; 2],
-            "too early to say"
+            "no older count yet"
         );
         assert_eq!(ratios_after(&mut wire, at(10), [3e12, 300.0, 0.0]), [Some(1e-10), Some(0.0)]);
         assert_eq!(ratios_after(&mut wire, at(59), [5e12, 500.0, 4.0]), [Some(1e-10), Some(1e-12)]);
         // The first minute is over, and its errors are out of the window.
         assert_eq!(ratios_after(&mut wire, at(120), [7e12, 500.0, 4.0]), [Some(0.0), Some(0.0)]);
-        assert_eq!(ratios_after(&mut wire, at(180), [1e6, 0.0, 0.0]), [None; 2], "set back");
+        assert_eq!(
+            ratios_after(&mut wire, at(180), [1e6, 0.0, 0.0]),
+            [None; 2],
+            "a counter was reset"
+        );
         assert_eq!(ratios_after(&mut wire, at(190), [2e6, 1.0, 0.0]), [Some(1e-6), Some(0.0)]);
     }
 

@@ -130,7 +130,11 @@ mod tests {
         assert_eq!(detect_rails(&host_candidates()), along_the_bus);
         let mut some_with_gpus = host_candidates();
         some_with_gpus[0].gpu = Some("0000:01:00.0".to_owned());
-        assert_eq!(detect_rails(&some_with_gpus), along_the_bus, "an order of some is none");
+        assert_eq!(
+            detect_rails(&some_with_gpus),
+            along_the_bus,
+            "an order of some ports is not used"
+        );
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Collector for RdmaDeviceCollector {
         let managed = self.managed.unwrap_or_else(|| self.is_managed());
         self.managed = Some(managed);
         if managed {
-            let why = "left alone, because only NVIDIA's Fabric Manager may ask this card";
+            let why = "not read: only NVIDIA's Fabric Manager may access this card";
             return Ok(CollectOutcome::Nothing(why.to_owned()));
         }
         if let Err(source) = self.discover_ports() {

@@ -106,7 +106,7 @@ impl Collector for EnergyCollector {
             report.push(device, hardware::SENSOR_ENERGY, reading);
         }
         if self.domains.is_empty() {
-            return Ok(CollectOutcome::Nothing("the processors count no energy".to_owned()));
+            return Ok(CollectOutcome::Nothing("no CPU energy counter (RAPL)".to_owned()));
         }
         Ok(CollectOutcome::Found)
     }

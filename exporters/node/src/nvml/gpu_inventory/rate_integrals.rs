@@ -43,7 +43,7 @@ const OF_PARTS: [(MetricId, MetricId); 5] = [
 /// The time over which a rate is a mean.
 #[derive(Clone, Copy, PartialEq)]
 enum IntegrationSpan {
-    /// The driver's own window, which is taken for the time since the last tick.
+    /// The driver's own window, used as the time since the last tick.
     Tick,
     /// Exactly the time between the two samples that it was made of.
     Samples,

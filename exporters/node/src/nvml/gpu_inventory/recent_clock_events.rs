@@ -93,6 +93,6 @@ mod tests {
         assert_eq!(recent.ticks.len(), MAX_TICKS);
         let mut silent = GpuRoundReadings::default();
         recent.apply_tick(1.0, &mut silent);
-        assert!(silent.readings.is_empty(), "nothing is said of what is not known");
+        assert!(silent.readings.is_empty(), "unknown reasons have no reading");
     }
 }

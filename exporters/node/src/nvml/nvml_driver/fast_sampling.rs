@@ -25,7 +25,7 @@ const METRICS: [MetricId; 4] =
 
 /// The enabled ones.
 pub(super) fn enabled_metrics(wanted: NvmlFeatures) -> &'static [MetricId] {
-    match (wanted.glances, wanted.gpm) {
+    match (wanted.fast_sampling, wanted.gpm) {
         (false, _) => &[],
         (true, false) => &METRICS[..2],
         (true, true) => &METRICS,
@@ -94,11 +94,11 @@ impl FastSamples {
     ) {
         let extremes =
             |window: &SampleWindow, wanted: bool| window.min_and_max().filter(|_| wanted);
-        if let Some((lowest, highest)) = extremes(&self.power, wanted.glances) {
+        if let Some((lowest, highest)) = extremes(&self.power, wanted.fast_sampling) {
             round.record_reading(gpu::POWER_MIN, Ok(lowest));
             round.record_reading(gpu::POWER_MAX, Ok(highest));
         }
-        let both = wanted.glances && wanted.gpm;
+        let both = wanted.fast_sampling && wanted.gpm;
         if let Some((lowest, highest)) = extremes(&self.sm_active, both) {
             round.record_reading(gpu::SM_ACTIVE_MIN, Ok(lowest));
             round.record_reading(gpu::SM_ACTIVE_MAX, Ok(highest));
@@ -131,7 +131,7 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         looks.observe_energy(at(0), 1_000);
         looks.observe_energy(at(100), 1_100);
-        assert_eq!(looks.power.min_and_max(), None, "too short to say");
+        assert_eq!(looks.power.min_and_max(), None, "the interval is too short");
         looks.observe_energy(at(200), 61_000);
         looks.observe_energy(at(400), 141_000);
         looks.observe_energy(at(600), 5);

@@ -332,7 +332,7 @@ fn sample_modes(
     round.record_reading(health::FABRIC_STATE, fabric.map(|fabric| f64::from(fabric.state)));
 }
 
-/// A UUID in the usual text form.
+/// A UUID in its standard text form.
 fn format_uuid(bytes: [u8; 16]) -> String {
     use std::fmt::Write;
     bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (at, byte)| {

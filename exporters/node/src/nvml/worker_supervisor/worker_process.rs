@@ -157,7 +157,7 @@ fn log_stderr(worker: u64, stderr: impl Read) {
     while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
         let text = SanitizedText::new(String::from_utf8_lossy(&line).trim_end());
         if !text.is_empty() {
-            tracing::warn!(worker, %text, "the NVML library says");
+            tracing::warn!(worker, %text, "message of the NVML library");
         }
         line.clear();
     }

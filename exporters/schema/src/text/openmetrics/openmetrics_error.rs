@@ -7,78 +7,76 @@ use thiserror::Error;
 pub(super) enum OpenMetricsError {
     #[error("the page is not UTF-8")]
     NotUtf8,
-    #[error(
-        "the page ends without `# EOF`: it was cut off, or its exporter does not speak OpenMetrics"
-    )]
+    #[error("no `# EOF` at the end: the page is truncated or not OpenMetrics")]
     NoEnd,
-    #[error("something follows `# EOF`")]
+    #[error("content after `# EOF`")]
     AfterEnd,
-    #[error("a blank line: OpenMetrics has none")]
+    #[error("blank line, which OpenMetrics does not allow")]
     Blank,
-    #[error("a line of {0} bytes is longer than the limit")]
+    #[error("line of {0} bytes, longer than the limit")]
     LongLine(usize),
-    #[error("a comment that is neither HELP, TYPE, UNIT nor EOF")]
+    #[error("comment that is not HELP, TYPE, UNIT or EOF")]
     Comment,
-    #[error("`{0}` is not a name")]
+    #[error("`{0}` is not a valid name")]
     Name(String),
     #[error(
-        "{0} has no type `{1}`: counter, gauge, histogram, gaugehistogram, stateset, info, summary, unknown are"
+        "{0} has the invalid type `{1}`; must be counter, gauge, histogram, gaugehistogram, stateset, info, summary or unknown"
     )]
     Type(String, String),
-    #[error("a second {1} for {0}")]
+    #[error("second {1} of {0}")]
     Repeated(String, &'static str),
-    #[error("{1} of {0} stands after its samples")]
+    #[error("{1} of {0} after its samples")]
     Late(String, &'static str),
-    #[error("{0} comes back after other families: families are not interleaved")]
+    #[error("{0} is interleaved with other families")]
     Interleaved(String),
-    #[error("{0} and {1} would share the name of a sample")]
+    #[error("{0} and {1} share a sample name")]
     Clash(String, String),
-    #[error("the unit of {0} is {1}, and its name does not end in it")]
+    #[error("the name of {0} does not end in its unit {1}")]
     Unit(String, String),
-    #[error("{0} has a unit: info and stateset have none")]
+    #[error("{0} has a unit, which info and stateset do not allow")]
     Unitless(String),
     #[error("labels are not `{{name=\"value\",…}}`")]
     Labels,
-    #[error("the label {0} stands twice")]
+    #[error("duplicate label {0}")]
     Twin(String),
     #[error("more labels than the limit of {0}")]
     ManyLabels(usize),
     #[error("more samples than the limit of {0}")]
     ManySamples(usize),
-    #[error("one blank, and one only, stands between the parts of a sample")]
+    #[error("the parts of a sample must be separated by one blank")]
     Blanks,
     #[error("`{0}` is not a number")]
     Number(String),
     #[error("`{0}` is not a timestamp in seconds")]
     Timestamp(String),
-    #[error("a sample of the counter {0} ends in _total or _created")]
+    #[error("samples of the counter {0} must end in _total or _created")]
     NoTotal(String),
-    #[error("{0} has no sample of this ending: {1}")]
+    #[error("{0} has a sample with an invalid suffix: {1}")]
     Ending(String, String),
-    #[error("{0} is {1}: a counter is a number that is not below zero")]
+    #[error("{0} is {1}: a counter must be a number not below zero")]
     Counter(String, String),
-    #[error("{0} is {1}: an info is 1")]
+    #[error("{0} is {1}: an info must be 1")]
     Info(String, String),
-    #[error("{0} is {1}: a state is 0 or 1")]
+    #[error("{0} is {1}: a state must be 0 or 1")]
     State(String, String),
     #[error("{0} has no label {1}")]
     NoLabel(String, String),
-    #[error("{0} has `{1}` where a number from 0 to 1 stands")]
+    #[error("{0} has the quantile `{1}`; must be a number from 0 to 1")]
     Quantile(String, String),
-    #[error("the buckets of {0} are not in order of `le`, or one counts less than the one before")]
+    #[error("the buckets of {0} are not in order of `le`, or their counts decrease")]
     Buckets(String),
     #[error("the buckets of {0} do not end at le=\"+Inf\"")]
     Infinity(String),
-    #[error("an exemplar behind {0}: only counters' totals and buckets have them")]
+    #[error("exemplar on {0}: only counter totals and buckets may have one")]
     Exemplar(String),
-    #[error("an exemplar of {0} characters: 128 are the most")]
+    #[error("exemplar of {0} characters, over the limit of 128")]
     LongExemplar(usize),
-    #[error("the series stood on the page before")]
+    #[error("duplicate series")]
     Duplicate,
-    #[error("points of one series are in order of time, and each has a timestamp")]
+    #[error("points of one series must have timestamps in ascending order")]
     Order,
-    #[error("samples of one metric of {0} stand apart: metrics are not interleaved")]
+    #[error("samples of one metric of {0} are interleaved with others")]
     Apart(String),
-    #[error("no sample in it")]
+    #[error("no samples")]
     Empty,
 }

@@ -68,47 +68,55 @@ fn error_with_replaced(old: &str, new: &str) -> String {
 
 /// A line of the page, its replacement, and the expected error.
 const FORBIDDEN: &[(&str, &str, &str)] = &[
-    ("# EOF\n", "", "without `# EOF`"),
-    ("# EOF\n", "# EOF\ngo_goroutines 1\n", "something follows `# EOF`"),
-    ("# EOF\n", "# EOF\n\n", "something follows `# EOF`"),
-    ("go_goroutines 69\n", "go_goroutines 69\n\n", "a blank line"),
+    ("# EOF\n", "", "no `# EOF` at the end"),
+    ("# EOF\n", "# EOF\ngo_goroutines 1\n", "content after `# EOF`"),
+    ("# EOF\n", "# EOF\n\n", "content after `# EOF`"),
+    ("go_goroutines 69\n", "go_goroutines 69\n\n", "blank line"),
     ("go_goroutines 69\n", "go_goroutines 69\r\n", "is not a number"),
-    ("go_goroutines 69\n", "go_goroutines  69\n", "one blank"),
-    ("go_goroutines 69\n", "go_goroutines 69 \n", "one blank"),
-    ("go_goroutines 69\n", "go_goroutines\t69\n", "one blank"),
+    ("go_goroutines 69\n", "go_goroutines  69\n", "by one blank"),
+    ("go_goroutines 69\n", "go_goroutines 69 \n", "by one blank"),
+    ("go_goroutines 69\n", "go_goroutines\t69\n", "by one blank"),
     ("go_goroutines 69\n", "go_goroutines{} 69 nan\n", "not a timestamp"),
-    ("go_goroutines 69\n", "go_goroutines 69 1 2\n", "one blank"),
+    ("go_goroutines 69\n", "go_goroutines 69 1 2\n", "by one blank"),
     ("go_goroutines 69\n", "go_goroutines x\n", "`x` is not a number"),
-    ("go_goroutines 69\n", "go_goroutines 69\ngo_goroutines 70\n", "stood on the page before"),
-    ("go_goroutines 69\n", "go_goroutines 69 2\ngo_goroutines 70 1\n", "in order of time"),
-    ("go_goroutines 69\n", "go_goroutines 69 # {a=\"b\"} 1\n", "an exemplar behind go_goroutines"),
+    ("go_goroutines 69\n", "go_goroutines 69\ngo_goroutines 70\n", "duplicate series"),
+    ("go_goroutines 69\n", "go_goroutines 69 2\ngo_goroutines 70 1\n", "in ascending order"),
+    ("go_goroutines 69\n", "go_goroutines 69 # {a=\"b\"} 1\n", "exemplar on go_goroutines"),
     ("go_goroutines 69\n", "go_goroutines{a=\"b\",} 69\n", "labels are not"),
     ("go_goroutines 69\n", "go_goroutines{a=\"b\" } 69\n", "labels are not"),
-    ("go_goroutines 69\n", "go_goroutines{ a=\"b\"} 69\n", "is not a name"),
-    ("go_goroutines 69\n", "go_goroutines{a=\"b\",a=\"c\"} 69\n", "the label a stands twice"),
+    ("go_goroutines 69\n", "go_goroutines{ a=\"b\"} 69\n", "is not a valid name"),
+    ("go_goroutines 69\n", "go_goroutines{a=\"b\",a=\"c\"} 69\n", "duplicate label a"),
     ("go_goroutines 69\n", "go_goroutines{a=\"b} 69\n", "labels are not"),
-    ("go_goroutines 69\n", "go_goroutines 69\n# just a comment\n", "neither HELP"),
-    ("go_goroutines 69\n", "go_goroutines 69\n#HELP a b\n", "neither HELP"),
+    ("go_goroutines 69\n", "go_goroutines 69\n# just a comment\n", "is not HELP"),
+    ("go_goroutines 69\n", "go_goroutines 69\n#HELP a b\n", "is not HELP"),
     (
         "go_goroutines 69\n",
         "go_goroutines 69\n# HELP go_goroutines late\n",
-        "HELP of go_goroutines stands after its samples",
+        "HELP of go_goroutines after its samples",
     ),
     (
         "# TYPE go_goroutines gauge\n",
         "# TYPE go_goroutines gauge\n# TYPE go_goroutines gauge\n",
-        "a second TYPE",
+        "second TYPE",
     ),
-    ("# TYPE go_goroutines gauge\n", "# TYPE go_goroutines untyped\n", "has no type `untyped`"),
-    ("# TYPE go_goroutines gauge\n", "# TYPE go_goroutines counter\n", "ends in _total"),
-    ("go_goroutines 69\n", "go_goroutines 69\n# UNIT x_bytes seconds\n", "does not end in it"),
+    (
+        "# TYPE go_goroutines gauge\n",
+        "# TYPE go_goroutines untyped\n",
+        "has the invalid type `untyped`",
+    ),
+    ("# TYPE go_goroutines gauge\n", "# TYPE go_goroutines counter\n", "must end in _total"),
+    (
+        "go_goroutines 69\n",
+        "go_goroutines 69\n# UNIT x_bytes seconds\n",
+        "does not end in its unit",
+    ),
     ("process_cpu_seconds_total 4", "process_cpu_seconds_total -4", "not below zero"),
     ("process_cpu_seconds_total 4.20072246e+06", "process_cpu_seconds_total NaN", "not below zero"),
-    ("process_cpu_seconds_total 4", "go_goroutines{a=\"b\"} 4", "go_goroutines comes back"),
+    ("process_cpu_seconds_total 4", "go_goroutines{a=\"b\"} 4", "go_goroutines is interleaved"),
     (
         "process_cpu_seconds_created 1600000000.5\n",
         "# TYPE process_cpu_seconds_total gauge\nprocess_cpu_seconds_total{a=\"b\"} 1\n",
-        "share the name",
+        "share a sample name",
     ),
     ("foo_bucket{le=\"0.01\"} 0\n", "foo_bucket 0\n", "foo_bucket has no label le"),
     ("foo_bucket{le=\"0.01\"} 0\n", "foo_bucket{le=\"0.01\"} 12\n", "are not in order"),
@@ -118,14 +126,14 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
         "",
         "do not end at le",
     ),
-    ("foo_count 17", "foo_total 17\nfoo_count 17", "foo comes back"),
-    ("state{state=\"a\"} 1", "state{state=\"a\"} 2", "a state is 0 or 1"),
+    ("foo_count 17", "foo_total 17\nfoo_count 17", "foo is interleaved"),
+    ("state{state=\"a\"} 1", "state{state=\"a\"} 2", "a state must be 0 or 1"),
     ("state{state=\"a\"} 1", "state{other=\"a\"} 1", "has no label state"),
     ("# TYPE state stateset\n", "# TYPE state stateset\n# UNIT state \n", ""),
-    ("build_info{version", "build{version", "has no sample of this ending"),
-    ("\"8.2\\n\\\"x\\\"\"} 1", "\"8.2\"} 3", "an info is 1"),
+    ("build_info{version", "build{version", "a sample with an invalid suffix"),
+    ("\"8.2\\n\\\"x\\\"\"} 1", "\"8.2\"} 3", "an info must be 1"),
     ("quantile=\"0.5\"", "quantile=\"1.5\"", "a number from 0 to 1"),
-    ("# {trace_id=\"KOO5S4vxi0o\"} 0.67", "# {trace_id=\"KOO5S4vxi0o\"}", "one blank"),
+    ("# {trace_id=\"KOO5S4vxi0o\"} 0.67", "# {trace_id=\"KOO5S4vxi0o\"}", "by one blank"),
     ("# {trace_id=\"KOO5S4vxi0o\"} 0.67", "# 0.67", "labels are not"),
 ];
 
@@ -145,7 +153,7 @@ fn what_the_specification_forbids_is_told() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let long = format!("# {{trace_id=\"{}\"}} 0.67", "x".repeat(121));
     let told = error_with_replaced("# {trace_id=\"KOO5S4vxi0o\"} 0.67", &long);
-    assert_eq!(told, "not OpenMetrics: line 17: an exemplar of 129 characters: 128 are the most");
+    assert_eq!(told, "not OpenMetrics: line 17: exemplar of 129 characters, over the limit of 128");
 }
 
 /// Clients append `_total` to counters that lack it in the text format.
@@ -172,11 +180,11 @@ fn a_counter_is_known_by_its_name_as_text() {
 #[test]
 fn metrics_of_a_family_stand_together() {
     let page = "# TYPE a histogram\na_bucket{x=\"1\",le=\"+Inf\"} 1\na_bucket{x=\"2\",le=\"+Inf\"} 1\na_count{x=\"1\"} 1\n# EOF\n";
-    assert!(decode_text(page).unwrap_err().contains("samples of one metric of a stand apart"));
-    assert_eq!(decode_text("# EOF\n").unwrap_err(), "not OpenMetrics: no sample in it");
+    assert!(decode_text(page).unwrap_err().contains("samples of one metric of a are interleaved"));
+    assert_eq!(decode_text("# EOF\n").unwrap_err(), "not OpenMetrics: no samples");
     assert_eq!(
         decode_text("a 1\n\u{feff}b 1\n# EOF\n").unwrap_err(),
-        "not OpenMetrics: line 2: `\u{fffd}b 1` is not a name"
+        "not OpenMetrics: line 2: `\u{fffd}b 1` is not a valid name"
     );
 }
 
