@@ -1,7 +1,7 @@
 //! gaunt-probe on a real GPU: kernels verified with virtual ranks, copies beside the driver's, and what a probe costs.
 //!
-//! `cargo test --test it probe_gpu -- --ignored --nocapture` on a machine with an idle NVIDIA GPU prints the table that
-//! is kept with date and device. One GPU cannot show links, peer access, or anything between nodes.
+//! `cargo test --test it probe_real_gpu -- --ignored --nocapture` on a machine with an idle NVIDIA GPU prints a table.
+//! One GPU cannot test links, peer access, or anything between nodes.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -37,7 +37,7 @@ fn run(arguments: &str) -> ProbeOutput {
 }
 
 fn as_number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// GB/s of one row.

@@ -102,7 +102,7 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
         (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
     };
     let how = "On each of some idle nodes run";
-    let command = "gaunt-probe meet --aggregator http://THIS-AGGREGATOR:9771 --token-file FILE";
+    let command = "gaunt-probe cross-node --aggregator http://HOST:9771 --token-file FILE";
     let what = "It measures what the network between two of them carries, pair by pair, keeps its \
                 hands off GPUs that are in use, and ends by itself with --rounds. What is slow with \
                 everybody else then stands here: a port, a leaf, an uplink or a way between leaves.";
