@@ -280,7 +280,7 @@ fn a_replay_is_held_led_on_and_ends() {
     desk.press_key("5");
     let nodes = desk.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
     assert_eq!(clock(&nodes), clock(&held));
-    // While held it can be moved forward, faster than real time, and not beyond the latest data.
+    // While paused it can be moved forward, faster than real time, and not beyond the latest data.
     desk.press_key("]");
     let led = desk.wait_for_screen("the end", |screen| {
         screen.contains("HELD") && clock(screen) != clock(&held)

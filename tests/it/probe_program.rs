@@ -159,7 +159,7 @@ fn a_slow_link_is_seen_in_the_matrix_and_by_a_floor() {
     assert_eq!(said.code, 0, "{}", said.ending_message());
     let slow = said.way_bandwidth("read", "gpu1>gpu2", "gaunt");
     let normal = said.way_bandwidth("read", "gpu2>gpu1", "gaunt");
-    assert!(slow < 40.0 && normal > 200.0, "{slow} beside {normal}");
+    assert!(slow < 40.0 && normal > 200.0, "{slow} against {normal}");
     assert!((said.way_bandwidth("write", "gpu1>gpu2", "gaunt") - slow).abs() < 1.0);
     let host = said.way_bandwidth("to_gpu", "host>gpu0", "driver");
     assert!((40.0..50.0).contains(&host), "{host}");
