@@ -66,7 +66,7 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
         "days": options.days,
         "every_s": options.every_s,
         "seed": options.soak_seed,
-        "kills": lived.kills,
+        "kills": soak.kills,
         "faults": truths.len(),
         "right": count(&FaultOutcome::is_right),
         "missed": count(&|outcome| outcome.found.is_none()),
