@@ -257,7 +257,7 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     machine.set_link(1, false);
     let first = next(&posted, "the alert");
     let fired = cut.elapsed();
-    // No job holds the node: no page is sent.
+    // No job runs on the node: no page is sent.
     assert_eq!(first, expected_notification("firing"));
     check_suppressed(&prometheus, &manager);
 

@@ -108,7 +108,7 @@ fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
         while state["at"].as_i64() < asked["at"].as_i64() {
             json_diff::apply_diff(&mut state, &lines.read_json_line()["change"]).unwrap();
         }
-        // A tick may lie between the two.
+        // There may be a tick between the two.
         if state["at"] == asked["at"] {
             assert_eq!(state, asked);
             return;

@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folder that holds the programs of this build: `target/debug`, or where the target folder is.
+/// The folder with the programs of this build: `target/debug`, or where the target folder is.
 fn build_folder() -> PathBuf {
     let test = env::current_exe().expect("a running test knows its own path");
-    let deps = test.parent().expect("a test lies in a folder");
-    deps.parent().expect("tests lie in target/PROFILE/deps").to_path_buf()
+    let deps = test.parent().expect("a test is in a folder");
+    deps.parent().expect("tests are in target/PROFILE/deps").to_path_buf()
 }
 
 /// A file of this build, which must exist.

@@ -98,7 +98,7 @@ fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
     let mut read = || {
         let (head, frame) = fetch_frame(&address, &frames.client_state(&mut memory).to_string())?;
         if !head.starts_with("http/1.1 200 ") {
-            return None; // The first sample is being taken.
+            return None; // The first sample is not complete.
         }
         assert!(head.contains(&format!("\r\ncontent-type: {CONTENT_TYPE}\r\n")), "{head}");
         assert!(head.contains("\r\nvary: accept, accept-encoding, x-gaunt-frame\r\n"), "{head}");
@@ -157,7 +157,7 @@ fn rings_are_read_as_frames_unless_the_settings_say_text() {
     }
 }
 
-/// All targets go away at once, and come back at once.
+/// All targets go down at once, and come up at once.
 #[test]
 fn a_fleet_that_went_away_is_read_again_once_it_is_back() {
     let port = free_port();

@@ -1,15 +1,15 @@
-//! The walls of the house: import direction, the nevers, and what every file owes its reader.
+//! Module boundaries: import direction, the nevers, and the rules that hold for every file.
 //!
-//! ARCHITECTURE.md draws the same table for people. A file is read up to its first `#[cfg(test)]`: tests may reach
-//! over walls, programs may not.
+//! ARCHITECTURE.md has the same table. A file is checked up to its first `#[cfg(test)]`: the rules apply to programs,
+//! not to tests.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Which rooms of `gaunt` each room may name with `crate::`.
-const MAY_NAME: &[(&str, &[&str])] = &[
+/// The modules of `gaunt` that each module may import with `crate::`.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("alert", &["answer", "gather", "answer_source"]),
     ("answer", &[]),
     ("cluster", &[]),
@@ -50,7 +50,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("cli", &[]),
 ];
 
-/// Which other crates of this house each crate may depend on when it is built.
+/// The crates of this workspace that each crate may depend on, dev-dependencies excluded.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("exporters/schema", &[]),
     ("exporters/node", &["gaunt-schema"]),
@@ -59,16 +59,20 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("tests/fake-driver", &[]),
 ];
 
-/// Words that a place must never say, and why.
+/// Words that a folder or file must not contain, and the reason.
 const NEVERS: &[(&str, &[&str], &str)] = &[
-    ("src/cluster", IMPURE, "what is known does no I/O and has no clock"),
-    ("src/judge", IMPURE, "what it means does no I/O and has no clock"),
-    ("src/pairing_scheduler", IMPURE, "who meets whom does no I/O and has no clock"),
-    ("src/answer", IMPURE, "answers are types only"),
-    ("exporters/schema/src", IMPURE, "the ground floor does no I/O and has no clock"),
-    ("src/console/widget", &["crate::answer", "gaunt_schema", "tokio::"], "widgets know numbers"),
-    ("src/console", &["crate::cluster", "crate::judge", "crate::engine"], "it knows answers"),
-    ("src/command", &["crate::settings"], "only main names settings"),
+    ("src/cluster", IMPURE, "cluster does no I/O and has no clock"),
+    ("src/judge", IMPURE, "judge does no I/O and has no clock"),
+    ("src/pairing_scheduler", IMPURE, "pairing_scheduler does no I/O and has no clock"),
+    ("src/answer", IMPURE, "answer has types only"),
+    ("exporters/schema/src", IMPURE, "schema does no I/O and has no clock"),
+    (
+        "src/console/widget",
+        &["crate::answer", "gaunt_schema", "tokio::"],
+        "widgets get plain values",
+    ),
+    ("src/console", &["crate::cluster", "crate::judge", "crate::engine"], "console gets answers"),
+    ("src/command", &["crate::settings"], "only main uses settings"),
     (
         "src/answer_source/aggregator_client.rs",
         DECODING,
@@ -81,7 +85,7 @@ const NEVERS: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// How JSON becomes a value without its texts being made safe.
+/// Calls that decode JSON without sanitizing its texts.
 const DECODING: &[&str] = &["serde_json::from_s", "serde_json::from_reader", ".json()", ".text()"];
 
 const IMPURE: &[&str] = &[
@@ -98,8 +102,8 @@ const IMPURE: &[&str] = &[
     "thread::",
 ];
 
-/// The doors to foreign code: the only files that may say `unsafe`.
-const DOORS: &[&str] = &[
+/// The FFI bindings: the only files that may contain `unsafe`.
+const FFI_FILES: &[&str] = &[
     "exporters/node/src/ethtool.rs",
     "exporters/node/src/nvml/nvml_ffi.rs",
     "exporters/probe/src/cuda/cuda_ffi.rs",
@@ -107,15 +111,16 @@ const DOORS: &[&str] = &[
     "tests/fake-driver/src",
 ];
 
-/// The most lines that a file may have; past half of it one looks for the seam.
+/// The maximum lines of a file; from half of it on consider a split.
 const MAX_LINES: usize = 500;
 
 #[test]
-fn every_room_names_only_the_rooms_below_it() {
+fn module_imports_only_modules_below_it() {
     let mut broken = Vec::new();
     for (path, code) in program_sources(&["src"]) {
-        let Some((_, allowed)) = MAY_NAME.iter().find(|(room, _)| module_of(&path) == *room) else {
-            assert!(is_crate_root(&path), "{} belongs to no room", path.display());
+        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(module, _)| module_of(&path) == *module)
+        else {
+            assert!(is_crate_root(&path), "{} is in no listed module", path.display());
             continue;
         };
         for (number, line) in code.lines().enumerate() {
@@ -123,20 +128,20 @@ fn every_room_names_only_the_rooms_below_it() {
                 let is_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
                 let named: String = named.chars().take_while(is_name).collect();
                 let foreign = named != module_of(&path) && !allowed.contains(&named.as_str());
-                if foreign && MAY_NAME.iter().any(|(room, _)| *room == named) {
+                if foreign && MAY_IMPORT.iter().any(|(module, _)| *module == named) {
                     broken.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
                 }
             }
         }
     }
-    assert!(broken.is_empty(), "arrows that point upward:\n{}", broken.join("\n"));
+    assert!(broken.is_empty(), "imports against the arrows:\n{}", broken.join("\n"));
 }
 
 #[test]
-fn every_room_stands() {
-    for (room, _) in MAY_NAME {
-        let file = repository_root().join("src").join(room).with_extension("rs");
-        assert!(file.exists(), "{} is in the table and not in the house", file.display());
+fn every_listed_module_exists() {
+    for (module, _) in MAY_IMPORT {
+        let file = repository_root().join("src").join(module).with_extension("rs");
+        assert!(file.exists(), "{} is in the table but does not exist", file.display());
     }
 }
 
@@ -154,11 +159,11 @@ fn crates_depend_downward_only() {
 }
 
 #[test]
-fn nobody_says_what_his_room_must_never_say() {
+fn no_file_contains_its_forbidden_words() {
     let mut broken = Vec::new();
     for (path, code) in program_sources(&["src", "exporters"]) {
-        for (place, words, why) in NEVERS {
-            if !path.starts_with(place) && path != Path::new(&format!("{place}.rs")) {
+        for (scope, words, why) in NEVERS {
+            if !path.starts_with(scope) && path != Path::new(&format!("{scope}.rs")) {
                 continue;
             }
             for (number, line) in code.lines().enumerate().filter(|(_, line)| !is_comment(line)) {
@@ -172,7 +177,7 @@ fn nobody_says_what_his_room_must_never_say() {
 }
 
 #[test]
-fn unsafe_lives_in_the_doors_and_gives_its_reason() {
+fn unsafe_is_in_ffi_files_only_and_has_a_safety_comment() {
     for (path, code) in program_sources(&["src", "exporters", "tests"]) {
         let lines: Vec<&str> = code.lines().collect();
         for (number, line) in lines.iter().enumerate().filter(|(_, line)| !is_comment(line)) {
@@ -180,79 +185,88 @@ fn unsafe_lives_in_the_doors_and_gives_its_reason() {
             if !is_block || line.contains('"') {
                 continue;
             }
-            let door = DOORS.iter().any(|door| path.starts_with(door));
-            assert!(door, "{}:{}: unsafe outside the doors", path.display(), number + 1);
+            let is_ffi = FFI_FILES.iter().any(|file| path.starts_with(file));
+            assert!(is_ffi, "{}:{}: unsafe outside the FFI files", path.display(), number + 1);
             let above = &lines[number.saturating_sub(6)..=number];
-            let said = above.iter().any(|line| line.contains("SAFETY:"));
-            assert!(said, "{}:{}: unsafe without a SAFETY sentence", path.display(), number + 1);
+            let has_comment = above.iter().any(|line| line.contains("SAFETY:"));
+            assert!(
+                has_comment,
+                "{}:{}: unsafe without a SAFETY comment",
+                path.display(),
+                number + 1
+            );
         }
     }
 }
 
 #[test]
-fn every_file_opens_with_its_idea_and_stays_small() {
+fn every_file_begins_with_its_purpose_and_is_short() {
     for path in rust_files(&["src", "exporters", "tests"]) {
         let text = read_source(&repository_root().join(&path));
         let first = text.lines().next().unwrap_or_default();
-        let idea = first.strip_prefix("//! ").is_some_and(|idea| idea.len() > 20);
-        assert!(idea, "{}: the first line must say what the file is for", path.display());
+        let has_purpose = first.strip_prefix("//! ").is_some_and(|purpose| purpose.len() > 20);
+        assert!(has_purpose, "{}: the first line must describe the file's purpose", path.display());
         let lines = text.lines().count();
-        assert!(lines <= MAX_LINES, "{}: {lines} lines hold two ideas", path.display());
-        assert!(!path.ends_with("mod.rs"), "{}: name the file after its room", path.display());
+        assert!(
+            lines <= MAX_LINES,
+            "{}: {lines} lines, the limit is {MAX_LINES}: split it",
+            path.display()
+        );
+        assert!(!path.ends_with("mod.rs"), "{}: name the file after its module", path.display());
     }
 }
 
-/// How a channel, or a queue for permits, is made.
-const PIPES: &[&str] = &["channel(", "channel::<", "watch::Sender::new(", "Semaphore::new("];
+/// Calls that create a channel or a semaphore.
+const CHANNELS: &[&str] = &["channel(", "channel::<", "watch::Sender::new(", "Semaphore::new("];
 
-/// Where a channel without a length is: nothing is sent on it, or each sender has one message under way at most.
-const WITHOUT_LENGTH: &[&str] = &[
+/// Files with unbounded channels: nothing is sent on them, or each sender has at most one message in flight.
+const UNBOUNDED_ALLOWED: &[&str] = &[
     "src/command/demo_command.rs",
     "exporters/node/src/node_sampler.rs",
     "exporters/node/src/collector/collector_runner.rs",
 ];
 
 #[test]
-fn every_pipe_has_a_length_and_stands_in_the_architecture() {
-    let told = read_source(&repository_root().join("ARCHITECTURE.md"));
+fn every_channel_is_bounded_and_in_architecture() {
+    let architecture = read_source(&repository_root().join("ARCHITECTURE.md"));
     let mut broken = Vec::new();
     let mut found = 0;
     for (path, code) in program_sources(&["src", "exporters"]) {
         let name = path.to_string_lossy().into_owned();
         let lines = code.lines().filter(|line| !is_comment(line));
         let code: String = lines.flat_map(|line| [line, "\n"]).collect();
-        // One answer comes back on these.
+        // A oneshot channel carries one answer.
         let code = code.replace("oneshot::channel(", "");
-        if !PIPES.iter().any(|made| code.contains(made)) {
+        if !CHANNELS.iter().any(|call| code.contains(call)) {
             continue;
         }
         found += 1;
         let short = name.strip_prefix("src/").or(name.strip_prefix("exporters/")).unwrap_or(&name);
-        if !told.contains(&format!("`{short}`")) {
+        if !architecture.contains(&format!("`{short}`")) {
             broken.push(format!(
-                "{name} makes a pipe that ARCHITECTURE.md does not name as `{short}`"
+                "{name} creates a channel that ARCHITECTURE.md does not list as `{short}`"
             ));
         }
-        let is_endless = code.contains("unbounded_channel")
+        let is_unbounded = code.contains("unbounded_channel")
             || [" channel()", "mpsc::channel()", "channel::<()>()"]
                 .iter()
                 .any(|it| code.contains(it));
-        if is_endless && !WITHOUT_LENGTH.contains(&name.as_str()) {
-            broken.push(format!("{name} makes a channel without a length"));
+        if is_unbounded && !UNBOUNDED_ALLOWED.contains(&name.as_str()) {
+            broken.push(format!("{name} creates an unbounded channel"));
         }
     }
-    assert!(found > 20, "the walk found only {found} files with pipes");
+    assert!(found > 20, "found only {found} files with channels");
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// The room of `gaunt` that a source file belongs to: `src/judge/gpu_state_rules.rs` and `src/judge.rs` are `judge`.
+/// The top-level module of a source file: `src/judge/gpu_state_rules.rs` and `src/judge.rs` are `judge`.
 fn module_of(path: &Path) -> &str {
     let below = path.strip_prefix("src").unwrap_or(path);
     let first = below.components().next().and_then(|part| part.as_os_str().to_str());
     first.unwrap_or_default().trim_end_matches(".rs")
 }
 
-/// The two files that stand before all rooms.
+/// The two crate roots, which are in no module.
 fn is_crate_root(path: &Path) -> bool {
     path == Path::new("src/main.rs") || path == Path::new("src/lib.rs")
 }
@@ -272,11 +286,11 @@ fn program_sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
             (path, code)
         })
         .collect();
-    assert!(sources.len() > 5, "the walk found almost nothing in {folders:?}");
+    assert!(sources.len() > 5, "found almost no files in {folders:?}");
     sources
 }
 
-/// Whether a file holds only tests: it is named so by the `#[cfg(test)] mod` line of its parent.
+/// Whether a file contains only tests: its parent declares it with `#[cfg(test)] mod`.
 fn is_test_file(path: &Path) -> bool {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return false };
     let declared = format!("#[cfg(test)]\nmod {};", stem.to_string_lossy());
@@ -285,7 +299,7 @@ fn is_test_file(path: &Path) -> bool {
         .iter()
         .map(|parent| repository_root().join(parent))
         .any(|parent| fs::read_to_string(parent).is_ok_and(|text| text.contains(&declared)));
-    // What lies in the folder of a test file is test too.
+    // Files in the folder of a test file are tests too.
     named
         || (folder.components().count() > 2 && is_test_file(folder.with_extension("rs").as_path()))
 }
@@ -296,7 +310,7 @@ pub(crate) fn rust_files(folders: &[&str]) -> Vec<PathBuf> {
     let mut open: Vec<PathBuf> =
         folders.iter().map(|folder| repository_root().join(folder)).collect();
     while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the house can be read") {
+        for entry in fs::read_dir(&folder).expect("a folder of the repository can be read") {
             let path = entry.expect("an entry can be read").path();
             if path.is_dir() {
                 open.push(path);

@@ -1,4 +1,4 @@
-//! Names lead to one place: a type name is not shared by more than two modules, a file name not by more than two folders.
+//! Names can be searched for: at most two modules share a type name, and at most two folders share a file name.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use crate::module_boundaries::{read_source, repository_root, rust_files};
 
-/// The most modules that may share a type name, and the most folders that may share a file name.
+/// The maximum modules that share a type name, and folders that share a file name.
 const MAX_SHARED: usize = 2;
 
-/// File names that say what a file is for Cargo or for its module.
+/// File names with a meaning for Cargo or for their module.
 const STANDARD_FILES: [&str; 3] = ["lib.rs", "main.rs", "tests.rs"];
 
 /// Associated types of the standard library's traits.

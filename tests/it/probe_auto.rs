@@ -41,7 +41,11 @@ fn what_is_usual_is_learnt_and_a_drop_is_told() {
     let ring = Device::new_probe("all_reduce", "gpu0..1");
     let report = read_page(&probe);
     assert!(reading_value(&report, &ring, rows::BUS_BANDWIDTH).unwrap() > 1e9);
-    assert_eq!(reading_value(&report, &ring, rows::BASELINE_RATIO), None, "three are needed first");
+    assert_eq!(
+        reading_value(&report, &ring, rows::BASELINE_RATIO),
+        None,
+        "the baseline needs three"
+    );
     let pair = Device::new_probe("read", "gpu0>gpu1");
     assert!(reading_value(&report, &pair, rows::BUS_BANDWIDTH).unwrap() > 1e9);
     assert_eq!(reading_value(&report, &pair, rows::WRONG), Some(0.0));
@@ -54,11 +58,7 @@ fn what_is_usual_is_learnt_and_a_drop_is_told() {
     fs::write(&scenario, slow).unwrap();
     let dropped = run_auto(&probe, &["--cool-down", "1ms"]);
     assert_eq!(dropped.code, 5, "{}", dropped.ending_message());
-    assert!(
-        dropped.ending_message().contains("% of what is usual here"),
-        "{}",
-        dropped.ending_message()
-    );
+    assert!(dropped.ending_message().contains("% of its baseline"), "{}", dropped.ending_message());
     let report = read_page(&probe);
     assert!(reading_value(&report, &pair, rows::BASELINE_RATIO).unwrap() < 0.5);
     let back = Device::new_probe("read", "gpu1>gpu0");
@@ -73,7 +73,11 @@ fn it_rests_and_counts_why() {
     assert_eq!(run_auto(&probe, &[]).code, 0);
     let resting = run_auto(&probe, &[]);
     assert_eq!(resting.code, 13, "{}", resting.ending_message());
-    assert!(resting.ending_message().contains("s to wait"), "{}", resting.ending_message());
+    assert!(
+        resting.ending_message().contains("the cool-down ends in"),
+        "{}",
+        resting.ending_message()
+    );
     let spent = run_auto(&probe, &["--cool-down", "1ms", "--daily-busy", "1ms"]);
     assert_eq!((spent.code, &spent.answer["ending"]["reason"]), (13, &"budget".into()));
     let job = probe.file_path("job");

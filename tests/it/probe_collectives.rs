@@ -15,7 +15,7 @@ fn check_collective(collective: &str, gpus: usize, more: &[&str]) {
     assert_eq!(said.code, 0, "{collective} of {gpus}, {more:?}: {}", said.ending_message());
     let one = &said.answer["measured"][0];
     assert_eq!(one["wrong"], 0, "{collective} of {gpus}");
-    assert_eq!(one["busbw"].is_null(), one["ranks"] == 1, "no link carries anything for one rank");
+    assert_eq!(one["busbw"].is_null(), one["ranks"] == 1, "one rank uses no link");
 }
 
 #[test]
@@ -66,5 +66,5 @@ fn nccl_is_measured_beside_with_the_same_check() {
     let said = probe.run(&["all-reduce", "--nccl", "--bytes", "100004"]);
     assert_eq!(said.answer["measured"].as_array().map(Vec::len), Some(1));
     let notes = said.answer["notes"].to_string();
-    assert!(notes.contains("its parts must be equal"), "{notes}");
+    assert!(notes.contains("it needs equal chunks"), "{notes}");
 }

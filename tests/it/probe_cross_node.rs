@@ -62,7 +62,8 @@ impl CrossNodeSetup {
 
     /// A command for one cross-node measurement as this node.
     fn cross_node_command(&self, probe: &ProbeFixture, node: &str) -> Command {
-        let mut command = probe.probe_command(&["meet", "--rounds", "1", "--bytes", "256KiB"]);
+        let mut command =
+            probe.probe_command(&["cross-node", "--rounds", "1", "--bytes", "256KiB"]);
         command.args(["--runs", "3", "--busy", "60s", "--within", "60s", "--node", node]);
         command.arg("--aggregator").arg(&self.address).arg("--token-file").arg(self.token_path());
         command.arg("--state").arg(probe.file_path("state"));
@@ -89,7 +90,7 @@ fn run_at_once(commands: Vec<Command>) -> Vec<Output> {
 fn parse_cross_node(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no meeting: {text}\n{error}"))
+    serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no pairing: {text}\n{error}"))
 }
 
 fn first_pair(matrix: &Value) -> &Value {
@@ -98,23 +99,23 @@ fn first_pair(matrix: &Value) -> &Value {
 
 #[test]
 fn two_nodes_meet_and_both_say_what_the_wires_carry() {
-    let house = CrossNodeSetup::new(2);
+    let setup = CrossNodeSetup::new(2);
     let cuda = "remote_gigabytes_per_second = 40.0\nlatency_microseconds = 0.0";
     let probes = [ProbeFixture::with_gpus(8, "", cuda), ProbeFixture::with_gpus(8, "", cuda)];
     let commands =
-        probes.iter().zip(&house.nodes).map(|(probe, node)| house.cross_node_command(probe, node));
+        probes.iter().zip(&setup.nodes).map(|(probe, node)| setup.cross_node_command(probe, node));
     let outputs = run_at_once(commands.collect());
     for (output, (node, peer)) in outputs.iter().zip([(0, 1), (1, 0)]) {
-        let met = parse_cross_node(output);
-        assert_eq!(output.status.code(), Some(0), "{met}");
+        let result = parse_cross_node(output);
+        assert_eq!(output.status.code(), Some(0), "{result}");
         assert_eq!(
-            (&met["tool"], &met["peer"]),
-            (&"nccl".into(), &house.nodes[peer].as_str().into())
+            (&result["tool"], &result["peer"]),
+            (&"nccl".into(), &setup.nodes[peer].as_str().into())
         );
-        let carried = met["bytes_per_second"].as_f64().unwrap();
-        assert!((carried / 40e9 - 1.0).abs() < 0.01, "{} carried {carried}", house.nodes[node]);
+        let carried = result["bytes_per_second"].as_f64().unwrap();
+        assert!((carried / 40e9 - 1.0).abs() < 0.01, "{} carried {carried}", setup.nodes[node]);
     }
-    let matrix = house.fetch_matrix();
+    let matrix = setup.fetch_matrix();
     let pair = first_pair(&matrix);
     assert_eq!(matrix["ended"], serde_json::json!([1, 0]));
     assert_eq!((&pair["failure"], &pair["tool"]), (&Value::Null, &"nccl".into()));
@@ -123,23 +124,23 @@ fn two_nodes_meet_and_both_say_what_the_wires_carry() {
         let ledger = fs::read_to_string(probe.file_path("ledger")).unwrap();
         assert_eq!(ledger.lines().count(), 1, "one GPU each: {ledger}");
         assert!(ledger.contains("bytes=0 streams=0 events=0 modules=0"), "{ledger}");
-        assert!(probe.file_path("state/meetings.json").is_file(), "what is usual is kept");
+        assert!(probe.file_path("state/meetings.json").is_file(), "baselines are saved");
     }
 }
 
 #[test]
 fn a_side_that_fails_is_named_and_frees_the_other() {
-    let house = CrossNodeSetup::new(2);
+    let setup = CrossNodeSetup::new(2);
     let small = "memory_bytes = 100000";
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
     let [mut first, mut second] =
-        [0, 1].map(|at| house.cross_node_command(&probes[at], &house.nodes[at]));
+        [0, 1].map(|at| setup.cross_node_command(&probes[at], &setup.nodes[at]));
     // The failing side starts first: the other one creates the key, and waits this long for it. The first polls each
     // second for a partner; it must do so before the other one gives up.
     first.args(["--setup", "10s", "--patience", "60s"]);
     second.args(["--patience", "60s"]);
     let second = thread::spawn(move || second.run_to_end());
-    wait_for("it is free", || (house.fetch_matrix()["free"] == 1).then_some(()));
+    wait_for("it is free", || (setup.fetch_matrix()["free"] == 1).then_some(()));
     let outputs = [first.run_to_end(), second.join().unwrap()];
     assert_eq!(
         outputs[1].status.code(),
@@ -148,28 +149,28 @@ fn a_side_that_fails_is_named_and_frees_the_other() {
         parse_cross_node(&outputs[1])
     );
     assert_eq!(outputs[0].status.code(), Some(6), "{}", parse_cross_node(&outputs[0]));
-    let matrix = house.fetch_matrix();
+    let matrix = setup.fetch_matrix();
     let pair = first_pair(&matrix);
     assert_eq!((&matrix["ended"], &matrix["measuring"]), (&serde_json::json!([1, 1]), &0.into()));
     assert_eq!(pair["bytes_per_second"], Value::Null);
     let failure = pair["failure"].as_str().unwrap();
     assert!(
-        failure.starts_with(&house.nodes[1]) && failure.contains("100000 are free"),
+        failure.starts_with(&setup.nodes[1]) && failure.contains("100000 are free"),
         "{failure}"
     );
 }
 
 #[test]
 fn without_nccl_perftest_measures_and_without_both_it_is_said() {
-    let house = CrossNodeSetup::new(2);
-    let script = house.folder.path().join("ib_write_bw");
+    let setup = CrossNodeSetup::new(2);
+    let script = setup.folder.path().join("ib_write_bw");
     fs::write(&script, WRITE_BW).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", "")];
     let command = |probe: &ProbeFixture, node: &str, perftest: &Path| {
         let mut command = Command::new(program_path("gaunt-probe"));
         command.args([
-            "meet",
+            "cross-node",
             "--json",
             "--rounds",
             "1",
@@ -178,26 +179,29 @@ fn without_nccl_perftest_measures_and_without_both_it_is_said() {
         ]);
         command.arg("--nvml-library").arg(fake_driver()).arg("--node").arg(node);
         command.arg("--perftest").arg(perftest).args(["--host", "127.0.0.1"]);
-        command.arg("--aggregator").arg(&house.address).arg("--token-file").arg(house.token_path());
+        command.arg("--aggregator").arg(&setup.address).arg("--token-file").arg(setup.token_path());
         command.arg("--state").arg(probe.file_path("state"));
         command.env("GAUNT_FAKE_DRIVER", probe.file_path("scenario.toml"));
-        command.env("MEETING_FOLDER", house.folder.path());
+        command.env("MEETING_FOLDER", setup.folder.path());
         command
     };
     let commands =
-        probes.iter().zip(&house.nodes).map(|(probe, node)| command(probe, node, &script));
+        probes.iter().zip(&setup.nodes).map(|(probe, node)| command(probe, node, &script));
     for output in run_at_once(commands.collect()) {
-        let met = parse_cross_node(&output);
-        assert_eq!(output.status.code(), Some(0), "{met}");
-        assert_eq!((&met["tool"], &met["bytes_per_second"]), (&"perftest".into(), &48.9e9.into()));
+        let result = parse_cross_node(&output);
+        assert_eq!(output.status.code(), Some(0), "{result}");
+        assert_eq!(
+            (&result["tool"], &result["bytes_per_second"]),
+            (&"perftest".into(), &48.9e9.into())
+        );
     }
-    assert_eq!(first_pair(&house.fetch_matrix())["bytes_per_second"], 48.9e9);
+    assert_eq!(first_pair(&setup.fetch_matrix())["bytes_per_second"], 48.9e9);
 
     let output =
-        command(&probes[0], &house.nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
+        command(&probes[0], &setup.nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("install perftest, or NCCL: NCCL is not found"), "{said}");
+    assert!(said.contains("install perftest, or NCCL: NCCL not found"), "{said}");
 }
 
 /// A stand-in for `ib_write_bw`: the side without a host argument waits for the one with it, on the given port and
@@ -229,27 +233,28 @@ echo " 65536      5000             392.44             391.20               0.746
 
 #[test]
 fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
-    let house = CrossNodeSetup::new(2);
+    let setup = CrossNodeSetup::new(2);
     let probe = ProbeFixture::with_gpus(1, "", "");
     let refused = |command: &mut Command| {
         let output = command.run_to_end();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let said = refused(&mut house.cross_node_command(&probe, "stranger"));
+    let said = refused(&mut setup.cross_node_command(&probe, "stranger"));
     assert!(said.contains("no RDMA port of stranger is known here"), "{said}");
-    fs::write(house.folder.path().join("wrong"), "another-token-of-them").unwrap();
-    let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &house.nodes[0]]);
-    command.arg("--aggregator").arg(&house.address);
+    fs::write(setup.folder.path().join("wrong"), "another-token-of-them").unwrap();
+    // The alias of cross-node.
+    let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &setup.nodes[0]]);
+    command.arg("--aggregator").arg(&setup.address);
     let said = refused(&mut command);
     assert!(said.contains("401") && said.contains("--token-file"), "{said}");
-    let said = refused(command.arg("--token-file").arg(house.folder.path().join("wrong")));
+    let said = refused(command.arg("--token-file").arg(setup.folder.path().join("wrong")));
     assert!(said.contains("401") && said.contains("refused"), "{said}");
     let busy = ProbeFixture::with_gpus(1, "processes = 1\n", "");
-    let output = house.cross_node_command(&busy, &house.nodes[0]).run_to_end();
+    let output = setup.cross_node_command(&busy, &setup.nodes[0]).run_to_end();
     assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
     let output =
-        house.cross_node_command(&probe, &house.nodes[0]).args(["--patience", "1ms"]).run_to_end();
+        setup.cross_node_command(&probe, &setup.nodes[0]).args(["--patience", "1ms"]).run_to_end();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("nobody came to be measured with"), "{said}");
+    assert!(said.contains("no other node was free within --patience"), "{said}");
 }

@@ -1,7 +1,7 @@
-//! gaunt-probe on a real GPU: kernels verified with virtual ranks, copies beside the driver's, and what a probe costs.
+//! gaunt-probe on a real GPU: kernels verified with virtual ranks, copies compared with the driver's, and the cost of a probe.
 //!
-//! `cargo test --test it probe_gpu -- --ignored --nocapture` on a machine with an idle NVIDIA GPU prints the table that
-//! is kept with date and device. One GPU cannot show links, peer access, or anything between nodes.
+//! `cargo test --test it probe_real_gpu -- --ignored --nocapture` on a machine with an idle NVIDIA GPU prints a table.
+//! One GPU cannot test links, peer access, or anything between nodes.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -37,7 +37,7 @@ fn run(arguments: &str) -> ProbeOutput {
 }
 
 fn as_number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// GB/s of one row.
@@ -98,7 +98,7 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
             "copy {bytes:8} {ours:.0} GB/s, the driver's {driver:.0}: {:.0} %",
             100.0 * ours / driver
         );
-        assert!(ours >= COPY_RATIO * driver, "{ours} beside {driver}");
+        assert!(ours >= COPY_RATIO * driver, "{ours}, the driver {driver}");
         let (to, from) =
             (measured_rate(&said, "to_gpu", "driver"), measured_rate(&said, "from_gpu", "driver"));
         println!("host {bytes:8} {to:.1} GB/s to the GPU, {from:.1} from it, pinned");
@@ -116,12 +116,12 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
     let said = run("all-reduce --ranks 1 --bytes 64MiB --nccl");
     for one in said.answer["measured"].as_array().unwrap() {
         println!(
-            "beside        {} {:.0} GB/s on one GPU",
+            "comparison    {} {:.0} GB/s on one GPU",
             one["tool"],
             as_number(&one["algbw"]) / 1e9
         );
     }
-    println!("beside        {}", said.answer["notes"]);
+    println!("notes         {}", said.answer["notes"]);
 
     let before = load_millis(start_load());
     let during = start_load();
@@ -134,7 +134,7 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
     probes.join().unwrap();
     let after = load_millis(start_load());
     println!(
-        "load          {before:.3} ms a run before, {during:.3} during five probes, {after:.3} after"
+        "load          {before:.3} ms per run before, {during:.3} during five probes, {after:.3} after"
     );
 
     let doctor = Command::new(program_path("gaunt-probe")).arg("doctor").run_to_end();

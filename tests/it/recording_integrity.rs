@@ -161,7 +161,7 @@ fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
         page.contains(&format!("gaunt_record_active{{reason=\"{reason}\"}} 0\n")).then_some(())
     });
     running.line_with("recording stopped: ");
-    // Everything else goes on.
+    // Everything else continues.
     wait_for("the fleet is read", || {
         let later = fetch_json(address, "overview");
         (later["at"].as_i64() > overview["at"].as_i64() && later["nodes"]["live"] == 2)

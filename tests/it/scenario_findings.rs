@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use gaunt::command::{
-    demo_command::{DemoCapture, DemoOptions, capture_demo},
-    judge_command::FindingEpisode,
-};
+use gaunt::{command::{
+        demo_command::{DemoCapture, DemoOptions, capture_demo},
+        judge_command::FindingEpisode,
+    }};
 use gaunt_schema::{Entity, Severity, UnixMs};
 use gaunt_sim::{GroundTruth, suite::FaultLevel};
 
@@ -23,11 +23,11 @@ fn capture_scenario(
     snapshot_after: Option<Duration>,
 ) -> DemoCapture {
     let (scenario, level) = (scenario.to_owned(), FaultLevel::Hard);
-    let story = DemoOptions { nodes, scenario, seed: 1, level, snapshot_after };
-    capture_demo(&story, START, gaunt_engine::EngineOptions::default()).unwrap()
+    let options = DemoOptions { nodes, scenario, seed: 1, level, snapshot_after };
+    capture_demo(&options, START, gaunt_engine::EngineOptions::default()).unwrap()
 }
 
-/// Whether both entities are at the same place; jobs count only where there is nothing else.
+/// Whether both entities have the same key; jobs count only where there is nothing else.
 fn is_same_entity(a: &Entity, b: &Entity) -> bool {
     let place = |e: &Entity| {
         (
@@ -96,15 +96,15 @@ fn check_captured(scenario: &str) {
     let shown: Vec<&str> = page.lines().take(CAPTURED_LINES).collect();
     let shown = shown.join("\n");
     let shown = shown.trim_end();
-    let told = format!("### {scenario}: ");
-    assert!(CAPTURES.contains(&told), "{scenario} is not in exporters/sim/CAPTURES.md");
+    let heading = format!("### {scenario}: ");
+    assert!(CAPTURES.contains(&heading), "{scenario} is not in exporters/sim/CAPTURES.md");
     assert!(
         CAPTURES.contains(shown),
-        "exporters/sim/CAPTURES.md is not current, `gaunt-bench captures` writes it anew:\n{shown}"
+        "exporters/sim/CAPTURES.md is not current; regenerate it with `gaunt-bench captures`:\n{shown}"
     );
 }
 
-macro_rules! stories {
+macro_rules! scenario_tests {
     ($($test:ident: $how:ident($($what:expr),+);)*) => {
         $(
             #[test]
@@ -115,7 +115,7 @@ macro_rules! stories {
     };
 }
 
-stories! {
+scenario_tests! {
     a_slow_loader_is_named: check_named("data_starved", 8);
     slow_storage_is_named: check_named("storage_slow", 8);
     a_slow_gpu_is_named: check_named("slow_gpu", 8);

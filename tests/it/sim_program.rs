@@ -1,4 +1,4 @@
-//! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, and no answers to other machines.
+//! gaunt-sim, run as a user runs it: thirty nodes at thirty addresses, for local clients only.
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
@@ -106,8 +106,8 @@ fn thirty_nodes_answer_at_thirty_addresses() {
     assert_eq!((names.len(), energy.len()), (30, 30));
     assert_eq!(names.first().map(String::as_str), Some("gpu001"));
     assert_eq!(names.last().map(String::as_str), Some("gpu030"));
-    let mut nobody = connect_to(Ipv4Addr::LOCALHOST.into(), sim.port);
-    let (status, body) = get(&mut nobody, "/metrics");
+    let mut no_node = connect_to(Ipv4Addr::LOCALHOST.into(), sim.port);
+    let (status, body) = get(&mut no_node, "/metrics");
     assert_eq!(status, 404);
     assert!(String::from_utf8(body).unwrap().contains("the nodes are at 127.1.0.[1-30]:"));
 }
@@ -203,17 +203,17 @@ fn mistakes_are_named_with_the_next_step() {
 #[test]
 fn a_case_is_written_with_its_truth_and_read_back() {
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().to_str().unwrap();
+    let path = folder.path().to_str().unwrap();
     let args = ["--scenario", "F8", "--seed", "2", "--dialect", "dcgm", "--truth"];
     let written =
-        run_sim(&[&args[..], &["--write", place, "--span", "4s", "--period", "2s"]].concat());
+        run_sim(&[&args[..], &["--write", path, "--span", "4s", "--period", "2s"]].concat());
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     let truth = std::fs::read_to_string(folder.path().join("truth.json")).unwrap();
     let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
     assert_eq!(truth[0]["kind"], "port_down");
-    let told = run_sim(&args);
-    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-    assert_eq!(told[0]["entity"], truth[0]["entity"], "the same seed gives the same truth");
+    let printed = run_sim(&args);
+    let printed: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(printed[0]["entity"], truth[0]["entity"], "the same seed gives the same truth");
     for (target, device) in [
         ("gpu001.dcgm", Device::new_gpu(0)),
         ("gpu001.node_exporter", Device::new_port("mlx5_0", "1")),
@@ -242,12 +242,12 @@ fn foreign_words_are_served_on_a_port_each() {
     ]);
     let lists: Vec<_> = sim.line.trim().split(',').collect();
     assert_eq!(lists.len(), 2, "{}", sim.line);
-    for (list, speaks) in lists.iter().zip([Dialect::Dcgm, Dialect::NodeExporter]) {
+    for (list, dialect) in lists.iter().zip([Dialect::Dcgm, Dialect::NodeExporter]) {
         let port = list.rsplit(':').next().unwrap().parse().unwrap();
         let mut stream = connect_to(Ipv4Addr::new(127, 1, 0, 2).into(), port);
         let (status, body) = get(&mut stream, "/metrics");
         let page = text::decode_page(&body, &text::PageLimits::default()).unwrap();
-        assert_eq!((status, page.dialect, page.rejected.total_count()), (200, speaks, 0));
+        assert_eq!((status, page.dialect, page.rejected.total_count()), (200, dialect, 0));
         assert_eq!(page.report.node.unwrap().as_str(), "gpu002");
     }
 }

@@ -1,4 +1,4 @@
-// Sums, patterns and checks in bfloat16, which GPUs round by themselves from sm_80 on.
+// Sums, patterns and checks in bfloat16; GPUs have the rounding instruction from sm_80 on.
 #include "pattern.h"
 
 // The sums of two pairs of bf16, rounded to nearest: a bf16 is the upper half of a float.

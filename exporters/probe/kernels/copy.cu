@@ -1,7 +1,7 @@
-// Moves bytes between two places that this GPU can address: its own memory, or a peer's in either direction.
+// Copies bytes between two addresses that this GPU can access: in its own memory, or to or from a peer's.
 typedef unsigned long long u64;
 
-// Copies elements of one width. Four loads are under way before the first store: latency over a link is long, and a
+// Copies elements of one width. Four loads are in flight before the first store: latency over a link is long, and a
 // limit on SMs leaves few threads to hide it.
 template <typename T>
 __device__ static inline void copy_elements(T *to, const T *from, u64 count, u64 at, u64 stride) {
@@ -30,8 +30,8 @@ extern "C" __global__ void gaunt_copy(unsigned char *to, const unsigned char *fr
     for (u64 i = done + at; i < bytes; i += stride) to[i] = from[i];
 }
 
-// Holds a stream until the host opens the gate, so that all work is queued before the first byte moves. It gives up
-// after `nanos`, and says so: a host that dies or is late must not leave a kernel behind.
+// Blocks a stream until the host opens the gate, so that all work is queued before the first byte moves. After `nanos`
+// it times out and sets gate[1]: the kernel must not outlive a host that dies or is late.
 extern "C" __global__ void gaunt_gate(volatile unsigned *gate, u64 nanos) {
     u64 began, now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));

@@ -1,7 +1,7 @@
 // Sums, patterns and checks in 32-bit floating point.
 #include "pattern.h"
 
-// to = mine + theirs: one step of a ring, in which `theirs` usually lies on the neighbour.
+// to = mine + theirs: one step of a ring, in which `theirs` is usually in the neighbour's memory.
 extern "C" __global__ void gaunt_add_f32(float *to, const float *mine, const float *theirs, u64 count) {
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
     u64 done = 0;
@@ -11,7 +11,7 @@ extern "C" __global__ void gaunt_add_f32(float *to, const float *mine, const flo
         const u64 vectors = count / 4;
         u64 i = at;
         for (; i + 3 * stride < vectors; i += 4 * stride) {
-            // The far loads first, all of them.
+            // All remote loads are issued first.
             float4 far[4], near[4];
 #pragma unroll
             for (int k = 0; k < 4; ++k) far[k] = a[i + k * stride];
@@ -38,8 +38,8 @@ extern "C" __global__ void gaunt_pattern_f32(float *to, u64 count, u64 base, uns
     for (u64 i = at; i < count; i += stride) to[i] = (float)pattern_value(rank, base + i, round);
 }
 
-// Checks, bit by bit, that elements are the sum of what `ranks` ranks from `first` on sent. `place` is where the first
-// one lies, for the report.
+// Checks, bit by bit, that elements are the sum of what `ranks` ranks from `first` on sent. `place` is the position
+// of the first one, for the report.
 extern "C" __global__ void gaunt_check_f32(const float *data, u64 count, u64 base, u64 place, unsigned first,
     unsigned ranks, unsigned round, u64 *wrong) {
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;

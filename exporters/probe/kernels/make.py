@@ -1,4 +1,4 @@
-"""Compiles the kernels with NVRTC, and asks ptxas whether each target takes them; started by `make` beside it."""
+"""Compiles the kernels with NVRTC, and checks with ptxas that each target accepts them; started by `make`."""
 
 import ctypes
 import glob
@@ -9,13 +9,13 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Each source, the oldest GPU that it is for, and the oldest PTX that says all it needs: drivers refuse PTX that is
-# newer than they are, and NVRTC writes its own version whatever the code needs.
+# Each source, the oldest GPU that it supports, and the oldest PTX version that it needs: drivers reject PTX newer than
+# themselves, and NVRTC always writes its own version.
 KERNELS = [("copy", 70, "6.3"), ("f32", 70, "6.3"), ("bf16", 80, "7.0")]
 
 
 def site(pattern):
-    """The one file of the wheels that fits."""
+    """The first file of the wheels that matches."""
     found = glob.glob(os.path.join(sys.prefix, "lib", "python*", "site-packages", "nvidia", pattern))
     if not found:
         sys.exit(f"no {pattern} below {sys.prefix}: remove that folder and run make again")
@@ -30,7 +30,7 @@ def compiled(nvrtc, name, target, version):
     options = [f"--gpu-architecture=compute_{target}", "--std=c++17", f"--include-path={HERE}"]
     array = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
     if nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, (name + ".cu").encode(), 0, None, None):
-        sys.exit("NVRTC makes no program")
+        sys.exit("nvrtcCreateProgram failed")
     failed = nvrtc.nvrtcCompileProgram(program, len(options), array)
     size = ctypes.c_size_t()
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -49,19 +49,19 @@ def compiled(nvrtc, name, target, version):
 
 
 def targets(ptxas):
-    """The GPUs that this ptxas assembles for, without the variants of one."""
+    """The GPUs that this ptxas supports, without variants."""
     known = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
     return sorted({int(number) for number in re.findall(r"'sm_(\d+)'", known)})
 
 
 def assemble(ptxas, name, oldest):
-    """Lets ptxas make machine code of a file for each target; says how it went."""
+    """Assembles a file with ptxas for each target; prints the result."""
     path = os.path.join(HERE, name + ".ptx")
     for target in [target for target in targets(ptxas) if target >= oldest]:
         ran = subprocess.run([ptxas, "-v", f"--gpu-name=sm_{target}", "-o", os.devnull, path],
                              capture_output=True, text=True, check=False)
         if ran.returncode:
-            sys.exit(f"{name}.ptx is refused for sm_{target}: {ran.stderr}{ran.stdout}")
+            sys.exit(f"ptxas rejects {name}.ptx for sm_{target}: {ran.stderr}{ran.stdout}")
         spilled = re.findall(r"(\d+) bytes spill", ran.stderr)
         registers = [int(number) for number in re.findall(r"Used (\d+) registers", ran.stderr)]
         if any(int(number) for number in spilled):
@@ -79,7 +79,7 @@ def main():
         if check:
             with open(path, encoding="utf-8") as file:
                 if file.read() != ptx:
-                    sys.exit(f"{name}.ptx is not what {name}.cu becomes: run exporters/probe/kernels/make")
+                    sys.exit(f"{name}.ptx does not match {name}.cu: run exporters/probe/kernels/make")
         else:
             with open(path, "w", encoding="utf-8") as file:
                 file.write(ptx)

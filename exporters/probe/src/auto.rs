@@ -135,7 +135,7 @@ fn lock_folder(folder: &Path) -> Result<File, ProbeExit> {
         let folder = folder.display();
         ProbeExit::new(
             ExitKind::Failed,
-            format!("cannot use {folder}: {error}; name another with --state"),
+            format!("cannot use {folder}: {error}; set another folder with --state"),
         )
     };
     fs::create_dir_all(folder).map_err(cannot)?;

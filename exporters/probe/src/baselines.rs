@@ -15,7 +15,7 @@ use crate::{
     request::{BandwidthMeasurement, MeasureResult, min_median_max},
 };
 
-/// The results in a baseline: with one every ten minutes, those of the last five hours.
+/// The maximum results in a baseline: at one every ten minutes, those of the last five hours.
 const KEPT: usize = 32;
 
 /// The fewest results for a baseline.
@@ -27,7 +27,7 @@ pub const DROP: f64 = 0.9;
 /// After so many drops in a row the new level is the baseline: a cable was moved, a driver was updated.
 const ACCEPTED: u32 = 16;
 
-/// The most series: a matrix of 16 GPUs has 544 routes.
+/// The maximum series: a matrix of 16 GPUs has 544 routes.
 const MAX_SERIES: usize = 1_024;
 
 const SECONDS_OF_A_DAY: u64 = 86_400;
@@ -79,9 +79,9 @@ struct BaselineSeries {
 impl BaselineSeries {
     /// Adds a result; returns its ratio to the baseline.
     fn add_result(&mut self, reached: f64) -> Option<f64> {
-        let usual = min_median_max(self.reached.clone()).map(|[_, median, _]| median);
-        let usual = usual.filter(|_| self.reached.len() >= ENOUGH);
-        let share = usual.map(|usual| reached / usual);
+        let baseline = min_median_max(self.reached.clone()).map(|[_, median, _]| median);
+        let baseline = baseline.filter(|_| self.reached.len() >= ENOUGH);
+        let share = baseline.map(|baseline| reached / baseline);
         if share.is_some_and(|share| share < DROP) {
             self.drops += 1;
             if self.drops < ACCEPTED {
@@ -104,7 +104,7 @@ impl ProbeState {
             let path = path.display();
             ProbeExit::new(
                 ExitKind::Failed,
-                format!("cannot read {path}: {why}; remove it to begin anew"),
+                format!("cannot read {path}: {why}; delete it to start with new baselines"),
             )
         };
         match fs::read_to_string(path) {
@@ -130,23 +130,23 @@ impl ProbeState {
         if self.day != today {
             (self.day, self.today_seconds) = (today, 0.0);
         }
-        let resting = |reason, why: String| {
+        let too_soon = |reason, why: String| {
             Err(ProbeExit { kind: ExitKind::Resting, ..ProbeExit::new_refused(reason, why) })
         };
         // A clock that was set back must not block probes for ever.
         let since = self.last_run.and_then(|last| now.checked_sub(last));
         if let Some(since) = since.filter(|since| *since < budget.cool_down_seconds) {
             let left = budget.cool_down_seconds - since;
-            return resting(
+            return too_soon(
                 SkipReason::CoolDown,
-                format!("the last probe was {since} s ago: {left} s to wait"),
+                format!("the last probe was {since} s ago; the cool-down ends in {left} s"),
             );
         }
         if self.today_seconds >= budget.daily_seconds {
             let (spent, all) = (self.today_seconds, budget.daily_seconds);
-            return resting(
+            return too_soon(
                 SkipReason::Budget,
-                format!("{spent:.1} s of today's {all} s of GPU time are spent"),
+                format!("today's GPU time is used up: {spent:.1} s of {all} s"),
             );
         }
         Ok(())
@@ -170,9 +170,9 @@ impl ProbeState {
         let mut worst: Option<(f64, String)> = None;
         for one in &answer.measured {
             let key = series_key(one);
-            let room = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
+            let fits = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
             // Wrong data carries no information about speed.
-            let share = (room && one.wrong == 0)
+            let share = (fits && one.wrong == 0)
                 .then(|| self.series.entry(key).or_default().add_result(one.effective_bandwidth()))
                 .flatten();
             if let Some(share) = share.filter(|share| *share < DROP)
@@ -186,9 +186,7 @@ impl ProbeState {
         let ending = match worst {
             Some((share, what)) if answer.ending.kind == ExitKind::Measured => {
                 let share = share * 100.0;
-                ProbeExit::new_slow(&format!(
-                    "slow: {what} reaches {share:.0} % of what is usual here"
-                ))
+                ProbeExit::new_slow(&format!("slow: {what} reaches {share:.0} % of its baseline"))
             }
             _ => answer.ending.clone(),
         };
@@ -213,13 +211,13 @@ fn series_key(one: &BandwidthMeasurement) -> String {
 
 /// Writes a temporary file and renames it, so that readers never see a partial file.
 pub(crate) fn replace_file(path: &Path, text: &str) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let mut file = fs::File::create(&beside)?;
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
+    let mut file = fs::File::create(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(beside, path)
+    fs::rename(temporary, path)
 }
 
 /// The path of a node's state file.
@@ -229,7 +227,7 @@ pub(crate) fn state_path(folder: &Path) -> PathBuf {
 
 /// The exit when another probe has locked the folder.
 pub(crate) fn folder_in_use(folder: &Path) -> ProbeExit {
-    let why = SanitizedText::new(&format!("another probe works with {}", folder.display()));
+    let why = SanitizedText::new(&format!("another probe uses {}", folder.display()));
     ProbeExit { kind: ExitKind::Resting, reason: Some(SkipReason::CoolDown), message: why }
 }
 
@@ -276,7 +274,7 @@ mod tests {
         assert_eq!((dropped.kind, past.last_code), (ExitKind::Slow, 5));
         assert_eq!(
             dropped.message.as_str(),
-            "slow: all_reduce gpu0..7 reaches 50 % of what is usual here"
+            "slow: all_reduce gpu0..7 reaches 50 % of its baseline"
         );
         // One normal result in between resets the count.
         assert_eq!(past.record_result(6, &sample_result(390.0)).kind, ExitKind::Measured);
@@ -315,7 +313,10 @@ mod tests {
         assert_eq!(ProbeState::load_state(&path).unwrap().last, past.last);
         fs::write(&path, "{").unwrap();
         assert!(
-            ProbeState::load_state(&path).unwrap_err().message.contains("remove it to begin anew")
+            ProbeState::load_state(&path)
+                .unwrap_err()
+                .message
+                .contains("delete it to start with new baselines")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The collectives: their names, and how nccl-tests counts their bandwidth.
+//! The collectives: their names, and their bus bandwidth factors as in nccl-tests.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Everybody gets the sum of what all have.
+    /// Every rank receives the sum over all ranks.
     AllReduce,
-    /// Everybody gets a part of the sum.
+    /// Every rank receives one chunk of the sum.
     ReduceScatter,
-    /// Everybody gets the parts of all.
+    /// Every rank receives the chunks of all ranks.
     AllGather,
-    /// Everybody sends each of the others a part of its own.
+    /// Every rank sends a different chunk to each other rank.
     AllToAll,
-    /// Everybody gets what the first rank has.
+    /// Every rank receives the first rank's data.
     Broadcast,
-    /// Everybody sends to the next rank and receives from the one before.
+    /// Every rank sends to the next rank and receives from the previous one.
     SendRecv,
 }
 
 impl Collective {
-    /// Every one.
+    /// All collectives.
     pub const ALL: [Self; 6] = [
         Self::AllReduce,
         Self::ReduceScatter,
@@ -44,7 +44,8 @@ impl Collective {
         }
     }
 
-    /// What a link carries for each byte of the message, as nccl-tests has it. With one rank no link carries anything.
+    /// Bytes that a link carries for each byte of the message, as nccl-tests defines it; none for one rank, which uses
+    /// no link.
     pub fn bus_factor(self, ranks: usize) -> Option<f64> {
         let n = ranks as f64;
         match self {

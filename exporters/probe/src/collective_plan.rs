@@ -11,10 +11,10 @@ use crate::collective_kind::Collective;
 mod move_order;
 mod plan_builder;
 
-/// The most ranks: larger sums would not be exact in bf16, and no node has more GPUs.
+/// The maximum ranks: larger sums would not be exact in bf16, and no node has more GPUs.
 pub const MAX_RANKS: usize = 16;
 
-/// Parts of a message begin at multiples of this many elements, so that 16 bytes can be moved at a time.
+/// Parts of a message begin at multiples of this many elements, so that 16 bytes are copied at a time.
 const ALIGN: usize = 8;
 
 /// A position in a rank's buffer.
@@ -39,7 +39,7 @@ pub(crate) struct PlannedMove {
     /// The stream of the rank that does it.
     pub(crate) channel: usize,
     pub(crate) from: BufferPosition,
-    /// If it is a sum: where in the rank's own send buffer the other summand begins.
+    /// For a sum: the position of the other summand in the rank's own send buffer.
     pub(crate) summand: Option<usize>,
     /// Always in the receive buffer of the rank that does it.
     pub(crate) to: BufferPosition,
@@ -58,14 +58,14 @@ pub(crate) struct ExpectedSum {
     pub(crate) ranks: usize,
 }
 
-/// What a rank sends: elements of its pattern from `base` on.
+/// The data that a rank sends: elements of its pattern from `base` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendPattern {
     pub(crate) elements: usize,
     pub(crate) base: usize,
 }
 
-/// A rank, and a part of what it receives.
+/// A rank, and a range of its receive buffer.
 type ReceiveRange = (usize, Range<usize>);
 
 /// A collective, ready to run.
@@ -103,7 +103,7 @@ impl CollectivePlan {
         }
     }
 
-    /// The two stretches of receive buffers that a move touches: what it reads, if that is one, and what it writes.
+    /// The ranges of receive buffers that a move accesses: the one that it reads, if any, and the one that it writes.
     fn touched_ranges(one: &PlannedMove) -> (Option<ReceiveRange>, ReceiveRange) {
         let read = (one.from.side == BufferSide::Receive)
             .then(|| (one.from.rank, one.from.at..one.from.at + one.elements));
@@ -116,7 +116,7 @@ impl CollectivePlan {
         between.map(|one| one.elements).sum()
     }
 
-    /// The most elements of one move.
+    /// The maximum elements of one move.
     pub(crate) fn largest_move(&self) -> usize {
         self.moves.iter().map(|one| one.elements).max().unwrap_or(0)
     }

@@ -89,8 +89,8 @@ pub struct CrossNodeResult {
 }
 
 /// Runs pairings until their number is reached, and reports each. The last exit counts.
-pub fn run(options: &CrossNodeOptions, tell: &mut dyn FnMut(&CrossNodeResult)) -> ProbeExit {
-    match CrossNodeProber::new(options).and_then(|prober| prober.run(tell)) {
+pub fn run(options: &CrossNodeOptions, on_result: &mut dyn FnMut(&CrossNodeResult)) -> ProbeExit {
+    match CrossNodeProber::new(options).and_then(|prober| prober.run(on_result)) {
         Ok(ending) | Err(ending) => ending,
     }
 }
@@ -110,13 +110,13 @@ impl<'a> CrossNodeProber<'a> {
             PerftestSide::find_program(options.perftest.as_ref()).map(|_| PairTool::Perftest),
         );
         if let (true, Err(why)) = (tools.is_empty(), nccl) {
-            let why = format!("nothing measures between nodes: install perftest, or NCCL: {why}");
+            let why = format!("no tool to measure between nodes: install perftest, or NCCL: {why}");
             return Err(ProbeExit::new(ExitKind::Failed, why));
         }
         Ok(Self { options, client: PairingClient::new(options)?, tools })
     }
 
-    fn run(&self, tell: &mut dyn FnMut(&CrossNodeResult)) -> Result<ProbeExit, ProbeExit> {
+    fn run(&self, on_result: &mut dyn FnMut(&CrossNodeResult)) -> Result<ProbeExit, ProbeExit> {
         let mut ending = ProbeExit::new_measured();
         let (mut made, mut since) = (0, Instant::now());
         while self.options.rounds.is_none_or(|rounds| made < rounds) {
@@ -127,26 +127,26 @@ impl<'a> CrossNodeProber<'a> {
                 thread::sleep(BUSY);
                 continue;
             }
-            let guest = PairingCandidate {
+            let candidate = PairingCandidate {
                 node: SanitizedText::new(&self.options.node),
                 host: SanitizedText::new(&self.options.host),
                 tools: self.tools.clone(),
             };
-            match self.client.send_with_retry(&PairingRequest::Free(guest))? {
+            match self.client.send_with_retry(&PairingRequest::Free(candidate))? {
                 PairingReply::Wait { millis } => {
-                    if self.options.max_wait.is_some_and(|patience| since.elapsed() > patience) {
+                    if self.options.max_wait.is_some_and(|max_wait| since.elapsed() > max_wait) {
                         return Err(ProbeExit::new(
                             ExitKind::Refused,
-                            "nobody came to be measured with",
+                            "no other node was free within --patience",
                         ));
                     }
                     thread::sleep(Duration::from_millis(millis));
                 }
-                PairingReply::Meet(invitation) => {
-                    let (met, ended) = self.measure_peer(&invitation)?;
+                PairingReply::Meet(assignment) => {
+                    let (result, ended) = self.measure_peer(&assignment)?;
                     (made, since) = (made + 1, Instant::now());
                     ending = ended;
-                    tell(&met);
+                    on_result(&result);
                 }
                 PairingReply::Over { why } => return Err(ProbeExit::new(ExitKind::Failed, why)),
                 PairingReply::Key { .. } | PairingReply::Noted => return Err(unexpected_reply()),
@@ -169,23 +169,23 @@ impl<'a> CrossNodeProber<'a> {
         self.options.state.join(PAST)
     }
 
-    /// Measures with the node that was named, and says what came of it.
+    /// Measures with the assigned peer, and reports the outcome.
     fn measure_peer(
         &self,
-        invitation: &PairingAssignment,
+        assignment: &PairingAssignment,
     ) -> Result<(CrossNodeResult, ProbeExit), ProbeExit> {
-        let (ended, ratio) = match invitation.tool {
-            PairTool::Nccl => self.measure_with_nccl(invitation)?,
-            PairTool::Perftest => (self.measure_with_perftest(invitation), None),
+        let (ended, ratio) = match assignment.tool {
+            PairTool::Nccl => self.measure_with_nccl(assignment)?,
+            PairTool::Perftest => (self.measure_with_perftest(assignment), None),
         };
         let (rate, ending) = match ended {
             Ok(rate) => (Some(rate), ProbeExit::new_measured()),
             Err(ending) => (None, ending),
         };
-        let PairingAssignment { meeting, rank, tool, device, port, peer, .. } = invitation.clone();
+        let PairingAssignment { meeting, rank, tool, device, port, peer, .. } = assignment.clone();
         let says = ending.message.clone();
         let outcome = PairingOutcome { bytes_per_second: rate, says: says.clone() };
-        // An aggregator that forgot the meeting has nothing to note.
+        // The reply is ignored: an aggregator that forgot the pairing has nothing to record.
         self.client.send_with_retry(&PairingRequest::Ended { meeting, rank, outcome })?;
         let port = SanitizedText::new(&format!("{device}:{port}"));
         Ok((CrossNodeResult { peer, port, tool, bytes_per_second: rate, ratio, says }, ending))
@@ -193,9 +193,9 @@ impl<'a> CrossNodeProber<'a> {
 
     fn measure_with_nccl(
         &self,
-        invitation: &PairingAssignment,
+        assignment: &PairingAssignment,
     ) -> Result<(Result<f64, ProbeExit>, Option<f64>), ProbeExit> {
-        let PairingAssignment { meeting, rank, device, port, peer, .. } = invitation;
+        let PairingAssignment { meeting, rank, device, port, peer, .. } = assignment;
         let key = match rank {
             0 => None,
             _ => match self.wait_for_key(*meeting) {
@@ -206,11 +206,11 @@ impl<'a> CrossNodeProber<'a> {
         let mut order = self.options.request.clone();
         order.what = MeasureKind::Pair(usize::from(*rank));
         if order.gpus.is_empty() {
-            order.gpus.extend(invitation.gpu);
+            order.gpus.extend(assignment.gpu);
         }
         order.meeting = Some(PairSetup { key, port: Some(format!("{device}:{port}")) });
         let mut answer = run_supervised_pair(&order, &mut |key| {
-            // Who waits for the key asks again; a word that was lost ends as a meeting that nobody came to.
+            // The peer polls for the key. If this request is lost, the pairing ends at its deadline.
             let ready = PairingRequest::Ready { meeting: *meeting, key: SanitizedText::new(key) };
             drop(self.client.send_request(&ready));
         });
@@ -222,7 +222,7 @@ impl<'a> CrossNodeProber<'a> {
             let state = self.options.state.display();
             ProbeExit::new(
                 ExitKind::Failed,
-                format!("cannot use {state}: {error}; name another with --state"),
+                format!("cannot use {state}: {error}; set another folder with --state"),
             )
         })?;
         let mut past = ProbeState::load_state(&path)?;
@@ -234,16 +234,16 @@ impl<'a> CrossNodeProber<'a> {
         Ok((measured.filter(|_| good).ok_or(ending), ratio))
     }
 
-    fn measure_with_perftest(&self, invitation: &PairingAssignment) -> Result<f64, ProbeExit> {
-        let meeting = invitation.meeting;
+    fn measure_with_perftest(&self, assignment: &PairingAssignment) -> Result<f64, ProbeExit> {
+        let meeting = assignment.meeting;
         let side = PerftestSide {
             program: self.options.perftest.clone(),
-            device: invitation.device.to_string(),
-            port: invitation.port.to_string(),
+            device: assignment.device.to_string(),
+            port: assignment.port.to_string(),
             tcp: perftest::PORT,
         };
         let failed = |why: String| ProbeExit::new(ExitKind::Failed, why);
-        if invitation.rank == 0 {
+        if assignment.rank == 0 {
             let ready =
                 PairingRequest::Ready { meeting, key: SanitizedText::new(&self.options.host) };
             return side.run_server(&mut || drop(self.client.send_request(&ready))).map_err(failed);
@@ -251,7 +251,7 @@ impl<'a> CrossNodeProber<'a> {
         side.run_client(&self.wait_for_key(meeting)?).map_err(failed)
     }
 
-    /// What rank 0 says when it is ready.
+    /// Polls for the key that rank 0 publishes when it is ready.
     fn wait_for_key(&self, meeting: u64) -> Result<SanitizedText, ProbeExit> {
         let end = Instant::now() + Duration::from_millis(self.options.request.limits.setup_millis);
         while Instant::now() < end {
@@ -262,11 +262,11 @@ impl<'a> CrossNodeProber<'a> {
                 PairingReply::Meet(_) | PairingReply::Noted => return Err(unexpected_reply()),
             }
         }
-        Err(ProbeExit::new(ExitKind::Hung, "the other node was not ready in time"))
+        Err(ProbeExit::new(ExitKind::Hung, "the other node was not ready before the deadline"))
     }
 }
 
-/// The way to the aggregator.
+/// The HTTP client of the aggregator's pairing API.
 struct PairingClient {
     client: Client,
     runtime: Runtime,
@@ -274,11 +274,11 @@ struct PairingClient {
     token_file: Option<PathBuf>,
 }
 
-/// Why a word was not heard.
+/// Why a request failed.
 enum PairingSendError {
-    /// Nobody answers; later somebody may.
+    /// No response, or a server error: it is retried.
     Unreachable(String),
-    /// It will not be heard later either.
+    /// Rejected: a retry would fail as well.
     Refused(ProbeExit),
 }
 
@@ -292,78 +292,75 @@ impl PairingClient {
             || failed(format!("{address:?} is not an aggregator's address; use http://HOST:9771"));
         let mut url = Url::parse(&full).map_err(|_| bad())?;
         url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(PATH.split('/'));
-        // reqwest has no arithmetic of its own; that another one is there already is no failure.
+        // reqwest needs a crypto provider; one that is installed already is no error.
         drop(ring::default_provider().install_default());
         let client =
             Client::builder().timeout(DEADLINE).redirect(reqwest::redirect::Policy::none());
         let client = client.no_proxy().build().map_err(|error| {
             let why = plain_error::network(&error);
-            failed(format!("no HTTP client can be made: {why}"))
+            failed(format!("cannot create an HTTP client: {why}"))
         })?;
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| {
             let why = plain_error::io(&error);
-            failed(format!("no thread can wait for the network: {why}; see `ulimit -n`"))
+            failed(format!("cannot start the network runtime: {why}; check `ulimit -n`"))
         })?;
         Ok(Self { client, runtime, url, token_file: options.token_file.clone() })
     }
 
-    /// Says a word again and again while nobody answers.
-    fn send_with_retry(&self, word: &PairingRequest) -> Result<PairingReply, ProbeExit> {
+    /// Sends a request, and retries it while there is no response.
+    fn send_with_retry(&self, message: &PairingRequest) -> Result<PairingReply, ProbeExit> {
         let mut last = String::new();
         for _ in 0..SILENCES {
-            match self.send_request(word) {
+            match self.send_request(message) {
                 Ok(reply) => return Ok(reply),
                 Err(PairingSendError::Refused(ending)) => return Err(ending),
                 Err(PairingSendError::Unreachable(why)) => last = why,
             }
             thread::sleep(SILENT);
         }
-        Err(ProbeExit::new(ExitKind::Failed, format!("the aggregator does not answer: {last}")))
+        Err(ProbeExit::new(ExitKind::Failed, format!("no response from the aggregator: {last}")))
     }
 
-    fn send_request(&self, word: &PairingRequest) -> Result<PairingReply, PairingSendError> {
+    fn send_request(&self, message: &PairingRequest) -> Result<PairingReply, PairingSendError> {
         let refused =
             |why: String| PairingSendError::Refused(ProbeExit::new(ExitKind::Failed, why));
-        let mut request = self.client.post(self.url.clone()).json(word);
+        let mut request = self.client.post(self.url.clone()).json(message);
         if let Some(path) = &self.token_file {
             let token = fs::read_to_string(path).map_err(|error| {
                 refused(format!("cannot read the token in {}: {error}", path.display()))
             })?;
             request = request.bearer_auth(token.trim());
         }
-        let silent = |error: reqwest::Error| {
+        let unreachable = |error: reqwest::Error| {
             PairingSendError::Unreachable(format!("{}: {}", self.url, plain_error::network(&error)))
         };
         self.runtime.block_on(async {
-            let mut response = request.send().await.map_err(silent)?;
+            let mut response = request.send().await.map_err(unreachable)?;
             let status = response.status();
             let mut body = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(silent)? {
+            while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
                 body.extend_from_slice(&chunk);
                 if body.len() > MAX_REPLY {
-                    return Err(refused(format!(
-                        "{} answers with more than {MAX_REPLY} bytes",
-                        self.url
-                    )));
+                    return Err(refused(format!("{} sent more than {MAX_REPLY} bytes", self.url)));
                 }
             }
             match status {
                 StatusCode::OK => serde_json::from_slice(&body).map_err(|error| {
                     refused(format!(
-                        "{} gave a reply that cannot be read: {}; is it of this version?",
+                        "{} sent an invalid reply: {}; check that it runs the same version",
                         self.url,
                         plain_error::json(&error)
                     ))
                 }),
                 status if status.is_server_error() => {
-                    Err(PairingSendError::Unreachable(format!("{} answered {status}", self.url)))
+                    Err(PairingSendError::Unreachable(format!("{} returned {status}", self.url)))
                 }
                 status => {
                     let said = String::from_utf8_lossy(&body);
                     let said = said.chars().take(300).collect::<String>();
                     Err(refused(format!(
-                        "{} refused with {status}: {said}; see --token-file",
+                        "{} refused the request with {status}: {said}; check --token-file",
                         self.url
                     )))
                 }
@@ -375,6 +372,6 @@ impl PairingClient {
 fn unexpected_reply() -> ProbeExit {
     ProbeExit::new(
         ExitKind::Failed,
-        "the aggregator's reply fits no word that was said; is it of this version?",
+        "unexpected reply from the aggregator; check that it runs the same version",
     )
 }

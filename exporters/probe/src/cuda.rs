@@ -13,22 +13,22 @@ pub(crate) mod kernel_set;
 pub(crate) enum CudaError {
     /// There is no driver.
     #[error(
-        "no CUDA driver: {library}: {why}; install the NVIDIA driver, or name the library with --cuda-library",
+        "no CUDA driver: {library}: {why}; install the NVIDIA driver, or set its path with --cuda-library",
         library = library.display()
     )]
     Absent {
-        /// The library that was looked for.
+        /// The library's path.
         library: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         why: SanitizedText,
     },
-    /// The driver is older than what we need.
-    #[error("the CUDA driver has no {0}; it is older than 11.0: update it")]
+    /// The driver is too old.
+    #[error("the CUDA driver lacks {0}: update it to CUDA 11.0 or newer")]
     Symbol(&'static str),
     /// A call failed.
-    #[error("the CUDA driver says {name} ({code}) to {call}{hint}", hint = hint_for_code(*.code))]
+    #[error("CUDA error {name} ({code}) in {call}{hint}", hint = hint_for_code(*.code))]
     Call {
-        /// The call, in our words.
+        /// Our name of the call.
         call: &'static str,
         /// CUDA's code.
         code: i32,
@@ -37,16 +37,16 @@ pub(crate) enum CudaError {
     },
 }
 
-/// Codes after which a GPU is of no use to this process: its context is dead, or it is gone.
+/// Codes after which this process cannot use a GPU: its context is dead, or the GPU is lost.
 const LOST: [i32; 8] = [46, 101, 214, 220, 700, 702, 719, 999];
 
 impl CudaError {
-    /// Whether memory was asked for that is not there.
+    /// Whether an allocation failed for lack of memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Call { code: 2, .. })
     }
 
-    /// Whether the GPU, or our context on it, is gone.
+    /// Whether the GPU, or our context on it, is lost.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Call { code, .. } if LOST.contains(code))
     }
@@ -57,17 +57,19 @@ impl CudaError {
     }
 }
 
-/// What to do about a code, where its name does not say it.
+/// The next step for a code; empty if its name says enough.
 fn hint_for_code(code: i32) -> &'static str {
     match code {
-        100 => "; no GPU is visible: see `nvidia-smi -L` and CUDA_VISIBLE_DEVICES",
-        214 => "; the GPU met an error that ECC cannot correct: see `nvidia-smi -q -d ECC`",
-        218 | 222 => "; the driver is too old for the kernels: see `gaunt-probe doctor`",
-        220 => "; an NVLink failed: see `nvidia-smi nvlink -e`",
-        700 | 719 => "; see `dmesg` for an Xid",
-        46 | 999 => "; see `nvidia-smi` and `dmesg` for an Xid",
+        100 => "; no GPU is visible: check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES",
+        214 => "; uncorrectable ECC error: check `nvidia-smi -q -d ECC`",
+        218 | 222 => "; the driver is too old for the kernels: run `gaunt-probe doctor`",
+        220 => "; NVLink error: check `nvidia-smi nvlink -e`",
+        700 | 719 => "; check `dmesg` for an XID",
+        46 | 999 => "; check `nvidia-smi`, and `dmesg` for an XID",
         802 => "; start the fabric manager: `systemctl start nvidia-fabricmanager`",
-        803 | 804 => "; kernel module and library differ: restart the node or reload the driver",
+        803 | 804 => {
+            "; kernel module and library versions differ: reload the driver or reboot the node"
+        }
         _ => "",
     }
 }

@@ -1,4 +1,4 @@
-//! The doctor: checks the requirements of a probe, and how to install what is missing. No GPU is used.
+//! The doctor: checks the requirements of a probe, and reports how to install what is missing. Uses no GPU.
 
 use gaunt_schema::SanitizedText;
 use serde::Serialize;
@@ -13,55 +13,55 @@ use crate::{
     request::LibraryPaths,
 };
 
-/// The oldest CUDA whose driver takes the kernels' PTX: 11.0 for bf16.
+/// The oldest CUDA version whose driver accepts the kernels' PTX: 11.0 for bf16.
 const OLDEST_CUDA: i32 = 11_000;
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 pub struct DoctorCheck {
-    /// What it is.
+    /// What it checks.
     pub name: &'static str,
-    /// Whether it is as it should be.
+    /// Whether it passed.
     pub good: bool,
-    /// Whether nothing can be measured without it.
+    /// Whether no measurement is possible without it.
     pub needed: bool,
     /// What was found, or what to do.
     pub says: SanitizedText,
 }
 
-/// Everything that was looked at.
+/// Runs all checks.
 pub fn run_checks(libraries: &LibraryPaths) -> Vec<DoctorCheck> {
-    let mut signs = Vec::new();
-    let mut say = |name, needed, answer: Result<String, String>| {
+    let mut checks = Vec::new();
+    let mut add = |name, needed, answer: Result<String, String>| {
         let good = answer.is_ok();
         let says = answer.unwrap_or_else(|why| why);
-        signs.push(DoctorCheck { name, good, needed, says: SanitizedText::new(&says) });
+        checks.push(DoctorCheck { name, good, needed, says: SanitizedText::new(&says) });
     };
-    let look = GpuIdleCheck::open_nvml(libraries.nvml.as_deref(), &[]);
+    let idle_check = GpuIdleCheck::open_nvml(libraries.nvml.as_deref(), &[]);
     match CudaDriver::open_library(libraries.cuda.as_deref()) {
-        Err(error) => say("CUDA driver", true, Err(error.to_string())),
+        Err(error) => add("CUDA driver", true, Err(error.to_string())),
         Ok(cuda) => {
-            say("CUDA driver", true, check_driver(&cuda));
-            say("GPUs", true, check_gpus(&cuda));
-            say("peer access", false, check_peers(&cuda));
+            add("CUDA driver", true, check_driver(&cuda));
+            add("GPUs", true, check_gpus(&cuda));
+            add("peer access", false, check_peers(&cuda));
         }
     }
-    match &look {
-        Err(ending) => say("NVML", true, Err(ending.to_string())),
-        Ok(look) => {
-            say("NVML", true, Ok("it says who is on the GPUs".to_owned()));
-            let free = look.check_idle().map(|()| "nobody is on the GPUs".to_owned());
-            say("idle", false, free.map_err(|ending| ending.to_string()));
+    match &idle_check {
+        Err(ending) => add("NVML", true, Err(ending.to_string())),
+        Ok(idle_check) => {
+            add("NVML", true, Ok("lists the processes on the GPUs".to_owned()));
+            let idle = idle_check.check_idle().map(|()| "no process uses the GPUs".to_owned());
+            add("idle", false, idle.map_err(|ending| ending.to_string()));
         }
     }
-    say("NCCL", false, check_nccl(libraries));
-    say("perftest", false, check_perftest());
-    signs
+    add("NCCL", false, check_nccl(libraries));
+    add("perftest", false, check_perftest());
+    checks
 }
 
-/// How the doctor ends.
-pub fn exit_kind(signs: &[DoctorCheck]) -> ExitKind {
-    if signs.iter().any(|sign| sign.needed && !sign.good) {
+/// The doctor's exit kind.
+pub fn exit_kind(checks: &[DoctorCheck]) -> ExitKind {
+    if checks.iter().any(|check| check.needed && !check.good) {
         ExitKind::NoGpu
     } else {
         ExitKind::Measured
@@ -82,12 +82,13 @@ fn check_driver(cuda: &CudaDriver) -> Result<String, String> {
 fn check_gpus(cuda: &CudaDriver) -> Result<String, String> {
     let all = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
     let Some(first) = all.first() else {
-        return Err(
-            "the driver lists none: see `nvidia-smi -L` and CUDA_VISIBLE_DEVICES".to_owned()
-        );
+        return Err("no GPU is visible: check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES".to_owned());
     };
     if let Some(old) = all.iter().find(|gpu| gpu.capability < 70) {
-        return Err(format!("{} is sm_{} and the kernels need sm_70", old.model, old.capability));
+        return Err(format!(
+            "{} is sm_{}; the kernels need sm_70 or newer",
+            old.model, old.capability
+        ));
     }
     let more = if all.len() > MAX_RANKS { "; choose at most 16 with --gpus" } else { "" };
     let bf16 = if first.capability < 80 { ", no bf16" } else { "" };
@@ -106,12 +107,11 @@ fn check_peers(cuda: &CudaDriver) -> Result<String, String> {
     }
     match (all.len(), without.as_slice()) {
         (0 | 1, _) => {
-            Err("one GPU has no peers: links cannot be measured, --ranks 8 proves the kernels"
-                .to_owned())
+            Err("only one GPU: no links to measure; test the kernels with --ranks 8".to_owned())
         }
-        (_, []) => Ok("every GPU reaches every other's memory".to_owned()),
+        (_, []) => Ok("all pairs of GPUs".to_owned()),
         (_, pairs) => Err(format!(
-            "these pairs do not reach each other's memory and go through the host: {}; see `nvidia-smi topo -p2p r`",
+            "missing for these pairs, which use host memory instead: {}; check `nvidia-smi topo -p2p r`",
             pairs.join(", ")
         )),
     }
@@ -121,11 +121,11 @@ fn check_nccl(libraries: &LibraryPaths) -> Result<String, String> {
     let version = NcclLibrary::open_library(libraries.nccl.as_deref())
         .and_then(|nccl| nccl.library_version());
     let version = version.map_err(|error| error.to_string())?;
-    Ok(format!("NCCL {version}: --nccl measures it beside, `gaunt-probe meet` between nodes"))
+    Ok(format!("NCCL {version}: used by --nccl and `gaunt-probe cross-node`"))
 }
 
 fn check_perftest() -> Result<String, String> {
-    let missing = "not installed: `apt install perftest` brings RDMA tests between nodes, for `gaunt-probe meet`";
+    let missing = "not installed; `gaunt-probe cross-node` uses it where NCCL is missing: `apt install perftest`";
     let found = PerftestSide::find_program(None).ok_or(missing)?;
-    Ok(format!("{} measures between nodes where NCCL is not", found.display()))
+    Ok(format!("{}: measures between nodes where NCCL is missing", found.display()))
 }

@@ -5,59 +5,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::cuda::CudaError;
 
-/// Every way to end, each with an exit code of its own.
+/// How a probe ended; each kind has its own exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitKind {
-    /// Measured, and nothing wrong.
+    /// Measured, data correct.
     Measured,
-    /// Something failed that has no code of its own.
+    /// A failure without its own code.
     Failed,
-    /// The GPUs are not free: not started.
+    /// The GPUs are not idle: not started.
     Refused,
     /// The received data differs from the sent data.
     WrongData,
     /// Slower than the limit, or than the baseline of these GPUs.
     Slow,
-    /// Not done before the deadline, and killed.
+    /// The deadline passed: the worker was killed.
     Hung,
     /// A GPU, or our context on it, was lost.
     Lost,
-    /// Memory is not there.
+    /// Not enough memory.
     OutOfMemory,
     /// Another process appeared on the GPUs, and the measurement was stopped.
     Stopped,
     /// No driver, or no GPU.
     NoGpu,
-    /// GPUs cannot reach each other's memory, and that was asked for.
+    /// GPUs have no peer access, and it is required.
     NoPeerAccess,
-    /// It would take more than the limits allow.
+    /// The request exceeds the limits.
     OverLimit,
-    /// Too soon after the last one, or today's budget is used up.
+    /// Within the cool-down, or today's GPU time is used up.
     Resting,
 }
 
 impl ExitKind {
-    /// Every one with its exit code and what that says. As with every program of gaunt a wrong command line ends with
-    /// 3: nothing was started.
+    /// All kinds with exit code and meaning. As with every program of gaunt an invalid command line ends with 3:
+    /// nothing was started.
     pub const ALL: [(Self, u8, &str); 13] = [
-        (Self::Measured, 0, "measured, and the data is right"),
-        (Self::Failed, 1, "failed for another reason, which is said"),
+        (Self::Measured, 0, "measured, data correct"),
+        (Self::Failed, 1, "failed; the message names the reason"),
         (
             Self::Refused,
             3,
-            "not started: the GPUs are in use or cannot be watched, or the command line is wrong",
+            "not started: GPUs in use or their use unknown, or invalid command line",
         ),
-        (Self::WrongData, 4, "the data that arrived is wrong"),
-        (Self::Slow, 5, "slower than --floor, or than usual"),
-        (Self::Hung, 6, "not done in time, and killed"),
+        (Self::WrongData, 4, "received data is wrong"),
+        (Self::Slow, 5, "slower than --floor, or than the baseline"),
+        (Self::Hung, 6, "deadline passed, worker killed"),
         (Self::Lost, 7, "a GPU was lost"),
         (Self::OutOfMemory, 8, "out of memory"),
-        (Self::Stopped, 9, "stopped: a process appeared on the GPUs"),
+        (Self::Stopped, 9, "stopped: another process started on the GPUs"),
         (Self::NoGpu, 10, "no driver, or no GPU"),
         (Self::NoPeerAccess, 11, "no peer access, with --require-peer"),
-        (Self::OverLimit, 12, "it would need more than the limits allow"),
-        (Self::Resting, 13, "not started: cool-down, or today's budget is used up"),
+        (Self::OverLimit, 12, "the request exceeds the limits"),
+        (Self::Resting, 13, "not started: cool-down, or today's GPU time is used up"),
     ];
 
     /// The exit code.
@@ -65,7 +65,7 @@ impl ExitKind {
         Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or(1, |(_, code, _)| *code)
     }
 
-    /// What the exit code says.
+    /// The meaning of the exit code.
     pub fn code_meaning(self) -> &'static str {
         Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or("", |(_, _, says)| says)
     }
@@ -79,15 +79,15 @@ pub enum SkipReason {
     Process,
     /// A GPU is busy, or its memory is.
     InUse,
-    /// A job is on the node, or starting.
+    /// A job is running or starting on the node.
     Job,
-    /// A GPU is in a mode in which we would be in the way: MIG, or exclusive to one process.
+    /// A GPU is in a mode that a probe cannot use: MIG, or exclusive compute mode.
     Mode,
     /// It cannot be determined which processes are on the GPUs.
     Blind,
-    /// The last probe was too short a time ago.
+    /// The cool-down after the last probe.
     CoolDown,
-    /// Today's budget is used up.
+    /// Today's GPU time is used up.
     Budget,
     /// There is no GPU, or no driver.
     NoGpu,
@@ -116,21 +116,21 @@ impl SkipReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ProbeExit {
-    /// Which way.
+    /// The kind.
     pub kind: ExitKind,
-    /// Why nothing was measured, if that is so.
+    /// Why nothing was measured, if nothing was.
     pub reason: Option<SkipReason>,
     /// One sentence for people.
     pub message: SanitizedText,
 }
 
 impl ProbeExit {
-    /// Nothing is wrong.
+    /// Measured, data correct.
     pub fn new_measured() -> Self {
         Self::new(ExitKind::Measured, ExitKind::Measured.code_meaning())
     }
 
-    /// Slower than it should be.
+    /// Slower than expected.
     pub fn new_slow(why: &str) -> Self {
         Self::new(ExitKind::Slow, why)
     }
@@ -149,7 +149,7 @@ impl ProbeExit {
         Self { kind: ExitKind::Refused, reason: Some(reason), message }
     }
 
-    /// What the driver's answer means for the whole; `gpu` is whose.
+    /// The exit for a driver error; `gpu` is the GPU that it concerns.
     pub(crate) fn of(error: &CudaError, gpu: Option<u32>) -> Self {
         let kind = match error {
             error if error.is_out_of_memory() => ExitKind::OutOfMemory,
@@ -174,7 +174,7 @@ mod tests {
     fn every_ending_has_a_code_of_its_own() {
         let codes: BTreeSet<u8> = ExitKind::ALL.iter().map(|(_, code, _)| *code).collect();
         assert_eq!(codes.len(), ExitKind::ALL.len());
-        assert!(!codes.contains(&2), "2 is that of snapshot --check");
+        assert!(!codes.contains(&2), "2 is the code of snapshot --check");
         assert_eq!(ExitKind::Lost.exit_code(), 7);
     }
 

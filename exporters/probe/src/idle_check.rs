@@ -14,13 +14,13 @@ use crate::{
     exit_code::{ExitKind, ProbeExit, SkipReason},
 };
 
-/// Above this utilisation in the driver's window, an unlisted process uses the GPU.
+/// Above this utilisation in the driver's window, a process that NVML does not list uses the GPU.
 const USED_PERCENT: u32 = 5;
 
-/// More memory in use than this, and somebody keeps it; the driver's own share is not counted, a display's is smaller.
+/// More memory in use than this belongs to a process; the driver's own share is not counted, a display's is smaller.
 const USED_BYTES: u64 = 1 << 30;
 
-/// Memory that may come while we watch before it is somebody's: a context takes several times as much.
+/// Growth of used memory that is tolerated during a probe: another context takes several times as much.
 const GROWN_BYTES: u64 = 128 << 20;
 
 /// The GPUs as NVML lists them.
@@ -29,15 +29,15 @@ pub(crate) struct GpuIdleCheck {
     /// By index, with their PCI addresses in CUDA's form.
     gpus: Vec<(u32, String)>,
     job_paths: Vec<PathBuf>,
-    /// How strangers are told from us; none before we are there.
+    /// How other processes are told apart from ours; none before our contexts exist.
     own_use: Option<OwnGpuUse>,
 }
 
-/// What is known of ourselves on the GPUs.
+/// Our own use of the GPUs.
 enum OwnGpuUse {
-    /// Our process, as NVML numbers it.
+    /// Our process id, as NVML reports it.
     Process(u32),
-    /// NVML does not list us, and so perhaps nobody: memory in use on each GPU after all of ours was taken.
+    /// NVML does not list our process, and perhaps none: memory in use on each GPU after all our allocations.
     Memory(Vec<u64>),
 }
 
@@ -64,7 +64,7 @@ impl GpuIdleCheck {
         self.gpus.iter().find(|(_, known)| known == bus_id).map(|(index, _)| *index)
     }
 
-    /// Looks at these GPUs only from now on.
+    /// Restricts the checks to these GPUs.
     pub(crate) fn retain_gpus(&mut self, indices: &[u32]) {
         self.gpus.retain(|(index, _)| indices.contains(index));
     }
@@ -78,12 +78,12 @@ impl GpuIdleCheck {
                 .device_by_index(*index)
                 .map_err(|error| gpu_query_failed(*index, &error))?;
             if device.mig_mode().is_ok_and(|mode| mode.current == 1) {
-                let why = format!("GPU {index} is cut into MIG instances, which have no links");
+                let why = format!("GPU {index} is in MIG mode; MIG instances have no links");
                 return Err(ProbeExit::new_refused(SkipReason::Mode, why));
             }
             if device.compute_mode().is_ok_and(|mode| mode != ComputeMode::Default) {
                 let why = format!(
-                    "GPU {index} is exclusive to one process: a job that starts must not find us there"
+                    "GPU {index} is in exclusive compute mode; a probe would block a job that starts"
                 );
                 return Err(ProbeExit::new_refused(SkipReason::Mode, why));
             }
@@ -95,21 +95,20 @@ impl GpuIdleCheck {
             }
             let used = device.utilization_rates().map_or(0, |used| used.gpu);
             if used > USED_PERCENT {
-                let why = format!("GPU {index} is {used} % busy, and no process is seen on it");
+                let why = format!("GPU {index} is {used} % busy, but NVML lists no process");
                 return Err(ProbeExit::new_refused(SkipReason::InUse, why));
             }
             let bytes = self.used_memory(*index)?;
             if bytes > USED_BYTES {
-                let why = format!(
-                    "{bytes} bytes of GPU {index} are in use, and no process is seen on it"
-                );
+                let why =
+                    format!("{bytes} bytes of GPU {index} are in use, but NVML lists no process");
                 return Err(ProbeExit::new_refused(SkipReason::InUse, why));
             }
         }
         Ok(())
     }
 
-    /// Learns who we are, now that all of ours is allocated. Between the last look and this nobody else may have come.
+    /// Identifies our own use, after all our allocations. No other process may have started since the last check.
     pub(crate) fn learn_own_use(&mut self) -> Result<(), ProbeExit> {
         let mut listed = Vec::new();
         for (index, _) in &self.gpus {
@@ -119,7 +118,7 @@ impl GpuIdleCheck {
         let common = listed.first().and_then(|(_, pids)| pids.first()).copied();
         self.own_use = Some(match common {
             _ if listed.iter().any(|(_, pids)| pids.contains(&own)) => OwnGpuUse::Process(own),
-            // In a container NVML may number us otherwise: one process, the same on all of our GPUs, is us.
+            // In a container NVML may report another process id: a single process on all our GPUs is ours.
             Some(pid) if listed.iter().all(|(_, pids)| pids.as_slice() == [pid]) => {
                 OwnGpuUse::Process(pid)
             }
@@ -135,7 +134,7 @@ impl GpuIdleCheck {
     /// Whether the probe is still the only user.
     pub(crate) fn check_exclusive(&self) -> Result<(), ProbeExit> {
         self.check_no_job().map_err(|refused| ProbeExit { kind: ExitKind::Stopped, ..refused })?;
-        for (place, (index, _)) in self.gpus.iter().enumerate() {
+        for (position, (index, _)) in self.gpus.iter().enumerate() {
             match &self.own_use {
                 Some(OwnGpuUse::Process(own)) => {
                     if let Some(pid) = self.list_processes(*index)?.iter().find(|pid| *pid != own) {
@@ -143,9 +142,11 @@ impl GpuIdleCheck {
                     }
                 }
                 Some(OwnGpuUse::Memory(before)) => {
-                    let grown = self.used_memory(*index)?.saturating_sub(before[place]);
+                    let grown = self.used_memory(*index)?.saturating_sub(before[position]);
                     if grown > GROWN_BYTES {
-                        let why = format!("stopped: somebody took {grown} bytes of GPU {index}");
+                        let why = format!(
+                            "stopped: another process allocated {grown} bytes of GPU {index}"
+                        );
                         return Err(ProbeExit {
                             kind: ExitKind::Stopped,
                             ..ProbeExit::new_refused(SkipReason::InUse, why)
@@ -171,19 +172,20 @@ impl GpuIdleCheck {
         memory.map(|memory| memory.used).map_err(|error| gpu_query_failed(index, &error))
     }
 
-    /// Whether none of the paths exists that say that a job is there.
+    /// Checks that no path exists that marks a job.
     fn check_no_job(&self) -> Result<(), ProbeExit> {
         match self.job_paths.iter().find_map(|pattern| find_matching_path(pattern)) {
             None => Ok(()),
             Some(path) => {
-                let why = format!("a job is on this node, or starting: {} exists", path.display());
+                let why =
+                    format!("a job is running or starting on this node: {} exists", path.display());
                 Err(ProbeExit::new_refused(SkipReason::Job, why))
             }
         }
     }
 }
 
-/// The first path that fits a pattern, whose last part may end in `*`.
+/// The first path that matches a pattern, whose last part may end in `*`.
 fn find_matching_path(pattern: &Path) -> Option<PathBuf> {
     let name = pattern.file_name()?.to_str()?;
     let Some(start) = name.strip_suffix('*') else {
@@ -209,14 +211,14 @@ fn render_process(index: u32, pid: u32) -> String {
 
 fn nvml_missing(error: &NvmlError) -> ProbeExit {
     let why = format!(
-        "NVML cannot be asked who is on the GPUs: {error}; install the NVIDIA driver, or name the library with \
-         --nvml-library"
+        "cannot list the processes on the GPUs: NVML: {error}; install the NVIDIA driver, or set the library's path \
+         with --nvml-library"
     );
     ProbeExit { kind: ExitKind::NoGpu, ..ProbeExit::new_refused(SkipReason::NoGpu, why) }
 }
 
 fn gpu_query_failed(index: u32, error: &NvmlError) -> ProbeExit {
-    let why = format!("NVML does not say who is on GPU {index}: {error}");
+    let why = format!("NVML cannot list the processes on GPU {index}: {error}");
     if matches!(error, NvmlError::GpuLost) {
         return ProbeExit::new(ExitKind::Lost, why);
     }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let arguments = match ProbeArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers, everything else is a wrong command line: nothing was started.
+            // Help and version end with 0; anything else is an invalid command line: nothing was started.
             let is_answer = error.print().is_ok() && !error.use_stderr();
             return ExitCode::from(if is_answer { 0 } else { ExitKind::Refused.exit_code() });
         }
@@ -46,18 +46,18 @@ fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
         return Ok(ExitKind::Measured);
     }
     if let ProbeCommand::Doctor(asked) = command {
-        let signs = doctor::run_checks(&asked.libraries.to_library_paths());
+        let checks = doctor::run_checks(&asked.libraries.to_library_paths());
         if asked.json {
-            writeln!(out, "{}", serde_json::to_string_pretty(&signs)?)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&checks)?)?;
         } else {
-            for sign in &signs {
-                let mark = if sign.good { "ok" } else { "--" };
-                writeln!(out, "{mark}  {:12} {}", sign.name, sign.says)?;
+            for check in &checks {
+                let mark = if check.good { "ok" } else { "--" };
+                writeln!(out, "{mark}  {:12} {}", check.name, check.says)?;
             }
         }
-        return Ok(doctor::exit_kind(&signs));
+        return Ok(doctor::exit_kind(&checks));
     }
-    if let ProbeCommand::Meet(asked) = command {
+    if let ProbeCommand::CrossNode(asked) = command {
         return run_cross_node(asked, &mut out);
     }
     let (mut answer, shown) = match command {
@@ -83,18 +83,18 @@ fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     Ok(answer.ending.kind)
 }
 
-/// Meets other nodes, a line for each.
+/// Measures with other nodes, and prints one line for each.
 fn run_cross_node(asked: &CrossNodeArguments, out: &mut impl Write) -> anyhow::Result<ExitKind> {
     let mut written = Ok(());
-    let ending = cross_node::run(&asked.to_options(), &mut |met| {
+    let ending = cross_node::run(&asked.to_options(), &mut |result| {
         let line = if asked.measuring.json {
-            serde_json::to_string(met).unwrap_or_default()
+            serde_json::to_string(result).unwrap_or_default()
         } else {
-            result_table::render_cross_node(met)
+            result_table::render_cross_node(result)
         };
-        let told = writeln!(out, "{line}").and_then(|()| out.flush());
+        let outcome = writeln!(out, "{line}").and_then(|()| out.flush());
         if written.is_ok() {
-            written = told;
+            written = outcome;
         }
     });
     written?;
@@ -104,7 +104,7 @@ fn run_cross_node(asked: &CrossNodeArguments, out: &mut impl Write) -> anyhow::R
     Ok(ending.kind)
 }
 
-/// Holds what was measured against the floor that was asked for.
+/// Compares the measurements with --floor.
 fn apply_floor(answer: &mut MeasureResult, shown: &MeasureArguments) {
     let Some(floor) = shown.floor.filter(|_| answer.ending.kind == ExitKind::Measured) else {
         return;
@@ -112,7 +112,7 @@ fn apply_floor(answer: &mut MeasureResult, shown: &MeasureArguments) {
     let links = answer.measured.iter().filter(|one| one.busbw.is_some());
     if let Some(slow) = links.into_iter().find(|one| one.effective_bandwidth() < floor * 1e9) {
         let why = format!(
-            "slow: {} {} reaches {:.1} GB/s, and the floor is {floor} GB/s",
+            "slow: {} {} reaches {:.1} GB/s, below the floor of {floor} GB/s",
             slow.collective,
             slow.between,
             slow.effective_bandwidth() / 1e9

@@ -24,28 +24,28 @@ mod pair;
 mod rank_buffers;
 mod transfer_matrix;
 
-/// What lies in memory that nobody has written yet: not a number, and in no pattern.
+/// The content of memory that is not written yet: not a number, and in no pattern.
 const POISON: u32 = 0xFFFF_FFFF;
 
-/// Bytes behind each receive buffer that nobody may write.
+/// Guard bytes after each receive buffer, which no kernel may write.
 const GUARD: usize = 256;
 
-/// How often it is looked whether a run is over.
+/// The interval at which a run is checked for completion.
 const POLL: Duration = Duration::from_micros(50);
 
-/// Hears how far a measurement is; what is done from then on is due by another deadline.
+/// Receives the progress of a measurement; the parent's deadline depends on it.
 pub(crate) trait ProgressReporter {
-    /// Contexts and memory are there: from now on GPUs work.
+    /// Contexts and memory are ready: the GPUs are used from now on.
     fn report_measuring(&self);
-    /// What is done now.
+    /// The step that starts now.
     fn report_step(&self, what: &str);
-    /// The key by which the other side of a pair comes.
+    /// The key with which the other side of a pair joins.
     fn report_key(&self, key: &str);
-    /// Somebody came.
+    /// The callback for another process on the GPUs.
     fn alarm_callback(&self) -> Box<dyn FnOnce(&ProbeExit) + Send>;
 }
 
-/// What was measured so far, whatever the end.
+/// What was measured so far, whether the run succeeds or not.
 #[derive(Default)]
 pub(crate) struct MeasureOutcome {
     pub(crate) model: Option<SanitizedText>,
@@ -54,7 +54,7 @@ pub(crate) struct MeasureOutcome {
     pub(crate) cost: MeasureCost,
 }
 
-/// The GPUs that are measured, and what watches and bounds it.
+/// The GPUs that are measured, the request, and the idle watch.
 struct MeasureSession<'a> {
     request: &'a MeasureRequest,
     gpus: Vec<ProbeGpu>,
@@ -63,59 +63,58 @@ struct MeasureSession<'a> {
     progress: &'a dyn ProgressReporter,
 }
 
-/// Does what is ordered; what was measured before a bad end is in `outcome` as well.
+/// Runs a request; after a failure `outcome` contains what was measured before it.
 pub(crate) fn run_measurement(
     order: &MeasureRequest,
-    hear: &dyn ProgressReporter,
+    progress: &dyn ProgressReporter,
     outcome: &mut MeasureOutcome,
 ) -> Result<(), ProbeExit> {
     let began = Instant::now();
-    let look = if order.even_if_busy {
+    let idle_check = if order.even_if_busy {
         GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &[]).ok()
     } else {
         Some(GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &order.unless)?)
     };
     let cuda = CudaDriver::open_library(order.libraries.cuda.as_deref())
         .map_err(|error| ProbeExit::of(&error, None))?;
-    let chosen = choose_gpus(&cuda, look.as_ref(), order)?;
-    let mut look = look.filter(|_| !order.even_if_busy);
-    if let Some(look) = &mut look {
-        look.retain_gpus(&chosen.iter().map(|(index, _)| *index).collect::<Vec<_>>());
-        look.check_idle()?;
+    let chosen = choose_gpus(&cuda, idle_check.as_ref(), order)?;
+    let mut idle_check = idle_check.filter(|_| !order.even_if_busy);
+    if let Some(idle_check) = &mut idle_check {
+        idle_check.retain_gpus(&chosen.iter().map(|(index, _)| *index).collect::<Vec<_>>());
+        idle_check.check_idle()?;
     }
     outcome.model = chosen.first().map(|(_, listed)| SanitizedText::new(&listed.model));
     let cuda = Rc::new(cuda);
     let mut gpus = Vec::new();
     for (index, listed) in chosen {
-        hear.report_step(&format!("the context of GPU {index}"));
+        progress.report_step(&format!("context of GPU {index}"));
         let gpu = ProbeGpu::open_context(&cuda, listed, index, order.element, order.limits.sms);
         gpus.push(gpu.map_err(|error| ProbeExit::of(&error, Some(index)))?);
     }
     outcome.cost.contexts_seconds = began.elapsed().as_secs_f64();
-    let mut bench =
-        MeasureSession { request: order, gpus, idle_watch: None, outcome, progress: hear };
+    let mut session = MeasureSession { request: order, gpus, idle_watch: None, outcome, progress };
     let ended = match order.what {
         MeasureKind::Collective(collective, ranks) => {
-            bench.measure_collective(collective, ranks, look)
+            session.measure_collective(collective, ranks, idle_check)
         }
-        MeasureKind::Matrix => bench.measure_matrix(look),
-        MeasureKind::Pair(rank) => bench.measure_pair(rank, look),
+        MeasureKind::Matrix => session.measure_matrix(idle_check),
+        MeasureKind::Pair(rank) => session.measure_pair(rank, idle_check),
     };
-    // What was taken is given back before anybody is told the result.
-    drop(bench);
+    // All resources are freed before the result is reported.
+    drop(session);
     outcome.cost.seconds = began.elapsed().as_secs_f64();
     ended
 }
 
-/// The GPUs that are meant, by the numbers that people use, in their order.
+/// The requested GPUs with their NVML indices, in index order.
 fn choose_gpus(
     cuda: &CudaDriver,
-    look: Option<&GpuIdleCheck>,
+    idle_check: Option<&GpuIdleCheck>,
     order: &MeasureRequest,
 ) -> Result<Vec<(u32, ListedGpu)>, ProbeExit> {
     let listed = gpu_context::list_gpus(cuda).map_err(|error| ProbeExit::of(&error, None))?;
     let numbered = listed.into_iter().zip(0_u32..).map(|(gpu, ordinal)| {
-        let index = look.and_then(|look| look.gpu_index(&gpu.bus_id)).unwrap_or(ordinal);
+        let index = idle_check.and_then(|check| check.gpu_index(&gpu.bus_id)).unwrap_or(ordinal);
         (index, gpu)
     });
     let mut all: Vec<(u32, ListedGpu)> = numbered.collect();
@@ -124,7 +123,7 @@ fn choose_gpus(
         order.gpus.iter().find(|wanted| all.iter().all(|(known, _)| known != *wanted))
     {
         let known: Vec<String> = all.iter().map(|(index, _)| index.to_string()).collect();
-        let why = format!("there is no GPU {missing} here; there are {}", known.join(", "));
+        let why = format!("no GPU {missing} on this node; available: {}", known.join(", "));
         return Err(ProbeExit::new(ExitKind::NoGpu, why));
     }
     if !order.gpus.is_empty() {
@@ -133,7 +132,7 @@ fn choose_gpus(
     if all.is_empty() {
         return Err(ProbeExit::new(
             ExitKind::NoGpu,
-            "the driver lists no GPU; see `nvidia-smi -L`",
+            "no GPU is visible: check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES",
         ));
     }
     if let MeasureKind::Pair(_) = order.what {
@@ -142,7 +141,7 @@ fn choose_gpus(
     let oldest = order.element.min_capability();
     if let Some((index, gpu)) = all.iter().find(|(_, gpu)| gpu.capability < oldest) {
         let why = format!(
-            "GPU {index} is sm_{} and {} needs sm_{oldest}",
+            "GPU {index} is sm_{}; {} needs sm_{oldest} or newer",
             gpu.capability,
             order.element.as_str()
         );
@@ -152,19 +151,19 @@ fn choose_gpus(
 }
 
 impl MeasureSession<'_> {
-    /// Begins the part in which GPUs work: from here on strangers are watched for.
-    fn begin_measuring(&mut self, look: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
-        if let Some(mut look) = look {
-            look.learn_own_use()?;
+    /// Begins the part that uses the GPUs: the idle watch runs from here on.
+    fn begin_measuring(&mut self, idle_check: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
+        if let Some(mut idle_check) = idle_check {
+            idle_check.learn_own_use()?;
             let within = Duration::from_millis(self.request.limits.within_millis);
             self.idle_watch =
-                Some(GpuIdleWatch::spawn_watch(look, within, self.progress.alarm_callback()));
+                Some(GpuIdleWatch::spawn_watch(idle_check, within, self.progress.alarm_callback()));
         }
         self.progress.report_measuring();
         Ok(())
     }
 
-    /// Whether another run may begin that moves so many bytes.
+    /// Whether another run that moves so many bytes may begin within the limits.
     fn can_start_run(&self, bytes: u64) -> Result<bool, ProbeExit> {
         if let Some(watch) = &self.idle_watch {
             watch.clear()?;
@@ -174,13 +173,13 @@ impl MeasureSession<'_> {
         Ok(busy < limits.busy_millis && cost.traffic_bytes + bytes <= limits.traffic_bytes)
     }
 
-    /// Waits until all events are reached, and counts the time as the GPUs'.
+    /// Waits until all events are reached, and adds the time to the GPU time.
     fn wait_for_events(
         &mut self,
         events: &[(usize, crate::cuda::cuda_ffi::CudaHandle)],
     ) -> Result<(), ProbeExit> {
         let began = Instant::now();
-        // All of them each time: a GPU that is lost leaves the others waiting for it, and only its own answer says so.
+        // All of them each time: if a GPU is lost, the others wait for it, and only its own event returns the error.
         loop {
             let mut open = false;
             for (gpu, event) in events {
@@ -206,7 +205,7 @@ impl MeasureSession<'_> {
         self.map_gpu_error(gpu, self.gpus[gpu].is_event_done(event))
     }
 
-    /// An answer of the driver about one of the GPUs.
+    /// Maps a driver error to an exit that names the GPU.
     fn map_gpu_error<T>(&self, gpu: usize, answer: Result<T, CudaError>) -> Result<T, ProbeExit> {
         answer.map_err(|error| ProbeExit::of(&error, Some(self.gpus[gpu].index)))
     }
@@ -215,7 +214,7 @@ impl MeasureSession<'_> {
         self.outcome.notes.push(SanitizedText::new(note.as_ref()));
     }
 
-    /// The numbers of the GPUs.
+    /// The NVML indices of the GPUs.
     fn gpu_indices(&self) -> Vec<u32> {
         self.gpus.iter().map(|gpu| gpu.index).collect()
     }

@@ -1,4 +1,4 @@
-//! NCCL FFI bindings, loaded at run time if present: the collectives that jobs use, measured beside our kernels.
+//! NCCL FFI bindings, loaded at run time if installed: the collectives that jobs use, as a comparison with our kernels.
 
 #![expect(unsafe_code, reason = "NCCL is a C library that is opened at run time")]
 
@@ -25,22 +25,22 @@ const SUM: c_int = 0;
 /// An error of NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NcclError {
-    /// There is none.
+    /// It is not installed.
     #[error(
-        "NCCL is not found: {0}; `apt install libnccl2` brings it, or name it with --nccl-library"
+        "NCCL not found: {0}; install it (`apt install libnccl2`), or set its path with --nccl-library"
     )]
     Absent(SanitizedText),
     /// A call failed.
-    #[error("NCCL says {says} to {call}; NCCL_DEBUG=INFO says more")]
+    #[error("NCCL {call} failed: {says}; set NCCL_DEBUG=INFO for details")]
     Call {
-        /// The call, in our words.
+        /// Our name of the call.
         call: &'static str,
-        /// What it says.
+        /// NCCL's message.
         says: SanitizedText,
     },
 }
 
-/// Declares NCCL's functions: our name, theirs, and what they take. All answer with a code.
+/// Declares NCCL's functions: our name, the symbol, and the argument types. All return a code.
 macro_rules! functions {
     ($($name:ident = $symbol:literal($($argument:ty),*);)*) => {
         struct Functions {
@@ -50,8 +50,8 @@ macro_rules! functions {
 
         impl Functions {
             fn load(library: &Library) -> Result<Self, libloading::Error> {
-                // SAFETY: the symbols have the signatures that are declared beside their names, from NCCL's header; the
-                // library stays open beside the functions.
+                // SAFETY: the symbols have the signatures that are declared with their names, from NCCL's header; the
+                // library stays open as long as the functions exist.
                 unsafe {
                     Ok(Self {
                         $($name: {
@@ -67,13 +67,13 @@ macro_rules! functions {
     };
 }
 
-/// By what ranks of several processes find each other: NCCL's unique id, which holds an address and a secret.
+/// NCCL's unique id, with which ranks of several processes join: it contains an address and a secret.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct NcclUniqueId([u8; KEY]);
 
 impl NcclUniqueId {
-    /// As text that goes through JSON.
+    /// As text for JSON.
     pub(crate) fn to_hex(self) -> String {
         self.0.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
     }
@@ -105,19 +105,19 @@ functions! {
     receive = "ncclRecv"(u64, usize, c_int, c_int, *mut c_void, *mut c_void);
 }
 
-/// NCCL, with a communicator for each of some GPUs once there are any.
+/// NCCL, and the communicators of this process.
 pub(crate) struct NcclLibrary {
     functions: Functions,
     communicators: Vec<*mut c_void>,
-    /// Keeps the functions where they are.
+    /// Keeps the functions loaded.
     _library: Library,
 }
 
 /// Calls a function of NCCL and checks its code.
 macro_rules! call {
     ($nccl:expr, $name:ident($($argument:expr),*)) => {{
-        // SAFETY: the arguments are those of NCCL's header; pointers lead to values that outlive the call, addresses
-        // to memory of GPUs that is only touched by them, and communicators and streams are alive.
+        // SAFETY: the arguments are those of NCCL's header; pointers point to values that outlive the call, addresses
+        // to GPU memory that only GPUs access, and communicators and streams are alive.
         let code = unsafe { ($nccl.functions.$name)($($argument),*) };
         $nccl.check_code(stringify!($name), code)
     }};
@@ -126,11 +126,11 @@ macro_rules! call {
 /// One rank's part of a call: its buffers and its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NcclBuffers {
-    /// What it sends.
+    /// The address of the sent data.
     pub(crate) send: u64,
-    /// Where it receives.
+    /// The address of the received data.
     pub(crate) receive: u64,
-    /// The stream that does it.
+    /// The stream that runs it.
     pub(crate) stream: CudaHandle,
 }
 
@@ -140,7 +140,7 @@ impl NcclLibrary {
         let absent =
             |error: libloading::Error| NcclError::Absent(SanitizedText::new(&error.to_string()));
         let name = path.unwrap_or(Path::new(LIBRARY));
-        // SAFETY: NCCL may be opened by any process; its initialisers do no harm.
+        // SAFETY: NCCL may be opened by any process; its initialisers have no side effects.
         let library = unsafe { Library::new(name) }.map_err(absent)?;
         let functions = Functions::load(&library).map_err(absent)?;
         Ok(Self { functions, communicators: Vec::new(), _library: library })
@@ -150,12 +150,12 @@ impl NcclLibrary {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the function answers any code with text that never changes, or with null.
+        // SAFETY: the function returns static text for any code, or null.
         let text = unsafe { (self.functions.error_string)(code) };
         let says = if text.is_null() {
             "an unknown error".to_owned()
         } else {
-            // SAFETY: the text ends in a zero and stands as long as the library, which is open.
+            // SAFETY: the text is NUL-terminated and lives as long as the library, which is open.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
         Err(NcclError::Call { call, says: SanitizedText::new(&says) })
@@ -168,7 +168,7 @@ impl NcclLibrary {
         Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))
     }
 
-    /// Makes the GPUs, by CUDA's numbers, ranks of one group.
+    /// Creates a communicator with these GPUs as ranks, by CUDA's numbers.
     pub(crate) fn init_communicators(&mut self, devices: &[i32]) -> Result<(), NcclError> {
         let mut communicators = vec![ptr::null_mut(); devices.len()];
         call!(
@@ -179,14 +179,14 @@ impl NcclLibrary {
         Ok(())
     }
 
-    /// Makes a key for a group, by which the others come to this process.
+    /// Creates the unique id with which other processes join this one's communicator.
     pub(crate) fn create_unique_id(&self) -> Result<NcclUniqueId, NcclError> {
         let mut key = NcclUniqueId([0; KEY]);
         call!(self, unique_id(&raw mut key))?;
         Ok(key)
     }
 
-    /// Makes the GPU whose context is current one rank of a group of several processes. It waits for the others.
+    /// Joins a communicator of several processes with the current context's GPU as rank. Blocks until the others join.
     pub(crate) fn join_communicator(
         &mut self,
         key: NcclUniqueId,
@@ -199,7 +199,7 @@ impl NcclLibrary {
         Ok(())
     }
 
-    /// Makes several calls one.
+    /// Groups several calls into one.
     pub(crate) fn group_calls(
         &self,
         calls: impl FnOnce() -> Result<(), NcclError>,
@@ -279,14 +279,14 @@ impl NcclLibrary {
 impl Drop for NcclLibrary {
     fn drop(&mut self) {
         for communicator in self.communicators.drain(..) {
-            // SAFETY: the communicator came from NCCL and is given back once. A failure leaves it to the
-            // end of the process.
+            // SAFETY: the communicator came from NCCL and is destroyed once. After a failure the end of the
+            // process frees it.
             _ = unsafe { (self.functions.destroy)(communicator) };
         }
     }
 }
 
-/// NCCL's number for an element.
+/// NCCL's number of an element type.
 fn nccl_data_type(element: ElementType) -> c_int {
     match element {
         ElementType::F32 => 7,

@@ -2,7 +2,7 @@
 
 use crate::cuda::kernel_set::ElementType;
 
-/// The value of an element: 1 to 16, by the rank that sends it, its index and the round.
+/// The value of an element: 1 to 16, a function of the rank that sends it, its index and the round.
 pub(crate) fn element_value(rank: u32, index: u64, round: u32) -> u32 {
     let mut x = (index as u32).wrapping_mul(0x9E37_79B1)
         ^ ((index >> 32) as u32).wrapping_mul(0x85EB_CA77)

@@ -1,4 +1,4 @@
-//! perftest between two nodes: `ib_write_bw` from one host's memory to the other's, where there is no NCCL.
+//! perftest between two nodes: `ib_write_bw` from one host's memory to the other's, where NCCL is missing.
 
 use std::{
     io::{self, Read},
@@ -11,26 +11,26 @@ use std::{
 /// The program that measures.
 pub(crate) const PROGRAM: &str = "ib_write_bw";
 
-/// The TCP port on which the two sides agree about the rest: perftest's own.
+/// The TCP port on which the two sides exchange parameters: perftest's default.
 pub(crate) const PORT: u16 = 18_515;
 
 /// Bytes of a message: large enough for full speed on one queue pair.
 const MESSAGE: &str = "65536";
 
-/// How many are sent: 5,000 messages are 328 MB, 7 ms at 400 Gbit/s.
+/// The number of messages: 5,000 are 328 MB, 7 ms at 400 Gbit/s.
 const MESSAGES: &str = "5000";
 
-/// How long both sides together may take.
+/// The timeout of both sides together.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// How long rank 1 tries to reach rank 0, whose program may not listen yet.
+/// The interval and number of rank 1's attempts to connect to rank 0, whose program may not listen yet.
 const AGAIN: Duration = Duration::from_millis(200);
 const TRIES: u32 = 25;
 
-/// The largest output that is read: a table of one line with its heading takes 2 kB.
+/// The maximum output that is read: a table of one line with its heading takes 2 kB.
 const MAX_OUTPUT: u64 = 64 << 10;
 
-/// How often it is looked whether the program has ended.
+/// The interval at which the program is checked for its end.
 const POLL: Duration = Duration::from_millis(5);
 
 /// One side of a measurement.
@@ -46,7 +46,7 @@ pub(crate) struct PerftestSide {
 }
 
 impl PerftestSide {
-    /// The program's path, if it is there.
+    /// The program's path, if it is installed.
     pub(crate) fn find_program(program: Option<&PathBuf>) -> Option<PathBuf> {
         if let Some(program) = program {
             return program.is_file().then(|| program.clone());
@@ -55,19 +55,19 @@ impl PerftestSide {
         std::env::split_paths(&path).map(|folder| folder.join(PROGRAM)).find(|file| file.is_file())
     }
 
-    /// Waits for the other side; `ready` is called when it may come. Bytes in a second.
+    /// Starts the server, calls `ready`, and waits for the client. Returns bytes per second.
     pub(crate) fn run_server(&self, ready: &mut dyn FnMut()) -> Result<f64, String> {
         let child = self.spawn_program(None)?;
         ready();
         read_bandwidth(child)
     }
 
-    /// Goes to the other side. Bytes in a second.
+    /// Connects to the server. Returns bytes per second.
     pub(crate) fn run_client(&self, host: &str) -> Result<f64, String> {
         let mut last = String::new();
         for _ in 0..TRIES {
             match read_bandwidth(self.spawn_program(Some(host))?) {
-                // Only who cannot connect is not there yet.
+                // Only a failed connection is retried: the server may not listen yet.
                 Err(why) if why.contains("onnect") => last = why,
                 ended => return ended,
             }
@@ -78,7 +78,7 @@ impl PerftestSide {
 
     fn spawn_program(&self, host: Option<&str>) -> Result<Child, String> {
         let program = Self::find_program(self.program.as_ref()).ok_or_else(|| {
-            format!("{PROGRAM} is not installed: `apt install perftest` brings it")
+            format!("{PROGRAM} is not installed: install perftest (`apt install perftest`)")
         })?;
         let mut command = Command::new(&program);
         command.args(["--ib-dev", &self.device, "--ib-port", &self.port]);
@@ -89,10 +89,11 @@ impl PerftestSide {
     }
 }
 
-/// Waits for the end, at most as long as it may take, and reads what it says.
+/// Waits for the program's end up to the timeout, and reads its output.
 fn read_bandwidth(mut child: Child) -> Result<f64, String> {
     let out = child.stdout.take().map(|out| thread::spawn(move || read_output(out)));
-    let said = child.stderr.take().map(|said| thread::spawn(move || read_output(said)));
+    let error_text =
+        child.stderr.take().map(|error_text| thread::spawn(move || read_output(error_text)));
     let end = Instant::now() + WITHIN;
     let status = loop {
         match child.try_wait() {
@@ -101,7 +102,7 @@ fn read_bandwidth(mut child: Child) -> Result<f64, String> {
             Ok(None) => {
                 _ = child.kill();
                 _ = child.wait();
-                return Err(format!("{PROGRAM} was not done within {} s", WITHIN.as_secs()));
+                return Err(format!("{PROGRAM} did not end within {} s", WITHIN.as_secs()));
             }
             Err(error) => return Err(format!("{PROGRAM}: {error}")),
         }
@@ -109,19 +110,19 @@ fn read_bandwidth(mut child: Child) -> Result<f64, String> {
     let text = |reader: Option<thread::JoinHandle<String>>| {
         reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
     };
-    let (out, said) = (text(out), text(said));
+    let (out, error_text) = (text(out), text(error_text));
     if status.success() {
         return parse_bandwidth(&out)
-            .ok_or_else(|| format!("{PROGRAM} printed no table that can be read"));
+            .ok_or_else(|| format!("{PROGRAM} printed no table that can be parsed"));
     }
-    let mut lines = said.lines().chain(out.lines()).map(str::trim);
-    let why = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+    let mut lines = error_text.lines().chain(out.lines()).map(str::trim);
+    let why = lines.rfind(|line| !line.is_empty()).unwrap_or("no output");
     Err(format!("{PROGRAM} ended with {status}: {why}"))
 }
 
 fn read_output(from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What was read before an error may still say why.
+    // What was read before an error may still contain the reason.
     let _read: io::Result<usize> = from.take(MAX_OUTPUT).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What may be said on the command line.
+//! The command line of gaunt-probe.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,11 +10,11 @@ use gaunt_probe::{
     request::{self, LibraryPaths, MeasureKind, MeasureLimits, MeasureRequest},
 };
 
-/// Where Slurm's jobs have their control groups, from before their first process to after their last.
+/// The control groups of Slurm jobs, which exist from before a job's first process to after its last.
 const JOBS: [&str; 2] =
     ["/sys/fs/cgroup/system.slice/slurmstepd.scope/job_*", "/sys/fs/cgroup/devices/slurm/uid_*"];
 
-/// Measures what the wires between GPUs carry, in milliseconds, on GPUs that nobody uses
+/// Measure the bandwidth of GPU interconnects in milliseconds, on idle GPUs
 #[derive(Parser)]
 #[command(version, after_help = render_exit_codes())]
 pub(crate) struct ProbeArguments {
@@ -24,93 +24,94 @@ pub(crate) struct ProbeArguments {
 
 #[derive(Subcommand)]
 pub(crate) enum ProbeCommand {
-    /// Sum what all GPUs have, for all of them
+    /// Run an all-reduce
     AllReduce(CollectiveArguments),
-    /// Sum what all GPUs have, a part for each
+    /// Run a reduce-scatter
     ReduceScatter(CollectiveArguments),
-    /// Give every GPU the parts of all
+    /// Run an all-gather
     AllGather(CollectiveArguments),
-    /// Let every GPU send a part to each of the others
+    /// Run an all-to-all
     AllToAll(CollectiveArguments),
-    /// Give every GPU what the first one has
+    /// Run a broadcast
     Broadcast(CollectiveArguments),
-    /// Let every GPU send to the next one
+    /// Run a ring send/recv
     SendRecv(CollectiveArguments),
     /// Measure every pair of GPUs in both directions, and every GPU with the host
     Matrix(MeasureArguments),
-    /// Measure if it is time and nobody is there, and remember what is usual: what gaunt-node runs
+    /// Measure if a probe is due and the GPUs are idle, and compare with baselines; gaunt-node runs this
     Auto(AutoArguments),
-    /// Measure with other nodes that the aggregator names, rail by rail and pair by pair
-    Meet(CrossNodeArguments),
-    /// Ask NCCL of the jobs on this node how their ranks are; touches no GPU
+    /// Measure between nodes, with peers that the aggregator assigns
+    #[command(alias = "meet")]
+    CrossNode(CrossNodeArguments),
+    /// Print the status of this node's NCCL jobs from NCCL's RAS service; uses no GPU
     Ras(RasArguments),
-    /// Say what is there, what is missing and how to get it; touches no GPU
+    /// Check the requirements and print how to install what is missing; uses no GPU
     Doctor(DoctorArguments),
 }
 
 /// A collective.
 #[derive(Args)]
 pub(crate) struct CollectiveArguments {
-    /// Ranks; more than GPUs to try the algorithm on few [default: one for each GPU]
+    /// Number of ranks; with more ranks than GPUs, ranks share GPUs [default: one for each GPU]
     #[arg(long, value_name = "NUMBER")]
     ranks: Option<usize>,
     #[command(flatten)]
     pub(crate) measuring: MeasureArguments,
 }
 
-/// Everything that measurements have in common.
+/// The options that all measurements share.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(crate) struct MeasureArguments {
-    /// Size of the message, such as 64MiB; for gathering kinds that of all parts together
+    /// Message size, such as 64MiB; for gathering collectives the size of all parts together
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     bytes: u64,
-    /// GPUs by NVML's index, such as 0,1 or 0-3 [default: all]
+    /// GPUs by NVML index, such as 0,1 or 0-3 [default: all]
     #[arg(long, value_name = "LIST", value_parser = parse_gpu_indices)]
     gpus: Option<GpuIndices>,
-    /// What the message consists of
+    /// Element type
     #[arg(long = "type", value_name = "TYPE", default_value = "f32")]
     element: ElementType,
-    /// Runs that count
+    /// Measured iterations
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: u16,
-    /// Runs before them that do not count
+    /// Warm-up iterations
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=1000))]
     warm_up: u16,
-    /// Streams of each rank
+    /// Streams per rank
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     channels: u16,
-    /// Multiprocessors of a GPU to use at most
+    /// Maximum SMs to use per GPU
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     sms: Option<u32>,
-    /// Memory of a GPU to use at most
+    /// Maximum memory to use per GPU
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Bytes to move over links at most
+    /// Maximum bytes to move over links
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     traffic: Option<u64>,
-    /// Time to keep GPUs busy at most: no run begins after it
+    /// Maximum GPU time: no run begins after it
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     busy: Option<Duration>,
-    /// Time from the first run to the result at most: then the worker is killed
+    /// Deadline from the first run to the result: then the worker is killed
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     within: Option<Duration>,
-    /// Time for contexts and memory before that
+    /// Deadline for contexts and memory, before the first run
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     setup: Option<Duration>,
-    /// End with an exit code of its own if GPUs cannot reach each other's memory
+    /// Fail with exit code 11 if GPUs have no peer access to each other
     #[arg(long)]
     require_peer: bool,
-    /// Measure even on GPUs that others use, or where nobody can say
+    /// Run even if GPUs are busy or their use is unknown
     #[arg(long)]
     even_if_busy: bool,
-    /// Measure only while this does not exist: a job is there, or starting. A * ends the last part
+    /// Do not run if this path exists, which marks a job; its last part may end in *
     #[arg(long, value_name = "PATH")]
     unless_exists: Vec<PathBuf>,
-    /// Bandwidth in GB/s below which it ends with an exit code of its own
+    /// Minimum bandwidth in GB/s: below it the exit code is 5
     #[arg(long, value_name = "GB/S")]
     pub(crate) floor: Option<f64>,
-    /// Measure NCCL beside, where it is found; it takes memory of its own
+    /// Also measure NCCL, if installed; it allocates memory of its own
     #[arg(long = "nccl")]
     compare_nccl: bool,
     /// Print JSON
@@ -120,30 +121,30 @@ pub(crate) struct MeasureArguments {
     libraries: LibraryArguments,
 }
 
-/// Libraries that are not where the loader looks.
+/// Paths of libraries that the loader does not find.
 #[derive(Args)]
 pub(crate) struct LibraryArguments {
-    /// CUDA driver to open instead of libcuda.so.1
+    /// CUDA driver library to load instead of libcuda.so.1
     #[arg(long = "cuda-library", value_name = "PATH")]
     cuda: Option<PathBuf>,
-    /// NVML to open instead of libnvidia-ml.so.1
+    /// NVML library to load instead of libnvidia-ml.so.1
     #[arg(long = "nvml-library", value_name = "PATH")]
     nvml: Option<PathBuf>,
-    /// NCCL to open instead of libnccl.so.2
+    /// NCCL library to load instead of libnccl.so.2
     #[arg(long = "nccl-library", value_name = "PATH")]
     nccl: Option<PathBuf>,
 }
 
-/// Probes that nobody asks for.
+/// Scheduled probes.
 #[derive(Args)]
 pub(crate) struct AutoArguments {
-    /// Folder for what is usual here, and for the page that gaunt-node shows
+    /// Folder for baselines, and for the page that gaunt-node exports
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
     pub(crate) state: PathBuf,
-    /// Time between two probes at least
+    /// Minimum time between two probes
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration)]
     cool_down: Duration,
-    /// GPU time of all probes of a day at most
+    /// Maximum GPU time of all probes per day
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     daily_busy: Duration,
     #[command(flatten)]
@@ -151,7 +152,7 @@ pub(crate) struct AutoArguments {
 }
 
 impl AutoArguments {
-    /// What is measured, one after the other: a ring of all GPUs, then every pair.
+    /// The measurements in order: a ring of all GPUs, then every pair.
     pub(crate) fn to_requests(&self) -> Vec<MeasureRequest> {
         let ring = MeasureKind::Collective(Collective::AllReduce, None);
         let mut orders = vec![
@@ -172,34 +173,34 @@ impl AutoArguments {
     }
 }
 
-/// Measuring between nodes.
+/// Measurements between nodes.
 #[derive(Args)]
 pub(crate) struct CrossNodeArguments {
-    /// Aggregator that brings nodes together, as http://HOST:9771
+    /// Aggregator that pairs nodes, such as http://HOST:9771
     #[arg(long, value_name = "ADDRESS")]
     aggregator: String,
     /// File with the aggregator's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// This node's name, as the aggregator knows it [default: the host's name]
+    /// This node's name in the aggregator [default: the host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Name or address under which other nodes reach this one [default: the node's name]
+    /// Name or address at which other nodes reach this one [default: the node's name]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// How many meetings [default: one after the other until it is stopped]
+    /// Number of pairings [default: until stopped]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long somebody to meet is waited for [default: until it is stopped]
+    /// Maximum wait for a peer [default: until stopped]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     patience: Option<Duration>,
-    /// Program to measure with where NCCL is not, instead of the path's ib_write_bw
+    /// ib_write_bw to run where NCCL is missing [default: the one in PATH]
     #[arg(long, value_name = "PATH")]
     perftest: Option<PathBuf>,
-    /// Folder for what is usual here and for today's budget
+    /// Folder for baselines and today's budget
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
     state: PathBuf,
-    /// GPU time of all meetings of a day at most
+    /// Maximum GPU time of all pairings per day
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     daily_busy: Duration,
     #[command(flatten)]
@@ -230,7 +231,7 @@ impl CrossNodeArguments {
     }
 }
 
-/// Where NCCL is asked.
+/// The address of NCCL's RAS service.
 #[derive(Args)]
 pub(crate) struct RasArguments {
     /// Address of the job's RAS service, as in its NCCL_RAS_ADDR
@@ -238,7 +239,7 @@ pub(crate) struct RasArguments {
     pub(crate) address: SocketAddr,
 }
 
-/// What the doctor may be told.
+/// The options of the doctor.
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
     /// Print JSON
@@ -253,7 +254,7 @@ pub(crate) struct DoctorArguments {
 struct GpuIndices(Vec<u32>);
 
 impl ProbeCommand {
-    /// The order that it means, and how it is to be shown; none for the doctor.
+    /// The request, and its output options; none for commands other than collectives and the matrix.
     pub(crate) fn to_request(&self) -> Option<(MeasureRequest, &MeasureArguments)> {
         let (collective, ring) = match self {
             Self::AllReduce(ring) => (Collective::AllReduce, ring),
@@ -268,7 +269,7 @@ impl ProbeCommand {
                     measuring,
                 ));
             }
-            Self::Auto(_) | Self::Meet(_) | Self::Ras(_) | Self::Doctor(_) => return None,
+            Self::Auto(_) | Self::CrossNode(_) | Self::Ras(_) | Self::Doctor(_) => return None,
         };
         let what = MeasureKind::Collective(collective, ring.ranks);
         Some((ring.measuring.to_request(what, request::COLLECTIVE), &ring.measuring))
@@ -276,9 +277,9 @@ impl ProbeCommand {
 }
 
 impl MeasureArguments {
-    fn to_request(&self, what: MeasureKind, usual: MeasureLimits) -> MeasureRequest {
+    fn to_request(&self, what: MeasureKind, defaults: MeasureLimits) -> MeasureRequest {
         let millis =
-            |span: Option<Duration>, usual| span.map_or(usual, |span| span.as_millis() as u64);
+            |time: Option<Duration>, default| time.map_or(default, |time| time.as_millis() as u64);
         MeasureRequest {
             what,
             gpus: self.gpus.as_ref().map(|indices| indices.0.clone()).unwrap_or_default(),
@@ -291,12 +292,12 @@ impl MeasureArguments {
             even_if_busy: self.even_if_busy,
             unless: self.unless_exists.clone(),
             limits: MeasureLimits {
-                busy_millis: millis(self.busy, usual.busy_millis),
-                within_millis: millis(self.within, usual.within_millis),
-                setup_millis: millis(self.setup, usual.setup_millis),
-                traffic_bytes: self.traffic.unwrap_or(usual.traffic_bytes),
-                memory_bytes: self.memory.unwrap_or(usual.memory_bytes),
-                sms: self.sms.unwrap_or(usual.sms),
+                busy_millis: millis(self.busy, defaults.busy_millis),
+                within_millis: millis(self.within, defaults.within_millis),
+                setup_millis: millis(self.setup, defaults.setup_millis),
+                traffic_bytes: self.traffic.unwrap_or(defaults.traffic_bytes),
+                memory_bytes: self.memory.unwrap_or(defaults.memory_bytes),
+                sms: self.sms.unwrap_or(defaults.sms),
             },
             libraries: self.libraries.to_library_paths(),
             nccl: self.compare_nccl,
@@ -311,7 +312,7 @@ impl LibraryArguments {
     }
 }
 
-/// What the exit codes mean, for the help.
+/// The exit codes and their meanings, for the help.
 fn render_exit_codes() -> String {
     let lines = ExitKind::ALL.iter().map(|(_, code, says)| format!("\n  {code:>2}  {says}"));
     format!("Exit codes:{}", lines.collect::<String>())
@@ -321,7 +322,8 @@ fn render_exit_codes() -> String {
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "write a size: 64MiB, 1GB, 4096".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "expected a size such as 64MiB, 1GB or 4096".to_owned())?;
     let factor: u64 = match unit.trim() {
         "" | "B" => 1,
         "KiB" | "K" => 1 << 10,
@@ -331,25 +333,27 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         other => {
-            return Err(format!(
-                "{other} is no unit of size; write B, KiB, MiB, GiB, kB, MB or GB"
-            ));
+            return Err(format!("unknown unit {other}; use B, KiB, MiB, GiB, kB, MB or GB"));
         }
     };
     let bytes = number.checked_mul(factor).filter(|bytes| (1..=1 << 40).contains(bytes));
-    bytes.ok_or_else(|| "it must be between 1 byte and 1 TiB".to_owned())
+    bytes.ok_or_else(|| "must be between 1 byte and 1 TiB".to_owned())
 }
 
 /// A time such as `500ms` or `2s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1),
-        None => (text.strip_suffix('s').ok_or("write a time with its unit: 2s, 500ms")?, 1000),
+        None => (
+            text.strip_suffix('s').ok_or("expected a time with its unit, such as 2s or 500ms")?,
+            1000,
+        ),
     };
-    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 2s, 500ms")?;
+    let number: u64 =
+        number.parse().map_err(|_| "expected a whole number with its unit, such as 2s or 500ms")?;
     let millis = number.saturating_mul(unit);
     if !(1..=600_000).contains(&millis) {
-        return Err("it must be between 1ms and 600s".to_owned());
+        return Err("must be between 1ms and 600s".to_owned());
     }
     Ok(Duration::from_millis(millis))
 }
@@ -360,7 +364,7 @@ fn parse_gpu_indices(text: &str) -> Result<GpuIndices, String> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < 1024);
-        let wrong = || format!("{part:?} is no index of a GPU; write 0,1 or 0-3");
+        let wrong = || format!("{part:?} is not a GPU index; use 0,1 or 0-3");
         let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
         all.extend(first..=last);
     }
@@ -368,7 +372,7 @@ fn parse_gpu_indices(text: &str) -> Result<GpuIndices, String> {
     known.sort_unstable();
     known.dedup();
     if known.len() != all.len() || all.is_empty() {
-        return Err("write each GPU once".to_owned());
+        return Err("name each GPU once".to_owned());
     }
     Ok(GpuIndices(all))
 }
@@ -382,7 +386,7 @@ mod tests {
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("1GB"), Ok(1_000_000_000));
         assert_eq!(parse_size("4096"), Ok(4096));
-        assert!(parse_size("64mib").unwrap_err().contains("no unit"));
+        assert!(parse_size("64mib").unwrap_err().contains("unknown unit"));
         assert!(
             parse_size("0").is_err()
                 && parse_size("").is_err()

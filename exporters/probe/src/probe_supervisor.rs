@@ -15,16 +15,16 @@ use crate::{
     request::{MeasureLimits, MeasureRequest, MeasureResult},
 };
 
-/// How long a worker that is to stop may take to free memory before it is killed.
+/// The time for a worker that must stop to free memory, before it is killed.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The capacity of the message channel; if it is full, the worker waits.
-const MAX_WORDS: usize = 64;
+const MAX_MESSAGES: usize = 64;
 
-/// The longest line that is read of the worker, in bytes: an answer with its notes has a few thousand.
+/// The longest line that is read from the worker, in bytes: an answer with its notes has a few thousand.
 const MAX_LINE: u64 = 4 << 20;
 
-/// How long a killed process is waited for: a driver that hangs in the kernel may keep it for ever.
+/// The maximum wait for a killed process: a driver that hangs in the kernel may block its exit for ever.
 const REAP: Duration = Duration::from_secs(2);
 
 /// Runs a request in a worker; returns in time in all cases.
@@ -32,14 +32,14 @@ pub fn run_supervised(order: &MeasureRequest) -> MeasureResult {
     run_supervised_pair(order, &mut |_| {})
 }
 
-/// The same, and passes on the key of a pair as soon as it is there.
+/// The same, and passes on the key of a pair as soon as it is known.
 pub(crate) fn run_supervised_pair(
     order: &MeasureRequest,
     pass_on: &mut dyn FnMut(&str),
 ) -> MeasureResult {
     let began = Instant::now();
     let mut answer = match spawn_worker(order) {
-        Ok((child, words)) => follow_worker(&order.limits, child, &words, pass_on),
+        Ok((child, messages)) => follow_worker(&order.limits, child, &messages, pass_on),
         Err(error) => {
             result_of_kind(ExitKind::Failed, &format!("cannot start the worker: {error}"))
         }
@@ -51,16 +51,16 @@ pub(crate) fn run_supervised_pair(
 fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<ProbeWorkerMessage>)> {
     let mut command = Command::new(env::current_exe()?);
     if let Some(port) = order.meeting.as_ref().and_then(|meeting| meeting.port.as_ref()) {
-        // The sign of equality means this one, not all whose names begin so.
+        // The equals sign selects this port alone, not all ports with this prefix.
         command.env("NCCL_IB_HCA", format!("={port}"));
     }
     let mut child = command
         .arg(ARGUMENT)
-        // CUDA's usual order is by speed; NVML's is by address.
+        // CUDA's default order is by speed; NVML's is by address.
         .env("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         // Streams that share a hardware queue would wait for each other.
         .env("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        // NCCL keeps to the same multiprocessors.
+        // NCCL gets the same limit on SMs.
         .env("NCCL_MAX_CTAS", order.limits.sms.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -68,15 +68,15 @@ fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<Prob
     let mut line = serde_json::to_vec(order)?;
     line.push(b'\n');
     if let Some(mut stdin) = child.stdin.take() {
-        // A worker that ended already says so by its end.
+        // If the worker has ended already, its exit is seen below.
         _ = stdin.write_all(&line);
     }
-    let (send, words) = mpsc::sync_channel(MAX_WORDS);
+    let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
     let stdout = child.stdout.take();
     thread::Builder::new()
         .name("worker-pipe".to_owned())
         .spawn(move || stdout.map(|stdout| listen(stdout, &send)))?;
-    Ok((child, words))
+    Ok((child, messages))
 }
 
 /// Forwards a worker's messages until its pipe ends or the receiver is dropped. Other lines, such as library output,
@@ -89,8 +89,8 @@ fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let Ok(word) = serde_json::from_slice(&line) else { continue };
-        if send.send(word).is_err() {
+        let Ok(message) = serde_json::from_slice(&line) else { continue };
+        if send.send(message).is_err() {
             return;
         }
     }
@@ -100,31 +100,34 @@ fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
 fn follow_worker(
     limits: &MeasureLimits,
     mut child: Child,
-    words: &Receiver<ProbeWorkerMessage>,
+    messages: &Receiver<ProbeWorkerMessage>,
     pass_on: &mut dyn FnMut(&str),
 ) -> MeasureResult {
     let mut limit = Duration::from_millis(limits.setup_millis);
     let mut deadline = Instant::now() + limit;
-    let mut at = "the driver".to_owned();
+    let mut step = "driver start".to_owned();
     let mut alarm = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // A worker that never falls silent has no more time than any other.
-        let heard =
-            if left.is_zero() { Err(RecvTimeoutError::Timeout) } else { words.recv_timeout(left) };
-        match heard {
+        // A worker that sends messages all the time has the same deadline.
+        let received = if left.is_zero() {
+            Err(RecvTimeoutError::Timeout)
+        } else {
+            messages.recv_timeout(left)
+        };
+        match received {
             Ok(ProbeWorkerMessage::Measuring) => {
                 limit = Duration::from_millis(limits.within_millis);
                 deadline = Instant::now() + limit;
             }
-            Ok(ProbeWorkerMessage::At(what)) => at = what.to_string(),
+            Ok(ProbeWorkerMessage::At(what)) => step = what.to_string(),
             Ok(ProbeWorkerMessage::Key(key)) => pass_on(key.as_str()),
             Ok(ProbeWorkerMessage::Alarm(ending)) => {
                 alarm = Some(ending);
                 deadline = deadline.min(Instant::now() + GRACE);
             }
             Ok(ProbeWorkerMessage::Answer(answer)) => {
-                // All is given back; only the process itself still has to go.
+                // All resources are freed; only the process still has to exit.
                 return reap_worker(child, GRACE, *answer);
             }
             Err(RecvTimeoutError::Timeout) => {
@@ -134,7 +137,7 @@ fn follow_worker(
                     None => result_of_kind(
                         ExitKind::Hung,
                         &format!(
-                            "not done within {limit:?}, and killed: it was about {at}; see `nvidia-smi` and `dmesg`"
+                            "deadline of {limit:?} passed, worker killed at step: {step}; check `nvidia-smi`, `dmesg`"
                         ),
                     ),
                 };
@@ -144,7 +147,7 @@ fn follow_worker(
                 let how = child
                     .wait()
                     .map_or_else(|error| error.to_string(), |status| status.to_string());
-                let why = format!("the worker died ({how}): it was about {at}; see `dmesg`");
+                let why = format!("the worker died ({how}) at step: {step}; check `dmesg`");
                 return alarm.map_or_else(
                     || result_of_kind(ExitKind::Failed, &why),
                     MeasureResult::from_exit,
@@ -154,9 +157,9 @@ fn follow_worker(
     }
 }
 
-/// Waits for the end of a process; what does not end is said, and left.
-fn reap_worker(mut child: Child, patience: Duration, mut answer: MeasureResult) -> MeasureResult {
-    let end = Instant::now() + patience;
+/// Waits for the end of a process; adds a note if it does not end.
+fn reap_worker(mut child: Child, timeout: Duration, mut answer: MeasureResult) -> MeasureResult {
+    let end = Instant::now() + timeout;
     while Instant::now() < end {
         if child.try_wait().is_ok_and(|status| status.is_some()) {
             return answer;
@@ -166,7 +169,7 @@ fn reap_worker(mut child: Child, patience: Duration, mut answer: MeasureResult) 
     if answer.ending.kind == ExitKind::Measured {
         _ = child.kill();
     }
-    let note = format!("process {} does not end: the driver holds it in the kernel", child.id());
+    let note = format!("process {} does not exit: it is blocked in the driver", child.id());
     answer.notes.push(note.as_str().into());
     answer
 }
@@ -180,54 +183,54 @@ mod tests {
     use super::*;
     use crate::request::COLLECTIVE;
 
-    fn said(word: &ProbeWorkerMessage) -> Vec<u8> {
-        let mut line = serde_json::to_vec(word).expect("a word is JSON");
+    fn encode_line(message: &ProbeWorkerMessage) -> Vec<u8> {
+        let mut line = serde_json::to_vec(message).expect("a message is JSON");
         line.push(b'\n');
         line
     }
 
     #[test]
     fn worker_pipe_is_bounded_and_passes_on_every_word() {
-        let many = 100 * MAX_WORDS;
+        let many = 100 * MAX_MESSAGES;
         let mut pipe = Vec::new();
         for nth in 0..many {
-            pipe.extend(said(&ProbeWorkerMessage::At(nth.to_string().as_str().into())));
+            pipe.extend(encode_line(&ProbeWorkerMessage::At(nth.to_string().as_str().into())));
         }
         // A library that prints without an end of line, far more than a line may have.
         pipe.extend(vec![b'x'; 3 * MAX_LINE as usize]);
         pipe.push(b'\n');
-        pipe.extend(said(&ProbeWorkerMessage::Answer(Box::new(result_of_kind(
+        pipe.extend(encode_line(&ProbeWorkerMessage::Answer(Box::new(result_of_kind(
             ExitKind::Failed,
             "last",
         )))));
-        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
         let listening = thread::spawn(move || listen(&*pipe, &send));
-        let heard: Vec<ProbeWorkerMessage> = words.iter().collect();
+        let received: Vec<ProbeWorkerMessage> = messages.iter().collect();
         listening.join().expect("it does not panic");
-        assert_eq!(heard.len(), many + 1);
-        let at = |word: &ProbeWorkerMessage| match word {
+        assert_eq!(received.len(), many + 1);
+        let at = |message: &ProbeWorkerMessage| match message {
             ProbeWorkerMessage::At(what) => what.to_string(),
             other => panic!("{other:?}"),
         };
-        assert!((0..many).all(|nth| at(&heard[nth]) == nth.to_string()), "in order");
-        assert!(matches!(heard.last(), Some(ProbeWorkerMessage::Answer(_))));
+        assert!((0..many).all(|nth| at(&received[nth]) == nth.to_string()), "in order");
+        assert!(matches!(received.last(), Some(ProbeWorkerMessage::Answer(_))));
     }
 
     #[test]
     fn worker_that_never_falls_silent_is_killed_at_its_deadline() {
         let child = Command::new("sleep").arg("100000").spawn().expect("sleep runs");
-        let (send, words) = mpsc::sync_channel(MAX_WORDS);
+        let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
         let flood = thread::spawn(move || {
-            let mut said = 0_u64;
-            while send.send(ProbeWorkerMessage::At("the driver".into())).is_ok() {
-                said += 1;
+            let mut sent = 0_u64;
+            while send.send(ProbeWorkerMessage::At("driver start".into())).is_ok() {
+                sent += 1;
             }
-            said
+            sent
         });
         let limits = MeasureLimits { setup_millis: 50, ..COLLECTIVE };
-        let answer = follow_worker(&limits, child, &words, &mut |_| {});
+        let answer = follow_worker(&limits, child, &messages, &mut |_| {});
         assert_eq!(answer.ending.kind, ExitKind::Hung);
-        drop(words);
+        drop(messages);
         assert!(flood.join().expect("it does not panic") > 0);
     }
 }

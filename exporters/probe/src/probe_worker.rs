@@ -24,19 +24,19 @@ pub(crate) const ARGUMENT: &str = "worker-of-gaunt-probe";
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProbeWorkerMessage {
-    /// Contexts and memory are there.
+    /// Contexts and memory are ready.
     Measuring,
-    /// What is done now.
+    /// The step that starts now.
     At(SanitizedText),
-    /// The key by which the other side of a pair comes.
+    /// The key with which the other side of a pair joins.
     Key(SanitizedText),
-    /// Another user appeared: the measurement will end soon, or is to be ended.
+    /// Another process uses the GPUs: the measurement stops, or must be stopped.
     Alarm(ProbeExit),
-    /// The end.
+    /// The result.
     Answer(Box<MeasureResult>),
 }
 
-/// Whether this process is to be a worker.
+/// Whether this process is a worker.
 pub fn is_worker_process() -> bool {
     std::env::args_os().nth(1).is_some_and(|argument| argument == ARGUMENT)
 }
@@ -93,10 +93,10 @@ impl ProgressReporter for StdoutReporter {
     }
 }
 
-fn write_message(word: &ProbeWorkerMessage) {
-    let Ok(mut line) = serde_json::to_string(word) else { return };
+fn write_message(message: &ProbeWorkerMessage) {
+    let Ok(mut line) = serde_json::to_string(message) else { return };
     line.push('\n');
     let mut out = io::stdout().lock();
-    // A parent that is gone has killed us already.
+    // A parent that is gone has killed this process already.
     _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }

@@ -8,50 +8,50 @@ use std::{
 
 use gaunt_schema::SanitizedText;
 
-/// Where a job's NCCL listens, on the nodes that it runs on.
+/// The address at which a job's NCCL listens, on each of its nodes.
 pub const ADDRESS: &str = "127.0.0.1:28028";
 
 /// How long NCCL may collect from the job's other nodes, in whole seconds.
 const COLLECT_SECONDS: u64 = 5;
 
-/// How long it may take until a connection stands or a line comes that needs no collecting.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The timeout of a connection, and of a line that needs no collecting.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The most that is read: a verbose status of thousands of ranks.
+/// The maximum that is read: a verbose status of thousands of ranks.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The version of the protocol that these words are of.
+/// The version of the protocol.
 const PROTOCOL: u32 = 2;
 
-/// Why NCCL says nothing.
+/// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum RasError {
-    /// Nobody listens.
+    /// No service listens.
     #[error(
-        "no NCCL job answers at {address}: {source}; NCCL has RAS from 2.24 on, unless NCCL_RAS_ENABLE=0"
+        "no NCCL RAS service at {address}: {source}; it needs a job with NCCL 2.24 or newer, and not NCCL_RAS_ENABLE=0"
     )]
     Silent {
-        /// Where it was asked.
+        /// The service's address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody listens who is not NCCL, or it stopped in the middle.
-    #[error("what answers at {address} does not speak as NCCL's RAS does: {said}")]
+    /// The service is not NCCL's, or its response is incomplete.
+    #[error("{address} is not an NCCL RAS service: {said}")]
     Strange {
-        /// Where it was asked.
+        /// The service's address.
         address: SocketAddr,
-        /// What it said.
+        /// Its response.
         said: SanitizedText,
     },
 }
 
-/// The status of all jobs whose NCCL answers there, line by line.
+/// The status of all jobs that the service knows, line by line.
 pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError> {
     let silent = |source| RasError::Silent { address, source };
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(silent)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(silent)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(silent)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(silent)?;
     let mut lines = BufReader::new(stream.try_clone().map_err(silent)?.take(MAX_BYTES));
     let mut ask = |line: &str, expected: &str| {
         let mut answer = Vec::new();
@@ -66,10 +66,10 @@ pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError>
     ask(&format!("CLIENT PROTOCOL {PROTOCOL}\n"), "SERVER PROTOCOL ")?;
     ask(&format!("TIMEOUT {COLLECT_SECONDS}\n"), "OK")?;
     (&stream).write_all(b"VERBOSE STATUS\n").map_err(silent)?;
-    let patience = Duration::from_secs(COLLECT_SECONDS) + PATIENCE;
-    stream.set_read_timeout(Some(patience)).map_err(silent)?;
-    // A server that drips must not hold us either.
-    let end = Instant::now() + 2 * patience;
+    let timeout = Duration::from_secs(COLLECT_SECONDS) + TIMEOUT;
+    stream.set_read_timeout(Some(timeout)).map_err(silent)?;
+    // This also bounds a server that sends slowly.
+    let end = Instant::now() + 2 * timeout;
     let (mut all, mut line) = (Vec::new(), Vec::new());
     while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(silent)? > 0 {
         all.push(SanitizedText::new(String::from_utf8_lossy(&line).trim_end()));
@@ -84,16 +84,16 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers each line with the next of its words, and then closes.
-    fn scripted_server(words: &'static [&'static str]) -> SocketAddr {
+    /// A server that answers each line with the next reply, and then closes.
+    fn scripted_server(replies: &'static [&'static str]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            for word in words {
+            for reply in replies {
                 lines.next();
-                (&stream).write_all(word.as_bytes()).unwrap();
+                (&stream).write_all(reply.as_bytes()).unwrap();
             }
         });
         address
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn a_status_is_read_to_its_end_and_made_safe() {
-        let words =
+        let replies =
             &["SERVER PROTOCOL 2\n", "OK\n", "NCCL version 2.27\nJob summary\n\u{1b}[2Jrank 3\n"];
-        let lines = query_status(scripted_server(words)).unwrap();
+        let lines = query_status(scripted_server(replies)).unwrap();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[2].as_str(), "\u{fffd}[2Jrank 3");
     }
@@ -112,16 +112,13 @@ mod tests {
     fn what_is_not_nccl_is_said() {
         let error =
             query_status(scripted_server(&["HTTP/1.1 400 Bad Request\n"])).unwrap_err().to_string();
-        assert!(
-            error.ends_with("does not speak as NCCL's RAS does: HTTP/1.1 400 Bad Request"),
-            "{error}"
-        );
+        assert!(error.ends_with("is not an NCCL RAS service: HTTP/1.1 400 Bad Request"), "{error}");
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert!(
             query_status(closed)
                 .unwrap_err()
                 .to_string()
-                .starts_with("no NCCL job answers at 127.0.0.1:")
+                .starts_with("no NCCL RAS service at 127.0.0.1:")
         );
     }
 }

@@ -1,20 +1,20 @@
-//! What boards of a model reach elsewhere: the least that their operators let pass, so that a node which was slow from its
-//! first day is not its own measure.
+//! Reference bandwidths of GPU models: the minimum that other operators accept, so that a node which was slow from its
+//! first day is not only compared with itself.
 
 use gaunt_schema::SanitizedText;
 
 use crate::request::{BandwidthMeasurement, DataPath, MeasureTool};
 
-/// Messages of this size are bandwidth alone: an all-reduce of 4 GiB reaches 99.6 % of what one of 8 GiB does.
+/// From this size on a message measures bandwidth alone: an all-reduce of 4 GiB reaches 99.6 % of one of 8 GiB.
 const RING_BYTES: u64 = 4 << 30;
 
-/// A copy over PCIe is, from this size on.
+/// The same for a copy over PCIe.
 const COPY_BYTES: u64 = 64 << 20;
 
-/// Who says so.
+/// The source of the references.
 const SOURCE: &str = "Azure's node health checks";
 
-/// The least bus bandwidth of NCCL's all-reduce on one node, by the beginning of the model's name and the ranks.
+/// The minimum bus bandwidth of NCCL's all-reduce on one node, by prefix of the model's name and ranks.
 const RINGS: &[(&str, usize, f64)] = &[
     ("NVIDIA H200", 8, 431e9),
     ("NVIDIA H100 80GB HBM3", 8, 460e9),
@@ -24,12 +24,12 @@ const RINGS: &[(&str, usize, f64)] = &[
     ("Tesla V100-SXM2", 8, 110e9),
 ];
 
-/// The least that a copy between a GPU and pinned memory of the host reaches.
+/// The minimum bandwidth of a copy between a GPU and pinned host memory.
 const COPIES: &[(&str, f64)] =
     &[("NVIDIA H200", 48e9), ("NVIDIA H100 80GB HBM3", 48e9), ("NVIDIA A100-SXM4", 21e9)];
 
-/// Puts beside each result the least that it should be, where somebody says one for boards of this model. Copies stand in
-/// a table, which has no room for it: what is to be known of them is returned.
+/// Sets each result's reference, where one exists for this model. The table of copies has no column for it: slow copies
+/// are returned as notes.
 pub(crate) fn apply_references(
     model: Option<&SanitizedText>,
     measured: &mut [BandwidthMeasurement],
@@ -60,7 +60,7 @@ fn reference_bandwidth(model: &str, one: &BandwidthMeasurement) -> Option<f64> {
 }
 
 impl BandwidthMeasurement {
-    /// What it reached of the least that boards of its model should.
+    /// The ratio of its bandwidth to the reference of its model.
     pub fn share_of_reference(&self) -> Option<f64> {
         self.reference.map(|least| self.effective_bandwidth() / least)
     }
@@ -68,8 +68,8 @@ impl BandwidthMeasurement {
     /// The same as a sentence.
     pub fn render_reference_share(&self) -> Option<String> {
         let (share, least) = (self.share_of_reference()? * 100.0, self.reference? / 1e9);
-        let how = if share < 100.0 { "SLOW: " } else { "" };
-        Some(format!("{how}{share:.0} % of the {least:.0} GB/s that pass {SOURCE}"))
+        let prefix = if share < 100.0 { "SLOW: " } else { "" };
+        Some(format!("{prefix}{share:.0} % of {least:.0} GB/s, the minimum of {SOURCE}"))
     }
 }
 
@@ -110,9 +110,9 @@ mod tests {
         apply_references(Some(&model), &mut all);
         assert_eq!(all.each_ref().map(|one| one.reference), [Some(460e9), None, None, None]);
         let said = all[0].render_reference_share().unwrap();
-        assert_eq!(said, "SLOW: 76 % of the 460 GB/s that pass Azure's node health checks");
+        assert_eq!(said, "SLOW: 76 % of 460 GB/s, the minimum of Azure's node health checks");
         apply_references(Some(&SanitizedText::new("NVIDIA B200")), &mut all);
-        assert_eq!(all[0].reference, None, "nobody says one");
+        assert_eq!(all[0].reference, None, "no reference");
         all[0].reference = Some(1.0);
         apply_references(None, &mut all);
         assert_eq!(all[0].reference, Some(1.0));
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(
             notes,
             [SanitizedText::new(
-                "to_gpu gpu0..7: SLOW: 50 % of the 48 GB/s that pass Azure's node health checks"
+                "to_gpu gpu0..7: SLOW: 50 % of 48 GB/s, the minimum of Azure's node health checks"
             )]
         );
     }

@@ -21,7 +21,7 @@ pub struct MeasureRequest {
     pub gpus: Vec<u32>,
     /// Bytes of the message.
     pub bytes: usize,
-    /// What it consists of.
+    /// Its element type.
     pub element: ElementType,
     /// Timed runs.
     pub runs: usize,
@@ -31,26 +31,26 @@ pub struct MeasureRequest {
     pub channels: usize,
     /// Whether missing peer access between GPUs is an error.
     pub require_peer: bool,
-    /// Whether to measure on GPUs that others use.
+    /// Whether to measure on GPUs that other processes use.
     pub even_if_busy: bool,
-    /// Paths of which none may exist: a job is there or starting. A `*` ends the last part.
+    /// Paths that mark a job: none may exist. The last part may end in `*`.
     pub unless: Vec<PathBuf>,
     /// The limits.
     pub limits: MeasureLimits,
     /// Libraries to open instead of what the loader finds.
     pub libraries: LibraryPaths,
-    /// Whether NCCL is measured beside, where it is found.
+    /// Whether NCCL is also measured, if installed.
     pub nccl: bool,
-    /// The settings of a pair.
+    /// The pair's settings.
     pub meeting: Option<PairSetup>,
 }
 
-/// How a pair comes together.
+/// The settings of a pair.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PairSetup {
-    /// The key that rank 0 gave out; none for rank 0, which makes it.
+    /// The key from rank 0; none for rank 0, which creates it.
     pub key: Option<String>,
-    /// The port that carries it, as NCCL names it: `mlx5_0:1`. None leaves the choice to NCCL.
+    /// The port to use, in NCCL's notation: `mlx5_0:1`. With none NCCL chooses.
     pub port: Option<String>,
 }
 
@@ -58,15 +58,15 @@ pub struct PairSetup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasureKind {
-    /// A collective among so many ranks; one for each GPU if none are said.
+    /// A collective with so many ranks; with none, one for each GPU.
     Collective(Collective, Option<usize>),
     /// Every pair of GPUs in both directions, and every GPU with the host.
     Matrix,
-    /// One GPU with one of another node, by NCCL: this side is rank 0 or 1.
+    /// One GPU with one of another node, with NCCL: this side is rank 0 or 1.
     Pair(usize),
 }
 
-/// Where libraries are, if not where the loader looks.
+/// Paths of libraries that the loader does not find.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LibraryPaths {
     /// CUDA's driver.
@@ -104,7 +104,7 @@ pub const COLLECTIVE: MeasureLimits = MeasureLimits {
     sms: 32,
 };
 
-/// For a matrix of 8 GPUs and 64 MiB: 136 ways of 6 runs are 53 GB, 2 s where all of it goes over PCIe.
+/// For a matrix of 8 GPUs and 64 MiB: 136 routes of 6 runs are 53 GB, 2 s if all of it goes over PCIe.
 pub const MATRIX: MeasureLimits = MeasureLimits {
     busy_millis: 4_000,
     within_millis: 15_000,
@@ -129,7 +129,7 @@ impl MeasureLimits {
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
                 format!(
-                    "one run moves {crossing} bytes and the limit is {limit}: use less --bytes, or raise --traffic"
+                    "one run moves {crossing} bytes, the limit is {limit}: lower --bytes or raise --traffic"
                 ),
             ));
         }
@@ -144,21 +144,21 @@ impl MeasureLimits {
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
                 format!(
-                    "it needs {most} bytes on a GPU and the limit is {limit}: use less --bytes, or raise --memory"
+                    "the request needs {most} bytes on a GPU, the limit is {limit}: lower --bytes or raise --memory"
                 ),
             ));
         }
         Ok(())
     }
 
-    /// Whether the GPUs have the memory now; asking first leaves what a job may want untouched.
+    /// Checks the GPU's free memory before any allocation, so that none is taken from a job.
     pub(crate) fn check_free_memory(gpu: &ProbeGpu, needed: usize) -> Result<(), ProbeExit> {
         let free = gpu.free_bytes().map_err(|error| ProbeExit::of(&error, Some(gpu.index)))?;
         if free < needed {
             return Err(ProbeExit::new(
                 ExitKind::OutOfMemory,
                 format!(
-                    "GPU {}: it needs {needed} bytes and {free} are free: use less --bytes",
+                    "GPU {}: the request needs {needed} bytes, {free} are free: lower --bytes",
                     gpu.index
                 ),
             ));
@@ -228,13 +228,13 @@ impl MeasureTool {
     }
 }
 
-/// The path of the data.
+/// The path of the data between GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataPath {
-    /// Within one GPU: this says nothing of any link.
+    /// Within one GPU, over no link.
     Local,
-    /// One GPU's kernels in another one's memory.
+    /// One GPU's kernels access another one's memory.
     Peer,
     /// The driver's copies, through the host's memory.
     Staged,
@@ -242,7 +242,7 @@ pub enum DataPath {
     Mixed,
     /// Between a GPU and pinned memory of the host.
     Host,
-    /// As NCCL chose.
+    /// The path that NCCL chose.
     Chosen,
 }
 
@@ -265,45 +265,45 @@ impl DataPath {
 pub struct BandwidthMeasurement {
     /// A collective's name, or `read`, `write`, `copy`, `to_gpu`, `from_gpu`.
     pub collective: SanitizedText,
-    /// Between whom: `gpu0..7`, or `gpu0>gpu3` for what flows from 0 to 3.
+    /// The GPUs: `gpu0..7`, or `gpu0>gpu3` for data from 0 to 3.
     pub between: SanitizedText,
-    /// Whose work it was.
+    /// The tool that did it.
     pub tool: MeasureTool,
-    /// The way that it took.
+    /// The path of the data.
     pub way: DataPath,
-    /// How many ranks there were; more than GPUs if some were virtual.
+    /// The number of ranks; more than GPUs if some were virtual.
     pub ranks: usize,
-    /// Whether several ranks shared a GPU: then links carried less than the numbers say.
+    /// Whether several ranks shared a GPU: then links carried less than the numbers show.
     pub virtual_ranks: bool,
     /// Bytes of the message, as nccl-tests counts them.
     pub bytes: u64,
-    /// What it consisted of.
+    /// Its element type.
     pub element: ElementType,
-    /// Seconds of the runs: least, median, most.
+    /// Seconds of the runs: minimum, median, maximum.
     pub seconds: [f64; 3],
-    /// How many runs counted.
+    /// The number of measured runs.
     pub runs: usize,
     /// Bytes over seconds, by the median.
     pub algbw: f64,
-    /// What each link carried, as nccl-tests defines it; absent where no link did.
+    /// The bandwidth of each link, as nccl-tests defines it; none if no link was used.
     pub busbw: Option<f64>,
-    /// The least that boards of this model should reach, where somebody says one.
+    /// The reference bandwidth of this model, if there is one.
     #[serde(default)]
     pub reference: Option<f64>,
-    /// Elements that were not what they had to be, over all runs.
+    /// Wrong elements over all runs.
     pub wrong: u64,
     /// Where the first of them was.
     pub wrong_at: Option<SanitizedText>,
 }
 
 impl BandwidthMeasurement {
-    /// The bandwidth as one number: the bus bandwidth, or the plain one if there is no bus.
+    /// The bandwidth as one number: the bus bandwidth, or the algorithm bandwidth if no link was used.
     pub fn effective_bandwidth(&self) -> f64 {
         self.busbw.unwrap_or(self.algbw)
     }
 }
 
-/// Least, median and most of the seconds of some runs.
+/// Minimum, median and maximum of the seconds of some runs.
 pub(crate) fn min_median_max(mut seconds: Vec<f64>) -> Option<[f64; 3]> {
     seconds.sort_by(f64::total_cmp);
     let middle = seconds.len() / 2;
@@ -316,7 +316,7 @@ pub(crate) fn min_median_max(mut seconds: Vec<f64>) -> Option<[f64; 3]> {
     Some([least, median, most])
 }
 
-/// Some GPUs in one word: `gpu0..7`, or `gpu0,2`.
+/// The name of some GPUs: `gpu0..7`, or `gpu0,2`.
 pub(crate) fn gpu_group_name(indices: &[u32]) -> String {
     let in_order = indices.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match indices {

@@ -7,7 +7,7 @@ use gaunt_probe::{
     request::{BandwidthMeasurement, DataPath, MeasureResult, MeasureTool},
 };
 
-/// Prints an answer: what was measured, what is to be known of it, what it cost, how it ended.
+/// Prints a result: measurements, notes, cost, and the ending.
 pub(crate) fn write_result(answer: &MeasureResult, out: &mut impl Write) -> io::Result<()> {
     let model = answer.model.as_ref().map_or("unknown GPUs", |model| model.as_str());
     let (pairs, rings): (Vec<_>, Vec<_>) = answer
@@ -27,8 +27,7 @@ pub(crate) fn write_result(answer: &MeasureResult, out: &mut impl Write) -> io::
     if !answer.measured.is_empty() {
         writeln!(
             out,
-            "cost: {} of GPU time, {} over wires, {} of memory on a GPU; {:.2} s in all, {:.2} s of it until every GPU \
-             had its context",
+            "cost: {} GPU time, {} over links, {} memory per GPU; {:.2} s in total, {:.2} s of it to create contexts",
             format_seconds(cost.busy_seconds),
             format_size(cost.traffic_bytes),
             format_size(cost.memory_bytes),
@@ -39,16 +38,16 @@ pub(crate) fn write_result(answer: &MeasureResult, out: &mut impl Write) -> io::
     writeln!(out, "{}", answer.ending.message)
 }
 
-/// One meeting in a line.
-pub(crate) fn render_cross_node(met: &CrossNodeResult) -> String {
-    let CrossNodeResult { peer, port, tool, .. } = met;
+/// One pairing in a line.
+pub(crate) fn render_cross_node(result: &CrossNodeResult) -> String {
+    let CrossNodeResult { peer, port, tool, .. } = result;
     let tool = tool.as_str();
-    match met.bytes_per_second {
-        None => format!("{port} with {peer} by {tool}: {}", met.says),
+    match result.bytes_per_second {
+        None => format!("{port} with {peer} by {tool}: {}", result.says),
         Some(carried) => {
-            let share = met
+            let share = result
                 .ratio
-                .map_or(String::new(), |ratio| format!(", {:.0} % of usual", ratio * 100.0));
+                .map_or(String::new(), |ratio| format!(", {:.0} % of baseline", ratio * 100.0));
             format!("{port} with {peer} by {tool}: {} GB/s{share}", format_gigabytes(carried))
         }
     }
@@ -66,10 +65,10 @@ fn write_collective(
     let way = match one.way {
         DataPath::Local => "within a GPU",
         DataPath::Peer => "by peer access",
-        DataPath::Staged => "through the host's memory",
-        DataPath::Mixed => "by peer access and through the host's memory",
+        DataPath::Staged => "through host memory",
+        DataPath::Mixed => "by peer access and through host memory",
         DataPath::Host => "with the host",
-        DataPath::Chosen => "as NCCL chose",
+        DataPath::Chosen => "by the path that NCCL chose",
     };
     let tool = if one.tool == MeasureTool::Nccl { "NCCL: " } else { "" };
     let ranks = if one.virtual_ranks { "virtual ranks" } else { "ranks" };
@@ -86,7 +85,7 @@ fn write_collective(
         .busbw
         .map_or("no bus".to_owned(), |busbw| format!("busbw {} GB/s", format_gigabytes(busbw)));
     let data = match &one.wrong_at {
-        None => "data right".to_owned(),
+        None => "data correct".to_owned(),
         Some(at) => format!("DATA WRONG: {} elements, the first at {at}", one.wrong),
     };
     writeln!(
@@ -125,10 +124,7 @@ fn write_matrix(
         if pairs.is_empty() {
             continue;
         }
-        writeln!(
-            out,
-            "\nGB/s from the row's GPU to the column's, {says}; * through the host's memory"
-        )?;
+        writeln!(out, "\nGB/s from the row's GPU to the column's, {says}; * through host memory")?;
         let heads: Vec<String> = names.iter().map(|name| format!("{name:>8}")).collect();
         writeln!(out, "{:6}{}", "", heads.concat())?;
         for from in &names {
@@ -146,7 +142,7 @@ fn write_matrix(
             writeln!(out, "{from:6}{row}")?;
         }
     }
-    writeln!(out, "\nGB/s of each GPU by itself and with pinned memory of the host")?;
+    writeln!(out, "\nGB/s within each GPU and with pinned host memory")?;
     writeln!(
         out,
         "{:6}{:>10}{:>13}{:>11}{:>11}",
@@ -174,7 +170,7 @@ fn write_matrix(
     Ok(())
 }
 
-/// Gigabytes in a second, with three digits that count.
+/// Gigabytes per second, with three significant digits.
 fn format_gigabytes(bytes_per_second: f64) -> String {
     let giga = bytes_per_second / 1e9;
     match giga {

@@ -49,7 +49,7 @@ pub(crate) enum FleetListenError {
         "cannot listen on port {port}: it is in use; stop what listens there, or pass another --listen-port"
     )]
     InUse { port: u16 },
-    /// The system refuses for another reason.
+    /// The bind call failed for another reason.
     #[error("cannot listen on port {port}: {error}; pass another --listen-port")]
     Listen { port: u16, error: io::Error },
 }
@@ -88,25 +88,25 @@ pub(crate) async fn advance_on_clock(
     }
 }
 
-/// Serves pages in one exporter format forever, to as many clients at once as `room` has permits. Must run in a
-/// `LocalSet`.
+/// Serves pages in one exporter format forever, to as many clients at once as `connections` has permits.
+/// Must run in a `LocalSet`.
 pub(crate) async fn serve_pages(
     listener: TcpListener,
     fleet: SharedFleet,
     dialect: Dialect,
-    room: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
 ) {
     loop {
-        let place = Arc::clone(&room).acquire_owned().await;
+        let permit = Arc::clone(&connections).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, peer)) if is_local_peer(peer) => {
                 let fleet = Rc::clone(&fleet);
                 task::spawn_local(async move {
                     serve_connection(stream, fleet, dialect).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
-            Ok((_, peer)) => debug!(%peer, "closed: only this machine is answered"),
+            Ok((_, peer)) => debug!(%peer, "connection closed: only local clients are served"),
             Err(error) => {
                 warn!(%error, "cannot accept");
                 sleep(ACCEPT_PAUSE).await;
@@ -146,7 +146,7 @@ fn answer_request<B>(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text_response(
             StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and HEAD are answered\n".into(),
+            "only GET and HEAD are allowed\n".into(),
         );
     }
     let Some(node) = node_address::node_at(*local.ip()).filter(|&node| node < fleet.node_count())
@@ -165,20 +165,19 @@ fn answer_request<B>(
             )
         }
         "/healthz" => text_response(StatusCode::OK, "ok\n".into()),
-        path => {
-            text_response(StatusCode::NOT_FOUND, format!("nothing is at {path}; see /metrics\n"))
-        }
+        path => text_response(StatusCode::NOT_FOUND, format!("no page at {path}; see /metrics\n")),
     }
 }
 
 /// The page of one node's exporter, if the node has that exporter and it responds.
 fn respond_page(fleet: &SimFleet, node: usize, dialect: Dialect) -> Response<Full<Bytes>> {
     let mut pages = fleet.scraped_pages(node).into_iter();
-    match pages.find(|(speaks, _)| *speaks == dialect) {
+    match pages.find(|(format, _)| *format == dialect) {
         Some((_, page)) => text_response(StatusCode::OK, page),
-        None => {
-            text_response(StatusCode::SERVICE_UNAVAILABLE, "no such exporter answers here\n".into())
-        }
+        None => text_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "this exporter does not respond\n".into(),
+        ),
     }
 }
 
@@ -254,13 +253,10 @@ mod tests {
             refusal(Method::GET, "/metrics", [127, 1, 0, 4]),
             "404 no node has the address 127.1.0.4; the nodes are at 127.1.0.[1-3]:9770\n"
         );
-        assert_eq!(
-            refusal(Method::GET, "/x", [127, 1, 0, 1]),
-            "404 nothing is at /x; see /metrics\n"
-        );
+        assert_eq!(refusal(Method::GET, "/x", [127, 1, 0, 1]), "404 no page at /x; see /metrics\n");
         assert_eq!(
             refusal(Method::POST, "/metrics", [127, 1, 0, 1]),
-            "405 only GET and HEAD are answered\n"
+            "405 only GET and HEAD are allowed\n"
         );
     }
 }

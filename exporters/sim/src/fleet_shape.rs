@@ -24,9 +24,9 @@ pub struct FleetShape {
     pub gpu_models: GpuModelMix,
     /// Nodes in one NVLink domain: 1 for single servers, more for the trays of a rack.
     pub domain_nodes: usize,
-    /// The jobs; a fault strikes the first one.
+    /// The jobs; a fault affects the first one.
     pub jobs: Vec<JobShape>,
-    /// Nodes that a job holds and leaves idle. Nodes in no job are free.
+    /// Nodes that are allocated to an idle job. Nodes in no job are free.
     pub held: Range<usize>,
 }
 
@@ -75,7 +75,7 @@ impl FleetShape {
             leaf_nodes: NODES_PER_LEAF,
             gpu_models: GpuModelMix::Usual,
             domain_nodes: 1,
-            jobs: placement.gangs.into_iter().map(job).collect(),
+            jobs: placement.job_groups.into_iter().map(job).collect(),
             held: placement.held,
         }
     }

@@ -12,9 +12,9 @@ impl FleetShape {
         let mut all = SourceTopology::new("topology.toml".into(), TopologyOrigin::Declared);
         for (node, name) in node_names(self.nodes).into_iter().enumerate() {
             if let Some(domain) = self.domain_name(node).map(SanitizedText::from) {
-                let place =
+                let location =
                     NodeLocation { node: name.clone(), domain: Some(domain), ..Default::default() };
-                all.nodes.push(place);
+                all.nodes.push(location);
             }
             all.ports.extend((0..self.rails).map(|rail| PortLocation {
                 node: name.clone(),
@@ -29,7 +29,7 @@ impl FleetShape {
 
     /// The same as a topology file; neighbouring nodes with the same cabling share an entry.
     pub fn topology_file(&self) -> String {
-        let mut file = String::from("# Where the nodes of this simulated fleet are plugged in.\n");
+        let mut file = String::from("# Topology of this simulated fleet.\n");
         let names = node_names(self.nodes);
         let mut next = 0;
         while next < self.nodes {
@@ -92,13 +92,13 @@ mod tests {
                     .iter()
                     .filter(|e| numbers(e["names"].as_str().unwrap()).contains(&node));
                 let entry = at.next().unwrap();
-                assert!(at.next().is_none(), "node {node} stands in one entry");
-                let place = &topology.ports[node * 2 + rail];
+                assert!(at.next().is_none(), "node {node} is in one entry");
+                let port = &topology.ports[node * 2 + rail];
                 let leaf = entry["ports"][&format!("mlx5_{rail}")].as_str().unwrap();
-                assert_eq!(place.leaf.as_deref(), Some(leaf));
+                assert_eq!(port.leaf.as_deref(), Some(leaf));
                 let domain = entry.get("domain").map(|domain| domain.as_str().unwrap());
-                let told = topology.nodes.get(node).and_then(|place| place.domain.as_deref());
-                assert_eq!(domain, told);
+                let declared = topology.nodes.get(node).and_then(|node| node.domain.as_deref());
+                assert_eq!(domain, declared);
             }
             assert_eq!(file["rails"]["1"].as_array().unwrap()[0].as_str(), Some("mlx5_1"));
         }

@@ -56,7 +56,7 @@ pub(crate) const NEWER: GpuModel = GpuModel {
 pub(crate) const TRAY: GpuModel =
     GpuModel { name: "NVIDIA GB200", memory_bytes: 186.0 * GIB, limit_watts: 1_200.0, ..NEWER };
 
-/// An older generation that is used beside the default model.
+/// An older generation that is used together with the default model.
 pub(crate) const OLDER: GpuModel = GpuModel {
     name: "NVIDIA A100-SXM4-80GB",
     memory_bytes: 80.0 * GIB,
@@ -85,7 +85,7 @@ const KELVIN_PER_WATT: f64 = 0.052;
 pub(crate) enum GpuPhase {
     /// Not allocated.
     Free,
-    /// A process holds a context and launches no kernels.
+    /// A process has a context and launches no kernels.
     Held,
     /// Its job runs and waits for the next batch.
     Gap,
@@ -220,48 +220,48 @@ impl GpuPhase {
     }
 
     /// The SM clock in this phase.
-    pub(crate) fn clock_hertz(self, model: &GpuModel, mood: &GpuCondition) -> f64 {
+    pub(crate) fn clock_hertz(self, model: &GpuModel, condition: &GpuCondition) -> f64 {
         let loaded = model.clock_max_hertz * CLOCK_LOADED;
         let clock = match self {
             Self::Free => CLOCK_IDLE_HERTZ,
             Self::Compute => loaded,
             _ => model.clock_max_hertz,
         };
-        if mood.clock < 1.0 { clock.min(loaded * mood.clock) } else { clock }
+        if condition.clock < 1.0 { clock.min(loaded * condition.clock) } else { clock }
     }
 }
 
 impl PhaseActivity {
     /// The same activity under this condition. Cycles are counted by the actual clock, so a slow clock leaves shares
     /// unchanged and lowers power; a GPU that gets less work is active for part of the time.
-    pub(crate) fn under_condition(mut self, phase: GpuPhase, mood: &GpuCondition) -> Self {
-        self.thermal = f64::from(mood.warm_kelvin > 0.0);
+    pub(crate) fn under_condition(mut self, phase: GpuPhase, condition: &GpuCondition) -> Self {
+        self.thermal = f64::from(condition.warm_kelvin > 0.0);
         match phase {
             GpuPhase::Compute => {
-                let traded = 1.0 / (1.0 + TRADED * (mood.nvlink - 1.0));
-                let works = mood.duty * traded;
-                self.utilization *= (0.3 + 0.7 * mood.duty).min(1.0);
+                let traded = 1.0 / (1.0 + TRADED * (condition.nvlink - 1.0));
+                let works = condition.duty * traded;
+                self.utilization *= (0.3 + 0.7 * condition.duty).min(1.0);
                 for share in [&mut self.memory, &mut self.sm, &mut self.tensor, &mut self.dram] {
                     *share *= works;
                 }
                 self.nvlink *= works;
                 // A rank that waits for an exchange busy-waits.
-                self.sm += SPINNING_SM * mood.duty * (1.0 - traded);
-                if mood.nvlink_lost > 1.0 {
+                self.sm += SPINNING_SM * condition.duty * (1.0 - traded);
+                if condition.nvlink_lost > 1.0 {
                     self.nvlink_replays = NVLINK_REPLAYS;
                 }
                 let floor = 190.0_f64.min(self.watts);
-                self.watts = floor + (self.watts - floor) * works * mood.clock.powf(1.4);
+                self.watts = floor + (self.watts - floor) * works * condition.clock.powf(1.4);
             }
             GpuPhase::Copy => {
-                self.pcie_receive /= mood.copy;
-                self.pcie_replays = mood.replays;
-                self.memory /= mood.copy;
-                self.dram /= mood.copy;
+                self.pcie_receive /= condition.copy;
+                self.pcie_replays = condition.replays;
+                self.memory /= condition.copy;
+                self.dram /= condition.copy;
             }
             // The same bytes in more time; in between the collective busy-waits.
             GpuPhase::Communicate => {
-                let moves = 1.0 / mood.network;
+                let moves = 1.0 / condition.network;
                 for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
                     *share *= moves;
                 }

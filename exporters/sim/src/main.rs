@@ -32,67 +32,67 @@ mod node_address;
 mod page_ring;
 mod recording_files;
 
-/// Descriptors that are not connections: the listener, the runtime, the standard streams, and some room.
+/// Descriptors that are not connections: the listener, the runtime, the standard streams, and a reserve.
 const RESERVED_DESCRIPTORS: u64 = 32;
 
-/// A period is at least this long: below it the fleet would do nothing but step.
+/// The minimum period: below it the simulation uses a whole CPU.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
-/// Serves a simulated fleet: every node is an exporter at an address of its own in 127.1.0.0/16.
+/// Serve a simulated fleet: each node is an exporter with its own address in 127.1.0.0/16.
 #[derive(Debug, Parser)]
 #[command(name = "gaunt-sim", version, after_help = render_scenarios_help())]
 struct SimArguments {
-    /// How many nodes, of eight GPUs each; 32 unless said. The cases F1 to H16 have fleets of their own.
+    /// Number of nodes, of eight GPUs each; 32 by default. The cases F1 to H16 have their own fleets.
     #[arg(long)]
     nodes: Option<usize>,
-    /// What happens; the names are listed below.
+    /// Scenario to run; the names are listed below.
     #[arg(long, default_value = scenario::DEFAULT)]
     scenario: String,
-    /// The same seed gives the same fleet.
+    /// Random seed; the same seed gives the same fleet.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The port that all nodes listen on; 0 takes any that is free.
+    /// Port on which all nodes listen; 0 selects a free one.
     #[arg(long, default_value_t = 9770)]
     listen_port: u16,
-    /// The port of node_exporter's pages, where --dialect has some.
+    /// Port of node_exporter's pages, with --dialect dcgm.
     #[arg(long, default_value_t = 9100)]
     node_port: u16,
-    /// How often the nodes sample, such as 1s or 500ms.
+    /// Sampling period of the nodes, such as 1s or 500ms.
     #[arg(long, default_value = "1s", value_parser = parse_period)]
     period: Duration,
-    /// Write one line NODE=ADDRESS:PORT for each node to this file, or to standard output if it is `-`.
+    /// Write one line NODE=ADDRESS:PORT per node to this file, or to standard output if it is `-`.
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
-    /// How strong a case F1 to H16 is.
+    /// Severity of a case F1 to H16.
     #[arg(long, value_enum, default_value_t = LevelArgument::Hard)]
     level: LevelArgument,
-    /// In whose words: gaunt's, or those of dcgm-exporter and node_exporter, each on a port of its own.
+    /// Exporter format: gaunt's, or those of dcgm-exporter and node_exporter, each on its own port.
     #[arg(long, value_enum, default_value_t = DialectArgument::Gaunt)]
     dialect: DialectArgument,
-    /// How many times faster than real time the fleet lives.
+    /// Speed of simulated time: a factor from 0.01 to 1000.
     #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
     speed: f64,
-    /// Write the pages to DIR/<target>/<unix_ms>.prom and the wiring to DIR/topology.toml as fast as possible, and end.
+    /// Write the pages to DIR/<target>/<unix_ms>.prom and the topology to DIR/topology.toml at full speed, and exit.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
-    /// How much time to write, such as 300s; a case's own length unless said.
+    /// Simulated time to write, such as 300s; by default the length of the case.
     #[arg(long, requires = "write", value_parser = parse_period)]
     span: Option<Duration>,
-    /// Serve pages that were written down before, for as many nodes as --nodes says: a load that costs next to nothing.
+    /// Load test: serve precomputed pages for --nodes nodes, at very low cost.
     #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
     load: bool,
-    /// With --load: every five seconds, by the wall clock, another node loses its first board for half a minute.
+    /// With --load: every five seconds another node loses its first GPU for half a minute.
     #[arg(long, requires = "load")]
     lose_boards: bool,
-    /// Print what is really wrong as JSON and end; with --write, write it to DIR/truth.json.
+    /// Print the ground truth as JSON and exit; with --write, write it to DIR/truth.json.
     #[arg(long)]
     truth: bool,
-    /// Print the page of this node, such as gpu001, and end.
+    /// Print the page of this node, such as gpu001, and exit.
     #[arg(long, value_name = "NODE")]
     once: Option<String>,
 }
 
-/// How strong a case is.
+/// Severity of a case.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LevelArgument {
     Mild,
@@ -100,7 +100,7 @@ enum LevelArgument {
     Hard,
 }
 
-/// Whose words the pages are in.
+/// Exporter format of the pages.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DialectArgument {
     Gaunt,
@@ -108,22 +108,22 @@ enum DialectArgument {
 }
 
 impl From<DialectArgument> for Dialect {
-    fn from(words: DialectArgument) -> Self {
-        match words {
+    fn from(format: DialectArgument) -> Self {
+        match format {
             DialectArgument::Gaunt => Self::Gaunt,
             DialectArgument::Dcgm => Self::Dcgm,
         }
     }
 }
 
-/// The exit code of a wrong command line and of whatever keeps it from its work, as for every program of gaunt.
+/// The exit code of an invalid command line and of failures, as for every program of gaunt.
 const FAILED: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = match SimArguments::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers, everything else is a wrong command line.
+            // Help and version end with 0; anything else is an invalid command line.
             let is_answer = error.print().is_ok() && !error.use_stderr();
             return ExitCode::from(if is_answer { 0 } else { FAILED });
         }
@@ -137,7 +137,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to be done if standard error is closed too.
+            // Nothing can be done if standard error is closed too.
             let _ = writeln!(io::stderr(), "gaunt-sim: {error:#}");
             ExitCode::from(FAILED)
         }
@@ -174,7 +174,7 @@ fn run(cli: &SimArguments) -> anyhow::Result<()> {
     LocalSet::new().block_on(&runtime, serve_fleet(cli, fleet, clock))
 }
 
-/// Serves rings to whoever asks.
+/// Serves page rings.
 fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
     let nodes = cli.nodes.unwrap_or(scenario_run::USUAL_NODES);
     check_nodes(nodes)?;
@@ -182,12 +182,12 @@ fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
         page_ring::PageRings::of(Scenario::from_name(&cli.scenario)?, nodes, cli.seed, cli.period)
             .with_gpu_loss(cli.lose_boards);
     let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
-    let room = raise_file_limit();
-    if room < nodes {
+    let most = raise_file_limit();
+    if most < nodes {
         bail!(
             "{nodes} nodes need {wanted} open files and the hard limit is {}; raise it with \
-             `ulimit -Hn {wanted}` as root, or pass --nodes {room}",
-            room as u64 + RESERVED_DESCRIPTORS
+             `ulimit -Hn {wanted}` as root, or pass --nodes {most}",
+            most as u64 + RESERVED_DESCRIPTORS
         );
     }
     let listener = page_ring::ring_server::bind_listener(cli.listen_port)
@@ -196,16 +196,16 @@ fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
     let over = Arc::new(AtomicBool::new(false));
     watch_signals(Arc::clone(&over))?;
     announce_targets(cli, nodes, &page_ring::PageRings::node_name, &[port])?;
-    info!(nodes, port, "serving pages that were written down");
-    page_ring::ring_server::run(&listener, &rings, room, || over.load(Ordering::Relaxed))?;
+    info!(nodes, port, "serving precomputed pages");
+    page_ring::ring_server::run(&listener, &rings, most, || over.load(Ordering::Relaxed))?;
     info!("ending");
     Ok(())
 }
 
-/// Raises the flag once the program is asked to end.
+/// Sets the flag at SIGTERM or SIGINT.
 fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // The handlers stand before anybody is told where to scrape.
+    // The handlers are installed before the targets are printed.
     let (mut terminate, mut interrupt) = {
         let _inside = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
@@ -229,14 +229,14 @@ fn check_nodes(nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The fleet that is asked for, and how long it is worth watching.
+/// The fleet of the command line, and the duration of its run.
 fn build_fleet(cli: &SimArguments, start: UnixMs) -> anyhow::Result<(SimFleet, Duration)> {
     cli.nodes.map_or(Ok(()), check_nodes)?;
-    let story = to_scenario_run(cli);
-    Ok((story.build_fleet(start)?, story.run_timing()?.span))
+    let run = to_scenario_run(cli);
+    Ok((run.build_fleet(start)?, run.run_timing()?.span))
 }
 
-/// The story that is asked for.
+/// The scenario run of the command line.
 fn to_scenario_run(cli: &SimArguments) -> ScenarioRun {
     let dialect = cli.dialect.into();
     let level = match cli.level {
@@ -256,17 +256,17 @@ async fn serve_fleet(
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (listener, port) = fleet_server::bind_listener(cli.listen_port).await?;
-    let beside = match cli.dialect {
+    let second = match cli.dialect {
         DialectArgument::Gaunt => None,
-        // Any free port for the one is any free port for the other.
+        // A free port for one means a free port for the other.
         DialectArgument::Dcgm if cli.listen_port == 0 => {
             Some(fleet_server::bind_listener(0).await?)
         }
         DialectArgument::Dcgm => Some(fleet_server::bind_listener(cli.node_port).await?),
     };
     let ports: Vec<u16> =
-        std::iter::once(port).chain(beside.iter().map(|(_, port)| *port)).collect();
-    let room = Arc::new(Semaphore::new(connection_limit(fleet.node_count() * ports.len())));
+        std::iter::once(port).chain(second.iter().map(|(_, port)| *port)).collect();
+    let connections = Arc::new(Semaphore::new(connection_limit(fleet.node_count() * ports.len())));
     announce_targets(cli, fleet.node_count(), &|node| fleet.node_name(node).to_owned(), &ports)?;
     info!(
         nodes = fleet.node_count(),
@@ -276,17 +276,17 @@ async fn serve_fleet(
         "serving a simulated fleet"
     );
     let fleet = Rc::new(RefCell::new(fleet));
-    if let Some((listener, _)) = beside {
-        let (fleet, room) = (Rc::clone(&fleet), Arc::clone(&room));
+    if let Some((listener, _)) = second {
+        let (fleet, connections) = (Rc::clone(&fleet), Arc::clone(&connections));
         tokio::task::spawn_local(fleet_server::serve_pages(
             listener,
             fleet,
             Dialect::NodeExporter,
-            room,
+            connections,
         ));
     }
     tokio::select! {
-        () = fleet_server::serve_pages(listener, Rc::clone(&fleet), cli.dialect.into(), room) => {}
+        () = fleet_server::serve_pages(listener, Rc::clone(&fleet), cli.dialect.into(), connections) => {}
         () = fleet_server::advance_on_clock(fleet, cli.period, clock) => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -295,7 +295,7 @@ async fn serve_fleet(
     Ok(())
 }
 
-/// Says where the nodes are: one host list on standard output, or lines where the user wants them.
+/// Prints the targets: one host list on standard output, or lines to the file of --targets.
 fn announce_targets(
     cli: &SimArguments,
     nodes: usize,
@@ -332,26 +332,26 @@ fn print_once(fleet: &SimFleet, name: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The wall clock at the start, and from then on a clock that nobody sets, so many times faster.
+/// A clock that starts at the wall clock's time and then runs monotonically, faster by this factor.
 fn scaled_clock(speed: f64) -> impl Fn() -> UnixMs {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let anchor = Instant::now();
     move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
-/// How many connections fit under the limit on open files. Fewer than nodes are worth a word.
+/// The connections that the limit on open files allows. Warns if they are fewer than nodes.
 fn connection_limit(nodes: usize) -> usize {
-    let room = raise_file_limit();
-    if room < nodes {
+    let most = raise_file_limit();
+    if most < nodes {
         warn!(
-            room,
-            nodes, "fewer open files than nodes: not all can be scraped at once; raise `ulimit -n`"
+            room = most,
+            nodes, "too few open files to scrape all nodes at once; raise `ulimit -n`"
         );
     }
-    room.min(Semaphore::MAX_PERMITS)
+    most.min(Semaphore::MAX_PERMITS)
 }
 
-/// Raises the limit on open files as far as it goes, and returns how many connections fit under it.
+/// Raises the limit on open files to its maximum, and returns the number of connections that it allows.
 fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -362,39 +362,39 @@ fn raise_file_limit() -> usize {
     files.saturating_sub(RESERVED_DESCRIPTORS).max(1) as usize
 }
 
-/// Reads a span of time such as `1s`, `500ms` or `2.5s`.
+/// Parses a duration such as `1s`, `500ms` or `2.5s`.
 fn parse_period(text: &str) -> Result<Duration, String> {
     let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
         (Some(number), _) => (number, 1e-3),
         (None, Some(number)) => (number, 1.0),
-        (None, None) => return Err("give it a unit, such as 1s or 500ms".into()),
+        (None, None) => return Err("expected a unit, such as 1s or 500ms".into()),
     };
     let seconds = number.parse::<f64>().map(|number| number * unit);
     let seconds = seconds.map_err(|_| format!("{number:?} is not a number"))?;
     let period = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
     if !(SHORTEST_PERIOD..=Duration::from_hours(1)).contains(&period) {
-        return Err("it must be between 50ms and 3600s".into());
+        return Err("must be between 50ms and 3600s".into());
     }
     Ok(period)
 }
 
-/// How many times faster than real time.
+/// Parses a speed: a factor on real time.
 fn parse_speed(text: &str) -> Result<f64, String> {
     let speed = text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"))?;
     if (0.01..=FASTEST).contains(&speed) {
         return Ok(speed);
     }
-    Err(format!("it must be between 0.01 and {FASTEST}"))
+    Err(format!("must be between 0.01 and {FASTEST}"))
 }
 
-/// Beyond this a period is longer than what anybody looks at.
+/// The maximum speed.
 const FASTEST: f64 = 1_000.0;
 
 fn render_scenarios_help() -> String {
     let all = scenario_run::list_names;
     let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
-    let codes = "Exit codes: 0 done, 3 wrong command line or cannot start";
+    let codes = "Exit codes: 0 done, 3 invalid command line or cannot start";
     format!("Scenarios:{}\n\n{codes}", lines.collect::<String>())
 }
 

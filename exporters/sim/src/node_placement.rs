@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// The largest job group in nodes. A fleet of thousands runs several of them.
-const LARGEST_GANG: usize = 128;
+const LARGEST_JOB_GROUP: usize = 128;
 
 /// One node in this many is free, and half as many are allocated and idle.
 const NODES_PER_FREE_ONE: usize = 12;
@@ -12,8 +12,8 @@ const NODES_PER_FREE_ONE: usize = 12;
 #[derive(Debug)]
 pub(crate) struct NodePlacement {
     /// The nodes of each job group, the largest first.
-    pub(crate) gangs: Vec<Range<usize>>,
-    /// Nodes that a job holds and leaves idle.
+    pub(crate) job_groups: Vec<Range<usize>>,
+    /// Nodes that are allocated to an idle job.
     pub(crate) held: Range<usize>,
 }
 
@@ -21,15 +21,16 @@ impl NodePlacement {
     pub(crate) fn of(nodes: usize) -> Self {
         let free = nodes / NODES_PER_FREE_ONE;
         let working = nodes - free - free / 2;
-        let mut gangs = Vec::new();
+        let mut job_groups = Vec::new();
         let mut next = 0;
         while next < working {
             let left = working - next;
-            let size = if left >= LARGEST_GANG { LARGEST_GANG } else { 1 << left.ilog2() };
-            gangs.push(next..next + size);
+            let size =
+                if left >= LARGEST_JOB_GROUP { LARGEST_JOB_GROUP } else { 1 << left.ilog2() };
+            job_groups.push(next..next + size);
             next += size;
         }
-        Self { gangs, held: working..working + free / 2 }
+        Self { job_groups, held: working..working + free / 2 }
     }
 }
 
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn thirty_two_nodes_run_gangs_of_several_sizes() {
         let placement = NodePlacement::of(32);
-        let sizes: Vec<_> = placement.gangs.iter().map(Range::len).collect();
+        let sizes: Vec<_> = placement.job_groups.iter().map(Range::len).collect();
         assert_eq!((sizes, placement.held), (vec![16, 8, 4, 1], 29..30));
     }
 
@@ -49,14 +50,14 @@ mod tests {
         for nodes in (0..300).chain([1_000, 12_500]) {
             let placement = NodePlacement::of(nodes);
             let mut next = 0;
-            for gang in &placement.gangs {
-                assert_eq!(gang.start, next);
-                assert!((1..=LARGEST_GANG).contains(&gang.len()));
-                next = gang.end;
+            for group in &placement.job_groups {
+                assert_eq!(group.start, next);
+                assert!((1..=LARGEST_JOB_GROUP).contains(&group.len()));
+                next = group.end;
             }
             assert_eq!(placement.held.start, next);
             assert!(placement.held.end <= nodes);
-            assert!(nodes == 0 || !placement.gangs.is_empty());
+            assert!(nodes == 0 || !placement.job_groups.is_empty());
         }
     }
 }

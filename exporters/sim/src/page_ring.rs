@@ -20,7 +20,7 @@ mod framed_node;
 pub(crate) mod ring_server;
 
 /// Number of simulated nodes; every other node copies one of them.
-const LIVED: usize = 8;
+const SIMULATED: usize = 8;
 
 /// Pages kept of each simulated node.
 pub(crate) const FRAMES: usize = 4;
@@ -113,14 +113,14 @@ impl PageRings {
     /// Simulates a few nodes of this scenario and stores their pages; each page is served for `step`.
     pub(crate) fn of(scenario: Scenario, nodes: usize, seed: u64, step: Duration) -> Self {
         let start = UnixMs(1_790_000_000_000);
-        let mut fleet = SimFleet::new(scenario, LIVED, seed, start);
-        let mut told: Vec<Vec<Report>> = vec![Vec::new(); LIVED];
+        let mut fleet = SimFleet::new(scenario, SIMULATED, seed, start);
+        let mut node_reports: Vec<Vec<Report>> = vec![Vec::new(); SIMULATED];
         for at in 0..FRAMES as u32 {
             let now = start + FRAME * (at + 1);
             // Activity covers the last second, as in an exporter.
             fleet.advance_to(now - Duration::from_secs(1));
             fleet.advance_to(now);
-            for (node, pages) in told.iter_mut().enumerate() {
+            for (node, pages) in node_reports.iter_mut().enumerate() {
                 let mut report = fleet.node_report(node);
                 extra_node_samples::add_extra_samples(
                     &mut report,
@@ -130,8 +130,8 @@ impl PageRings {
                 pages.push(report);
             }
         }
-        let (mut frames, mut told_as_frames) = (Vec::new(), Vec::new());
-        for (node, reports) in told.iter_mut().enumerate() {
+        let (mut pages_of_nodes, mut framed) = (Vec::new(), Vec::new());
+        for (node, reports) in node_reports.iter_mut().enumerate() {
             extra_node_samples::cut_samples(reports, SAMPLES);
             let name = fleet.node_name(node);
             let page = |report: &Report| {
@@ -140,11 +140,11 @@ impl PageRings {
                 page
             };
             let pages: Vec<String> = reports.iter().map(page).collect();
-            frames.push(build_ring(&pages, name));
-            told_as_frames.push(FramedNode::of(reports, name));
+            pages_of_nodes.push(build_ring(&pages, name));
+            framed.push(FramedNode::of(reports, name));
         }
         let step = step.max(Duration::from_millis(1));
-        Self { pages: frames, framed: told_as_frames, nodes, step, loses_gpus: false }
+        Self { pages: pages_of_nodes, framed, nodes, step, loses_gpus: false }
     }
 
     /// The same, with another node losing its first GPU for half a minute every five seconds.
@@ -166,7 +166,7 @@ impl PageRings {
         (at as usize + node / self.pages.len()) % FRAMES
     }
 
-    /// How many nodes the fleet has.
+    /// The number of nodes.
     pub(crate) fn node_count(&self) -> usize {
         self.nodes
     }
@@ -176,7 +176,7 @@ impl PageRings {
         format!("gpu{:0NAME_DIGITS$}", node + 1)
     }
 
-    /// Writes what a node answers `since` the start, when the wall clock shows `now`, into `out` in place of what it has.
+    /// Replaces `out` by the response of a node `since` the start, when the wall clock shows `now`.
     pub(crate) fn write_answer(
         &self,
         node: usize,
@@ -190,20 +190,22 @@ impl PageRings {
         out.extend_from_slice(&frame.text);
         let seconds = since.as_secs_f64();
         for patch in &frame.patches {
-            let place = &mut out[patch.at..];
+            let target = &mut out[patch.at..];
             match patch.fill {
                 name @ (PatchKind::Name | PatchKind::Leaf | PatchKind::Job | PatchKind::Gpu) => {
-                    name.write_name(node, place);
+                    name.write_name(node, target);
                 }
                 PatchKind::Count { base, slope, number } => {
-                    number
-                        .write_digits((base + slope * seconds) as u64 + APART * node as u64, place);
+                    number.write_digits(
+                        (base + slope * seconds) as u64 + APART * node as u64,
+                        target,
+                    );
                 }
-                PatchKind::Clock(number) => number.write_digits(now.0.unsigned_abs(), place),
+                PatchKind::Clock(number) => number.write_digits(now.0.unsigned_abs(), target),
             }
         }
-        if let Some(place) = frame.present.filter(|_| self.is_gpu_lost(node, now)) {
-            out[place] = b'0';
+        if let Some(position) = frame.present.filter(|_| self.is_gpu_lost(node, now)) {
+            out[position] = b'0';
         }
     }
 }
@@ -302,15 +304,15 @@ fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> Patch
 
 impl PatchKind {
     /// Writes the parts that identify the node and do not depend on time.
-    fn write_name(self, node: usize, place: &mut [u8]) {
+    fn write_name(self, node: usize, target: &mut [u8]) {
         match self {
             Self::Name => {
                 FixedWidthNumber { digits: NAME_DIGITS, decimals: 0 }
-                    .write_digits(node as u64 + 1, place);
+                    .write_digits(node as u64 + 1, target);
             }
-            Self::Leaf => LEAF.write_digits((node / NODES_PER_LEAF) as u64, place),
-            Self::Job => JOB.write_digits((node / NODES_PER_JOB) as u64, place),
-            Self::Gpu => write_hex(node, place),
+            Self::Leaf => LEAF.write_digits((node / NODES_PER_LEAF) as u64, target),
+            Self::Job => JOB.write_digits((node / NODES_PER_JOB) as u64, target),
+            Self::Gpu => write_hex(node, target),
             Self::Count { .. } | Self::Clock(_) => {}
         }
     }
@@ -330,22 +332,22 @@ impl PatchKind {
 
 impl FixedWidthNumber {
     /// Writes a value with leading zeros.
-    fn write_digits(self, mut value: u64, place: &mut [u8]) {
+    fn write_digits(self, mut value: u64, target: &mut [u8]) {
         let mut at = self.digits + self.decimals + usize::from(self.decimals > 0);
         for digit in 0..self.digits + self.decimals {
             at -= 1;
             if self.decimals > 0 && digit == self.decimals {
-                place[at] = b'.';
+                target[at] = b'.';
                 at -= 1;
             }
-            place[at] = b'0' + (value % 10) as u8;
+            target[at] = b'0' + (value % 10) as u8;
             value /= 10;
         }
     }
 }
 
-fn write_hex(node: usize, place: &mut [u8]) {
-    for (at, digit) in place.iter_mut().take(4).enumerate() {
+fn write_hex(node: usize, target: &mut [u8]) {
+    for (at, digit) in target.iter_mut().take(4).enumerate() {
         *digit = b"0123456789abcdef"[node >> (4 * (3 - at)) & 15];
     }
 }
@@ -419,9 +421,9 @@ mod tests {
     #[test]
     fn numbers_keep_their_width() {
         let write = |digits, decimals, value| {
-            let mut place = *b"xxxxxxxx";
-            FixedWidthNumber { digits, decimals }.write_digits(value, &mut place);
-            String::from_utf8(place.to_vec()).unwrap()
+            let mut target = *b"xxxxxxxx";
+            FixedWidthNumber { digits, decimals }.write_digits(value, &mut target);
+            String::from_utf8(target.to_vec()).unwrap()
         };
         assert_eq!(write(5, 0, 42), "00042xxx");
         assert_eq!(write(3, 3, 1_234), "001.234x");

@@ -1,4 +1,4 @@
-//! Recordings of a run as files: pages as `DIR/<target>/<unix_ms>.prom`, with topology and ground truth beside them.
+//! Recordings of a run as files: pages as `DIR/<target>/<unix_ms>.prom`, with topology and ground truth.
 
 use std::{
     fs,
@@ -40,7 +40,7 @@ pub(crate) fn write_pages(
                 let target = target_folder(folder, fleet.node_name(node), dialect);
                 if written < 2 * fleet.node_count() as u64 || !target.exists() {
                     fs::create_dir_all(&target)
-                        .with_context(|| format!("cannot make {}", target.display()))?;
+                        .with_context(|| format!("cannot create {}", target.display()))?;
                 }
                 let file = target.join(format!("{}.prom", fleet.current_time().0));
                 fs::write(&file, page)
@@ -55,7 +55,7 @@ pub(crate) fn write_pages(
 /// Writes `DIR/truth.json`.
 pub(crate) fn write_truth(fleet: &SimFleet, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("truth.json");
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::write(&file, render_truth(fleet)?)
         .with_context(|| format!("cannot write {}", file.display()))
 }
@@ -63,7 +63,7 @@ pub(crate) fn write_truth(fleet: &SimFleet, folder: &Path) -> anyhow::Result<()>
 /// Writes `DIR/topology.toml`: the topology that foreign exporters do not report.
 pub(crate) fn write_topology(text: &str, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("topology.toml");
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 

@@ -172,10 +172,10 @@ impl NodeReportTemplate {
         for (rail, port) in machine.ports.iter().enumerate() {
             write_netdev(&mut samples, layout.first_netdev() + rail, port, window.now);
         }
-        for (at, (_, usual)) in COLLECTORS.into_iter().enumerate() {
+        for (at, (_, typical)) in COLLECTORS.into_iter().enumerate() {
             let device = layout.first_collector() + at;
             samples.add_sample(device, exporter::COLLECTOR_SUCCESS, 1.0);
-            let took = usual * noise.child_key(100 + at as u64).random_factor(0.3);
+            let took = typical * noise.child_key(100 + at as u64).random_factor(0.3);
             samples.add_sample(device, exporter::COLLECTOR_DURATION, (took * 1e6).round() / 1e6);
             samples.add_sample(device, exporter::COLLECTOR_LAST_SUCCESS, now.to_seconds());
         }

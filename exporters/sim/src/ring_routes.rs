@@ -70,7 +70,7 @@ impl RingRoutes {
     fn compute_loads(&mut self) {
         self.loads.fill(PortLoad::default());
         if self.members < 2 {
-            return; // A single node talks to itself over NVLink.
+            return; // A single node communicates over NVLink only.
         }
         for from in 0..self.members {
             let to = (from + 1) % self.members;

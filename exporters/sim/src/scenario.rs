@@ -217,8 +217,8 @@ mod tests {
             let text = format!("name = \"x\"\nsummary = \"y\"\n[[fault]]\n{body}");
             Scenario::parse(&text).unwrap_err().to_string()
         };
-        let place = "gang = 0\nmember = 0\n";
-        let port = format!("{place}effect.port_down.rail = ");
+        let member = "gang = 0\nmember = 0\n";
+        let port = format!("{member}effect.port_down.rail = ");
         assert_eq!(
             fault(&format!("onset_s = 1.0\n{port}8")),
             "scenario \"x\", fault 1: rail is 8; a node has rails 0 to 7"
@@ -226,13 +226,13 @@ mod tests {
         assert!(fault(&format!("onset_s = -1.0\n{port}0")).contains("onset_s is -1"));
         assert!(fault(&format!("onset_s = nan\n{port}0")).contains("onset_s is NaN"));
         assert!(fault(&format!("onset_s = 1.0\nlasts_s = 0.0\n{port}0")).contains("lasts_s is 0"));
-        let starved = format!("onset_s = 1.0\n{place}effect.data_starved.batch_s = 0.0");
+        let starved = format!("onset_s = 1.0\n{member}effect.data_starved.batch_s = 0.0");
         assert!(fault(&starved).contains("batch_s is 0"));
         assert!(
             fault(&format!("onset_s = 1.0\nwhen = 2\n{port}0")).contains("unknown field \"when\"")
         );
         assert!(
-            fault(&format!("onset_s = 1.0\n{place}effect.fire.x = 1"))
+            fault(&format!("onset_s = 1.0\n{member}effect.fire.x = 1"))
                 .contains("\"fire\" is invalid")
         );
     }

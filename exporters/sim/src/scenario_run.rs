@@ -14,13 +14,13 @@ use crate::{
 /// Default number of simulated nodes.
 pub const USUAL_NODES: usize = 32;
 
-/// By then every fault of a scenario has begun, and the judge has had half a minute for it.
+/// By then every fault of a scenario has begun at least half a minute ago.
 const USUAL_TELLING: Duration = Duration::from_secs(75);
 
 /// Duration of a scenario without a length of its own.
 const USUAL_SPAN: Duration = Duration::from_mins(5);
 
-/// When to look at a harmless look-alike, counted from its onset; a fault is looked at this long after its limit.
+/// When a harmless look-alike is checked, counted from its onset; a fault is checked this long after its limit.
 const HARMLESS_LOOK: Duration = Duration::from_secs(40);
 const FAULT_LOOK: Duration = Duration::from_secs(10);
 
@@ -60,7 +60,7 @@ pub enum ScenarioRunError {
 pub struct RunTiming {
     /// Until the first event.
     pub first: Duration,
-    /// Until the best moment to look.
+    /// Until the moment of the check.
     pub look: Duration,
     /// Until the end.
     pub span: Duration,
@@ -82,7 +82,7 @@ impl ScenarioRun {
         Ok(SimFleet::with_dialect(self.dialect, scenario, nodes, self.seed, start))
     }
 
-    /// When to look at the run.
+    /// The points in time of the run.
     pub fn run_timing(&self) -> Result<RunTiming, ScenarioRunError> {
         let Some(case) = self.find_case()? else {
             let first = first_onset(&Scenario::from_name(&self.name)?);

@@ -132,7 +132,7 @@ pub enum FaultEffect {
         #[serde(default)]
         ecc: bool,
     },
-    /// The job holds its GPUs and does nothing.
+    /// The job keeps its GPUs allocated and does nothing.
     Idle,
     /// One pipeline stage has more to compute than the others.
     StageImbalance {
@@ -159,11 +159,11 @@ pub enum FaultEffect {
     Start,
     /// The job ends: its nodes are released within seconds.
     End,
-    /// An operator tests the nodes: every GPU runs at full load, and no job holds it.
+    /// An operator tests the nodes: every GPU runs at full load, and it is in no job.
     Diagnose,
     /// The nodes reboot: they do not answer meanwhile, and GPU counters restart at zero.
     Reboot,
-    /// The batch system holds the nodes for maintenance, which the job name shows.
+    /// The batch system reserves the nodes for maintenance, which the job name shows.
     Maintain,
     /// The job crashes: its ports see their peers vanish, and its nodes are released after a while.
     Crash,

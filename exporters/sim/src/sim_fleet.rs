@@ -69,35 +69,34 @@ impl SimFleet {
     /// The fleet of a plan.
     pub(crate) fn of(plan: FleetPlan, seed: u64, start: UnixMs) -> Self {
         let truths = plan.ground_truths(start);
-        let FleetPlan { scenario, shape, paces, content: told, has_saturated_counters: worn } =
-            plan;
+        let FleetPlan { scenario, shape, paces, content, has_saturated_counters } = plan;
         let noise = NoiseKey::new(seed);
         let names = node_names(shape.nodes);
         let (mut machines, pages) = build_machines(&shape, &names, noise.child_key(1));
-        if worn {
+        if has_saturated_counters {
             saturate_counters(&mut machines, noise.child_key(4));
         }
-        let mut gangs = Vec::new();
+        let mut job_groups = Vec::new();
         for (at, (job, pace)) in shape.jobs.iter().zip(paces).enumerate() {
             let faults = scenario.faults.iter();
             let faults = faults.filter_map(|fault| schedule_fault(fault, at, &shape)).collect();
             let noise = noise.child_key(0).child_key(at as u64);
-            let gang = SimJobGroup::new(noise, job.nodes.clone(), &machines, pace, faults);
-            gang.schedule_failures(&mut machines);
-            gangs.push(gang);
+            let group = SimJobGroup::new(noise, job.nodes.clone(), &machines, pace, faults);
+            group.schedule_failures(&mut machines);
+            job_groups.push(group);
         }
         let origin = start - WARM_UP;
-        let scrapes = ScrapeBehaviour::new(noise.child_key(3), &scenario, &shape, told.dialect);
+        let scrapes = ScrapeBehaviour::new(noise.child_key(3), &scenario, &shape, content.dialect);
         let mut fleet = Self {
             scenario,
             origin,
             now: origin,
             window: ReportWindow { noise: noise.child_key(2), now: 0.0, span: 0.0 },
-            job_groups: gangs,
+            job_groups,
             machines,
             templates: pages,
             truths,
-            content: told,
+            content,
             scrape_behaviour: scrapes,
         };
         fleet.advance_to(start - Duration::from_secs(1));
@@ -116,8 +115,8 @@ impl SimFleet {
         for gpu in self.machines.iter_mut().flat_map(|machine| &mut machine.gpus) {
             gpu.before = gpu.shown;
         }
-        for gang in &mut self.job_groups {
-            gang.advance_to(self.window.now, &mut self.machines);
+        for group in &mut self.job_groups {
+            group.advance_to(self.window.now, &mut self.machines);
         }
         for machine in &mut self.machines {
             if matches!(machine.role, NodeRole::Free | NodeRole::Held) {
@@ -292,8 +291,8 @@ fn schedule_fault(fault: &SimFault, at: usize, shape: &FleetShape) -> Option<Sch
     if gang != at && !fault.effect.is_fleet_effect() {
         return None;
     }
-    let struck = &shape.jobs[gang].nodes;
-    let node = struck.start + fault.member % struck.len();
+    let affected = &shape.jobs[gang].nodes;
+    let node = affected.start + fault.member % affected.len();
     let from = WARM_UP.as_secs_f64() + fault.onset_s;
     Some(ScheduledFault {
         node,

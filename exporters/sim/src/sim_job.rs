@@ -2,7 +2,7 @@
 
 use crate::{job_workload::JobWorkload, sim_machine::NodeRole};
 
-/// The job that holds a node.
+/// The job that a node is allocated to.
 #[derive(Debug)]
 pub(crate) struct SimJob {
     pub(crate) id: String,

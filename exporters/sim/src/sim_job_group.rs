@@ -90,7 +90,7 @@ impl SimJobGroup {
         let rails = machines.first().map_or(0, |machine| machine.ports.len());
         let speed = |machine: &SimMachine| machine.gpus[0].variation.model.speed;
         let fastest = machines.iter().map(speed).fold(0.0, f64::max);
-        let mut gang = Self {
+        let mut group = Self {
             noise: noise.child_key(4),
             gpus,
             rails,
@@ -110,9 +110,9 @@ impl SimJobGroup {
             arrival_s: 0.0,
             step_s: 0.0,
         };
-        gang.activate_faults(SOON_S);
-        gang.plan_step();
-        gang
+        group.activate_faults(SOON_S);
+        group.plan_step();
+        group
     }
 
     /// Activates faults that begin before an instant, and drops those that are over: a run of days has hundreds.
@@ -201,19 +201,19 @@ impl SimJobGroup {
         if mode != MemberMode::Step {
             return self.host_use_in_mode(mode, member, at);
         }
-        let usual = self.pace.step_s();
+        let step_s = self.pace.step_s();
         let batch = self.pace.batch_bytes * self.gpus as f64;
         let starving = |batch_s: f64, by_cpu| HostUse::Starving {
             bytes: batch / batch_s,
-            share: (1.0 - usual / batch_s).max(0.0),
+            share: (1.0 - step_s / batch_s).max(0.0),
             by_cpu,
         };
-        let mut used = HostUse::Feeding { bytes: batch / usual, spins: self.pace.spins };
+        let mut used = HostUse::Feeding { bytes: batch / step_s, spins: self.pace.spins };
         for effect in self.active_effects(member, at) {
             used = match effect {
                 FaultEffect::DataStarved { batch_s, by_cpu } => starving(batch_s, by_cpu),
                 FaultEffect::StorageSlow { batch_s } => starving(batch_s, false),
-                FaultEffect::LaunchBound { .. } => HostUse::Launching(batch / usual),
+                FaultEffect::LaunchBound { .. } => HostUse::Launching(batch / step_s),
                 _ => continue,
             };
         }
@@ -222,8 +222,8 @@ impl SimJobGroup {
 
     /// Advances all counters to `elapsed` seconds into the step, and makes that the new base if the step is over.
     fn update_meters(&self, elapsed: f64, machines: &mut [SimMachine], over: bool) {
-        let usual = f64::from(self.routes.usual_load());
-        let whole = self.pace.communicate_s * RATE_BYTES_PER_S * FABRIC_EFFICIENCY / usual;
+        let load = f64::from(self.routes.usual_load());
+        let whole = self.pace.communicate_s * RATE_BYTES_PER_S * FABRIC_EFFICIENCY / load;
         for (member, machine) in machines.iter_mut().enumerate() {
             for (position, gpu) in machine.gpus.iter_mut().enumerate() {
                 self.run(&self.rank_steps[member * self.gpus + position], gpu, elapsed, over);
@@ -235,14 +235,14 @@ impl SimJobGroup {
                 } else {
                     0.0
                 };
-                let wire = self
+                let condition = self
                     .link_conditions
                     .as_ref()
-                    .map_or(&self.usual_link, |wires| &wires[member * self.rails + rail]);
+                    .map_or(&self.usual_link, |conditions| &conditions[member * self.rails + rail]);
                 port.carry_load(
                     self.routes.port_load(member, rail),
                     whole * moved,
-                    wire,
+                    condition,
                     elapsed,
                     over,
                 );

@@ -79,7 +79,7 @@ pub(crate) struct SimMachine {
     pub(crate) host: SimHost,
     /// Whether its job runs at the current instant.
     pub(crate) working: bool,
-    /// Whether it is held for maintenance at the current instant.
+    /// Whether it is reserved for maintenance at the current instant.
     pub(crate) maintained: bool,
     /// When the page that is served repeatedly was last written, in seconds since the origin.
     pub(crate) collected: f64,

@@ -122,7 +122,7 @@ impl PortBytes {
 #[derive(Clone, Debug)]
 pub(crate) struct SimPort {
     /// Bytes sent and received from the origin until the current step began. Separate from those before the origin, so
-    /// that fractions are not lost beside a large total.
+    /// that fractions are not lost in a large total.
     base: PortBytes,
     /// Bytes sent and received from the origin until the current instant.
     pub(crate) shown: PortBytes,
@@ -150,10 +150,10 @@ impl SimPort {
             transmit: words(rate),
             receive: words(rate * noise.child_key(1).random_factor(0.01)),
         };
-        let usual = LinkCondition::new_healthy();
+        let healthy = LinkCondition::new_healthy();
         let mut counts = PortCounts::default()
-            .add_scaled(&usual.sent, booted.transmit / PACKET_BYTES)
-            .add_scaled(&usual.received, booted.receive / PACKET_BYTES)
+            .add_scaled(&healthy.sent, booted.transmit / PACKET_BYTES)
+            .add_scaled(&healthy.received, booted.receive / PACKET_BYTES)
             .with_count(port::SYMBOL_ERRORS, noise.child_key(2).random_below(4) as f64);
         // An external tool clears this counter when it is full.
         counts = counts.with_count(port::TRANSMIT_WAIT, -counts.of(port::TRANSMIT_WAIT));

@@ -62,7 +62,7 @@ pub struct SuiteCase {
     pub shape: FleetShape,
     /// Whether the GPUs report profiling counters.
     pub gpm: bool,
-    /// Whether the pages report which job holds a GPU.
+    /// Whether the pages report the job of each GPU.
     pub labels: bool,
     /// Exporter format of the pages: gaunt's, or dcgm-exporter's and node_exporter's.
     pub dialect: Dialect,
@@ -81,39 +81,39 @@ const TEST_SEEDS_FROM: u64 = 1_000_000;
 /// Every scenario with a one-line description, faults first.
 pub const SCENARIOS: [(&str, &str); 34] = [
     ("F1", "the data loader of one host is slow"),
-    ("F2", "the storage that all share is slow"),
-    ("F3", "one GPU runs at a lower clock, and nothing says why"),
-    ("F4", "one GPU grows hot and is throttled"),
+    ("F2", "the shared storage is slow"),
+    ("F3", "one GPU runs at a lower clock without a throttle reason"),
+    ("F4", "one GPU overheats and is throttled"),
     ("F5", "a host launches kernels too slowly"),
-    ("F6", "one GPU's PCIe link is narrower than it should be"),
+    ("F6", "one GPU's PCIe link has reduced width or replays"),
     ("F7", "one GPU lost NVLinks"),
     ("F8", "a port goes down"),
     ("F9", "a port comes up at a lower rate"),
-    ("F10", "a dirty cable loses bits"),
+    ("F10", "a bad cable has bit errors"),
     ("F11", "the queues of a leaf switch are full"),
     ("F12", "a whole rail is slow"),
-    ("F13", "a host takes what it receives too slowly"),
-    ("F14", "a collective never ends"),
+    ("F13", "a slow receiver: a host sends PFC pause frames"),
+    ("F14", "a collective hangs"),
     ("F15", "a GPU falls off the bus"),
-    ("F16", "a training job holds its GPUs and does nothing"),
+    ("F16", "a training job keeps its GPUs allocated and does nothing"),
     ("F17", "one pipeline stage has more to compute than the others"),
-    ("F18", "every step another rank has more to compute"),
+    ("F18", "in every step another rank has more to compute"),
     ("H1", "checkpoints: all ranks pause together"),
-    ("H2", "an evaluation: little arithmetic for minutes"),
+    ("H2", "an evaluation: little tensor activity for minutes"),
     ("H3", "a job starts: it loads, compiles, gathers its ranks"),
-    ("H4", "a job ends: its nodes leave within seconds"),
-    ("H5", "a pipeline with bubbles and stages that were never even"),
-    ("H6", "inference with long calms"),
-    ("H7", "inference on slices of GPUs"),
+    ("H4", "a job ends: its nodes are released within seconds"),
+    ("H5", "a pipeline with bubbles and permanently uneven stages"),
+    ("H6", "inference with long idle periods"),
+    ("H7", "inference on MIG instances or shared GPUs"),
     ("H8", "nodes are drained: their job ends, and they stay idle"),
-    ("H9", "power is capped everywhere"),
-    ("H10", "counters wrap, stand at their maximum, begin at zero again"),
-    ("H11", "an exporter starts anew, misses scrapes, repeats itself, has a wrong clock"),
+    ("H9", "power is capped on all nodes"),
+    ("H10", "counters wrap, saturate, restart at zero"),
+    ("H11", "an exporter restarts, misses scrapes, repeats pages, has clock skew"),
     ("H12", "adaptive routing: packets out of order, none lost"),
     ("H13", "short probes on idle nodes"),
-    ("H14", "two generations of boards in one job"),
-    ("H15", "steps that differ twofold, for all ranks alike"),
-    ("H16", "a job crashes, and its ports miss their peers"),
+    ("H14", "two GPU generations in one job"),
+    ("H15", "step times that differ twofold, equally for all ranks"),
+    ("H16", "a job crashes, and its ports lose their peers"),
 ];
 
 /// All cases of a split, ordered by seed first, so that every prefix of the list is balanced.
@@ -121,8 +121,8 @@ pub fn list_cases(split: SuiteSplit) -> Vec<SuiteCase> {
     list_cases_from(split, 0)
 }
 
-/// As many cases as a split has, from another first seed on: results on seeds that a judge was tuned on say little
-/// about it.
+/// As many cases as a split has, from another first seed on: results on seeds that a judge was tuned on do not
+/// measure it.
 pub fn list_cases_from(split: SuiteSplit, first: u64) -> Vec<SuiteCase> {
     let mut cases = Vec::new();
     for number in first..first + SEEDS {
@@ -211,19 +211,13 @@ impl SuiteCase {
             summary: summary.map_or("days without a fault", |(_, line)| line).to_owned(),
             faults,
         };
-        let told = ReportedContent {
+        let content = ReportedContent {
             has_profiling: self.gpm,
             has_jobs: self.labels,
             dialect: self.dialect,
         };
-        let worn = self.scenario == "H10";
-        FleetPlan {
-            scenario,
-            shape: self.shape.clone(),
-            paces,
-            content: told,
-            has_saturated_counters: worn,
-        }
+        let has_saturated_counters = self.scenario == "H10";
+        FleetPlan { scenario, shape: self.shape.clone(), paces, content, has_saturated_counters }
     }
 
     fn watch_seconds(&self) -> u32 {

@@ -99,7 +99,7 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
         (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
     };
     let how = "Run on each idle node:";
-    let command = "gaunt-probe meet --aggregator http://THIS-AGGREGATOR:9771 --token-file FILE";
+    let command = "gaunt-probe cross-node --aggregator http://HOST:9771 --token-file FILE";
     let what = "It measures the bandwidth between two nodes, pair by pair. It skips GPUs in use. \
                 --rounds limits its run. This screen then shows what is slow with all peers: \
                 a port, a leaf, an uplink or a path between leaves.";

@@ -1,4 +1,4 @@
-//! What answers cost at fleet scale: microseconds in the owner, bytes on the wire, and the wait of who asks.
+//! Bench `answers`: cost of answers at fleet scale: CPU time in the engine, bytes of JSON, and response times.
 
 use std::{
     hint::black_box,
@@ -19,29 +19,29 @@ use serde_json::{Value, json};
 
 use crate::cpu_clock;
 
-/// What a fleet is read every: large ones are read every ten seconds.
+/// The scrape period: large fleets are scraped every ten seconds.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A quarter of an hour at that period.
+/// Points of history: a quarter of an hour at that period.
 const SLOTS: usize = 90;
 
-/// Periods that are lived through before anything is asked: rates, averages and states are known then.
+/// Simulated periods before the first question: rates, averages and states are known then.
 const PERIODS: u64 = 4;
 
-/// How often each question is asked, each time a little differently, so that no answer is kept from before.
+/// Number of times that each question is asked, with variations, so that no answer is cached.
 const ROUNDS: usize = 41;
 
-/// The pause of who asks long questions while others wait for short ones.
+/// The pause between two long questions while short ones are timed.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the simulated time begins.
+/// Start of the simulated time.
 const START: UnixMs = UnixMs(1_700_000_000_000);
 
-/// How large a fleet is asked about.
+/// Options of `answers`.
 #[derive(Args, Clone, Debug)]
 #[group(id = "answers")]
 pub(crate) struct AnswersBenchOptions {
-    /// Nodes of the fleet that `answers` asks about, 8 GPUs and 8 ports each.
+    /// `answers`: number of nodes, 8 GPUs and 8 ports each.
     #[arg(long, default_value_t = 12_500)]
     pub(crate) answer_nodes: usize,
 }
@@ -112,21 +112,21 @@ const ASKED: &[BenchQuestion] = &[
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(options: &AnswersBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut fleet = SimFleet::new(Scenario::from_name("demo")?, options.answer_nodes, 7, START);
-    let mut owner = Engine::new(gaunt_engine::EngineOptions {
+    let mut engine = Engine::new(gaunt_engine::EngineOptions {
         period: PERIOD,
         slots: SLOTS,
         ..gaunt_engine::EngineOptions::default()
     });
-    owner.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
+    engine.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
     for period in 1..=PERIODS {
-        run_period(&mut fleet, &mut owner, START + PERIOD * period as u32);
+        run_period(&mut fleet, &mut engine, START + PERIOD * period as u32);
     }
-    let names = pick_subjects(&mut owner)?;
+    let names = pick_subjects(&mut engine)?;
     writeln!(out, "{} nodes, {} GPUs", fleet.node_count(), fleet.node_count() * 8)?;
-    writeln!(out, "{:32} {:>12} {:>12} {:>12}", "question", "owner ms", "JSON ms", "bytes")?;
+    writeln!(out, "{:32} {:>12} {:>12} {:>12}", "question", "engine ms", "JSON ms", "bytes")?;
     let mut figures = serde_json::Map::new();
     for asked in ASKED {
-        let cost = measure_answer(&mut owner, asked, &names)?;
+        let cost = measure_answer(&mut engine, asked, &names)?;
         writeln!(
             out,
             "{:32} {:>12.3} {:>12.3} {:>12}",
@@ -136,9 +136,9 @@ pub(crate) fn run(options: &AnswersBenchOptions, out: &mut dyn Write) -> anyhow:
             asked.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         figures.insert(key, json!({ "owner_ms": round_millis(cost.engine_ms), "json_ms": round_millis(cost.json_ms), "bytes": cost.bytes }));
     }
-    let published = measure_published(&mut owner, &mut fleet, out)?;
+    let published = measure_published(&mut engine, &mut fleet, out)?;
     figures.insert("published".to_owned(), published);
-    let waits = measure_waits(owner, fleet, &names, out)?;
+    let waits = measure_waits(engine, fleet, &names, out)?;
     figures.insert("waits".to_owned(), waits);
     writeln!(out, "{}", Value::Object(figures))?;
     Ok(())
@@ -160,7 +160,7 @@ fn fleet_targets(fleet: &SimFleet) -> Vec<ScrapeTarget> {
 
 fn node_delivery(fleet: &SimFleet, node: usize, at: UnixMs) -> Delivery {
     let mut report = fleet.node_report(node);
-    // A page that repeats its clock is not taken a second time.
+    // A page with a repeated timestamp is not ingested again.
     report.node_time = Some(at);
     let page = ScrapedPage {
         report,
@@ -173,22 +173,22 @@ fn node_delivery(fleet: &SimFleet, node: usize, at: UnixMs) -> Delivery {
 }
 
 /// One period of the whole fleet, and the tick after it.
-fn run_period(fleet: &mut SimFleet, owner: &mut Engine, now: UnixMs) {
+fn run_period(fleet: &mut SimFleet, engine: &mut Engine, now: UnixMs) {
     fleet.advance_to(now);
     for node in 0..fleet.node_count() {
-        owner.ingest_delivery(node_delivery(fleet, node, now));
+        engine.ingest_delivery(node_delivery(fleet, node, now));
     }
-    owner.run_tick(now);
+    engine.run_tick(now);
 }
 
 /// A node in the middle of the fleet, and the job with the most GPUs.
-fn pick_subjects(owner: &mut Engine) -> anyhow::Result<QuestionSubjects> {
-    let Answer::Overview(overview) = owner.answer_question(&Question::Overview) else {
+fn pick_subjects(engine: &mut Engine) -> anyhow::Result<QuestionSubjects> {
+    let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
         bail!("no overview")
     };
     let node = &overview.heat.nodes[overview.heat.nodes.len() / 2];
     let jobs = Filter::parse(Subject::Jobs, "sort gpus desc limit 1 columns job")?;
-    let Answer::Table(table) = owner.answer_question(&Question::Table(jobs)) else {
+    let Answer::Table(table) = engine.answer_question(&Question::Table(jobs)) else {
         bail!("no jobs")
     };
     let job = table.columns[0].text_at(0).context("no job in the fleet")?;
@@ -203,48 +203,48 @@ struct AnswerCost {
 
 /// The median of some rounds, in milliseconds of CPU.
 fn measure_answer(
-    owner: &mut Engine,
+    engine: &mut Engine,
     asked: &BenchQuestion,
     names: &QuestionSubjects,
 ) -> anyhow::Result<AnswerCost> {
-    let (mut owners, mut jsons, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut engines, mut jsons, mut bytes) = (Vec::new(), Vec::new(), 0);
     for at in 0..ROUNDS {
         let line = (asked.question)(at, names);
         let question = Question::parse_line(&line, &[])?;
         let before = cpu_clock::process_cpu_time();
-        let answer = owner.answer_question(&question);
+        let answer = engine.answer_question(&question);
         let made = cpu_clock::process_cpu_time();
         if let Answer::Refused(refusal) = &answer {
             bail!("{line}: {refusal}");
         }
         let json = serde_json::to_vec(&answer)?;
-        owners.push((made.saturating_sub(before)).as_secs_f64() * 1e3);
+        engines.push((made.saturating_sub(before)).as_secs_f64() * 1e3);
         jsons.push((cpu_clock::process_cpu_time().saturating_sub(made)).as_secs_f64() * 1e3);
         bytes = black_box(json).len();
     }
-    owners.sort_by(f64::total_cmp);
+    engines.sort_by(f64::total_cmp);
     jsons.sort_by(f64::total_cmp);
-    Ok(AnswerCost { engine_ms: owners[ROUNDS / 2], json_ms: jsons[ROUNDS / 2], bytes })
+    Ok(AnswerCost { engine_ms: engines[ROUNDS / 2], json_ms: jsons[ROUNDS / 2], bytes })
 }
 
-/// What is made once a tick for everybody: the overview, and the difference that a stream sends.
+/// Cost of what is published once a tick: the overview, and the difference that a stream sends.
 fn measure_published(
-    owner: &mut Engine,
+    engine: &mut Engine,
     fleet: &mut SimFleet,
     out: &mut dyn Write,
 ) -> anyhow::Result<Value> {
     let now = fleet.current_time();
-    let overview = |owner: &mut Engine| -> anyhow::Result<Value> {
-        Ok(serde_json::to_value(owner.answer_question(&Question::Overview))?)
+    let overview = |engine: &mut Engine| -> anyhow::Result<Value> {
+        Ok(serde_json::to_value(engine.answer_question(&Question::Overview))?)
     };
-    let old = overview(owner)?;
+    let old = overview(engine)?;
     let before = cpu_clock::process_cpu_time();
-    owner.run_tick(now + Duration::from_secs(1));
+    engine.run_tick(now + Duration::from_secs(1));
     let tick = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
-    let calm = overview(owner)?;
-    run_period(fleet, owner, now + PERIOD);
+    let calm = overview(engine)?;
+    run_period(fleet, engine, now + PERIOD);
     let before = cpu_clock::process_cpu_time();
-    let busy = overview(owner)?;
+    let busy = overview(engine)?;
     let value = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
     let length = |old: &Value, new: &Value| {
         json_diff::diff_values(old, new).map_or(0, |c| c.to_string().len())
@@ -253,7 +253,7 @@ fn measure_published(
     let busy_bytes = length(&calm, &busy);
     let difference = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
     let (calm_bytes, whole) = (length(&old, &calm), busy.to_string().len());
-    writeln!(out, "{:32} {tick:>12.3}", "a tick without news: judge, overview")?;
+    writeln!(out, "{:32} {tick:>12.3}", "a tick without batches: judge, overview")?;
     writeln!(out, "{:32} {value:>12.3} {:>12} {whole:>12}", "the overview as a value", "")?;
     writeln!(
         out,
@@ -263,7 +263,7 @@ fn measure_published(
     writeln!(
         out,
         "{:32} {:>12} {:>12} {calm_bytes:>12}",
-        "its change after a calm second", "", ""
+        "its change after a second without batches", "", ""
     )?;
     Ok(json!({
         "tick_ms": round_millis(tick),
@@ -275,19 +275,19 @@ fn measure_published(
     }))
 }
 
-/// How long one waits who asks an owner that is fed and ticks: wall-clock time, of a busy machine too.
+/// Response times of an engine that ingests and ticks, in wall-clock time, other load on the machine included.
 fn measure_waits(
-    owner: Engine,
+    engine: Engine,
     fleet: SimFleet,
     names: &QuestionSubjects,
     out: &mut dyn Write,
 ) -> anyhow::Result<Value> {
-    // The simulated time goes on from here.
+    // The simulated time continues from here.
     let (anchor, begun) = (fleet.current_time() + PERIOD, Instant::now());
     let clock: ClockFn = Arc::new(move || anchor + begun.elapsed());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (heat, history) = runtime.block_on(async {
-        let handle = gaunt_engine::spawn_existing(owner, clock.clone());
+        let handle = gaunt_engine::spawn_existing(engine, clock.clone());
         let feeding = tokio::task::spawn_blocking({
             let inbox = handle.delivery_sender();
             let clock = clock.clone();
@@ -299,7 +299,7 @@ fn measure_waits(
                     {
                         return;
                     }
-                    // As many pages in a second as the fleet sends.
+                    // The page rate of the fleet.
                     std::thread::sleep(PERIOD / fleet.node_count() as u32);
                 }
             }
@@ -321,19 +321,19 @@ fn measure_waits(
         long.abort();
         anyhow::Ok(waits)
     })?;
-    let mut told = serde_json::Map::new();
+    let mut figures = serde_json::Map::new();
     for (name, mut waits) in [("heatmap", heat), ("history", history)] {
         waits.sort_by(f64::total_cmp);
         let (half, most) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
         writeln!(
             out,
-            "{name:32} waits p50 {half:.3} ms, p99 {most:.3} ms of {} questions",
+            "{name:32} response p50 {half:.3} ms, p99 {most:.3} ms of {} questions",
             waits.len()
         )?;
-        told.insert(format!("{name}_p50_ms"), json!(round_millis(half)));
-        told.insert(format!("{name}_p99_ms"), json!(round_millis(most)));
+        figures.insert(format!("{name}_p50_ms"), json!(round_millis(half)));
+        figures.insert(format!("{name}_p99_ms"), json!(round_millis(most)));
     }
-    Ok(Value::Object(told))
+    Ok(Value::Object(figures))
 }
 
 async fn time_question(handle: &EngineHandle, question: Question) -> anyhow::Result<f64> {
@@ -342,7 +342,7 @@ async fn time_question(handle: &EngineHandle, question: Question) -> anyhow::Res
     Ok(asked.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Somebody asks for the whole fabric and the whole fleet all the time.
+/// Asks for the whole fabric and the whole fleet continuously.
 async fn flood_questions(handle: EngineHandle) {
     for at in 0_usize.. {
         let line = if at.is_multiple_of(2) {

@@ -100,7 +100,9 @@ impl Drop for BenchProcess {
 pub(crate) fn cpu_seconds(id: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{id}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    cpu_ticks(&stat).map(|ticks| ticks as f64 / TICKS).with_context(|| format!("{path} is strange"))
+    cpu_ticks(&stat)
+        .map(|ticks| ticks as f64 / TICKS)
+        .with_context(|| format!("{path} has an unexpected format"))
 }
 
 /// Resident memory of a process in bytes, shared pages included.
@@ -108,7 +110,7 @@ pub(crate) fn resident_bytes(id: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{id}/statm");
     let statm = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let pages: Option<u64> = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
-    Ok(pages.with_context(|| format!("{path} is strange"))? * PAGE)
+    Ok(pages.with_context(|| format!("{path} has an unexpected format"))? * PAGE)
 }
 
 /// User and system time: fields 14 and 15; field 2 may contain spaces.

@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::Context;
-use gaunt::command::demo_command::{DemoCapture, DemoOptions, capture_demo};
+use gaunt::{command::demo_command::{DemoCapture, DemoOptions, capture_demo}};
 use gaunt_schema::Severity;
 use gaunt_sim::{scenario_run, suite::FaultLevel};
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::judge_bench::START;
 
 /// The scenarios to capture: demo scenarios, then cases whose name says whether they are faults.
-const STORIES: &[(&str, u64)] = &[
+const CAPTURED_SCENARIOS: &[(&str, u64)] = &[
     ("data_starved", 1),
     ("storage_slow", 1),
     ("slow_gpu", 1),
@@ -36,25 +36,25 @@ const STORIES: &[(&str, u64)] = &[
 const NODES: usize = 16;
 
 /// Capture time: over a minute after the onset of a fault, so that the explanation is complete.
-const LOOK: Duration = Duration::from_secs(150);
+const CAPTURE_AFTER: Duration = Duration::from_secs(150);
 
 /// Lines of a snapshot that are shown: the fleet, its findings, and the worst nodes.
 const LINES: usize = 34;
 
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let (mut right, mut quiet, mut faults) = (0, 0, 0);
-    for (name, seed) in STORIES {
+    for (name, seed) in CAPTURED_SCENARIOS {
         // A case has its own size, and defines when it is captured.
         let is_case = name.starts_with(char::is_uppercase);
-        let story = DemoOptions {
+        let options = DemoOptions {
             nodes: (!is_case).then_some(NODES),
             scenario: (*name).to_owned(),
             seed: *seed,
             level: FaultLevel::Hard,
-            snapshot_after: (!is_case).then_some(LOOK),
+            snapshot_after: (!is_case).then_some(CAPTURE_AFTER),
         };
         let seen =
-            capture_demo(&story, START, gaunt_engine::EngineOptions::default()).context(*name)?;
+            capture_demo(&options, START, gaunt_engine::EngineOptions::default()).context(*name)?;
         let line = scenario_run::list_names()
             .find(|(known, _)| known == name)
             .map_or("", |(_, line)| line);
@@ -70,7 +70,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
         "bench": "captures",
         "faults": faults,
         "faults_named": right,
-        "harmless": STORIES.len() - faults,
+        "harmless": CAPTURED_SCENARIOS.len() - faults,
         "harmless_quiet": quiet,
     });
     writeln!(out, "{row}").context("cannot write")
@@ -84,7 +84,7 @@ fn write_section(
 ) -> anyhow::Result<()> {
     let DemoCapture { page, truths, after, nodes, .. } = seen;
     let truth = truths.first().map_or_else(
-        || "nothing is wrong".to_owned(),
+        || "no fault".to_owned(),
         |truth| {
             format!(
                 "{}, {}, since +{} s",
@@ -118,6 +118,6 @@ fn is_kind_found(seen: &DemoCapture) -> bool {
 
 /// Findings of a severity above info.
 fn count_warnings(seen: &DemoCapture) -> usize {
-    let loud = |worst: Severity| worst > Severity::Info;
-    seen.finding_log.all_episodes().iter().filter(|episode| loud(episode.worst)).count()
+    let is_warning = |worst: Severity| worst > Severity::Info;
+    seen.finding_log.all_episodes().iter().filter(|episode| is_warning(episode.worst)).count()
 }

@@ -27,8 +27,8 @@ use bench_terminal::{BenchTerminal, OutputRate, SIZE};
 /// Nodes of the fleet, eight GPUs each.
 const NODES: usize = 12_500;
 
-/// Nodes that wait in each second of the busy run; they and those of the second before change their appearance,
-/// together 5 % of all cells of the screen.
+/// Waiting nodes in each second of the busy run; these and those of the second before change on screen, together 5 %
+/// of all cells.
 const WAITING: usize = SIZE.0 as usize * SIZE.1 as usize / 20 / 2;
 
 /// Duration of byte counting.
@@ -40,8 +40,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Number of timed key presses.
 const KEYS: usize = 120;
 
-/// The longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of every wait.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
@@ -100,7 +100,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let mut line =
         json!({ "gpus": NODES * 8, "columns": SIZE.0, "lines": SIZE.1, "frames": frames.len() });
     for (name, value) in figures {
-        let shown = value.map_or_else(|| "not there".to_owned(), |value| format!("{value:.2}"));
+        let shown = value.map_or_else(|| "not installed".to_owned(), |value| format!("{value:.2}"));
         writeln!(out, "{name:24} {shown:>14}")?;
         line[name] = value.map_or(Value::Null, |value| json!((value * 100.0).round() / 100.0));
     }
@@ -113,12 +113,12 @@ fn measure_keys(terminal: &mut BenchTerminal) -> anyhow::Result<Vec<f64>> {
     thread::sleep(Duration::from_secs(1));
     let mut times = Vec::new();
     for key in 0..KEYS {
-        // Between two answers of the source, so that only the key causes output.
+        // Between two updates of the source, so that only the key causes output.
         thread::sleep(Duration::from_millis(137));
         let (before, begun) = (terminal.byte_count(), Instant::now());
         terminal.press_keys(if key % 2 == 0 { b"j" } else { b"k" })?;
         while terminal.byte_count() == before {
-            ensure!(begun.elapsed() < PATIENCE, "a key is never answered");
+            ensure!(begun.elapsed() < TIMEOUT, "no output after a key");
             thread::sleep(Duration::from_micros(100));
         }
         times.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -135,7 +135,7 @@ fn read_frame_times(log: &Path) -> anyhow::Result<Vec<f64>> {
     };
     let frames = log.lines().filter(|line| line.contains("frame")).filter_map(micros);
     let frames: Vec<f64> = frames.map(|micros| micros / 1e3).collect();
-    ensure!(!frames.is_empty(), "no frame is in the console's log");
+    ensure!(!frames.is_empty(), "the console's log contains no frame");
     Ok(frames)
 }
 

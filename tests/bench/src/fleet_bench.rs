@@ -1,5 +1,5 @@
-//! Bench `fleet`: the aggregator over a fleet of written-down pages, judge on, questions asked meanwhile. Processor time
-//! and memory are those of `gaunt serve` alone; times that somebody waited are those of this machine as busy as it is.
+//! Bench `fleet`: the aggregator on a fleet of precomputed pages, with the judge and concurrent queries. CPU time and
+//! memory are those of `gaunt serve` alone; response times include other load on the machine.
 
 use std::{
     fs,
@@ -29,49 +29,49 @@ use reconnect_storm::ReconnectFigures;
 /// Samples of one page of the farm.
 pub(crate) const SAMPLES: usize = 960;
 
-/// The sizes at which growth is looked at.
+/// The fleet sizes of --growth.
 const GROWTH: [usize; 4] = [100, 1_000, 5_000, 12_500];
 
-/// How long the fleet may take until every target was tried.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Time limit until every target was scraped.
+const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// The time in which streams begin.
+/// Time for streams to start.
 const SETTLING: Duration = Duration::from_secs(5);
 
 /// The time between two questions.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How large a fleet is, and how long it is looked at.
+/// Options of `fleet`.
 #[derive(Args, Clone, Debug)]
 #[group(id = "fleet")]
 pub(crate) struct FleetBenchOptions {
-    /// Nodes of the fleet that `fleet` serves, 960 samples each.
+    /// `fleet`: number of nodes, 960 samples each.
     #[arg(long, default_value_t = 12_500)]
     nodes: usize,
-    /// Seconds between two scrapes of a node.
+    /// `fleet`: scrape period in seconds.
     #[arg(long, default_value_t = 10)]
     period: u64,
-    /// How pages travel.
+    /// `fleet`: format of pages.
     #[arg(long, default_value = "text", value_parser = ["text", "frame"])]
     wire: String,
-    /// Measure for so many seconds after every node was read twice; 15 minutes and a period fill the history.
+    /// `fleet`: seconds to measure after every node was scraped twice; 15 minutes and a period fill the history.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Consoles that follow the overview in a second window of the same length, to see what they cost.
+    /// `fleet`: consoles that stream the overview in a second window of the same length, to measure their cost.
     #[arg(long, default_value_t = 0)]
     consoles: usize,
-    /// Keep the past of every metric, not only of those that screens look back at.
+    /// `fleet`: keep history of every metric, not only of those on screens.
     #[arg(long)]
     every_metric: bool,
-    /// Then take every exporter away and bring all back at once, and start the aggregator anew.
+    /// `fleet`: afterwards stop and restart all exporters at once, and restart the aggregator.
     #[arg(long)]
     storm: bool,
-    /// Measure at 100, 1,000, 5,000 and 12,500 nodes, one after the other.
+    /// `fleet`: measure at 100, 1,000, 5,000 and 12,500 nodes in turn.
     #[arg(long)]
     growth: bool,
 }
 
-/// What was measured of one fleet.
+/// Figures of one fleet.
 struct FleetFigures {
     nodes: usize,
     connections: u64,
@@ -85,21 +85,21 @@ struct FleetFigures {
     heatmap: WaitTimes,
     history: WaitTimes,
     consoles: Option<ConsoleCost>,
-    /// Milliseconds from the loss of a board until it is told.
+    /// Milliseconds from the loss of a GPU to its finding.
     finding: WaitTimes,
     storm: Option<ReconnectFigures>,
 }
 
-/// What consoles cost that follow the overview.
+/// Cost of consoles that stream the overview.
 #[derive(Clone, Copy, Debug)]
 struct ConsoleCost {
-    /// Cores more than without them.
+    /// Additional cores.
     cores: f64,
-    /// Bytes a second for each of them, once it has the whole.
+    /// Bytes per second and console, after the first whole overview.
     bytes: f64,
 }
 
-/// How long somebody waited who asked, in milliseconds.
+/// Response times in milliseconds.
 #[derive(Clone, Copy, Debug)]
 struct WaitTimes {
     median: f64,
@@ -156,7 +156,10 @@ pub(crate) fn run(
     quick: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
+    ensure!(
+        !cfg!(debug_assertions),
+        "build with --release: figures of a debug build are meaningless"
+    );
     let one = [options.nodes];
     let sizes: &[usize] = if options.growth { &GROWTH } else { &one };
     writeln!(
@@ -172,8 +175,8 @@ pub(crate) fn run(
         "miss ppm",
         "lag ms",
         "heat ms",
-        "past ms",
-        "told ms"
+        "hist ms",
+        "find ms"
     )?;
     let mut lines = Vec::new();
     for nodes in sizes {
@@ -213,7 +216,7 @@ impl Drop for BenchServerProcess {
     }
 }
 
-/// The simulator that serves so many nodes, and its targets as a host list.
+/// Starts a simulator of so many nodes; also returns its targets as a host list.
 pub(crate) fn start_simulator(
     nodes: usize,
     period: u64,
@@ -230,12 +233,12 @@ pub(crate) fn start_simulator(
         .with_context(|| format!("cannot start {}", program.display()))?;
     let mut server = BenchServerProcess(child);
     let mut list = String::new();
-    let said = server.0.stdout.take().context("the simulator says nothing")?;
-    BufReader::new(said).read_line(&mut list)?;
+    let output = server.0.stdout.take().context("the simulator has no standard output")?;
+    BufReader::new(output).read_line(&mut list)?;
     Ok((server, list.trim().to_owned()))
 }
 
-/// The aggregator of these targets, and the settings that it was started with.
+/// Starts the aggregator of these targets; also returns its settings file.
 fn start_aggregator(
     targets: &str,
     options: &FleetBenchOptions,
@@ -248,37 +251,37 @@ fn start_aggregator(
     let mut command = Command::new(crate::built_program("gaunt")?);
     command.args(["serve", "--listen", &address, "--targets", targets]);
     command.args(["--period", &format!("{}s", options.period)]);
-    // As its unit in config/systemd has it.
+    // As in its unit in config/systemd.
     command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     command.arg("--config").arg(settings.path());
     Ok((BenchProcess::start_command(command, address)?, settings))
 }
 
-/// What everybody was told until now.
+/// Counters of the aggregator and of its process until now.
 struct FleetCounters {
     at: Instant,
     cpu: CpuUsage,
     samples: f64,
-    /// Pages that did not come, or too late.
+    /// Pages that are missing or late.
     missed: f64,
     answer: Value,
 }
 
 impl FleetCounters {
     fn read_now(gaunt: &BenchProcess, client: &mut ScrapeClient) -> anyhow::Result<Self> {
-        let told = fetch_targets(client)?;
-        let lines = told["targets"].as_array().context("no targets")?;
+        let answer = fetch_targets(client)?;
+        let lines = answer["targets"].as_array().context("no targets")?;
         let late = lines.iter().map(|line| line["missed"].as_f64().unwrap_or_default());
-        let scrapes = told["totals"]["scrapes"].as_object().into_iter().flatten();
+        let scrapes = answer["totals"]["scrapes"].as_object().into_iter().flatten();
         let failed = scrapes.filter(|(outcome, _)| *outcome != "ok");
         let failed = failed.map(|(_, count)| count.as_f64().unwrap_or_default());
         let missed = late.chain(failed).sum();
-        let samples = total_of(&told, "samples");
-        Ok(Self { at: Instant::now(), cpu: gaunt.read_cpu_usage()?, samples, missed, answer: told })
+        let samples = total_of(&answer, "samples");
+        Ok(Self { at: Instant::now(), cpu: gaunt.read_cpu_usage()?, samples, missed, answer })
     }
 }
 
-/// What was seen within a window.
+/// Observations within a window.
 struct FleetWindow {
     before: FleetCounters,
     after: FleetCounters,
@@ -287,7 +290,7 @@ struct FleetWindow {
     finding: WaitTimes,
 }
 
-/// Asks and watches for a while.
+/// Times queries and watches findings for a while.
 fn observe_window(
     gaunt: &BenchProcess,
     client: &mut ScrapeClient,
@@ -301,7 +304,8 @@ fn observe_window(
             scope.spawn(|| loss_latency::measure_loss_latency(&gaunt.address, nodes, &over));
         let waits = time_questions(client, span);
         over.store(true, Ordering::Relaxed);
-        let losses = watch.join().map_err(|_| anyhow::anyhow!("whoever watched panicked"))??;
+        let losses =
+            watch.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))??;
         anyhow::Ok((waits?, WaitTimes::of(losses)))
     })?;
     let after = FleetCounters::read_now(gaunt, client)?;
@@ -314,10 +318,10 @@ fn measure_fleet(
     quick: bool,
 ) -> anyhow::Result<FleetFigures> {
     let (farm, targets) = start_simulator(nodes, options.period, 0)?;
-    let port = targets.rsplit(':').next().context("the simulator does not say where it serves")?;
+    let port = targets.rsplit(':').next().context("the simulator printed no address")?;
     let (gaunt, _settings) = start_aggregator(&targets, options)?;
     let mut client = ScrapeClient::new(&gaunt.address)?;
-    // Twice each: rates are known then, and layouts.
+    // After two scrapes rates and layouts are known.
     wait_for_scrapes(&mut client, 2 * nodes as u64)?;
     let seconds = options.seconds.unwrap_or(if quick { 20 } else { 60 });
     let seen = observe_window(&gaunt, &mut client, nodes, Duration::from_secs(seconds))?;
@@ -325,7 +329,7 @@ fn measure_fleet(
     let span = (after.at - before.at).as_secs_f64();
     let used = after.cpu.percent_since(before.cpu, span).total_percent() / 100.0;
     let (resident, connections) = (gaunt.resident_bytes()?, count_connections(port)?);
-    ensure!(connections >= nodes as u64, "{connections} connections stand, not {nodes}");
+    ensure!(connections >= nodes as u64, "{connections} connections are open, not {nodes}");
     let lines = after.answer["targets"].as_array().context("no targets")?;
     let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or_default();
     let samples = lines.iter().map(|line| number(line, "samples")).sum::<f64>();
@@ -355,7 +359,7 @@ fn measure_fleet(
     })
 }
 
-/// Opens streams, waits until each has the whole overview, and measures as long as before.
+/// Opens streams, waits until each has the whole overview, and measures for the same time as before.
 fn measure_consoles(
     gaunt: &BenchProcess,
     address: &str,
@@ -363,7 +367,7 @@ fn measure_consoles(
     seconds: u64,
     used_without: f64,
 ) -> anyhow::Result<ConsoleCost> {
-    let (heard, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..consoles {
             let mut stream = TcpStream::connect(address)?;
@@ -372,21 +376,21 @@ fn measure_consoles(
                 stream,
                 "GET /api/gaunt/v1/stream?ask=overview HTTP/1.1\r\nHost: {address}\r\n\r\n"
             )?;
-            let (heard, over) = (&heard, &over);
+            let (received, over) = (&received, &over);
             scope.spawn(move || {
                 let mut part = vec![0; 64 << 10];
                 while !over.load(Ordering::Relaxed) {
-                    // Nothing within a pause is no end.
+                    // A timeout is not the end of the stream.
                     let count = stream.read(&mut part).unwrap_or_default();
-                    heard.fetch_add(count as u64, Ordering::Relaxed);
+                    received.fetch_add(count as u64, Ordering::Relaxed);
                 }
             });
         }
         thread::sleep(SETTLING);
-        let before = (Instant::now(), gaunt.read_cpu_usage(), heard.load(Ordering::Relaxed));
+        let before = (Instant::now(), gaunt.read_cpu_usage(), received.load(Ordering::Relaxed));
         thread::sleep(Duration::from_secs(seconds));
         let span = before.0.elapsed().as_secs_f64();
-        let bytes = heard.load(Ordering::Relaxed) - before.2;
+        let bytes = received.load(Ordering::Relaxed) - before.2;
         let used = gaunt.read_cpu_usage();
         over.store(true, Ordering::Relaxed);
         let cores = used?.percent_since(before.1?, span).total_percent() / 100.0;
@@ -402,34 +406,34 @@ fn fetch_targets(client: &mut ScrapeClient) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(body)?)
 }
 
-fn total_of(told: &Value, name: &str) -> f64 {
-    told["totals"][name].as_f64().unwrap_or_default()
+fn total_of(answer: &Value, name: &str) -> f64 {
+    answer["totals"][name].as_f64().unwrap_or_default()
 }
 
 fn wait_for_scrapes(client: &mut ScrapeClient, wanted: u64) -> anyhow::Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
-        // Before the first tick nobody knows any target.
-        let told = fetch_targets(client)?;
-        let ok = told["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default();
+        // Before the first tick the answer has no targets.
+        let answer = fetch_targets(client)?;
+        let ok = answer["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default();
         if ok >= wanted {
             return Ok(());
         }
         ensure!(
             Instant::now() < end,
-            "{ok} of {wanted} pages within {PATIENCE:?}: {}",
-            told["totals"]
+            "{ok} of {wanted} pages within {TIMEOUT:?}: {}",
+            answer["totals"]
         );
         thread::sleep(Duration::from_secs(1));
     }
 }
 
-/// How long the heat map and one GPU's past are waited for.
+/// Response times of the heat map and of one GPU's history.
 fn time_questions(
     client: &mut ScrapeClient,
     span: Duration,
 ) -> anyhow::Result<(WaitTimes, WaitTimes)> {
-    let (mut heat, mut past) = (Vec::new(), Vec::new());
+    let (mut heat, mut history) = (Vec::new(), Vec::new());
     let end = Instant::now() + span;
     let mut at = 0;
     while Instant::now() < end {
@@ -440,10 +444,10 @@ fn time_questions(
             "/api/gaunt/v1/history?metric=power&filter=node={node}%20and%20gpu=0&points={}",
             90 + at % 7
         );
-        past.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
+        history.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
         thread::sleep(PAUSE);
     }
-    Ok((WaitTimes::of(heat), WaitTimes::of(past)))
+    Ok((WaitTimes::of(heat), WaitTimes::of(history)))
 }
 
 fn percentile_of(values: &mut [f64], of: usize) -> f64 {
@@ -451,17 +455,17 @@ fn percentile_of(values: &mut [f64], of: usize) -> f64 {
     values.get(values.len() * of / 100).copied().unwrap_or(f64::NAN)
 }
 
-/// Connections that stand to this port of this machine, as the kernel counts them.
+/// Open connections to this port of this machine, from the kernel's table.
 fn count_connections(port: &str) -> anyhow::Result<u64> {
     /// The code of an established connection.
     const ESTABLISHED: &str = "01";
 
     let port = format!(":{:04X}", port.parse::<u16>()?);
     let table = fs::read_to_string("/proc/net/tcp").context("cannot read /proc/net/tcp")?;
-    let stands = |line: &&str| {
+    let is_open = |line: &&str| {
         let mut fields = line.split_whitespace().skip(2);
         let (remote, state) = (fields.next(), fields.next());
         remote.is_some_and(|remote| remote.ends_with(&port)) && state == Some(ESTABLISHED)
     };
-    Ok(table.lines().filter(stands).count() as u64)
+    Ok(table.lines().filter(is_open).count() as u64)
 }

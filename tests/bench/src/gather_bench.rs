@@ -34,13 +34,13 @@ const WINDOW: Duration = Duration::from_mins(1);
 const QUICK_WINDOW: Duration = Duration::from_secs(10);
 
 /// Time limit for a program to start serving.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The share of pages that may be missing in a window; above it the machine is too busy for a valid result.
 const SLACK: f64 = 0.3;
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(200);
 
 /// The contenders, by their `User-Agent`.
 const GAUNT: &str = "gaunt";
@@ -65,7 +65,10 @@ impl GatherFigure {
 
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
+    ensure!(
+        !cfg!(debug_assertions),
+        "build with --release: figures of a debug build are meaningless"
+    );
     let mut figures = Vec::new();
     let mut kept = 0;
     for coding in ["identity", "gzip"] {
@@ -123,7 +126,7 @@ fn print_figures(figures: &[GatherFigure], kept: u64, out: &mut dyn Write) -> an
 
 /// Runs every contender against one farm; also returns how many samples of a page gaunt keeps.
 fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<GatherFigure>, u64)> {
-    let folder = tempfile::tempdir().context("cannot make a folder")?;
+    let folder = tempfile::tempdir().context("cannot create a folder")?;
     let port: u16 =
         scrape_client::free_address()?.rsplit(':').next().unwrap_or_default().parse()?;
     let mut command = Command::new(env::current_exe()?);
@@ -138,10 +141,10 @@ fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<Ga
         contenders.push((VICTORIA, victoria));
     }
     let warm = u64::from(NODES) * if quick { QUICK_WARM_UP } else { WARM_UP };
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while read_usage(&contenders, &mut farm)?.iter().any(|(_, pages)| *pages < warm) {
-        ensure!(Instant::now() < end, "not everybody has read {warm} pages within {PATIENCE:?}");
-        thread::sleep(LOOK);
+        ensure!(Instant::now() < end, "not all contenders read {warm} pages within {TIMEOUT:?}");
+        thread::sleep(POLL);
     }
     let window = if quick { QUICK_WINDOW } else { WINDOW };
     let before = read_usage(&contenders, &mut farm)?;
@@ -153,19 +156,19 @@ fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<Ga
         let pages = after.1 - before.1;
         ensure!(
             pages as f64 > (1.0 - SLACK) * expected,
-            "{name} asked for {pages} pages, not for {expected}: the machine is too busy to measure"
+            "{name} scraped {pages} pages, not {expected}: the machine is too busy to measure"
         );
         let resident = process.resident_bytes()?;
         figures.push(GatherFigure { name, coding, pages, cpu: after.0 - before.0, resident });
     }
     let (pages, samples) = read_scrape_totals(&contenders[0].1.address)?;
-    ensure!(pages >= u64::from(NODES), "gaunt has taken {pages} pages only");
+    ensure!(pages >= u64::from(NODES), "gaunt ingested only {pages} pages");
     Ok((figures, samples / pages))
 }
 
 /// A client of a program that may still be starting.
 fn connect_when_ready(address: &str) -> anyhow::Result<ScrapeClient> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         match ScrapeClient::new(address) {
             Ok(client) => return Ok(client),
@@ -181,12 +184,12 @@ fn read_usage(
     farm: &mut ScrapeClient,
 ) -> anyhow::Result<Vec<(f64, u64)>> {
     let served: BTreeMap<String, u64> = serde_json::from_slice(farm.get("/served", PLAIN)?.1)?;
-    let mut looks = Vec::new();
+    let mut usages = Vec::new();
     for (name, process) in contenders {
         let usage = process.read_cpu_usage()?;
-        looks.push((usage.own + usage.children, served.get(*name).copied().unwrap_or(0)));
+        usages.push((usage.own + usage.children, served.get(*name).copied().unwrap_or(0)));
     }
-    Ok(looks)
+    Ok(usages)
 }
 
 /// Pages that gaunt ingested since its start, and samples on them, from its own metrics.
@@ -197,8 +200,9 @@ fn read_scrape_totals(address: &str) -> anyhow::Result<(u64, u64)> {
         let (_, rest) = page.split_once(&format!("\n{name} "))?;
         Some(rest.split('\n').next()?.parse::<f64>().ok()? as u64)
     };
-    let pages = value("gaunt_scrapes_total{outcome=\"ok\"}").context("gaunt took no page")?;
-    Ok((pages, value("gaunt_samples_total").context("gaunt took no sample")?))
+    let pages =
+        value("gaunt_scrapes_total{outcome=\"ok\"}").context("gaunt has no count of pages")?;
+    Ok((pages, value("gaunt_samples_total").context("gaunt has no count of samples")?))
 }
 
 fn start_gaunt(folder: &Path, port: u16, coding: &str) -> anyhow::Result<BenchProcess> {

@@ -48,7 +48,10 @@ impl IngestCost {
 
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
+    ensure!(
+        !cfg!(debug_assertions),
+        "build with --release: figures of a debug build are meaningless"
+    );
     let nodes = if quick { QUICK_NODES } else { NODES };
     let mut fleet = SimFleet::new(Scenario::from_name("healthy")?, nodes, 7, START);
     let mut frames: Vec<Vec<Report>> = Vec::new();
@@ -56,18 +59,18 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         fleet.advance_to(START + PERIOD * frame as u32);
         frames.push((0..nodes).map(|node| fleet.node_report(node)).collect());
     }
-    let past = measure_history(&frames, HistoryRetention::USUAL)?;
+    let some = measure_history(&frames, HistoryRetention::DEFAULT)?;
     let mut every = self::measure_history(
         &frames,
-        HistoryRetention { every_metric: true, ..HistoryRetention::USUAL },
+        HistoryRetention { every_metric: true, ..HistoryRetention::DEFAULT },
     )?;
     // The second cluster reuses the memory of the first.
-    every.cluster_bytes = past.cluster_bytes + (every.bytes - past.bytes) as u64;
+    every.cluster_bytes = some.cluster_bytes + (every.bytes - some.bytes) as u64;
     let few: Vec<Vec<Report>> =
         frames.iter().map(|reports| reports[..FEW_NODES].to_vec()).collect();
     let long =
         self::measure_history(&few, HistoryRetention { slots: LONG_SLOTS, every_metric: false })?;
-    write_results(&frames, &past, &every, &long, out)
+    write_results(&frames, &some, &every, &long, out)
 }
 
 /// Which history is kept.
@@ -80,7 +83,7 @@ struct HistoryRetention {
 }
 
 impl HistoryRetention {
-    const USUAL: Self = Self { slots: SLOTS, every_metric: false };
+    const DEFAULT: Self = Self { slots: SLOTS, every_metric: false };
 }
 
 /// Cost of keeping history.
@@ -101,7 +104,7 @@ fn measure_history(frames: &[Vec<Report>], kept: HistoryRetention) -> anyhow::Re
 
 fn write_results(
     frames: &[Vec<Report>],
-    past: &HistoryCost,
+    some: &HistoryCost,
     every: &HistoryCost,
     long: &HistoryCost,
     out: &mut dyn Write,
@@ -110,7 +113,7 @@ fn write_results(
     let series = frames[0].iter().map(|report| report.samples.len()).sum::<usize>();
     let text = measure_text(frames)?;
     let binary = measure_frames(frames)?;
-    let bytes = past.bytes;
+    let bytes = some.bytes;
     let kept = count_with_history(frames[0].iter());
     let long_bytes =
         long.bytes as f64 / count_with_history(frames[0].iter().take(FEW_NODES)) as f64;
@@ -120,30 +123,30 @@ fn write_results(
         "{nodes} nodes, {series} series, of which {kept} keep {SLOTS} points of history"
     )?;
     for (what, cost) in [
-        ("reports into columns, history, rates", &past.cost),
-        ("the same with a past of every metric", &every.cost),
-        ("text of a known layout, and into columns", &text),
-        ("frames of what changed, and into columns", &binary.cost),
-        ("frames of what changed, read alone", &binary.decode_cost),
+        ("reports into columns, history, rates", &some.cost),
+        ("the same with history of every metric", &every.cost),
+        ("text of a known layout, into columns", &text),
+        ("frames of differences, into columns", &binary.cost),
+        ("frames of differences, decoding alone", &binary.decode_cost),
     ] {
         writeln!(out, "{what:44} {:>8.2} M samples/s", cost.per_second() / 1e6)?;
     }
     let a_sample = binary.bytes as f64 / binary.cost.samples as f64;
-    writeln!(out, "{:44} {a_sample:>8.2} bytes", "a sample in a frame of what changed")?;
-    writeln!(out, "{:44} {a_point:>8.2} bytes", "a point of history, all told")?;
+    writeln!(out, "{:44} {a_sample:>8.2} bytes", "a sample in a frame of differences")?;
+    writeln!(out, "{:44} {a_point:>8.2} bytes", "a point of history, overhead included")?;
     writeln!(out, "{:44} {long_bytes:>8.0} bytes", "900 points of history: 15 minutes at 1 s")?;
-    let a_series = |past: &HistoryCost| (past.cluster_bytes as f64 / series as f64).round();
-    let told = "a series: cells, rates, history, devices";
-    writeln!(out, "{told:44} {:>8.0} bytes", a_series(past))?;
-    writeln!(out, "{:44} {:>8.0} bytes", "the same with a past of every metric", a_series(every))?;
+    let a_series = |cost: &HistoryCost| (cost.cluster_bytes as f64 / series as f64).round();
+    let what = "a series: cells, rates, history, devices";
+    writeln!(out, "{what:44} {:>8.0} bytes", a_series(some))?;
+    writeln!(out, "{:44} {:>8.0} bytes", "the same with history of every metric", a_series(every))?;
     let line = json!({
         "nodes": nodes,
-        "cluster_bytes_per_series": a_series(past),
+        "cluster_bytes_per_series": a_series(some),
         "cluster_bytes_per_series_every_metric": a_series(every),
         "column_samples_s_core_every_metric": every.cost.per_second().round(),
         "history_bytes_per_series_every_metric": (every.bytes as f64 / series as f64).round(),
         "series": series,
-        "column_samples_s_core": past.cost.per_second().round(),
+        "column_samples_s_core": some.cost.per_second().round(),
         "text_memory_samples_s_core": text.per_second().round(),
         "frame_samples_s_core": binary.cost.per_second().round(),
         "frame_read_samples_s_core": binary.decode_cost.per_second().round(),
@@ -168,7 +171,8 @@ const PAGE: u64 = 4096;
 fn resident_bytes() -> anyhow::Result<u64> {
     let statm =
         std::fs::read_to_string("/proc/self/statm").context("cannot read /proc/self/statm")?;
-    let pages: u64 = statm.split(' ').nth(1).context("statm is strange")?.parse()?;
+    let pages: u64 =
+        statm.split(' ').nth(1).context("/proc/self/statm has an unexpected format")?.parse()?;
     Ok(pages * PAGE)
 }
 
@@ -254,7 +258,7 @@ fn measure_text(frames: &[Vec<Report>]) -> anyhow::Result<IngestCost> {
             reports.iter().map(page).collect()
         })
         .collect();
-    let mut cluster = build_cluster(nodes, HistoryRetention::USUAL);
+    let mut cluster = build_cluster(nodes, HistoryRetention::DEFAULT);
     let (layouts, limits) = (TemplateCache::default(), PageLimits::default());
     let mut memories: Vec<TemplateState> = (0..nodes).map(|_| TemplateState::default()).collect();
     let cost = time_rounds(SLOTS, |number, at| {
@@ -274,7 +278,7 @@ fn measure_text(frames: &[Vec<Report>]) -> anyhow::Result<IngestCost> {
         cluster.advance_to(at);
         samples
     });
-    ensure!(cost.samples > 0, "no page was read");
+    ensure!(cost.samples > 0, "no page was decoded");
     Ok(cost)
 }
 
@@ -294,20 +298,20 @@ fn measure_frames(frames: &[Vec<Report>]) -> anyhow::Result<FrameCost> {
         (0..nodes).map(|_| frame::FrameDecodeState::default()).collect();
     let mut last: Vec<Option<FrameEncoder>> = vec![None; nodes];
     let (mut cluster, limits) =
-        (build_cluster(nodes, HistoryRetention::USUAL), PageLimits::default());
+        (build_cluster(nodes, HistoryRetention::DEFAULT), PageLimits::default());
     let (mut bytes, mut read) = (0, IngestCost::default());
     let write = |number: usize, at: UnixMs| {
         let node = |(report, last): (&Report, &mut Option<FrameEncoder>)| {
             let report = Report { node_time: Some(at), ..report.clone() };
-            let told = FrameEncoder::of(&report, number as u64, last.as_ref());
-            let holds =
+            let encoder = FrameEncoder::of(&report, number as u64, last.as_ref());
+            let client =
                 last.as_ref().map_or_else(frame::ClientState::default, |last| frame::ClientState {
                     layout: Some(last.layout().content_hash()),
                     tick: Some(last.tick()),
                 });
             let mut body = Vec::new();
-            told.encode_frame(holds, last.as_ref(), &mut body);
-            *last = Some(told);
+            encoder.encode_frame(client, last.as_ref(), &mut body);
+            *last = Some(encoder);
             body
         };
         frames[number % FRAMES].iter().zip(&mut last).map(node).collect::<Vec<Vec<u8>>>()
@@ -333,8 +337,8 @@ fn measure_frames(frames: &[Vec<Report>]) -> anyhow::Result<FrameCost> {
         cluster.advance_to(at);
         samples
     });
-    let tidings = reader.decoder_stats();
-    ensure!(tidings.faults == 0 && tidings.differences > 0, "frames were not read: {tidings:?}");
+    let stats = reader.decoder_stats();
+    ensure!(stats.faults == 0 && stats.differences > 0, "frames were not decoded: {stats:?}");
     read.samples = cost.samples;
     Ok(FrameCost { cost, decode_cost: read, bytes })
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
     let runs = options.select_runs()?;
     let outcomes = play_all(&runs)?;
     let rejected: u64 = outcomes.iter().map(|outcome| outcome.rejected).sum();
-    ensure!(rejected == 0, "{rejected} lines of simulated pages are not taken by our own reader");
+    ensure!(rejected == 0, "{rejected} lines of simulated pages are rejected by our own parser");
     let pages: u64 = outcomes.iter().map(|outcome| outcome.pages).sum();
 
     let of = |wanted: &dyn Fn(&LabelledRun) -> bool| -> Vec<ScoredRun> {
@@ -70,20 +70,20 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
             failed_runs::write_if_failed(out, run, outcome)?;
         }
     }
-    // In a hard negative something happens within minutes; false pages are counted where look-alikes occur at a
+    // In a hard negative a look-alike occurs within minutes; false pages are counted where look-alikes occur at a
     // realistic rate.
-    let (negatives, peace) = (FaultFreeCounts::of(&short), FaultFreeCounts::of(&long));
+    let (negatives, fault_free) = (FaultFreeCounts::of(&short), FaultFreeCounts::of(&long));
     let mut line = compute_figures(&short);
-    let told = json!({
+    let more = json!({
         "hard_negative_rate": round_figure(negatives.flag_rate()),
         "hard_negative_pages": negatives.pages,
-        "false_pages_per_1000_gpu_days": round_figure(peace.pages_per_1000_gpu_days()),
-        "gpu_days": round_figure(Some(peace.gpu_days)),
-        "calm_by_period_s": calm.iter().map(|(period, peace)| json!({
+        "false_pages_per_1000_gpu_days": round_figure(fault_free.pages_per_1000_gpu_days()),
+        "gpu_days": round_figure(Some(fault_free.gpu_days)),
+        "calm_by_period_s": calm.iter().map(|(period, counts)| json!({
             "period_s": period,
-            "gpu_days": round_figure(Some(peace.gpu_days)),
-            "pages": peace.pages,
-            "false_pages_per_1000_gpu_days": round_figure(peace.pages_per_1000_gpu_days()),
+            "gpu_days": round_figure(Some(counts.gpu_days)),
+            "pages": counts.pages,
+            "false_pages_per_1000_gpu_days": round_figure(counts.pages_per_1000_gpu_days()),
         })).collect::<Vec<_>>(),
         "ns_per_signal": round_figure(Some(cost.ns_per_signal)),
         "bytes_per_gpu": cost.bytes_per_gpu.round(),
@@ -96,30 +96,33 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
         "wall_s": started.elapsed().as_secs(),
     });
-    if let (Some(line), serde_json::Value::Object(told)) = (line.as_object_mut(), told) {
-        line.extend(told);
+    if let (Some(line), serde_json::Value::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
     }
     writeln!(out, "{line}")?;
     Ok(())
 }
 
-/// Prints the long fault-free runs, and how often they were scraped.
+/// Prints the long fault-free runs, by scrape period.
 fn write_fault_free(
     out: &mut dyn Write,
     options: &JudgeBenchOptions,
     long: &[ScoredRun],
     calm: &BTreeMap<u64, FaultFreeCounts>,
 ) -> anyhow::Result<()> {
-    let close =
-        if options.size_name() == "full" { "each second" } else { "each 30 s, a part each second" };
-    writeln!(out, "long fault-free runs, read {close}; other exporters at most each 15 s:")?;
+    let close = if options.size_name() == "full" {
+        "every second"
+    } else {
+        "every 30 s, a part every second"
+    };
+    writeln!(out, "long fault-free runs, scraped {close}; other exporters at most every 15 s:")?;
     score_table::write_table(out, long)?;
-    for (period, peace) in calm {
-        let rate = peace.pages_per_1000_gpu_days().unwrap_or_default();
-        let (pages, days) = (peace.pages, peace.gpu_days);
+    for (period, counts) in calm {
+        let rate = counts.pages_per_1000_gpu_days().unwrap_or_default();
+        let (pages, days) = (counts.pages, counts.gpu_days);
         writeln!(
             out,
-            "     read each {period:>2} s: {pages} pages in {days:.1} GPU-days, {rate:.1} in a thousand"
+            "     scraped every {period:>2} s: {pages} pages in {days:.1} GPU-days, {rate:.1} per 1,000"
         )?;
     }
     Ok(())

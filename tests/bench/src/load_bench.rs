@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const MEASURED: Duration = Duration::from_secs(40);
 
 /// Interval at which the client processes due requests.
-const BEAT: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Descriptors that are not connections.
 const RESERVED: u64 = 64;
@@ -50,7 +50,7 @@ struct LoadConnection {
     awaits_head: bool,
 }
 
-/// Serves, asks and measures.
+/// Serves, scrapes and measures.
 pub(crate) fn run(out: &mut dyn std::io::Write) -> anyhow::Result<()> {
     let (server, port) = start_simulator()?;
     let mut client = LoadClient::connect_all(port)?;
@@ -67,11 +67,11 @@ pub(crate) fn run(out: &mut dyn std::io::Write) -> anyhow::Result<()> {
     let (cores, per_page) = (used / span, used / client.answers.max(1) as f64);
     let figures = [
         ("nodes", NODES as f64),
-        ("pages a second", client.answers as f64 / span),
-        ("megabytes a second", client.bytes as f64 / span / 1e6),
-        ("bytes of a page", client.bytes as f64 / client.answers.max(1) as f64),
+        ("pages per second", client.answers as f64 / span),
+        ("megabytes per second", client.bytes as f64 / span / 1e6),
+        ("bytes per page", client.bytes as f64 / client.answers.max(1) as f64),
         ("cores", cores),
-        ("microseconds a page", per_page * 1e6),
+        ("microseconds per page", per_page * 1e6),
         ("resident megabytes", resident as f64 / 1e6),
         ("not answered in time", client.unanswered as f64),
     ];
@@ -109,10 +109,10 @@ fn start_simulator() -> anyhow::Result<(LoadServerProcess, u16)> {
         .with_context(|| format!("cannot start {}", program.display()))?;
     let mut server = LoadServerProcess(child);
     let mut line = String::new();
-    let said = server.0.stdout.take().context("the simulator says nothing")?;
-    BufReader::new(said).read_line(&mut line)?;
+    let output = server.0.stdout.take().context("the simulator has no standard output")?;
+    BufReader::new(output).read_line(&mut line)?;
     let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
-    Ok((server, port.context("the simulator does not say where it serves")?))
+    Ok((server, port.context("the simulator printed no address")?))
 }
 
 impl LoadClient {
@@ -153,8 +153,9 @@ impl LoadClient {
             }
             next = now;
             events.clear();
-            let beat = rustix::event::Timespec { tv_sec: 0, tv_nsec: BEAT.subsec_nanos().into() };
-            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&beat))?;
+            let interval =
+                rustix::event::Timespec { tv_sec: 0, tv_nsec: INTERVAL.subsec_nanos().into() };
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&interval))?;
             for event in events.drain(..) {
                 self.receive_response(event.data.u64() as usize, &mut scratch)?;
             }
@@ -169,7 +170,7 @@ impl LoadClient {
             return Ok(());
         }
         peer.awaits_head = true;
-        send(&peer.stream, REQUEST, SendFlags::NOSIGNAL).context("cannot ask a node")?;
+        send(&peer.stream, REQUEST, SendFlags::NOSIGNAL).context("cannot send a request")?;
         Ok(())
     }
 
@@ -184,11 +185,13 @@ impl LoadClient {
         if peer.awaits_head {
             peer.awaits_head = false;
             peer.remaining_bytes =
-                response_length(&scratch[..read]).context("an answer without a length")?;
+                response_length(&scratch[..read]).context("a response without content-length")?;
         }
         self.bytes += read as u64;
-        peer.remaining_bytes =
-            peer.remaining_bytes.checked_sub(read).context("more came than was said")?;
+        peer.remaining_bytes = peer
+            .remaining_bytes
+            .checked_sub(read)
+            .context("a response longer than its content-length")?;
         self.answers += u64::from(peer.remaining_bytes == 0);
         Ok(())
     }

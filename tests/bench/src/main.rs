@@ -1,4 +1,4 @@
-//! gaunt-bench: measures one thing by name and prints a table, then one JSON object as the last line.
+//! gaunt-bench: runs one bench by name and prints a table, then one JSON object as the last line.
 
 mod answers_bench;
 mod bench_pages;
@@ -28,108 +28,102 @@ use std::{io::Write, process::ExitCode};
 use anyhow::Context;
 use clap::Parser;
 
-/// Measures one thing by name: a table, then one JSON object as the last line.
+/// Run one bench: prints a table, then one JSON object as the last line.
 #[derive(Parser)]
 struct BenchArguments {
-    /// What to measure, or `pages` to write the pages that are measured on.
+    /// Bench to run; without a name the list is printed.
     #[arg(default_value = "")]
     name: String,
-    /// What `farm` serves: a port, and a coding.
+    /// Port and encoding of `farm`.
     #[arg(long, hide = true, num_args = 2)]
     farm: Vec<String>,
-    /// What `judge` plays.
+    /// Options of `judge` and `signals`.
     #[command(flatten)]
     judge: judge_bench::JudgeBenchOptions,
-    /// What `answers` asks about.
+    /// Options of `answers`.
     #[command(flatten)]
     answers: answers_bench::AnswersBenchOptions,
-    /// How large the fleet of `fleet` is.
+    /// Options of `fleet`.
     #[command(flatten)]
     fleet: fleet_bench::FleetBenchOptions,
-    /// How long `soak` lasts.
+    /// Options of `soak`.
     #[command(flatten)]
     soak: soak_bench::SoakBenchOptions,
 }
 
 type BenchFn = fn(&BenchArguments, &mut dyn Write) -> anyhow::Result<()>;
 
-/// Every bench with what it measures.
+/// All benches with their descriptions.
 const BENCHES: &[(&str, &str, BenchFn)] = &[
-    ("farm", "serves what `gather` measures on; it is started by `gather`", |args, _| {
+    ("farm", "serves the targets of `gather`, which starts it", |args, _| {
         target_farm::run(&args.farm)
     }),
     (
         "console",
-        "the console on 100,000 GPUs: first picture, frames, keys, bytes a second, memory",
+        "the console on 100,000 GPUs: first frame, frame times, key latency, bytes per second, memory",
         |_, out| console_bench::run(out),
     ),
     (
         "fleet",
-        "gaunt serve over gaunt-sim's written-down pages: time, memory and waits by the number of nodes",
+        "gaunt serve on gaunt-sim's precomputed pages: CPU time, memory and response times by number of nodes",
         |args, out| fleet_bench::run(&args.fleet, args.judge.quick, out),
     ),
     (
         "versus-prometheus",
-        "gaunt and Prometheus on one farm of 1,000 nodes with equal history: time and memory",
+        "gaunt and Prometheus on the same 1,000 nodes with equal history: CPU time and memory",
         |args, out| versus_bench::run(args.judge.quick, out),
     ),
     (
         "ingest",
-        "reports and pages in memory into columns, history and rates: samples a second and core",
+        "reports and pages in memory into columns, history and rates: samples per second and core",
         |args, out| ingest_bench::run(args.judge.quick, out),
     ),
     (
         "gather",
-        "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: time and memory",
+        "gaunt, Prometheus and VictoriaMetrics on the same 1,000 targets: CPU time and memory",
         |args, out| gather_bench::run(args.judge.quick, out),
     ),
-    (
-        "answers",
-        "what questions about 100,000 GPUs cost, and how long who asks waits",
-        |args, out| answers_bench::run(&args.answers, out),
-    ),
+    ("answers", "queries about 100,000 GPUs: CPU time and response times", |args, out| {
+        answers_bench::run(&args.answers, out)
+    }),
     (
         "judge",
-        "plays labelled runs: how often the judge is right, how fast, at what cost",
+        "labelled runs: precision, recall, detection time and cost of the judge",
         |args, out| judge_bench::run(&args.judge, out),
     ),
     (
         "standing",
-        "a fault of each kind that stands for two days: whether its finding stays, at what cost",
+        "a fault of each kind for two days: whether its finding stays open, and its cost",
         |_, out| standing_bench::run(out),
     ),
     (
         "soak",
-        "days of faults that begin and heal while the aggregator is killed: what closed, doubled or stayed",
+        "days of faults that begin and heal while the aggregator is killed: findings closed, duplicated or left open",
         |args, out| soak_bench::run(&args.soak, out),
     ),
     (
         "node",
-        "gaunt-node and prometheus-node-exporter on one node: time, memory, scrapes",
+        "gaunt-node and prometheus-node-exporter on one node: CPU time, memory, scrape times",
         |_, out| node_bench::run(out),
     ),
-    ("load", "gaunt-sim --load with 12,500 nodes: processor time and memory", |_, out| {
+    ("load", "gaunt-sim --load with 12,500 nodes: CPU time and memory", |_, out| {
         load_bench::run(out)
     }),
-    ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom anew", |_, out| {
-        bench_pages::run(out)
-    }),
-    ("parse", "reads pages of text: our reader and prometheus-parse side by side", |_, out| {
+    ("pages", "writes tests/fixtures/scrapes/{dcgm,short}.prom", |_, out| bench_pages::run(out)),
+    ("parse", "text pages: our parser compared with prometheus-parse", |_, out| {
         parse_bench::run(out)
     }),
     (
         "captures",
-        "what the screen says of faults and of what only looks like one, as in the simulator's page",
+        "screens of faults and harmless look-alikes, for exporters/sim/CAPTURES.md",
         |_, out| captures_bench::run(out),
     ),
-    (
-        "pictures",
-        "tables of labelled runs over time, as they stand in the simulator's page",
-        |_, out| pictures_bench::run(out),
-    ),
+    ("pictures", "tables of labelled runs over time, for exporters/sim/README.md", |_, out| {
+        pictures_bench::run(out)
+    }),
     (
         "signals",
-        "what labelled runs show before and after their onset, and of whom",
+        "metrics of labelled runs before and after the onset, by relation to the fault",
         |args, out| signals_bench::run(&args.judge, out),
     ),
 ];
@@ -141,7 +135,7 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = std::io::stderr().lock();
-    writeln!(out, "no bench is named {:?}; these are:", args.name).context("cannot write")?;
+    writeln!(out, "unknown bench {:?}; choose one of:", args.name).context("cannot write")?;
     for (name, what, _) in BENCHES {
         writeln!(out, "  {name:8} {what}")?;
     }
@@ -150,7 +144,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// A program of this build.
 fn built_program(name: &str) -> anyhow::Result<std::path::PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let own = std::env::current_exe().context("cannot determine the path of this program")?;
     let path = own.with_file_name(name);
     anyhow::ensure!(
         path.exists(),

@@ -34,7 +34,7 @@ const SCRAPES: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(40);
 
 /// Time limit for a program to start serving, and for a hang to be flagged.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The period of gaunt-node, in seconds.
 const PERIOD: f64 = 1.0;
@@ -45,9 +45,9 @@ const HANG: &str =
 
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
-    let folder = tempfile::tempdir().context("cannot make a folder")?;
+    let folder = tempfile::tempdir().context("cannot create a folder")?;
     let sys = folder.path().join("sys");
-    device_tree::write_tree(&sys).context("cannot make the device tree")?;
+    device_tree::write_tree(&sys).context("cannot create the device tree")?;
     let eight = fixture_path("scenarios/eight.toml");
     let hanging = folder.path().join("hanging.toml");
     let scenario = std::fs::read_to_string(&eight).context("cannot read the scenario")?;
@@ -57,7 +57,7 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let theirs = start_node_exporter(&sys)?;
     let (mut own, mut other) =
         (ScrapeClient::new(&ours.address)?, ScrapeClient::new(&theirs.address)?);
-    own.wait_for_page(PATIENCE, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
+    own.wait_for_page(TIMEOUT, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
     let (text, peer_text) = (own.scrape_page()?, other.scrape_page()?);
     let usage = measure_usage([(&ours, &mut own), (&theirs, &mut other)])?;
     let memory = [ours.memory_bytes(FAKE_DRIVER)?, theirs.memory_bytes(FAKE_DRIVER)?];
@@ -85,9 +85,9 @@ fn connect_again(ours: &BenchProcess) -> anyhow::Result<ScrapeClient> {
 struct NodeFigures {
     text: String,
     peer_text: String,
-    /// Ours, theirs.
+    /// gaunt-node's, node_exporter's.
     usage: [CpuUsage; 2],
-    /// Ours, theirs.
+    /// gaunt-node's, node_exporter's.
     memory: [u64; 2],
     hang_detected_s: f64,
     /// In milliseconds, in order: ours, ours compressed, ours with a driver that hangs, theirs.
@@ -107,23 +107,23 @@ impl NodeFigures {
         row("series", series.to_string(), peer_series.to_string())?;
         row("text, bytes", self.text.len().to_string(), self.peer_text.len().to_string())?;
         row(
-            "% of a core at one scrape a second",
+            "% of a core at one scrape per second",
             two_decimals(ours.total_percent()),
             two_decimals(theirs.total_percent()),
         )?;
-        row("  of it the NVML worker", two_decimals(ours.children), String::new())?;
+        row("  of which the NVML worker", two_decimals(ours.children), String::new())?;
         row(
             "memory (PSS), MB",
             format_megabytes(self.memory[0]),
             format_megabytes(self.memory[1]),
         )?;
-        for (what, rank) in [("half", 0.5), ("99 in 100", 0.99)] {
+        for (what, rank) in [("p50", 0.5), ("p99", 0.99)] {
             let of = |times: &[f64]| format!("{:.3}", percentile_of(times, rank));
-            row(&format!("scrape ms, {what} within"), of(plain), of(peer))?;
+            row(&format!("scrape ms, {what}"), of(plain), of(peer))?;
             row("  OpenMetrics, compressed", of(gzip), String::new())?;
             row("  with NVML hung", of(hung), String::new())?;
         }
-        row("s from a hang to its flag", two_decimals(self.hang_detected_s), String::new())?;
+        row("s from a hang to its report", two_decimals(self.hang_detected_s), String::new())?;
         let p99 = |times: &[f64]| round_to(percentile_of(times, 0.99), 1e3);
         let line = json!({
             "series": series,
@@ -206,15 +206,15 @@ fn measure_usage(
 
 /// Seconds from the beginning of the round in which a call hangs until a page reports it.
 fn measure_hang_detection(client: &mut ScrapeClient) -> anyhow::Result<f64> {
-    client.wait_for_page(PATIENCE, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
-    let page = client.wait_for_page(PATIENCE, |page| {
+    client.wait_for_page(TIMEOUT, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
+    let page = client.wait_for_page(TIMEOUT, |page| {
         page.contains("\ngaunt_collector_success{collector=\"nvml\"} 0\n")
     })?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is not set")?;
     let key = "\ngaunt_collector_last_success_timestamp_seconds{collector=\"nvml\"} ";
     let last = page.split_once(key).and_then(|(_, rest)| rest.split('\n').next());
     let last: f64 = last.context("the page has no last success")?.parse()?;
-    // The round after the last good one began a period later.
+    // The round after the last successful one began a period later.
     Ok(now.as_secs_f64() - last - PERIOD)
 }
 
@@ -238,12 +238,15 @@ fn measure_scrape_times<const N: usize>(
 
 /// A file of this build.
 fn built_file(name: &str) -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("cannot tell where this program is")?;
+    let own = env::current_exe().context("cannot determine the path of this program")?;
     let path = own.with_file_name(name);
     if !path.exists() {
         bail!("{} is not built: run `cargo build --release --workspace` first", path.display());
     }
-    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
+    ensure!(
+        !cfg!(debug_assertions),
+        "build with --release: figures of a debug build are meaningless"
+    );
     Ok(path)
 }
 
@@ -255,7 +258,7 @@ fn count_series(page: &str) -> usize {
     page.lines().filter(|line| !line.starts_with('#')).count()
 }
 
-/// The value below which this share of sorted times lies.
+/// The value below which this share of sorted times is.
 fn percentile_of(sorted: &[f64], rank: f64) -> f64 {
     let at = (sorted.len() as f64 * rank).ceil() as usize;
     sorted.get(at.max(1) - 1).copied().unwrap_or(f64::NAN)

@@ -20,18 +20,18 @@ use crate::{
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let (dcgm, short) = (bench_pages::dcgm_page(), bench_pages::short_page());
     for page in [&dcgm, &short] {
-        ensure!(parse_strictly(page) == SAMPLES, "the reader does not take every sample");
+        ensure!(parse_strictly(page) == SAMPLES, "the parser does not accept every sample");
     }
     for page in [&dcgm, &short] {
         ensure!(
             parse_with_prometheus(page) == SAMPLES,
-            "prometheus-parse does not take every sample"
+            "prometheus-parse does not accept every sample"
         );
     }
     let moved = [bench_pages::dcgm_page_sequence(), bench_pages::short_page_sequence()];
     let mut contenders = [
-        page_contender("strict reader, dcgm labels", &dcgm, parse_strictly),
-        page_contender("strict reader, short labels", &short, parse_strictly),
+        page_contender("strict parser, dcgm labels", &dcgm, parse_strictly),
+        page_contender("strict parser, short labels", &short, parse_strictly),
         page_contender("decode to a report, dcgm labels", &dcgm, decode_page),
         page_contender("prometheus-parse, dcgm labels", &dcgm, parse_with_prometheus),
         page_contender("prometheus-parse, short labels", &short, parse_with_prometheus),

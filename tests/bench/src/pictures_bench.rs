@@ -60,14 +60,14 @@ const PICTURES: &[PictureSpec] = &[
             ("its IO pressure", Blamed, host::IO_PRESSURE, 1.0, 2),
             ("its CPU pressure", Blamed, host::CPU_PRESSURE, 1.0, 2),
         ],
-        "Its GPUs fall idle between batches; those of the other hosts spin in the collective at full utilization.",
+        "Its GPUs are idle between batches; those of the other hosts busy-wait in the collective at full utilization.",
     ),
     (
         "F3",
         FaultLevel::Medium,
         3,
         &[("its MHz", Blamed, gpu::SM_CLOCK, 1e-6, 0)],
-        "It is the only one that computes all the time; the others compute less and wait more.",
+        "It is the only one that computes all the time; the others compute less and busy-wait more.",
     ),
     (
         "F4",
@@ -75,26 +75,26 @@ const PICTURES: &[PictureSpec] = &[
         3,
         &[
             ("its °C", Blamed, gpu::TEMPERATURE, 1.0, 0),
-            ("held by heat", Blamed, gpu::CLOCK_EVENT_HW_THERMAL, 1.0, 1),
+            ("HW thermal", Blamed, gpu::CLOCK_EVENT_HW_THERMAL, 1.0, 1),
         ],
-        "Heat rises over half a minute; the hardware slows the clock at once.",
+        "The temperature rises over half a minute; the hardware lowers the clock at once.",
     ),
     (
         "F5",
         FaultLevel::Hard,
         3,
         &[("its busiest CPU", Blamed, host::CPU_BUSIEST, 1.0, 2)],
-        "Utilization, arithmetic and power fall together there; elsewhere only the latter two.",
+        "Utilization, tensor activity and power fall on this host; on other hosts only the latter two.",
     ),
     (
         "F6",
         FaultLevel::Medium,
         4,
         &[
-            ("its lanes", Blamed, health::PCIE_WIDTH, 1.0, 0),
+            ("its link width", Blamed, health::PCIE_WIDTH, 1.0, 0),
             ("its replays/s", Blamed, health::PCIE_REPLAYS, 1.0, 1),
         ],
-        "One board gets its input late, step after step: it rests while the others spin.",
+        "One GPU gets its input late in every step: it is idle while the others busy-wait.",
     ),
     (
         "F7",
@@ -104,14 +104,14 @@ const PICTURES: &[PictureSpec] = &[
             ("its links", Blamed, parts::NVLINK_UP, 1.0, 0),
             ("its replays/s", Blamed, parts::NVLINK_REPLAY, 1.0, 1),
         ],
-        "The whole box is slow at trading, and by its averages it is like its peers: only the links tell.",
+        "Exchanges are slow on the whole node; its averages equal those of its peers, only link metrics differ.",
     ),
     (
         "F8",
         FaultLevel::Hard,
         3,
         &[SENT, ("its state", Blamed, port::STATE, 1.0, 0)],
-        "Another rail carries its share, and the gradients of all take twice as long.",
+        "Another rail carries its traffic, and the gradient exchange of all ranks takes twice as long.",
     ),
     (
         "F11",
@@ -119,11 +119,11 @@ const PICTURES: &[PictureSpec] = &[
         3,
         &[
             SENT,
-            ("marks/s", Blamed, port::ECN_MARKED, 1.0, 0),
-            ("notified/s", Blamed, port::CNP_HANDLED, 1.0, 0),
+            ("ECN/s", Blamed, port::ECN_MARKED, 1.0, 0),
+            ("CNP/s", Blamed, port::CNP_HANDLED, 1.0, 0),
             ("paused", Blamed, ethernet::RECEIVE_PAUSED_3, 1.0, 3),
         ],
-        "The port is one below the leaf on its rail; all ranks wait for their gradients.",
+        "The port is one below the leaf on its rail; all ranks wait for the gradient exchange.",
     ),
     (
         "F13",
@@ -131,46 +131,51 @@ const PICTURES: &[PictureSpec] = &[
         3,
         &[
             SENT,
-            ("it stops others", Blamed, ethernet::TRANSMIT_PAUSED_3, 1.0, 2),
-            ("no buffer/s", Blamed, port::OUT_OF_BUFFER, 1.0, 1),
-            ("peer marks/s", Peers, port::ECN_MARKED, 1.0, 0),
+            ("pause sent", Blamed, ethernet::TRANSMIT_PAUSED_3, 1.0, 2),
+            ("out of buffer/s", Blamed, port::OUT_OF_BUFFER, 1.0, 1),
+            ("peer ECN/s", Peers, port::ECN_MARKED, 1.0, 0),
         ],
-        "It pauses the network, which the network does not do to it.",
+        "It sends PFC pause frames, and receives none.",
     ),
-    ("F14", FaultLevel::Hard, 3, &[SENT], "Everybody spins, nothing moves, power is flat and low."),
+    (
+        "F14",
+        FaultLevel::Hard,
+        3,
+        &[SENT],
+        "All ranks busy-wait, no traffic, power is constant and low.",
+    ),
     (
         "H1",
         FaultLevel::Medium,
         3,
         &[("its IO pressure", Blamed, host::IO_PRESSURE, 1.0, 2)],
-        "One node writes and its GPUs rest, or all do; nobody steps until it is done, and then all go on.",
+        "One node writes and its GPUs are idle, or all of them; no rank steps until it is done, and then all continue.",
     ),
 ];
 
 /// Prints every table as a section of the simulator's page.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     for picture in PICTURES {
-        write_picture(picture, out).with_context(|| format!("{} cannot be shown", picture.0))?;
+        write_picture(picture, out).with_context(|| format!("cannot show {}", picture.0))?;
     }
     writeln!(out, "{}", json!({ "bench": "pictures", "pictures": PICTURES.len() }))?;
     Ok(())
 }
 
 fn write_picture(picture: &PictureSpec, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (scenario, level, seed, between, words) = *picture;
-    let case = SuiteCase::from_name(scenario, level, seed).context("there is no such case")?;
+    let (scenario, level, seed, between, caption) = *picture;
+    let case = SuiteCase::from_name(scenario, level, seed).context("unknown case")?;
     let line = SCENARIOS.iter().find(|(name, _)| *name == scenario).map_or("", |(_, line)| line);
     let mut fleet = case.build_fleet(START);
     let truth = fleet.ground_truths().first().cloned();
-    let told = truth.as_ref().map_or_else(
-        || "nothing is wrong".to_owned(),
-        |truth| format!("{}, {}", truth.kind, truth.blamed),
-    );
+    let truth_text = truth
+        .as_ref()
+        .map_or_else(|| "no fault".to_owned(), |truth| format!("{}, {}", truth.kind, truth.blamed));
     writeln!(out, "\n### {scenario}: {line}\n")?;
     let level = level.as_str();
     writeln!(
         out,
-        "`--scenario {scenario} --level {level} --seed {seed}`, truth: {told}. {words}\n"
+        "`--scenario {scenario} --level {level} --seed {seed}`, truth: {truth_text}. {caption}\n"
     )?;
     let columns: Vec<PictureColumn> = ITS.iter().chain(between).chain(&PEERS).copied().collect();
     let heads: Vec<&str> = columns.iter().map(|column| column.0).collect();
@@ -252,17 +257,17 @@ impl ColumnMeans {
     fn of(
         fleet: &mut SimFleet,
         until: UnixMs,
-        places: [&ValueLocation; 2],
+        locations: [&ValueLocation; 2],
         columns: &[PictureColumn],
     ) -> Self {
         let mut sums = BTreeMap::new();
         let mut before: BTreeMap<usize, f64> = BTreeMap::new();
         for second in (0..=SPAN).rev() {
             fleet.advance_to(until - Duration::from_secs(second.into()));
-            let reports = places.map(|place| fleet.node_report(place.node));
+            let reports = locations.map(|location| fleet.node_report(location.node));
             for (at, (_, whose, metric, ..)) in columns.iter().enumerate() {
                 let side = *whose as usize;
-                let Some(value) = places[side].read_value(&reports[side], *metric) else {
+                let Some(value) = locations[side].read_value(&reports[side], *metric) else {
                     continue;
                 };
                 let counts = matches!(metric.catalogue_row().kind, MetricKind::Counter(_));

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-/// The headers of a client that wants plain text.
+/// The headers of a client that requests plain text.
 pub(crate) const PLAIN: &str = "Accept: text/plain;version=0.0.4\r\n";
 
 /// The headers that Prometheus sends.
@@ -21,7 +21,7 @@ pub(crate) const OPEN_GZIP: &str = "Accept: application/openmetrics-text;version
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Maximum size of one read.
 const PART: usize = 64 * 1024;
@@ -51,8 +51,8 @@ impl ScrapeClient {
         let stream = loop {
             match TcpStream::connect(address) {
                 Ok(stream) => break stream,
-                Err(_) if Instant::now() < end => thread::sleep(LOOK),
-                Err(error) => bail!("nobody listens on {address}: {error}"),
+                Err(_) if Instant::now() < end => thread::sleep(POLL),
+                Err(error) => bail!("nothing listens on {address}: {error}"),
             }
         };
         stream.set_nodelay(true)?;
@@ -82,7 +82,7 @@ impl ScrapeClient {
         let time = begun.elapsed();
         ensure!(
             self.answer.starts_with(b"HTTP/1.1 200 "),
-            "{} has no page: {:?}",
+            "{} returned no page: {:?}",
             self.address,
             String::from_utf8_lossy(
                 self.answer.split(|byte| *byte == b'\r').next().unwrap_or_default()
@@ -98,25 +98,25 @@ impl ScrapeClient {
         Ok(String::from_utf8(body.to_vec())?)
     }
 
-    /// Scrapes until a page fits.
+    /// Scrapes until a page matches.
     pub(crate) fn wait_for_page(
         &mut self,
-        patience: Duration,
-        fits: impl Fn(&str) -> bool,
+        timeout: Duration,
+        matches: impl Fn(&str) -> bool,
     ) -> anyhow::Result<String> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         loop {
             if let Ok(page) = self.scrape_page()
-                && fits(&page)
+                && matches(&page)
             {
                 return Ok(page);
             }
             ensure!(
                 Instant::now() < end,
-                "{} never had the page that was waited for",
+                "{} did not serve the expected page in time",
                 self.address
             );
-            thread::sleep(LOOK);
+            thread::sleep(POLL);
         }
     }
 }

@@ -20,7 +20,7 @@ const AFTER: Duration = Duration::from_secs(75);
 const STEP: Duration = Duration::from_secs(5);
 
 /// A mean that changes by less than this share is not printed.
-const TOLD_SHARE: f64 = 0.05;
+const MIN_CHANGE: f64 = 0.05;
 
 /// Relation of a value to the fault, from the ground truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,13 +64,13 @@ struct SubjectMeans(BTreeMap<(MetricId, ValueSubject), [WindowSum; 2]>);
 
 /// Prints the metrics that change with the onset of each selected run.
 pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut told = Vec::new();
+    let mut runs = Vec::new();
     for case in options.select_cases()? {
-        let lines = compare_case(&case, out)
-            .with_context(|| format!("{} cannot be shown", case.scenario))?;
-        told.push(json!({ "scenario": case.scenario, "seed": case.seed, "changes": lines }));
+        let lines =
+            compare_case(&case, out).with_context(|| format!("cannot show {}", case.scenario))?;
+        runs.push(json!({ "scenario": case.scenario, "seed": case.seed, "changes": lines }));
     }
-    writeln!(out, "{}", json!({ "bench": "signals", "runs": told }))?;
+    writeln!(out, "{}", json!({ "bench": "signals", "runs": runs }))?;
     Ok(())
 }
 
@@ -190,13 +190,11 @@ fn write_changes(
 ) -> anyhow::Result<usize> {
     let dialect = if case.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
     let (gpm, labels) = (case.gpm, case.labels);
-    let told = truth.map_or_else(
-        || "nothing is wrong".to_owned(),
-        |truth| format!("{} {}", truth.kind, truth.blamed),
-    );
+    let truth_text = truth
+        .map_or_else(|| "no fault".to_owned(), |truth| format!("{} {}", truth.kind, truth.blamed));
     writeln!(
         out,
-        "{} {} seed {} · {dialect} · gpm {gpm} · labels {labels} · {told}",
+        "{} {} seed {} · {dialect} · gpm {gpm} · labels {labels} · {truth_text}",
         case.scenario,
         case.level.as_str(),
         case.seed,
@@ -206,7 +204,7 @@ fn write_changes(
         let (before, after) = (before.mean_value(), after.mean_value());
         let moved = match (before, after) {
             (Some(before), Some(after)) => {
-                (after - before).abs() > TOLD_SHARE * before.abs().max(after.abs()) + 1e-9
+                (after - before).abs() > MIN_CHANGE * before.abs().max(after.abs()) + 1e-9
             }
             _ => true,
         };

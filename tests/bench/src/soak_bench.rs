@@ -1,6 +1,6 @@
 //! Bench `soak`: days of a fleet in virtual time, with faults of every kind that begin and heal at random and an
-//! aggregator that is killed at random. Every fault is to have exactly one finding from its onset to its end, nothing
-//! is to be said beside, and the account of loss is to add up at every tick.
+//! aggregator that is killed at random. Every fault must have exactly one finding from its onset to its end, there
+//! must be no unexplained finding, and the parts of the loss must add up at every tick.
 
 use std::{io::Write, time::Duration};
 
@@ -17,82 +17,82 @@ use crate::{cpu_clock, judge_bench::START};
 use fault_outcome::{FaultOutcome, UnexplainedFinding};
 use soak_run::SoakOutcome;
 
-/// How long is lived through, and how.
+/// Options of `soak`.
 #[derive(Args, Clone, Debug)]
 #[group(id = "soak")]
 pub(crate) struct SoakBenchOptions {
     /// `soak`: days of virtual time.
     #[arg(long, default_value_t = 7.0)]
     days: f64,
-    /// `soak`: seconds from one page of a node to the next, and from one tick to the next.
+    /// `soak`: seconds between two scrapes of a node, and between two ticks.
     #[arg(long, default_value_t = 10)]
     every_s: u32,
-    /// `soak`: the seed of faults and kills.
+    /// `soak`: seed of faults and kills.
     #[arg(long, default_value_t = 1)]
     soak_seed: u64,
-    /// `soak`: kills of the aggregator in a day.
+    /// `soak`: kills of the aggregator per day.
     #[arg(long, default_value_t = 12.0)]
     kills: f64,
-    /// `soak`: print every fault and every finding beside, and not only those that are wrong.
+    /// `soak`: print every fault, not only those with a wrong outcome.
     #[arg(long)]
     all: bool,
 }
 
-/// A finding that was away for less than this was not away: one tick may see evidence lapse.
+/// The accepted total time without a finding during a fault.
 const NO_GAP: Duration = Duration::ZERO;
 
-/// Lives through it, and prints what was wrong and the figures.
+/// Simulates the days, and prints wrong outcomes and figures.
 pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     ensure!(options.days > 0.0 && options.every_s > 0, "--days and --every-s must be above 0");
     let fleet = suite::soak_fleet(options.days, options.soak_seed, START);
     let step = Duration::from_secs(options.every_s.into());
     let kills = (options.kills * options.days).round() as u32;
-    let lived = soak_run::run_soak(fleet, step, options.days, options.soak_seed, kills)?;
-    let SoakOutcome { truths, outcomes: standings, unexplained: beside, .. } = &lived;
-    for (truth, standing) in truths.iter().zip(standings) {
-        if options.all || !standing.is_right() {
-            writeln!(out, "{}", standing.render_line(truth, START))?;
-            for gap in standing.gaps() {
+    let soak = soak_run::run_soak(fleet, step, options.days, options.soak_seed, kills)?;
+    let SoakOutcome { truths, outcomes, unexplained, .. } = &soak;
+    for (truth, outcome) in truths.iter().zip(outcomes) {
+        if options.all || !outcome.is_right() {
+            writeln!(out, "{}", outcome.render_line(truth, START))?;
+            for gap in outcome.gaps() {
                 writeln!(out, "{gap}")?;
             }
         }
     }
-    for beside in beside {
-        writeln!(out, "{}", beside.render_line(START))?;
+    for finding in unexplained {
+        writeln!(out, "{}", finding.render_line(START))?;
     }
-    writeln!(out, "{} faults, {} kills, {} ticks", truths.len(), lived.kills, lived.ticks)?;
-    write_table(out, truths, standings)?;
+    writeln!(out, "{} faults, {} kills, {} ticks", truths.len(), soak.kills, soak.ticks)?;
+    write_table(out, truths, outcomes)?;
     let count =
-        |wrong: &dyn Fn(&FaultOutcome) -> bool| standings.iter().filter(|s| wrong(s)).count();
-    let pages = beside.iter().filter(|beside| beside.paged).count();
+        |wrong: &dyn Fn(&FaultOutcome) -> bool| outcomes.iter().filter(|s| wrong(s)).count();
+    let pages = unexplained.iter().filter(|finding| finding.paged).count();
     let line = json!({
         "days": options.days,
         "every_s": options.every_s,
         "seed": options.soak_seed,
-        "kills": lived.kills,
+        "kills": soak.kills,
         "faults": truths.len(),
         "right": count(&FaultOutcome::is_right),
-        "missed": count(&|standing| standing.found.is_none()),
-        "late": count(&|standing| standing.found.is_some() && standing.late),
-        "closed_under_fault": count(&|standing| standing.away > NO_GAP),
-        "several_ids": count(&|standing| standing.ids.len() > 1),
-        "open_after_end": count(&|standing| standing.lingers.is_some()),
-        "opened_twice": lived.opened_twice,
-        "warnings_beside": beside.len(),
+        "missed": count(&|outcome| outcome.found.is_none()),
+        "late": count(&|outcome| outcome.found.is_some() && outcome.late),
+        "closed_under_fault": count(&|outcome| outcome.away > NO_GAP),
+        "several_ids": count(&|outcome| outcome.ids.len() > 1),
+        "open_after_end": count(&|outcome| outcome.lingers.is_some()),
+        "opened_twice": soak.opened_twice,
+        "warnings_beside": unexplained.len(),
         "pages_beside": pages,
-        "loss_ticks_wrong": lived.loss_mismatch_ticks,
-        "loss_worst_difference_gpus": lived.worst_loss_difference,
+        "loss_ticks_wrong": soak.loss_mismatch_ticks,
+        "loss_worst_difference_gpus": soak.worst_loss_difference,
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
     });
     writeln!(out, "{line}")?;
     Ok(())
 }
 
-/// One row a kind of fault.
+/// Writes one row per kind of fault.
 fn write_table(
     out: &mut dyn Write,
     truths: &[gaunt_sim::GroundTruth],
-    standings: &[FaultOutcome],
+    outcomes: &[FaultOutcome],
 ) -> anyhow::Result<()> {
     let mut kinds: Vec<_> = truths.iter().map(|truth| truth.kind).collect();
     kinds.sort_unstable();
@@ -100,7 +100,7 @@ fn write_table(
     writeln!(out, "{:<20} faults right missed closed ids lingers", "kind")?;
     for kind in kinds {
         let of: Vec<&FaultOutcome> =
-            truths.iter().zip(standings).filter(|(t, _)| t.kind == kind).map(|(_, s)| s).collect();
+            truths.iter().zip(outcomes).filter(|(t, _)| t.kind == kind).map(|(_, s)| s).collect();
         let count = |wrong: &dyn Fn(&FaultOutcome) -> bool| of.iter().filter(|s| wrong(s)).count();
         writeln!(
             out,
@@ -121,6 +121,6 @@ impl UnexplainedFinding {
     fn render_line(&self, start: gaunt_schema::UnixMs) -> String {
         let after = self.opened.duration_since(start).as_secs();
         let page = if self.paged { "page" } else { "warning" };
-        format!("beside  +{after} s  {page}  {}  {}", self.id, self.summary)
+        format!("unexplained  +{after} s  {page}  {}  {}", self.id, self.summary)
     }
 }

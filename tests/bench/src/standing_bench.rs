@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use gaunt::command::judge_command::VirtualRun;
+use gaunt::{command::judge_command::VirtualRun};
 use gaunt_api::{Answer, Question};
 use gaunt_schema::{Delivery, FindingKind, UnixMs};
 use gaunt_sim::suite::SingleFaultFleet;
@@ -12,7 +12,7 @@ use crate::{cpu_clock, judge_bench::START};
 
 /// Scrape period, and duration of a fault after it was found.
 const PERIOD: Duration = Duration::from_secs(10);
-const STANDS: Duration = Duration::from_hours(48);
+const LASTS: Duration = Duration::from_hours(48);
 
 /// Time limit for detection.
 const FOUND: Duration = Duration::from_mins(20);
@@ -37,21 +37,21 @@ fn tested_kinds() -> impl Iterator<Item = FindingKind> {
 
 /// Runs a persistent fault of each kind, and prints a row each.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
-    writeln!(out, "{:<20} found s  away  ids  lost GPUs first, last eighth", "kind")?;
-    let (mut stood_all, mut kinds_all) = (0, 0);
+    writeln!(out, "{:<20} found s  gaps  ids  lost GPUs first, last eighth", "kind")?;
+    let (mut right_all, mut kinds_all) = (0, 0);
     for kind in tested_kinds() {
-        let stood = run_standing_fault(kind);
-        let found = stood.found_s.map_or("never".to_owned(), |seconds| seconds.to_string());
-        let (away, ids) = (stood.missing_ticks, stood.ids.len());
-        let (first, last) = (stood.first, stood.last);
-        writeln!(out, "{:<20} {found:>7} {away:>5} {ids:>4}  {first:.2} {last:.2}", kind.as_str())?;
+        let result = run_standing_fault(kind);
+        let found = result.found_s.map_or("never".to_owned(), |seconds| seconds.to_string());
+        let (gaps, ids) = (result.missing_ticks, result.ids.len());
+        let (first, last) = (result.first, result.last);
+        writeln!(out, "{:<20} {found:>7} {gaps:>5} {ids:>4}  {first:.2} {last:.2}", kind.as_str())?;
         kinds_all += 1;
-        stood_all += u32::from(stood.found_s.is_some() && away == 0 && ids == 1);
+        right_all += u32::from(result.found_s.is_some() && gaps == 0 && ids == 1);
     }
     let line = json!({
         "kinds": kinds_all,
-        "stood": stood_all,
-        "hours": STANDS.as_secs() / 3_600,
+        "stood": right_all,
+        "hours": LASTS.as_secs() / 3_600,
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
     });
     writeln!(out, "{line}")?;
@@ -59,37 +59,39 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn run_standing_fault(kind: FindingKind) -> StandingFaultResult {
-    let mut standing = SingleFaultFleet::of(kind, 0, START);
-    let mut witness = VirtualRun::new(gaunt_engine::EngineOptions {
+    let mut fleet = SingleFaultFleet::of(kind, 0, START);
+    let mut virtual_run = VirtualRun::new(gaunt_engine::EngineOptions {
         period: PERIOD,
         ..gaunt_engine::EngineOptions::default()
     });
-    witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
-    let mut stood = StandingFaultResult::default();
+    virtual_run.ingest_delivery(Delivery::Targets(fleet.scrape_targets()));
+    let mut result = StandingFaultResult::default();
     let mut costs = Vec::new();
-    let (onset, mut now): (UnixMs, UnixMs) = (standing.onset_time(), START);
-    let end = onset + FOUND + STANDS;
+    let (onset, mut now): (UnixMs, UnixMs) = (fleet.onset_time(), START);
+    let end = onset + FOUND + LASTS;
     while now < end {
         now = now + PERIOD;
-        for batch in standing.scrape_at(now) {
-            witness.ingest_delivery(Delivery::Batch(batch));
+        for batch in fleet.scrape_at(now) {
+            virtual_run.ingest_delivery(Delivery::Batch(batch));
         }
-        witness.run_tick(now);
-        let Answer::Findings(list) = witness.answer_question(&Question::Findings) else { continue };
+        virtual_run.run_tick(now);
+        let Answer::Findings(list) = virtual_run.answer_question(&Question::Findings) else {
+            continue;
+        };
         let of_kind: Vec<_> = list.findings.iter().filter(|f| f.kind == kind).collect();
-        if now < onset || (of_kind.is_empty() && stood.found_s.is_none()) {
+        if now < onset || (of_kind.is_empty() && result.found_s.is_none()) {
             if now > onset + FOUND {
-                return stood;
+                return result;
             }
             continue;
         }
-        stood.found_s.get_or_insert(now.duration_since(onset).as_secs());
-        stood.missing_ticks += u64::from(of_kind.is_empty());
-        stood.ids.extend(of_kind.iter().map(|finding| finding.id.clone()));
+        result.found_s.get_or_insert(now.duration_since(onset).as_secs());
+        result.missing_ticks += u64::from(of_kind.is_empty());
+        result.ids.extend(of_kind.iter().map(|finding| finding.id.clone()));
         costs.push(of_kind.iter().map(|finding| finding.lost_gpus).sum::<f64>());
     }
     let part = (costs.len() / 8).max(1).min(costs.len());
     let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len().max(1) as f64;
-    (stood.first, stood.last) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
-    stood
+    (result.first, result.last) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
+    result
 }

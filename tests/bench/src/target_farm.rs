@@ -64,10 +64,10 @@ impl FarmPageTemplate {
 
     fn of(&self, node: u16) -> Vec<u8> {
         let mut page = self.page.clone();
-        for (places, text) in
+        for (positions, text) in
             [(&self.hosts, format!("{node:04}")), (&self.uuids, format!("{node:04x}"))]
         {
-            for at in places {
+            for at in positions {
                 page[*at..*at + text.len()].copy_from_slice(text.as_bytes());
             }
         }
@@ -77,7 +77,7 @@ impl FarmPageTemplate {
 
 /// Serves on a port, compressed or not, until it is killed.
 pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
-    let [port, coding] = args else { bail!("farm needs --farm PORT identity|gzip") };
+    let [port, coding] = args else { bail!("pass --farm PORT identity|gzip") };
     let port: u16 = port.parse().context("the port of the farm")?;
     let farm = Arc::new(TargetFarm::new(coding == "gzip")?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -133,7 +133,7 @@ impl TargetFarm {
                 self.write_response(&mut stream, &body, "").await?;
                 continue;
             }
-            let agent = text.split("\r\nuser-agent: ").nth(1).unwrap_or("nobody");
+            let agent = text.split("\r\nuser-agent: ").nth(1).unwrap_or("unknown");
             let agent = agent.split(['/', '\r']).next().unwrap_or_default().to_owned();
             *self
                 .served

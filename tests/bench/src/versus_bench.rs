@@ -1,5 +1,5 @@
-//! Bench `versus-prometheus`: gaunt and Debian's Prometheus on one farm at the same time, with equal history, judge on.
-//! gaunt runs twice: once reading frames from its own exporters, once reading text. CPU time and memory are those of
+//! Bench `versus-prometheus`: gaunt and Debian's Prometheus on the same targets at once, with equal history, judge on.
+//! gaunt runs twice: once scraping frames from its own exporters, once scraping text. CPU time and memory are those of
 //! each process alone.
 
 use std::{
@@ -50,10 +50,13 @@ struct VersusFigure {
 
 /// Measures, prints the table and the JSON line.
 pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    ensure!(!cfg!(debug_assertions), "build with --release: a debug build says nothing");
-    let folder = tempfile::tempdir().context("cannot make a folder")?;
+    ensure!(
+        !cfg!(debug_assertions),
+        "build with --release: figures of a debug build are meaningless"
+    );
+    let folder = tempfile::tempdir().context("cannot create a folder")?;
     let (_simulator, targets) = fleet_bench::start_simulator(NODES, PERIOD, 0)?;
-    let port = targets.rsplit(':').next().context("the simulator does not say where it serves")?;
+    let port = targets.rsplit(':').next().context("the simulator printed no address")?;
     let contenders = [
         start_gaunt("gaunt", true, &targets, folder.path())?,
         start_gaunt("gaunt, text", false, &targets, folder.path())?,
@@ -70,7 +73,7 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         let wanted = (NODES * fleet_bench::SAMPLES) as f64 / PERIOD as f64;
         ensure!(
             samples > wanted * (1.0 - SLACK),
-            "{} took {samples:.0} samples a second, not {wanted}: the machine is too busy to measure",
+            "{} ingested {samples:.0} samples per second, not {wanted}: the machine is too busy to measure",
             contender.name
         );
         let cores = (after.0 - before.0) / seconds;
@@ -88,7 +91,7 @@ fn print_figures(
     let samples = fleet_bench::SAMPLES;
     writeln!(
         out,
-        "{NODES} nodes × {samples} samples every {PERIOD} s, {span:?} of history of each series"
+        "{NODES} nodes × {samples} samples every {PERIOD} s, {span:?} of history per series"
     )?;
     writeln!(out, "{:14} {:>10} {:>9} {:>10} {:>9}", "", "samples/s", "cores", "MB", "B/series")?;
     let series = (NODES * fleet_bench::SAMPLES) as f64;
@@ -118,7 +121,7 @@ fn print_figures(
 
 /// CPU seconds and samples of each until now.
 fn read_usage(contenders: &[VersusContender]) -> anyhow::Result<Vec<(f64, f64)>> {
-    let mut looks = Vec::new();
+    let mut usages = Vec::new();
     for VersusContender { name, process } in contenders {
         let mut client = ScrapeClient::new(&process.address)?;
         let names: &[&str] = if *name == PROMETHEUS { &APPENDED } else { &["gaunt_samples_total"] };
@@ -127,12 +130,12 @@ fn read_usage(contenders: &[VersusContender]) -> anyhow::Result<Vec<(f64, f64)>>
         let (_, rest) = names
             .iter()
             .find_map(value)
-            .with_context(|| format!("{name} does not say how many samples it took"))?;
+            .with_context(|| format!("{name} has no counter of samples"))?;
         let samples: f64 = rest.split('\n').next().unwrap_or_default().parse()?;
         let usage = process.read_cpu_usage()?;
-        looks.push((usage.own + usage.children, samples));
+        usages.push((usage.own + usage.children, samples));
     }
-    Ok(looks)
+    Ok(usages)
 }
 
 /// Name of Prometheus in the table.

@@ -10,24 +10,24 @@ use serde::Deserialize;
 pub(crate) struct DriverScenario {
     /// The driver's version.
     pub(crate) driver: String,
-    /// How many GPUs the driver lists, if not all.
+    /// The number of GPUs that the driver lists, if not all.
     pub(crate) count: Option<ScenarioValue>,
-    /// A file to which the name of each call is added when it is first made.
+    /// A file to which the name of each call is appended when it is first made.
     pub(crate) calls: Option<PathBuf>,
-    /// How long every call takes.
+    /// The duration of every call.
     #[serde(default)]
     pub(crate) latency_ms: u64,
     /// The GPUs, by index.
     #[serde(default, rename = "gpu")]
     pub(crate) gpus: Vec<GpuScenario>,
-    /// CUDA's side of it; without it there is none.
+    /// The CUDA part; without it there is no CUDA.
     pub(crate) cuda: Option<crate::fake_cuda::cuda_scenario::CudaScenario>,
-    /// What goes wrong; of several faults that fit a call the first one counts.
+    /// The faults; of several that match a call the first one applies.
     #[serde(default, rename = "fault")]
     pub(crate) faults: Vec<CallFault>,
 }
 
-/// One GPU. Values are in NVML's units; what is not given is not supported.
+/// One GPU. Values are in NVML's units; missing values are not supported.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GpuScenario {
     pub(crate) uuid: String,
@@ -37,7 +37,7 @@ pub(crate) struct GpuScenario {
     pub(crate) vbios: Option<String>,
     /// The NVLink domain: 32 hexadecimal digits.
     pub(crate) cluster: Option<String>,
-    /// Seconds after initialisation from which on every call about it says that it is lost.
+    /// Seconds after initialisation from which on every call about it returns that it is lost.
     pub(crate) lost_from: Option<f64>,
     /// Its errors: the second, and the XID.
     #[serde(default)]
@@ -48,7 +48,7 @@ pub(crate) struct GpuScenario {
     pub(crate) processes: Vec<ProcessScenario>,
     #[serde(default, rename = "mig")]
     pub(crate) instances: Vec<MigScenario>,
-    /// Everything that is a number, by the keys of [`VALUES`].
+    /// All numeric values, by the keys of [`VALUES`].
     #[serde(flatten)]
     values: BTreeMap<String, ScenarioValue>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct GpuScenario {
 pub(crate) struct NvlinkScenario {
     /// The PCI address at its other end.
     pub(crate) peer: Option<String>,
-    /// Everything that is a number, by the keys of [`LINK_FIELDS`] and [`LINK_VALUES`].
+    /// All numeric values, by the keys of [`LINK_FIELDS`] and [`LINK_VALUES`].
     #[serde(flatten)]
     pub(crate) values: BTreeMap<String, ScenarioValue>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct MigScenario {
 impl GpuScenario {
     /// The value of a key, if the scenario gives one.
     pub(crate) fn value_of_key(&self, key: &str) -> Option<&ScenarioValue> {
-        debug_assert!(is_value_key(key), "{key} is in no list");
+        debug_assert!(is_value_key(key), "{key} is not a known key");
         self.values.get(key)
     }
 }
@@ -100,18 +100,18 @@ fn is_value_key(key: &str) -> bool {
     fields.chain(VALUES.iter().copied()).any(|known| known == key)
 }
 
-/// A value that stands, or that changes at certain seconds after initialisation.
+/// A constant value, or one that changes at certain seconds after initialisation.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum ScenarioValue {
     /// The same at all times.
     Always(u64),
-    /// Pairs of a second and the value from then on, in order; before the first one the first value holds.
+    /// Pairs of a second and the value from then on, in order; before the first one the first value applies.
     Steps(Vec<(f64, u64)>),
 }
 
 impl ScenarioValue {
-    /// The mean between two instants, to the last bit of what the steps say.
+    /// The exact mean between two instants.
     pub(crate) fn mean_between(&self, from: f64, to: f64) -> Option<f64> {
         let Self::Steps(steps) = self else { return self.value_at(from).map(|value| value as f64) };
         let inside = steps.iter().map(|(second, _)| *second).filter(|at| *at > from && *at < to);
@@ -139,28 +139,28 @@ impl ScenarioValue {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallFault {
-    /// The C function; without it every one.
+    /// The C function; without it all of them.
     pub(crate) call: Option<String>,
-    /// The GPU's index; without it every one, and calls about none.
+    /// The GPU's index; without it all GPUs, and calls about none.
     pub(crate) gpu: Option<u32>,
-    /// The seconds after initialisation from which on it holds.
+    /// The seconds after initialisation from which on it applies.
     #[serde(default)]
     pub(crate) from: f64,
     /// The seconds at which it ends, if it does.
     pub(crate) until: Option<f64>,
-    /// Only the n-th call that fits, counted from one.
+    /// Only the n-th matching call, counted from one.
     pub(crate) nth: Option<u64>,
-    /// The error that the call answers with, by its name in NVML's header: `NOT_SUPPORTED`.
+    /// The error that the call returns, by its name in NVML's header: `NOT_SUPPORTED`.
     pub(crate) error: Option<String>,
     /// Whether the call never returns.
     #[serde(default)]
     pub(crate) hang: bool,
-    /// How much longer the call takes.
+    /// The additional duration of the call.
     #[serde(default)]
     pub(crate) latency_ms: u64,
 }
 
-/// NVML's error codes by name, as far as scenarios use them.
+/// The NVML error codes that scenarios use, by name.
 const ERRORS: [(&str, u32); 15] = [
     ("UNINITIALIZED", 1),
     ("INVALID_ARGUMENT", 2),
@@ -180,7 +180,7 @@ const ERRORS: [(&str, u32); 15] = [
 ];
 
 impl CallFault {
-    /// The code that the call answers with, if it is an error that the fault brings.
+    /// The code that the call returns, if the fault is an error.
     pub(crate) fn error_code(&self) -> Option<u32> {
         let wanted = self.error.as_deref()?;
         ERRORS.iter().find(|(name, _)| *name == wanted).map(|(_, code)| *code)
@@ -188,21 +188,21 @@ impl CallFault {
 }
 
 impl DriverScenario {
-    /// The scenario of a file's text, or what is wrong with it.
+    /// Parses a scenario file's text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         for (at, gpu) in scenario.gpus.iter().enumerate() {
             if let Some(key) = gpu.values.keys().find(|key| !is_value_key(key)) {
-                return Err(format!("gpu {at}: no value {key}"));
+                return Err(format!("gpu {at}: unknown value {key}"));
             }
             let keys = gpu.links.iter().flat_map(|link| link.values.keys());
-            let mut strange = keys.filter(|key| {
+            let mut unknown = keys.filter(|key| {
                 let fields = LINK_FIELDS.iter().map(|(_, known)| *known);
                 let counters = LINK_VALUES.iter().chain(&LINK_GPM.1).copied();
                 !fields.chain(counters).any(|known| known == *key)
             });
-            if let Some(key) = strange.next() {
-                return Err(format!("gpu {at}: no value {key} of a link"));
+            if let Some(key) = unknown.next() {
+                return Err(format!("gpu {at}: unknown link value {key}"));
             }
         }
         if let Some(why) = scenario
@@ -217,29 +217,29 @@ impl DriverScenario {
             if let Some(call) = &fault.call
                 && !CALLS.contains(&call.as_str())
             {
-                return Err(format!("fault {number}: no call {call}; known are {CALLS:?}"));
+                return Err(format!("fault {number}: unknown call {call}; known: {CALLS:?}"));
             }
             if let Some(error) = &fault.error
                 && fault.error_code().is_none()
             {
                 let known = ERRORS.map(|(name, _)| name);
-                return Err(format!("fault {number}: no error {error}; known are {known:?}"));
+                return Err(format!("fault {number}: unknown error {error}; known: {known:?}"));
             }
             if fault.error.is_none() && !fault.hang && fault.latency_ms == 0 {
-                return Err(format!("fault {number} does nothing: give error, hang or latency_ms"));
+                return Err(format!("fault {number} has no effect: set error, hang or latency_ms"));
             }
         }
         Ok(scenario)
     }
 }
 
-/// Values that a call of their own asks for.
+/// Values with their own call.
 const VALUES: &[&str] = &[
     "utilization_percent",
     "memory_activity_percent",
     "memory_total_bytes",
     "memory_used_bytes",
-    // What the driver keeps for itself: neither used nor free.
+    // Reserved by the driver: neither used nor free.
     "memory_reserved_bytes",
     "bar1_total_bytes",
     "bar1_used_bytes",
@@ -269,7 +269,7 @@ const VALUES: &[&str] = &[
     "persistence",
     "fabric_state",
     "fabric_clique",
-    // The newest version of the structure of the fabric that this driver knows.
+    // The newest version of the fabric structure that this driver supports.
     "fabric_version",
     "mig_mode",
 ];
@@ -314,18 +314,18 @@ pub(crate) const LINK_FIELDS: &[(u32, &str)] = &[
     (204, "receive_bytes"),
 ];
 
-/// Counters of one link's own: from the first number on, two for each link.
+/// Counters of each link: from the first number on, two for each link.
 pub(crate) const LINK_GPM: (u32, [&str; 2]) =
     (62, ["receive_mebibytes_per_second", "transmit_mebibytes_per_second"]);
 
-/// Values of one link that a call of their own asks for: its state, and its errors by NVML's order of kinds.
+/// Values of a link with their own call: its state, and its errors in NVML's order of kinds.
 pub(crate) const LINK_VALUES: &[&str] =
     &["state", "dl_replay", "dl_recovery", "dl_crc_flit", "dl_crc_data"];
 
-/// The field that says how many links there are.
+/// The field with the number of links.
 pub(crate) const LINK_COUNT: u32 = 91;
 
-/// Values that the GPU counts by itself, with their numbers in GPM.
+/// Values of GPM, with their numbers in GPM.
 pub(crate) const GPM: &[(u32, &str)] = &[
     (1, "graphics_active_percent"),
     (2, "sm_active_percent"),
@@ -341,7 +341,7 @@ pub(crate) const GPM: &[(u32, &str)] = &[
     (61, "nvlink_transmit_mebibytes_per_second"),
 ];
 
-/// Every call that can be given a fault.
+/// All calls that can have a fault.
 pub(crate) const CALLS: &[&str] = &[
     "nvmlInit_v2",
     "nvmlShutdown",
@@ -424,9 +424,9 @@ mod tests {
             ("", "driver"),
             ("driver = '1'\nspeed = 3", "speed"),
             (&format!("driver = '1'\n{gpu}powr = 3"), "powr"),
-            ("driver = '1'\n[[fault]]\ncall = 'nvmlBoom'\nhang = true", "no call nvmlBoom"),
-            ("driver = '1'\n[[fault]]\nerror = 'OOPS'", "no error OOPS"),
-            ("driver = '1'\n[[fault]]\ngpu = 1", "does nothing"),
+            ("driver = '1'\n[[fault]]\ncall = 'nvmlBoom'\nhang = true", "unknown call nvmlBoom"),
+            ("driver = '1'\n[[fault]]\nerror = 'OOPS'", "unknown error OOPS"),
+            ("driver = '1'\n[[fault]]\ngpu = 1", "has no effect"),
         ] {
             let refused = DriverScenario::parse(text).unwrap_err();
             assert!(refused.contains(why), "{refused}");

@@ -17,7 +17,7 @@ use crate::driver_scenario::{CallFault, DriverScenario, GpuScenario, ScenarioVal
 /// The environment variable that names the scenario file.
 const VARIABLE: &str = "GAUNT_FAKE_DRIVER";
 
-/// NVML's code for a call that worked, and for those that the driver itself answers with.
+/// NVML's code of success, and the codes that the driver itself returns.
 pub(crate) const SUCCESS: u32 = 0;
 pub(crate) const INVALID_ARGUMENT: u32 = 2;
 pub(crate) const NOT_SUPPORTED: u32 = 3;
@@ -32,7 +32,7 @@ pub(crate) const VERSION_MISMATCH: u32 = 25;
 pub(crate) struct FakeDriver {
     scenario: DriverScenario,
     started: Instant,
-    /// For each fault, how many calls fitted it.
+    /// For each fault, the number of matching calls.
     match_counts: Vec<AtomicU64>,
     /// The calls that were made, each once.
     recorded_calls: Mutex<BTreeSet<String>>,
@@ -43,12 +43,12 @@ pub(crate) fn shared_driver() -> Result<&'static FakeDriver, u32> {
     static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
     let driver = DRIVER.get_or_init(|| match load_scenario() {
         Ok(scenario) => {
-            let fitted = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
+            let matched = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
             let made = Mutex::default();
             Some(FakeDriver {
                 scenario,
                 started: Instant::now(),
-                match_counts: fitted,
+                match_counts: matched,
                 recorded_calls: made,
             })
         }
@@ -68,16 +68,16 @@ fn load_scenario() -> Result<DriverScenario, String> {
 }
 
 impl FakeDriver {
-    /// Goes through what happens to every call: it takes its time, and it may fail or never return.
+    /// Applies latency and faults to a call: it may fail or never return.
     pub(crate) fn begin_call(&self, call: &str, gpu: Option<u32>) -> Result<(), u32> {
         self.record_call(call);
         sleep_millis(self.scenario.latency_ms);
         let seconds = self.elapsed_seconds();
-        for (fault, fitted) in self.scenario.faults.iter().zip(&self.match_counts) {
+        for (fault, matched) in self.scenario.faults.iter().zip(&self.match_counts) {
             if !fault_matches(fault, call, gpu, seconds) {
                 continue;
             }
-            let count = fitted.fetch_add(1, Ordering::Relaxed) + 1;
+            let count = matched.fetch_add(1, Ordering::Relaxed) + 1;
             if fault.nth.is_some_and(|nth| nth != count) {
                 continue;
             }
@@ -93,7 +93,7 @@ impl FakeDriver {
         if lost.is_some_and(|from| seconds >= from) { Err(GPU_IS_LOST) } else { Ok(()) }
     }
 
-    /// Notes a call that is made for the first time.
+    /// Records a call that is made for the first time.
     fn record_call(&self, call: &str) {
         let Some(path) = &self.scenario.calls else { return };
         let mut made = self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,14 +108,14 @@ impl FakeDriver {
         &self.scenario.driver
     }
 
-    /// What the scenario says of CUDA.
+    /// The CUDA part of the scenario.
     pub(crate) fn cuda_scenario(
         &'static self,
     ) -> Option<&'static crate::fake_cuda::cuda_scenario::CudaScenario> {
         self.scenario.cuda.as_ref()
     }
 
-    /// How many GPUs there are.
+    /// The number of GPUs.
     pub(crate) fn gpu_count(&self) -> u32 {
         let all = self.scenario.gpus.len() as u32;
         self.value_now(self.scenario.count.as_ref()).map_or(all, |count| all.min(count as u32))

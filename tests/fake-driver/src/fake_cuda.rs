@@ -1,7 +1,7 @@
 //! CUDA's driver in the same library: memory and copies on the host, kernels by name, simulated time, and faults.
 //!
-//! Work is queued as on a GPU and done when somebody asks for its end: in the order of simulated time, or, if the
-//! scenario says `shuffle`, in any order that streams and events allow, so that an order that was forgotten shows.
+//! Work is queued as on a GPU and executed when its completion is queried: in the order of simulated time, or, if the
+//! scenario sets `shuffle`, in any order that streams and events allow, so that a missing dependency shows.
 
 use std::sync::{
     Mutex, MutexGuard, OnceLock, PoisonError,
@@ -28,18 +28,18 @@ fn lock_machine() -> Result<MutexGuard<'static, FakeCudaMachine>, u32> {
     Ok(machine.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The GPUs with a context, a bit for each, and how many kernels were started: NVML answers while the machine works.
+/// The GPUs with a context, a bit for each, and the number of kernel launches: NVML reads them without the lock.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
-/// The process that is not ours.
-const STRANGER: u32 = 4_000_000;
+/// The id of the simulated other process.
+const OTHER_PROCESS: u32 = 4_000_000;
 
-/// The processes that CUDA has on a GPU: this one, and the stranger that a scenario lets come.
+/// The processes on a GPU: this one, and the other one that a scenario starts.
 pub(crate) fn list_processes(gpu: u32) -> Vec<u32> {
     let settings = shared_driver().ok().and_then(FakeDriver::cuda_scenario);
     let after = settings.and_then(|settings| settings.process_after_launches);
-    let comes = after.is_some_and(|after| LAUNCHES.load(Ordering::Relaxed) >= after);
+    let started = after.is_some_and(|after| LAUNCHES.load(Ordering::Relaxed) >= after);
     let own = (OPEN.load(Ordering::Relaxed) >> gpu & 1 == 1).then(std::process::id);
-    own.into_iter().chain(comes.then_some(STRANGER)).collect()
+    own.into_iter().chain(started.then_some(OTHER_PROCESS)).collect()
 }

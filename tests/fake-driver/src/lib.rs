@@ -1,7 +1,7 @@
-//! NVML's and the CUDA driver's C symbols answered from a scenario file, so that our programs are tested without a GPU.
+//! NVML's and the CUDA driver's C symbols, implemented from a scenario file, to test our programs without a GPU.
 //!
-//! The file is named by the environment variable `GAUNT_FAKE_DRIVER`. A file that cannot be taken fails `nvmlInit`
-//! and says why on standard error.
+//! The file is named by the environment variable `GAUNT_FAKE_DRIVER`. With an invalid file `nvmlInit`
+//! fails, and the reason is printed on standard error.
 
 mod driver_scenario;
 mod driver_state;

@@ -1,6 +1,6 @@
 //! The exported NVML symbols: functions with their C names and layouts. All `unsafe` code is here.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -18,11 +18,10 @@ mod mig_symbols;
 mod nvlink_symbols;
 mod process_symbols;
 
-/// A handle: the GPU's index plus one, and for a MIG instance its number plus one above it; never followed as a
-/// pointer.
+/// A handle: the GPU's index plus one, and for a MIG instance its number plus one above it; never dereferenced.
 type RawNvmlDevice = *mut c_void;
 
-/// The bits of a handle that name the GPU.
+/// The bits of a handle that identify the GPU.
 const PARENT: usize = 0xffff;
 
 /// `nvmlClockType_t`: the clock of the memory.
@@ -57,19 +56,19 @@ struct NvmlPciInfo {
     bus_id: [c_char; 32],
 }
 
-/// The code that C is answered with.
+/// The code that a C function returns.
 fn error_code(result: Result<(), u32>) -> c_uint {
     result.err().unwrap_or(SUCCESS)
 }
 
-/// Goes through the call's faults and finds the driver.
+/// Applies the call's faults and returns the driver.
 fn begin_call(call: &str) -> Result<&'static FakeDriver, u32> {
     let driver = shared_driver()?;
     driver.begin_call(call, None)?;
     Ok(driver)
 }
 
-/// Goes through the call's faults and finds the GPU of a handle.
+/// Applies the call's faults and returns the GPU of a handle.
 fn begin_device_call(
     call: &str,
     handle: RawNvmlDevice,
@@ -81,17 +80,17 @@ fn begin_device_call(
     Ok((driver, gpu))
 }
 
-/// Writes a value where the caller wants it.
+/// Writes a value to the caller's pointer.
 fn write_value<T>(to: *mut T, value: T) -> Result<(), u32> {
     if to.is_null() {
         return Err(INVALID_ARGUMENT);
     }
-    // SAFETY: by NVML's contract a pointer that is not null points to room for one value of its type.
+    // SAFETY: by NVML's contract a pointer that is not null points to memory for one value of its type.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Writes text and its final zero where the caller has room for `length` bytes.
+/// Writes NUL-terminated text to the caller's buffer of `length` bytes.
 fn write_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     if to.is_null() {
         return Err(INVALID_ARGUMENT);
@@ -99,7 +98,7 @@ fn write_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     if text.len() >= length as usize {
         return Err(INSUFFICIENT_SIZE);
     }
-    // SAFETY: by NVML's contract there is room for `length` bytes, and the text with its zero is no longer.
+    // SAFETY: by NVML's contract the buffer has `length` bytes, and the text with its NUL is no longer.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
@@ -107,7 +106,7 @@ fn write_text(to: *mut c_char, length: c_uint, text: &str) -> Result<(), u32> {
     Ok(())
 }
 
-/// Answers a call that brings one number.
+/// Implements a call that returns one number.
 fn answer_number<T: TryFrom<u64>>(
     call: &str,
     handle: RawNvmlDevice,
@@ -120,7 +119,7 @@ fn answer_number<T: TryFrom<u64>>(
     }))
 }
 
-/// Answers a call that brings one text.
+/// Implements a call that returns one text.
 fn answer_text(
     call: &str,
     handle: RawNvmlDevice,
@@ -134,7 +133,7 @@ fn answer_text(
     )
 }
 
-/// The structure of a PCI address, of which only the text is given.
+/// The structure of a PCI address, of which only the text is set.
 fn pci_info(bus_id: &str) -> Result<NvmlPciInfo, u32> {
     let mut info = NvmlPciInfo {
         bus_id_legacy: [0; 16],
@@ -145,12 +144,12 @@ fn pci_info(bus_id: &str) -> Result<NvmlPciInfo, u32> {
         pci_subsystem_id: 0,
         bus_id: [0; 32],
     };
-    let room = info.bus_id.len() as c_uint;
-    write_text(info.bus_id.as_mut_ptr(), room, bus_id)?;
+    let length = info.bus_id.len() as c_uint;
+    write_text(info.bus_id.as_mut_ptr(), length, bus_id)?;
     Ok(info)
 }
 
-/// The key of a clock's value, of those of the multiprocessors' and the memory's clock.
+/// The key of a clock's value: the SM clock's or the memory clock's.
 fn clock_key(clock: c_uint, [sm, memory]: [&'static str; 2]) -> Option<&'static str> {
     match clock {
         CLOCK_SM => Some(sm),

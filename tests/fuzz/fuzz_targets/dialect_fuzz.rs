@@ -18,11 +18,11 @@ fn collect_facts(report: &Report) -> HashSet<ReportFact> {
         let device = &report.devices[sample.device as usize];
         assert_eq!(device.key.len(), device.class.key_label_names().len(), "{device:?}");
         assert_eq!(device.class, sample.metric.catalogue_row().class);
-        let told = match sample.reading {
+        let value = match sample.reading {
             Reading::Value(value) => Ok(value.to_bits()),
             Reading::Absent { absent } => Err(absent),
         };
-        (sample.metric, device.key.iter().map(|key| key.as_str().to_owned()).collect(), told)
+        (sample.metric, device.key.iter().map(|key| key.as_str().to_owned()).collect(), value)
     };
     report.samples.iter().map(fact).collect()
 }
@@ -38,17 +38,17 @@ fuzz_target!(|body: &[u8]| {
         assert!((info.device as usize) < report.devices.len());
     }
     let mut devices = HashSet::new();
-    assert!(report.devices.iter().all(|device| devices.insert(device)), "a device stands twice");
+    assert!(report.devices.iter().all(|device| devices.insert(device)), "a device is listed twice");
     // Written in gaunt's format the page has the same content. A device without a name cannot be written as text.
     if report.devices.iter().any(|device| device.key.iter().any(|key| key.is_empty())) {
         return;
     }
-    let said = collect_facts(&report);
+    let facts = collect_facts(&report);
     let mut text = String::new();
     write_text(&report, &mut text);
     let again = decode_page(text.as_bytes(), &PageLimits::default())
         .map(|page| collect_facts(&page.report));
-    if !said.is_empty() {
-        assert_eq!(again.expect("our own page"), said);
+    if !facts.is_empty() {
+        assert_eq!(again.expect("our own page"), facts);
     }
 });

@@ -1,5 +1,5 @@
-//! Fuzz target: any text as a Prometheus discovery list, in JSON or YAML. It is rejected with one sentence, or names
-//! addresses that can be scraped and displayed.
+//! Fuzz target: any text as a Prometheus discovery list, in JSON or YAML. It is rejected with a one-line error, or
+//! lists addresses that can be scraped and displayed.
 
 #![no_main]
 

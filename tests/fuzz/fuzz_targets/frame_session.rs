@@ -1,5 +1,5 @@
-//! Fuzz target: a server and a client over some ticks, each keeping arbitrary state: whatever the client holds, it
-//! receives all that the server sent, to the last bit.
+//! Fuzz target: a server and a client over some ticks, each keeping arbitrary state: whatever state the
+//! client has, it decodes the report that the server encoded, to the last bit.
 
 #![no_main]
 
@@ -77,8 +77,8 @@ fn report_content(report: &Report) -> impl PartialEq + std::fmt::Debug {
         .iter()
         .map(|s| {
             // A saturated counter carries no value, in any format.
-            let stands = matches!(s.metric.catalogue_row().kind, MetricKind::Counter(width @ CounterWidth::Saturating(_)) if width.max_value() == s.reading.value());
-            let reading = if stands { AbsenceReason::Saturated.into() } else { s.reading };
+            let saturated = matches!(s.metric.catalogue_row().kind, MetricKind::Counter(width @ CounterWidth::Saturating(_)) if width.max_value() == s.reading.value());
+            let reading = if saturated { AbsenceReason::Saturated.into() } else { s.reading };
             (s.metric, device(s.device), reading.value().map(f64::to_bits), reading.absence_reason())
         })
         .collect();
@@ -103,14 +103,14 @@ fuzz_target!(|input: &[u8]| {
                 sample.reading = draw.next_reading();
             }
         }
-        let told = FrameEncoder::of(&report, tick, kept.last());
-        let holds = frames.client_state(&mut memory);
-        let base = kept.iter().find(|base| told.can_diff_from(holds, base));
+        let encoder = FrameEncoder::of(&report, tick, kept.last());
+        let client = frames.client_state(&mut memory);
+        let base = kept.iter().find(|base| encoder.can_diff_from(client, base));
         let mut frame = Vec::new();
-        told.encode_frame(holds, base, &mut frame);
+        encoder.encode_frame(client, base, &mut frame);
         let page = frames.decode_frame(&mut memory, &frame, &PageLimits::default()).unwrap();
         assert_eq!(report_content(&page.report), report_content(&report));
-        kept.push(told);
+        kept.push(encoder);
         kept.drain(..kept.len().saturating_sub(KEPT));
     }
 });

@@ -7,15 +7,15 @@ use gaunt_scrape::{EndpointDefaults, EndpointList, expand_host_list};
 use libfuzzer_sys::fuzz_target;
 
 /// The maximum number of names of one list here.
-const ROOM: usize = 500;
+const MAX_HOSTS: usize = 500;
 
 /// The maximum number of endpoints of a list that are written and parsed again.
-const LOOKED_AT: usize = 50;
+const MAX_CHECKED: usize = 50;
 
 fuzz_target!(|list: &str| {
-    match expand_host_list(list, ROOM) {
+    match expand_host_list(list, MAX_HOSTS) {
         Ok(names) => {
-            assert!(names.len() <= ROOM);
+            assert!(names.len() <= MAX_HOSTS);
             for name in &names {
                 assert!(
                     !name.is_empty() && !name.contains(',') && !name.contains(char::is_whitespace)
@@ -32,19 +32,22 @@ fuzz_target!(|list: &str| {
             assert!(!error.why.is_empty());
         }
     }
-    let mut places = EndpointList::new(EndpointDefaults::default());
-    if places.add_list(list, &"a flag".into()).is_err() {
+    let mut endpoints = EndpointList::new(EndpointDefaults::default());
+    if endpoints.add_list(list, &"a flag".into()).is_err() {
         return;
     }
-    let places = places.into_vec();
-    let shown: std::collections::HashSet<String> = places.iter().map(ToString::to_string).collect();
-    assert_eq!(shown.len(), places.len(), "an address is taken once");
-    // A list may name twenty thousand hosts: checking all of them would take all the time.
-    for place in places.iter().take(LOOKED_AT) {
-        assert!(!place.host.is_empty() && place.port != 0);
+    let endpoints = endpoints.into_vec();
+    let shown: std::collections::HashSet<String> =
+        endpoints.iter().map(ToString::to_string).collect();
+    assert_eq!(shown.len(), endpoints.len(), "an address is listed once");
+    // A list may have twenty thousand hosts: checking all of them is too slow.
+    for endpoint in endpoints.iter().take(MAX_CHECKED) {
+        assert!(!endpoint.host.is_empty() && endpoint.port != 0);
         // The displayed form can be used on the command line again.
         let mut again = EndpointList::new(EndpointDefaults::default());
-        again.add_list(&place.to_string(), &"a flag".into()).expect("an address that was taken");
-        assert_eq!(again.into_vec()[0].to_string(), place.to_string());
+        again
+            .add_list(&endpoint.to_string(), &"a flag".into())
+            .expect("an address that was parsed before");
+        assert_eq!(again.into_vec()[0].to_string(), endpoint.to_string());
     }
 });

@@ -1,5 +1,5 @@
-//! Fuzz target: any two answers: their difference turns the first into the second, and any other difference does no
-//! harm.
+//! Fuzz target: any two answers: applying their difference to the first gives the second, and applying any other
+//! difference does not panic.
 
 #![no_main]
 

@@ -14,8 +14,8 @@ fuzz_target!(|body: &[u8]| {
     match decode_open_metrics(body, &limits) {
         Ok(page) => {
             let as_text = decode_page(body, &limits);
-            let told = as_text.map(|page| page.report.samples.len()).unwrap_or_default();
-            assert!(told <= page.report.samples.len());
+            let samples = as_text.map(|page| page.report.samples.len()).unwrap_or_default();
+            assert!(samples <= page.report.samples.len());
         }
         Err(ScrapeFailure::NotAPage(why)) => assert!(why.starts_with("not OpenMetrics: ")),
         Err(ScrapeFailure::TooLarge(_)) => {}

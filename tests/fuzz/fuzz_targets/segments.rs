@@ -50,8 +50,8 @@ fn read_blocks(bytes: &[u8]) -> usize {
 }
 
 fuzz_target!(|input: (u8, &[u8])| {
-    let (manner, bytes) = input;
-    match manner % 4 {
+    let (kind, bytes) = input;
+    match kind % 4 {
         0 => drop(read_blocks(bytes)),
         1 => {
             // Damage in the middle loses no block after it.

@@ -21,8 +21,8 @@ fuzz_target!(|input: (u8, &str)| {
             Ok(list) => {
                 for job in &list.jobs {
                     assert!(!job.id.is_empty());
-                    let told = [&job.name, &job.user, &job.account, &job.partition];
-                    assert!(told.into_iter().flatten().all(|text| !text.is_empty()), "{job:?}");
+                    let texts = [&job.name, &job.user, &job.account, &job.partition];
+                    assert!(texts.into_iter().flatten().all(|text| !text.is_empty()), "{job:?}");
                     assert!(job.holds.iter().all(|holding| !holding.node.is_empty()), "{job:?}");
                 }
                 let kept = serde_json::to_string(&list).expect("plain structs become JSON");
@@ -37,7 +37,7 @@ fuzz_target!(|input: (u8, &str)| {
     }
     match parse_topology(path, text) {
         Ok(topology) => {
-            assert!(topology.nodes.iter().all(|place| !place.node.is_empty()), "{topology:?}");
+            assert!(topology.nodes.iter().all(|node| !node.node.is_empty()), "{topology:?}");
             assert!(topology.switches.iter().all(|switch| !switch.name.is_empty()), "{topology:?}");
             let kept = serde_json::to_string(&topology).expect("plain structs become JSON");
             assert_eq!(

@@ -50,7 +50,7 @@ fn stable_lines(page: &str) -> Vec<String> {
 fn the_whole_page_is_the_golden_one() {
     let node = TestProcess::start_command(eight_gpu_command().args(["--compat", "dcgm,node"]));
     let address = node.served_address();
-    // What needs two rounds of the driver comes last.
+    // Values that need two rounds of the driver appear last.
     wait_for_page(&address, "\ngaunt_gpu_power_10s_min_watts{gpu=\"7\"}");
     let found = stable_lines(&wait_for_page(&address, "\nDCGM_FI_PROF_PCIE_RX_BYTES{gpu=\"7\""));
     let path = fixture_path("sysroot/whole.prom");

@@ -4,17 +4,17 @@ use std::{collections::BTreeMap, ops::Range};
 
 use super::{CollectivePlan, PlannedMove};
 
-/// A stretch of a receive buffer that a move touched.
+/// A range of a receive buffer that a move accesses.
 struct BufferAccess {
-    stretch: Range<usize>,
+    range: Range<usize>,
     by: usize,
     writes: bool,
 }
 
 /// For each move, the earlier ones on other streams that it must wait for: those that wrote what it reads, and those
-/// that touched what it writes. Of several on one stream the last stands for all.
+/// that access what it writes. Of several on one stream only the last is kept.
 pub(super) fn compute_waits(moves: &[PlannedMove], ranks: usize) -> Vec<Vec<usize>> {
-    let mut touches: Vec<Vec<BufferAccess>> = (0..ranks).map(|_| Vec::new()).collect();
+    let mut accesses: Vec<Vec<BufferAccess>> = (0..ranks).map(|_| Vec::new()).collect();
     let mut all = Vec::with_capacity(moves.len());
     for (number, one) in moves.iter().enumerate() {
         let (read, (writer, written)) = CollectivePlan::touched_ranges(one);
@@ -23,21 +23,21 @@ pub(super) fn compute_waits(moves: &[PlannedMove], ranks: usize) -> Vec<Vec<usiz
             let earlier = &moves[known.by];
             last.insert((earlier.to.rank, earlier.channel), known.by);
         };
-        if let Some((rank, stretch)) = &read {
-            let wrote = touches[*rank].iter().filter(|known| known.writes);
-            wrote.filter(|known| ranges_overlap(&known.stretch, stretch)).for_each(&mut after);
+        if let Some((rank, range)) = &read {
+            let wrote = accesses[*rank].iter().filter(|known| known.writes);
+            wrote.filter(|known| ranges_overlap(&known.range, range)).for_each(&mut after);
         }
-        touches[writer]
+        accesses[writer]
             .iter()
-            .filter(|known| ranges_overlap(&known.stretch, &written))
+            .filter(|known| ranges_overlap(&known.range, &written))
             .for_each(after);
-        // A stream keeps its own order.
+        // Moves on one stream run in order anyway.
         last.remove(&(one.to.rank, one.channel));
         all.push(last.into_values().collect());
-        if let Some((rank, stretch)) = read {
-            touches[rank].push(BufferAccess { stretch, by: number, writes: false });
+        if let Some((rank, range)) = read {
+            accesses[rank].push(BufferAccess { range, by: number, writes: false });
         }
-        touches[writer].push(BufferAccess { stretch: written, by: number, writes: true });
+        accesses[writer].push(BufferAccess { range: written, by: number, writes: true });
     }
     all
 }

@@ -6,10 +6,10 @@ use super::{BufferPosition, BufferSide, ExpectedSum, PlannedMove, SendPattern, s
 use crate::collective_kind::Collective;
 
 /// Pieces of a broadcast for each channel: many, so that the last rank waits for a small one only, and few enough that
-/// each is worth a start.
+/// each is worth a kernel launch.
 const BROADCAST_PIECES: usize = 8;
 
-/// A plan without its order.
+/// A plan without the waits between moves.
 pub(super) struct PlanBuilder {
     ranks: usize,
     channels: usize,
@@ -46,7 +46,7 @@ pub(super) fn build_moves(
 }
 
 impl PlanBuilder {
-    /// First everybody gathers one chunk's sum on its way round the ring, then the sums go round.
+    /// A reduce-scatter around the ring, then an all-gather of the sums.
     fn plan_all_reduce(&mut self, chunks: &[Range<usize>]) {
         if self.ranks == 1 {
             self.add_copies(0, send_position(0, 0), 0, chunks[0].len());
@@ -76,8 +76,8 @@ impl PlanBuilder {
         }
     }
 
-    /// A chunk's sum travels to the right and grows by what each rank has. `ahead` says where each one ends: 1 leaves a
-    /// rank with the chunk of the next one, 2 with its own.
+    /// A ring reduce-scatter: each chunk's sum moves to the right, and every rank adds its own data. `ahead` sets where
+    /// it ends: 1 leaves a rank with the chunk of the next rank, 2 with its own.
     fn plan_ring_sum(&mut self, chunks: &[Range<usize>], ahead: usize) {
         for step in 0..self.ranks - 1 {
             for rank in 0..self.ranks {
@@ -116,10 +116,10 @@ impl PlanBuilder {
         }
     }
 
-    /// Everybody fetches its part from each of the others, from another one at each step.
+    /// Every rank reads its chunk from each other rank, from a different one at each step.
     fn plan_all_to_all(&mut self, chunks: &[Range<usize>]) {
         let longest = chunks.iter().map(Range::len).max().unwrap_or(0);
-        // Parts must not lie closer than they can be moved fast.
+        // Parts are aligned, so that 16 bytes are copied at a time.
         let stride = longest.next_multiple_of(super::ALIGN);
         self.receive_elements = stride * self.ranks;
         for step in 0..self.ranks {
@@ -140,7 +140,7 @@ impl PlanBuilder {
         }
     }
 
-    /// A chain in small pieces: everybody passes on what it has while more arrives.
+    /// A pipelined chain: every rank forwards a piece while it receives the next one.
     fn plan_broadcast(&mut self, elements: usize) {
         let pieces = split_elements(elements, self.channels * BROADCAST_PIECES);
         for (number, piece) in pieces.iter().enumerate() {
@@ -165,12 +165,12 @@ impl PlanBuilder {
         }
     }
 
-    /// The rank that stands `steps` before another one on the ring.
+    /// The rank `steps` positions before another one on the ring.
     fn rank_before(&self, rank: usize, steps: usize) -> usize {
         (rank + 2 * self.ranks - steps) % self.ranks
     }
 
-    /// Copies, cut over the channels.
+    /// Adds copies, split over the channels.
     fn add_copies(&mut self, rank: usize, from: BufferPosition, to: usize, elements: usize) {
         for (channel, part) in split_elements(elements, self.channels).into_iter().enumerate() {
             let from = BufferPosition { at: from.at + part.start, ..from };
@@ -178,7 +178,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Sums, cut over the channels: what comes, plus the rank's own.
+    /// Adds sums, split over the channels: the received data plus the rank's own.
     fn add_sums(&mut self, rank: usize, from: BufferPosition, chunk: &Range<usize>) {
         for (channel, part) in split_elements(chunk.len(), self.channels).into_iter().enumerate() {
             let from = BufferPosition { at: from.at + part.start, ..from };
@@ -202,7 +202,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Claims that `pattern`, summed over `sources`, lies at `at`.
+    /// Expects `pattern`, summed over `sources`, at `at`.
     fn expect_sum(
         &mut self,
         rank: usize,

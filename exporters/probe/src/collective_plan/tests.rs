@@ -1,12 +1,12 @@
-//! Plans done on the host: every collective is right for every number of ranks, any size, any order that is allowed.
+//! Plans executed on the host: every collective is correct for every number of ranks, any size and any allowed order.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::pattern;
 
-/// Does a plan in an order that its waits and streams allow, chosen by `pick`; what was never written is zero, which
-/// is never right.
+/// Executes a plan in an order that its waits and streams allow, chosen by `pick`. Elements never written are zero,
+/// which is never correct.
 fn execute_plan(plan: &CollectivePlan, mut pick: impl FnMut(usize) -> usize) -> Vec<Vec<u32>> {
     let value = |rank: usize, at: usize| {
         let filling = plan.sends[rank];
@@ -19,9 +19,10 @@ fn execute_plan(plan: &CollectivePlan, mut pick: impl FnMut(usize) -> usize) -> 
     while !open.is_empty() {
         let stream = |number: usize| (plan.moves[number].to.rank, plan.moves[number].channel);
         let ready: Vec<usize> = (0..open.len())
-            .filter(|&place| {
-                let first = open[..place].iter().all(|&other| stream(other) != stream(open[place]));
-                first && plan.waits[open[place]].iter().all(|&other| finished[other])
+            .filter(|&position| {
+                let first =
+                    open[..position].iter().all(|&other| stream(other) != stream(open[position]));
+                first && plan.waits[open[position]].iter().all(|&other| finished[other])
             })
             .collect();
         let number = open.remove(ready[pick(ready.len())]);
@@ -90,7 +91,7 @@ fn a_ring_carries_what_the_bus_bandwidth_counts() {
                 CollectivePlan::new(collective, ranks, elements, 4).crossing_elements(ranks) as f64;
             let mut links = ranks as f64;
             if collective == Collective::Broadcast {
-                links -= 1.0; // A chain has one link less than a ring.
+                links -= 1.0; // A chain has one link fewer than a ring.
             }
             let each = crossing / links / elements as f64;
             let factor = collective.bus_factor(ranks).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Only numbers cross the interface: addresses in GPU memory, handles. A wrong one is an error of the driver or of the
 //! GPU, never of this process's memory; only [`CudaDriver::read_pinned`] and [`CudaDriver::write_pinned`] access host
-//! memory, which [`super::gpu_context`] keeps for as long as it hands out its address.
+//! memory, which [`super::gpu_context`] keeps allocated while its address is in use.
 
 #![expect(unsafe_code, reason = "the CUDA driver is a C library that is opened at run time")]
 
@@ -16,10 +16,10 @@ use libloading::{Library, Symbol};
 
 use super::CudaError;
 
-/// The driver's library, which comes with the driver and with nothing else.
+/// The driver's library, which only the driver installs.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// The driver's code for work that is still under way.
+/// The driver's code for work that is not complete.
 const NOT_READY: c_int = 600;
 
 /// The driver's code for peer access that is enabled already.
@@ -31,18 +31,18 @@ const HOST_PORTABLE_MAPPED: c_uint = 3;
 /// Streams that do not wait for the default stream.
 const STREAM_NON_BLOCKING: c_uint = 1;
 
-/// Events that keep no time, and so cost less.
+/// Events without timing, which cost less.
 const EVENT_NO_TIME: c_uint = 2;
 
-/// Room for a GPU's name and address.
+/// The buffer size for a GPU's name and address.
 const TEXT: usize = 256;
 
-/// A context, stream, event, module or kernel of the driver: given back to it, never followed.
+/// A context, stream, event, module or kernel of the driver: passed back to it, never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CudaHandle(*mut c_void);
 
 impl CudaHandle {
-    /// The pointer, for NCCL, which takes the driver's streams.
+    /// The pointer, for NCCL, which uses the driver's streams.
     pub(crate) fn as_raw(self) -> *mut c_void {
         self.0
     }
@@ -57,7 +57,7 @@ pub(crate) enum KernelArgument {
     Word(u32),
 }
 
-/// Declares the driver's functions: our name, theirs, and what they take. All answer with a code.
+/// Declares the driver's functions: our name, the symbol, and the argument types. All return a code.
 macro_rules! functions {
     ($($name:ident = $symbol:literal($($argument:ty),*);)*) => {
         struct Functions { $($name: unsafe extern "C" fn($($argument),*) -> c_int,)* }
@@ -65,8 +65,8 @@ macro_rules! functions {
         impl Functions {
             fn load(library: &Library) -> Result<Self, CudaError> {
                 Ok(Self { $($name: {
-                    // SAFETY: the symbol has the signature that is declared beside its name, from CUDA's header; the
-                    // library stays open beside the functions.
+                    // SAFETY: the symbol has the signature that is declared with its name, from CUDA's header; the
+                    // library stays open as long as the functions exist.
                     let symbol: Symbol<'_, unsafe extern "C" fn($($argument),*) -> c_int> =
                         unsafe { library.get($symbol.as_bytes()) }
                             .map_err(|_| CudaError::Symbol($symbol))?;
@@ -116,24 +116,24 @@ functions! {
     );
 }
 
-/// The driver of this process, initialised.
+/// The initialised driver of this process.
 pub(crate) struct CudaDriver {
     functions: Functions,
-    /// Keeps the functions where they are.
+    /// Keeps the functions loaded.
     _library: Library,
 }
 
-/// Calls a function of the driver and checks its code. `$place` is the word for the call in an error.
+/// Calls a function of the driver and checks its code. Errors carry our name of the function.
 macro_rules! call {
     ($cuda:expr, $name:ident($($argument:expr),*)) => {{
         // SAFETY: the arguments are those of CUDA's header; each pointer among them is null where that is allowed, or
-        // leads to a value that stands beside the call and outlives it.
+        // points to a value that outlives the call.
         let code = unsafe { ($cuda.functions.$name)($($argument),*) };
         $cuda.check_code(stringify!($name), code)
     }};
 }
 
-/// Calls a function whose first argument is where the answer goes.
+/// Calls a function that writes its result to its first argument.
 macro_rules! ask {
     ($cuda:expr, $name:ident($($argument:expr),*), $initial:expr) => {{
         let mut answer = $initial;
@@ -145,7 +145,7 @@ impl CudaDriver {
     /// Opens and initialises the driver: the library of this path, or what the loader finds.
     pub(crate) fn open_library(path: Option<&Path>) -> Result<Self, CudaError> {
         let name = path.unwrap_or(Path::new(LIBRARY));
-        // SAFETY: the driver's library may be opened by any process, and its initialisers do no harm.
+        // SAFETY: the driver's library may be opened by any process, and its initialisers have no side effects.
         let library = unsafe { Library::new(name) }.map_err(|error| CudaError::Absent {
             library: name.to_path_buf(),
             why: {
@@ -167,7 +167,7 @@ impl CudaDriver {
         // SAFETY: the function writes a pointer to text that never changes, or leaves or sets it null.
         let known = unsafe { (self.functions.error_name)(code, &raw mut name) } == 0;
         let name = if known && !name.is_null() {
-            // SAFETY: the text ends in a zero and stands as long as the library, which is open.
+            // SAFETY: the text is NUL-terminated and lives as long as the library, which is open.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         } else {
             "an unknown error".to_owned()
@@ -175,12 +175,12 @@ impl CudaDriver {
         Err(CudaError::Call { call, code, name })
     }
 
-    /// The newest CUDA that the driver speaks, such as 12080.
+    /// The newest CUDA version that the driver supports, such as 12080.
     pub(crate) fn driver_version(&self) -> Result<i32, CudaError> {
         ask!(self, driver_version(), 0)
     }
 
-    /// How many GPUs this process may use.
+    /// The number of GPUs that this process may use.
     pub(crate) fn device_count(&self) -> Result<i32, CudaError> {
         ask!(self, device_count(), 0)
     }
@@ -214,22 +214,22 @@ impl CudaDriver {
         ask!(self, can_access_peer(device, peer), 0).map(|answer| answer != 0)
     }
 
-    /// The GPU's primary context, made if there is none; [`CudaDriver::release_context`] gives it back.
+    /// The GPU's primary context, created if there is none; [`CudaDriver::release_context`] releases it.
     pub(crate) fn retain_context(&self, device: i32) -> Result<CudaHandle, CudaError> {
         ask!(self, context_retain(device), ptr::null_mut()).map(CudaHandle)
     }
 
-    /// Gives the primary context back; the last who does so ends it, and all memory in it.
+    /// Releases the primary context; the last release destroys it with all its memory.
     pub(crate) fn release_context(&self, device: i32) -> Result<(), CudaError> {
         call!(self, context_release(device))
     }
 
-    /// Makes this thread's next calls about a context.
+    /// Makes a context current for this thread.
     pub(crate) fn set_current_context(&self, context: CudaHandle) -> Result<(), CudaError> {
         call!(self, context_set(context.0))
     }
 
-    /// Lets the current context address the memory of another.
+    /// Lets the current context access the memory of another.
     pub(crate) fn enable_peer(&self, peer: CudaHandle) -> Result<(), CudaError> {
         match call!(self, enable_peer(peer.0, 0)) {
             Err(CudaError::Call { code: PEER_ENABLED, .. }) => Ok(()),
@@ -237,7 +237,7 @@ impl CudaDriver {
         }
     }
 
-    /// Bytes of the current context's GPU that are free.
+    /// Free bytes on the current context's GPU.
     pub(crate) fn free_bytes(&self) -> Result<usize, CudaError> {
         let mut total = 0;
         ask!(self, memory_info(&raw mut total), 0)
@@ -251,7 +251,7 @@ impl CudaDriver {
         call!(self, free(address))
     }
 
-    /// Pinned memory of the host, which GPUs reach at the same address.
+    /// Allocates pinned host memory, which GPUs access at the same address.
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<u64, CudaError> {
         let flags = HOST_PORTABLE_MAPPED;
         let memory = ask!(self, host_allocate(bytes, flags), ptr::null_mut())?;
@@ -262,7 +262,7 @@ impl CudaDriver {
         call!(self, host_free(ptr::with_exposed_provenance_mut(address as usize)))
     }
 
-    /// Copies between any two places that the driver knows.
+    /// Copies between any two addresses that the driver knows.
     pub(crate) fn copy_memory(
         &self,
         to: u64,
@@ -273,7 +273,7 @@ impl CudaDriver {
         call!(self, copy(to, from, bytes, on.0))
     }
 
-    /// Copies between two GPUs, directly or through the host, as the driver can.
+    /// Copies between two GPUs, directly or through the host, as the driver decides.
     pub(crate) fn copy_peer(
         &self,
         (to, to_context): (u64, CudaHandle),
@@ -295,7 +295,7 @@ impl CudaDriver {
         call!(self, fill(to, word, words, on.0))
     }
 
-    /// Takes PTX and makes it ready for the current context's GPU.
+    /// Loads PTX into the current context.
     pub(crate) fn load_module(&self, ptx: &str) -> Result<CudaHandle, CudaError> {
         let text = CString::new(ptx).map_err(|_| CudaError::Symbol("PTX"))?;
         ask!(self, module_load(text.as_ptr().cast()), ptr::null_mut()).map(CudaHandle)
@@ -322,7 +322,7 @@ impl CudaDriver {
         call!(self, stream_destroy(stream.0))
     }
 
-    /// Lets what comes next on a stream wait for an event.
+    /// Makes later work on a stream wait for an event.
     pub(crate) fn wait_event(
         &self,
         stream: CudaHandle,
@@ -331,7 +331,7 @@ impl CudaDriver {
         call!(self, stream_wait(stream.0, event.0, 0))
     }
 
-    /// An event, with or without a time.
+    /// Creates an event, with or without timing.
     pub(crate) fn create_event(&self, timed: bool) -> Result<CudaHandle, CudaError> {
         let flags = if timed { 0 } else { EVENT_NO_TIME };
         ask!(self, event_create(flags), ptr::null_mut()).map(CudaHandle)
@@ -375,30 +375,30 @@ impl CudaDriver {
         on: CudaHandle,
         arguments: &[KernelArgument],
     ) -> Result<(), CudaError> {
-        let mut places: Vec<*mut c_void> = arguments
+        let mut pointers: Vec<*mut c_void> = arguments
             .iter()
             .map(|argument| match argument {
                 KernelArgument::Long(value) => ptr::from_ref(value).cast_mut().cast(),
                 KernelArgument::Word(value) => ptr::from_ref(value).cast_mut().cast(),
             })
             .collect();
-        let (places, none) = (places.as_mut_ptr(), ptr::null_mut());
-        call!(self, launch(kernel.0, blocks, 1, 1, threads, 1, 1, 0, on.0, places, none))
+        let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());
+        call!(self, launch(kernel.0, blocks, 1, 1, threads, 1, 1, 0, on.0, pointers, none))
     }
 
-    /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] gave and nobody freed.
+    /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] returned and that is not freed.
     pub(super) fn read_pinned(at: u64) -> u32 {
-        let place: *const u32 = ptr::with_exposed_provenance(at as usize);
-        // SAFETY: the only callers are in `gpu_context`, which checks that the place lies in pinned memory that it owns
+        let word: *const u32 = ptr::with_exposed_provenance(at as usize);
+        // SAFETY: the only callers are in `gpu_context`, which checks that the address is in pinned memory that it owns
         // and that it is aligned; a GPU may write it at any time, hence volatile.
-        unsafe { place.read_volatile() }
+        unsafe { word.read_volatile() }
     }
 
     /// Writes a word of such memory.
     pub(super) fn write_pinned(at: u64, word: u32) {
-        let place: *mut u32 = ptr::with_exposed_provenance_mut(at as usize);
+        let address: *mut u32 = ptr::with_exposed_provenance_mut(at as usize);
         // SAFETY: as for `read_pinned`.
-        unsafe { place.write_volatile(word) }
+        unsafe { address.write_volatile(word) }
     }
 }
 

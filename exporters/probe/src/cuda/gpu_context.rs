@@ -13,7 +13,7 @@ const MULTIPROCESSORS: i32 = 16;
 const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
 
-/// A GPU that the driver lists, before anything is done with it.
+/// A GPU that the driver lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedGpu {
     /// CUDA's handle.
@@ -22,7 +22,7 @@ pub(crate) struct ListedGpu {
     pub(crate) model: String,
     /// Its PCI address, in lower case and with the short domain.
     pub(crate) bus_id: String,
-    /// Major and minor of what it can do, in one number: 90 is sm_90.
+    /// Its compute capability, major and minor in one number: 90 is sm_90.
     pub(crate) capability: i32,
     /// Its multiprocessors.
     pub(crate) multiprocessors: u32,
@@ -44,7 +44,7 @@ pub(crate) fn list_gpus(cuda: &CudaDriver) -> Result<Vec<ListedGpu>, CudaError> 
     (0..cuda.device_count()?).map(describe).collect()
 }
 
-/// One form for the addresses of NVML, whose domain has eight digits, and of CUDA, whose has four.
+/// Normalises PCI addresses: the domain has eight digits in NVML and four in CUDA.
 pub(crate) fn short_bus_id(bus_id: &str) -> String {
     let (domain, rest) = bus_id.split_once(':').unwrap_or(("0", bus_id));
     format!("{:0>4}:{rest}", domain.trim_start_matches('0')).to_lowercase()
@@ -53,12 +53,12 @@ pub(crate) fn short_bus_id(bus_id: &str) -> String {
 /// A GPU with a context, its kernels, and its allocations.
 pub(crate) struct ProbeGpu {
     cuda: Rc<CudaDriver>,
-    /// What the driver says of it.
+    /// The driver's description.
     pub(crate) listed: ListedGpu,
     /// Its NVML index, for display.
     pub(crate) index: u32,
     context: CudaHandle,
-    /// At most so many blocks, hence SMs, for a kernel of ours.
+    /// The maximum blocks, hence SMs, of one of our kernels.
     blocks: u32,
     modules: Vec<CudaHandle>,
     streams: Vec<CudaHandle>,
@@ -69,7 +69,7 @@ pub(crate) struct ProbeGpu {
 }
 
 impl ProbeGpu {
-    /// Makes a context, and loads the kernels.
+    /// Retains a context, and loads the kernels.
     pub(crate) fn open_context(
         cuda: &Rc<CudaDriver>,
         listed: ListedGpu,
@@ -107,12 +107,12 @@ impl ProbeGpu {
         Ok(())
     }
 
-    /// Makes this thread's calls about this GPU.
+    /// Makes this GPU's context current for this thread.
     pub(crate) fn set_current(&self) -> Result<(), CudaError> {
         self.cuda.set_current_context(self.context)
     }
 
-    /// Whether kernels here can address `peer`'s memory; makes it so if it can be.
+    /// Whether kernels here can access `peer`'s memory; enables it if possible.
     pub(crate) fn enable_peer_access(&self, peer: &Self) -> Result<bool, CudaError> {
         if self.listed.device == peer.listed.device {
             return Ok(true);
@@ -125,13 +125,13 @@ impl ProbeGpu {
         Ok(true)
     }
 
-    /// Bytes that are free.
+    /// Free bytes.
     pub(crate) fn free_bytes(&self) -> Result<usize, CudaError> {
         self.set_current()?;
         self.cuda.free_bytes()
     }
 
-    /// Memory on the GPU, until the end.
+    /// Allocates GPU memory, freed on drop.
     pub(crate) fn allocate_device(&mut self, bytes: usize) -> Result<u64, CudaError> {
         self.set_current()?;
         let address = self.cuda.allocate_device(bytes.max(1))?;
@@ -139,7 +139,7 @@ impl ProbeGpu {
         Ok(address)
     }
 
-    /// Pinned memory of the host, until the end.
+    /// Allocates pinned host memory, freed on drop.
     pub(crate) fn allocate_host(&mut self, bytes: usize) -> Result<u64, CudaError> {
         self.set_current()?;
         let address = self.cuda.allocate_host(bytes)?;
@@ -147,7 +147,7 @@ impl ProbeGpu {
         Ok(address)
     }
 
-    /// A stream, until the end.
+    /// Creates a stream, destroyed on drop.
     pub(crate) fn create_stream(&mut self) -> Result<CudaHandle, CudaError> {
         self.set_current()?;
         let stream = self.cuda.create_stream()?;
@@ -155,7 +155,7 @@ impl ProbeGpu {
         Ok(stream)
     }
 
-    /// An event, until the end.
+    /// Creates an event, destroyed on drop.
     pub(crate) fn create_event(&mut self, timed: bool) -> Result<CudaHandle, CudaError> {
         self.set_current()?;
         let event = self.cuda.create_event(timed)?;
@@ -163,7 +163,7 @@ impl ProbeGpu {
         Ok(event)
     }
 
-    /// Marks where a stream of this GPU is.
+    /// Records an event on a stream of this GPU.
     pub(crate) fn record_event(
         &self,
         event: CudaHandle,
@@ -173,7 +173,7 @@ impl ProbeGpu {
         self.cuda.record_event(event, stream)
     }
 
-    /// Lets a stream of this GPU wait for an event of any.
+    /// Makes a stream of this GPU wait for an event of any GPU.
     pub(crate) fn wait_event(
         &self,
         stream: CudaHandle,
@@ -251,7 +251,7 @@ impl ProbeGpu {
         self.cuda.launch_kernel(*kernel, (needed, THREADS), on, arguments)
     }
 
-    /// Starts the kernel that holds a stream until the host opens the gate.
+    /// Starts the kernel that blocks a stream until the host opens the gate.
     pub(crate) fn launch_gate(
         &self,
         gate: u64,
@@ -274,14 +274,14 @@ impl ProbeGpu {
         self.pinned_address(pinned, at).map(CudaDriver::read_pinned)
     }
 
-    /// Writes such a word.
+    /// Writes the word at `at`.
     pub(crate) fn write_pinned(&self, pinned: u64, at: usize, word: u32) {
-        if let Some(place) = self.pinned_address(pinned, at) {
-            CudaDriver::write_pinned(place, word);
+        if let Some(address) = self.pinned_address(pinned, at) {
+            CudaDriver::write_pinned(address, word);
         }
     }
 
-    /// Where a word is, if it lies in memory that is ours.
+    /// The address of a word, if it is in our pinned memory.
     fn pinned_address(&self, pinned: u64, at: usize) -> Option<u64> {
         let (address, bytes) = self.pinned.iter().find(|(address, _)| *address == pinned)?;
         (at.is_multiple_of(4) && at + 4 <= *bytes).then_some(address + at as u64)
@@ -290,7 +290,7 @@ impl ProbeGpu {
 
 impl Drop for ProbeGpu {
     fn drop(&mut self) {
-        // On a dead context each of these fails, and the end of the process gives everything back.
+        // On a dead context each of these fails, and the end of the process frees everything.
         _ = self.set_current();
         for stream in self.streams.drain(..) {
             _ = self.cuda.destroy_stream(stream);

@@ -5,36 +5,36 @@ use std::ffi::CStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What moves and holds back, for every element.
+/// The copy and gate kernels, for every element type.
 pub(crate) const COPY: &str = include_str!("../../kernels/copy.ptx");
 
 /// Threads of a block: enough to hide latency with few blocks, and few enough for the registers of every target.
 pub(crate) const THREADS: u32 = 512;
 
-/// The gate and the copy.
+/// The gate kernel.
 pub(crate) const GATE: &CStr = c"gaunt_gate";
-/// Bytes from one place to another.
+/// The copy kernel.
 pub(crate) const MOVE: &CStr = c"gaunt_copy";
 
-/// What a message consists of.
+/// The element type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ElementType {
     /// 32-bit floating point.
     F32,
-    /// bfloat16: GPUs from sm_80 on.
+    /// bfloat16: needs sm_80 or newer.
     Bf16,
 }
 
-/// The kernels of one element.
+/// The kernels of one element type.
 pub(crate) struct KernelSet {
     /// Their PTX.
     pub(crate) ptx: &'static str,
-    /// A sum of mine and theirs.
+    /// Adds the neighbour's data to the rank's own.
     pub(crate) add: &'static CStr,
-    /// What a rank sends.
+    /// Writes the pattern that a rank sends.
     pub(crate) pattern: &'static CStr,
-    /// Whether the right sum arrived.
+    /// Verifies the received sum.
     pub(crate) check: &'static CStr,
 }
 
@@ -47,7 +47,7 @@ impl ElementType {
         }
     }
 
-    /// Its word in tables and files.
+    /// Its name in tables and files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -55,7 +55,7 @@ impl ElementType {
         }
     }
 
-    /// The oldest GPU that can compute with it, as major and minor in one number.
+    /// The oldest compute capability that supports it, major and minor in one number.
     pub(crate) const fn min_capability(self) -> i32 {
         match self {
             Self::F32 => 70,

@@ -23,27 +23,27 @@ use crate::{
 
 mod nccl_comparison;
 
-/// How long a gate holds at most: queueing 2,000 moves takes 20 ms, and nothing may wait for a host that died.
+/// The timeout of a gate: queueing 2,000 moves takes 20 ms, and no kernel may wait for a host that died.
 const GATE_NANOS: u64 = 200_000_000;
 
-/// Bytes of a gate: whether it is open, and whether it gave up.
+/// Bytes of a gate: whether it is open, and whether it timed out.
 const GATE: usize = 8;
 
-/// A collective with all that it needs.
+/// A collective with its buffers, streams and events.
 struct CollectiveSetup {
     plan: CollectivePlan,
     rank_buffers: Vec<RankBuffers>,
-    /// For each move, the event that says that it is done.
+    /// For each move, its completion event.
     move_events: Vec<CudaHandle>,
-    /// For each GPU, the stream that waits at the gate, and the event behind it.
+    /// For each GPU, the stream that waits at the gate, and the event after it.
     gates: Vec<(CudaHandle, CudaHandle)>,
     gate_memory: u64,
-    /// For each pair of ranks, whether the first one's kernels reach the second one's memory.
+    /// For each pair of ranks, whether the first one's kernels can access the second one's memory.
     peer_access: Vec<Vec<bool>>,
     block_divisor: u32,
 }
 
-/// Whose collective is done.
+/// The implementation of a collective.
 enum CollectiveBackend<'a> {
     /// Our kernels.
     Ours,
@@ -51,7 +51,7 @@ enum CollectiveBackend<'a> {
     Nccl(&'a NcclLibrary, Collective),
 }
 
-/// What all runs together brought.
+/// The results of all runs.
 #[derive(Default)]
 struct RunTally {
     seconds: Vec<f64>,
@@ -66,12 +66,11 @@ impl MeasureSession<'_> {
         &mut self,
         collective: Collective,
         ranks: Option<usize>,
-        look: Option<GpuIdleCheck>,
+        idle_check: Option<GpuIdleCheck>,
     ) -> Result<(), ProbeExit> {
         let ranks = ranks.unwrap_or(self.gpus.len());
         if !(1..=MAX_RANKS).contains(&ranks) {
-            let why =
-                format!("{ranks} ranks are not between 1 and {MAX_RANKS}: see --ranks and --gpus");
+            let why = format!("{ranks} ranks: must be 1 to {MAX_RANKS}; check --ranks and --gpus");
             return Err(ProbeExit::new(ExitKind::OverLimit, why));
         }
         let element = self.request.element;
@@ -79,14 +78,14 @@ impl MeasureSession<'_> {
         if elements == 0 {
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
-                "the message holds no element: use more --bytes",
+                "the message is smaller than one element: raise --bytes",
             ));
         }
         let plan = CollectivePlan::new(collective, ranks, elements, self.request.channels);
         let reach = self.build_peer_matrix(ranks)?;
         let ring = self.set_up_collective(plan, reach)?;
         let nccl = self.prepare_nccl(collective, &ring)?;
-        self.begin_measuring(look)?;
+        self.begin_measuring(idle_check)?;
         let tally = self.run_collective(collective, &ring, &CollectiveBackend::Ours)?;
         self.record_collective(collective, &ring, &CollectiveBackend::Ours, tally)?;
         if let Some(nccl) = &nccl {
@@ -97,7 +96,7 @@ impl MeasureSession<'_> {
         Ok(())
     }
 
-    /// Finds who reaches whom. GPUs beyond the number of ranks are not touched.
+    /// Enables peer access where possible, and returns where it is. GPUs beyond the number of ranks are not used.
     fn build_peer_matrix(&mut self, ranks: usize) -> Result<Vec<Vec<bool>>, ProbeExit> {
         self.gpus.truncate(ranks);
         let count = self.gpus.len();
@@ -109,7 +108,7 @@ impl MeasureSession<'_> {
                 if !*reaches && self.request.require_peer {
                     let (one, other) = (self.gpus[one].index, self.gpus[other].index);
                     let why = format!(
-                        "GPU {one} cannot access the memory of GPU {other}: see `nvidia-smi topo -p2p r`"
+                        "GPU {one} cannot access the memory of GPU {other}: check `nvidia-smi topo -p2p r`"
                     );
                     return Err(ProbeExit::new(ExitKind::NoPeerAccess, why));
                 }
@@ -118,7 +117,7 @@ impl MeasureSession<'_> {
         Ok(reach)
     }
 
-    /// Takes memory, streams and events, after a look whether they may be had.
+    /// Allocates memory, streams and events, after checks of the limits and of free memory.
     fn set_up_collective(
         &mut self,
         plan: CollectivePlan,
@@ -141,32 +140,32 @@ impl MeasureSession<'_> {
         let sharing = plan.ranks.div_ceil(count) as u32;
         let mut lanes = Vec::new();
         for (rank, filling) in plan.sends.iter().enumerate() {
-            let place = rank % count;
+            let position = rank % count;
             let sizes = (filling.elements * size, plan.receive_elements * size, bounce);
             let lane = RankBuffers::allocate_buffers(
-                &mut self.gpus[place],
-                place,
+                &mut self.gpus[position],
+                position,
                 sizes,
                 (plan.channels, sharing),
             );
-            lanes.push(self.map_gpu_error(place, lane)?);
+            lanes.push(self.map_gpu_error(position, lane)?);
         }
         let mut done = Vec::new();
         for one in &plan.moves {
-            let place = one.to.rank % count;
-            let event = self.gpus[place].create_event(false);
-            done.push(self.map_gpu_error(place, event)?);
+            let position = one.to.rank % count;
+            let event = self.gpus[position].create_event(false);
+            done.push(self.map_gpu_error(position, event)?);
         }
         let mut gates = Vec::new();
-        for place in 0..count {
-            let gpu = &mut self.gpus[place];
+        for position in 0..count {
+            let gpu = &mut self.gpus[position];
             let pair =
                 gpu.create_stream().and_then(|stream| Ok((stream, gpu.create_event(false)?)));
-            gates.push(self.map_gpu_error(place, pair)?);
+            gates.push(self.map_gpu_error(position, pair)?);
         }
         let gate = self.gpus[0].allocate_host(GATE);
         let gate = self.map_gpu_error(0, gate)?;
-        // All streams of all ranks on a GPU may run at once, and together keep to the limit.
+        // All streams of all ranks on a GPU may run at once; together they stay within the limit on SMs.
         let share = plan.channels as u32 * sharing;
         Ok(CollectiveSetup {
             plan,
@@ -193,21 +192,21 @@ impl MeasureSession<'_> {
             if !self.can_start_run(crossing)? {
                 let made = tally.seconds.len();
                 let why = format!(
-                    "{made} of {} runs: the limit of busy time or traffic was reached",
+                    "{made} of {} runs: limit of busy time or traffic reached",
                     self.request.runs
                 );
                 self.add_note(why);
                 break;
             }
-            // What one of them left must not do for the other.
-            let (whose, first) = if by.nccl_path().is_some() { ("NCCL's ", all) } else { ("", 0) };
+            // Rounds differ between the two, so that stale data of one fails the check of the other.
+            let (prefix, first) = if by.nccl_path().is_some() { ("NCCL ", all) } else { ("", 0) };
             self.progress.report_step(&format!(
-                "{whose}{}, run {} of {all}",
+                "{prefix}{}, run {} of {all}",
                 collective.as_str(),
                 round + 1
             ));
             let queued = self.queue_run(ring, by, (first + round) as u32, true);
-            // Whatever happened, nothing may be left waiting.
+            // The gate opens even after an error, so that no kernel stays blocked.
             self.gpus[0].write_pinned(ring.gate_memory, 0, 1);
             queued?;
             let over: Vec<_> =
@@ -219,7 +218,7 @@ impl MeasureSession<'_> {
         Ok(tally)
     }
 
-    /// Queues one run behind a gate, which is closed if it is to `hold`.
+    /// Queues one run behind a gate, which is closed if `hold` is set.
     fn queue_run(
         &self,
         ring: &CollectiveSetup,
@@ -238,13 +237,13 @@ impl MeasureSession<'_> {
                 lane.queue_fill(&self.gpus[lane.gpu], element, what, round),
             )?;
         }
-        for (place, (stream, opened)) in ring.gates.iter().enumerate() {
-            let gpu = &self.gpus[place];
+        for (position, (stream, opened)) in ring.gates.iter().enumerate() {
+            let gpu = &self.gpus[position];
             let wait = |lane: &RankBuffers| gpu.wait_event(*stream, lane.ready);
             let waited = ring.rank_buffers.iter().try_for_each(wait);
             let closed =
                 waited.and_then(|()| gpu.launch_gate(ring.gate_memory, GATE_NANOS, *stream));
-            self.map_gpu_error(place, closed.and_then(|()| gpu.record_event(*opened, *stream)))?;
+            self.map_gpu_error(position, closed.and_then(|()| gpu.record_event(*opened, *stream)))?;
         }
         for lane in &ring.rank_buffers {
             let (gpu, (_, opened)) = (&self.gpus[lane.gpu], ring.gates[lane.gpu]);
@@ -274,7 +273,7 @@ impl MeasureSession<'_> {
         Ok(())
     }
 
-    /// Starts one move, when those are done that it must wait for.
+    /// Queues one move after the moves that it must wait for.
     fn queue_move(
         &self,
         ring: &CollectiveSetup,
@@ -295,7 +294,7 @@ impl MeasureSession<'_> {
         let mut from = buffer + (one.from.at * size) as u64;
         let to = mine.receive + (one.to.at * size) as u64;
         if !ring.peer_access[mine.gpu][theirs.gpu] {
-            // The driver goes through the host; a sum needs it near first.
+            // The driver copies through the host; a sum needs the data in local memory first.
             let near = if one.summand.is_some() { mine.bounce[one.channel] } else { to };
             gpu.copy_from_peer(near, (&self.gpus[theirs.gpu], from), bytes, stream)?;
             from = near;
@@ -315,7 +314,7 @@ impl MeasureSession<'_> {
         gpu.record_event(ring.move_events[number], stream)
     }
 
-    /// Ends a rank's part: its streams come together, the time is taken, the data checked.
+    /// Queues the end of a rank's part: join its streams, record the end time, check the data.
     fn queue_rank_end(
         &self,
         ring: &CollectiveSetup,
@@ -335,7 +334,7 @@ impl MeasureSession<'_> {
         lane.queue_check(gpu, self.request.element, claims, round)
     }
 
-    /// Takes what one run brought.
+    /// Records the result of one run.
     fn record_run(
         &self,
         ring: &CollectiveSetup,
@@ -353,14 +352,14 @@ impl MeasureSession<'_> {
                 let what = if found.wrong > 0 {
                     format!("element {}", found.first)
                 } else {
-                    "behind the end of the buffer".to_owned()
+                    "past the end of the buffer".to_owned()
                 };
                 tally.wrong_at = Some(format!("rank {rank} on GPU {}, {what}", gpu.index));
             }
             tally.wrong += found.wrong + u64::from(found.past_end);
         }
         if self.gpus[0].read_pinned(ring.gate_memory, 4) != Some(0) {
-            // The host was so late that the gate gave up: the data counts, the time does not.
+            // The gate timed out because the host was late: the data is checked, the time is not used.
             tally.untimed += 1;
         } else if round >= self.request.warm_up {
             tally.seconds.push(slowest);
@@ -378,14 +377,14 @@ impl MeasureSession<'_> {
         if tally.untimed > 0 {
             let late = tally.untimed;
             self.add_note(format!(
-                "{late} runs were not timed: this host was too busy to queue them in 200 ms"
+                "{late} runs not timed: the host was too busy to queue them within 200 ms"
             ));
         }
         let runs = tally.seconds.len();
         let seconds = min_median_max(tally.seconds).ok_or_else(|| {
             ProbeExit::new(
                 ExitKind::OverLimit,
-                "no run was made within the limits: raise --busy or --traffic, or use less --bytes",
+                "no run within the limits: raise --busy or --traffic, or lower --bytes",
             )
         })?;
         let size = self.request.element.byte_size();
@@ -393,13 +392,11 @@ impl MeasureSession<'_> {
         let algbw = bytes as f64 / seconds[1];
         let virtual_ranks = ranks > self.gpus.len();
         if virtual_ranks {
-            self.add_note(
-                "several ranks share a GPU: this proves the algorithm and says nothing of links",
-            );
+            self.add_note("several ranks share a GPU: this tests the kernels, not the links");
         }
         let way = by.nccl_path().unwrap_or_else(|| self.data_path(ring));
         if way == DataPath::Staged || way == DataPath::Mixed {
-            self.add_note("GPUs that cannot reach each other's memory sent it through the host's");
+            self.add_note("no peer access between some GPUs: their data went through host memory");
         }
         let wrong = tally.wrong;
         let wrong_at = tally.wrong_at;
@@ -432,7 +429,7 @@ impl MeasureSession<'_> {
         }
     }
 
-    /// The way that the data took.
+    /// The path of the data.
     fn data_path(&self, ring: &CollectiveSetup) -> DataPath {
         let count = self.gpus.len();
         let pairs = ring.plan.moves.iter().map(|one| (one.to.rank % count, one.from.rank % count));

@@ -1,4 +1,4 @@
-//! Measures a GPU with one of another node, by NCCL: both sides do the same runs, and each verifies what it received.
+//! Measures a GPU with one of another node, with NCCL: both sides make the same runs and verify what they receive.
 
 use gaunt_schema::SanitizedText;
 
@@ -17,18 +17,18 @@ use crate::{
     },
 };
 
-/// How many ranks a pair has.
+/// The ranks of a pair.
 const RANKS: usize = 2;
 
-/// The fewest elements that both sides sum before a run, so that neither is timed while it waits for the other.
-const MEET: usize = 8;
+/// The elements of the all-reduce that synchronises both sides before a timed one, so that no wait is timed.
+const SYNC_ELEMENTS: usize = 8;
 
 impl MeasureSession<'_> {
-    /// Measures this side's part of a sum of two.
+    /// Measures this side of an all-reduce of two ranks.
     pub(super) fn measure_pair(
         &mut self,
         rank: usize,
-        look: Option<GpuIdleCheck>,
+        idle_check: Option<GpuIdleCheck>,
     ) -> Result<(), ProbeExit> {
         let (element, size) = (self.request.element, self.request.element.byte_size());
         let elements = self.request.bytes / size;
@@ -42,17 +42,17 @@ impl MeasureSession<'_> {
         );
         let lane = self.map_gpu_error(0, lane)?;
         let nccl = self.join_peer(rank)?;
-        self.begin_measuring(look)?;
+        self.begin_measuring(idle_check)?;
         let claim = ExpectedSum { rank, at: 0, elements, base: 0, first: 0, ranks: RANKS };
         let part = NcclBuffers { send: lane.send, receive: lane.receive, stream: lane.streams[0] };
         let mut seconds = Vec::new();
-        // Both sides must make the same runs: what bounds them was checked before the first.
+        // Both sides must make the same runs: the limits were checked before the first.
         for round in 0..all {
             self.progress.report_step(&format!("run {} of {all} with the other node", round + 1));
             let gpu = &self.gpus[0];
             let prepared = lane.queue_fill(gpu, element, (rank, elements, 0), round as u32);
             self.map_gpu_error(0, prepared)?;
-            map_nccl_error(nccl.all_reduce(0, part, MEET, element))?;
+            map_nccl_error(nccl.all_reduce(0, part, SYNC_ELEMENTS, element))?;
             self.map_gpu_error(0, gpu.record_event(lane.begin, part.stream))?;
             map_nccl_error(nccl.all_reduce(0, part, elements, element))?;
             self.map_gpu_error(0, gpu.record_event(lane.end, part.stream))?;
@@ -78,17 +78,18 @@ impl MeasureSession<'_> {
         self.record_pair(seconds, (elements * size) as u64)
     }
 
-    /// Whether the runs stay within the limits, all of them: no side may stop before the other.
+    /// Checks the limits for all runs in advance: no side may stop before the other.
     fn check_pair_limits(&mut self, elements: usize, runs: u64) -> Result<(), ProbeExit> {
-        if elements < MEET || runs == 0 {
-            let why =
-                format!("a pair needs at least {MEET} elements and one run: use more --bytes");
+        if elements < SYNC_ELEMENTS || runs == 0 {
+            let why = format!(
+                "a pair needs at least {SYNC_ELEMENTS} elements and one run: raise --bytes"
+            );
             return Err(ProbeExit::new(ExitKind::OverLimit, why));
         }
         let (bytes, limits) = (self.request.bytes as u64, &self.request.limits);
         if bytes.saturating_mul(runs) > limits.traffic_bytes {
             let why = format!(
-                "{runs} runs move {} bytes and the limit is {}: use less --bytes, or raise --traffic",
+                "{runs} runs move {} bytes, the limit is {}: lower --bytes or raise --traffic",
                 bytes.saturating_mul(runs),
                 limits.traffic_bytes
             );
@@ -100,7 +101,7 @@ impl MeasureSession<'_> {
         MeasureLimits::check_free_memory(&self.gpus[0], memory)
     }
 
-    /// Comes together with the other side. It waits for it: the parent's deadline bounds that.
+    /// Joins the other side's communicator. This blocks until it joins too: the parent's deadline bounds it.
     fn join_peer(&mut self, rank: usize) -> Result<NcclLibrary, ProbeExit> {
         let mut nccl =
             map_nccl_error(NcclLibrary::open_library(self.request.libraries.nccl.as_deref()))?;
@@ -112,15 +113,15 @@ impl MeasureSession<'_> {
                 key
             }
             Some(text) => NcclUniqueId::of(text).ok_or_else(|| {
-                ProbeExit::new(ExitKind::Failed, "the key of the meeting is no unique id of NCCL")
+                ProbeExit::new(ExitKind::Failed, "the pairing key is not an NCCL unique id")
             })?,
         };
-        self.progress.report_step("the other node, which has to come");
+        self.progress.report_step("join of the other node");
         self.map_gpu_error(0, self.gpus[0].set_current())?;
         map_nccl_error(nccl.join_communicator(key, rank, RANKS))?;
         if let Ok(version) = nccl.library_version() {
             self.add_note(format!(
-                "NCCL {version} took memory of its own, which the limit does not bound"
+                "NCCL {version} allocated memory of its own, beyond the limit of --memory"
             ));
         }
         Ok(nccl)
@@ -129,7 +130,7 @@ impl MeasureSession<'_> {
     fn record_pair(&mut self, seconds: Vec<f64>, bytes: u64) -> Result<(), ProbeExit> {
         let runs = seconds.len();
         let seconds = min_median_max(seconds)
-            .ok_or_else(|| ProbeExit::new(ExitKind::OverLimit, "no run counts: raise --runs"))?;
+            .ok_or_else(|| ProbeExit::new(ExitKind::OverLimit, "no measured run: raise --runs"))?;
         let algbw = bytes as f64 / seconds[1];
         self.outcome.measured.push(BandwidthMeasurement {
             collective: Collective::AllReduce.as_str().into(),

@@ -11,13 +11,13 @@ use crate::{
     measure::{GUARD, POISON},
 };
 
-/// Bytes of the report of a check on the GPU: how many are wrong, and the complement of the first one's place.
+/// Bytes of a check's report on the GPU: the number of wrong elements, and the complement of the first one's position.
 const WRONG: usize = 16;
 
-/// The report of a check as it lies in pinned memory: that of the GPU, and the guard behind the buffer.
+/// Bytes of a check's report in pinned memory: that of the GPU, and the guard after the buffer.
 pub(super) const REPORT: usize = WRONG + GUARD;
 
-/// What one rank has on its GPU.
+/// One rank's buffers, streams and events on its GPU.
 pub(super) struct RankBuffers {
     /// Its GPU, by position.
     pub(super) gpu: usize,
@@ -25,9 +25,9 @@ pub(super) struct RankBuffers {
     pub(super) receive: u64,
     /// Bytes of the receive buffer, without the guard.
     receive_bytes: usize,
-    /// How many ranks share the GPU, and with it the limit on blocks.
+    /// The number of ranks that share the GPU, and its limit on blocks.
     block_divisor: u32,
-    /// Where pieces land that must go through the host, for each stream.
+    /// For each stream, the buffer of pieces that are copied through the host.
     pub(super) bounce: Vec<u64>,
     pub(super) streams: Vec<CudaHandle>,
     pub(super) ready: CudaHandle,
@@ -39,14 +39,14 @@ pub(super) struct RankBuffers {
     pinned_report: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DataCheckResult {
-    /// Elements that are wrong.
+    /// Wrong elements.
     pub(super) wrong: u64,
-    /// The place of the first of them.
+    /// The position of the first of them.
     pub(super) first: u64,
-    /// Whether something was written behind the buffer.
+    /// Whether the guard after the buffer was written.
     pub(super) past_end: bool,
 }
 
@@ -56,18 +56,18 @@ pub(super) fn guarded_size(bytes: usize) -> usize {
 }
 
 impl RankBuffers {
-    /// Takes what a rank needs that is one of `share` on its GPU: `send` and `receive` bytes, and `bounce` for each of
+    /// Allocates for a rank that is one of `share` on its GPU: `send` and `receive` bytes, and `bounce` for each of
     /// its `channels`.
     pub(super) fn allocate_buffers(
         gpu: &mut ProbeGpu,
-        place: usize,
+        position: usize,
         (send, receive, bounce): (usize, usize, usize),
         (channels, share): (usize, u32),
     ) -> Result<Self, CudaError> {
         let streams = (0..channels).map(|_| gpu.create_stream()).collect::<Result<_, _>>()?;
         let bounces = if bounce > 0 { channels } else { 0 };
         Ok(Self {
-            gpu: place,
+            gpu: position,
             send: gpu.allocate_device(send)?,
             receive: gpu.allocate_device(guarded_size(receive))?,
             receive_bytes: receive,
@@ -83,7 +83,7 @@ impl RankBuffers {
         })
     }
 
-    /// Writes what the rank sends, poisons what it receives into, and marks that as ready.
+    /// Queues the fill of the send buffer and the poisoning of the receive buffer, and records `ready`.
     pub(super) fn queue_fill(
         &self,
         gpu: &ProbeGpu,
@@ -110,7 +110,7 @@ impl RankBuffers {
         gpu.record_event(self.ready, main)
     }
 
-    /// Checks what arrived, and brings the report to the host.
+    /// Queues the check of the received data, and the copy of its report to the host.
     pub(super) fn queue_check<'a>(
         &self,
         gpu: &ProbeGpu,
@@ -143,7 +143,7 @@ impl RankBuffers {
         gpu.record_event(self.checked, main)
     }
 
-    /// The report, once `over` is reached.
+    /// The report, once `checked` is reached.
     pub(super) fn read_check(&self, gpu: &ProbeGpu) -> DataCheckResult {
         let word = |at: usize| gpu.read_pinned(self.pinned_report, at).unwrap_or_default();
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -153,7 +153,7 @@ impl RankBuffers {
         DataCheckResult { wrong, first, past_end: beyond }
     }
 
-    /// Moves bytes by a kernel of `gpu` that uses a share of its blocks.
+    /// Queues a copy by a kernel of `gpu` that uses a share of its blocks.
     pub(super) fn queue_copy(
         gpu: &ProbeGpu,
         (to, from, bytes): (u64, u64, usize),

@@ -1,4 +1,4 @@
-//! The matrix: every pair of GPUs in both directions, every GPU with itself and with the host's pinned memory.
+//! The matrix: every pair of GPUs in both directions, every GPU with itself and with pinned host memory.
 
 use gaunt_schema::SanitizedText;
 
@@ -19,23 +19,23 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 struct TransferRoute {
     kind: TransferKind,
-    /// The GPU that has the bytes, and the one that gets them, by position.
+    /// The sending and the receiving GPU, by position.
     from: usize,
     to: usize,
 }
 
-/// What moves the bytes of a route.
+/// What copies the bytes of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransferKind {
-    /// A kernel of the GPU that gets them.
+    /// A kernel of the receiving GPU.
     Read,
-    /// A kernel of the GPU that has them.
+    /// A kernel of the sending GPU.
     Write,
     /// The driver, through the host.
     Staged,
     /// A kernel within one GPU.
     Copy,
-    /// The driver within one GPU: what the kernel's copy is compared with.
+    /// The driver within one GPU, as a reference for the kernel's copy.
     DriverCopy,
     /// The driver, from pinned memory.
     ToGpu,
@@ -71,7 +71,7 @@ impl TransferKind {
     }
 }
 
-/// What the matrix works with.
+/// The buffers of the matrix.
 struct MatrixSetup {
     rank_buffers: Vec<RankBuffers>,
     /// Pinned memory of the message's size.
@@ -82,14 +82,17 @@ struct MatrixSetup {
 
 impl MeasureSession<'_> {
     /// Measures all routes.
-    pub(super) fn measure_matrix(&mut self, look: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
+    pub(super) fn measure_matrix(
+        &mut self,
+        idle_check: Option<GpuIdleCheck>,
+    ) -> Result<(), ProbeExit> {
         let size = self.request.element.byte_size();
-        // Pinned memory is written in words.
+        // Pinned memory is written in 32-bit words.
         let elements = self.request.bytes / 4 * 4 / size;
         if elements == 0 {
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
-                "the message holds no word: use more --bytes",
+                "the message is smaller than 4 bytes: raise --bytes",
             ));
         }
         let bytes = elements * size;
@@ -98,19 +101,19 @@ impl MeasureSession<'_> {
         self.outcome.cost.memory_bytes = needed as u64;
         let routes = self.list_routes()?;
         let mut lanes = Vec::new();
-        for place in 0..self.gpus.len() {
-            MeasureLimits::check_free_memory(&self.gpus[place], needed)?;
+        for position in 0..self.gpus.len() {
+            MeasureLimits::check_free_memory(&self.gpus[position], needed)?;
             let lane = RankBuffers::allocate_buffers(
-                &mut self.gpus[place],
-                place,
+                &mut self.gpus[position],
+                position,
                 (bytes, bytes, 0),
                 (1, 1),
             );
-            lanes.push(self.map_gpu_error(place, lane)?);
+            lanes.push(self.map_gpu_error(position, lane)?);
         }
         let host = self.gpus[0].allocate_host(bytes);
         let host = self.map_gpu_error(0, host)?;
-        self.begin_measuring(look)?;
+        self.begin_measuring(idle_check)?;
         let table = MatrixSetup { rank_buffers: lanes, host_memory: host, elements, bytes };
         let mut wrong = None;
         for (number, route) in routes.iter().enumerate() {
@@ -120,19 +123,22 @@ impl MeasureSession<'_> {
         }
         let left = routes.len() - self.outcome.measured.len();
         if left > 0 {
-            self.add_note(format!("{left} of {} ways were not measured: the limit of busy time or traffic was reached", routes.len()));
+            self.add_note(format!(
+                "{left} of {} routes not measured: limit of busy time or traffic reached",
+                routes.len()
+            ));
         }
         match wrong {
             Some(at) => Err(ProbeExit::new(ExitKind::WrongData, format!("wrong data: {at}"))),
             None if self.outcome.measured.is_empty() => Err(ProbeExit::new(
                 ExitKind::OverLimit,
-                "nothing was measured within the limits: raise --traffic or use less --bytes",
+                "nothing measured within the limits: raise --traffic or lower --bytes",
             )),
             None => Ok(()),
         }
     }
 
-    /// Everything that is measured, pairs first.
+    /// All routes, pairs first.
     fn list_routes(&self) -> Result<Vec<TransferRoute>, ProbeExit> {
         let count = self.gpus.len();
         let mut routes = Vec::new();
@@ -146,7 +152,7 @@ impl MeasureSession<'_> {
                 if !(reads && writes) && self.request.require_peer {
                     let (one, other) = (self.gpus[to].index, self.gpus[from].index);
                     let why = format!(
-                        "GPU {one} cannot access the memory of GPU {other}: see `nvidia-smi topo -p2p r`"
+                        "GPU {one} cannot access the memory of GPU {other}: check `nvidia-smi topo -p2p r`"
                     );
                     return Err(ProbeExit::new(ExitKind::NoPeerAccess, why));
                 }
@@ -168,7 +174,7 @@ impl MeasureSession<'_> {
         Ok(routes)
     }
 
-    /// Measures one route; where it went wrong, if it did.
+    /// Measures one route; returns where data was wrong, if it was.
     fn measure_route(
         &mut self,
         table: &MatrixSetup,
@@ -177,12 +183,12 @@ impl MeasureSession<'_> {
     ) -> Result<Option<SanitizedText>, ProbeExit> {
         let between = self.route_name(route);
         self.progress.report_step(&format!(
-            "{} {between}, way {} of {of}",
+            "{} {between}, route {} of {of}",
             route.kind.as_str(),
             number + 1
         ));
         let (mut seconds, mut all) = (Vec::new(), DataCheckResult::default());
-        // Bytes within a GPU cross no wire.
+        // Bytes within a GPU cross no link.
         let crossing =
             if route.kind.data_path() == DataPath::Local { 0 } else { table.bytes as u64 };
         for run in 0..self.request.warm_up + self.request.runs {
@@ -231,7 +237,7 @@ impl MeasureSession<'_> {
         Ok(wrong_at)
     }
 
-    /// Between whom, as data flows.
+    /// The two ends, in the direction of the data.
     fn route_name(&self, route: TransferRoute) -> String {
         let (from, to) = (self.gpus[route.from].index, self.gpus[route.to].index);
         match route.kind {
@@ -242,7 +248,7 @@ impl MeasureSession<'_> {
         }
     }
 
-    /// One run: buffers filled and poisoned, the bytes moved, what arrived checked.
+    /// One run: fill and poison the buffers, copy the bytes, check the received data.
     fn run(
         &mut self,
         table: &MatrixSetup,
@@ -291,7 +297,7 @@ impl MeasureSession<'_> {
         Ok((seconds, found))
     }
 
-    /// Moves the bytes, between two events of the GPU that does it.
+    /// Queues the copy between two events of the GPU that executes it.
     fn queue_transfer(
         &self,
         table: &MatrixSetup,
@@ -327,7 +333,7 @@ impl MeasureSession<'_> {
         }
     }
 
-    /// Checks what came to the host.
+    /// Checks the data received by the host.
     fn check_host(
         &self,
         table: &MatrixSetup,

@@ -1,4 +1,4 @@
-//! Ring pages as frames: the same readings as in the text pages, encoded as differences to what the client holds.
+//! Ring pages as frames: the same readings as in the text pages, encoded as differences to the client's state.
 //!
 //! The server keeps no state per client: a tick is the millisecond of the wall clock, and the readings of that tick are
 //! recomputed.
@@ -50,13 +50,13 @@ pub(crate) struct FrameScratch {
 impl FramedNode {
     /// Builds the frames of a node of this name from its reports.
     pub(super) fn of(reports: &[Report], name: &str) -> Self {
-        let mut told: Vec<FrameEncoder> = Vec::new();
+        let mut encoders: Vec<FrameEncoder> = Vec::new();
         for report in reports {
             let mut report = report.clone();
             anonymize_report(&mut report, name);
-            told.push(FrameEncoder::of(&report, 0, told.last()));
+            encoders.push(FrameEncoder::of(&report, 0, encoders.last()));
         }
-        let (first, last) = (&told[0], &told[FRAMES - 1]);
+        let (first, last) = (&encoders[0], &encoders[FRAMES - 1]);
         let (mut counts, mut clocks) = (Vec::new(), Vec::new());
         let first_board =
             reports[0].devices.iter().position(|device| *device == Device::new_gpu(0));
@@ -84,7 +84,7 @@ impl FramedNode {
             layout: first.layout().clone(),
             identity: first.identity_bytes().to_vec(),
             patches: find_patches(first.identity_bytes()),
-            readings: std::array::from_fn(|at| told[at].reading_bits().to_vec()),
+            readings: std::array::from_fn(|at| encoders[at].reading_bits().to_vec()),
             counts,
             clocks,
             present,
@@ -120,53 +120,53 @@ impl PageRings {
         node: usize,
         began: UnixMs,
         now: UnixMs,
-        holds: ClientState,
-        room: &mut FrameScratch,
+        client: ClientState,
+        scratch: &mut FrameScratch,
         out: &mut Vec<u8>,
     ) {
         let framed = &self.framed[node % self.framed.len()];
-        let tell = |at: UnixMs, out: &mut Vec<u64>| {
+        let fill = |at: UnixMs, out: &mut Vec<u64>| {
             let since = at.duration_since(began);
             framed.fill_readings(self.page_index(node, since), node, since.as_secs_f64(), at, out);
-            if let Some(place) = framed.present.filter(|_| self.is_gpu_lost(node, at)) {
-                out[place] = encode_reading(0.0.into());
+            if let Some(position) = framed.present.filter(|_| self.is_gpu_lost(node, at)) {
+                out[position] = encode_reading(0.0.into());
             }
         };
-        tell(now, &mut room.now);
-        let known = holds.layout == Some(framed.layout.content_hash());
-        let base = holds.tick.filter(|_| known).map(|tick| UnixMs(tick as i64));
+        fill(now, &mut scratch.now);
+        let known = client.layout == Some(framed.layout.content_hash());
+        let base = client.tick.filter(|_| known).map(|tick| UnixMs(tick as i64));
         let base = base.filter(|base| (began..=now).contains(base));
         if let Some(base) = base {
-            tell(base, &mut room.base);
+            fill(base, &mut scratch.base);
         } else {
-            room.identity.clear();
-            room.identity.extend_from_slice(&framed.identity);
-            for (at, fill) in &framed.patches {
-                fill.write_name(node, &mut room.identity[*at..]);
+            scratch.identity.clear();
+            scratch.identity.extend_from_slice(&framed.identity);
+            for (at, patch) in &framed.patches {
+                patch.write_name(node, &mut scratch.identity[*at..]);
             }
         }
         let frame = FrameParts {
             tick: now.0.unsigned_abs(),
-            base: base.map(|base| (base.0.unsigned_abs(), &*room.base)),
+            base: base.map(|base| (base.0.unsigned_abs(), &*scratch.base)),
             time: Some(now),
             layout: &framed.layout,
             sends_layout: !known,
-            identity: base.is_none().then_some(&*room.identity),
-            readings: &room.now,
+            identity: base.is_none().then_some(&*scratch.identity),
+            readings: &scratch.now,
         };
-        frame.encode_frame(&mut room.steps, out);
+        frame.encode_frame(&mut scratch.steps, out);
     }
 }
 
 /// Replaces the node names of a report by placeholders of the same width.
 fn anonymize_report(report: &mut Report, name: &str) {
-    const NOBODY: &str = "gpu00000";
+    const PLACEHOLDER: &str = "gpu00000";
     if report.node.as_deref() == Some(name) {
-        report.node = Some(NOBODY.into());
+        report.node = Some(PLACEHOLDER.into());
     }
     for (_, value) in report.infos.iter_mut().flat_map(|info| &mut info.labels) {
         if *value == name {
-            *value = NOBODY.into();
+            *value = PLACEHOLDER.into();
         } else if *value == "48211" {
             *value = "48000".into();
         } else if let Some(rail) = value.strip_prefix("leaf-00-r") {
@@ -226,7 +226,7 @@ mod tests {
     fn frames_say_what_the_text_says_at_every_moment() {
         let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 12_500, 1, FRAME)
             .with_gpu_loss(true);
-        let (frames, mut memory, mut room) =
+        let (frames, mut memory, mut scratch) =
             (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
         let limits = text::PageLimits::default();
         for (node, seconds) in [
@@ -252,7 +252,7 @@ mod tests {
                 BEGAN,
                 BEGAN + since,
                 frames.client_state(&mut memory),
-                &mut room,
+                &mut scratch,
                 &mut frame,
             );
             let page = frames.decode_frame(&mut memory, &frame, &limits).unwrap();
@@ -263,14 +263,14 @@ mod tests {
             assert_eq!(gone, node == LOST);
             assert!(frame.len() * 10 < answer.len() || seconds == 0 || node != 7_003);
         }
-        let tidings = frames.decoder_stats();
-        assert_eq!((tidings.layouts, tidings.differences), (1, 3), "all nodes have one layout");
+        let stats = frames.decoder_stats();
+        assert_eq!((stats.layouts, stats.differences), (1, 3), "all nodes have one layout");
     }
 
     #[test]
     fn who_holds_what_another_farm_told_gets_all() {
         let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 10, 1, FRAME);
-        let (frames, mut memory, mut room) =
+        let (frames, mut memory, mut scratch) =
             (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
         for began in [BEGAN, BEGAN + Duration::from_hours(1)] {
             let (now, mut frame) = (began + Duration::from_secs(3), Vec::new());
@@ -279,7 +279,7 @@ mod tests {
                 began,
                 now,
                 frames.client_state(&mut memory),
-                &mut room,
+                &mut scratch,
                 &mut frame,
             );
             frames.decode_frame(&mut memory, &frame, &text::PageLimits::default()).unwrap();

@@ -36,7 +36,7 @@ const WAITING_BYTES: usize = 256 * 1024 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_FOUND: &[u8] =
-    b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\nnothing; see /metrics\n";
+    b"HTTP/1.1 404 Not Found\r\ncontent-length: 21\r\n\r\nno page; see /metrics";
 
 /// The head of a frame response, around its type and with space for its length.
 const FRAME_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: ";
@@ -87,16 +87,16 @@ pub(crate) fn run(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let door = listener.as_raw_fd();
+    let listener_fd = listener.as_raw_fd();
     epoll::add(
         &epoll,
         listener,
-        epoll::EventData::new_u64(epoll_key(door)),
+        epoll::EventData::new_u64(epoll_key(listener_fd)),
         epoll::EventFlags::IN,
     )?;
     let (peers, answer) = (HashMap::new(), Vec::new());
     let started = Instant::now();
-    let (began, room) = (wall_time(), FrameScratch::default());
+    let (began, scratch) = (wall_time(), FrameScratch::default());
     let mut serving = RingServer {
         rings,
         started,
@@ -105,7 +105,7 @@ pub(crate) fn run(
         connections: peers,
         max_connections: most,
         answer,
-        scratch: room,
+        scratch,
         unsent_bytes: 0,
     };
     let mut events = Vec::with_capacity(EVENTS);
@@ -119,7 +119,7 @@ pub(crate) fn run(
         }
         for event in events.drain(..) {
             let fd = event.data.u64() as RawFd;
-            if fd == door {
+            if fd == listener_fd {
                 serving.accept_connections(listener)?;
             } else {
                 serving.handle_ready(fd);
@@ -205,7 +205,7 @@ impl RingServer<'_> {
         let over = self.unsent_bytes > WAITING_BYTES || then == ConnectionNext::Close;
         if over {
             self.unsent_bytes -= peer.unsent.len();
-            return; // The stream is closed, and with that leaves the kernel's list.
+            return; // The stream is closed, which removes it from epoll.
         }
         if (before == 0) != peer.unsent.is_empty() {
             let flags =
@@ -239,8 +239,8 @@ impl RingServer<'_> {
         if peer.head.len() > HEAD_BYTES { ConnectionNext::Close } else { ConnectionNext::Keep }
     }
 
-    /// Builds the response for a client that reads frames and holds this state.
-    fn build_frame_answer(&mut self, node: usize, holds: ClientState) {
+    /// Builds the response for a client that reads frames and has this state.
+    fn build_frame_answer(&mut self, node: usize, client: ClientState) {
         self.answer.clear();
         self.answer.extend_from_slice(FRAME_HEAD);
         self.answer.extend_from_slice(CONTENT_TYPE.as_bytes());
@@ -250,7 +250,7 @@ impl RingServer<'_> {
             node,
             self.began,
             wall_time(),
-            holds,
+            client,
             &mut self.scratch,
             &mut self.answer,
         );
@@ -273,8 +273,8 @@ impl RingServer<'_> {
         peer.closes_after |= wants(b"connection: close");
         if is_scrape && header_value(head, "accept").is_some_and(|accept| accept.starts_with(MEDIA))
         {
-            let holds = header_value(head, HOLDS).map(ClientState::parse).unwrap_or_default();
-            self.build_frame_answer(peer.node, holds);
+            let client = header_value(head, HOLDS).map(ClientState::parse).unwrap_or_default();
+            self.build_frame_answer(peer.node, client);
         } else if is_scrape {
             self.rings.write_answer(
                 peer.node,

@@ -73,7 +73,7 @@ pub(super) fn write_gpu(
     out.add_sample(at, gpu::PROCESSES, processes);
     for &(_, event) in gpu::CLOCK_EVENTS {
         let hot = gpu.condition.warm_kelvin > 0.0;
-        let holds = match event {
+        let active = match event {
             gpu::CLOCK_EVENT_IDLE => matches!(gpu.phase, GpuPhase::Free | GpuPhase::Held),
             gpu::CLOCK_EVENT_SW_POWER_CAP => gpu.phase == GpuPhase::Compute || gpu.condition.capped,
             gpu::CLOCK_EVENT_HW_THERMAL | gpu::CLOCK_EVENT_HW_SLOWDOWN => {
@@ -81,7 +81,7 @@ pub(super) fn write_gpu(
             }
             _ => false,
         };
-        out.add_sample(at, event, f64::from(holds));
+        out.add_sample(at, event, f64::from(active));
     }
     out.add_sample(at, gpu::PCIE_RECEIVE, now.pcie_receive_bytes.floor());
     out.add_sample(at, gpu::PCIE_TRANSMIT, now.pcie_transmit_bytes.floor());

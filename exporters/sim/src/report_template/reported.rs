@@ -196,9 +196,9 @@ fn write_gpu_errors(report: &Report, page: &mut String) {
         let last = of(DeviceClass::Xid, parts::XID_ERRORS).next_back();
         let last = last.and_then(|(part, _)| part.key.get(1)?.parse::<u32>().ok());
         if let Some(code) = last {
-            let said =
+            let labels =
                 format!("{labels},err_code=\"{code}\",err_msg=\"{}\"", describe_xid(code).meaning);
-            write_line(page, "DCGM_FI_DEV_XID_ERRORS", &said, f64::from(code));
+            write_line(page, "DCGM_FI_DEV_XID_ERRORS", &labels, f64::from(code));
         } else if is_gpu_present(report, at as u32) {
             write_line(page, "DCGM_FI_DEV_XID_ERRORS", &labels, 0.0);
         }

@@ -45,17 +45,17 @@ fn port_traffic(fleet: &SimFleet, nodes: Range<usize>) -> (f64, f64) {
 #[test]
 fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
     let mut fleet = named_fleet("demo", 32, 3);
-    let gangs: Vec<_> = fleet.job_groups().collect();
-    let mut last: Vec<_> = gangs.iter().map(|gang| port_traffic(&fleet, gang.clone())).collect();
+    let groups: Vec<_> = fleet.job_groups().collect();
+    let mut last: Vec<_> = groups.iter().map(|group| port_traffic(&fleet, group.clone())).collect();
     for second in 1..40 {
         fleet.advance_to(after_start(f64::from(second) + 0.37));
-        for (gang, last) in gangs.iter().zip(&mut last) {
-            let now = port_traffic(&fleet, gang.clone());
+        for (group, last) in groups.iter().zip(&mut last) {
+            let now = port_traffic(&fleet, group.clone());
             let (sent, received) = (now.0 - last.0, now.1 - last.1);
             // Each port may hold back one word of four bytes in each direction.
-            let rounding = 8.0 * (gang.len() * GPUS_PER_NODE) as f64;
+            let rounding = 8.0 * (group.len() * GPUS_PER_NODE) as f64;
             assert!((sent - received).abs() <= rounding, "sent {sent}, received {received}");
-            assert_eq!(sent > 0.0, gang.len() > 1 && now != *last);
+            assert_eq!(sent > 0.0, group.len() > 1 && now != *last);
             *last = now;
         }
     }
@@ -64,15 +64,15 @@ fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
 #[test]
 fn no_rank_gets_ahead_of_its_gang() {
     let mut fleet = named_fleet("data_starved", 32, 4);
-    let tensor = |fleet: &SimFleet, gang: Range<usize>| -> Vec<f64> {
-        let gpus = gang.flat_map(|node| fleet.machines[node].gpus.clone());
+    let tensor = |fleet: &SimFleet, group: Range<usize>| -> Vec<f64> {
+        let gpus = group.flat_map(|node| fleet.machines[node].gpus.clone());
         gpus.map(|gpu| gpu.shown.tensor_s).collect()
     };
-    let gangs: Vec<_> = fleet.job_groups().collect();
-    let start: Vec<_> = gangs.iter().map(|gang| tensor(&fleet, gang.clone())).collect();
+    let groups: Vec<_> = fleet.job_groups().collect();
+    let start: Vec<_> = groups.iter().map(|group| tensor(&fleet, group.clone())).collect();
     fleet.advance_to(after_start(300.0));
-    for (gang, start) in gangs.into_iter().zip(start) {
-        let done = tensor(&fleet, gang).into_iter().zip(start).map(|(now, then)| now - then);
+    for (group, start) in groups.into_iter().zip(start) {
+        let done = tensor(&fleet, group).into_iter().zip(start).map(|(now, then)| now - then);
         let (least, most) =
             done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
         // A step is less than 0.15 tensor seconds; GPUs differ by noise, which averages out.
@@ -224,9 +224,9 @@ fn a_port_that_goes_down_shows_it_at_once_and_its_neighbour_carries_the_load() {
         (at(&fleet, 2, port::TRANSMIT_BYTES), at(&fleet, 6, port::TRANSMIT_BYTES));
     fleet.advance_to(after_start(75.0));
     assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried);
-    let (moved, usual) =
+    let (moved, normal) =
         (at(&fleet, 2, port::TRANSMIT_BYTES) - before, at(&fleet, 6, port::TRANSMIT_BYTES) - other);
-    assert!((moved / usual - 2.0).abs() < 0.05, "{moved} against {usual}");
+    assert!((moved / normal - 2.0).abs() < 0.05, "{moved} against {normal}");
 }
 
 #[test]
@@ -300,10 +300,10 @@ fn mean_activities(
 fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
     for (seed, memory_s) in (1..=20).map(|seed| (seed, if seed % 2 == 0 { 5.0 } else { 10.0 })) {
         let mut fleet = named_fleet("data_starved", 32, seed);
-        let gang = fleet.job_groups().nth(1).unwrap();
-        let starved = gang.start + 2;
+        let group = fleet.job_groups().nth(1).unwrap();
+        let starved = group.start + 2;
         // Averages need 30 s to forget the healthy time before the onset at 15 s.
-        for (node, mean) in mean_activities(&mut fleet, gang, memory_s, 50..120) {
+        for (node, mean) in mean_activities(&mut fleet, group, memory_s, 50..120) {
             assert!(mean.tensor < 0.045 && mean.dram < 0.08, "seed {seed}: {mean:?}");
             if node == starved {
                 assert!(mean.utilization < 0.3 && mean.utilization > 0.025, "{mean:?}");

@@ -18,12 +18,12 @@ const PAUSE_S: f64 = 80e-6;
 impl SimJobGroup {
     /// Link condition of each port at an instant; none if all are normal.
     pub(super) fn link_conditions_at(&self, at: f64) -> Option<Vec<LinkCondition>> {
-        let unusual = |fault: &&crate::sim_fault::ScheduledFault| {
+        let is_active = |fault: &&crate::sim_fault::ScheduledFault| {
             fault.effect.is_link_effect() && fault.is_active_at(at)
         };
-        self.current_faults.iter().find(unusual)?;
+        self.current_faults.iter().find(is_active)?;
         let members = self.nodes.len();
-        let mut wires = vec![self.usual_link; members * self.rails];
+        let mut conditions = vec![self.usual_link; members * self.rails];
         for member in 0..members {
             for effect in self.active_effects(member, at) {
                 for rail in (0..self.rails).filter(|rail| is_rail_affected(effect, *rail)) {
@@ -32,7 +32,7 @@ impl SimJobGroup {
                     let noise =
                         self.noise.child_key(7).child_key(self.step).child_key(before as u64);
                     Self::apply_link_effect(
-                        &mut wires,
+                        &mut conditions,
                         member * self.rails + rail,
                         before,
                         effect,
@@ -41,67 +41,75 @@ impl SimJobGroup {
                 }
             }
         }
-        Some(wires)
+        Some(conditions)
     }
 
-    /// Applies one effect to a port and to the port that sends to it; `luck` is from 0 to 1.
+    /// Applies one effect to a port and to the port that sends to it; `draw` is from 0 to 1.
     fn apply_link_effect(
-        wires: &mut [LinkCondition],
+        conditions: &mut [LinkCondition],
         here: usize,
         sender: usize,
         effect: FaultEffect,
-        luck: f64,
+        draw: f64,
     ) {
         let add = |wire: &mut crate::sim_port::PortCounts, metric, number: f64| {
             *wire = wire.with_count(metric, number);
         };
         match effect {
-            FaultEffect::RateLow { factor, .. } => wires[here].slow *= factor,
+            FaultEffect::RateLow { factor, .. } => conditions[here].slow *= factor,
             FaultEffect::LinkErrors { factor, errors, .. } => {
                 // Losses come in bursts: one step is hardly affected, the next twice as much.
-                wires[here].slow *= 1.0 + (factor - 1.0) * 2.0 * luck;
-                let errors = errors * (0.5 + luck);
-                add(&mut wires[here].second, port::SYMBOL_ERRORS, errors);
-                add(&mut wires[here].second, port::RECEIVE_ERRORS, errors * 0.2);
-                add(&mut wires[here].second, ethernet::CORRECTED_BITS, errors * 5e4);
-                add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 2e-5);
-                add(&mut wires[sender].sent, port::PACKET_SEQUENCE_ERRORS, 1.5e-5);
-                add(&mut wires[sender].sent, port::ADAPTIVE_RETRANSMITS, 8e-6);
-                add(&mut wires[sender].second, port::LOCAL_ACK_TIMEOUTS, 0.02 * errors.min(20.0));
+                conditions[here].slow *= 1.0 + (factor - 1.0) * 2.0 * draw;
+                let errors = errors * (0.5 + draw);
+                add(&mut conditions[here].second, port::SYMBOL_ERRORS, errors);
+                add(&mut conditions[here].second, port::RECEIVE_ERRORS, errors * 0.2);
+                add(&mut conditions[here].second, ethernet::CORRECTED_BITS, errors * 5e4);
+                add(&mut conditions[here].received, port::OUT_OF_SEQUENCE, 2e-5);
+                add(&mut conditions[sender].sent, port::PACKET_SEQUENCE_ERRORS, 1.5e-5);
+                add(&mut conditions[sender].sent, port::ADAPTIVE_RETRANSMITS, 8e-6);
+                add(
+                    &mut conditions[sender].second,
+                    port::LOCAL_ACK_TIMEOUTS,
+                    0.02 * errors.min(20.0),
+                );
             }
             FaultEffect::LeafCongested { factor, .. } | FaultEffect::RailSlow { factor, .. } => {
-                wires[here].slow *= factor * (0.9 + 0.2 * luck);
-                let deep = (1.0 - 1.0 / factor) * (0.7 + 0.6 * luck);
-                add(&mut wires[here].received, port::ECN_MARKED, 0.25 * deep);
-                add(&mut wires[here].received, port::CNP_SENT, 0.04 * deep);
-                add(&mut wires[sender].sent, port::CNP_HANDLED, 0.04 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
-                add(&mut wires[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
+                conditions[here].slow *= factor * (0.9 + 0.2 * draw);
+                let deep = (1.0 - 1.0 / factor) * (0.7 + 0.6 * draw);
+                add(&mut conditions[here].received, port::ECN_MARKED, 0.25 * deep);
+                add(&mut conditions[here].received, port::CNP_SENT, 0.04 * deep);
+                add(&mut conditions[sender].sent, port::CNP_HANDLED, 0.04 * deep);
+                add(&mut conditions[sender].sent, port::TRANSMIT_WAIT, 9.0 * deep);
+                add(&mut conditions[sender].second, port::SLOW_RESTARTS, 0.4 * deep);
                 // Before CNPs take effect, the switch pauses the senders to its full queues (PFC).
                 let paused = 0.15 * deep * (factor - 1.0) * PACKET_S;
-                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused);
-                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused / PAUSE_S);
+                add(&mut conditions[sender].sent, ethernet::RECEIVE_PAUSED_3, paused);
+                add(&mut conditions[sender].sent, ethernet::RECEIVE_PAUSE_3, paused / PAUSE_S);
             }
             FaultEffect::HostBlocks { factor } => {
-                wires[here].slow *= factor * (0.9 + 0.2 * luck);
+                conditions[here].slow *= factor * (0.9 + 0.2 * draw);
                 let deep = 1.0 - 1.0 / factor;
                 // A link that is slower by a factor is paused for the rest of the time.
                 let paused = (factor - 1.0) * PACKET_S;
-                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSED_3, paused);
-                add(&mut wires[here].received, ethernet::TRANSMIT_PAUSE_3, paused / PAUSE_S);
-                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSED_3, paused * 0.6);
-                add(&mut wires[sender].sent, ethernet::RECEIVE_PAUSE_3, paused * 0.6 / PAUSE_S);
-                add(&mut wires[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
-                add(&mut wires[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
-                add(&mut wires[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);
+                add(&mut conditions[here].received, ethernet::TRANSMIT_PAUSED_3, paused);
+                add(&mut conditions[here].received, ethernet::TRANSMIT_PAUSE_3, paused / PAUSE_S);
+                add(&mut conditions[sender].sent, ethernet::RECEIVE_PAUSED_3, paused * 0.6);
+                add(
+                    &mut conditions[sender].sent,
+                    ethernet::RECEIVE_PAUSE_3,
+                    paused * 0.6 / PAUSE_S,
+                );
+                add(&mut conditions[here].received, port::OUT_OF_BUFFER, 3e-5 * deep);
+                add(&mut conditions[sender].sent, port::RNR_NAK_RETRIES, 4e-5 * deep);
+                add(&mut conditions[sender].sent, port::TRANSMIT_WAIT, 12.0 * deep);
             }
             FaultEffect::AdaptiveRouting => {
-                add(&mut wires[here].received, port::OUT_OF_SEQUENCE, 0.02 * (0.5 + luck));
+                add(&mut conditions[here].received, port::OUT_OF_SEQUENCE, 0.02 * (0.5 + draw));
             }
             FaultEffect::Crash => {
-                add(&mut wires[here].second, port::LOCAL_ACK_TIMEOUTS, 6.0 * luck);
-                add(&mut wires[here].second, port::RNR_NAK_RETRIES, 15.0 * luck);
-                add(&mut wires[here].second, port::PACKET_SEQUENCE_ERRORS, 2.0 * luck);
+                add(&mut conditions[here].second, port::LOCAL_ACK_TIMEOUTS, 6.0 * draw);
+                add(&mut conditions[here].second, port::RNR_NAK_RETRIES, 15.0 * draw);
+                add(&mut conditions[here].second, port::PACKET_SEQUENCE_ERRORS, 2.0 * draw);
             }
             _ => {}
         }

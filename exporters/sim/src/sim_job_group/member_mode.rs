@@ -47,12 +47,12 @@ pub(super) enum MemberMode {
 impl SimJobGroup {
     /// The mode of a member at an instant.
     pub(super) fn mode_at(&self, at: f64, member: usize) -> MemberMode {
-        let usual =
+        let normal =
             if self.pace.work == JobWorkload::Train { MemberMode::Step } else { MemberMode::Serve };
         let here = self.current_faults.iter().filter(|fault| fault.is_active_at(at));
         here.map(|fault| self.mode_under_fault(fault, at, member))
             .max_by_key(|mode| mode_priority(*mode))
-            .map_or(usual, |mode| if mode == MemberMode::Step { usual } else { mode })
+            .map_or(normal, |mode| if mode == MemberMode::Step { normal } else { mode })
     }
 
     fn mode_under_fault(&self, fault: &ScheduledFault, at: f64, member: usize) -> MemberMode {

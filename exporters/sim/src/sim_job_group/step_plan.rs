@@ -114,9 +114,9 @@ impl SimJobGroup {
     ) -> RankShare {
         let rank = (member * self.gpus + gpu) as u64;
         let own = noise.child_key(2).child_key(rank);
-        let usual =
+        let variation =
             self.pace.waveform.random_factor(own, self.pace.rank_spread, self.step + 7 * rank);
-        let compute = pace * usual.max(0.1) / self.speeds[member];
+        let compute = pace * variation.max(0.1) / self.speeds[member];
         let mut share =
             RankShare { gap: 0.0, copy: self.pace.copy_s, compute, condition: GpuCondition::USUAL };
         for effect in effects {

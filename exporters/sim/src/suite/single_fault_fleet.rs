@@ -146,7 +146,7 @@ impl SingleFaultFleet {
             id: TargetId(node as u32),
             address: SanitizedText::new(&format!("{}:9770", self.fleet.node_name(node))),
             node: None,
-            origin: "a standing fault".into(),
+            origin: "a persistent fault".into(),
         };
         (0..self.fleet.node_count()).map(target).collect()
     }

@@ -16,7 +16,7 @@ use crate::{
 /// Nodes of the jobs that get faults; the last one has pipeline stages. All nodes under one leaf work for one job.
 const JOBS: [usize; 6] = [32, 16, 16, 16, 16, 8];
 
-/// Nodes of the whole fleet: some serve inference, some are held idle by a job from the start, the rest is free.
+/// Nodes of the whole fleet: some serve inference, some are allocated to an idle job from the start, the rest is free.
 const NODES: usize = 128;
 
 /// Time without faults at the start, for baselines to settle.
@@ -57,9 +57,9 @@ pub fn soak_fleet(days: f64, seed: u64, start: UnixMs) -> SimFleet {
         summary: "faults of every kind begin and heal at random".to_owned(),
         faults,
     };
-    let told = ReportedContent { dialect: Dialect::Gaunt, ..ReportedContent::ALL };
+    let content = ReportedContent { dialect: Dialect::Gaunt, ..ReportedContent::ALL };
     SimFleet::of(
-        FleetPlan { scenario, shape, paces, content: told, has_saturated_counters: false },
+        FleetPlan { scenario, shape, paces, content, has_saturated_counters: false },
         seed,
         start,
     )
@@ -93,7 +93,7 @@ fn soak_shape() -> FleetShape {
     }
 }
 
-/// Consecutive faults on each job, every kind in turn; a fault that strikes all jobs waits until no other is active.
+/// Consecutive faults on each job, every kind in turn; a fault that affects all jobs waits until no other is active.
 fn draw(seconds: f64, noise: NoiseKey, shape: &FleetShape, paces: &[JobPace]) -> Vec<SimFault> {
     let mut faults = Vec::new();
     // When each job has been healthy for long enough.

@@ -1,4 +1,4 @@
-//! Tests: every case can be simulated, costs what its level says, and passes the strict parser.
+//! Tests: every case can be simulated, costs what its level requires, and passes the strict parser.
 
 use std::time::Duration;
 
@@ -132,10 +132,10 @@ fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
             let ill = rate(START + Duration::from_secs(200));
             let healthy = (healthy - ill * (1.0 - share)) / share;
             let lost = 1.0 - ill / healthy;
-            let meant = [0.14, 0.295, 0.585][level as usize];
+            let expected = [0.14, 0.295, 0.585][level as usize];
             assert!(
-                (lost - meant).abs() < 0.06,
-                "{scenario} {level:?}: lost {lost}, meant {meant}"
+                (lost - expected).abs() < 0.06,
+                "{scenario} {level:?}: lost {lost}, expected {expected}"
             );
         }
     }

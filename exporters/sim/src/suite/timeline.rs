@@ -49,7 +49,7 @@ fn throughput_loss(case: &SuiteCase, noise: NoiseKey) -> f64 {
     noise.child_key(2).random_between(low, high)
 }
 
-/// The fault of a case in a job with this step timing: as severe as the wanted step time requires.
+/// The fault of a case in a job with this step timing: as severe as the target step time requires.
 pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> FaultEffect {
     let level = case.level as usize;
     let step = pace.step_s();
@@ -88,7 +88,7 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
     }
 }
 
-/// The harmless look-alikes, as strong as the level says.
+/// The harmless look-alikes, with the severity of the level.
 fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
     let level = case.level as usize;
     let at = noise.child_key(0).random_between(100.0, 200.0);
@@ -161,7 +161,7 @@ fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
     match level {
         0 => {}
         1 => faults.push(job_fault(1, at + 20.0, ever, FaultEffect::Maintain)),
-        // A node that restarts is not held by any job; afterwards it is held until an operator has checked it.
+        // A node that restarts is in no job; afterwards it is reserved until an operator has checked it.
         _ => faults.extend([
             job_fault(1, at + 80.0, 70.0, FaultEffect::Diagnose),
             job_fault(1, at + 180.0, 90.0, FaultEffect::Reboot),

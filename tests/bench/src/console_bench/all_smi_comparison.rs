@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::{
-    PATIENCE,
+    TIMEOUT,
     bench_terminal::{BenchTerminal, OutputRate},
 };
 
@@ -43,7 +43,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
     };
     let (hosts, targets) = (list("hosts", false)?, list("targets", true)?);
     let _farm = AllSmiMockFarm::start_farm(&farm, folder.path())?;
-    let shown = |name: &str, command: String| -> anyhow::Result<OutputRate> {
+    let measure = |name: &str, command: String| -> anyhow::Result<OutputRate> {
         let folder = folder.path().join(name);
         fs::create_dir(&folder)?;
         let mut terminal = BenchTerminal::start_command(&folder, &command)?;
@@ -53,7 +53,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
         Ok(rate)
     };
     let command = format!("exec {} view --hostfile {}", view.display(), hosts.display());
-    let peer = shown("peer", command)?;
+    let peer = measure("peer", command)?;
     // all-smi scrapes so many nodes every six seconds.
     let command = format!(
         "HOME={0} exec {1} --targets-file {2} --period 6s 2>{0}/log",
@@ -61,7 +61,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
         gaunt.display(),
         targets.display()
     );
-    let ours = shown("gaunt", command)?;
+    let ours = measure("gaunt", command)?;
     Ok(Some([peer, ours]))
 }
 
@@ -88,7 +88,7 @@ impl AllSmiMockFarm {
         let farm = Self(child);
         let begun = Instant::now();
         while TcpStream::connect(("127.0.0.1", (PORT + NODES - 1) as u16)).is_err() {
-            ensure!(begun.elapsed() < PATIENCE, "all-smi's mock farm does not serve");
+            ensure!(begun.elapsed() < TIMEOUT, "all-smi's mock farm does not serve");
             thread::sleep(Duration::from_millis(50));
         }
         Ok(farm)

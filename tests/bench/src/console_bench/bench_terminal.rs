@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::{COUNTED, PATIENCE};
+use super::{COUNTED, TIMEOUT};
 use crate::bench_process;
 
 /// The end of a synchronized update, which ends a frame.
@@ -64,8 +64,8 @@ impl BenchTerminal {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start script, which opens a terminal")?;
-        let keys = child.stdin.take().context("script takes no keys")?;
-        let mut screen = child.stdout.take().context("script shows nothing")?;
+        let keys = child.stdin.take().context("script has no standard input")?;
+        let mut screen = child.stdout.take().context("script has no standard output")?;
         let (seen, count) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicUsize::new(0)));
         let (kept, counted) = (Arc::clone(&seen), Arc::clone(&count));
         thread::spawn(move || {
@@ -99,7 +99,7 @@ impl BenchTerminal {
         let begun = Instant::now();
         let contains = |seen: &[u8]| seen.windows(what.len()).any(|part| part == what.as_bytes());
         while !contains(&self.output.lock().unwrap_or_else(PoisonError::into_inner)) {
-            ensure!(begun.elapsed() < PATIENCE, "{what:?} is never shown");
+            ensure!(begun.elapsed() < TIMEOUT, "{what:?} is not shown in time");
             thread::sleep(Duration::from_micros(200));
         }
         Ok(())
@@ -108,7 +108,7 @@ impl BenchTerminal {
     /// The process id of the program.
     pub(super) fn read_pid(&self) -> anyhow::Result<u32> {
         let text = fs::read_to_string(self.folder.join("pid"))?;
-        text.trim().parse().context("the shell wrote no number")
+        text.trim().parse().context("the shell wrote no process id")
     }
 
     /// Measures output and CPU use per second.
@@ -137,8 +137,8 @@ impl BenchTerminal {
             let (frame, next) = rest.split_at(end + FRAME_END.len());
             parser.process(frame);
             let screen = parser.screen();
-            let places = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
-            changed += places.filter(|(l, c)| screen.cell(*l, *c) != shown.cell(*l, *c)).count();
+            let cells = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
+            changed += cells.filter(|(l, c)| screen.cell(*l, *c) != shown.cell(*l, *c)).count();
             shown = screen.clone();
             rest = next;
         }

@@ -32,7 +32,7 @@ const BEGIN: i64 = 1_700_000_000_000;
 const WORST: usize = 32;
 const PAST: usize = 180;
 
-/// Serves until the bench ends; `busy` is the number of nodes that wait in each second, other nodes in the next one.
+/// Serves until the bench ends; `busy` is the number of waiting nodes, different ones in each second.
 pub(super) fn serve_overview(busy: Arc<AtomicUsize>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -138,8 +138,8 @@ fn build_finding(node: &SanitizedText, severity: Severity) -> Finding {
         lost_gpus: 6.0,
         cost_gpu_hours_per_hour: 6.0,
         victims: Vec::new(),
-        summary: format!("the GPUs of {node} wait for input: its disks are busy"),
-        next: "look at the host's disks".into(),
+        summary: format!("data-starved: the GPUs of {node} wait for input (IO pressure 76 %)"),
+        next: "Check the host's disks.".into(),
         evidence: Vec::new(),
         missing: Vec::new(),
         life: FindingLifecycle::default(),

@@ -19,7 +19,7 @@ const LOSS_EVERY_MS: u64 = 5_000;
 const OLD_MS: f64 = 60_000.0;
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// Milliseconds from loss to finding, for each GPU that was lost until `over`.
 pub(super) fn measure_loss_latency(
@@ -28,13 +28,13 @@ pub(super) fn measure_loss_latency(
     over: &AtomicBool,
 ) -> anyhow::Result<Vec<f64>> {
     let mut client = ScrapeClient::new(address)?;
-    let mut told: HashSet<u64> = lost_gpu_nodes(&mut client)?.into_iter().collect();
+    let mut reported: HashSet<u64> = lost_gpu_nodes(&mut client)?.into_iter().collect();
     let mut lags = Vec::new();
     while !over.load(Ordering::Relaxed) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         for node in lost_gpu_nodes(&mut client)? {
-            if !told.insert(node) {
+            if !reported.insert(node) {
                 continue;
             }
             let (nodes, span) = (nodes as u64, now as u64 / LOSS_EVERY_MS);
@@ -51,8 +51,8 @@ pub(super) fn measure_loss_latency(
 /// The numbers of the nodes with a finding for the loss of their first GPU.
 fn lost_gpu_nodes(client: &mut ScrapeClient) -> anyhow::Result<Vec<u64>> {
     let (_, body) = client.get("/api/gaunt/v1/findings", PLAIN)?;
-    let told: Value = serde_json::from_slice(body)?;
-    let findings = told["findings"].as_array().into_iter().flatten();
+    let answer: Value = serde_json::from_slice(body)?;
+    let findings = answer["findings"].as_array().into_iter().flatten();
     let failed = findings.filter(|finding| finding["kind"] == "gpu_failed");
     let node = |finding: &Value| {
         let name = finding["entity"]["node"].as_str()?;

@@ -1,4 +1,4 @@
-//! Reconnect storms: every exporter of the fleet goes away and comes back at once, and the aggregator restarts.
+//! Reconnect storms: every exporter of the fleet stops and restarts at once, and the aggregator restarts.
 
 use std::{
     thread,
@@ -18,10 +18,10 @@ use crate::{bench_process::BenchProcess, scrape_client::ScrapeClient};
 const FULL: f64 = 0.999;
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
-/// Time limit for all targets to be back.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Time limit for all targets to be scraped again.
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Figures of the storms.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ fn wait_for_full_rate(
     let begun = Instant::now();
     let mut seen = vec![(0.0, ok_scrapes(&fetch_targets(client)?))];
     loop {
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
         let now = begun.elapsed().as_secs_f64();
         let count = ok_scrapes(&fetch_targets(client)?);
         seen.push((now, count));
@@ -81,8 +81,8 @@ fn wait_for_full_rate(
             return Ok((now, peak_rate_ratio(&seen, nodes, period)));
         }
         ensure!(
-            begun.elapsed() < PATIENCE,
-            "{count} pages in {PATIENCE:?} after everybody came back"
+            begun.elapsed() < TIMEOUT,
+            "{count} pages in {TIMEOUT:?} after the restart of all exporters"
         );
     }
 }
@@ -101,6 +101,6 @@ fn peak_rate_ratio(seen: &[(f64, u64)], nodes: usize, period: Duration) -> f64 {
     most
 }
 
-fn ok_scrapes(told: &Value) -> u64 {
-    told["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default()
+fn ok_scrapes(answer: &Value) -> u64 {
+    answer["totals"]["scrapes"]["ok"].as_u64().unwrap_or_default()
 }

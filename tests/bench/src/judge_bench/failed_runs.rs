@@ -8,7 +8,7 @@ use gaunt_schema::{Dialect, Severity, UnixMs};
 use super::{RunOutcome, played_run::START, run_score::FaultAnswer, run_selection::LabelledRun};
 
 /// Maximum number of findings printed for a run: one that flaps for days has thousands.
-const MOST_SAID: usize = 12;
+const MAX_FINDINGS: usize = 12;
 
 /// Prints a run in which a fault was missed or a false flag was raised; no other.
 pub(super) fn write_if_failed(
@@ -26,7 +26,7 @@ pub(super) fn write_if_failed(
     let dialect = if run.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
     writeln!(
         out,
-        "{} {} · {dialect} · {} · {} · {} GPUs · --only {} --seed {} to play it again",
+        "{} {} · {dialect} · {} · {} · {} GPUs · repeat with --only {} --seed {}",
         run.scenario,
         run.level.as_str(),
         if run.gpm { "gpm" } else { "no gpm" },
@@ -40,34 +40,34 @@ pub(super) fn write_if_failed(
         let limit = answer.limit.as_secs();
         writeln!(
             out,
-            "  true from {onset:.1} s: {} {}, to be said within {limit} s",
+            "  fault from {onset:.1} s: {} {}, limit {limit} s",
             truth.kind, truth.blamed
         )?;
         let also = truth.also.iter().map(|entity| format!("{} {entity}", entity.kind));
         let also: Vec<_> = also.chain(truth.kinds.iter().map(ToString::to_string)).collect();
         if !also.is_empty() {
-            writeln!(out, "    also right: {}", also.join(", "))?;
+            writeln!(out, "    also accepted: {}", also.join(", "))?;
         }
-        let told = match (answer.in_time(), answer.flag, answer.misnamed) {
+        let outcome_text = match (answer.in_time(), answer.flag, answer.misnamed) {
             (Some(found), ..) if found.is_blame_right => "found",
-            (Some(_), ..) => "found, and the wrong one was blamed first",
+            (Some(_), ..) => "found, but a wrong entity was blamed first",
             (None, Some(_), _) => "late",
-            (None, None, Some(_)) => "taken for something else",
+            (None, None, Some(_)) => "found as another kind",
             (None, None, None) => "not found",
         };
-        writeln!(out, "    {told}")?;
+        writeln!(out, "    {outcome_text}")?;
     }
     // Critical findings come first: there may be one among thousands.
     let pages = |episode: &&FindingEpisode| episode.worst == Severity::Critical;
     let others = outcome.episodes.iter().filter(|episode| !pages(episode));
-    for episode in outcome.episodes.iter().filter(pages).chain(others).take(MOST_SAID) {
+    for episode in outcome.episodes.iter().filter(pages).chain(others).take(MAX_FINDINGS) {
         write_episode(out, episode)?;
     }
-    if outcome.episodes.len() > MOST_SAID {
-        writeln!(out, "  and {} more", outcome.episodes.len() - MOST_SAID)?;
+    if outcome.episodes.len() > MAX_FINDINGS {
+        writeln!(out, "  and {} more", outcome.episodes.len() - MAX_FINDINGS)?;
     }
     if outcome.episodes.is_empty() {
-        writeln!(out, "  said nothing")?;
+        writeln!(out, "  no finding")?;
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn write_episode(out: &mut dyn Write, episode: &FindingEpisode) -> io::Result<()
     let (worst, kind, entity) = (episode.worst, finding.kind, &finding.entity);
     writeln!(
         out,
-        "  said {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
+        "  finding {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
         entity.kind, finding.summary
     )?;
     if worst < Severity::Critical {
@@ -91,7 +91,7 @@ fn write_episode(out: &mut dyn Write, episode: &FindingEpisode) -> io::Result<()
         let value = number.value.unwrap_or(f64::NAN);
         format!("{} {value:.3} ({:.3})", number.what, number.limit.unwrap_or(f64::NAN))
     });
-    writeln!(out, "    on {}", numbers.collect::<Vec<_>>().join(", "))
+    writeln!(out, "    evidence: {}", numbers.collect::<Vec<_>>().join(", "))
 }
 
 /// Seconds since the run began.

@@ -23,7 +23,7 @@ const WARM_UP: i64 = 20;
 /// Timed seconds; their median is reported.
 const TIMED: i64 = 21;
 
-/// Judges that exist side by side while memory is measured, so that page granularity does not distort the share of a
+/// Judges that exist at once while memory is measured, so that page granularity does not distort the share of a
 /// GPU.
 const JUDGES: usize = 24;
 
@@ -57,7 +57,7 @@ pub(crate) fn measure_judge() -> anyhow::Result<JudgeCost> {
         }
     }
     let gpus = cluster.row_count(DeviceClass::Gpu);
-    ensure!(gpus > 0 && signals > 0, "the fleet shows no GPU");
+    ensure!(gpus > 0 && signals > 0, "the fleet has no GPU");
     times.sort_unstable();
     let time = times[times.len() / 2];
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
+use gaunt::{command::judge_command::{FindingEpisode, VirtualRun}};
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget,
     ScrapedPage, SourceTopology, TargetId, UnixMs, text,
@@ -101,61 +101,58 @@ pub(crate) struct PlayedRun {
 pub(crate) fn play_run(
     mut fleet: SimFleet,
     gpus: usize,
-    watch: &FleetScrapePlan,
+    plan: &FleetScrapePlan,
     topology: Option<&SourceTopology>,
 ) -> PlayedRun {
     let limits = text::PageLimits::default();
-    let options = gaunt_engine::EngineOptions {
-        period: watch.scrape_period(),
-        ..gaunt_engine::EngineOptions::default()
-    };
-    let mut witness = VirtualRun::new(options);
-    witness.ingest_delivery(Delivery::Targets(fleet_targets(&fleet, watch.scraped_dialects())));
+    let options =
+        gaunt_engine::EngineOptions { period: plan.scrape_period(), ..gaunt_engine::EngineOptions::default() };
+    let mut virtual_run = VirtualRun::new(options);
+    virtual_run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet, plan.scraped_dialects())));
     if let Some(topology) = topology {
-        witness.ingest_delivery(Delivery::Topology(topology.clone()));
+        virtual_run.ingest_delivery(Delivery::Topology(topology.clone()));
     }
     let truths = fleet.ground_truths().to_vec();
-    let (mut read, mut now) = (0, START + watch.phase);
-    for step in 0..watch.steps {
-        now = now + watch.step;
-        if watch.step > TICK {
+    let (mut page_count, mut now) = (0, START + plan.phase);
+    for step in 0..plan.steps {
+        now = now + plan.step;
+        if plan.step > TICK {
             // Exporters sample their GPUs each second, however rarely they are scraped.
             fleet.advance_to(now - TICK);
         }
         fleet.advance_to(now);
         for node in 0..fleet.node_count() {
-            let due = |dialect| watch.is_due(target_id(node, dialect), step);
-            if !watch.scraped_dialects().iter().any(|dialect| due(*dialect)) {
+            let due = |dialect| plan.is_due(target_id(node, dialect), step);
+            if !plan.scraped_dialects().iter().any(|dialect| due(*dialect)) {
                 continue;
             }
-            let report = if watch.without_encoding { fleet.scraped_report(node) } else { None };
+            let report = if plan.without_encoding { fleet.scraped_report(node) } else { None };
             if let Some(report) = report {
-                read += 1;
-                witness.ingest_delivery(Delivery::Batch(report_batch(report, node, now)));
+                page_count += 1;
+                virtual_run.ingest_delivery(Delivery::Batch(report_batch(report, node, now)));
                 continue;
             }
             let pages = fleet.scraped_pages(node);
-            for dialect in watch.scraped_dialects().iter().copied().filter(|dialect| due(*dialect))
-            {
-                let page = pages.iter().find(|(speaks, _)| *speaks == dialect);
-                read += u64::from(page.is_some());
+            for dialect in plan.scraped_dialects().iter().copied().filter(|dialect| due(*dialect)) {
+                let page = pages.iter().find(|(format, _)| *format == dialect);
+                page_count += u64::from(page.is_some());
                 let outcome = match page {
                     Some((_, page)) => text::decode_page(page.as_bytes(), &limits),
                     None => Err(ScrapeFailure::Connect("connection refused".into())),
                 };
                 let target = target_id(node, dialect);
                 let batch = Batch { target, at: now, duration_ms: 1.0, outcome };
-                witness.ingest_delivery(Delivery::Batch(batch));
+                virtual_run.ingest_delivery(Delivery::Batch(batch));
             }
         }
-        witness.run_tick(now);
+        virtual_run.run_tick(now);
     }
     PlayedRun {
         truths,
-        episodes: witness.finding_log().all_episodes().to_vec(),
-        gpu_days: gpus as f64 * (watch.step * watch.steps).as_secs_f64() / 86_400.0,
-        pages: read,
-        rejected: witness.cumulative_totals().rejected.values().sum(),
+        episodes: virtual_run.finding_log().all_episodes().to_vec(),
+        gpu_days: gpus as f64 * (plan.step * plan.steps).as_secs_f64() / 86_400.0,
+        pages: page_count,
+        rejected: virtual_run.cumulative_totals().rejected.values().sum(),
     }
 }
 
@@ -203,19 +200,18 @@ mod tests {
 
     #[test]
     fn every_target_is_read_once_a_period_and_not_all_in_one_step() {
-        let watch = FleetScrapePlan::with_dialect(Dialect::Dcgm, 240, 1);
-        assert_eq!(watch.limit_grace(), Duration::from_secs(45));
+        let plan = FleetScrapePlan::with_dialect(Dialect::Dcgm, 240, 1);
+        assert_eq!(plan.limit_grace(), Duration::from_secs(45));
         let mut steps = [0; FOREIGN_STEPS as usize];
         for number in 0..300 {
-            let due: Vec<_> =
-                (0..30).filter(|step| watch.is_due(TargetId(number), *step)).collect();
+            let due: Vec<_> = (0..30).filter(|step| plan.is_due(TargetId(number), *step)).collect();
             assert_eq!(due[1] - due[0], FOREIGN_STEPS);
             steps[due[0] as usize] += 1;
         }
         assert!(steps.iter().all(|targets| (5..60).contains(targets)), "{steps:?}");
-        let watch = FleetScrapePlan::with_dialect(Dialect::Gaunt, 240, 1);
-        assert_eq!(watch.limit_grace(), Duration::ZERO);
-        assert!((0..300).all(|step| watch.is_due(TargetId(7), step)));
+        let plan = FleetScrapePlan::with_dialect(Dialect::Gaunt, 240, 1);
+        assert_eq!(plan.limit_grace(), Duration::ZERO);
+        assert!((0..300).all(|step| plan.is_due(TargetId(7), step)));
     }
 
     #[test]
@@ -231,9 +227,9 @@ mod tests {
     #[test]
     fn what_happens_in_a_fleet_is_said_and_nothing_else() {
         let scenario = Scenario::from_name("port_down").unwrap();
-        let watch = FleetScrapePlan::with_dialect(Dialect::Gaunt, 75, 3);
+        let plan = FleetScrapePlan::with_dialect(Dialect::Gaunt, 75, 3);
         let fleet = || SimFleet::new(scenario.clone(), 4, 3, START);
-        let played = play_run(fleet(), 32, &watch, None);
+        let played = play_run(fleet(), 32, &plan, None);
         let [truth] = played.truths.as_slice() else { panic!("{:?}", played.truths) };
         let [episode] = played.episodes.as_slice() else { panic!("{:?}", played.episodes) };
         assert_eq!((episode.finding.kind, &episode.finding.entity), (truth.kind, &truth.blamed));
@@ -241,8 +237,8 @@ mod tests {
         assert_eq!((played.pages, played.rejected), (4 * 75, 0));
         assert!((played.gpu_days - 32.0 * 75.0 / 86_400.0).abs() < 1e-9);
         // A repetition gives the same result, and so does a run without encoding.
-        let unwired = FleetScrapePlan { without_encoding: true, ..watch };
-        assert_eq!(play_run(fleet(), 32, &unwired, None).episodes, played.episodes);
-        assert_eq!(play_run(fleet(), 32, &watch, None).episodes, played.episodes);
+        let without_encoding = FleetScrapePlan { without_encoding: true, ..plan };
+        assert_eq!(play_run(fleet(), 32, &without_encoding, None).episodes, played.episodes);
+        assert_eq!(play_run(fleet(), 32, &plan, None).episodes, played.episodes);
     }
 }

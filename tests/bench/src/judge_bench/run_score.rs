@@ -24,7 +24,7 @@ const OWN: [FindingKind; 3] =
 /// What the judge can know, and its time limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScoreTerms {
-    /// Whether the pages report which job holds a GPU; without it a judge cannot name a job.
+    /// Whether the pages report the job of each GPU; without it a judge cannot name a job.
     pub(crate) labels: bool,
     /// Added to every limit to account for slow scrapes.
     pub(crate) grace: Duration,
@@ -75,12 +75,12 @@ pub(crate) struct RunScore {
 /// Scores the findings of a run.
 pub(crate) fn score_run(
     truths: &[GroundTruth],
-    said: &[FindingEpisode],
+    episodes: &[FindingEpisode],
     terms: ScoreTerms,
 ) -> RunScore {
     let faults: Vec<ScoredFault<'_>> =
         truths.iter().map(|truth| ScoredFault { truth, terms }).collect();
-    let mut order: Vec<&FindingEpisode> = said.iter().collect();
+    let mut order: Vec<&FindingEpisode> = episodes.iter().collect();
     order.sort_by_key(|episode| (episode.opened, episode.rank));
     let mut used = BTreeSet::new();
     let mut score = RunScore::default();
@@ -203,8 +203,8 @@ impl ScoredFault<'_> {
 
     fn is_touched_by(&self, episode: &FindingEpisode) -> bool {
         let finding = &episode.finding;
-        let struck: Vec<&SanitizedText> = self.affected_nodes().collect();
-        let on_it = |entity: &Entity| entity.node.as_ref().is_some_and(|n| struck.contains(&n));
+        let affected: Vec<&SanitizedText> = self.affected_nodes().collect();
+        let on_it = |entity: &Entity| entity.node.as_ref().is_some_and(|n| affected.contains(&n));
         self.accepts_entity(&finding.entity, &finding.victims)
             || on_it(&finding.entity)
             || finding.victims.iter().any(on_it)
@@ -221,8 +221,8 @@ impl ScoredFault<'_> {
         let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
         if unnamed {
             // Without job labels, a job is identified by its nodes.
-            let struck: Vec<&SanitizedText> = self.affected_nodes().collect();
-            return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| struck.contains(&n));
+            let affected: Vec<&SanitizedText> = self.affected_nodes().collect();
+            return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| affected.contains(&n));
         }
         is_same_entity(right, entity)
     }
@@ -245,14 +245,14 @@ fn pair_has(pair: &Entity, one: &Entity) -> bool {
     pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == one.as_str())
 }
 
-/// Whether two entities are the same: of one type, at one place. Additional labels, such as the leaf of a port, do not
-/// count.
-fn is_same_entity(right: &Entity, said: &Entity) -> bool {
+/// Whether two entities are the same: of one type, with the same key. Additional labels, such as the leaf of a port,
+/// are ignored.
+fn is_same_entity(right: &Entity, other: &Entity) -> bool {
     type EntityPart = fn(&Entity) -> Option<&SanitizedText>;
     if right.kind == EntityKind::GpuPair {
-        return right.kind == said.kind && right.node == said.node && pair_has(said, right);
+        return right.kind == other.kind && right.node == other.node && pair_has(other, right);
     }
-    let place: &[EntityPart] = match right.kind {
+    let parts: &[EntityPart] = match right.kind {
         EntityKind::Gpu | EntityKind::GpuPair => &[|e| e.node.as_ref(), |e| e.gpu.as_ref()],
         EntityKind::Node | EntityKind::NvlinkDomain => &[|e| e.node.as_ref()],
         EntityKind::Port => &[|e| e.node.as_ref(), |e| e.device.as_ref(), |e| e.port.as_ref()],
@@ -265,7 +265,7 @@ fn is_same_entity(right: &Entity, said: &Entity) -> bool {
         | EntityKind::Aggregator
         | EntityKind::Source => &[],
     };
-    right.kind == said.kind && place.iter().all(|part| part(right) == part(said))
+    right.kind == other.kind && parts.iter().all(|part| part(right) == part(other))
 }
 
 #[cfg(test)]

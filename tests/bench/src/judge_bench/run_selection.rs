@@ -12,129 +12,129 @@ use gaunt_sim::{
 
 use super::played_run::{FleetScrapePlan, START};
 
-/// Seeds of each scenario and level that are played by default: about eight minutes on two cores.
-const USUAL_SEEDS: u64 = 3;
+/// Seeds of each scenario and level by default: about eight minutes on two cores.
+const DEFAULT_SEEDS: u64 = 3;
 
-/// Fault-free days of GPUs that the rate of false pages is worked out from at least.
-const PEACE_GPU_DAYS: f64 = 2_000.0;
+/// The minimum of fault-free GPU-days for the rate of false pages.
+const FAULT_FREE_GPU_DAYS: f64 = 2_000.0;
 
-/// How much of them is lived through by default as it is read: each second, or each 15 where other exporters speak.
-/// All of them take an hour of two cores that way, which is what the full sample is for; the rest is read each 30 s.
+/// The part of them that is scraped at the real period by default: every second, or every 15 s for other exporters. The
+/// rest is scraped every 30 s; the full sample scrapes all at the real period, which takes an hour on two cores.
 const CLOSE_GPU_DAYS: f64 = 60.0;
 
-/// The same for a quick look, which is too short for a rate that means anything.
-const QUICK_PEACE_GPU_DAYS: f64 = 20.0;
+/// The same for --quick, which is too short for a meaningful rate.
+const QUICK_FAULT_FREE_GPU_DAYS: f64 = 20.0;
 const QUICK_CLOSE_GPU_DAYS: f64 = 3.0;
 
-/// A run that is read so closely lasts six hours by default, so that there are several.
+/// A run at the real period lasts six hours by default, so that there are several.
 const CLOSE_SECONDS: u32 = 6 * 3_600;
 
-/// Their fleets are others than those that are read each 30 s.
+/// The first number of their fleets, which differ from those scraped every 30 s.
 const CLOSE_FROM: u64 = 100;
 
-/// Further numbers of seeds for tuning would be some of those for testing.
+/// Seed numbers of tuning runs from this one on would overlap those of test runs.
 const MOST_NUMBERS: u64 = 500;
 
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
-/// A long fault-free run is read as seldom as a large site reads its exporters: dcgm-exporter collects every 30 s.
-const PEACE_STEP: Duration = Duration::from_secs(30);
+/// The scrape period of a long fault-free run, as at a large site: dcgm-exporter collects every 30 s.
+const FAULT_FREE_STEP: Duration = Duration::from_secs(30);
 
-/// Which runs are played.
-#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
+/// Options of `judge` and `signals`.
+#[expect(clippy::struct_excessive_bools, reason = "command-line flags")]
 #[derive(Args, Clone, Debug)]
 #[group(id = "sample")]
 pub(crate) struct JudgeBenchOptions {
-    /// `judge`: all seeds instead of a balanced part of them.
+    /// `judge`: run all seeds instead of a balanced part.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// `judge`: one seed at medium strength; within a minute.
+    /// `judge`: run one seed at medium severity; takes less than a minute.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// `judge`: the runs to choose thresholds on, or those whose figures are published.
+    /// `judge`: the runs for tuning thresholds, or those for published figures.
     #[arg(long, value_enum, default_value_t = SeedSet::Tune)]
     seeds: SeedSet,
-    /// `judge`, `signals`: only these scenarios, such as F3,H5; without the long fault-free runs unless H0 is among them.
+    /// `judge`, `signals`: only these scenarios, such as F3,H5; long fault-free runs only with H0.
     #[arg(long, value_name = "IDS", value_delimiter = ',', alias = "scenario")]
     only: Vec<String>,
-    /// `judge`, `signals`: only runs of this strength.
+    /// `judge`, `signals`: only runs of this severity.
     #[arg(long, value_enum)]
     level: Option<FaultLevelFilter>,
-    /// `judge`, `signals`: only runs in these words.
+    /// `judge`, `signals`: only runs in this exporter format.
     #[arg(long, value_enum)]
     dialect: Option<DialectFilter>,
-    /// `judge`, `signals`: only the run of this seed, as `--explain` prints it.
+    /// `judge`, `signals`: only the run of this seed, which `--explain` prints.
     #[arg(long)]
     seed: Option<u64>,
-    /// `judge`: begin at this number of the seeds for tuning, of which the sample has the first few.
+    /// `judge`: number of the first seed for tuning.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u64).range(..MOST_NUMBERS))]
     from: u64,
-    /// `judge`: hand gaunt's own pages over without writing and reading them: the same findings in a third of the time.
+    /// `judge`: ingest gaunt's own pages without encoding and decoding: the same findings in a third of the time.
     #[arg(long)]
     unwired: bool,
-    /// `judge`: tell of every missed fault and every false flag in which run it was, and what was said there.
+    /// `judge`: print the run and the findings of every missed fault and every false flag.
     #[arg(long)]
     pub(crate) explain: bool,
 }
 
-/// How strong a fault is.
+/// Severity of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FaultLevelFilter {
-    /// About 15 per cent of a job's throughput.
+    /// About 15 % of a job's throughput.
     Mild,
-    /// About 30 per cent.
+    /// About 30 %.
     Medium,
-    /// About 60 per cent.
+    /// About 60 %.
     Hard,
 }
 
-/// In whose words the pages are.
+/// Exporter format of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DialectFilter {
-    /// gaunt-node's, each second.
+    /// gaunt-node, every second.
     Gaunt,
-    /// Those of dcgm-exporter and node_exporter, each 15 s.
+    /// dcgm-exporter and node_exporter, every 15 s.
     Dcgm,
 }
 
-/// Which of the two sets of runs.
+/// The set of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SeedSet {
-    /// For choosing thresholds.
+    /// For tuning thresholds.
     Tune,
-    /// For the figures that are published.
+    /// For published figures.
     Test,
 }
 
-/// One run that is to be played.
+/// One run of the sample.
 pub(crate) struct LabelledRun {
-    /// `F1` to `F18`, `H1` to `H16`, or `H0` for days of all that is harmless.
+    /// `F1` to `F18`, `H1` to `H16`, or `H0` for days of harmless look-alikes.
     pub(crate) scenario: &'static str,
-    /// How strong its fault is.
+    /// Severity of its fault.
     pub(crate) level: FaultLevel,
-    /// The seed by which it is found again.
+    /// Its seed.
     pub(crate) seed: u64,
-    /// Whether the GPUs tell profiling counters.
+    /// Whether the GPUs report profiling counters.
     pub(crate) gpm: bool,
-    /// In whose words it is told.
+    /// Exporter format of its pages.
     pub(crate) dialect: Dialect,
-    /// Whether the pages say which job holds a GPU.
+    /// Whether the pages report the job of each GPU.
     pub(crate) labels: bool,
-    /// What the operator wrote down of the wiring.
+    /// The declared topology.
     pub(crate) topology: Option<SourceTopology>,
     /// Its GPUs.
     pub(crate) gpus: usize,
-    /// How it is watched.
+    /// How it is scraped.
     pub(crate) scrape_plan: FleetScrapePlan,
     /// Whether it is one of the long fault-free runs, which only count for the rate of false pages.
     pub(crate) is_fault_free: bool,
-    /// Makes the fleet.
+    /// Creates the fleet.
     pub(crate) fleet: Box<dyn Fn() -> SimFleet + Send + Sync>,
 }
 
 impl LabelledRun {
-    /// How long it takes, in a unit of no name: the longest are played first, so that no core is idle at the end.
+    /// Its relative duration: the longest runs start first, so that no core is idle at the end.
     pub(crate) fn run_weight(&self) -> u64 {
         u64::from(self.scrape_plan.steps) * self.gpus as u64
     }
@@ -157,7 +157,7 @@ impl LabelledRun {
 }
 
 impl JudgeBenchOptions {
-    /// The name of the set of runs.
+    /// The name of the seed set.
     pub(crate) fn seed_set_name(&self) -> &'static str {
         match self.seeds {
             SeedSet::Tune => "tune",
@@ -165,7 +165,7 @@ impl JudgeBenchOptions {
         }
     }
 
-    /// How much of it is played.
+    /// The name of the sample size.
     pub(crate) fn size_name(&self) -> &'static str {
         match (self.full, self.quick) {
             (true, _) => "full",
@@ -174,7 +174,7 @@ impl JudgeBenchOptions {
         }
     }
 
-    /// Every run that is played.
+    /// All runs of the sample.
     pub(crate) fn select_runs(&self) -> anyhow::Result<Vec<LabelledRun>> {
         let mut runs: Vec<LabelledRun> =
             self.select_cases()?.into_iter().map(LabelledRun::of).collect();
@@ -189,39 +189,39 @@ impl JudgeBenchOptions {
         }
         ensure!(
             !runs.is_empty(),
-            "no run is like that; leave out --level, --dialect or --seed, or add --full"
+            "no run matches; leave out --level, --dialect or --seed, or add --full"
         );
         Ok(runs)
     }
 
-    /// Every labelled run that is played.
+    /// All labelled runs of the sample.
     pub(crate) fn select_cases(&self) -> anyhow::Result<Vec<SuiteCase>> {
         for wanted in self.only.iter().filter(|wanted| *wanted != suite::CALM) {
             let known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
-            ensure!(known, "no scenario is named {wanted}; write F1 to F18, H1 to H16 or H0");
+            ensure!(known, "unknown scenario {wanted}; use F1 to F18, H1 to H16 or H0");
         }
         ensure!(
             self.from == 0 || self.suite_split() == SuiteSplit::Tune,
-            "--from is for the seeds that limits are chosen on; leave it out, or --seeds test"
+            "--from applies to the seeds for tuning; leave out --from or --seeds test"
         );
         let mut cases = suite::list_cases_from(self.suite_split(), self.from);
-        // The list goes through all scenarios and levels with one seed before it takes the next.
+        // The list has all scenarios and levels of one seed before those of the next.
         let a_seed = cases.len() / suite::SEEDS as usize;
         let seeds = match self.size_name() {
             "full" => suite::SEEDS,
             "quick" => 1,
-            // A single run is found wherever it is.
+            // A single run is searched in all seeds.
             _ if self.seed.is_some() => suite::SEEDS,
-            _ => USUAL_SEEDS,
+            _ => DEFAULT_SEEDS,
         };
         cases.truncate(a_seed * seeds as usize);
         let wanted = |case: &SuiteCase| {
             let quick = !self.quick || self.level.is_some() || case.level == FaultLevel::Medium;
             let level = self.level.is_none_or(|level| level.matches_level(case.level));
-            let words = self.dialect.is_none_or(|words| words.matches_dialect(case.dialect));
+            let dialect = self.dialect.is_none_or(|dialect| dialect.matches_dialect(case.dialect));
             let seed = self.seed.is_none_or(|seed| seed == case.seed);
             let only = self.only.is_empty() || self.only.iter().any(|id| *id == case.scenario);
-            quick && level && words && seed && only
+            quick && level && dialect && seed && only
         };
         cases.retain(wanted);
         Ok(cases)
@@ -253,23 +253,23 @@ impl DialectFilter {
 }
 
 impl JudgeBenchOptions {
-    /// Days of fleets in which nothing is wrong, and all that only looks like it happens as often as in life: as many
-    /// days of GPUs together as are wanted.
+    /// Days of fleets without faults, in which look-alikes occur at a realistic rate: as many GPU-days in total as the
+    /// sample size requires.
     fn fault_free_runs(&self) -> Vec<LabelledRun> {
         let split = self.suite_split();
         let (days, close) = match self.size_name() {
-            "full" => (0.0, PEACE_GPU_DAYS),
-            "quick" => (QUICK_PEACE_GPU_DAYS - QUICK_CLOSE_GPU_DAYS, QUICK_CLOSE_GPU_DAYS),
-            _ => (PEACE_GPU_DAYS - CLOSE_GPU_DAYS, CLOSE_GPU_DAYS),
+            "full" => (0.0, FAULT_FREE_GPU_DAYS),
+            "quick" => (QUICK_FAULT_FREE_GPU_DAYS - QUICK_CLOSE_GPU_DAYS, QUICK_CLOSE_GPU_DAYS),
+            _ => (FAULT_FREE_GPU_DAYS - CLOSE_GPU_DAYS, CLOSE_GPU_DAYS),
         };
         let (longest, first) = if self.full { (u32::MAX, 0) } else { (CLOSE_SECONDS, CLOSE_FROM) };
         let first = first + self.from;
         let mut runs = fault_free_runs_for_days(split, self.from, days, |run| {
-            let steps = run.scrape_plan.steps.div_ceil(PEACE_STEP.as_secs() as u32).max(1);
+            let steps = run.scrape_plan.steps.div_ceil(FAULT_FREE_STEP.as_secs() as u32).max(1);
             LabelledRun {
                 scrape_plan: FleetScrapePlan {
                     steps,
-                    step: PEACE_STEP,
+                    step: FAULT_FREE_STEP,
                     steps_per_scrape: 1,
                     ..run.scrape_plan
                 },
@@ -284,12 +284,12 @@ impl JudgeBenchOptions {
     }
 }
 
-/// So many days of GPUs, or a little more, from the fault-free fleet of this number on, each watched as `watched` says.
+/// At least so many GPU-days, from the fault-free fleet of this number on, each scraped as `with_plan` defines.
 fn fault_free_runs_for_days(
     split: SuiteSplit,
     first: u64,
     gpu_days: f64,
-    watched: impl Fn(LabelledRun) -> LabelledRun,
+    with_plan: impl Fn(LabelledRun) -> LabelledRun,
 ) -> Vec<LabelledRun> {
     let mut left = gpu_days;
     let mut runs = Vec::new();
@@ -297,7 +297,7 @@ fn fault_free_runs_for_days(
         if left <= 0.0 {
             break;
         }
-        let run = watched(LabelledRun::of(suite::calm_case(split, number)));
+        let run = with_plan(LabelledRun::of(suite::calm_case(split, number)));
         let step = run.scrape_plan.step.as_secs_f64();
         let wanted = (left * DAY_S / (step * run.gpus as f64)).ceil() as u32;
         let steps = run.scrape_plan.steps.min(wanted);
@@ -356,7 +356,7 @@ mod tests {
             })
             .sum()
         };
-        assert!((PEACE_GPU_DAYS..PEACE_GPU_DAYS * 1.01).contains(&days(false)));
-        assert!((QUICK_PEACE_GPU_DAYS..QUICK_PEACE_GPU_DAYS * 1.1).contains(&days(true)));
+        assert!((FAULT_FREE_GPU_DAYS..FAULT_FREE_GPU_DAYS * 1.01).contains(&days(false)));
+        assert!((QUICK_FAULT_FREE_GPU_DAYS..QUICK_FAULT_FREE_GPU_DAYS * 1.1).contains(&days(true)));
     }
 }

@@ -25,12 +25,12 @@ pub(crate) fn write_table(out: &mut dyn Write, runs: &[ScoredRun]) -> io::Result
     }
     writeln!(
         out,
-        "{:4} {:>4} {:>7} {:>7} {:>7} {:>7} {:>6} {:>7} {:>7} {:>6}  said of the fault | false flags",
+        "{:4} {:>4} {:>7} {:>7} {:>7} {:>7} {:>6} {:>7} {:>7} {:>6}  found as | false flags",
         "", "runs", "mild", "medium", "hard", "blamed", "false", "median", "p95", "limit"
     )?;
     for runs in scenarios.values() {
-        let peaceful = runs.iter().all(|run| run.is_negative());
-        if peaceful { write_negative_row(out, runs)? } else { write_fault_row(out, runs)? }
+        let fault_free = runs.iter().all(|run| run.is_negative());
+        if fault_free { write_negative_row(out, runs)? } else { write_fault_row(out, runs)? }
     }
     Ok(())
 }
@@ -69,15 +69,15 @@ fn write_fault_row(out: &mut dyn Write, runs: &[&ScoredRun]) -> io::Result<()> {
 
 /// `H1  12  flagged 1/12  pages 3 in 250.0 GPU-days | data_starved 2`
 fn write_negative_row(out: &mut dyn Write, runs: &[&ScoredRun]) -> io::Result<()> {
-    let peace = FaultFreeCounts::of(runs.iter().copied());
+    let counts = FaultFreeCounts::of(runs.iter().copied());
     writeln!(
         out,
         "{:4} {:>4} {:>7} flagged, {} pages in {:.1} GPU-days | {}",
         runs[0].scenario,
         runs.len(),
-        peace.flagged,
-        peace.pages,
-        peace.gpu_days,
+        counts.flagged,
+        counts.pages,
+        counts.gpu_days,
         false_flags(runs),
     )
 }
@@ -104,8 +104,8 @@ fn format_counts(words: impl Iterator<Item = &'static str>) -> String {
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let told: Vec<_> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
-    if told.is_empty() { NONE.to_owned() } else { told.join(", ") }
+    let texts: Vec<_> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
+    if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
 }
 
 fn format_seconds(value: Option<f64>) -> String {

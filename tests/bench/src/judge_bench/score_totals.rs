@@ -158,14 +158,14 @@ pub(crate) struct FaultFreeCounts {
 impl FaultFreeCounts {
     /// The counts of these runs.
     pub(crate) fn of<'a>(runs: impl IntoIterator<Item = &'a ScoredRun>) -> Self {
-        let mut peace = Self::default();
+        let mut counts = Self::default();
         for run in runs.into_iter().filter(|run| run.is_negative()) {
-            peace.runs += 1;
-            peace.flagged += usize::from(!run.score.false_flags.is_empty());
-            peace.pages += run.score.false_pages;
-            peace.gpu_days += run.gpu_days;
+            counts.runs += 1;
+            counts.flagged += usize::from(!run.score.false_flags.is_empty());
+            counts.pages += run.score.false_pages;
+            counts.gpu_days += run.gpu_days;
         }
-        peace
+        counts
     }
 
     /// The share of runs in which a flag was raised; none without a run.
@@ -241,8 +241,8 @@ mod tests {
             assert_eq!(figures[name], value, "{name}");
         }
         assert_eq!((&figures["faults"], &figures["never_found"]), (&json!(6), &json!(2)));
-        let peace = FaultFreeCounts::of(&runs);
-        assert_eq!((peace.flag_rate(), peace.pages_per_1000_gpu_days()), (Some(0.5), Some(4.0)));
+        let counts = FaultFreeCounts::of(&runs);
+        assert_eq!((counts.flag_rate(), counts.pages_per_1000_gpu_days()), (Some(0.5), Some(4.0)));
     }
 
     #[test]

@@ -153,8 +153,8 @@ fn write_port(device: &Path, at: usize) -> io::Result<()> {
 }
 
 fn write_netdev(folder: &Path, at: usize) -> io::Result<()> {
-    for (name, says) in NETDEV {
-        write_file(folder, name, says)?;
+    for (name, content) in NETDEV {
+        write_file(folder, name, content)?;
     }
     for (position, name) in STATISTICS.iter().enumerate() {
         let value = (at * 1_000_000 + position).to_string();
@@ -163,7 +163,7 @@ fn write_netdev(folder: &Path, at: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn write_file(folder: &Path, name: &str, says: &str) -> io::Result<()> {
+fn write_file(folder: &Path, name: &str, content: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    fs::write(folder.join(name), format!("{says}\n"))
+    fs::write(folder.join(name), format!("{content}\n"))
 }

@@ -10,7 +10,7 @@ use gaunt_sim::{GroundTruth, SimFleet};
 
 use super::soak_run::SoakRandom;
 
-/// Nodes from this one on have no job: what an exporter hides there costs nothing.
+/// Nodes from this one on have no job: an exporter fault there hides no loss.
 const FIRST_NODE: usize = 114;
 
 /// Kinds, each on its own node so that no two overlap.
@@ -32,15 +32,15 @@ impl ExporterFaults {
         fleet: &SimFleet,
         start: UnixMs,
         seconds: u64,
-        luck: &mut SoakRandom,
+        random: &mut SoakRandom,
     ) -> Self {
         let mut faults = Vec::new();
         for (at, (kind, limit)) in KINDS.into_iter().enumerate() {
             let node = FIRST_NODE + at;
             let mut from = 1_800;
             loop {
-                from += LASTS_S.0 + luck.next_below(LASTS_S.1);
-                let until = from + LASTS_S.0 + luck.next_below(LASTS_S.1);
+                from += LASTS_S.0 + random.next_below(LASTS_S.1);
+                let until = from + LASTS_S.0 + random.next_below(LASTS_S.1);
                 if until > seconds {
                     break;
                 }
@@ -62,10 +62,10 @@ impl ExporterFaults {
 
     /// The batch of a node at an instant, with its exporter fault applied.
     pub(super) fn node_batch(&mut self, node: usize, report: Report, at: UnixMs) -> Batch {
-        let there = |(of, truth): &&(usize, GroundTruth)| {
+        let is_active = |(of, truth): &&(usize, GroundTruth)| {
             *of == node && at >= truth.onset && truth.ends.is_some_and(|end| at < end)
         };
-        let kind = self.faults.iter().find(there).map(|(_, truth)| truth.kind);
+        let kind = self.faults.iter().find(is_active).map(|(_, truth)| truth.kind);
         let report = match kind {
             Some(FindingKind::TargetDown) => {
                 Err(ScrapeFailure::Connect("connection refused".into()))

@@ -11,7 +11,7 @@ use gaunt_sim::GroundTruth;
 
 use crate::judge_bench::{accepts_entity, is_about};
 
-/// Info kinds, and kinds about gaunt's own telemetry: a finding of any severity answers them.
+/// Info kinds, and kinds about gaunt's own telemetry: a finding of any severity counts for them.
 const QUIET: [FindingKind; 6] = [
     FindingKind::IdleAllocated,
     FindingKind::StageImbalance,
@@ -59,8 +59,8 @@ pub(super) struct UnexplainedFinding {
 #[derive(Debug)]
 pub(super) struct FindingObserver {
     truths: Vec<GroundTruth>,
-    standings: Vec<FaultOutcome>,
-    beside: BTreeMap<(String, UnixMs), UnexplainedFinding>,
+    outcomes: Vec<FaultOutcome>,
+    unexplained: BTreeMap<(String, UnixMs), UnexplainedFinding>,
     /// Findings open at the last tick, and the number of openings.
     open: BTreeSet<String>,
     openings: u64,
@@ -103,10 +103,10 @@ impl FaultOutcome {
             if self.away.is_zero() {
                 String::new()
             } else {
-                format!("  away {} s", self.away.as_secs())
+                format!("  closed for {} s", self.away.as_secs())
             },
-            self.lingers.as_ref().map_or(String::new(), |(said, after)| format!(
-                "  lingers for {} s: {said}",
+            self.lingers.as_ref().map_or(String::new(), |(text, after)| format!(
+                "  open {} s after the end: {text}",
                 after.as_secs()
             )),
             self.ids,
@@ -116,9 +116,9 @@ impl FaultOutcome {
 
 impl FindingObserver {
     pub(super) fn new(truths: &[GroundTruth]) -> Self {
-        let standings = vec![FaultOutcome::default(); truths.len()];
-        let (beside, open) = (BTreeMap::new(), BTreeSet::new());
-        Self { truths: truths.to_vec(), standings, beside, open, openings: 0, last: None }
+        let outcomes = vec![FaultOutcome::default(); truths.len()];
+        let (unexplained, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { truths: truths.to_vec(), outcomes, unexplained, open, openings: 0, last: None }
     }
 
     /// Evaluates the open findings of one tick.
@@ -129,47 +129,47 @@ impl FindingObserver {
         let open: BTreeSet<String> = list.findings.iter().map(|f| f.id.clone()).collect();
         self.openings += open.difference(&self.open).count() as u64;
         self.open = open;
-        for (truth, standing) in self.truths.iter().zip(&mut self.standings) {
+        for (truth, outcome) in self.truths.iter().zip(&mut self.outcomes) {
             let since = now.duration_since(truth.onset);
             let limit = truth.limit + step * PERIODS;
             let ended = truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2);
-            if now < truth.onset || (ended && standing.lingers.is_none()) {
+            if now < truth.onset || (ended && outcome.lingers.is_none()) {
                 continue;
             }
-            let said: Vec<&Finding> =
+            let found: Vec<&Finding> =
                 list.findings.iter().filter(|finding| answers_fault(truth, finding)).collect();
             if let Some(end) = truth.ends.filter(|end| now >= *end) {
                 let known = |finding: &&&Finding| {
-                    standing.ids.contains(&finding.id) && finding.life.opened < end
+                    outcome.ids.contains(&finding.id) && finding.life.opened < end
                 };
-                let still = said.iter().find(known).filter(|_| now > end + limit + CLOSES);
-                if let Some(finding) = still {
-                    let (_, after) = standing
+                let still_open = found.iter().find(known).filter(|_| now > end + limit + CLOSES);
+                if let Some(finding) = still_open {
+                    let (_, after) = outcome
                         .lingers
                         .get_or_insert_with(|| (evidence(finding), now.duration_since(end)));
                     *after = now.duration_since(end);
                 }
                 continue;
             }
-            if said.is_empty() {
-                if standing.found.is_some() {
-                    standing.away += passed;
-                    standing.record_gap(now, list);
+            if found.is_empty() {
+                if outcome.found.is_some() {
+                    outcome.away += passed;
+                    outcome.record_gap(now, list);
                 }
                 continue;
             }
-            standing.last_seen = said.first().map(|finding| evidence(finding));
+            outcome.last_seen = found.first().map(|finding| evidence(finding));
             // A finding that an earlier fault of the same entity opened goes on as this one's.
-            let own: Vec<_> = said.iter().filter(|f| f.life.opened >= truth.onset).collect();
-            let counted = if own.is_empty() { said.iter().collect() } else { own };
-            standing.ids.extend(counted.iter().map(|finding| finding.id.clone()));
-            if standing.found.is_none() {
-                standing.found = Some(since);
-                standing.late = since > limit;
+            let own: Vec<_> = found.iter().filter(|f| f.life.opened >= truth.onset).collect();
+            let counted = if own.is_empty() { found.iter().collect() } else { own };
+            outcome.ids.extend(counted.iter().map(|finding| finding.id.clone()));
+            if outcome.found.is_none() {
+                outcome.found = Some(since);
+                outcome.late = since > limit;
             }
-            let cost: f64 = said.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
-            let (low, high) = standing.cost.unwrap_or((cost, cost));
-            standing.cost = Some((low.min(cost), high.max(cost)));
+            let cost: f64 = found.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
+            let (low, high) = outcome.cost.unwrap_or((cost, cost));
+            outcome.cost = Some((low.min(cost), high.max(cost)));
         }
         self.observe_unexplained(list, step);
     }
@@ -177,23 +177,24 @@ impl FindingObserver {
     /// Records warnings that no fault explains.
     fn observe_unexplained(&mut self, list: &FindingList, step: Duration) {
         let now = list.at;
-        let there = |truth: &&GroundTruth| {
+        let is_active = |truth: &&GroundTruth| {
             let after = truth.limit + step * PERIODS + CLOSES;
             now >= truth.onset && truth.ends.is_none_or(|end| now <= end + after)
         };
-        let there: Vec<&GroundTruth> = self.truths.iter().filter(there).collect();
+        let active: Vec<&GroundTruth> = self.truths.iter().filter(is_active).collect();
         for finding in list.findings.iter().filter(|f| f.severity >= Severity::Warning) {
-            if there.iter().any(|truth| is_about(truth, finding) || answers_fault(truth, finding)) {
+            if active.iter().any(|truth| is_about(truth, finding) || answers_fault(truth, finding))
+            {
                 continue;
             }
             let key = (finding.id.clone(), finding.life.opened);
-            let beside = self.beside.entry(key).or_insert_with(|| UnexplainedFinding {
+            let unexplained = self.unexplained.entry(key).or_insert_with(|| UnexplainedFinding {
                 id: finding.id.clone(),
                 opened: finding.life.opened,
                 paged: false,
                 summary: finding.summary.clone(),
             });
-            beside.paged |= finding.severity == Severity::Critical;
+            unexplained.paged |= finding.severity == Severity::Critical;
         }
     }
 
@@ -204,7 +205,7 @@ impl FindingObserver {
 
     /// The outcome of each fault, and the unexplained findings.
     pub(super) fn into_outcomes(self) -> (Vec<FaultOutcome>, Vec<UnexplainedFinding>) {
-        (self.standings, self.beside.into_values().collect())
+        (self.outcomes, self.unexplained.into_values().collect())
     }
 }
 
@@ -220,6 +221,6 @@ fn evidence(finding: &Finding) -> String {
 /// Whether a finding answers a fault: the right kind, on the right entity or on one that it affects.
 fn answers_fault(truth: &GroundTruth, finding: &Finding) -> bool {
     let kind = finding.kind == truth.kind || truth.kinds.contains(&finding.kind);
-    let told = finding.severity >= Severity::Warning || QUIET.contains(&finding.kind);
-    kind && told && accepts_entity(truth, &finding.entity, &finding.victims)
+    let counts = finding.severity >= Severity::Warning || QUIET.contains(&finding.kind);
+    kind && counts && accepts_entity(truth, &finding.entity, &finding.victims)
 }

@@ -42,43 +42,43 @@ pub(super) fn run_soak(
     let options =
         gaunt_engine::EngineOptions { period: step, ..gaunt_engine::EngineOptions::default() };
     let ticks = (days * 86_400.0 / step.as_secs_f64()) as u64;
-    let mut luck = SoakRandom(seed ^ 0x50ac);
-    let mut deaths: Vec<u64> = (0..kills).map(|_| luck.next_below(ticks)).collect();
-    deaths.sort_unstable();
-    deaths.dedup();
-    let mut exporters = ExporterFaults::draw(&fleet, START, (days * 86_400.0) as u64, &mut luck);
+    let mut random = SoakRandom(seed ^ 0x50ac);
+    let mut kill_ticks: Vec<u64> = (0..kills).map(|_| random.next_below(ticks)).collect();
+    kill_ticks.sort_unstable();
+    kill_ticks.dedup();
+    let mut exporters = ExporterFaults::draw(&fleet, START, (days * 86_400.0) as u64, &mut random);
     let truths: Vec<GroundTruth> =
         fleet.ground_truths().iter().chain(exporters.fault_truths()).cloned().collect();
     let mut observer = FindingObserver::new(&truths);
-    let mut owner = resume_engine(&options, PersistedState::default(), &fleet);
+    let mut engine = resume_engine(&options, PersistedState::default(), &fleet);
     // State on disk as of the tick before the last: later changes are lost.
     let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
-    let (mut loss_wrong, mut loss_worst, mut away) = (0, 0.0_f64, 0_u64);
+    let (mut loss_wrong, mut loss_worst, mut down_ticks) = (0, 0.0_f64, 0_u64);
     for tick in 1..=ticks {
         let now = START + step * tick as u32;
         if step > Duration::from_secs(1) {
             fleet.advance_to(now - Duration::from_secs(1));
         }
         fleet.advance_to(now);
-        if deaths.binary_search(&tick).is_ok() {
+        if kill_ticks.binary_search(&tick).is_ok() {
             let kept = round_trip_state(&disk)?;
-            owner = resume_engine(&options, kept, &fleet);
+            engine = resume_engine(&options, kept, &fleet);
             // It restarts after up to two minutes.
-            away = luck.next_below(120 / step.as_secs().max(1) + 1);
+            down_ticks = random.next_below(120 / step.as_secs().max(1) + 1);
         }
-        if away > 0 {
-            away -= 1;
+        if down_ticks > 0 {
+            down_ticks -= 1;
             continue;
         }
-        ingest_reports(&mut owner, &fleet, &mut exporters, now);
-        owner.run_tick(now);
+        ingest_reports(&mut engine, &fleet, &mut exporters, now);
+        engine.run_tick(now);
         disk = std::mem::replace(
             &mut newest,
-            owner.persisted_state().context("no judgement is away")?,
+            engine.persisted_state().context("a judgement is still running")?,
         );
-        let Answer::Findings(list) = owner.answer_question(&Question::Findings) else { continue };
+        let Answer::Findings(list) = engine.answer_question(&Question::Findings) else { continue };
         observer.observe_findings(&list, step);
-        if let Answer::Overview(overview) = owner.answer_question(&Question::Overview) {
+        if let Answer::Overview(overview) = engine.answer_question(&Question::Overview) {
             let whole = &overview.lost;
             let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
             let parts = findings + whole.idle_gpus + whole.unexplained_gpus;
@@ -87,18 +87,18 @@ pub(super) fn run_soak(
             loss_worst = loss_worst.max(difference);
         }
     }
-    let counted = match owner.answer_question(&Question::Targets) {
+    let counted = match engine.answer_question(&Question::Targets) {
         Answer::Targets(list) => list.totals.findings_opened.values().sum(),
         _ => 0,
     };
     let opened_twice = u64::saturating_sub(counted, observer.opening_count());
-    let (standings, beside) = observer.into_outcomes();
+    let (outcomes, unexplained) = observer.into_outcomes();
     Ok(SoakOutcome {
         truths,
-        outcomes: standings,
-        unexplained: beside,
+        outcomes,
+        unexplained,
         ticks,
-        kills: deaths.len() as u32,
+        kills: kill_ticks.len() as u32,
         opened_twice,
         loss_mismatch_ticks: loss_wrong,
         worst_loss_difference: loss_worst,
@@ -111,15 +111,15 @@ fn resume_engine(
     kept: PersistedState,
     fleet: &SimFleet,
 ) -> Engine {
-    let mut owner = Engine::from_persisted(options.clone(), kept);
+    let mut engine = Engine::from_persisted(options.clone(), kept);
     let targets = (0..fleet.node_count()).map(|node| ScrapeTarget {
         id: TargetId(node as u32),
         address: SanitizedText::from(format!("10.{}.{}.7:9770", node / 250, node % 250)),
         node: None,
         origin: "the bench".into(),
     });
-    owner.ingest_delivery(Delivery::Targets(targets.collect()));
-    owner
+    engine.ingest_delivery(Delivery::Targets(targets.collect()));
+    engine
 }
 
 /// Persisted state after a round trip through its files.
@@ -127,20 +127,20 @@ fn round_trip_state(kept: &PersistedState) -> anyhow::Result<PersistedState> {
     let back: PersistedState = serde_json::from_slice(&serde_json::to_vec(kept)?)?;
     let recent = serde_json::from_slice(&serde_json::to_vec(kept.usage_window())?)?;
     let back = back.with_usage_window(recent);
-    let Some(usual) = kept.learned_baselines() else { return Ok(back) };
-    Ok(back.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**usual)?)?))
+    let Some(baselines) = kept.learned_baselines() else { return Ok(back) };
+    Ok(back.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**baselines)?)?))
 }
 
 /// Ingests the reports of all nodes.
 fn ingest_reports(
-    owner: &mut Engine,
+    engine: &mut Engine,
     fleet: &SimFleet,
     exporters: &mut ExporterFaults,
     now: UnixMs,
 ) {
     for node in 0..fleet.node_count() {
         let Some(report) = fleet.scraped_report(node) else { continue };
-        owner.ingest_delivery(Delivery::Batch(exporters.node_batch(node, report, now)));
+        engine.ingest_delivery(Delivery::Batch(exporters.node_batch(node, report, now)));
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) const ILLEGAL_ADDRESS: u32 = 700;
 pub(super) const PEER_ENABLED: u32 = 704;
 pub(super) const PEER_UNSUPPORTED: u32 = 217;
 
-/// Something that was queued on a stream.
+/// Work queued on a stream.
 pub(super) enum StreamWork {
     Kernel {
         name: String,
@@ -42,7 +42,7 @@ pub(super) enum StreamWork {
         word: u32,
         words: usize,
     },
-    /// The sum with what another process brings.
+    /// The sum with the data of another process.
     SumWithPeer {
         number: usize,
         send: u64,
@@ -63,7 +63,7 @@ pub(super) enum StreamWork {
 struct FakeCudaStream {
     gpu: u32,
     queue: VecDeque<StreamWork>,
-    /// The simulated second up to which its work is done.
+    /// The simulated second at which its last work ended.
     time: f64,
     /// Whether a kernel on it never ends.
     stuck: bool,
@@ -71,7 +71,7 @@ struct FakeCudaStream {
 
 struct FakeCudaEvent {
     gpu: u32,
-    /// How often it was recorded, and the last of these that was reached.
+    /// The number of times that it was recorded, and the last of these that was reached.
     recorded: u64,
     reached: u64,
     time: f64,
@@ -82,16 +82,16 @@ pub(super) struct FakeCudaMachine {
     pub(super) memory: FakeCudaMemory,
     streams: BTreeMap<u64, FakeCudaStream>,
     events: BTreeMap<u64, FakeCudaEvent>,
-    /// Events that NCCL keeps for itself.
+    /// Events that NCCL created.
     marks: BTreeSet<u64>,
     modules: BTreeMap<u64, u32>,
     /// Kernels by their handle.
     functions: BTreeMap<u64, (u64, String)>,
     open_contexts: BTreeMap<u32, u32>,
-    /// Contexts that died of a code.
+    /// Contexts that failed, with the code.
     failed_contexts: BTreeMap<u32, u32>,
     peers: BTreeSet<(u32, u32)>,
-    /// Until when each way is taken.
+    /// The second until which each path is busy.
     busy_until: BTreeMap<(MemoryLocation, MemoryLocation), f64>,
     match_counts: Vec<u64>,
     handles: u64,
@@ -122,21 +122,21 @@ impl FakeCudaMachine {
         }
     }
 
-    /// The code of a context that died.
+    /// Returns the code of a context that failed.
     pub(super) fn check_context(&self, gpu: u32) -> Result<(), u32> {
         self.failed_contexts.get(&gpu).map_or(Ok(()), |code| Err(*code))
     }
 
-    /// The fault that a call meets now; kernels meet theirs when they run.
+    /// The fault that applies to a call now; those of kernels apply when they run.
     pub(super) fn match_fault(
         &mut self,
         fits: impl Fn(&CudaFault) -> bool,
     ) -> Option<&'static CudaFault> {
         let settings = self.settings;
-        for (fault, fitted) in settings.faults.iter().zip(&mut self.match_counts) {
+        for (fault, matched) in settings.faults.iter().zip(&mut self.match_counts) {
             if fits(fault) {
-                *fitted += 1;
-                if *fitted == fault.nth {
+                *matched += 1;
+                if *matched == fault.nth {
                     return Some(fault);
                 }
             }
@@ -154,7 +154,7 @@ impl FakeCudaMachine {
         super::OPEN.fetch_or(1 << gpu, Ordering::Relaxed);
     }
 
-    /// Ends a context, and notes what was left in it.
+    /// Ends a context, and records what was not freed in it.
     pub(super) fn release_context(&mut self, gpu: u32) -> Result<(), u32> {
         let count = self.open_contexts.get_mut(&gpu).ok_or(INVALID_CONTEXT)?;
         *count -= 1;
@@ -187,7 +187,7 @@ impl FakeCudaMachine {
         if self.peers.insert((gpu, peer)) { Ok(()) } else { Err(PEER_ENABLED) }
     }
 
-    /// Whether kernels of `gpu` could address the memory of `peer`.
+    /// Whether kernels of `gpu` can access the memory of `peer`.
     pub(super) fn can_reach(&self, gpu: u32, peer: u32) -> bool {
         let of = |from, to| {
             let mut links = self.settings.links.iter();
@@ -241,7 +241,7 @@ impl FakeCudaMachine {
         handle
     }
 
-    /// A mark of NCCL's own where a stream is.
+    /// Records an event of NCCL on a stream.
     pub(super) fn record_mark(&mut self, stream: u64) -> Result<u64, u32> {
         let gpu = self.streams.get(&stream).ok_or(INVALID_HANDLE)?.gpu;
         let event = self.create_event(gpu);
@@ -270,7 +270,7 @@ impl FakeCudaMachine {
         self.push(stream, StreamWork::Wait { event, number })
     }
 
-    /// Notes the size of a kernel that is started.
+    /// Records the size of a launched kernel.
     pub(super) fn record_launch(&mut self, blocks: u32) {
         super::LAUNCHES.fetch_add(1, Ordering::Relaxed);
         self.largest_grid = self.largest_grid.max(blocks);
@@ -281,7 +281,7 @@ impl FakeCudaMachine {
         Ok(())
     }
 
-    /// Whether an event was reached, after all work that can be done now.
+    /// Whether an event was reached, after all work that can run now.
     pub(super) fn is_event_done(&mut self, event: u64) -> Result<bool, u32> {
         self.run_ready_work(false);
         let event = self.events.get(&event).ok_or(INVALID_HANDLE)?;
@@ -300,16 +300,16 @@ impl FakeCudaMachine {
         if ready { Ok(to.time - from.time) } else { Err(NOT_READY) }
     }
 
-    /// Does everything that a GPU still has to do; false if that never ends.
+    /// Runs all queued work of a GPU; false if it never ends.
     pub(super) fn drain_gpu(&mut self, gpu: u32) -> bool {
         self.run_ready_work(true);
         let mut here = self.streams.values().filter(|stream| stream.gpu == gpu);
         self.failed_contexts.contains_key(&gpu) || !here.any(|stream| stream.stuck)
     }
 
-    /// Does all work that can be done. Gates that nobody opens hold their streams, unless they are to give up.
-    fn run_ready_work(&mut self, give_up: bool) {
-        while let Some(stream) = self.next(give_up) {
+    /// Runs all work that can run. Closed gates block their streams, unless `time_out` is set.
+    fn run_ready_work(&mut self, time_out: bool) {
+        while let Some(stream) = self.next(time_out) {
             let opened = self.streams.values().map(|stream| stream.time).fold(0.0, f64::max);
             let Some(known) = self.streams.get_mut(&stream) else { return };
             let Some(work) = known.queue.pop_front() else { return };
@@ -332,14 +332,14 @@ impl FakeCudaMachine {
         }
     }
 
-    /// The stream whose next piece of work is done next: the earliest one, or any.
-    fn next(&mut self, give_up: bool) -> Option<u64> {
+    /// The stream whose next work runs next: the earliest one, or a random one.
+    fn next(&mut self, time_out: bool) -> Option<u64> {
         let ready: Vec<(u64, f64)> = self
             .streams
             .iter()
             .filter(|(_, stream)| !stream.stuck && !self.failed_contexts.contains_key(&stream.gpu))
             .filter(|(_, stream)| {
-                stream.queue.front().is_some_and(|work| self.can_run(work, give_up))
+                stream.queue.front().is_some_and(|work| self.can_run(work, time_out))
             })
             .map(|(handle, stream)| (*handle, stream.time))
             .collect();
@@ -350,13 +350,13 @@ impl FakeCudaMachine {
         ready.into_iter().min_by(|one, other| one.1.total_cmp(&other.1)).map(|(handle, _)| handle)
     }
 
-    fn can_run(&self, work: &StreamWork, give_up: bool) -> bool {
+    fn can_run(&self, work: &StreamWork, time_out: bool) -> bool {
         match work {
             StreamWork::Wait { event, number } => {
                 self.events.get(event).is_none_or(|event| event.reached >= *number)
             }
             StreamWork::Kernel { name, arguments } if name == "gaunt_gate" => {
-                give_up || self.read_gate(arguments).is_none_or(|(_, open)| open)
+                time_out || self.read_gate(arguments).is_none_or(|(_, open)| open)
             }
             _ => true,
         }
@@ -368,7 +368,7 @@ impl FakeCudaMachine {
         Some((words, self.memory.read_range(words)[..4].iter().any(|byte| *byte != 0)))
     }
 
-    /// Does one piece of work that starts at `from`; the second at which it ends, or none if it never does.
+    /// Runs work that starts at `from`; returns the second at which it ends, or none if it never does.
     fn run_work(
         &mut self,
         gpu: u32,
@@ -448,7 +448,7 @@ impl FakeCudaMachine {
         Ok(Some(self.schedule_transfer(flow.from, flow.to, flow.bytes, from)))
     }
 
-    /// When bytes that start at a second have gone their way, which carries one load after the other.
+    /// The second at which a transfer ends that starts at `start`; a path carries one transfer at a time.
     fn schedule_transfer(
         &mut self,
         from: MemoryLocation,
@@ -457,10 +457,10 @@ impl FakeCudaMachine {
         start: f64,
     ) -> f64 {
         let seconds = bytes as f64 / (self.transfer_speed(from, to) * 1e9);
-        let taken = self.busy_until.entry((from, to)).or_insert(0.0);
-        let begin = start.max(*taken);
-        *taken = begin + seconds;
-        *taken + self.settings.latency_microseconds / 1e6
+        let busy = self.busy_until.entry((from, to)).or_insert(0.0);
+        let begin = start.max(*busy);
+        *busy = begin + seconds;
+        *busy + self.settings.latency_microseconds / 1e6
     }
 
     fn transfer_speed(&self, from: MemoryLocation, to: MemoryLocation) -> f64 {
@@ -472,13 +472,13 @@ impl FakeCudaMachine {
             (MemoryLocation::Gpu(one), MemoryLocation::Gpu(other)) => {
                 let mut links = settings.links.iter();
                 let link = links.find(|link| link.from == one && link.to == other);
-                let usual = if self.can_reach(one, other) {
+                let default = if self.can_reach(one, other) {
                     settings.link_gigabytes_per_second
                 } else {
                     // Through the host: in, and out again.
                     settings.host_gigabytes_per_second / 2.0
                 };
-                link.and_then(|link| link.gigabytes_per_second).unwrap_or(usual)
+                link.and_then(|link| link.gigabytes_per_second).unwrap_or(default)
             }
             _ => settings.host_gigabytes_per_second,
         }

@@ -8,13 +8,13 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CudaScenario {
-    /// The CUDA version that the driver speaks.
+    /// The CUDA version that the driver supports.
     #[serde(default = "default_version")]
     pub(crate) version: i32,
-    /// What the GPUs can do: 90 is sm_90.
+    /// The compute capability of the GPUs: 90 is sm_90.
     #[serde(default = "default_capability")]
     pub(crate) capability: i32,
-    /// Memory of each GPU that can be allocated.
+    /// Allocatable memory of each GPU.
     #[serde(default = "default_memory")]
     pub(crate) memory_bytes: usize,
     /// Speed between two GPUs, in each direction.
@@ -29,27 +29,27 @@ pub(crate) struct CudaScenario {
     /// Speed between a GPU here and one of another process.
     #[serde(default = "default_remote_speed")]
     pub(crate) remote_gigabytes_per_second: f64,
-    /// What every kernel and copy takes besides.
+    /// The additional duration of every kernel and copy.
     #[serde(default = "default_latency")]
     pub(crate) latency_microseconds: f64,
-    /// Whether GPUs reach each other's memory.
+    /// Whether GPUs have peer access to each other.
     #[serde(default = "default_true")]
     pub(crate) peer: bool,
-    /// Work is done in a random order of this seed, not in that of time.
+    /// The seed of a random order of work, instead of the order of time.
     pub(crate) shuffle: Option<u64>,
-    /// A file to which a line is added when a context ends: what was left in it.
+    /// A file to which a line is appended when a context ends: what was not freed in it.
     pub(crate) ledger: Option<PathBuf>,
-    /// A process that is not ours appears on every GPU after so many kernels.
+    /// After so many kernels another process starts on every GPU.
     pub(crate) process_after_launches: Option<u64>,
-    /// Pairs of GPUs that are not as the others.
+    /// Pairs of GPUs that differ from the others.
     #[serde(default, rename = "link")]
     pub(crate) links: Vec<CudaLinkScenario>,
-    /// What goes wrong.
+    /// The faults.
     #[serde(default, rename = "fault")]
     pub(crate) faults: Vec<CudaFault>,
 }
 
-/// How data flows from one GPU to another.
+/// The link from one GPU to another.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CudaLinkScenario {
@@ -68,12 +68,12 @@ pub(crate) struct CudaFault {
     pub(crate) call: Option<String>,
     /// The kernel.
     pub(crate) kernel: Option<String>,
-    /// The GPU; without it every one.
+    /// The GPU; without it all GPUs.
     pub(crate) gpu: Option<u32>,
-    /// The how manyth that fits, from one.
+    /// The n-th matching call, counted from one.
     #[serde(default = "default_nth")]
     pub(crate) nth: u64,
-    /// The code that is answered; a kernel's stays with the context for good.
+    /// The code that is returned; that of a kernel stays with the context.
     pub(crate) error: Option<u32>,
     /// Whether it never ends.
     #[serde(default)]
@@ -84,15 +84,15 @@ pub(crate) struct CudaFault {
 }
 
 impl CudaScenario {
-    /// What is wrong with it, if anything.
+    /// The error in its faults, if any.
     pub(crate) fn invalid_fault(&self) -> Option<String> {
         let mut faults = self.faults.iter().enumerate();
         let (at, _) = faults.find(|(_, fault)| {
-            let does = fault.error.is_some() || fault.hang || fault.wrong;
+            let has_effect = fault.error.is_some() || fault.hang || fault.wrong;
             let one = fault.call.is_some() != fault.kernel.is_some();
-            !does || !one || (fault.wrong && fault.kernel.is_none())
+            !has_effect || !one || (fault.wrong && fault.kernel.is_none())
         })?;
-        Some(format!("cuda.fault {}: give call or kernel, and error, hang or wrong", at + 1))
+        Some(format!("cuda.fault {}: set call or kernel, and error, hang or wrong", at + 1))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The exported CUDA symbols: the driver's functions with their C names and layouts.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::{
     cell::Cell,
@@ -21,26 +21,26 @@ use super::{
 use crate::driver_state::shared_driver;
 
 thread_local! {
-    /// The GPU whose context this thread is in.
+    /// The GPU of this thread's current context.
     static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// A handle: a context is its GPU's index plus one, everything else a number of the machine's. Never followed.
+/// A handle: for a context its GPU's index plus one, otherwise a number of the machine. Never dereferenced.
 type RawCudaHandle = *mut c_void;
 
-/// The attributes that are answered, by CUDA's numbers.
+/// The supported attributes, by CUDA's numbers.
 const MULTIPROCESSORS: c_int = 16;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 
-/// Every H100 has so many.
+/// The multiprocessors of an H100.
 const H100_MULTIPROCESSORS: c_int = 132;
 
 fn error_code(result: Result<(), u32>) -> u32 {
     result.err().unwrap_or(0)
 }
 
-/// Goes through the call's faults and finds the machine.
+/// Applies the call's faults and returns the machine.
 fn begin_call(call: &str, gpu: Option<u32>) -> Result<MutexGuard<'static, FakeCudaMachine>, u32> {
     let mut machine = super::lock_machine()?;
     let fault = machine.match_fault(|fault| {
@@ -56,7 +56,7 @@ fn begin_call(call: &str, gpu: Option<u32>) -> Result<MutexGuard<'static, FakeCu
     }
 }
 
-/// The same for a call that is about the GPU of this thread's context, which must live.
+/// The same for a call about the GPU of this thread's context, which must not have failed.
 fn begin_context_call(call: &str) -> Result<(MutexGuard<'static, FakeCudaMachine>, u32), u32> {
     let gpu = CURRENT.get().ok_or(INVALID_CONTEXT)?;
     let machine = begin_call(call, Some(gpu))?;
@@ -88,7 +88,7 @@ fn write_value<T>(to: *mut T, value: T) -> Result<(), u32> {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: by CUDA's contract a pointer that is not null points to room for one value of its type.
+    // SAFETY: by CUDA's contract a pointer that is not null points to memory for one value of its type.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -101,7 +101,7 @@ fn write_text(to: *mut c_char, length: c_int, text: &str) -> Result<(), u32> {
     if to.is_null() || text.len() >= length as usize {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: by CUDA's contract there is room for `length` bytes, and the text with its zero is no longer.
+    // SAFETY: by CUDA's contract the buffer has `length` bytes, and the text with its NUL is no longer.
     unsafe {
         to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len());
         to.add(text.len()).write(0);
@@ -113,7 +113,7 @@ fn read_c_text<'a>(from: *const c_char) -> Result<&'a CStr, u32> {
     if from.is_null() {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: by CUDA's contract names and PTX are text that ends in a zero and lives during the call.
+    // SAFETY: by CUDA's contract names and PTX are NUL-terminated and live during the call.
     Ok(unsafe { CStr::from_ptr(from) })
 }
 
@@ -271,7 +271,7 @@ extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(at: u64) -> u32 {
     error_code(begin_context_call("cuMemFree").and_then(|(mut machine, gpu)| {
-        // Memory is freed when nothing uses it any more, which may be never.
+        // Memory is freed after the work that uses it, which may never end.
         if !machine.drain_gpu(gpu) {
             drop(machine);
             hang_forever();
@@ -314,8 +314,8 @@ extern "C" fn cuMemcpyPeerAsync(
     error_code(begin_context_call("cuMemcpyPeerAsync").and_then(|(mut machine, _)| {
         for (at, context) in [(to, to_context), (from, from_context)] {
             let home = MemoryLocation::Gpu(gpu_of_context(context)?);
-            let stretch = machine.memory.find_range(at, bytes).ok_or(INVALID_VALUE)?;
-            if stretch.home != home {
+            let range = machine.memory.find_range(at, bytes).ok_or(INVALID_VALUE)?;
+            if range.home != home {
                 return Err(INVALID_VALUE);
             }
         }
@@ -373,7 +373,7 @@ extern "C" fn cuStreamCreate(to: *mut RawCudaHandle, _flags: c_uint) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: RawCudaHandle) -> u32 {
     error_code(begin_context_call("cuStreamDestroy").and_then(|(mut machine, gpu)| {
-        // What is still queued on it goes on without it; here it is done first.
+        // CUDA finishes queued work after the call; here it is finished first.
         machine.drain_gpu(gpu);
         machine.destroy_stream(handle_number(stream))
     }))
@@ -452,11 +452,11 @@ extern "C" fn cuLaunchKernel(
         let name = machine.kernel_name(handle_number(function), gpu)?;
         let widths = parameter_widths(&name).ok_or(INVALID_HANDLE)?;
         let read = |(at, long): (usize, &bool)| {
-            // SAFETY: the caller gives as many places as the kernel has parameters, each with a value of the width
+            // SAFETY: the caller passes as many pointers as the kernel has parameters, each to a value of the width
             // that the kernel declares.
             unsafe {
-                let place = *arguments.add(at);
-                if *long { place.cast::<u64>().read() } else { place.cast::<u32>().read().into() }
+                let value = *arguments.add(at);
+                if *long { value.cast::<u64>().read() } else { value.cast::<u32>().read().into() }
             }
         };
         let arguments = widths.iter().enumerate().map(read).collect();
@@ -465,7 +465,7 @@ extern "C" fn cuLaunchKernel(
     }))
 }
 
-/// The parameters of a kernel: which ones have eight bytes.
+/// For each parameter of a kernel, whether it has eight bytes.
 fn parameter_widths(name: &str) -> Option<&'static [bool]> {
     Some(match name.trim_end_matches("_f32").trim_end_matches("_bf16") {
         "gaunt_copy" => &[true, true, true],

@@ -5,16 +5,16 @@ use super::{
     fake_memory::{FakeCudaMemory, FakeMemoryRange, MemoryLocation},
 };
 
-/// What a kernel did that costs time: bytes that went from one home to another.
+/// The transfer of a kernel, which takes simulated time.
 pub(super) struct KernelTransfer {
     pub(super) from: MemoryLocation,
     pub(super) to: MemoryLocation,
     pub(super) bytes: usize,
-    /// Where a fault can flip a bit.
+    /// The written range, in which a fault can flip a bit.
     pub(super) wrote: FakeMemoryRange,
 }
 
-/// Executes a kernel on `gpu`. `may` says whether it reaches memory at a home.
+/// Executes a kernel; `may` returns whether it can access memory at a location.
 pub(super) fn execute_kernel(
     memory: &FakeCudaMemory,
     name: &str,
@@ -22,7 +22,7 @@ pub(super) fn execute_kernel(
     may: &dyn Fn(MemoryLocation) -> bool,
 ) -> Result<KernelTransfer, u32> {
     let reach = |at: u64, bytes: usize| {
-        memory.find_range(at, bytes).filter(|stretch| may(stretch.home)).ok_or(ILLEGAL_ADDRESS)
+        memory.find_range(at, bytes).filter(|range| may(range.home)).ok_or(ILLEGAL_ADDRESS)
     };
     let (kernel, element) = name.rsplit_once('_').ok_or(ILLEGAL_ADDRESS)?;
     let size = element_size(element);
@@ -62,8 +62,8 @@ pub(super) fn execute_kernel(
                 encode_element(sum as f32, size)
             };
             let is = memory.read_range(data);
-            let places = is.chunks_exact(size).zip(0_u64..);
-            let bad: Vec<u64> = places
+            let elements = is.chunks_exact(size).zip(0_u64..);
+            let bad: Vec<u64> = elements
                 .filter(|(is, at)| **is != right(*at)[..size])
                 .map(|(_, at)| place + at)
                 .collect();
@@ -96,7 +96,7 @@ fn element_size(element: &str) -> usize {
     if element == "bf16" { 2 } else { 4 }
 }
 
-/// What a rank sends, by the rules of the kernels' pattern.
+/// The value that a rank sends, as the kernels' pattern defines it.
 fn sent_value(rank: u32, index: u64, round: u32) -> u32 {
     let parts = [
         (index & 0xffff_ffff, 0x9E37_79B1_u64),

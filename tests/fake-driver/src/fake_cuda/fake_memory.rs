@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, ptr};
 
-/// Where a block is.
+/// The location of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MemoryLocation {
     Gpu(u32),
@@ -20,14 +20,14 @@ pub(super) struct FakeCudaMemory {
 struct FakeMemoryBlock {
     home: MemoryLocation,
     bytes: usize,
-    /// Never touched but through its address; of 16 bytes each, as a GPU's addresses are at least so round.
+    /// Accessed through its address only; in units of 16 bytes, because GPU addresses are aligned at least to that.
     store: *mut [u128],
 }
 
 // SAFETY: the store belongs to its block alone, and all access goes through the one machine and its lock.
 unsafe impl Send for FakeMemoryBlock {}
 
-/// A stretch of one block.
+/// A range within one block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FakeMemoryRange {
     pub(super) home: MemoryLocation,
@@ -44,7 +44,7 @@ impl FakeCudaMemory {
         at
     }
 
-    /// Gives a block back; whether there was one.
+    /// Frees a block; returns whether there was one.
     pub(super) fn free_block(&mut self, at: u64) -> bool {
         let Some(block) = self.blocks.remove(&at) else { return false };
         // SAFETY: the pointer came from `Box::into_raw` and its block, just removed, was its only owner.
@@ -52,36 +52,36 @@ impl FakeCudaMemory {
         true
     }
 
-    /// Bytes that are allocated somewhere.
+    /// Allocated bytes at a location.
     pub(super) fn used_bytes(&self, home: MemoryLocation) -> usize {
         self.blocks.values().filter(|block| block.home == home).map(|block| block.bytes).sum()
     }
 
-    /// A stretch of memory, if it lies in one block.
+    /// A range of memory, if it is within one block.
     pub(super) fn find_range(&self, at: u64, bytes: usize) -> Option<FakeMemoryRange> {
         let (start, block) = self.blocks.range(..=at).next_back()?;
         let inside = at.checked_add(bytes as u64)? <= start + block.bytes as u64;
         inside.then_some(FakeMemoryRange { home: block.home, at, bytes })
     }
 
-    /// What lies there.
+    /// The content of a range.
     pub(super) fn read_range(&self, from: FakeMemoryRange) -> Vec<u8> {
         debug_assert!(
             self.find_range(from.at, from.bytes).is_some(),
-            "stretches do not outlive calls"
+            "ranges do not outlive calls"
         );
-        let place: *const u8 = ptr::with_exposed_provenance(from.at as usize);
+        let source: *const u8 = ptr::with_exposed_provenance(from.at as usize);
         let mut bytes = vec![0; from.bytes];
-        // SAFETY: a stretch lies in one block, which lives: stretches are made and used under one lock.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(place, from.bytes) };
+        // SAFETY: a range is within one live block: ranges are created and used under one lock.
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(source, from.bytes) };
         bytes
     }
 
-    /// Puts bytes there, at most as many as the stretch has.
+    /// Writes bytes to a range, at most its length.
     pub(super) fn write_range(&self, to: FakeMemoryRange, bytes: &[u8]) {
-        debug_assert!(self.find_range(to.at, to.bytes).is_some(), "stretches do not outlive calls");
-        let place: *mut u8 = ptr::with_exposed_provenance_mut(to.at as usize);
-        // SAFETY: as for `read`; the length is bounded by the stretch's.
-        unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(to.bytes)) };
+        debug_assert!(self.find_range(to.at, to.bytes).is_some(), "ranges do not outlive calls");
+        let target: *mut u8 = ptr::with_exposed_provenance_mut(to.at as usize);
+        // SAFETY: as for `read_range`; the length is bounded by the range's.
+        unsafe { target.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(to.bytes)) };
     }
 }

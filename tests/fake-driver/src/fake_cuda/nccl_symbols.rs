@@ -1,6 +1,6 @@
 //! NCCL's functions for the simulated machine: a group becomes copies and sums that wait for all of its ranks.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::{
     ffi::{c_char, c_int, c_void},
@@ -72,7 +72,7 @@ fn add_call(
     0
 }
 
-/// Queues what a call of a group means, given all of them.
+/// Queues the work of one call of a group, given all calls.
 fn queue_call(machine: &mut FakeCudaMachine, call: &NcclCall, all: &[NcclCall]) -> Result<(), u32> {
     let bytes = call.count * call.element.1;
     let same = || all.iter().filter(|other| other.what == call.what);
@@ -111,7 +111,7 @@ fn queue_call(machine: &mut FakeCudaMachine, call: &NcclCall, all: &[NcclCall]) 
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetVersion(to: *mut c_int) -> c_int {
-    // SAFETY: by NCCL's contract there is room for a number.
+    // SAFETY: by NCCL's contract the pointer is valid for a number.
     unsafe { to.write(22_703) };
     0
 }
@@ -131,7 +131,7 @@ extern "C" fn ncclCommInitAll(
     _devices: *const c_int,
 ) -> c_int {
     for rank in 0..count as usize {
-        // SAFETY: by NCCL's contract the list has `count` places.
+        // SAFETY: by NCCL's contract the list has `count` elements.
         unsafe { to.add(rank).write(ptr::without_provenance_mut(rank + 1)) };
     }
     0
@@ -140,7 +140,7 @@ extern "C" fn ncclCommInitAll(
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetUniqueId(to: *mut remote_rank::FakeNcclUniqueId) -> c_int {
     let Ok(key) = remote_rank::create_unique_id() else { return SYSTEM_ERROR };
-    // SAFETY: by NCCL's contract there is room for a key.
+    // SAFETY: by NCCL's contract the pointer is valid for a key.
     unsafe { to.write(key) };
     0
 }
@@ -156,7 +156,7 @@ extern "C" fn ncclCommInitRank(
         return INVALID_ARGUMENT;
     }
     let Ok(communicator) = remote_rank::join_peer(&key, rank == 0) else { return SYSTEM_ERROR };
-    // SAFETY: by NCCL's contract there is room for a communicator.
+    // SAFETY: by NCCL's contract the pointer is valid for a communicator.
     unsafe { to.write(ptr::without_provenance_mut(communicator)) };
     0
 }

@@ -16,21 +16,21 @@ use super::emulated_kernels;
 /// Handles of communicators with another process begin here; those within one are small.
 const FIRST: usize = 1 << 20;
 
-/// What NCCL calls a unique id: the name of a socket, and zeros.
+/// NCCL's unique id: the name of a socket, and zeros.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct FakeNcclUniqueId([u8; 128]);
 
-/// Where somebody is waited for, and who came.
+/// The listening socket, and the connected peers.
 static LISTENER: Mutex<Option<UnixListener>> = Mutex::new(None);
 static PEERS: Mutex<Vec<UnixStream>> = Mutex::new(Vec::new());
 
-/// The place of a communicator among those with other processes.
+/// The index of a communicator among those with other processes.
 pub(super) fn peer_number(communicator: usize) -> Option<usize> {
     communicator.checked_sub(FIRST)
 }
 
-/// Makes a key, and listens for who comes with it.
+/// Creates a key, and listens for the peer that has it.
 pub(super) fn create_unique_id() -> io::Result<FakeNcclUniqueId> {
     let name = format!("gaunt-fake-nccl-{}", process::id());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -40,11 +40,11 @@ pub(super) fn create_unique_id() -> io::Result<FakeNcclUniqueId> {
     Ok(FakeNcclUniqueId(key))
 }
 
-/// Waits for the other rank, or goes to it.
+/// Waits for the other rank, or connects to it.
 pub(super) fn join_peer(key: &FakeNcclUniqueId, first: bool) -> io::Result<usize> {
     let peer = if first {
         let listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner).take();
-        listener.ok_or_else(|| io::Error::other("nobody was invited"))?.accept()?.0
+        listener.ok_or_else(|| io::Error::other("no unique id was created"))?.accept()?.0
     } else {
         let name = key.0.split(|byte| *byte == 0).next().unwrap_or_default();
         UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?
@@ -54,7 +54,7 @@ pub(super) fn join_peer(key: &FakeNcclUniqueId, first: bool) -> io::Result<usize
     Ok(FIRST + peers.len() - 1)
 }
 
-/// The sum of what both ranks bring. Blocks until the other one brings it.
+/// The sum of both ranks' data. Blocks until the other rank sends its data.
 pub(super) fn sum_with_peer(number: usize, mine: &[u8], element: &str) -> io::Result<Vec<u8>> {
     let peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut peer = peers.get(number).ok_or(io::ErrorKind::NotFound)?.try_clone()?;

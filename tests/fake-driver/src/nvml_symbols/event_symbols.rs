@@ -1,6 +1,6 @@
 //! Events: the XIDs of the scenario, each at its second, for every waiting event set.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::{
     ffi::{c_uint, c_ulonglong, c_void},
@@ -15,7 +15,7 @@ use crate::driver_state::{INVALID_ARGUMENT, NOT_SUPPORTED, TIMEOUT};
 /// `nvmlEventTypeXidCriticalError`.
 const XID: c_ulonglong = 8;
 
-/// Which GPUs are waited for, and up to which second their errors were told.
+/// The GPUs of the set, each with the number of its errors that were returned.
 #[derive(Default)]
 pub(crate) struct FakeEventSet {
     gpus: Mutex<Vec<(u32, usize)>>,
@@ -46,7 +46,7 @@ extern "C" fn nvmlEventSetFree(set: *mut FakeEventSet) -> c_uint {
         if set.is_null() {
             return Err(INVALID_ARGUMENT);
         }
-        // SAFETY: a set that is given back came from the call above and is given back once.
+        // SAFETY: a set that is freed came from the call above and is freed once.
         drop(unsafe { Box::from_raw(set) });
         Ok(())
     }))
@@ -62,7 +62,7 @@ extern "C" fn nvmlDeviceRegisterEvents(
         if kinds != XID {
             return Err(NOT_SUPPORTED);
         }
-        // SAFETY: a set that is not null came from the calls above and was not given back.
+        // SAFETY: a set that is not null came from the calls above and was not freed.
         let set = unsafe { set.as_ref() }.ok_or(INVALID_ARGUMENT)?;
         let mut gpus = set.gpus.lock().unwrap_or_else(PoisonError::into_inner);
         gpus.push(((handle as usize - 1) as u32, 0));
@@ -77,22 +77,22 @@ extern "C" fn nvmlEventSetWait_v2(
     millis: c_uint,
 ) -> c_uint {
     error_code(begin_call("nvmlEventSetWait_v2").and_then(|driver| {
-        // SAFETY: a set that is not null came from the calls above and was not given back.
+        // SAFETY: a set that is not null came from the calls above and was not freed.
         let set = unsafe { set.as_ref() }.ok_or(INVALID_ARGUMENT)?;
         let mut gpus = set.gpus.lock().unwrap_or_else(PoisonError::into_inner);
         let until = driver.elapsed_seconds() + f64::from(millis) / 1e3;
-        let next = gpus.iter_mut().filter_map(|(gpu, told)| {
-            let (second, code) = *driver.gpu_at(*gpu).ok()?.xids.get(*told)?;
-            (second <= until).then_some((second, code, *gpu, told))
+        let next = gpus.iter_mut().filter_map(|(gpu, returned)| {
+            let (second, code) = *driver.gpu_at(*gpu).ok()?.xids.get(*returned)?;
+            (second <= until).then_some((second, code, *gpu, returned))
         });
-        let Some((second, data, gpu, told)) = next.min_by(|one, two| one.0.total_cmp(&two.0))
+        let Some((second, data, gpu, returned)) = next.min_by(|one, two| one.0.total_cmp(&two.0))
         else {
             thread::sleep(Duration::from_millis(millis.into()));
             return Err(TIMEOUT);
         };
         let wait = (second - driver.elapsed_seconds()).max(0.0);
         thread::sleep(Duration::from_secs_f64(wait));
-        *told += 1;
+        *returned += 1;
         let device = (gpu as usize + 1) as RawNvmlDevice;
         write_value(
             to,

@@ -1,6 +1,6 @@
 //! GPM counters of a GPU: a sample is an instant, and the metrics of two samples are the mean between them.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::ffi::{c_char, c_double, c_uint};
 
@@ -10,7 +10,7 @@ use crate::{
     driver_state::{INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, shared_driver},
 };
 
-/// What was sampled, and when.
+/// The sampled GPU or instance, and the time.
 #[derive(Default)]
 pub(crate) struct FakeGpmSample {
     gpu: u32,
@@ -63,7 +63,7 @@ extern "C" fn nvmlGpmSampleFree(sample: *mut FakeGpmSample) -> c_uint {
         if sample.is_null() {
             return Err(INVALID_ARGUMENT);
         }
-        // SAFETY: a sample that is given back came from the call above and is given back once.
+        // SAFETY: a sample that is freed came from the call above and is freed once.
         drop(unsafe { Box::from_raw(sample) });
         Ok(())
     }))
@@ -90,8 +90,8 @@ fn take_sample(
     to: *mut FakeGpmSample,
 ) -> c_uint {
     error_code(begin_device_call(call, handle).and_then(|(driver, gpu)| {
-        let there = |id: u32| gpu.instances.iter().any(|known| known.gpu_instance == id);
-        if !instance.is_none_or(there) {
+        let exists = |id: u32| gpu.instances.iter().any(|known| known.gpu_instance == id);
+        if !instance.is_none_or(exists) {
             return Err(NOT_FOUND);
         }
         let index = (handle as usize & PARENT) as u32 - 1;
@@ -100,19 +100,19 @@ fn take_sample(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlGpmMetricsGet(question: *mut NvmlGpmQuery) -> c_uint {
+extern "C" fn nvmlGpmMetricsGet(query: *mut NvmlGpmQuery) -> c_uint {
     error_code(shared_driver().and_then(|driver| {
-        // SAFETY: by NVML's contract a pointer that is not null leads to a whole question.
-        let question = unsafe { question.as_mut() }.ok_or(INVALID_ARGUMENT)?;
-        // SAFETY: its samples came from the calls above and were not given back.
-        let (from, to) = unsafe { (question.from.as_ref(), question.to.as_ref()) };
+        // SAFETY: by NVML's contract a pointer that is not null points to a complete query.
+        let query = unsafe { query.as_mut() }.ok_or(INVALID_ARGUMENT)?;
+        // SAFETY: its samples came from the calls above and were not freed.
+        let (from, to) = unsafe { (query.from.as_ref(), query.to.as_ref()) };
         let (from, to) = from.zip(to).ok_or(INVALID_ARGUMENT)?;
         driver.begin_call("nvmlGpmMetricsGet", Some(from.gpu))?;
         if (from.gpu, from.instance) != (to.gpu, to.instance) || to.seconds < from.seconds {
             return Err(INVALID_ARGUMENT);
         }
         let gpu = driver.gpu_at(from.gpu)?;
-        for metric in question.metrics.iter_mut().take(question.count as usize) {
+        for metric in query.metrics.iter_mut().take(query.count as usize) {
             let found = metric_value(gpu, from.instance, metric.id);
             let mean = found.and_then(|value| value.mean_between(from.seconds, to.seconds));
             metric.answer = error_code(mean.ok_or(NOT_SUPPORTED).map(|mean| metric.value = mean));

@@ -1,6 +1,6 @@
 //! Queries about a GPU: limits, engines, PCI location, and fields.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_ulonglong};
 
@@ -19,7 +19,7 @@ struct NvmlBar1Memory {
     used: c_ulonglong,
 }
 
-/// `nvmlFieldValue_t`; the value is a union of numbers of which the longest is kept.
+/// `nvmlFieldValue_t`; the value is a union of numbers, declared here as the longest.
 #[repr(C)]
 struct NvmlFieldValue {
     id: c_uint,
@@ -176,7 +176,7 @@ extern "C" fn nvmlDeviceGetMarginTemperature(
 ) -> c_uint {
     error_code(begin_device_call("nvmlDeviceGetMarginTemperature", handle).and_then(
         |(driver, gpu)| {
-            // SAFETY: by NVML's contract a pointer that is not null leads to a structure with its version in it.
+            // SAFETY: by NVML's contract a pointer that is not null points to a structure with its version set.
             let version = unsafe { to.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
             if version != (size_of::<NvmlMarginTemperature>() as c_uint | 1 << 24) {
                 return Err(VERSION_MISMATCH);
@@ -209,7 +209,7 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(
     error_code(begin_device_call("nvmlDeviceGetGpuFabricInfoV", handle).and_then(
         |(driver, gpu)| {
             let state = driver.value_now(gpu.value_of_key("fabric_state"))? as u8;
-            // SAFETY: by NVML's contract a pointer that is not null leads to a structure with its version in it.
+            // SAFETY: by NVML's contract a pointer that is not null points to a structure with its version set.
             let version = unsafe { to.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
             let known = driver.value_now(gpu.value_of_key("fabric_version")).unwrap_or(3);
             if u64::from(version >> 24) > known {
@@ -246,13 +246,13 @@ extern "C" fn nvmlDeviceGetFieldValues(
         if fields.is_null() || count < 0 {
             return Err(INVALID_ARGUMENT);
         }
-        // SAFETY: by NVML's contract there are `count` fields behind the pointer.
+        // SAFETY: by NVML's contract the pointer points to `count` fields.
         let fields = unsafe { std::slice::from_raw_parts_mut(fields, count as usize) };
         for field in fields {
             let answer = field_value(driver, gpu, field.id, field.scope);
             field.answer =
                 error_code(answer.map(|value| (field.kind, field.value) = (LONG_LONG, value)));
-            // As newer drivers do: the number that comes back is not always the one that was asked.
+            // As newer drivers do: the returned number is not always the requested one.
             field.id = field.id.wrapping_add(1_000);
         }
         Ok(())

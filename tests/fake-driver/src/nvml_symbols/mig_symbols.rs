@@ -1,6 +1,6 @@
 //! MIG: the instances of a GPU, each with its own handle.
 
-#![expect(unsafe_code, reason = "the names must stand unmangled")]
+#![expect(unsafe_code, reason = "the names must not be mangled")]
 
 use std::ffi::c_uint;
 
@@ -10,10 +10,10 @@ use crate::{
     driver_state::{NOT_FOUND, NOT_SUPPORTED},
 };
 
-/// The most instances of a GPU.
+/// The maximum instances of a GPU.
 const MAX_INSTANCES: c_uint = 7;
 
-/// The instance that a handle means, if it means one.
+/// The instance that a handle refers to, if any.
 pub(super) fn find_instance(gpu: &GpuScenario, handle: RawNvmlDevice) -> Option<&MigScenario> {
     let number = (handle as usize / (PARENT + 1)).checked_sub(1)?;
     gpu.instances.get(number)

@@ -1,6 +1,6 @@
 //! NVLinks in the API of GPUs before Hopper: one call for each value of each link.
 
-#![expect(unsafe_code, reason = "the names must stand unmangled")]
+#![expect(unsafe_code, reason = "the names must not be mangled")]
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -10,7 +10,7 @@ use crate::{
     driver_state::{FakeDriver, INVALID_ARGUMENT, NOT_SUPPORTED},
 };
 
-/// Goes through the call's faults and finds the link.
+/// Applies the call's faults and returns the link.
 fn begin_link_call(
     call: &str,
     handle: RawNvmlDevice,

@@ -1,6 +1,6 @@
-//! Processes: those that a scenario names, or as many as it counts.
+//! Processes: those that a scenario lists, or the number that it sets.
 
-#![expect(unsafe_code, reason = "C functions take pointers, and their names must stand unmangled")]
+#![expect(unsafe_code, reason = "C functions take pointers, and their names must not be mangled")]
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -28,25 +28,25 @@ struct NvmlProcessSample {
     decoder: c_uint,
 }
 
-/// Writes a list where the caller has room, or says how much room it takes.
+/// Writes a list to the caller's buffer, or returns the size that it needs.
 fn write_list<T>(all: Vec<T>, count: *mut c_uint, to: *mut T) -> Result<(), u32> {
     if count.is_null() {
         return Err(INVALID_ARGUMENT);
     }
-    // SAFETY: by NVML's contract `count` points to the number of places behind `to`.
-    let room = unsafe { count.read() } as usize;
+    // SAFETY: by NVML's contract `count` points to the length of the list `to`.
+    let capacity = unsafe { count.read() } as usize;
     write_value(count, all.len() as c_uint)?;
-    if room < all.len() {
+    if capacity < all.len() {
         return Err(INSUFFICIENT_SIZE);
     }
     for (at, one) in all.into_iter().enumerate() {
-        // SAFETY: `at` is below `room`, the number of places that the caller has.
+        // SAFETY: `at` is below `capacity`, the length of the caller's list.
         unsafe { to.add(at).write(one) };
     }
     Ok(())
 }
 
-/// The processes that a scenario only counts.
+/// The processes of which a scenario only sets the number.
 fn counted_processes(
     gpu: &GpuScenario,
     count: u64,
@@ -98,7 +98,7 @@ extern "C" fn nvmlDeviceGetProcessUtilization(
     error_code(begin_device_call("nvmlDeviceGetProcessUtilization", handle).and_then(
         |(driver, gpu)| {
             let timestamp = (driver.elapsed_seconds() * 1e6) as c_ulonglong;
-            // One sample since the last time, whenever that was.
+            // One sample since the last call, whenever that was.
             let sample = |pid, sm| NvmlProcessSample {
                 pid,
                 timestamp,

@@ -1,4 +1,4 @@
-//! The NCCL comparison: the same buffers, the same patterns, the same gate and the same check as our kernels.
+//! The NCCL comparison: the same buffers, patterns, gate and check as for our kernels.
 
 use crate::{
     collective_kind::Collective,
@@ -10,11 +10,11 @@ use crate::{
 
 use super::{CollectiveBackend, CollectiveSetup};
 
-/// Parts that NCCL deals with must be equal, and as ours are when each has a multiple of this many elements.
+/// NCCL needs chunks of equal size; ours are equal if each is a multiple of this many elements.
 const EQUAL: usize = 8;
 
 impl MeasureSession<'_> {
-    /// NCCL with all GPUs in one group and its connections made, if it is wanted, there, and can do the same.
+    /// NCCL with a communicator of all GPUs and open connections, if requested, installed, and able to run the same.
     pub(super) fn prepare_nccl(
         &mut self,
         collective: Collective,
@@ -25,15 +25,17 @@ impl MeasureSession<'_> {
         }
         let elements = self.request.bytes / self.request.element.byte_size();
         if ring.plan.ranks > self.gpus.len() {
-            self.add_note("NCCL is not measured beside: it knows no virtual ranks");
+            self.add_note("NCCL not measured: it has no virtual ranks");
             return Ok(None);
         }
         if !elements.is_multiple_of(ring.plan.ranks * EQUAL) {
             let parts = ring.plan.ranks * EQUAL;
-            self.add_note(format!("NCCL is not measured beside: its parts must be equal; choose a multiple of {parts} elements"));
+            self.add_note(format!(
+                "NCCL not measured: it needs equal chunks; use a multiple of {parts} elements"
+            ));
             return Ok(None);
         }
-        self.progress.report_step("NCCL's communicators");
+        self.progress.report_step("NCCL communicators");
         let devices: Vec<i32> = self.gpus.iter().map(|gpu| gpu.listed.device).collect();
         let joined = NcclLibrary::open_library(self.request.libraries.nccl.as_deref()).and_then(
             |mut nccl| {
@@ -43,18 +45,18 @@ impl MeasureSession<'_> {
         );
         let nccl = match joined {
             Ok(nccl) => nccl,
-            // Ours are measured all the same.
+            // Our kernels are measured anyway.
             Err(error) => {
-                self.add_note(format!("NCCL is not measured beside: {error}"));
+                self.add_note(format!("NCCL not measured: {error}"));
                 return Ok(None);
             }
         };
         if let Ok(version) = nccl.library_version() {
             self.add_note(format!(
-                "NCCL {version} took memory of its own, which the limit does not bound"
+                "NCCL {version} allocated memory of its own, beyond the limit of --memory"
             ));
         }
-        // The first call makes connections, and may wait for GPUs: no gate may hold them then.
+        // The first call opens connections, and may wait for GPUs: no gate may block them then.
         self.queue_run(ring, &CollectiveBackend::Nccl(&nccl, collective), u32::MAX, false)?;
         let over: Vec<_> = ring.rank_buffers.iter().map(|lane| (lane.gpu, lane.checked)).collect();
         self.wait_for_events(&over)?;
@@ -80,7 +82,7 @@ impl MeasureSession<'_> {
                 Collective::Broadcast => nccl.broadcast(rank, part, elements, element),
                 Collective::AllGather => nccl.all_gather(rank, part, each, element),
                 Collective::ReduceScatter => {
-                    // Ours lies where it lay in the message.
+                    // Our chunk stays at its position in the message.
                     let receive = part.receive + (rank * bytes) as u64;
                     nccl.reduce_scatter(rank, NcclBuffers { receive, ..part }, each, element)
                 }
@@ -102,7 +104,7 @@ impl MeasureSession<'_> {
 }
 
 impl CollectiveBackend<'_> {
-    /// The way that the data takes, if somebody else chooses it.
+    /// The data path, if NCCL chooses it.
     pub(super) fn nccl_path(&self) -> Option<DataPath> {
         matches!(self, Self::Nccl(..)).then_some(DataPath::Chosen)
     }
