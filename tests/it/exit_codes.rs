@@ -142,7 +142,8 @@ fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
     });
     let output = run_gaunt(&["snapshot", "--aggregator", &address]);
     let says = format!(
-        "gaunt: aggregator {address} gave an answer that cannot be read: it is not JSON; is it of this version?\n"
+        "gaunt: aggregator {address} sent an invalid answer: it is not JSON; is it gaunt of this \
+         version?\n"
     );
     assert_eq!((exit_code(&output), stderr_text(&output)), (Some(3), says));
     let output = run_gaunt(&["snapshot", "--log", "gaunt=loud"]);
