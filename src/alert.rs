@@ -49,11 +49,12 @@ pub struct AlertOptions {
 pub enum AlertError {
     /// An address is invalid.
     #[error(
-        "{0:?} is not the address of an Alertmanager; write http://HOST:9093 or https://HOST:9093 in alertmanager.urls"
+        "{0:?} is not an Alertmanager address; write http://HOST:9093 or https://HOST:9093 in \
+         alertmanager.urls"
     )]
     Address(String),
     /// There are too many Alertmanagers.
-    #[error("{0} Alertmanagers are named in alertmanager.urls; {MAX_SERVERS} are possible")]
+    #[error("{0} Alertmanagers in alertmanager.urls; at most {MAX_SERVERS} are allowed")]
     TooMany(usize),
 }
 

@@ -104,13 +104,13 @@ impl ViewSource {
             drop(says.then(|| writeln!(io::stderr(), "gaunt: {words}")));
         };
         let other =
-            format!("--aggregator URL, {AGGREGATOR_VARIABLE} or --targets LIST names another");
+            format!("--aggregator URL, {AGGREGATOR_VARIABLE} or --targets LIST selects another");
         if address.is_answering().await {
-            say(format!("nothing is named: the aggregator at {} is asked; {other}", address.url));
+            say(format!("no source given: using the aggregator at {}; {other}", address.url));
             return Self::Aggregator(address, token);
         }
         say(format!(
-            "nothing is named, and no aggregator answers at {}: this box is read; {other}",
+            "no source given and no aggregator at {}: sampling this host; {other}",
             address.url
         ));
         Self::ThisBox { options, node, aggregator: None }
@@ -249,7 +249,7 @@ fn raise_file_limit(targets: usize) {
     if raised.is_err() || current < wanted {
         tracing::info!(
             allowed = current,
-            "open files are limited, and with them the targets that can be read; `ulimit -n {wanted}`, or \
+            "the limit of open files also limits the number of targets; `ulimit -n {wanted}`, or \
              LimitNOFILE={wanted} in gaunt's unit, is enough for every fleet"
         );
     }

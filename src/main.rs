@@ -311,7 +311,7 @@ fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySo
             None => (DnsRecordType::Srv, name.as_str()),
             Some((record, name)) => (
                 DnsRecordType::parse_record_type(record).with_context(|| {
-                    format!("--dns-sd: {record:?} is no type; SRV, A and AAAA are possible")
+                    format!("--dns-sd: {record:?} is not a record type; write SRV, A or AAAA")
                 })?,
                 name.trim(),
             ),

@@ -97,7 +97,7 @@ impl AggregatorServer {
             why: match error.kind() {
                 io::ErrorKind::AddrInUse => "the address is in use".to_owned(),
                 io::ErrorKind::PermissionDenied => "no permission for this port".to_owned(),
-                io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+                io::ErrorKind::AddrNotAvailable => "this host has no such address".to_owned(),
                 _ => error.to_string(),
             },
         })?;
@@ -158,7 +158,7 @@ impl AggregatorServer {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
                         let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
-                            tracing::debug!(%peer, "too many connections; one is closed");
+                            tracing::debug!(%peer, "too many connections; closing one");
                             continue;
                         };
                         let (routes, stopped) = (routes.clone(), stopped.clone());
@@ -175,7 +175,7 @@ impl AggregatorServer {
         stopping.send_replace(true);
         let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} });
         if drained.await.is_err() {
-            tracing::warn!("ended with requests still open after {DRAIN:?}");
+            tracing::warn!("stopped with requests still open after {DRAIN:?}");
         }
     }
 }

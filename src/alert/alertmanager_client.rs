@@ -118,7 +118,7 @@ impl AlertmanagerClient {
         match self.send_posts(&posts).await {
             Ok(()) => {
                 if self.failures > 0 {
-                    tracing::info!(server = %self.state.address, "Alertmanager takes findings again");
+                    tracing::info!(server = %self.state.address, "Alertmanager accepts findings again");
                 }
                 self.state.posted += posts.len() as u64;
                 (self.failures, self.state.failure) = (0, None);
@@ -179,15 +179,16 @@ impl AlertmanagerClient {
             return Err(format!("HTTP status {}", response.status().as_u16()));
         }
         let body = timeout(DEADLINE, read_body(response)).await;
-        let body = body.map_err(|_| "no answer in time".to_owned())??;
+        let body = body.map_err(|_| "timed out reading the response".to_owned())??;
         serde_json::from_slice(&body).map_err(|error| {
             let why = plain_error::json(&error);
-            format!("its answer cannot be read: {why}; is it an Alertmanager?")
+            format!("invalid response: {why}; is it an Alertmanager?")
         })
     }
 
     fn build_request(&mut self, method: Method, path: &str) -> Result<RequestBuilder, String> {
-        let url = self.base.join(path).map_err(|_| format!("{path} is no path of its address"))?;
+        let url =
+            self.base.join(path).map_err(|_| format!("{path} cannot be appended to its URL"))?;
         // New credentials require new connections.
         if self.keys.has_changed().unwrap_or(false) {
             self.client = None;
@@ -212,7 +213,7 @@ fn build_client(keys: &LoadedCredentials) -> Result<Client, String> {
         .tls_backend_preconfigured(keys.tls_config().clone())
         .default_headers(headers)
         .build()
-        .map_err(|error| format!("no HTTP client can be made: {}", plain_error::network(&error)))
+        .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
 }
 
 /// Reads the body of a response, up to its limit.
@@ -220,7 +221,7 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| failure_reason(&error))? {
         if body.len() + part.len() > MAX_ANSWER {
-            return Err(format!("the answer is larger than {MAX_ANSWER} bytes"));
+            return Err(format!("the response is larger than {MAX_ANSWER} bytes"));
         }
         body.extend_from_slice(&part);
     }
@@ -230,7 +231,7 @@ async fn read_body(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
 /// The innermost cause of a failure, with the next step.
 fn failure_reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return format!("no answer within {DEADLINE:?}; is it overloaded?");
+        return format!("no response within {DEADLINE:?}; is it overloaded?");
     }
     format!("{}; is Alertmanager running there?", plain_error::network(error))
 }

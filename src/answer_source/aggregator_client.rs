@@ -41,7 +41,8 @@ pub struct AggregatorClient {
 pub enum AggregatorError {
     /// The address is invalid.
     #[error(
-        "{0:?} is not an aggregator's address; use http://HOST:9771, or https://HOST where something encrypts before it"
+        "{0:?} is not an aggregator address; use http://HOST:9771, or https://HOST behind a TLS \
+         proxy"
     )]
     Address(String),
     /// The TLS setup failed.
@@ -57,7 +58,7 @@ pub enum AggregatorError {
     },
     /// An answer with a status that the API does not use.
     #[error(
-        "aggregator {address} answered with HTTP status {status}; is it gaunt, and of this version?"
+        "aggregator {address} answered with HTTP status {status}; is it gaunt of this version?"
     )]
     Status {
         /// Address of the aggregator.
@@ -66,9 +67,7 @@ pub enum AggregatorError {
         status: u16,
     },
     /// The answer is invalid.
-    #[error(
-        "aggregator {address} gave an answer that cannot be read: {why}; is it of this version?"
-    )]
+    #[error("aggregator {address} sent an invalid answer: {why}; is it gaunt of this version?")]
     Answer {
         /// Address of the aggregator.
         address: Arc<str>,
@@ -275,11 +274,11 @@ impl AggregatorClient {
 
 /// The problem of a JSON answer in words for people: a position in the JSON does not help the user.
 pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
-    tracing::debug!(%error, "an answer cannot be read");
+    tracing::debug!(%error, "invalid answer");
     match error.classify() {
         Category::Io | Category::Syntax => "it is not JSON",
         Category::Eof => "it ends too early",
-        Category::Data => "a value in it is missing or of another type",
+        Category::Data => "a value is missing or has the wrong type",
     }
 }
 

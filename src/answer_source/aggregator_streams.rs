@@ -218,7 +218,8 @@ impl StreamedState {
             }
             self.answer = members.remove("whole").ok_or("a line of the stream has no answer")?;
         } else {
-            let place = self.position.as_mut().ok_or("the stream does not begin with a whole")?;
+            let place =
+                self.position.as_mut().ok_or("the stream does not begin with a whole answer")?;
             let alive = line["alive"] == true;
             if alive && place.1 == number {
                 // The state is unchanged: report it again, because a failure may have been reported meanwhile.
@@ -290,12 +291,12 @@ mod tests {
     #[test]
     fn what_cannot_be_followed_is_said() {
         let mut held = StreamedState::default();
-        let another = "a value in it is missing or of another type";
+        let another = "a value is missing or has the wrong type";
         for (line, why) in [
             ("no json", "it is not JSON"),
             (r#"{"number":5"#, "it ends too early"),
             ("{}", "a line of the stream has no number"),
-            (r#"{"number":5,"change":{}}"#, "the stream does not begin with a whole"),
+            (r#"{"number":5,"change":{}}"#, "the stream does not begin with a whole answer"),
             (r#"{"stream":"a","number":1}"#, "a line of the stream has no answer"),
             (r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#, another),
             (r#"{"stream":"a","number":1,"refused":{"code":7}}"#, another),

@@ -18,7 +18,7 @@ const MAX_LEN: usize = 1 << 20;
 
 /// A change does not fit the value it is applied to: the whole answer must be requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the change does not fit the answer before it; ask for the whole answer")]
+#[error("the change does not apply to the previous answer; request the whole answer")]
 pub struct DiffMismatch;
 
 /// Computes the change from `old` to `new`; none if they are equal.

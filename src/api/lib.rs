@@ -191,7 +191,8 @@ pub enum Refusal {
     },
     /// No finding has this id.
     #[error(
-        "no finding {finding} is open, and none is remembered; /api/gaunt/v1/findings and /api/gaunt/v1/closed list the ids"
+        "no open or closed finding {finding}; /api/gaunt/v1/findings and /api/gaunt/v1/closed list \
+         the ids"
     )]
     UnknownFinding {
         /// The requested id.
@@ -204,7 +205,7 @@ pub enum Refusal {
         finding: SanitizedText,
     },
     /// The finding is already acknowledged.
-    #[error("{finding} is acknowledged by {by} already; withdraw that first")]
+    #[error("{finding} is already acknowledged by {by}; withdraw that first")]
     AlreadyAcknowledged {
         /// Its id.
         finding: SanitizedText,
@@ -213,39 +214,42 @@ pub enum Refusal {
     },
     /// The finding does not depend on a baseline, so that no level can be accepted.
     #[error(
-        "{finding} does not rest on what is usual, so that no level can be accepted; acknowledge it without --accept"
+        "{finding} does not depend on a baseline, so no level can be accepted; acknowledge it \
+         without --accept"
     )]
     NotAcceptable {
         /// Its id.
         finding: SanitizedText,
     },
     /// The finding is not acknowledged, so that nothing can be withdrawn.
-    #[error("{finding} is not acknowledged by anybody")]
+    #[error("{finding} is not acknowledged")]
     NotAcknowledged {
         /// Its id.
         finding: SanitizedText,
     },
     /// No token is configured: the aggregator is read-only.
     #[error(
-        "this aggregator is only read: it has no token, or cannot read it; give it one with serve.token_file in its settings, or --token-file"
+        "this aggregator is read-only: it has no token or cannot read it; set serve.token_file in \
+         its settings, or --token-file"
     )]
     WritingOff,
     /// The request has no token.
     #[error(
-        "who acts needs the aggregator's token: --token-file FILE or GAUNT_TOKEN with gaunt, `Authorization: Bearer TOKEN` over HTTP"
+        "this action needs the aggregator's token: --token-file FILE or GAUNT_TOKEN with gaunt, \
+         `Authorization: Bearer TOKEN` over HTTP"
     )]
     NoToken,
     /// The request has a wrong token.
-    #[error("this is not the aggregator's token")]
+    #[error("wrong token: not the aggregator's token")]
     WrongToken,
     /// Unknown question.
-    #[error("there is no question {ask}; {} are", known_paths())]
+    #[error("unknown question {ask}; known are {}", known_paths())]
     UnknownQuestion {
         /// The question as received.
         ask: SanitizedText,
     },
     /// Invalid parameter.
-    #[error("parameter {parameter} {why}")]
+    #[error("parameter {parameter}: {why}")]
     BadParameter {
         /// Name of the parameter.
         parameter: SanitizedText,
@@ -253,13 +257,13 @@ pub enum Refusal {
         why: SanitizedText,
     },
     /// Invalid filter.
-    #[error("the filter is not understood: {error}")]
+    #[error("invalid filter: {error}")]
     BadFilter {
         /// Position and reason.
         error: FilterError,
     },
     /// No data is retained for this time.
-    #[error("nothing is kept of that instant; the past that is kept begins {seconds} s ago")]
+    #[error("no data for that time; history starts {seconds} s ago")]
     NotKept {
         /// Age of the oldest retained data.
         seconds: u64,

@@ -147,11 +147,11 @@ impl<'a> QueryParameters<'a> {
         for (at, (name, _)) in parameters.iter().enumerate() {
             let twice = parameters[..at].iter().any(|(known, _)| known == name);
             if twice || !allowed.contains(&name.as_str()) {
-                let how = if twice { "is given twice" } else { "is not known here" };
+                let how = if twice { "given twice" } else { "unknown" };
                 let known = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
                 return Err(Refusal::BadParameter {
                     parameter: SanitizedText::new(name),
-                    why: SanitizedText::new(&format!("{how}; {path} takes {known}")),
+                    why: SanitizedText::new(&format!("{how}; {path} accepts {known}")),
                 });
             }
         }
@@ -166,7 +166,7 @@ impl<'a> QueryParameters<'a> {
     /// The past time of the question, if it is not about now.
     fn parse_time(&self) -> Result<Option<TimeParam>, Refusal> {
         let Some(text) = self.get("at") else { return Ok(None) };
-        let why = format!("{text} is no instant; write -20m, or milliseconds since 1970");
+        let why = format!("invalid time {text}; write -20m, or Unix time in milliseconds");
         let bad =
             || Refusal::BadParameter { parameter: "at".into(), why: SanitizedText::new(&why) };
         TimeParam::parse(text).map(Some).ok_or_else(bad)
@@ -187,7 +187,7 @@ impl<'a> QueryParameters<'a> {
     fn parse_list(&self, subject: Subject, whole: Question) -> Result<Question, Refusal> {
         let filter = self.parse_filter(subject)?;
         if filter.has_columns() {
-            let why = format!("is not known here; table/{} has columns", subject.as_str());
+            let why = format!("unknown; table/{} has columns", subject.as_str());
             return Err(Refusal::BadParameter {
                 parameter: "columns".into(),
                 why: SanitizedText::new(&why),
@@ -199,7 +199,7 @@ impl<'a> QueryParameters<'a> {
     /// The period of a report.
     fn parse_usage_span(&self) -> Result<Duration, Refusal> {
         let Some(text) = self.get("last") else { return Ok(usage_report::USUAL_SPAN) };
-        let why = format!("{text} is no span; write 15m, 90s or 1h");
+        let why = format!("invalid duration {text}; write 15m, 90s or 1h");
         let bad =
             || Refusal::BadParameter { parameter: "last".into(), why: SanitizedText::new(&why) };
         usage_report::parse_span(text).ok_or_else(bad)
@@ -212,25 +212,33 @@ impl<'a> QueryParameters<'a> {
         };
         let metric = self
             .get("metric")
-            .ok_or_else(|| bad("metric", "is missing; name a field, such as power".to_owned()))?;
+            .ok_or_else(|| bad("metric", "missing; name a field, such as power".to_owned()))?;
         let subject = match self.get("subject") {
             None => Subject::Gpus,
             Some(word) => Subject::parse(word)
                 .filter(|s| matches!(s, Subject::Gpus | Subject::Nodes | Subject::Ports))
-                .ok_or_else(|| bad("subject", format!("{word} is none of gpus, nodes, ports")))?,
+                .ok_or_else(|| {
+                    bad("subject", format!("invalid value {word}; write gpus, nodes or ports"))
+                })?,
         };
         let together = match self.get("together") {
             None => HistoryAggregation::Mean,
-            Some(word) => HistoryAggregation::parse(word)
-                .ok_or_else(|| bad("together", format!("{word} is none of mean, sum, min, max")))?,
+            Some(word) => HistoryAggregation::parse(word).ok_or_else(|| {
+                bad("together", format!("invalid value {word}; write mean, sum, min or max"))
+            })?,
         };
         let points = match self.get("points") {
             None => USUAL_POINTS,
-            Some(word) => word
-                .parse()
-                .ok()
-                .filter(|points| (1..=MAX_POINTS).contains(points))
-                .ok_or_else(|| bad("points", format!("{word} is not from 1 to {MAX_POINTS}")))?,
+            Some(word) => {
+                word.parse().ok().filter(|points| (1..=MAX_POINTS).contains(points)).ok_or_else(
+                    || {
+                        bad(
+                            "points",
+                            format!("invalid value {word}; write a number from 1 to {MAX_POINTS}"),
+                        )
+                    },
+                )?
+            }
         };
         Ok(HistoryQuery {
             metric: SanitizedText::new(metric),
@@ -290,25 +298,25 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused_with_what_is() {
         for (line, said) in [
-            ("nodez", "there is no question nodez; overview, nodes, nodes/{node}, gpus, "),
-            ("table/wibble", "there is no question table/wibble; "),
-            ("targets?at=-1m", "parameter at is not known here; targets takes filter, sort, "),
-            ("overview?at=yesterday", "parameter at yesterday is no instant; write -20m, or"),
-            ("overview?limit=3", "parameter limit is not known here; overview takes at"),
-            ("gpus?limit=3&limit=4", "parameter limit is given twice; gpus takes filter, sort, "),
-            ("nodes?columns=node", "parameter columns is not known here; nodes takes filter, "),
+            ("nodez", "unknown question nodez; known are overview, nodes, nodes/{node}, gpus, "),
+            ("table/wibble", "unknown question table/wibble; "),
+            ("targets?at=-1m", "parameter at: unknown; targets accepts filter, sort, "),
+            ("overview?at=yesterday", "parameter at: invalid time yesterday; write -20m, or"),
+            ("overview?limit=3", "parameter limit: unknown; overview accepts at"),
+            ("gpus?limit=3&limit=4", "parameter limit: given twice; gpus accepts filter, sort, "),
+            ("nodes?columns=node", "parameter columns: unknown; nodes accepts filter, "),
+            ("nodes?filter=columns node", "parameter columns: unknown; table/nodes has columns"),
+            ("history", "parameter metric: missing; name a field, such as power"),
+            ("usage?last=15", "parameter last: invalid duration 15; write 15m, 90s or 1h"),
             (
-                "nodes?filter=columns node",
-                "parameter columns is not known here; table/nodes has columns",
+                "history?metric=power&points=0",
+                "parameter points: invalid value 0; write a number from 1 to 2000",
             ),
-            ("history", "parameter metric is missing; name a field, such as power"),
-            ("usage?last=15", "parameter last 15 is no span; write 15m, 90s or 1h"),
-            ("history?metric=power&points=0", "parameter points 0 is not from 1 to 2000"),
-            ("history?metric=power&subject=jobs", "parameter subject jobs is none of gpus, "),
             (
-                "gpus?filter=powr>3",
-                "the filter is not understood: column 1: gpus have no field powr; did",
+                "history?metric=power&subject=jobs",
+                "parameter subject: invalid value jobs; write gpus, ",
             ),
+            ("gpus?filter=powr>3", "invalid filter: column 1: gpus have no field powr; did"),
         ] {
             let error = parse_question(line).unwrap_err().to_string();
             assert!(error.starts_with(said), "{line}: {error}");

@@ -1,12 +1,12 @@
-//! Sizes as people write them: `512KiB`, `1GB`, `1.5GiB`, or a number of bytes.
+//! Byte sizes as text: `512KiB`, `1GB`, `1.5GiB`, or a number of bytes.
 
-/// The smallest size of anything that is limited.
+/// The smallest size.
 const SMALLEST: u64 = 64 << 10;
 
-/// The largest: a recording of weeks on a large disk.
+/// The largest size: a recording of weeks on a large disk.
 const LARGEST: u64 = 16 << 40;
 
-/// The units, the longest names first: one ends in another.
+/// The units; a unit precedes the units that are a suffix of its name.
 const UNITS: [(&str, u64); 10] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -20,18 +20,18 @@ const UNITS: [(&str, u64); 10] = [
     ("B", 1),
 ];
 
-/// Why a text is no size.
+/// Error in a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// It is not written as one.
+    /// Invalid format.
     #[error("{0:?} is not a size; write it as 512KiB, 16MiB or 1GB")]
     Form(String),
-    /// It is too small or too large.
-    #[error("{0} is out of range; from 64KiB to 16TiB is possible")]
+    /// Out of range.
+    #[error("{0} is out of range; allowed are 64KiB to 16TiB")]
     Range(String),
 }
 
-/// The bytes that a text stands for.
+/// Parses a size; returns bytes.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let form = || SizeError::Form(text.to_owned());
     let (digits, unit) = UNITS
@@ -45,7 +45,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     }
     let bytes = match digits.parse::<u64>() {
         Ok(number) => number.saturating_mul(unit),
-        // A number with a point, or one that is larger than any size.
+        // A decimal fraction, or an integer that overflows.
         Err(_) => (digits.parse::<f64>().map_err(|_| form())? * unit as f64) as u64,
     };
     if (SMALLEST..=LARGEST).contains(&bytes) {

@@ -1,4 +1,4 @@
-//! Reading the command line: options may stand before or after the command, and a value may begin with a minus.
+//! Command line parsing: options may precede or follow the command, and a value may begin with a minus.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::GauntArguments;
 
-/// Reads a command line, the program's name first.
+/// Parses a command line; its first word is the program name.
 pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<GauntArguments, clap::Error> {
     let command = build_command();
     let line = move_options_behind(&command, line.into_iter().collect());
@@ -14,30 +14,31 @@ pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<GauntArguments,
     GauntArguments::from_arg_matches(&matches)
 }
 
-/// The command line's definition. A value such as `-5m` goes to its option, which says what is wrong with it, and is not
-/// taken for an unknown option.
+/// The command line definition. A value such as `-5m` is parsed by its option, which reports the error, and not as an
+/// unknown option.
 fn build_command() -> Command {
     let signed = |arg: Arg| {
         let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
         let option = takes && !arg.is_positional();
-        // An option's own name is never a value: `--watch --check` lacks a span, and says so.
+        // A word that is an option name is never a value: `--watch --check` reports a missing duration.
         if option && takes_number(&arg) { arg.allow_hyphen_values(true) } else { arg }
     };
     let command = GauntArguments::command().mut_args(signed);
     command.mut_subcommands(|sub| sub.mut_args(signed))
 }
 
-/// Whether an option takes a number, or a span of time.
+/// Whether an option takes a number or a duration.
 fn takes_number(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
     let is = |name: &str| {
-        ["SPAN", "ROWS", "SIZE", "KG", "NODES", "SEED", "SPEED", "[MODEL=]AMOUNT"].contains(&name)
+        ["DURATION", "ROWS", "SIZE", "KG", "NODES", "SEED", "SPEED", "[MODEL=]AMOUNT"]
+            .contains(&name)
     };
     names.iter().any(|name| is(name.as_str()))
 }
 
-/// The same line with the options that stand before the command put behind it, where they are defined. A line without a
-/// command, or one that asks for help, stays as it is.
+/// Moves options before the command behind it, where they are defined. A line without a command, or with a request for
+/// help, is unchanged.
 fn move_options_behind(command: &Command, line: Vec<OsString>) -> Vec<OsString> {
     let Some(at) = command_position(command, &line) else { return line };
     let mut moved = Vec::with_capacity(line.len());
@@ -48,7 +49,7 @@ fn move_options_behind(command: &Command, line: Vec<OsString>) -> Vec<OsString> 
     moved
 }
 
-/// Where the command stands, if options stand before it.
+/// Position of the command, if options precede it.
 fn command_position(command: &Command, line: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()) {
@@ -117,8 +118,8 @@ mod tests {
     #[test]
     fn negative_value_is_refused_in_its_own_words() {
         for (line, says) in [
-            ("gaunt report --last -1", "-1 is negative; a span has no sign: write it as 5m"),
-            ("gaunt report --last -5m", "-5m is negative; a span has no sign: write it as 5m"),
+            ("gaunt report --last -1", "-1 is negative; a duration has no sign: write it as 5m"),
+            ("gaunt report --last -5m", "-5m is negative; a duration has no sign: write it as 5m"),
             ("gaunt --watch -8s snapshot", "-8s is negative"),
             ("gaunt snapshot --ask gpus --limit -1", "-1 is not in 1..=131072"),
             ("gaunt demo --nodes -3", "-3 is not in 1..=1250"),

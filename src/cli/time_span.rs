@@ -1,37 +1,37 @@
-//! Spans of time as people write them: `500ms`, `1s`, `2m`.
+//! Durations as text: `500ms`, `1s`, `2m`.
 
 use std::time::Duration;
 
-/// The shortest period or timeout: below it a scrape over a network cannot end.
+/// The shortest period or timeout: a scrape over a network takes this long.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The longest: beyond an hour nothing is live.
+/// The longest period: data older than an hour is not live.
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// What is kept for less than this is not kept.
+/// The shortest retention.
 const YOUNGEST: Duration = Duration::from_secs(1);
 
-/// gaunt is no archive: what is older belongs to one.
+/// The longest retention: gaunt is not an archive.
 const OLDEST: Duration = Duration::from_hours(366 * 24);
 
-/// Why a text is no span.
+/// Error in a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanError {
-    /// It is not written as one.
-    #[error("{0:?} is not a span of time; write it as 500ms, 1s or 2m")]
+    /// Invalid format.
+    #[error("{0:?} is not a duration; write it as 500ms, 1s or 2m")]
     Form(String),
-    /// It is negative.
-    #[error("{0} is negative; a span has no sign: write it as 5m")]
+    /// Negative.
+    #[error("{0} is negative; a duration has no sign: write it as 5m")]
     Negative(String),
-    /// It is too short or too long.
-    #[error("{0} is out of range; from 100ms to 60m is possible")]
+    /// Out of range.
+    #[error("{0} is out of range; allowed are 100ms to 60m")]
     Range(String),
-    /// It is too short or too long for an age.
-    #[error("{0} is out of range; from 1s to 366d is possible")]
+    /// Out of range for a retention.
+    #[error("{0} is out of range; allowed are 1s to 366d")]
     Age(String),
 }
 
-/// The span that a text stands for, between a tenth of a second and an hour.
+/// Parses a duration between 100 ms and an hour.
 pub fn parse_span(text: &str) -> Result<Duration, SpanError> {
     let span = parse_duration(text)?;
     if span < SHORTEST || span > LONGEST {
@@ -41,7 +41,7 @@ pub fn parse_span(text: &str) -> Result<Duration, SpanError> {
     }
 }
 
-/// How long something is kept or done, between a second and a year.
+/// Parses a retention or recording time between a second and a year.
 pub fn parse_age(text: &str) -> Result<Duration, SpanError> {
     let age = parse_duration(text)?;
     if age < YOUNGEST || age > OLDEST { Err(SpanError::Age(text.to_owned())) } else { Ok(age) }

@@ -91,7 +91,7 @@ impl Cluster {
         if page.dialect == Dialect::Unknown {
             let address = &self.targets[place].target.address;
             return Err(SanitizedText::new(&format!(
-                "{address}: its page has no metric that gaunt knows; `gaunt metrics` lists them"
+                "{address}: its page has no known metric; `gaunt metrics` lists the known ones"
             )));
         }
         let node = self.resolve_node(place, page, at)?;
@@ -141,8 +141,8 @@ impl Cluster {
             return Ok(());
         }
         Err(SanitizedText::new(&format!(
-            "{}: its page comes, but gaunt_node_time_seconds stands still: its sampler hangs, or samples more seldom \
-             than it is read",
+            "{}: scraped, but gaunt_node_time_seconds does not change: its sampler hangs, or \
+             samples less often than gaunt scrapes",
             target.address
         )))
     }
@@ -157,11 +157,8 @@ impl Cluster {
         let target = &self.targets[place].target;
         let (id, name) = (target.id, node_name(target, &page.report));
         let address = target.address.clone();
-        let too_many = || {
-            SanitizedText::new(&format!(
-                "{address}: there are too many nodes; its data is not taken"
-            ))
-        };
+        let too_many =
+            || SanitizedText::new(&format!("{address}: too many nodes; its page is rejected"));
         let before = self.targets[place].node;
         // A page usually reports the same node as the page before.
         let same =
@@ -190,8 +187,8 @@ impl Cluster {
             self.targets[place].node = None;
             let own = &self.targets[place].target.address;
             return Err(SanitizedText::new(&format!(
-                "{rival} and {own} both say that they are {name}; only the first is taken: remove one, or name them \
-                 apart with NODE=ADDRESS"
+                "{rival} and {own} both report node {name}; only the first is used: remove one, or \
+                 name them differently with NODE=ADDRESS"
             )));
         }
         let is_full = speakers.len() >= MAX_SPEAKERS;
@@ -200,8 +197,8 @@ impl Cluster {
             Some(speaker) => *speaker = MetricSource::new(page.dialect, id, at),
             None if is_full => {
                 return Err(SanitizedText::new(&format!(
-                    "{address}: {MAX_SPEAKERS} targets speak for {name} already, and one node may have no more; its \
-                     data is not taken. Look at the node names that these targets say"
+                    "{address}: {MAX_SPEAKERS} targets already report node {name}, the maximum; \
+                     its page is rejected. Check the node names of these targets"
                 )));
             }
             None => speakers.push(MetricSource::new(page.dialect, id, at)),
@@ -254,7 +251,7 @@ impl Cluster {
         same_clock: bool,
     ) -> Result<SelectedMetrics, SanitizedText> {
         let fresh_for = self.freshness_window();
-        let gone = || SanitizedText::new("its node was forgotten while its page was taken");
+        let gone = || SanitizedText::new("its node was removed while its page was ingested");
         let node = self.inventory.node_mut(node).ok_or_else(gone)?;
         let place = node.sources.iter().position(|speaker| speaker.target == id);
         let place = place.ok_or_else(gone)?;

@@ -25,13 +25,13 @@ impl RefusedDevices {
     pub(super) fn render_sentence(&self, address: &SanitizedText) -> Option<SanitizedText> {
         let parts = self.iter().map(|(class, devices)| {
             let most = max_devices(class);
-            format!("{devices} of class {} (a node may have {most})", class.as_str())
+            format!("{devices} of class {} (limit {most})", class.as_str())
         });
         let parts: Vec<String> = parts.collect();
         (!parts.is_empty()).then(|| {
             SanitizedText::new(&format!(
-                "{address}: its page names too many devices for one node; refused are {}, the rest of the page is \
-                 taken. Look at the labels that its exporter gives them: one page must speak for one machine",
+                "{address}: too many devices for one node: {} rejected, the rest of its page is \
+                 used. Check the labels of its exporter: one page must report one machine",
                 parts.join(", ")
             ))
         })

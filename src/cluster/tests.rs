@@ -208,8 +208,8 @@ fn two_targets_of_one_dialect_never_merge() {
     let flag = cluster.tracked_targets()[1].flag.as_ref().unwrap();
     assert_eq!(
         flag.as_str(),
-        "a:1 and b:1 both say that they are localhost; only the first is taken: remove one, or name them apart with \
-         NODE=ADDRESS"
+        "a:1 and b:1 both report node localhost; only the first is used: remove one, or name them \
+         differently with NODE=ADDRESS"
     );
     assert_eq!(cluster.tracked_targets()[1].node, None);
     send_page(&mut cluster, 2, 2_100, Dialect::Gaunt, node_report("b", None, &load(0.9)));
@@ -291,7 +291,7 @@ fn a_page_whose_clock_stands_still_is_no_new_sample() {
     let gpu = row_of(&cluster, "a", &Device::new_gpu(0));
     assert_eq!(cluster.last_value(gpu::UTILIZATION, gpu), Some(0.1));
     let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
-    assert!(flag.starts_with("a:1: its page comes, but"), "{flag}");
+    assert!(flag.starts_with("a:1: scraped, but"), "{flag}");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_page_in_no_known_words_is_flagged_and_makes_no_node() {
     assert_eq!(cluster.sorted_nodes().count(), 0);
     assert_eq!(cluster.tracked_targets()[0].health, TargetHealth::Live);
     let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
-    assert!(flag.contains("no metric that gaunt knows"), "{flag}");
+    assert!(flag.contains("no known metric"), "{flag}");
 }
 
 #[test]

@@ -34,18 +34,21 @@ pub struct AckOptions {
 /// Sends the action and prints the result.
 pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
     let by = wanted.by.or_else(|| std::env::var("USER").ok()).filter(|by| !by.trim().is_empty());
-    let by = by.context("who acknowledges is not known; say it with --by NAME")?;
+    let by = by.context("no user name; set it with --by NAME")?;
     for (what, text, most) in
         [("--by", &by, MAX_NAME), ("--note", wanted.note.as_ref().unwrap_or(&by), MAX_NOTE)]
     {
         let length = text.chars().count();
-        anyhow::ensure!(length <= most, "{what} has {length} characters; at most {most} are kept");
+        anyhow::ensure!(
+            length <= most,
+            "{what} has {length} characters; at most {most} are allowed"
+        );
     }
     let address = &wanted.aggregator;
     let aggregator = address.build_client()?.with_token(read_token(wanted.token_file)?);
     let open = aggregator.ask_question(&Question::Findings).await;
     let Answer::Findings(open) = open.map_err(|error| address.explain_error(error))? else {
-        anyhow::bail!("the aggregator gave no findings");
+        anyhow::bail!("unexpected answer: not a list of findings");
     };
     let id = resolve_finding_id(Some(&wanted.finding), &open, &FindingList::default())?;
     let deed = match &wanted.note {
@@ -58,12 +61,12 @@ pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
     match aggregator.send_action(&act).await.map_err(|error| address.explain_error(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ if wanted.accept => snapshot_command::print_page(&format!(
-            "{id} is closed: its present level is usual from now on, as {by} says\n"
+            "{id} is closed: its present level is the new baseline, accepted by {by}\n"
         ))?,
         _ if acknowledges => {
             snapshot_command::print_page(&format!("{id} is acknowledged by {by}\n"))?;
         }
-        _ => snapshot_command::print_page(&format!("{id} is acknowledged no more\n"))?,
+        _ => snapshot_command::print_page(&format!("acknowledgement of {id} is withdrawn\n"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

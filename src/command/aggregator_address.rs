@@ -68,14 +68,14 @@ impl AggregatorAddress {
         match self.named_by {
             AggregatorNamedBy::Flag => error.into(),
             AggregatorNamedBy::Environment => {
-                anyhow::anyhow!("{error} (the address is that of {AGGREGATOR_VARIABLE})")
+                anyhow::anyhow!("{error} (address from {AGGREGATOR_VARIABLE})")
             }
             AggregatorNamedBy::Settings => {
-                anyhow::anyhow!("{error} (the address is console.aggregator in the settings)")
+                anyhow::anyhow!("{error} (address from console.aggregator in the settings)")
             }
             AggregatorNamedBy::Default => anyhow::anyhow!(
-                "no aggregator is named, and the one on this machine cannot be asked: {error}; name one with \
-                 --aggregator URL or {AGGREGATOR_VARIABLE}"
+                "no aggregator given, and none reachable on this host: {error}; set --aggregator \
+                 URL or {AGGREGATOR_VARIABLE}"
             ),
         }
     }

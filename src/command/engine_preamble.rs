@@ -62,7 +62,7 @@ pub(super) fn spawn_preamble_task(
             let preamble = match preamble {
                 Ok(preamble) => Some(preamble),
                 Err(error) => {
-                    tracing::error!(%error, "recordings begin without what is known");
+                    tracing::error!(%error, "recordings start without earlier state");
                     None
                 }
             };
@@ -132,8 +132,8 @@ pub(super) fn resume_engine(
         Earlier::Known(at, preamble) => (at, preamble),
         Earlier::Unsaid => {
             tracing::warn!(
-                "the recording does not say what was known before its first page: findings, usual values and history \
-                 begin there; it was made by an older gaunt, or the one that recorded was too busy to say it"
+                "the recording has no state from before its first page: findings, baselines and \
+                 history start there; an older gaunt recorded it, or the recorder was overloaded"
             );
             return Ok(Engine::new(options));
         }
@@ -141,8 +141,8 @@ pub(super) fn resume_engine(
             tracing::warn!(
                 segment = %path.display(),
                 bytes,
-                "what was known before the first page is damaged and not read: findings, usual values and history begin \
-                 there; the rest is read"
+                "the state from before the first page is damaged and skipped: findings, baselines \
+                 and history start there; the rest is read"
             );
             return Ok(Engine::new(options));
         }
@@ -150,7 +150,7 @@ pub(super) fn resume_engine(
     let remembered = match parse_preamble(&preamble) {
         Ok(remembered) => remembered,
         Err(why) => {
-            tracing::error!("what was known before the recording is not read: {why}");
+            tracing::error!("cannot read the state from before the recording: {why}");
             return Ok(Engine::new(options));
         }
     };
@@ -161,8 +161,8 @@ pub(super) fn resume_engine(
         .is_some_and(|since| from.duration_since(since) <= BEGINNING + recording.scrape_period());
     if began && remembered.finding_counts() == (0, 0) {
         tracing::warn!(
-            "the recording has no earlier state: gaunt began to look when it began to record; findings need their time \
-             from the first page on"
+            "the recording has no earlier state: gaunt started with the recording; findings open \
+             after their minimum time from the first page on"
         );
     }
     Ok(Engine::from_recording(options, remembered).recalling_past(&past))
@@ -174,7 +174,7 @@ fn past(preamble: &RecordingPreamble) -> RecordedPast {
         return RecordedPast::default();
     }
     RecordedPast::from_bytes(&preamble.past).unwrap_or_else(|why| {
-        tracing::warn!("history from before the first page is not shown: it {why}");
+        tracing::warn!("no history from before the first page: it {why}");
         RecordedPast::default()
     })
 }
@@ -196,12 +196,13 @@ fn say(
         usual = !preamble.usual.is_empty(),
         series = past.series(),
         history_seconds = past.begins().map(|begins| from.duration_since(begins).as_secs()),
-        "known before the first page"
+        "restored the state from before the first page"
     );
     if age > OLD + recording.scrape_period() {
         tracing::warn!(
             seconds = age.as_secs(),
-            "what was known is older than the first page: a finding that was opened between them may be missing"
+            "the restored state is older than the first page: a finding that opened in between may \
+             be missing"
         );
     }
 }
@@ -210,7 +211,8 @@ fn say(
 fn parse_preamble(preamble: &RecordingPreamble) -> Result<PersistedState, String> {
     if preamble.version != PREAMBLE_VERSION {
         return Err(format!(
-            "its preamble is of version {} and this gaunt reads {PREAMBLE_VERSION}; use the gaunt that recorded it",
+            "its preamble has version {}, this gaunt reads {PREAMBLE_VERSION}; use the gaunt that \
+             recorded it",
             preamble.version
         ));
     }
@@ -223,11 +225,8 @@ fn parse_preamble(preamble: &RecordingPreamble) -> Result<PersistedState, String
 
 /// Parses one part of a preamble.
 fn parse_part<T: DeserializeOwned>(text: &str, what: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|_| {
-        format!(
-            "its {what} are not written as this gaunt writes them; use the gaunt that recorded it"
-        )
-    })
+    serde_json::from_str(text)
+        .map_err(|_| format!("its {what} have an unknown format; use the gaunt that recorded it"))
 }
 
 #[cfg(test)]

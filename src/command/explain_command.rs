@@ -67,7 +67,7 @@ pub async fn run(
     let told: &Explanation = match &told {
         Answer::Finding(told) => told,
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
-        _ => anyhow::bail!("another answer came than one to the question"),
+        _ => anyhow::bail!("unexpected answer: not an explanation"),
     };
     let page = if wanted.json {
         serde_json::to_string(told)? + "\n"
@@ -96,11 +96,11 @@ pub(super) fn resolve_finding_id(
     };
     let (open, closed) = (ids(open), ids(closed));
     let Some(text) = text else {
-        return open.first().or(closed.first()).cloned().ok_or_else(|| {
-            anyhow::anyhow!(
-                "no finding is open, and none is remembered: there is nothing to explain"
-            )
-        });
+        return open
+            .first()
+            .or(closed.first())
+            .cloned()
+            .ok_or_else(|| anyhow::anyhow!("no open or closed finding to explain"));
     };
     if let Some(id) = open.iter().chain(&closed).find(|id| *id == text) {
         return Ok(id.clone());
@@ -112,14 +112,14 @@ pub(super) fn resolve_finding_id(
         match meant.as_slice() {
             [] => {}
             [one] => return Ok(one.clone()),
-            several => anyhow::bail!("{text} may be any of\n{}", render_ids(several)),
+            several => anyhow::bail!("{text} is ambiguous; it matches\n{}", render_ids(several)),
         }
     }
     let all: Vec<String> = open.into_iter().chain(closed).collect();
     if all.is_empty() {
-        anyhow::bail!("no finding is open, and none is remembered");
+        anyhow::bail!("no open or closed finding");
     }
-    anyhow::bail!("no finding has {text} in its id; there are\n{}", render_ids(&all))
+    anyhow::bail!("no finding id contains {text}; known ids are\n{}", render_ids(&all))
 }
 
 fn render_ids(ids: &[String]) -> String {

@@ -145,10 +145,7 @@ fn play_segments(
     });
     run_deliveries(deliveries, &mut witness, span.0, period.min(SLOWEST_TICK))?;
     if recording.lost_bytes() > 0 {
-        tracing::warn!(
-            bytes = recording.lost_bytes(),
-            "unfinished or damaged parts are passed over"
-        );
+        tracing::warn!(bytes = recording.lost_bytes(), "skipped unfinished or damaged parts");
     }
     Ok(PlayedRecording { run: witness, span, period, targets })
 }
@@ -194,19 +191,19 @@ impl JudgeReport<'_> {
         for (outcome, attempts) in &self.totals.scrapes {
             if outcome.as_str() != "ok" {
                 let pages = format_count(*attempts, "page");
-                push_line(&mut page, format_args!("not taken    {pages}: {outcome}"));
+                push_line(&mut page, format_args!("failed       {pages}: {outcome}"));
             }
         }
         for (reason, lines) in &self.totals.rejected {
             let lines = format_count(*lines, "line");
-            push_line(&mut page, format_args!("not taken    {lines}: {reason}"));
+            push_line(&mut page, format_args!("rejected     {lines}: {reason}"));
         }
         push_line(&mut page, format_args!("FINDINGS     {}", self.findings.len()));
         for episode in self.findings {
             self.render_episode(&mut page, episode);
         }
         if self.unlisted > 0 {
-            let limit = format_args!("and more: at most {MAX_EPISODES} are kept");
+            let limit = format_args!("and more; the limit is {MAX_EPISODES}");
             push_line(&mut page, limit);
         }
         page
@@ -218,7 +215,7 @@ impl JudgeReport<'_> {
         push_line(
             page,
             format_args!(
-                "{:>10} to {:>10}  {:<8}  {:<18}  {}  sure {:.2}",
+                "{:>10} to {:>10}  {:<8}  {:<18}  {}  confidence {:.2}",
                 after(episode.opened),
                 episode.closed.map_or_else(|| "the end".to_owned(), after),
                 episode.worst.as_str(),

@@ -23,7 +23,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
 /// The table, columns aligned.
 fn render_table() -> String {
     let rows: Vec<[String; 5]> =
-        std::iter::once(["metric", "kind", "unit", "of", "meaning"].map(str::to_owned))
+        std::iter::once(["metric", "kind", "unit", "class", "meaning"].map(str::to_owned))
             .chain(MetricId::all_ids().map(metric_cells))
             .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
@@ -58,8 +58,8 @@ fn kind_label(kind: MetricKind) -> String {
         MetricKind::Gauge => "gauge".to_owned(),
         MetricKind::Info => "info".to_owned(),
         MetricKind::Counter(CounterWidth::Bits64) => "counter 64".to_owned(),
-        MetricKind::Counter(CounterWidth::Wrapping32) => "counter 32 wraps".to_owned(),
-        MetricKind::Counter(CounterWidth::Saturating(bits)) => format!("counter {bits} sticks"),
+        MetricKind::Counter(CounterWidth::Wrapping32) => "counter 32 wrapping".to_owned(),
+        MetricKind::Counter(CounterWidth::Saturating(bits)) => format!("counter {bits} saturating"),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), 
     let memory = StateStore::open_folder(folder)?;
     let remembered: PersistedState = load_part(&memory, StatePart::Findings)?;
     let (open, closed) = remembered.finding_counts();
-    tracing::info!(open, closed, folder = %folder.display(), "findings go on from before");
+    tracing::info!(open, closed, folder = %folder.display(), "restored persisted state");
     let usual: BaselineSnapshot = load_part(&memory, StatePart::Baselines)?;
     let recent: UsageWindow = load_part(&memory, StatePart::Usage)?;
     Ok((memory, remembered.with_baselines(usual).with_usage_window(recent)))
@@ -57,7 +57,7 @@ fn load_part<T: DeserializeOwned + Default>(
         tracing::error!(
             %why,
             aside = %aside.display(),
-            "what was kept cannot be read and is set aside; it begins anew"
+            "cannot read persisted state; it is set aside and starts empty"
         );
     }
     Ok(T::default())
@@ -84,7 +84,7 @@ impl PersistTask {
             asked.is_ok() && done.await.is_ok()
         };
         if timeout(LAST, written).await != Ok(true) {
-            tracing::warn!("the last seconds of findings and counters were not kept");
+            tracing::warn!("the last seconds of findings and counters were not saved");
         }
         self.task.abort();
     }
@@ -126,16 +126,16 @@ async fn run_persist_loop(
         }
         let (what, why) = match (wrote.findings, wrote.other_parts) {
             (Err(why), _) => ("findings and counters", why),
-            (_, Err(why)) => ("what is usual, or the usage of the last hour,", why),
+            (_, Err(why)) => ("baselines or the usage of the last hour", why),
             (Ok(()), Ok(())) => {
                 if std::mem::take(&mut failing) {
-                    tracing::info!("findings and counters are kept again");
+                    tracing::info!("findings and counters are saved again");
                 }
                 continue;
             }
         };
         if !std::mem::replace(&mut failing, true) {
-            tracing::error!("{what} would not outlive a restart: {why}");
+            tracing::error!("cannot save {what}, a restart would lose them: {why}");
         }
     }
 }

@@ -65,7 +65,7 @@ pub async fn run(
     tracing::info!(written, dropped, bytes, "recorded");
     if dropped > 0 {
         let why = if status.stop_reason().is_some() {
-            "nothing could be written at the end"
+            "writing failed at the end"
         } else {
             "the disk was full or too slow"
         };

@@ -39,7 +39,7 @@ pub async fn run(
     let start = first + wanted.seek.unwrap_or_default();
     if start > last {
         anyhow::bail!(
-            "the recording is {} s long; seek to an instant before its end",
+            "the recording is {} s long; seek to a time before its end",
             last.duration_since(first).as_secs()
         );
     }

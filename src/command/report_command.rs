@@ -92,7 +92,7 @@ async fn query_usage(
     match open.source.ask_question(Question::Usage(span)).await? {
         Answer::Usage(usage) => Ok(usage.as_ref().clone()),
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
-        _ => anyhow::bail!("the aggregator gave another answer; is it of another version?"),
+        _ => anyhow::bail!("unexpected answer; is the aggregator of this version?"),
     }
 }
 
@@ -141,7 +141,7 @@ fn count_usage<E: std::error::Error + Send + Sync + 'static>(
     owner.run_tick(tick);
     match owner.answer_question(&Question::Usage(span)) {
         Answer::Usage(usage) => Ok(usage.as_ref().clone()),
-        _ => anyhow::bail!("the owner gave no usage"),
+        _ => anyhow::bail!("the engine returned no usage"),
     }
 }
 

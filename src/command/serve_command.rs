@@ -111,7 +111,7 @@ async fn reload_settings(
 ) {
     let scraping = reload().and_then(|scraping| {
         scraping.plan.check_lists()?;
-        anyhow::ensure!(!scraping.plan.is_empty(), "they name no targets");
+        anyhow::ensure!(!scraping.plan.is_empty(), "no targets");
         scraping.alerting.as_ref().map(alert::check_servers).transpose()?;
         Ok(scraping)
     });
@@ -120,12 +120,12 @@ async fn reload_settings(
             feeding.scrape_manager.reload_plan(scraping.plan).await;
             feeding.watch.reload_options(scraping.site).await;
             if let Err(error) = telling.apply_options(scraping.alerting).await {
-                tracing::error!("nobody is alerted: {error}");
+                tracing::error!("alerting is disabled: {error}");
             }
-            tracing::info!("settings and targets are read again");
+            tracing::info!("reloaded settings and targets");
         }
         Err(error) => {
-            tracing::error!("the settings cannot be taken up, the old ones stand: {error:#}");
+            tracing::error!("cannot apply the settings, keeping the previous ones: {error:#}");
         }
     }
 }

@@ -77,10 +77,10 @@ pub async fn run(view: ViewSource, wanted: &SnapshotOptions) -> anyhow::Result<E
     let question = match (&wanted.question, wanted.form) {
         (Some(one), form) => Some(one.parse_question(form)?),
         (None, OutputFormat::Csv) => {
-            anyhow::bail!("comma-separated values are of one question: say which with --ask gpus")
+            anyhow::bail!("--format csv needs one question; add one, such as --ask gpus")
         }
         (None, OutputFormat::Columns) => {
-            anyhow::bail!("columns are of one question: say which with --ask gpus")
+            anyhow::bail!("--format columns needs one question; add one, such as --ask gpus")
         }
         (None, OutputFormat::Text | OutputFormat::Json) => None,
     };
@@ -118,7 +118,7 @@ async fn print_snapshot(
 /// Waits until the fleet was sampled for `span`, and every target was tried and read a second time for its rates.
 pub(super) async fn wait_for_samples(source: &AnswerSource, span: Duration) -> anyhow::Result<()> {
     let Answer::Overview(overview) = source.ask_question(Question::Overview).await? else {
-        anyhow::bail!("the owner gave no overview");
+        anyhow::bail!("the engine returned no overview");
     };
     let period = Duration::from_millis(overview.period_ms);
     sleep_for(span.max(period * 3)).await;
@@ -134,7 +134,7 @@ pub(super) fn render_explanation(told: &Explanation) -> String {
 pub(super) fn print_page(page: &str) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(page.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to the standard output")
+            Err(error).context("cannot write to standard output")
         }
         _ => Ok(()),
     }
@@ -210,12 +210,12 @@ impl FleetSnapshot {
         let troubled: Vec<String> = troubled.collect();
         match troubled.first() {
             Some(first) => Some(format!(
-                "{} of {} sources of targets cannot be read in full; first: {first}",
+                "{} of {} target sources cannot be read completely; first: {first}",
                 troubled.len(),
                 sources.len()
             )),
             None if self.targets.targets.is_empty() => {
-                Some("no target is read, because no source names one".to_owned())
+                Some("no targets: no source lists any".to_owned())
             }
             None => None,
         }

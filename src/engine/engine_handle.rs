@@ -80,9 +80,7 @@ pub struct EngineHandle {
 
 /// The engine has stopped: its task ended or panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the owner of the cluster's data has ended; see the log for the reason and start gaunt again"
-)]
+#[error("the engine has stopped; see the log for the reason and restart gaunt")]
 pub struct EngineStopped;
 
 impl EngineHandle {
@@ -148,7 +146,7 @@ impl EngineHandle {
             let (back, kept) = oneshot::channel();
             let kept = async { keeper.send(back).await.is_ok() && kept.await.is_ok() };
             if timeout(KEPT_WITHIN, kept).await != Ok(true) {
-                tracing::warn!("what was done may not outlive a restart: it is not kept yet");
+                tracing::warn!("the action is not saved yet; a restart may lose it");
             }
         }
         Ok(answer)

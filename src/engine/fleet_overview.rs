@@ -174,8 +174,8 @@ impl Engine {
             .collect();
         (!kinds.is_empty()).then(|| {
             SanitizedText::new(&format!(
-                "there are more findings than places for them; not listed are {}. Look at `findings_over_limit` and at \
-                 the nodes with most findings first",
+                "finding limit reached; not listed are {}. Check `findings_over_limit` and the \
+                 nodes with most findings first",
                 kinds.join(", ")
             ))
         })

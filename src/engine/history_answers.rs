@@ -31,15 +31,15 @@ impl Engine {
         if ask.metric == "lost" && ask.of.is_all() {
             return Ok(self.lost_history(ask));
         }
-        let unknown = || bad(format!("{} is no field of {}", ask.metric, subject.as_str()));
+        let unknown = || bad(format!("{} is not a field of {}", ask.metric, subject.as_str()));
         let field = subject.find_field(&ask.metric).ok_or_else(unknown)?;
         let (FieldKey::Metric(metric), FieldKind::Number(unit)) = (field.key, field.kind) else {
-            return Err(bad(format!("{} is no metric: no past of it is kept", field.name)));
+            return Err(bad(format!("{} is not a metric, so it has no history", field.name)));
         };
         if !self.cluster.has_history(metric) {
             let name = &field.name;
             return Err(bad(format!(
-                "of {name} no past is kept, unless every_metric = true in [history] of the settings"
+                "no history of {name}; set every_metric = true in [history] of the settings"
             )));
         }
         let rows = self.subject_rows(&ask.of, nodes);

@@ -90,7 +90,7 @@ impl IngestQuota {
                 found,
                 limit,
                 refused = over.left,
-                "page costs too much time"
+                "page takes too much CPU time"
             );
         }
     }

@@ -227,7 +227,7 @@ impl Engine {
             tracing::error!(
                 targets = targets.len(),
                 MAX_TARGETS,
-                "too many targets: the rest is not read"
+                "too many targets: the rest is not scraped"
             );
         }
         if let Delivery::Batch(batch) = &delivery {
@@ -235,7 +235,7 @@ impl Engine {
             if let Some(reason) = target_answers::drop_reason(target, batch) {
                 *self.dropped_batches.entry(SanitizedText::new(reason)).or_default() += 1;
                 self.cluster_mut().drop_result(batch.target, batch.at);
-                return tracing::debug!(target = batch.target.0, reason, "batch is dropped");
+                return tracing::debug!(target = batch.target.0, reason, "batch dropped");
             }
             target_answers::count_attempt(&mut self.totals, batch);
         }
@@ -350,7 +350,7 @@ impl Engine {
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
-        Arc::get_mut(&mut self.cluster).expect("the judge gave the cluster back")
+        Arc::get_mut(&mut self.cluster).expect("the judgement returned the cluster")
     }
 
     /// State of the GPU at this row, as of the last judgement.

@@ -254,7 +254,7 @@ fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
     let targets = run.target_list();
     let said: Vec<_> = targets.targets.iter().map(|line| line.message.clone()).collect();
     let first = said[0].as_ref().unwrap();
-    assert!(first.contains("3936 of class gpu (a node may have 64)"), "{first}");
+    assert!(first.contains("3936 of class gpu (limit 64)"), "{first}");
     assert_eq!(said[1], None);
     assert_eq!(targets.left_out.refused_devices[&SanitizedText::new("gpu")], 3_936);
     let (_, node) = run.engine.cluster.node_by_name("n0").unwrap();

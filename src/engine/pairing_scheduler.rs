@@ -199,7 +199,7 @@ impl PairingScheduler {
     ) -> PairingReply {
         match self.open_pairings.get_mut(&meeting) {
             Some(open) => does(open),
-            None => over_reply("this meeting has ended"),
+            None => over_reply("this pairing has ended"),
         }
     }
 
@@ -212,7 +212,7 @@ impl PairingScheduler {
             .map(|(number, _)| *number)
             .collect();
         for number in late {
-            self.close_pairing(now, number, "not done in time");
+            self.close_pairing(now, number, "timed out");
         }
         self.free_nodes.retain(|_, one| one.pairing.is_some() || now < one.seen + GONE);
     }
@@ -229,7 +229,7 @@ impl PairingScheduler {
                 return PairingReply::Meet(again);
             }
             // It was measuring and has no state of that: it was restarted.
-            self.close_pairing(now, number, "one side began anew");
+            self.close_pairing(now, number, "one side restarted");
         }
         if self.free_nodes.len() >= MAX_GUESTS && !self.free_nodes.contains_key(&node) {
             return PairingReply::Wait { millis: LONGEST_WAIT };
@@ -238,7 +238,8 @@ impl PairingScheduler {
         if ports.is_empty() {
             self.free_nodes.remove(&node);
             return over_reply(&format!(
-                "no RDMA port of {node} is known here: name it with --node as `gaunt snapshot --ask nodes` does"
+                "no RDMA port of {node} is known; set --node to its name in `gaunt snapshot --ask \
+                 nodes`"
             ));
         }
         self.free_nodes
@@ -350,10 +351,10 @@ impl PairingScheduler {
         outcome: PairingOutcome,
     ) -> PairingReply {
         let Some(open) = self.open_pairings.get_mut(&meeting) else {
-            return over_reply("this meeting has ended");
+            return over_reply("this pairing has ended");
         };
         let Some(side) = open.sides.get_mut(usize::from(rank)) else {
-            return over_reply("a meeting has the ranks 0 and 1");
+            return over_reply("a pairing has the ranks 0 and 1");
         };
         let failed = outcome.bytes_per_second.is_none();
         side.outcome = Some(outcome);

@@ -71,7 +71,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The writer thread cannot be started.
-    #[error("cannot start the thread that records: {0}; see to the limit of threads (ulimit -u)")]
+    #[error("cannot start the recorder thread: {0}; raise the thread limit (ulimit -u)")]
     Thread(io::Error),
     /// A file cannot be read.
     #[error("cannot read {}: {error}; check its permissions", path.display())]
@@ -82,7 +82,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// The file has another format version.
-    #[error("{} is of version {version} of the format and this gaunt reads {known}; use the gaunt that wrote it", path.display())]
+    #[error("{} has format version {version}, this gaunt reads {known}; use the gaunt that wrote it", path.display())]
     Version {
         /// Its path.
         path: PathBuf,
@@ -92,6 +92,6 @@ pub enum RecordError {
         known: u32,
     },
     /// The recording is empty.
-    #[error("no recording is in {}; `gaunt record --to {}` makes one", .0.display(), .0.display())]
+    #[error("no recording in {}; create one with `gaunt record --to {}`", .0.display(), .0.display())]
     Empty(PathBuf),
 }

@@ -29,10 +29,10 @@ pub struct RecordedPast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadablePast {
     /// They have this other version.
-    #[error("is of version {0} and this gaunt reads {VERSION}; use the gaunt that recorded it")]
+    #[error("has version {0}, this gaunt reads {VERSION}; use the gaunt that recorded it")]
     Version(u32),
     /// They are malformed.
-    #[error("is not written as this gaunt writes it; use the gaunt that recorded it")]
+    #[error("has an unknown format; use the gaunt that recorded it")]
     Damaged,
 }
 

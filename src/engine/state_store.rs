@@ -43,7 +43,7 @@ const LOCK: &str = "lock";
 #[derive(Debug, thiserror::Error)]
 pub enum StateStoreError {
     /// The directory cannot be used.
-    #[error("cannot keep anything in {}: {error}; check the path and its permissions", path.display())]
+    #[error("cannot store state in {}: {error}; check the path and its permissions", path.display())]
     Folder {
         /// Its path.
         path: PathBuf,
@@ -51,10 +51,10 @@ pub enum StateStoreError {
         error: io::Error,
     },
     /// Another process uses the directory.
-    #[error("another gaunt keeps its findings in {}; stop it, or give this one a folder of its own", .0.display())]
+    #[error("another gaunt uses the state folder {}; stop it, or set another folder", .0.display())]
     InUse(PathBuf),
     /// The part is too large.
-    #[error("{size} bytes are more than can be kept ({MAX_SIZE})")]
+    #[error("{size} bytes exceed the limit of {MAX_SIZE}")]
     TooLarge {
         /// Its size.
         size: usize,
@@ -154,8 +154,8 @@ impl StateStore {
             Err(Unreadable::Damaged(why)) => self.set_aside(part, &why),
             Err(Unreadable::Version(version)) => {
                 let why = format!(
-                    "it is of version {version}, and this gaunt reads {VERSION}; to use it, stop gaunt, rename it \
-                     to {}.{ENDING}, and start the gaunt that wrote it",
+                    "it has version {version}, this gaunt reads {VERSION}; to use it, stop gaunt, \
+                     rename it to {}.{ENDING}, and start the gaunt that wrote it",
                     part.file_stem()
                 );
                 self.move_aside(part, &format!("{OTHER_VERSION}{version}"), why)
@@ -236,29 +236,29 @@ enum Unreadable {
 
 fn decode_file(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let damaged = |why: &str| Unreadable::Damaged(why.to_owned());
-    let cut = || damaged("it is cut off");
+    let cut = || damaged("it is truncated");
     let (head, packed) = bytes.split_at_checked(HEADER).ok_or_else(cut)?;
     let number = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     if &head[..8] != MAGIC {
-        return Err(damaged("it is no memory of gaunt"));
+        return Err(damaged("it is not a state file of gaunt"));
     }
     // Another version may have its checksum elsewhere.
     if number(8) > VERSION {
         return Err(Unreadable::Version(number(8)));
     }
     if compute_checksum(&head[..16], packed) != number(16) {
-        return Err(damaged("its checksum does not hold"));
+        return Err(damaged("its checksum does not match"));
     }
     if number(8) != VERSION {
         return Err(Unreadable::Version(number(8)));
     }
     let size = number(12) as usize;
     if size > MAX_SIZE {
-        return Err(damaged(&format!("it holds {size} bytes, and {MAX_SIZE} are possible")));
+        return Err(damaged(&format!("it has {size} bytes; the maximum is {MAX_SIZE}")));
     }
     zstd::bulk::decompress(packed, size).map_err(|error| {
-        tracing::debug!(%error, "what was kept cannot be unpacked");
-        damaged("it cannot be unpacked")
+        tracing::debug!(%error, "cannot decompress state");
+        damaged("it cannot be decompressed")
     })
 }
 
@@ -317,7 +317,7 @@ mod tests {
         else {
             panic!("not noticed")
         };
-        assert_eq!(why, "its checksum does not hold");
+        assert_eq!(why, "its checksum does not match");
         assert_eq!(fs::read(aside).unwrap(), whole[..whole.len() - 1]);
         assert_eq!(
             memory.load_part(StatePart::Findings).unwrap(),
@@ -340,16 +340,16 @@ mod tests {
         };
         assert_eq!(
             why,
-            "it is of version 9, and this gaunt reads 1; to use it, stop gaunt, rename it to findings.gaunt, and start \
-             the gaunt that wrote it"
+            "it has version 9, this gaunt reads 1; to use it, stop gaunt, rename it to \
+             findings.gaunt, and start the gaunt that wrote it"
         );
         assert!(aside.ends_with("findings.gaunt.version9"), "{aside:?}");
         assert_eq!(fs::read(aside).unwrap(), bytes);
         let damaged = |bytes: &[u8], why: &str| {
             assert_eq!(decode_file(bytes), Err(Unreadable::Damaged(why.to_owned())));
         };
-        damaged(b"something else entirely", "it is no memory of gaunt");
-        damaged(b"", "it is cut off");
+        damaged(b"something else entirely", "it is not a state file of gaunt");
+        damaged(b"", "it is truncated");
     }
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
     fn two_do_not_share_a_folder_and_an_unfinished_file_is_nothing() {
         let (_folder, memory) = open_test_store();
         let error = StateStore::open_folder(&memory.folder).unwrap_err().to_string();
-        assert!(error.starts_with("another gaunt keeps its findings in "), "{error}");
+        assert!(error.starts_with("another gaunt uses the state folder "), "{error}");
         fs::write(memory.part_path(StatePart::Baselines, UNFINISHED), b"half").unwrap();
         let folder = memory.folder.clone();
         drop(memory);

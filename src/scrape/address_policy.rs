@@ -38,9 +38,7 @@ pub struct AddressRange {
 
 /// An error in a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a network; write ADDRESS/BITS, with :PORT or :FIRST-LAST if only those ports are meant"
-)]
+#[error("{0:?} is not a network; write ADDRESS/BITS, with :PORT or :FIRST-LAST to limit the ports")]
 pub struct AddressRangeError(String);
 
 impl FromStr for AddressRange {
@@ -128,26 +126,22 @@ impl AddressPolicy {
             return if allowed {
                 Ok(())
             } else {
-                Err(format!(
-                    "{address} is outside of `allow`; add its network, or remove the target"
-                ))
+                Err(format!("{address} is not in `allow`; add its network, or remove the target"))
             };
         }
         let what = if METADATA.contains(&ip) {
-            "where a cloud keeps this machine's credentials"
+            "a cloud metadata address, which serves credentials"
         } else if is_link_local(ip) {
-            "link-local, where clouds keep this machine's credentials"
+            "link-local, like cloud metadata addresses, which serve credentials"
         } else if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
         {
-            "no address of one machine"
+            "not a unicast address"
         } else if ip.is_loopback() && named_by == EndpointNamedBy::Network {
-            "this machine itself, named by another one"
+            "loopback, listed by another machine"
         } else {
             return Ok(());
         };
-        Err(format!(
-            "{address} is {what}; if an exporter is really there, name its network in `allow`"
-        ))
+        Err(format!("{address} is {what}; to scrape it anyway, add its network to `allow`"))
     }
 }
 
@@ -192,7 +186,7 @@ impl NameResolver {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
         let seat = self.permits.clone().acquire_owned().await;
-        let seat = seat.map_err(|_| "gaunt is ending".to_owned())?;
+        let seat = seat.map_err(|_| "gaunt is stopping".to_owned())?;
         let name = host.to_owned();
         let found = tokio::task::spawn_blocking(move || {
             let found = (name.as_str(), port).to_socket_addrs();
@@ -201,13 +195,11 @@ impl NameResolver {
         });
         match found.await {
             Ok(Ok(found)) if !found.is_empty() => Ok(found),
-            Ok(Ok(_)) => Err(format!("the name {host} has no address")),
-            Ok(Err(error)) => {
-                Err(format!("the name {host} cannot be looked up: {}", no_address(&error)))
-            }
+            Ok(Ok(_)) => Err(format!("{host} has no address")),
+            Ok(Err(error)) => Err(format!("cannot resolve {host}: {}", no_address(&error))),
             Err(error) => {
-                tracing::error!(%error, "looking up a name ended unexpectedly");
-                Err(format!("the name {host} cannot be looked up; see the log"))
+                tracing::error!(%error, "name lookup ended unexpectedly");
+                Err(format!("cannot resolve {host}; see the log"))
             }
         }
     }
@@ -219,7 +211,7 @@ fn no_address(error: &io::Error) -> String {
         return plain_error::io(error);
     }
     let said = error.to_string();
-    tracing::debug!(error = %said, "a name is not looked up");
+    tracing::debug!(error = %said, "cannot resolve a name");
     // The message of getaddrinfo follows a colon.
     said.rsplit_once(": ").map_or(said.clone(), |(_, reason)| reason.to_owned())
 }
@@ -265,7 +257,7 @@ mod tests {
         for address in ["127.0.0.1:9100", "127.1.2.3:1", "[::1]:9100", "[::ffff:127.0.0.1]:1"] {
             check_with_allow(&[], address, EndpointNamedBy::Operator).unwrap();
             let why = check_with_allow(&[], address, EndpointNamedBy::Network).unwrap_err();
-            assert!(why.contains("this machine itself, named by another one"), "{why}");
+            assert!(why.contains("loopback, listed by another machine"), "{why}");
         }
         for address in ["10.0.0.7:9100", "[2001:db8::7]:9100", "192.168.0.1:80"] {
             check_with_allow(&[], address, EndpointNamedBy::Network).unwrap();

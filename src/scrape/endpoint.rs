@@ -190,15 +190,15 @@ pub(super) fn parse_address(text: &str, usual: u16) -> Result<(String, u16), Str
 pub(super) fn check_host(host: &str) -> Result<(), String> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if host.is_empty() {
-        return Err("an address without a host; write HOST:PORT".to_owned());
+        return Err("address without a host; write HOST:PORT".to_owned());
     }
     if host.len() > MAX_HOST {
-        return Err(format!("a host name of {} characters; DNS knows {MAX_HOST}", host.len()));
+        return Err(format!("host name of {} characters; the maximum is {MAX_HOST}", host.len()));
     }
     match host.chars().find(|c| !c.is_ascii() || !fine(*c as u8)) {
         None => Ok(()),
         Some(bad) => Err(format!(
-            "{bad:?} in host name {host:?}; a name has letters, digits, \"-\", \".\" and \"_\""
+            "{bad:?} in host name {host:?}; allowed are letters, digits, \"-\", \".\" and \"_\""
         )),
     }
 }
@@ -206,10 +206,10 @@ pub(super) fn check_host(host: &str) -> Result<(), String> {
 /// Checks the path of a page: it becomes part of a request line.
 pub fn check_path(path: &str) -> Result<(), String> {
     if !path.starts_with('/') {
-        return Err(format!("{path:?} is not a path; it begins with \"/\""));
+        return Err(format!("{path:?} is not a path; it must begin with \"/\""));
     }
     if path.len() > MAX_PATH {
-        return Err(format!("a path of {} bytes; {MAX_PATH} are possible", path.len()));
+        return Err(format!("path of {} bytes; the maximum is {MAX_PATH}", path.len()));
     }
     match path.bytes().find(|byte| !byte.is_ascii_graphic() || *byte == b'#') {
         None => Ok(()),

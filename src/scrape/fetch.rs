@@ -168,7 +168,7 @@ impl FetchProgress {
 
     fn timeout_failure(&self, limit: Duration) -> ScrapeFailure {
         let step = match self.0.load(Ordering::Relaxed) {
-            at if at == FetchStep::LookingUp as u8 => "looking up its name",
+            at if at == FetchStep::LookingUp as u8 => "resolving its name",
             at if at == FetchStep::Connecting as u8 => "connecting",
             at if at == FetchStep::TlsHandshake as u8 => "starting TLS",
             at if at == FetchStep::Waiting as u8 => "waiting for headers",
@@ -309,9 +309,9 @@ async fn send_on_idle(
 /// The URI and `Host` header for an endpoint, or why it has none.
 fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
     let uri = Uri::try_from(&place.path)
-        .map_err(|_| SanitizedText::new("its path cannot be asked for"))?;
+        .map_err(|_| SanitizedText::new("its path is not valid in a request"))?;
     let host = HeaderValue::try_from(place.host_and_port());
-    Ok((uri, host.map_err(|_| SanitizedText::new("its name cannot stand in a request"))?))
+    Ok((uri, host.map_err(|_| SanitizedText::new("its host name is not valid in a request"))?))
 }
 
 /// The content type of a response, in lower case.

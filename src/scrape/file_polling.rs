@@ -84,7 +84,7 @@ pub(super) fn matching_files(pattern: &Path) -> io::Result<Vec<PathBuf>> {
             found.push(folder.join(entry));
         }
         if found.len() > MAX_FILES {
-            return Err(io::Error::other(format!("it names more than {MAX_FILES} files")));
+            return Err(io::Error::other(format!("it matches more than {MAX_FILES} files")));
         }
     }
     found.sort();

@@ -13,8 +13,8 @@ const MAX_BRACKETS: usize = 8;
 const MAX_DIGITS: usize = 18;
 
 /// The error message for an unmatched closing bracket.
-const NEVER_OPENED: &str = "this bracket was never opened; remove it";
-const NEVER_CLOSED: &str = "this bracket is never closed; add \"]\"";
+const NEVER_OPENED: &str = "unmatched closing bracket; remove it";
+const NEVER_CLOSED: &str = "unclosed bracket; add \"]\"";
 
 /// An error in a host list, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,11 +48,7 @@ pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListE
         match (character, open) {
             ('[', None) => open = Some(at),
             ('[', Some(_)) => {
-                return Err(error_at(
-                    list,
-                    at,
-                    "a bracket inside a bracket; close the first one before it",
-                ));
+                return Err(error_at(list, at, "nested bracket; close the first one before it"));
             }
             (']', Some(_)) => open = None,
             (']', None) => {
@@ -114,8 +110,8 @@ pub(super) fn expand_item(
     }
     if total > room as u64 {
         let why = format!(
-            "{text} stands for {total} names, and there may be {room} more (at most {MAX_NAMES} in \
-             all); check the range"
+            "{text} expands to {total} names, but only {room} more are allowed ({MAX_NAMES} in \
+             total); check the range"
         );
         return Err(error_at(list, start, &why));
     }
@@ -164,7 +160,7 @@ fn parse_name_parts<'a>(
         at += close + 1;
         rest = &rest[close + 1..];
         if parts.len() > 2 * MAX_BRACKETS {
-            let why = format!("more than {MAX_BRACKETS} brackets in one name; write it as two");
+            let why = format!("more than {MAX_BRACKETS} brackets in one name; split it");
             return Err(error_at(list, start, &why));
         }
     }
@@ -210,11 +206,11 @@ fn parse_range(text: &str) -> Result<NumberRange, String> {
         return Err(format!("{text:?} has a step of 0; the smallest is 1"));
     }
     if range.last < range.first {
-        return Err(format!("{text:?} runs backwards; write {last}-{first}"));
+        return Err(format!("{text:?} is reversed; write {last}-{first}"));
     }
     if last.len() > 1 && last.starts_with('0') && last.len() != first.len() {
         return Err(format!(
-            "{text:?} pads its ends differently; write {first:0>width$}-{last}",
+            "{text:?} has differently padded ends; write {first:0>width$}-{last}",
             width = last.len()
         ));
     }
@@ -275,11 +271,11 @@ mod tests {
     #[test]
     fn a_fault_is_named_at_its_place() {
         let table = [
-            ("gpu[001-064", 4, "this bracket is never closed; add \"]\""),
-            ("a,gpu001-064]", 13, "this bracket was never opened; remove it"),
-            ("a[1[2]]", 4, "a bracket inside a bracket; close the first one before it"),
-            ("a[9-1]", 3, "\"9-1\" runs backwards; write 1-9"),
-            ("a[1-064]", 3, "\"1-064\" pads its ends differently; write 001-064"),
+            ("gpu[001-064", 4, "unclosed bracket; add \"]\""),
+            ("a,gpu001-064]", 13, "unmatched closing bracket; remove it"),
+            ("a[1[2]]", 4, "nested bracket; close the first one before it"),
+            ("a[9-1]", 3, "\"9-1\" is reversed; write 1-9"),
+            ("a[1-064]", 3, "\"1-064\" has differently padded ends; write 001-064"),
             ("a[0-9/0]", 3, "\"0-9/0\" has a step of 0; the smallest is 1"),
             ("ä,b[1,x]", 7, "\"x\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),
             ("b[]", 3, "\"\" is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"),

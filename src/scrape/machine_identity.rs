@@ -52,9 +52,9 @@ impl MachineIdentity {
 
     /// A short description for the log.
     pub(super) fn describe_machine(&self) -> String {
-        let name = self.node.as_deref().unwrap_or("a machine without a name");
+        let name = self.node.as_deref().unwrap_or("an unnamed machine");
         match self.gpus.first() {
-            Some(first) => format!("{name} with {} GPUs, the first is {first}", self.gpus.len()),
+            Some(first) => format!("{name} with {} GPUs, the first {first}", self.gpus.len()),
             None => name.to_owned(),
         }
     }
@@ -96,6 +96,6 @@ mod tests {
         known.update_from(sample_identity(None, &[]));
         assert_eq!(known, sample_identity(Some("gpu1"), &["A"]));
         known.update_from(sample_identity(None, &["A", "B"]));
-        assert_eq!(known.describe_machine(), "gpu1 with 2 GPUs, the first is A");
+        assert_eq!(known.describe_machine(), "gpu1 with 2 GPUs, the first A");
     }
 }

@@ -137,9 +137,7 @@ impl ScrapeManager {
 
     async fn reload_plan(&mut self, plan: ScrapePlan) -> Result<(), ManagerInboxClosed> {
         if self.plan.options.is_restart_needed(&plan.options) {
-            tracing::warn!(
-                "period, timeout and limits stay as they are until gaunt is started again; targets are reloaded"
-            );
+            tracing::warn!("new period, timeout and limits need a restart; targets are reloaded");
         }
         let options =
             super::ScrapeOptions { removal: plan.options.removal, ..self.plan.options.clone() };
@@ -251,11 +249,12 @@ async fn open_group(group: TargetGroup) -> OpenGroup {
     if group.access.tls.insecure {
         tracing::warn!(
             group = %group.name,
-            "servers of this group are believed without proof: whoever sits between can read and change everything"
+            "certificates of this group are not verified (insecure): a man in the middle can read \
+             and change everything"
         );
     }
     if let Err(why) = &*keys.borrow() {
-        tracing::error!(group = %group.name, %why, "targets of this group are not asked");
+        tracing::error!(group = %group.name, %why, "targets of this group are not scraped");
     }
     OpenGroup {
         address_policy: Arc::new(group.address_policy.clone()),
@@ -277,7 +276,7 @@ fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetS
             tracing::error!(source = %now.name, "{trouble}");
         }
         (None, Some(_)) => {
-            tracing::info!(source = %now.name, targets = now.targets, "is read again");
+            tracing::info!(source = %now.name, targets = now.targets, "source is readable again");
         }
         _ => {}
     }

@@ -142,7 +142,7 @@ impl ScrapeTask {
             && read.language == BodyFormat::OpenMetrics
             && self.form != RequestedFormat::Text
         {
-            tracing::warn!(target = %self.address, %failure, "asked for text from now on");
+            tracing::warn!(target = %self.address, %failure, "requesting text from now on");
             self.form = RequestedFormat::Text;
             self.client.set_accept(self.form.accept_header());
             self.client.set_client_state(None);
@@ -153,7 +153,7 @@ impl ScrapeTask {
         {
             // This page is lost; the next ones are requested as text until frames are allowed again.
             let wary = memory.frame_support.record_fault((self.clock)());
-            tracing::warn!(target = %self.address, %failure, for_s = wary.as_secs(), "asked for text");
+            tracing::warn!(target = %self.address, %failure, for_s = wary.as_secs(), "requesting text for a while");
         }
         let page = read.page?;
         // The page is discarded only once the next one is due: a busy machine is not the target's fault.

@@ -83,9 +83,8 @@ impl LoadedCredentials {
     pub(super) fn server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         match &self.server_name {
             Some(name) => Ok(name.clone()),
-            None => ServerName::try_from(host.to_owned()).map_err(|_| {
-                format!("{host:?} is no name that a certificate can prove; set server_name")
-            }),
+            None => ServerName::try_from(host.to_owned())
+                .map_err(|_| format!("{host:?} is not a valid certificate name; set server_name")),
         }
     }
 }
@@ -100,8 +99,8 @@ impl ServerAccess {
         let server_name = server_name.map_err(|error| TlsError::Content {
             path: self.tls.server_name.clone().unwrap_or_default().into(),
             why: {
-                tracing::debug!(%error, "server_name is refused");
-                "server_name is no name that a certificate can prove".to_owned()
+                tracing::debug!(%error, "invalid server_name");
+                "server_name is not a valid certificate name".to_owned()
             },
         })?;
         Ok(LoadedCredentials { authorization, connector, server_name })
@@ -131,7 +130,7 @@ impl ServerAccess {
         let access = Arc::new(self);
         let (ring, seen) = read_if_changed(&access, None).await;
         let (send, keys) =
-            watch::channel(ring.unwrap_or_else(|| Err("its keys cannot be read".into())));
+            watch::channel(ring.unwrap_or_else(|| Err("cannot read its credentials".into())));
         if !seen.is_empty() {
             tasks.spawn(refresh_credentials(access, seen, send));
         }
@@ -164,8 +163,8 @@ async fn read_if_changed(
         (Some(ring), seen)
     });
     work.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "reading keys ended unexpectedly");
-        let why = SanitizedText::new("reading its keys ended unexpectedly; see the log");
+        tracing::error!(%error, "reading credentials ended unexpectedly");
+        let why = SanitizedText::new("reading its credentials ended unexpectedly; see the log");
         (Some(Err(why)), CredentialFileMarks::new())
     })
 }
@@ -183,13 +182,13 @@ async fn refresh_credentials(
         match ring {
             None => {}
             Some(Ok(keys)) => {
-                tracing::debug!("keys are read anew");
+                tracing::debug!("reloaded credentials");
                 if send.send(Ok(keys)).is_err() {
                     return;
                 }
             }
             Some(Err(why)) => {
-                tracing::error!(%why, "changed keys cannot be used");
+                tracing::error!(%why, "cannot use changed credentials");
                 send.send_if_modified(|ring| {
                     let worse = ring.is_err();
                     if worse {
@@ -216,7 +215,7 @@ impl HttpCredentials {
         };
         let mut header = HeaderValue::from_str(&text).map_err(|_| TlsError::Content {
             path: path.clone(),
-            why: "it has characters that no header can carry".to_owned(),
+            why: "it has characters that are not allowed in a header".to_owned(),
         })?;
         // Libraries that print requests leave it out.
         header.set_sensitive(true);
@@ -301,7 +300,8 @@ mod tests {
                 .authorization_header()
                 .map_err(|error| error.to_string())
         };
-        for (content, why) in [("", "it is empty"), ("a\nb", "characters that no header can carry")]
+        for (content, why) in
+            [("", "it is empty"), ("a\nb", "characters that are not allowed in a header")]
         {
             let error = header(content).unwrap_err();
             assert!(error.starts_with(path.to_str().unwrap()) && error.contains(why), "{error}");

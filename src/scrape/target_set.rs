@@ -118,8 +118,8 @@ impl<G> TargetSet<G> {
             let SourceEntry { status, endpoints: places, .. } = entry;
             let reason = listing.trouble.map(|why| format!(" ({why})")).unwrap_or_default();
             status.trouble = Some(SanitizedText::new(&format!(
-                "{}: {gone} of {} targets vanished from its list at once; they are kept{reason}. If they are really \
-                 gone, send gaunt SIGHUP",
+                "{}: {gone} of {} targets disappeared from its list at once; they are \
+                 kept{reason}. If they are really gone, send gaunt SIGHUP",
                 status.name,
                 places.len()
             )));
@@ -137,7 +137,7 @@ impl<G> TargetSet<G> {
         let kept = entry.endpoints.len();
         let kept = match kept {
             0 => String::new(),
-            _ => format!("; the {kept} targets that it named last are kept"),
+            _ => format!("; its last {kept} targets are kept"),
         };
         entry.status.trouble = Some(SanitizedText::new(&format!("{why}{kept}")));
         entry.status.failed_since.get_or_insert(now);
@@ -169,7 +169,8 @@ impl<G> TargetSet<G> {
             && let Some(last) = self.sources.last_mut()
         {
             let why = format!(
-                "{left_out} targets are not read: all sources together name more than {MAX_TARGETS}"
+                "{left_out} targets are not scraped: all sources together list more than \
+                 {MAX_TARGETS}"
             );
             last.status.trouble = Some(SanitizedText::new(&why));
         }
@@ -332,8 +333,8 @@ mod tests {
         let trouble = roster.source_statuses()[0].trouble.clone().unwrap();
         assert_eq!(
             trouble,
-            "one: 69 of 80 targets vanished from its list at once; they are kept. If they are really gone, send gaunt \
-             SIGHUP"
+            "one: 69 of 80 targets disappeared from its list at once; they are kept. If they are \
+             really gone, send gaunt SIGHUP"
         );
         // The operator confirms; the next list is accepted, and the one after that is checked again.
         roster.set_sources(vec![("one".into(), Arc::new(0))], 0.2);
@@ -372,7 +373,7 @@ mod tests {
         roster.merge();
         assert_eq!(render_targets(&roster), "0:a 1:b");
         let trouble = roster.source_statuses()[0].trouble.clone().unwrap();
-        assert_eq!(trouble, "one: refused; the 2 targets that it named last are kept");
+        assert_eq!(trouble, "one: refused; its last 2 targets are kept");
         roster.set_sources(Vec::new(), 0.2);
         assert_eq!(
             roster.merge().gone.len(),
@@ -403,6 +404,6 @@ mod tests {
         roster.merge();
         assert_eq!(roster.announced_targets().len(), MAX_TARGETS);
         let trouble = roster.source_statuses()[1].trouble.clone().unwrap();
-        assert!(trouble.starts_with("5000 targets are not read"), "{trouble}");
+        assert!(trouble.starts_with("5000 targets are not scraped"), "{trouble}");
     }
 }

@@ -141,7 +141,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
         (
             "gzip",
             start_server(ServerBehaviour::AnswersAndCloses(gzip.into())).await,
-            "connection broke: the compressed page ends in its middle",
+            "connection broke: the compressed page is truncated",
         ),
         (
             "error",

@@ -40,7 +40,7 @@ pub enum TlsError {
         why: String,
     },
     /// A file has no entry of the expected type.
-    #[error("{} holds no {what}; it must be in PEM", path.display())]
+    #[error("{} has no {what}; it must be in PEM", path.display())]
     Empty {
         /// Its path.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum TlsError {
         what: &'static str,
     },
     /// A file has invalid content.
-    #[error("{} holds something that cannot be used: {why}", path.display())]
+    #[error("{} is invalid: {why}", path.display())]
     Content {
         /// Its path.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum TlsError {
         why: String,
     },
     /// There is no trusted CA.
-    #[error("this system has no certificates of authorities; name some with ca_file")]
+    #[error("this system has no trusted CA certificates; set ca_file")]
     NoAuthorities,
 }
 
@@ -98,16 +98,14 @@ fn unusable_error(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsErro
 
 /// The TLS problem, in plain words.
 fn tls_problem(error: &dyn std::fmt::Display) -> String {
-    tracing::debug!(%error, "a certificate or key cannot be used");
+    tracing::debug!(%error, "invalid certificate or key");
     let said = error.to_string();
     if said.contains("inconsistent") || said.contains("KeyMismatch") {
-        return "the key does not belong to the certificate".to_owned();
+        return "the key does not match the certificate".to_owned();
     }
     let known =
         plain_error::tls(&said).map(|why| why.replace("its certificate", "a certificate in it"));
-    known.unwrap_or_else(|| {
-        "it is no certificate or key that TLS can use; write it anew in PEM".to_owned()
-    })
+    known.unwrap_or_else(|| "it is not a valid certificate or key; convert it to PEM".to_owned())
 }
 
 /// Loads the trusted CAs: those of the file, else the system's.

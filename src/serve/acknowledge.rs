@@ -60,7 +60,8 @@ pub enum WriteTokenError {
     },
     /// The file holds no valid token.
     #[error(
-        "{} holds no token of at least {SHORTEST_TOKEN} characters; `openssl rand -hex 24` makes one",
+        "{} has no token of at least {SHORTEST_TOKEN} characters; create one with `openssl rand \
+         -hex 24`",
         .0.display()
     )]
     Short(PathBuf),
@@ -90,7 +91,7 @@ impl WriteToken {
         let token = match token {
             Ok(Ok(token)) => token,
             Ok(Err(error)) => {
-                tracing::error!(%error, "nobody can act until this is mended");
+                tracing::error!(%error, "write requests are refused until this is fixed");
                 return Err(Refusal::WritingOff);
             }
             Err(_) => return Err(Refusal::WritingOff),
@@ -138,7 +139,7 @@ pub(super) async fn handle_action(
     let finding = name.strip_suffix(ACKNOWLEDGE).unwrap_or(&name).to_owned();
     if let Err(refusal) = token.check_headers(&headers).await {
         let finding = SanitizedText::new(&finding);
-        tracing::warn!(target: "gaunt::audit", %finding, peer, "refused to act: {refusal}");
+        tracing::warn!(target: "gaunt::audit", %finding, peer, "action refused: {refusal}");
         return denied_response(&refusal);
     }
     let act = match parse_action(&method, finding, &parameters, &body) {
@@ -147,7 +148,7 @@ pub(super) async fn handle_action(
     };
     let what = match act.command {
         FindingCommand::Acknowledge { .. } => "acknowledged",
-        FindingCommand::Accept { .. } => "accepted as usual",
+        FindingCommand::Accept { .. } => "accepted as baseline",
         FindingCommand::Withdraw => "acknowledgement withdrawn",
     };
     let (finding, by) = (SanitizedText::new(&act.finding), act.by.clone());
@@ -193,18 +194,18 @@ fn parse_action(
     } else {
         let note: AcknowledgementBody = serde_json::from_slice(body).map_err(|error| {
             let why = plain_error::json(&error);
-            bad("body", &format!("is not like {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {why}"))
+            bad("body", &format!("not of the form {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {why}"))
         })?;
         (note, true)
     };
     let by = note.by.trim();
     if by.is_empty() {
-        return Err(bad("by", "is missing; say who does it"));
+        return Err(bad("by", "missing; give the user name"));
     }
     for (name, text, most) in [("by", by, MAX_NAME), ("note", &note.note, MAX_NOTE)] {
         let length = text.chars().count();
         if length > most {
-            return Err(bad(name, &format!("has {length} characters; at most {most} are kept")));
+            return Err(bad(name, &format!("{length} characters; at most {most} are allowed")));
         }
     }
     let said = SanitizedText::new(note.note.trim());
@@ -239,21 +240,23 @@ mod tests {
         for (body, said) in [
             (
                 "",
-                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 0: incomplete JSON",
+                "parameter body: not of the form {\"by\": \"NAME\", \"note\": \"TEXT\"}: line \
+                 1, column 0: incomplete JSON",
             ),
             (
                 "{}",
-                "parameter body is not like {\"by\": \"NAME\", \"note\": \"TEXT\"}: line 1, column 2: missing field \"by\"",
+                "parameter body: not of the form {\"by\": \"NAME\", \"note\": \"TEXT\"}: line \
+                 1, column 2: missing field \"by\"",
             ),
-            (r#"{"by": "  "}"#, "parameter by is missing; say who does it"),
-            (r#"{"by": "a", "until": 3}"#, "parameter body is not like"),
+            (r#"{"by": "  "}"#, "parameter by: missing; give the user name"),
+            (r#"{"by": "a", "until": 3}"#, "parameter body: not of the form"),
         ] {
             let error = parse_post(body).unwrap_err();
             assert!(error.starts_with(said), "{body}: {error}");
         }
         let long = format!(r#"{{"by": "a", "note": "{}"}}"#, "x".repeat(MAX_NOTE + 1));
         let error = parse_post(&long).unwrap_err();
-        assert_eq!(error, "parameter note has 257 characters; at most 256 are kept");
+        assert_eq!(error, "parameter note: 257 characters; at most 256 are allowed");
     }
 
     #[test]

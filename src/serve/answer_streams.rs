@@ -215,15 +215,13 @@ pub(super) async fn handle_stream(
         Err(refusal) => return refusal_response(&refusal),
     };
     let Ok(seat) = hub.stream_permits.clone().try_acquire_owned() else {
-        return busy_response(&format!(
-            "{STREAMS} streams are open, and more are not served; ask later"
-        ));
+        return busy_response(&format!("{STREAMS} streams are open, the maximum; try again later"));
     };
     let feed = match hub.open_feed(&question).await {
         Ok(Some(feed)) => feed,
         Ok(None) => {
             return busy_response(&format!(
-                "{FEEDS} different questions are followed already; ask later"
+                "{FEEDS} different questions are streamed, the maximum; try again later"
             ));
         }
         Err(error) => return unavailable_response(&error),
@@ -250,14 +248,17 @@ fn parse_stream_query(
         why: SanitizedText::new(why),
     };
     let ask =
-        take("ask").ok_or_else(|| bad("ask", "is missing; name a question, such as overview"))?;
+        take("ask").ok_or_else(|| bad("ask", "missing; name a question, such as overview"))?;
     let from = take("from")
         .map(|from| {
             let parts = from.split_once('-');
             let parts =
                 parts.and_then(|(feed, number)| Some((feed.to_owned(), number.parse().ok()?)));
             parts.ok_or_else(|| {
-                bad("from", "is the stream and the number that were last read: 18c2f-7")
+                bad(
+                    "from",
+                    "invalid; write the stream and the number that were last read, such as 18c2f-7",
+                )
             })
         })
         .transpose()?;

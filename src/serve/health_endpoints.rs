@@ -13,29 +13,29 @@ use gaunt_api::{Answer, Question, TargetState};
 const INDEX: &str = "\
 gaunt aggregator
 
-/metrics                      the fleet's state for Prometheus
-/node/NAME/metrics            one node's page, as it was last read
-/sd/http                      targets for Prometheus's service discovery; ?through=aggregator names the pages above
-/api/gaunt/v1/overview        the fleet at a glance, JSON
+/metrics                      fleet metrics for Prometheus
+/node/NAME/metrics            metrics of one node, as last scraped
+/sd/http                      targets for Prometheus's HTTP service discovery; ?through=aggregator lists the pages above
+/api/gaunt/v1/overview        summary of the fleet, JSON
 /api/gaunt/v1/nodes           every node, worst first, JSON
 /api/gaunt/v1/nodes/NAME      one node in full, JSON
 /api/gaunt/v1/gpus            GPUs as columns: ?filter=job=8812 and power>300W sort power desc limit 20
-/api/gaunt/v1/jobs            jobs as columns; /jobs/NUMBER is one of them with its GPUs
+/api/gaunt/v1/jobs            jobs as columns; /jobs/NUMBER is one job with its GPUs
 /api/gaunt/v1/ports           RDMA ports as columns
-/api/gaunt/v1/fabric          leaves by rails
+/api/gaunt/v1/fabric          matrix of leaves and rails
 /api/gaunt/v1/findings        open findings, worst first, JSON
-/api/gaunt/v1/findings/ID     one finding, open or closed, with the whole chain of evidence
-                              POST and DELETE …/ID/acknowledge take it on and give it back
-/api/gaunt/v1/closed          findings that closed, newest first, JSON
-/api/gaunt/v1/gpu_time        what the GPUs of each job do, and the time that was lost by cause
-/api/gaunt/v1/targets         targets and the fate of their last scrape, JSON
+/api/gaunt/v1/findings/ID     one finding, open or closed, with all its evidence
+                              POST …/ID/acknowledge acknowledges it, DELETE withdraws that
+/api/gaunt/v1/closed          closed findings, newest first, JSON
+/api/gaunt/v1/gpu_time        GPU states by job, and lost GPU time by job and cause
+/api/gaunt/v1/targets         targets and the result of their last scrape, JSON
 /api/gaunt/v1/table/SUBJECT   nodes, findings or targets as columns
 /api/gaunt/v1/history         one metric over time: ?metric=power&filter=node=NAME and gpu=0
-/api/gaunt/v1/usage           where GPU time and energy went: ?last=15m
-/api/gaunt/v1/alerts          what Alertmanager knows of findings
-/api/gaunt/v1/stream          any of these and what changes in it: ?ask=overview
-/api/gaunt/v1/recording       all that targets say, for `gaunt record --aggregator`
-/api/gaunt/v1/openapi.json    all of this for programs
+/api/gaunt/v1/usage           GPU time and energy by job, model and state: ?last=15m
+/api/gaunt/v1/alerts          alerts of findings in Alertmanager
+/api/gaunt/v1/stream          any answer above and its changes, as a stream: ?ask=overview
+/api/gaunt/v1/recording       pages of all targets, for `gaunt record --aggregator`
+/api/gaunt/v1/openapi.json    OpenAPI description of this API
 /healthz                      200 while the process lives
 /readyz                       200 once every target was tried
 ";
@@ -45,7 +45,7 @@ pub(super) async fn handle_index() -> &'static str {
 }
 
 pub(super) async fn handle_not_found() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "nothing is here; / lists what is\n")
+    (StatusCode::NOT_FOUND, "not found; / lists all paths\n")
 }
 
 pub(super) async fn handle_healthz() -> &'static str {

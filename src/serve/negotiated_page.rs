@@ -51,6 +51,6 @@ fn compress_gzip(page: &[u8]) -> io::Result<Vec<u8>> {
 
 fn failure_response(error: &dyn std::error::Error) -> Response {
     tracing::error!(%error, "cannot write the page");
-    let why = "the page cannot be written; ask without Accept-Encoding\n";
+    let why = "cannot write the page; retry without Accept-Encoding\n";
     (StatusCode::INTERNAL_SERVER_ERROR, why).into_response()
 }

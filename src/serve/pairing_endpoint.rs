@@ -32,7 +32,7 @@ pub(super) async fn handle_pairing(
         Err(error) => {
             let parameter = SanitizedText::new("body");
             let why = plain_error::json(&error);
-            let why = format!("is no word of a probe: {why}; use a gaunt-probe of this version");
+            let why = format!("invalid pairing request: {why}; use a gaunt-probe of this version");
             let why = SanitizedText::new(&why);
             return refusal_response(&Refusal::BadParameter { parameter, why });
         }

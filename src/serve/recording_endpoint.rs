@@ -20,7 +20,7 @@ pub type RecordingFollowFn = Arc<dyn Fn() -> Option<mpsc::Receiver<Bytes>> + Sen
 
 pub(super) async fn handle_recording(State(serving): State<ApiState>) -> Response {
     let Some(blocks) = serving.recording.as_ref().and_then(|start| start()) else {
-        return busy_response("as many follow already as are served; ask later");
+        return busy_response("too many recording followers; try again later");
     };
     let blocks = FollowerBlocks { blocks, stopped: serving.stopped };
     ([(CONTENT_TYPE, "application/vnd.gaunt.recording")], chunked_body::of(blocks)).into_response()

@@ -36,7 +36,7 @@ pub(super) async fn guard_request(
     let mut response = match reject_request(&names, &request) {
         Some(response) => response,
         None => timeout(ANSWER_TIMEOUT, next.run(request)).await.unwrap_or_else(|_| {
-            busy_response("no answer in time: gaunt is overloaded; ask again later")
+            busy_response("no response in time: gaunt is overloaded; try again later")
         }),
     };
     protect_from_browsers(response.headers_mut());
@@ -48,8 +48,8 @@ fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     let acts = acknowledge::is_write_request(request.method(), request.uri());
     if !acts && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
-        let why = "gaunt is only read, but for POST and DELETE at findings/ID/acknowledge and POST at \
-                   probe/meeting; ask with GET\n";
+        let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \
+                   probe/meeting; use GET\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
     }
     let length = headers.get(CONTENT_LENGTH);
@@ -57,12 +57,12 @@ fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     let fits = length.is_none() || told.is_some_and(|told| told <= acknowledge::MAX_BODY);
     if acts && (!fits || headers.contains_key(TRANSFER_ENCODING)) {
         let why =
-            format!("an act has at most {} bytes, and says how many\n", acknowledge::MAX_BODY);
+            format!("a write needs a Content-Length of at most {} bytes\n", acknowledge::MAX_BODY);
         return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
     }
     let length = length.is_some_and(|length| length != "0");
     if !acts && (length || headers.contains_key(TRANSFER_ENCODING)) {
-        let why = "a question has no body; put it into the address\n";
+        let why = "a read has no body; put the question into the URL\n";
         return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
     }
     if let Err(refused) = names.check_request(request.uri(), headers) {
@@ -71,7 +71,7 @@ fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     if request.extensions().get::<ReserveConnection>().is_some()
         && !SHORT.contains(&request.uri().path())
     {
-        return Some(busy_response("all connections are busy; ask later"));
+        return Some(busy_response("all connections are busy; try again later"));
     }
     None
 }

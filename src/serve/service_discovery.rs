@@ -124,7 +124,7 @@ pub(super) async fn handle_node_page(
         }
         Ok(Answer::Node(node)) => {
             let why = format!(
-                "{} is {}; /api/gaunt/v1/targets says why\n",
+                "{} is {}; /api/gaunt/v1/targets shows the reason\n",
                 node.line.node,
                 node.line.state.as_str()
             );

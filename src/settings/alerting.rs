@@ -104,5 +104,7 @@ fn deserialize_co2_factor<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f
     if (0.0..=10.0).contains(&factor) {
         return Ok(Some(factor));
     }
-    Err(D::Error::custom(format!("{factor} is no factor; give kilograms of CO2 from 0 to 10")))
+    Err(D::Error::custom(format!(
+        "{factor} is not a CO2 factor; give kilograms per kWh from 0 to 10"
+    )))
 }

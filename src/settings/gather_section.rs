@@ -195,8 +195,8 @@ impl GroupSection {
         let foreign = !self.http_sd.is_empty() || !self.dns_sd.is_empty();
         if secret && foreign && self.allow.is_empty() {
             return Err(format!(
-                "group {name:?} shows its credentials to whomever http_sd or dns_sd names; say where its targets may \
-                 be with allow = [\"NETWORK/BITS\"]"
+                "group {name:?} sends its credentials to every target of http_sd and dns_sd; limit \
+                 their networks with allow = [\"NETWORK/BITS\"]"
             ));
         }
         let whose = format!("http_sd of group {name:?}");

@@ -207,7 +207,7 @@ impl SettingsFile {
     fn check_sections(&self) -> Result<(), SettingsFault> {
         let period = self.gather.period.to_duration();
         if self.gather.max_body.get_ref().to_bytes() as u64 > LARGEST_BODY {
-            let what = "max_body: a page of more than 256MiB is none; lower it".to_owned();
+            let what = "max_body: the maximum is 256MiB; lower it".to_owned();
             return Err(SettingsFault { what, at: self.gather.max_body.span() });
         }
         if let Some(timeout) = &self.gather.timeout
@@ -239,9 +239,9 @@ fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
     let message = match message.strip_prefix("unknown field") {
         None => plain_error::document(message, "TOML", toml::from_str::<toml::Table>(text).is_ok()),
         Some(rest) => format!("unknown key{rest}")
-            .replace("expected one of", "this section knows")
-            .replace(", expected `", "; this section knows only `")
-            .replace("there are no fields", "this section has no keys yet"),
+            .replace("expected one of", "known keys are")
+            .replace(", expected `", ", known keys are `")
+            .replace("there are no fields", "this section has no keys"),
     };
     let (before, after) = text.split_at(at.start.min(text.len()));
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -333,7 +333,7 @@ impl ListenSetting {
 
 impl Default for ListenSetting {
     fn default() -> Self {
-        Self(LISTEN.parse().expect("the usual address is an address"))
+        Self(LISTEN.parse().expect("the default address is valid"))
     }
 }
 

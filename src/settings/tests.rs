@@ -77,13 +77,13 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
     let table = [
         (
             "[gathr]\n",
-            "gaunt.toml:1: unknown key `gathr`, this section knows `cluster`, `gather`, `serve`, \
-             `judge`, `console`, `topology`, `jobs`, `record`, `alertmanager`, `report`, `history`; correct the \
-             name or remove the line",
+            "gaunt.toml:1: unknown key `gathr`, known keys are `cluster`, `gather`, `serve`, \
+             `judge`, `console`, `topology`, `jobs`, `record`, `alertmanager`, `report`, \
+             `history`; correct the name or remove the line",
         ),
         (
             "\n[gather]\nperiod = \"0s\"\n",
-            "gaunt.toml:3: period: 0s is out of range; from 100ms to 60m is possible",
+            "gaunt.toml:3: period: 0s is out of range; allowed are 100ms to 60m",
         ),
         ("[gather]\nperiod = 1\n", "gaunt.toml:2: period: 1 is invalid; write a string in quotes"),
         (
@@ -135,19 +135,20 @@ fn what_cannot_be_gathered_is_refused() {
     let table = [
         (
             "[gather]\nperod = \"1s\"\n",
-            "gaunt.toml:2: unknown key `perod`, this section knows `targets`, `targets_files`, \
-             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `open_metrics`, `frames`, `allow`, `removal_guard`, \
-             `max_samples`, `max_series`, `max_new_series`, `max_all_samples`, `max_all_series`, \
-             `max_all_new_series`, `max_all_bytes`, `groups`; correct the name or remove the line",
+            "gaunt.toml:2: unknown key `perod`, known keys are `targets`, `targets_files`, \
+             `file_sd`, `period`, `timeout`, `max_body`, `compress`, `open_metrics`, `frames`, \
+             `allow`, `removal_guard`, `max_samples`, `max_series`, `max_new_series`, \
+             `max_all_samples`, `max_all_series`, `max_all_new_series`, `max_all_bytes`, `groups`; \
+             correct the name or remove the line",
         ),
         (
             "[gather]\nmax_body = \"512MiB\"\n",
-            "gaunt.toml:2: max_body: a page of more than 256MiB is none; lower it",
+            "gaunt.toml:2: max_body: the maximum is 256MiB; lower it",
         ),
         (
             "[gather]\nallow = [\"10.0.0.0/33\"]\n",
-            "gaunt.toml:2: allow: \"10.0.0.0/33\" is not a network; write ADDRESS/BITS, with :PORT or \
-             :FIRST-LAST if only those ports are meant",
+            "gaunt.toml:2: allow: \"10.0.0.0/33\" is not a network; write ADDRESS/BITS, with :PORT \
+             or :FIRST-LAST to limit the ports",
         ),
         (
             "[gather]\nremoval_guard = 20.0\n",
@@ -155,13 +156,13 @@ fn what_cannot_be_gathered_is_refused() {
         ),
         (
             "[[gather.groups]]\nhttp_sd = [{ url = \"ftp://a/\" }]\n",
-            "gaunt.toml:2: http_sd: \"ftp://a/\" is not the address of a server: it must begin with \
-             http:// or https://",
+            "gaunt.toml:2: http_sd: \"ftp://a/\" is not a server URL: it must begin with http:// \
+             or https://",
         ),
         (
             "[[gather.groups]]\nname = \"a\"\nbearer_file = \"t\"\ndns_sd = [{ name = \"b\" }]\n",
-            "gaunt.toml:1: group \"a\" shows its credentials to whomever http_sd or dns_sd names; say \
-             where its targets may be with allow = [\"NETWORK/BITS\"]",
+            "gaunt.toml:1: group \"a\" sends its credentials to every target of http_sd and \
+             dns_sd; limit their networks with allow = [\"NETWORK/BITS\"]",
         ),
         (
             "[[gather.groups]]\nname = \"a\"\nbearer_file = \"t\"\nbasic = { user = \"u\", \

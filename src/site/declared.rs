@@ -89,7 +89,7 @@ pub(super) fn parse_topology(
     if topology.is_empty() {
         return Err(SiteFault::at_line(
             1,
-            "nothing is said in it; config/topology.toml shows every key",
+            "no topology in it; config/topology.toml shows every key",
         ));
     }
     Ok(topology)

@@ -33,7 +33,7 @@ pub(super) fn parse_topology(
     if fabric.switches.is_empty() {
         return Err(SiteFault::at_line(
             1,
-            "no switch is in it; give the whole output of `ibnetdiscover`",
+            "no switch in it; give the whole output of `ibnetdiscover`",
         ));
     }
     Ok(fabric.into_topology(source))
@@ -77,12 +77,13 @@ impl<'a> IbnetdiscoverParser<'a> {
         if start.starts_with('[') {
             return self.parse_cable(start).ok_or_else(|| {
                 format!(
-                    "{} is no cable; one reads [PORT] \"H-GUID\"[PORT] # \"NAME\" …",
+                    "{} is not a cable; write [PORT] \"H-GUID\"[PORT] # \"NAME\" …",
                     quote_excerpt(line)
                 )
             });
         }
-        let what = "no line of `ibnetdiscover`; give its output as it is, without -p, -l or -H";
+        let what =
+            "not a line of `ibnetdiscover`; give its unmodified output, without -p, -l or -H";
         Err(format!("{} is {what}", quote_excerpt(line)))
     }
 
@@ -187,7 +188,7 @@ impl<'a> IbnetdiscoverParser<'a> {
 
 fn missing_guid_message(line: &str) -> String {
     format!(
-        "{} names no GUID; a section begins like Switch 40 \"S-GUID\" # \"NAME\"",
+        "{} has no GUID; a section begins like Switch 40 \"S-GUID\" # \"NAME\"",
         quote_excerpt(line)
     )
 }

@@ -41,8 +41,9 @@ pub enum SiteError {
     },
     /// The format is unknown.
     #[error(
-        "{}: what is in it is not known; give Slurm's topology.conf or topology.yaml, the output of `ibnetdiscover`, \
-         a folder of NODE.json written by `lldpcli -f json show neighbors`, or gaunt's own .toml",
+        "{}: unknown format; give Slurm's topology.conf or topology.yaml, the output of \
+         `ibnetdiscover`, a folder of NODE.json written by `lldpcli -f json show neighbors`, or \
+         gaunt's own .toml",
         .0.display()
     )]
     Unknown(PathBuf),

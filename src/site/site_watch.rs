@@ -107,7 +107,7 @@ impl SiteFilePoller {
             if age.is_some_and(|age| age > JOBS_STAND) {
                 // A list that is no longer written does not show running jobs.
                 if self.stamps.insert(path.clone(), None) != Some(None) {
-                    tracing::warn!(file = %path.display(), ?age, "jobs are too old and withdrawn: is it still written?");
+                    tracing::warn!(file = %path.display(), ?age, "job list is too old and ignored; is it still written?");
                     self.send_delivery(Delivery::Jobs(JobList {
                         source: source_name(path),
                         jobs: vec![],
@@ -129,13 +129,13 @@ impl SiteFilePoller {
     ) {
         match told {
             Ok(delivery) => {
-                tracing::info!(file = %path.display(), "read anew");
+                tracing::info!(file = %path.display(), "file loaded");
                 self.deliver_file(path, stamp, delivery).await;
             }
             Err(error) => {
                 // It is checked again when it changes.
                 self.stamps.insert(path.to_owned(), stamp);
-                tracing::error!("what it said before stands: {error}");
+                tracing::error!("keeping the previous content: {error}");
             }
         }
     }

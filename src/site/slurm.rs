@@ -79,7 +79,7 @@ impl SlurmTopology {
             if fields.insert(key.to_ascii_lowercase(), value.to_owned()).is_some() {
                 return Err(SiteFault::at_line(
                     line,
-                    format!("{} stands twice; keep one", quote_excerpt(key)),
+                    format!("{} is given twice; keep one", quote_excerpt(key)),
                 ));
             }
         }
@@ -97,11 +97,10 @@ impl SlurmTopology {
         match (switch, block) {
             (Some(switch), None) => self.add_switch(line, &switch, &nodes, &children),
             (None, Some(block)) if children.is_empty() => self.add_block(line, &block, &nodes),
-            (None, Some(_)) => Err(SiteFault::at_line(line, "a block has no Switches; give Nodes")),
-            _ => Err(SiteFault::at_line(
-                line,
-                "one of SwitchName and BlockName must stand in each line",
-            )),
+            (None, Some(_)) => {
+                Err(SiteFault::at_line(line, "a block cannot have Switches; give Nodes"))
+            }
+            _ => Err(SiteFault::at_line(line, "each line needs one of SwitchName and BlockName")),
         }
     }
 
@@ -167,7 +166,7 @@ fn reject_unknown_keys(line: usize, fields: &BTreeMap<String, String>) -> Result
         let known = "SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes";
         Err(SiteFault::at_line(
             line,
-            format!("{} is not known here; known are {known}", quote_excerpt(key)),
+            format!("{} is not a known key; known are {known}", quote_excerpt(key)),
         ))
     })
 }

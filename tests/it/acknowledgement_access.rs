@@ -159,7 +159,7 @@ fn without_a_token_nobody_acts() {
         .run_to_end();
     assert_eq!(refused.status.code(), Some(3));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("holds no token of at least 16 characters"), "{said}");
+    assert!(said.contains("has no token of at least 16 characters"), "{said}");
 }
 
 /// Runs `gaunt` with a token in its environment, or without.
@@ -185,12 +185,13 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
     let (code, _, said) = ack(None, &["target_down", "--by", "alice"]);
     assert_eq!(code, Some(3));
     assert!(
-        said.starts_with("gaunt: who acts needs the aggregator's token: --token-file"),
+        said.starts_with("gaunt: this action needs the aggregator's token: --token-file"),
         "{said}"
     );
     let (code, _, said) = ack(None, &["nothing_like_it", "--by", "alice", "--token-file", &file]);
     assert_eq!(code, Some(3));
-    let list = format!("gaunt: no finding has nothing_like_it in its id; there are\n  {FINDING}\n");
+    let list =
+        format!("gaunt: no finding id contains nothing_like_it; known ids are\n  {FINDING}\n");
     assert_eq!(said, list);
     let note = ["target_down", "--by", "alice", "--note", "being reinstalled"];
     let (code, said, errors) = ack(Some(TOKEN), &note);
@@ -208,12 +209,12 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
         "\nid target_down/127.0.0.1\n",
         "\nWHAT       ",
         "\nRULE       Attempts to read a target, or the source that names targets, failed.\n",
-        "\nTAKEN ON   by alice at ",
+        "\nACK        by alice at ",
         ": being reinstalled\n",
         "failed attempts in a row at 127.0.0.1:9",
         "limit target_failures\n",
         "\n  target_failures       = 2       Failed attempts in a row before a target is reported.\n",
-        "\nLIFE\n",
+        "\nLIFECYCLE\n",
         "  opened        as warning\n",
         "  acknowledged  by alice\n",
     ] {
@@ -228,10 +229,13 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
     );
 
     let (code, said, _) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
-    assert_eq!((code, said.as_str()), (Some(0), "target_down/127.0.0.1 is acknowledged no more\n"));
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "acknowledgement of target_down/127.0.0.1 is withdrawn\n")
+    );
     let (code, _, said) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
     assert_eq!(
         (code, said.as_str()),
-        (Some(3), "gaunt: target_down/127.0.0.1 is not acknowledged by anybody\n")
+        (Some(3), "gaunt: target_down/127.0.0.1 is not acknowledged\n")
     );
 }

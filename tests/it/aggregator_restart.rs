@@ -71,7 +71,7 @@ fn a_killed_aggregator_goes_on_where_it_ended() {
     drop(running);
 
     let (_running, address, line) =
-        start_until_line(folder.path(), "127.0.0.1:9", "findings go on from before");
+        start_until_line(folder.path(), "127.0.0.1:9", "restored persisted state");
     assert!(line.contains("open=1 closed=0"), "{line}");
     let after = wait_for_finding(&address, FINDING);
     let ack = &after["acknowledged"];
@@ -104,7 +104,7 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
         .run_to_end();
     assert_eq!(second.status.code(), Some(3));
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.contains("another gaunt keeps its findings in "), "{said}");
+    assert!(said.contains("another gaunt uses the state folder "), "{said}");
     assert!(running.terminate_and_wait().success());
 
     let file = state.join("findings.gaunt");
@@ -112,9 +112,12 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x40;
     fs::write(&file, &bytes).unwrap();
-    let (_running, address, line) =
-        start_until_line(folder.path(), "127.0.0.1:9", "cannot be read and is set aside");
-    assert!(line.contains("why=its checksum does not hold"), "{line}");
+    let (_running, address, line) = start_until_line(
+        folder.path(),
+        "127.0.0.1:9",
+        "cannot read persisted state; it is set aside",
+    );
+    assert!(line.contains("why=its checksum does not match"), "{line}");
     assert_eq!(fs::read(state.join("findings.gaunt.damaged")).unwrap(), bytes);
     assert_eq!(wait_for_finding(&address, FINDING)["acknowledged"], Value::Null);
 }

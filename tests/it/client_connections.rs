@@ -123,7 +123,7 @@ fn health_is_answered_beside_streams_on_every_seat() {
         assert!(head.contains("connection: close"), "a place of the reserve is free again: {head}");
     }
     let (status, why) = get(&address, "/api/gaunt/v1/nodes").unwrap();
-    assert_eq!((status, why.as_str()), (503, "all connections are busy; ask later\n"));
+    assert_eq!((status, why.as_str()), (503, "all connections are busy; try again later\n"));
     drop(streams);
     wait_for("seats are free again", || {
         get(&address, "/api/gaunt/v1/nodes").filter(|(status, _)| *status == 200)

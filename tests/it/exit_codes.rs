@@ -42,7 +42,7 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         assert_eq!(finding["entity"]["type"], "source", "{source}: {page}");
         let named = finding["entity"]["source"].as_str().unwrap();
         assert!(source.contains(named.trim_end_matches('/')), "{source}: {named}");
-        let says = "partial data: 1 of 1 sources of targets cannot be read in full; first: ";
+        let says = "partial data: 1 of 1 target sources cannot be read completely; first: ";
         assert!(stderr_text(&output).contains(says), "{source}: {}", stderr_text(&output));
     }
     // A pattern that matches no file names no target: that is not a healthy fleet.
@@ -57,7 +57,7 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
     ]);
     assert_eq!(exit_code(&none), Some(3), "{}", stderr_text(&none));
     assert!(
-        stderr_text(&none).contains("partial data: no target is read"),
+        stderr_text(&none).contains("partial data: no targets: no source lists any"),
         "{}",
         stderr_text(&none)
     );
@@ -117,7 +117,7 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
                 assert_eq!(exit_code(&output), Some(3), "{args:?}");
                 let error = stderr_text(&output);
                 assert!(error.starts_with(says), "{args:?}: {error}");
-                let named = error.contains("(the address is that of GAUNT_AGGREGATOR)");
+                let named = error.contains("(address from GAUNT_AGGREGATOR)");
                 assert_eq!(named, says.contains(":2 "), "{args:?}: {error}");
             }
         }
@@ -142,7 +142,8 @@ fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
     });
     let output = run_gaunt(&["snapshot", "--aggregator", &address]);
     let says = format!(
-        "gaunt: aggregator {address} gave an answer that cannot be read: it is not JSON; is it of this version?\n"
+        "gaunt: aggregator {address} sent an invalid answer: it is not JSON; is it gaunt of this \
+         version?\n"
     );
     assert_eq!((exit_code(&output), stderr_text(&output)), (Some(3), says));
     let output = run_gaunt(&["snapshot", "--log", "gaunt=loud"]);

@@ -181,7 +181,7 @@ fn who_runs_out_of_files_says_so_and_still_answers() {
         rings.list
     );
     let aggregator = TestProcess::start_command(Command::new("sh").args(["-c", &limited]));
-    let hint = aggregator.line_with("open files are limited");
+    let hint = aggregator.line_with("the limit of open files");
     assert!(hint.contains("`ulimit -n 26024`, or LimitNOFILE=26024 in gaunt's unit"), "{hint}");
     let address = aggregator.served_address();
     let told = wait_for("some are read and the others are told why not", || {

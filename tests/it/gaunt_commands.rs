@@ -50,12 +50,12 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
         ),
         (
             &["serve", "--targets", "gpu[1-"],
-            "gaunt: --targets: host list \"gpu[1-\", character 4: this bracket is never closed; add \"]\"\n",
+            "gaunt: --targets: host list \"gpu[1-\", character 4: unclosed bracket; add \"]\"\n",
         ),
         (
             &["snapshot", "--targets", "gpu[1-99999]"],
-            "gaunt: --targets: host list \"gpu[1-99999]\", character 1: gpu[1-99999] stands for 99999 \
-             names, and there may be 20000 more (at most 20000 in all); check the range\n",
+            "gaunt: --targets: host list \"gpu[1-99999]\", character 1: gpu[1-99999] expands to \
+             99999 names, but only 20000 more are allowed (20000 in total); check the range\n",
         ),
         (
             &["snapshot", "--targets-file", "/nowhere"],
@@ -68,11 +68,11 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
         ),
         (
             &["snapshot", "--aggregator", "ftp://a"],
-            "gaunt: \"ftp://a\" is not an aggregator's address; use http://HOST:9771, or https://HOST",
+            "gaunt: \"ftp://a\" is not an aggregator address; use http://HOST:9771, or https://HOST",
         ),
         (
             &["serve", "--period", "0s"],
-            "error: invalid value '0s' for '--period <SPAN>': 0s is out of range",
+            "error: invalid value '0s' for '--period <DURATION>': 0s is out of range",
         ),
     ];
     for (args, expected) in table {
@@ -87,7 +87,7 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
     }
     let output = run_gaunt(&["serve", "--config", config, "--targets", "a"]);
     assert_eq!(exit_code(&output), 3);
-    let expected = format!("gaunt: {config}:2: unknown key `perod`, this section knows `targets`");
+    let expected = format!("gaunt: {config}:2: unknown key `perod`, known keys are `targets`");
     assert!(stderr_text(&output).starts_with(&expected), "{}", stderr_text(&output));
 }
 

@@ -71,17 +71,17 @@ fn a_recorded_fault_is_found_with_the_instant_of_its_opening() {
     );
     assert_eq!(lines.next().unwrap(), "FINDINGS     1");
     let line = lines.next().unwrap();
-    for word in [" s to    the end  critical  port_down ", "mlx5_", "  sure "] {
+    for word in [" s to    the end  critical  port_down ", "mlx5_", "  confidence "] {
         assert!(line.contains(word), "{word:?} in {page}");
     }
 
     let from = folder.path().to_str().unwrap();
     let output = run_gaunt(&["explain", "port_down", "--from", from]);
     let page = String::from_utf8(output.stdout).unwrap();
-    let end = page.lines().position(|line| line == "LIFE").unwrap();
+    let end = page.lines().position(|line| line == "LIFECYCLE").unwrap();
     assert!(page.lines().nth(end + 1).unwrap().ends_with("opened        as critical"), "{page}");
     for word in
-        ["\nEVIDENCE  ", "\nSIGNALS at ", ", beside 7 other ports of its node\n", "\nRULED OUT  "]
+        ["\nEVIDENCE  ", "\nSIGNALS at ", ", peers: 7 other ports of its node\n", "\nRULED OUT  "]
     {
         assert!(page.contains(word), "{word:?} in {page}");
     }
@@ -138,7 +138,7 @@ fn a_target_that_falls_silent_or_brings_rubbish_is_said() {
     assert!((10_000..15_000).contains(&opened) && closed >= 20_000, "{down}");
     assert_eq!(told["totals"]["scrapes"]["not_a_page"], 10);
     let text = String::from_utf8(run_judge(folder.path(), &[]).stdout).unwrap();
-    assert!(text.contains("\nnot taken    10 pages: not_a_page\n"), "{text}");
+    assert!(text.contains("\nfailed       10 pages: not_a_page\n"), "{text}");
     let from = folder.path().to_str().unwrap();
     let output = run_gaunt(&["explain", "--from", from]);
     let page = String::from_utf8(output.stdout).unwrap();
@@ -154,7 +154,7 @@ fn what_is_no_recording_ends_with_3() {
     assert_eq!(none.status.code(), Some(3));
     assert_eq!(
         String::from_utf8(none.stderr).unwrap(),
-        format!("gaunt: no page is below {root}; expected {root}/TARGET/UNIX_MS.prom\n")
+        format!("gaunt: no pages in {root}; expected {root}/TARGET/UNIX_MS.prom\n")
     );
     assert_eq!(run_gaunt(&["judge"]).status.code(), Some(3));
     assert_eq!(run_gaunt(&["judge", "--from", "/nowhere"]).status.code(), Some(3));

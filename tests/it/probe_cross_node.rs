@@ -241,7 +241,7 @@ fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let said = refused(&mut setup.cross_node_command(&probe, "stranger"));
-    assert!(said.contains("no RDMA port of stranger is known here"), "{said}");
+    assert!(said.contains("no RDMA port of stranger is known; set --node"), "{said}");
     fs::write(setup.folder.path().join("wrong"), "another-token-of-them").unwrap();
     // The alias of cross-node.
     let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &setup.nodes[0]]);

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use gaunt::{command::{
-        demo_command::{DemoCapture, DemoOptions, capture_demo},
-        judge_command::FindingEpisode,
-    }};
+use gaunt::command::{
+    demo_command::{DemoCapture, DemoOptions, capture_demo},
+    judge_command::FindingEpisode,
+};
 use gaunt_schema::{Entity, Severity, UnixMs};
 use gaunt_sim::{GroundTruth, suite::FaultLevel};
 

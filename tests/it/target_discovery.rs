@@ -167,13 +167,13 @@ fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
 
     for (text, why) in [
         ("targetz = []\n", "unknown key `targetz`"),
-        ("targets = [\"gpu[1-\"]\n", "this bracket is never closed"),
-        ("targets = []\n", "they name no targets"),
+        ("targets = [\"gpu[1-\"]\n", "unclosed bracket"),
+        ("targets = []\n", "no targets"),
         ("targets_files = [\"nowhere\"]\n", "cannot read targets file"),
     ] {
         say(text);
         aggregator.send_signal(Signal::HUP);
-        let line = aggregator.line_with("the old ones stand");
+        let line = aggregator.line_with("keeping the previous ones");
         assert!(line.contains(why), "{line}");
     }
     assert_eq!(fetch_targets(&address).unwrap().target_states().len(), 3);
@@ -258,7 +258,8 @@ fn servers_of_settings_name_targets_where_they_are_allowed() {
     wait_for_targets(&address, "the list that grew", |told| told.live_addresses() == addresses);
     *text.lock().unwrap() = "[]".to_owned();
     wait_for_targets(&address, "the guard", |told| {
-        told.source_trouble("/targets").is_some_and(|why| why.contains("2 of 2 targets vanished"))
+        told.source_trouble("/targets")
+            .is_some_and(|why| why.contains("2 of 2 targets disappeared"))
     });
     assert_eq!(self::fetch_targets(&address).unwrap().live_addresses(), addresses);
     aggregator.send_signal(Signal::HUP);
@@ -304,8 +305,5 @@ fn dns_of_settings_names_services_and_who_is_not_allowed_is_not_asked() {
         });
     let target = &told.0["targets"][0];
     assert_eq!(target["failure"]["reason"], "forbidden", "{target}");
-    assert!(
-        target["message"].as_str().unwrap().contains("name its network in `allow`"),
-        "{target}"
-    );
+    assert!(target["message"].as_str().unwrap().contains("add its network to `allow`"), "{target}");
 }

@@ -17,7 +17,7 @@ pub(super) fn parse_filter(subject: Subject, text: &str) -> Result<Filter, Filte
     let text = text.trim();
     if text.len() > MAX_BYTES {
         let error = FilterError::new(text, MAX_BYTES, text.len(), "the filter is too long");
-        return Err(error.with_hint(&format!("{MAX_BYTES} bytes are read")));
+        return Err(error.with_hint(&format!("the maximum is {MAX_BYTES} bytes")));
     }
     let tokens = parse_tokens(text)?;
     let mut parser = FilterParser { subject, text, tokens, at: 0, values: 0 };
@@ -71,7 +71,7 @@ impl<'a> FilterParser<'a> {
 
     fn parse_term(&mut self, negated: bool, depth: usize) -> Result<FilterExpr, FilterError> {
         if depth >= MAX_DEPTH {
-            let message = format!("more than {MAX_DEPTH} parentheses and nots inside each other");
+            let message = format!("more than {MAX_DEPTH} nested parentheses and nots");
             return Err(self.error_here(&message));
         }
         if self.accept_keyword("not") {
@@ -81,7 +81,7 @@ impl<'a> FilterParser<'a> {
             let open = self.next();
             let rows = self.parse_rows(negated, depth + 1)?;
             if self.peek_token().kind != FilterTokenKind::Close {
-                let place = format!("close the parenthesis of column {}", self.column_of(&open));
+                let place = format!("close the parenthesis at column {}", self.column_of(&open));
                 return Err(self.unexpected_token("and, or or )").with_hint(&place));
             }
             self.next();
@@ -101,11 +101,11 @@ impl<'a> FilterParser<'a> {
         let FilterTokenKind::Op(op) = self.peek_token().kind else {
             let error = self.unexpected_token("a comparison: = != < <= > >= ~ !~");
             let rest = &self.text[name.start..name.end];
-            return Err(error.with_hint(&format!("has {rest} asks whether there is one")));
+            return Err(error.with_hint(&format!("has {rest} tests whether a value exists")));
         };
         let sign = self.next();
         if matches!((op, field.kind), (FilterOp::Like | FilterOp::NotLike, FieldKind::Number(_))) {
-            let message = format!("{} is a number, and ~ compares text", field.name);
+            let message = format!("{} is a number; ~ matches text", field.name);
             return Err(self.error_at(&sign, &message).with_hint("use = != < <= > >="));
         }
         let mut values = vec![self.parse_value(field, op)?];
@@ -148,8 +148,8 @@ impl<'a> FilterParser<'a> {
                 if matches!(op, FilterOp::Like | FilterOp::NotLike) =>
             {
                 let glob = GlobPattern::new(&text).map_err(|_| {
-                    let error = self.error_at(&token, "the bracket is never closed");
-                    error.with_hint("a pattern knows * ? and [a-z]")
+                    let error = self.error_at(&token, "unclosed bracket");
+                    error.with_hint("a pattern may contain * ? and [a-z]")
                 })?;
                 Ok(FilterValue::Glob(glob))
             }
@@ -208,7 +208,7 @@ impl<'a> FilterParser<'a> {
             Some(factor) if (value * factor).is_finite() => Ok(FilterValue::Number(value * factor)),
             _ => {
                 let error =
-                    self.error_at(&unit_at, &format!("{word} is no unit of {}", field.name));
+                    self.error_at(&unit_at, &format!("{word} is not a unit of {}", field.name));
                 Err(error.with_hint(&format!("it is {called}")))
             }
         }
@@ -228,7 +228,7 @@ impl<'a> FilterParser<'a> {
                 return Err(self.unexpected_token("and, or, sort, limit, offset or columns"));
             };
             if said.contains(clause) {
-                return Err(self.error_at(&token, &format!("{clause} is said twice")));
+                return Err(self.error_at(&token, &format!("{clause} is given twice")));
             }
             said.push(clause);
             self.next();
@@ -246,7 +246,7 @@ impl<'a> FilterParser<'a> {
         let mut sorts = Vec::new();
         loop {
             if sorts.len() == MAX_SORTS {
-                return Err(self.error_here(&format!("more than {MAX_SORTS} fields to sort by")));
+                return Err(self.error_here(&format!("more than {MAX_SORTS} sort fields")));
             }
             let field = self.parse_field()?;
             let descending = self.accept_keyword("desc");
@@ -270,7 +270,7 @@ impl<'a> FilterParser<'a> {
             let place = self.peek_token().clone();
             let field = self.parse_field()?;
             if columns.contains(&field) {
-                return Err(self.error_at(&place, &format!("{} is a column already", field.name)));
+                return Err(self.error_at(&place, &format!("{} is already a column", field.name)));
             }
             columns.push(field);
             if self.peek_token().kind != FilterTokenKind::Comma {
@@ -315,7 +315,7 @@ impl<'a> FilterParser<'a> {
         let elsewhere = Subject::ALL.into_iter().find(|other| other.find_field(word).is_some());
         Err(error.with_hint(&match elsewhere {
             Some(other) => format!("{} have it", other.as_str()),
-            None => "`gaunt metrics` lists the names of metrics".to_owned(),
+            None => "`gaunt metrics` lists the metric names".to_owned(),
         }))
     }
 
@@ -353,10 +353,10 @@ impl<'a> FilterParser<'a> {
     fn unexpected_token(&self, expected: &str) -> FilterError {
         let token = self.peek_token();
         let found = match token.kind {
-            FilterTokenKind::End => "the filter ends".to_owned(),
-            _ => format!("{} stands", &self.text[token.start..token.end]),
+            FilterTokenKind::End => "end of filter".to_owned(),
+            _ => self.text[token.start..token.end].to_owned(),
         };
-        self.error_at(token, &format!("{found} where {expected} is expected"))
+        self.error_at(token, &format!("expected {expected}, found {found}"))
     }
 
     /// Error about the token here.

@@ -67,7 +67,7 @@ fn parse_token(
     }
     let foreign = |meant: &str| {
         let length = if two.chars().all(|c| c == first) && two.len() == 2 { 2 } else { 1 };
-        let message = format!("{} is not part of the language", &text[at..at + length]);
+        let message = format!("{} is not an operator", &text[at..at + length]);
         Err(FilterError::new(text, at, at + length, &message).with_hint(&format!("write {meant}")))
     };
     match first {
@@ -103,8 +103,8 @@ fn parse_quoted(
             _ => kept.push(character),
         }
     }
-    let error = FilterError::new(text, at, text.len(), "the quote is never closed");
-    Err(error.with_hint(&format!("end the text with {quote}")))
+    let error = FilterError::new(text, at, text.len(), "unclosed quote");
+    Err(error.with_hint(&format!("close it with {quote}")))
 }
 
 /// Parses a word: it ends before a blank, an operator or a quote; a pair of braces and its content belong to it.
@@ -129,9 +129,9 @@ fn parse_word(text: &str, at: usize) -> Result<(FilterTokenKind<'_>, usize), Fil
         end += character.len_utf8();
     }
     if braces {
-        let error = FilterError::new(text, at, text.len(), "the brace is never closed");
+        let error = FilterError::new(text, at, text.len(), "unclosed brace");
         return Err(
-            error.with_hint("a full name reads gaunt_gpu_clock_event{reason=\"hw_thermal\"}")
+            error.with_hint("write a full name as gaunt_gpu_clock_event{reason=\"hw_thermal\"}")
         );
     }
     Ok((FilterTokenKind::Word(&text[at..end]), end))
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn what_other_languages_write_is_answered_with_what_ours_does() {
         for (text, column, said) in [
-            ("a=1 && b=2", 5, "column 5: && is not part of the language; write and"),
-            ("a=1 | b=2", 5, "column 5: | is not part of the language; write or"),
-            ("!a=1", 1, "column 1: ! is not part of the language; write not"),
-            ("a=\"x", 3, "column 3: the quote is never closed; end the text with \""),
+            ("a=1 && b=2", 5, "column 5: && is not an operator; write and"),
+            ("a=1 | b=2", 5, "column 5: | is not an operator; write or"),
+            ("!a=1", 1, "column 1: ! is not an operator; write not"),
+            ("a=\"x", 3, "column 3: unclosed quote; close it with \""),
         ] {
             let error = parse_tokens(text).unwrap_err();
             assert_eq!((error.column, error.to_string().as_str()), (column, said));

@@ -111,40 +111,39 @@ fn errors_point_at_the_place_and_say_what_was_meant() {
     for (text, column, said) in [
         ("powr>300", 1, "gpus have no field powr; did you mean power?"),
         ("job=1 and victims>3", 11, "gpus have no field victims; findings have it"),
-        ("wibble=1", 1, "gpus have no field wibble; `gaunt metrics` lists the names of metrics"),
-        ("power>10GB", 9, "GB is no unit of power; it is a power, such as 300W or 1.2kW"),
-        ("power>10 GB", 10, "GB is no unit of power; it is a power, such as 300W or 1.2kW"),
+        ("wibble=1", 1, "gpus have no field wibble; `gaunt metrics` lists the metric names"),
+        ("power>10GB", 9, "GB is not a unit of power; it is a power, such as 300W or 1.2kW"),
+        ("power>10 GB", 10, "GB is not a unit of power; it is a power, such as 300W or 1.2kW"),
         ("power>high", 7, "high is not a number; power is a power, such as 300W or 1.2kW"),
-        ("power~3", 6, "power is a number, and ~ compares text; use = != < <= > >="),
+        ("power~3", 6, "power is a number; ~ matches text; use = != < <= > >="),
         (
             "power",
             6,
-            "the filter ends where a comparison: = != < <= > >= ~ !~ is expected; \
-          has power asks whether there is one",
+            "expected a comparison: = != < <= > >= ~ !~, found end of filter; has power tests \
+             whether a value exists",
         ),
-        ("power>1 job=2", 9, "job is no unit of power; it is a power, such as 300W or 1.2kW"),
-        ("node=a job=2", 8, "job stands where and, or, sort, limit, offset or columns is expected"),
+        ("power>1 job=2", 9, "job is not a unit of power; it is a power, such as 300W or 1.2kW"),
+        ("node=a job=2", 8, "expected and, or, sort, limit, offset or columns, found job"),
         (
             "(node=a",
             8,
-            "the filter ends where and, or or ) is expected; \
-          close the parenthesis of column 1",
+            "expected and, or or ), found end of filter; close the parenthesis at column 1",
         ),
         ("state=waitng", 7, "state is never waitng; did you mean waiting?"),
-        ("node=a and", 11, "the filter ends where a field is expected"),
+        ("node=a and", 11, "expected a field, found end of filter"),
         ("power>1,2", 8, "> takes one value; only = != ~ !~ take a list"),
-        ("node~gpu[1", 6, "the bracket is never closed; a pattern knows * ? and [a-z]"),
-        ("limit 0", 7, "0 stands where a whole number from 1 to 131072 is expected"),
-        ("sort node sort node", 11, "sort is said twice"),
-        ("columns node, node", 15, "node is a column already"),
-        (&deep, 33, "more than 32 parentheses and nots inside each other"),
+        ("node~gpu[1", 6, "unclosed bracket; a pattern may contain * ? and [a-z]"),
+        ("limit 0", 7, "expected a whole number from 1 to 131072, found 0"),
+        ("sort node sort node", 11, "sort is given twice"),
+        ("columns node, node", 15, "node is already a column"),
+        (&deep, 33, "more than 32 nested parentheses and nots"),
     ] {
         let error = Filter::parse(Subject::Gpus, text).unwrap_err();
         assert_eq!(error.to_string(), format!("column {column}: {said}"), "{text}");
     }
     let long = format!("node={}", "x".repeat(MAX_BYTES));
     let error = Filter::parse(Subject::Gpus, &long).unwrap_err();
-    assert!(error.to_string().contains("too long; 1024 bytes are read"), "{error}");
+    assert!(error.to_string().contains("too long; the maximum is 1024 bytes"), "{error}");
     let many = format!("node={}x", "x,".repeat(MAX_VALUES));
     assert!(Filter::parse(Subject::Gpus, &many).unwrap_err().to_string().contains("more than 128"));
 }

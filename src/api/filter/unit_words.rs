@@ -40,7 +40,7 @@ const fn words_of_unit(unit: Unit) -> UnitWords {
             whole: &[],
         },
         Unit::BytesPerSecond => UnitWords {
-            called: "bytes in a second, such as 10GB/s or 400Gb/s",
+            called: "bytes per second, such as 10GB/s or 400Gb/s",
             words: &[
                 ("B/s", 1.0),
                 ("B", 1.0),

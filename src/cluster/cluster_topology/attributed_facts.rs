@@ -84,7 +84,7 @@ impl TopologyFacts {
             self.collect_answers(page, |_, source| source.rail_of_port(node, &names, at)).next();
         let dispute = leaf.as_ref().zip(other).map(|(first, other)| {
             SanitizedText::new(&format!(
-                "{node} {}: {} says {}, {} says {}; the first is believed",
+                "{node} {}: {} says {}, {} says {}; the first is used",
                 entry.device, first.source, first.value, other.source, other.value
             ))
         });

@@ -133,7 +133,7 @@ fn the_operator_is_believed_before_the_fabric_and_that_before_the_page() {
     );
     assert_eq!(
         cluster.topology().dispute_sentences()[0].as_str(),
-        "a mlx5_1/1: fabric.txt says leaf-1, its page says page-leaf; the first is believed"
+        "a mlx5_1/1: fabric.txt says leaf-1, its page says page-leaf; the first is used"
     );
     let leaf = &cluster.topology().leaf_switches()["leaf-1"];
     assert_eq!((leaf.ports.len(), leaf.nodes.len(), leaf.spines.len()), (2, 2, 2));

@@ -119,13 +119,10 @@ fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
 fn preamble_of_another_version_is_refused_with_the_next_step() {
     let newer = RecordingPreamble { version: 9, ..RecordingPreamble::default() };
     let why = parse_preamble(&newer).unwrap_err();
-    assert!(why.contains("of version 9 and this gaunt reads 1; use the gaunt that"), "{why}");
+    assert!(why.contains("version 9, this gaunt reads 1; use the gaunt that"), "{why}");
     let broken = RecordingPreamble { version: PREAMBLE_VERSION, findings: "[".into(), ..newer };
     let why = parse_preamble(&broken).unwrap_err();
-    assert_eq!(
-        why,
-        "its findings are not written as this gaunt writes them; use the gaunt that recorded it"
-    );
+    assert_eq!(why, "its findings have an unknown format; use the gaunt that recorded it");
 }
 
 /// Open findings by id.

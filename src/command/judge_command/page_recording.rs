@@ -37,13 +37,13 @@ pub enum PageRecordingError {
         error: io::Error,
     },
     /// The file name of a page is not a time.
-    #[error("{} is not named by its instant; write milliseconds since 1970, such as 1700000000000.prom", .0.display())]
+    #[error("{} is not named by its time; name it by Unix time in milliseconds, such as 1700000000000.prom", .0.display())]
     Name(PathBuf),
     /// The directory has no pages.
-    #[error("no page is below {}; expected {}/TARGET/UNIX_MS.prom", .0.display(), .0.display())]
+    #[error("no pages in {}; expected {}/TARGET/UNIX_MS.prom", .0.display(), .0.display())]
     Empty(PathBuf),
     /// The recording is too long.
-    #[error("the pages are {days} days apart and at most {most} are judged; check the names of the first and the last", days = span.as_secs() / 86_400, most = LONGEST.as_secs() / 86_400)]
+    #[error("the pages span {days} days; at most {most} are allowed; check the names of the first and the last", days = span.as_secs() / 86_400, most = LONGEST.as_secs() / 86_400)]
     TooLong {
         /// Time from the first to the last page.
         span: Duration,
@@ -213,14 +213,14 @@ mod tests {
             let root = folder.path().display().to_string();
             PageRecording::open_folder(folder.path()).unwrap_err().to_string().replace(&root, "DIR")
         };
-        assert_eq!(refused(&[]), "no page is below DIR; expected DIR/TARGET/UNIX_MS.prom");
+        assert_eq!(refused(&[]), "no pages in DIR; expected DIR/TARGET/UNIX_MS.prom");
         assert_eq!(
             refused(&["a/noon.prom"]),
-            "DIR/a/noon.prom is not named by its instant; write milliseconds since 1970, such as \
-             1700000000000.prom"
+            "DIR/a/noon.prom is not named by its time; name it by Unix time in milliseconds, such \
+             as 1700000000000.prom"
         );
         assert!(refused(&["a/007.prom"]).contains("DIR/a/007.prom is not named"));
-        assert!(refused(&["a/0.prom", "a/1700000000000.prom"]).contains("19675 days apart"));
+        assert!(refused(&["a/0.prom", "a/1700000000000.prom"]).contains("span 19675 days"));
         let none = PageRecording::open_folder(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(none.starts_with("cannot read /nowhere: No such file"), "{none}");
     }

@@ -44,11 +44,11 @@ pub(super) async fn run(
             ended = copy_stream(&mut from, &mut stream, &recorder) => ended,
         };
         if let Err(error) = ended {
-            tracing::warn!("{error:#}; it is asked again");
+            tracing::warn!("{error:#}; reconnecting");
         } else {
             tracing::warn!(
                 from = aggregator.display_address(),
-                "the aggregator ended it; it is asked again"
+                "the aggregator ended the recording; reconnecting"
             );
         }
         let again = async {
@@ -56,7 +56,7 @@ pub(super) async fn run(
                 sleep(AGAIN).await;
                 match aggregator.open_recording().await {
                     Ok(from) => return from,
-                    Err(error) => tracing::debug!(%error, "not yet"),
+                    Err(error) => tracing::debug!(%error, "cannot reconnect yet"),
                 }
             }
         };
@@ -65,7 +65,7 @@ pub(super) async fn run(
             found = again => found,
         };
         stream = SegmentStream::default();
-        tracing::info!(from = aggregator.display_address(), "recording goes on after a gap");
+        tracing::info!(from = aggregator.display_address(), "recording continues after a gap");
     }
 }
 
@@ -80,12 +80,13 @@ fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle)
             let known = match known {
                 Ok(Ok(known)) => known,
                 Ok(Err(error)) => {
-                    tracing::warn!("a segment begins with what was known before: {error:#}");
+                    tracing::warn!("a segment starts with older state: {error:#}");
                     None
                 }
                 Err(_) => {
                     tracing::warn!(
-                        "a segment begins with what was known before: the aggregator at {} did not say in time what it knows",
+                        "a segment starts with older state: the aggregator at {} did not send its \
+                         state in time",
                         aggregator.display_address()
                     );
                     None
@@ -123,7 +124,7 @@ async fn read_header(
     let (mut stream, mut entries) = (SegmentStream::default(), Vec::new());
     while stream.period_ms().is_none() {
         let Some(bytes) = from.next().await? else {
-            anyhow::bail!("the aggregator ended the recording at once; ask it again later")
+            anyhow::bail!("the aggregator ended the recording immediately; try again later")
         };
         entries.extend(stream.decode_arrived(bytes.as_ref())?);
     }

@@ -15,40 +15,39 @@ pub(super) fn render_text(report: &CostReport) -> String {
     push_line(
         &mut page,
         format_args!(
-            "gaunt report  {cluster} · {} · {:.0} s watched",
+            "gaunt report  {cluster} · {} · {:.0} s observed",
             format_span(report.from, report.until),
             report.watched_seconds
         ),
     );
     if report.rows.is_empty() {
-        push_line(&mut page, format_args!("nothing was watched yet: ask again in a minute"));
+        push_line(&mut page, format_args!("no data yet; try again in a minute"));
         return page;
     }
     let lost = format_share(all.lost_gpu_hours, all.gpu_hours);
     push_line(
         &mut page,
         format_args!(
-            "GPU-hours     {:.3} in all, {:.3} lost ({lost})",
+            "GPU-hours     {:.3} total, {:.3} lost ({lost})",
             all.gpu_hours, all.lost_gpu_hours
         ),
     );
     let money = |amount: Option<f64>| {
-        amount
-            .map_or_else(|| "no price known".to_owned(), |a| format!("{a:.2} {}", report.currency))
+        amount.map_or_else(|| "no price set".to_owned(), |a| format!("{a:.2} {}", report.currency))
     };
     push_line(
         &mut page,
-        format_args!("cost          {}, of it lost {}", money(all.cost), money(all.lost_cost)),
+        format_args!("cost          {}, lost {}", money(all.cost), money(all.lost_cost)),
     );
-    let energy = all.energy_kwh.map_or("not told".to_owned(), |kwh| format!("{kwh:.3} kWh"));
-    let co2 = all.co2_kg.map_or("no factor known".to_owned(), |kg| format!("{kg:.3} kg"));
+    let energy = all.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh"));
+    let co2 = all.co2_kg.map_or("no factor set".to_owned(), |kg| format!("{kg:.3} kg"));
     push_line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
     for (title, sums) in [
         ("STATE", &report.by_state),
-        ("LOST TO", &report.by_cause),
+        ("CAUSE", &report.by_cause),
         ("JOB", &report.by_job),
         ("USER", &report.by_user),
-        ("BOARD", &report.by_model),
+        ("GPU MODEL", &report.by_model),
     ] {
         render_part(&mut page, title, sums, all.gpu_hours);
     }
@@ -60,7 +59,15 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64)
         page,
         format_args!(
             "\n{title:<28} {:>10} {:>6} {:>10} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
-            "GPU-HOURS", "SHARE", "LOST", "OF IT", "MOST TO", "KWH", "COST", "LOST COST", "CO2 KG"
+            "GPU-HOURS",
+            "SHARE",
+            "LOST",
+            "LOST %",
+            "MAIN CAUSE",
+            "KWH",
+            "COST",
+            "LOST COST",
+            "CO2 KG"
         ),
     );
     for sum in sums.iter().take(MAX_LINES) {
@@ -89,7 +96,7 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64)
         );
     }
     if let Some(more) = sums.len().checked_sub(MAX_LINES).filter(|more| *more > 0) {
-        push_line(page, format_args!("and {more} more: --format csv has all"));
+        push_line(page, format_args!("and {more} more; --format csv prints all"));
     }
 }
 

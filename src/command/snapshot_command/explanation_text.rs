@@ -31,7 +31,7 @@ pub(super) fn render_page(told: &Explanation) -> String {
     if let Some(ack) = &finding.acknowledged {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
         lines.extend(render_section(
-            "TAKEN ON",
+            "ACK",
             &format!("by {} at {}{note}", ack.by, format_time_of_day(ack.at)),
         ));
     }
@@ -42,8 +42,8 @@ pub(super) fn render_page(told: &Explanation) -> String {
         lines.extend(render_signals(chain));
         for (title, ruling) in [
             ("RULED OUT", AlternativeOutcome::RuledOut),
-            ("ALSO THERE", AlternativeOutcome::AlsoThere),
-            ("NOT KNOWN", AlternativeOutcome::Unknown),
+            ("ALSO PRESENT", AlternativeOutcome::AlsoThere),
+            ("UNKNOWN", AlternativeOutcome::Unknown),
         ] {
             lines.extend(render_alternatives(title, ruling, &chain.alternatives));
         }
@@ -80,10 +80,10 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
         ),
     };
     let mut facts = vec![finding.severity.to_string(), stands];
-    facts.push(format!("sure {:.2}", finding.confidence));
+    facts.push(format!("confidence {:.2}", finding.confidence));
     facts.push(format!("{:.1} lost GPUs", finding.lost_gpus));
     if life.openings > 1 {
-        facts.push(format!("came {} times", life.openings));
+        facts.push(format!("opened {} times", life.openings));
     }
     vec![
         format!("{}  {}", finding.kind, finding.entity),
@@ -136,7 +136,7 @@ fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
             [proof.what.clone(), value, limit, note, render_origin(&proof.source, &key)]
         })
         .collect();
-    render_table(["EVIDENCE", "is", "limit", "", "from"], 2, rows)
+    render_table(["EVIDENCE", "value", "limit", "", "source"], 2, rows)
 }
 
 /// Origin of a number: its series, and the key of its limit.
@@ -199,13 +199,13 @@ fn render_signals(chain: &EvidenceContext) -> Vec<String> {
         return Vec::new();
     }
     let beside =
-        if chain.peers.is_empty() { String::new() } else { format!(", beside {}", chain.peers) };
+        if chain.peers.is_empty() { String::new() } else { format!(", peers: {}", chain.peers) };
     let rows: Vec<[String; 6]> = chain.signals.iter().map(signal_cells).collect();
     let mut lines =
         vec![String::new(), format!("SIGNALS at {}{beside}", format_time_of_day(chain.at))];
     // The table starts with an empty line.
     lines.extend(
-        render_table(["", "now", "usual", "peers", "quartiles", "from"], 4, rows)
+        render_table(["", "now", "baseline", "peer median", "quartiles", "source"], 4, rows)
             .into_iter()
             .skip(1),
     );
@@ -248,12 +248,12 @@ fn render_alternatives(
     if rows.is_empty() {
         Vec::new()
     } else {
-        render_table([title, "is", "limit", "", "from"], 2, rows)
+        render_table([title, "value", "limit", "", "source"], 2, rows)
     }
 }
 
 fn render_changes(changes: &[LifecycleChange]) -> Vec<String> {
-    let mut lines = vec![String::new(), "LIFE".to_owned()];
+    let mut lines = vec![String::new(), "LIFECYCLE".to_owned()];
     for change in changes {
         let (from, to) = (&change.from, &change.to);
         let how = match change.what {

@@ -57,8 +57,7 @@ fn render_title(overview: &Overview) -> String {
     parts.push(format_count(nodes.live + nodes.stale + nodes.down, "node"));
     parts.push(format_count(overview.gpu_count(), "GPU"));
     parts.push(format!("{} live", nodes.live));
-    for (number, word) in
-        [(nodes.stale, "stale"), (nodes.down, "down"), (nodes.pending, "not known yet")]
+    for (number, word) in [(nodes.stale, "stale"), (nodes.down, "down"), (nodes.pending, "pending")]
     {
         if number > 0 {
             parts.push(format!("{number} {word}"));
@@ -75,7 +74,7 @@ fn format_count(number: u32, noun: &str) -> String {
 fn render_gpu_time(overview: &Overview) -> Vec<String> {
     let gpus = overview.gpu_count();
     if gpus == 0 {
-        return vec!["GPU TIME  no GPU is known".to_owned()];
+        return vec!["GPU TIME  no GPUs known".to_owned()];
     }
     let shares =
         GpuState::ALL.iter().filter(|state| overview.gpus_in_state(**state) > 0).map(|state| {
@@ -104,7 +103,7 @@ fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
         parts.push(format!("unexplained {:.1}", lost.unexplained_gpus));
     }
     if lost.unknown_gpus > 0 {
-        parts.push(format!("not known {}", format_count(lost.unknown_gpus, "GPU")));
+        parts.push(format!("unknown {}", format_count(lost.unknown_gpus, "GPU")));
     }
     (!parts.is_empty()).then(|| format!("          {}", parts.join("   ")))
 }
@@ -146,7 +145,7 @@ fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
         lines.extend(wrap_pieces(
             "          ",
-            &split_words(&format!("taken on by {}{note}", ack.by)),
+            &split_words(&format!("acknowledged by {}{note}", ack.by)),
             " ",
         ));
     }
@@ -156,7 +155,7 @@ fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
     }
     if matches!(finding.life.state, LifeState::Flapping) {
         let times = finding.life.openings;
-        lines.push(format!("          it comes and goes: {times} times within the last minutes"));
+        lines.push(format!("          flapping: opened {times} times within the last minutes"));
     }
     if !finding.next.is_empty() {
         lines.extend(wrap_pieces("          next: ", &split_words(&finding.next), " "));
@@ -195,7 +194,7 @@ fn render_headline(
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
-        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  sure {:.2}",
+        "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  conf {:.2}",
         severity.as_str(),
         kind.as_str(),
         pad_text(place, 32),
@@ -265,7 +264,7 @@ fn render_troubles(overview: &Overview) -> Vec<String> {
     if overview.trouble.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec!["TROUBLE".to_owned()];
+    let mut lines = vec!["PROBLEMS".to_owned()];
     for trouble in &overview.trouble {
         let words: Vec<_> = trouble.split(' ').map(str::to_owned).collect();
         lines.extend(wrap_pieces("  ", &words, " "));

@@ -42,7 +42,7 @@ pub(super) fn describe_omitted(answer: &Answer) -> Option<String> {
         _ => return None,
     };
     (offset + printed < matched).then(|| {
-        format!("{printed} of {matched} rows are printed; raise the limit, or leave it out for all")
+        format!("{printed} of {matched} rows printed; raise the limit, or omit it for all")
     })
 }
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((whole.rows, whole.columns[1].number_at(3)), (4, Some(1.0)));
         assert_eq!(whole.columns[1].absent_reason(2), Some(AbsenceReason::Stale));
         assert_eq!(describe_omitted(&Answer::Table(whole.into())), None);
-        let says = "2 of 4 rows are printed; raise the limit, or leave it out for all";
+        let says = "2 of 4 rows printed; raise the limit, or omit it for all";
         assert_eq!(
             describe_omitted(&Answer::Table(test_table(0, &["a", "b"]).into())).as_deref(),
             Some(says)

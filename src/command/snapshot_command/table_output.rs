@@ -190,12 +190,14 @@ impl OutputTable {
             ]);
         }
         for server in &list.servers {
-            let failure = server.failure.as_deref().unwrap_or("answers");
+            let failure = server.failure.as_deref().unwrap_or("ok");
             // Writing to a string cannot fail.
             _ = writeln!(sheet.footer, "{}: {} posted, {failure}", server.address, server.posted);
         }
         if list.servers.is_empty() {
-            sheet.footer.push_str("no Alertmanager is named in the aggregator's settings\n");
+            sheet
+                .footer
+                .push_str("no Alertmanager in the aggregator's settings (alertmanager.urls)\n");
         }
         sheet
     }

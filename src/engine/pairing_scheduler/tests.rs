@@ -241,5 +241,5 @@ fn a_node_that_is_not_known_is_told_so() {
     let PairingReply::Over { why } = room.report_free("stranger") else {
         panic!("nobody knows it")
     };
-    assert!(why.contains("no RDMA port of stranger is known here"), "{why}");
+    assert!(why.contains("no RDMA port of stranger is known; set --node"), "{why}");
 }

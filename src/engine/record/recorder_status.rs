@@ -58,7 +58,7 @@ impl RecorderStatus {
         let since = stopped.as_ref().map_or(at, |(stopped, _)| stopped.since);
         let before = stopped.replace((RecordingStop { reason, since }, why.clone()));
         if before.is_none_or(|(before, _)| before.reason != reason) {
-            tracing::error!("{why}; everything else goes on");
+            tracing::error!("{why}; everything else continues");
         }
     }
 
@@ -67,7 +67,7 @@ impl RecorderStatus {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
         if stopped.is_some() {
             let missing = self.missed.load(Ordering::Relaxed);
-            tracing::info!(folder = %self.folder, missing, "recording goes on");
+            tracing::info!(folder = %self.folder, missing, "recording resumed");
         }
     }
 
@@ -108,7 +108,7 @@ impl RecorderStatusReporter {
                 tracing::warn!(
                     folder = %keeping.folder,
                     missing = keeping.dropped_behind,
-                    "recording is behind: the disk is slower than what comes, and what it misses is dropped"
+                    "recording is behind: the disk is too slow, batches are dropped"
                 );
             }
             self.behind = Some(now);
@@ -116,7 +116,8 @@ impl RecorderStatusReporter {
         self.behind = self.behind.filter(|seen| now.duration_since(*seen) <= TOLD);
         if self.behind.is_some() && keeping.trouble.is_none() {
             keeping.trouble = Some(SanitizedText::new(&format!(
-                "recording is behind: {} batches are missing in {}; record to a faster disk, or less",
+                "recording is behind: {} batches are missing in {}; record to a faster disk, or \
+                 record less",
                 keeping.dropped_behind, keeping.folder
             )));
         }
@@ -143,10 +144,10 @@ fn reason_of_error(error: &io::Error) -> RecordingStopReason {
 /// The next step for a stop reason.
 const fn next(reason: RecordingStopReason) -> &'static str {
     match reason {
-        RecordingStopReason::NoSpace => "make room, or lower record.max_size",
+        RecordingStopReason::NoSpace => "free disk space, or lower record.max_size",
         RecordingStopReason::TooLarge => "raise the limit of file sizes (ulimit -f, LimitFSIZE=)",
-        RecordingStopReason::NoPermission => "let this user write there",
-        RecordingStopReason::Error => "see to the disk",
+        RecordingStopReason::NoPermission => "give this user write permission",
+        RecordingStopReason::Error => "check the disk",
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
         );
         let trouble = told.trouble.unwrap();
         assert!(trouble.starts_with("recording stopped: cannot write to /rec: "), "{trouble}");
-        assert!(trouble.ends_with("; make room, or lower record.max_size"), "{trouble}");
+        assert!(trouble.ends_with("; free disk space, or lower record.max_size"), "{trouble}");
         status.record_resume();
         let told = news(10).unwrap();
         assert_eq!((told.stopped, told.trouble), (None, None));

@@ -8,15 +8,15 @@ use super::segment::{self, BlockStart, HEADER, SegmentError, VERSION};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentStreamError {
     /// The header is invalid.
-    #[error("it is no recording; is it gaunt that answers there?")]
+    #[error("it is not a recording; is it a gaunt aggregator?")]
     NoHeader,
     /// Unsupported version.
     #[error(
-        "it is of version {0} of the format and this gaunt reads {VERSION}; use the same gaunt on both sides"
+        "it has format version {0}, this gaunt reads {VERSION}; use the same gaunt on both sides"
     )]
     Version(u32),
     /// A block is damaged.
-    #[error("a block of it is damaged")]
+    #[error("it has a damaged block")]
     Damaged,
 }
 

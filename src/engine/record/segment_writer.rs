@@ -222,7 +222,7 @@ impl SegmentWriter {
             .and_then(|block| Ok((block, preamble?)))
         {
             Ok((block, preamble)) => begin.extend([block, preamble].concat()),
-            Err(error) => tracing::error!(%error, "what stands cannot be passed on"),
+            Err(error) => tracing::error!(%error, "cannot forward standing deliveries"),
         }
         if follower.try_send(begin.into()).is_ok() {
             return self.followers.push(follower);
@@ -274,7 +274,7 @@ impl SegmentWriter {
         } else if !self.followers.is_empty() {
             match segment::encode_block(&done.payload, done.entries, span.0, span.1) {
                 Ok(block) => self.forward_block(&block),
-                Err(error) => tracing::error!(%error, "a block cannot be passed on"),
+                Err(error) => tracing::error!(%error, "cannot forward a block"),
             }
         }
         done.payload.clear();

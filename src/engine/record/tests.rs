@@ -364,16 +364,16 @@ fn the_oldest_segments_go_and_the_rest_can_be_played() {
 fn what_is_no_recording_is_refused_with_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let refused = || Recording::open_folder(folder.path()).unwrap_err().to_string();
-    assert!(refused().starts_with("no recording is in "), "{}", refused());
+    assert!(refused().starts_with("no recording in "), "{}", refused());
     let path = folder.path().join(format!("1.{ENDING}"));
     fs::write(&path, "gaunt").unwrap();
-    assert!(refused().starts_with("no recording is in "));
+    assert!(refused().starts_with("no recording in "));
     let mut header = super::segment::encode_header(1_000, START);
     header[8] = 9;
     let sum = crc32fast::hash(&header[..24]).to_le_bytes();
     header[24..].copy_from_slice(&sum);
     fs::write(&path, header).unwrap();
-    assert!(refused().contains("is of version 9 of the format and this gaunt reads 1"));
+    assert!(refused().contains("has format version 9, this gaunt reads 1"));
     let none = Recorder::start_recording(recorder_options(Path::new("/proc/nowhere")))
         .unwrap_err()
         .to_string();

@@ -91,7 +91,7 @@ impl DnsDiscovery {
         let answer = match resolver.lookup(self.name.as_str(), record).await {
             Ok(answer) => answer,
             Err(error) if error.is_no_records_found() || error.is_nx_domain() => {
-                let trouble = format!("{self}: there is no such record; check the name");
+                let trouble = format!("{self}: no such record; check the name");
                 return Ok(DiscoveredTargets {
                     endpoints: Vec::new(),
                     trouble: Some(SanitizedText::new(&trouble)),

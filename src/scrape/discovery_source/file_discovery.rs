@@ -122,7 +122,7 @@ impl WatchedFiles {
             }
             Some((what, why)) => {
                 whole.trouble =
-                    Some(SanitizedText::new(&format!("{what}: {why}; what it said before stands")));
+                    Some(SanitizedText::new(&format!("{what}: {why}; its previous list is kept")));
                 Ok(whole)
             }
             None => Ok(whole),
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 b:2 ".to_owned())));
         let trouble = watched.last_sent.clone().unwrap().unwrap().trouble.unwrap();
         assert!(
-            trouble.contains("a.yml: ") && trouble.ends_with("what it said before stands"),
+            trouble.contains("a.yml: ") && trouble.ends_with("its previous list is kept"),
             "{trouble}"
         );
         fs::remove_file(folder.path().join("b.yml")).unwrap();

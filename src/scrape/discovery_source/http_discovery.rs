@@ -43,7 +43,7 @@ pub struct HttpDiscovery {
 
 /// An error in the URL of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{url:?} is not the address of a server: {why}")]
+#[error("{url:?} is not a server URL: {why}")]
 pub struct ServerUrlError {
     url: String,
     why: String,
@@ -55,11 +55,11 @@ pub fn parse_url(url: &str) -> Result<Endpoint, ServerUrlError> {
     let uri: Uri = url.parse().map_err(|_| wrong("write http://HOST:PORT/PATH"))?;
     let scheme = uri.scheme_str().and_then(UrlScheme::parse_scheme);
     let scheme = scheme.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
-    let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?.as_str();
+    let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?.as_str();
     if authority.contains('@') {
         return Err(ServerUrlError {
             url: "(not shown)".to_owned(),
-            why: "it has a password in it; put that into a file and name it with password_file"
+            why: "it contains a password; put the password into a file and set password_file"
                 .to_owned(),
         });
     }
@@ -105,12 +105,12 @@ impl HttpDiscovery {
         let media = body.content_type().split(';').next().unwrap_or_default().trim();
         if media != "application/json" {
             return Err(wrong(format!(
-                "it answers with {:?}, not with application/json",
+                "its content type is {:?}, not application/json",
                 body.content_type()
             )));
         }
         let text = std::str::from_utf8(body.decoded_bytes())
-            .map_err(|_| wrong("what it answers with is not UTF-8 text".to_owned()))?;
+            .map_err(|_| wrong("its response is not UTF-8".to_owned()))?;
         let origin = SanitizedText::new(&what);
         let context =
             TargetListContext { common, origin: &origin, named_by: EndpointNamedBy::Network };

@@ -77,7 +77,7 @@ pub(super) fn parse_targets(
         for target in &group.targets {
             let place = manner.as_ref().map_err(Clone::clone).and_then(|manner| {
                 if places.len() >= MAX_NAMES {
-                    return Err(format!("it names more than {MAX_NAMES} targets"));
+                    return Err(format!("more than {MAX_NAMES} targets"));
                 }
                 let (host, port) = parse_address(target, context.common.defaults.port)?;
                 let (scheme, path) = (manner.scheme, manner.path.clone());
@@ -98,7 +98,7 @@ pub(super) fn parse_targets(
         let origin = context.origin;
         let all = places.len() + wrong as usize;
         SanitizedText::new(&format!(
-            "{origin}: {wrong} of {all} entries are not taken, the first: {why}"
+            "{origin}: {wrong} of {all} entries rejected, the first: {why}"
         ))
     });
     Ok(DiscoveredTargets { endpoints: places, trouble })
@@ -129,12 +129,10 @@ impl GroupLabels {
         let scheme = match labels.get(SCHEME) {
             None => usual.scheme,
             Some(name) => UrlScheme::parse_scheme(name)
-                .ok_or_else(|| format!("{name:?} is not a scheme; http and https are possible"))?,
+                .ok_or_else(|| format!("{name:?} is not a scheme; write http or https"))?,
         };
         if scheme == UrlScheme::Http && usual.scheme == UrlScheme::Https && !common.may_downgrade {
-            return Err(format!(
-                "{SCHEME} is http: the credentials of its group are only sent encrypted"
-            ));
+            return Err(format!("{SCHEME} is http, but the credentials of its group need https"));
         }
         let mut path = labels.get(PATH).unwrap_or(&usual.path).clone();
         for (label, value) in labels {
@@ -255,7 +253,7 @@ mod tests {
         assert_eq!(render_endpoints(&listing), ["a:1"]);
         let trouble = listing.trouble.unwrap();
         assert!(
-            trouble.starts_with("sd.json: 5 of 6 entries are not taken, the first: \"http://b:2"),
+            trouble.starts_with("sd.json: 5 of 6 entries rejected, the first: \"http://b:2"),
             "{trouble}"
         );
     }
@@ -287,7 +285,7 @@ mod tests {
             r#"[{"targets": ["a:1"], "labels": {"__scheme__": "http"}}, {"targets": ["b:1"]}]"#;
         let listing = parse_test_list(text, TargetListNotation::Json, &common).unwrap();
         assert_eq!(render_endpoints(&listing), ["https://b:1/metrics"]);
-        assert!(listing.trouble.unwrap().contains("only sent encrypted"));
+        assert!(listing.trouble.unwrap().contains("credentials of its group need https"));
     }
 
     #[test]

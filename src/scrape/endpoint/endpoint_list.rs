@@ -35,7 +35,8 @@ pub enum TargetListError {
     },
     /// One address was given two names.
     #[error(
-        "target {address} is called {first} by {first_origin} and {second} by {second_origin}; keep one"
+        "target {address} is named {first} in {first_origin} and {second} in {second_origin}; keep \
+         one"
     )]
     TwoNames {
         /// The address.
@@ -131,7 +132,7 @@ impl EndpointList {
         };
         if nodes.len() != addresses.len() {
             let why = format!(
-                "{} names for {} addresses; both sides of \"=\" must stand for as many",
+                "{} names for {} addresses; both sides of \"=\" must expand to as many",
                 nodes.len(),
                 addresses.len()
             );
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(parse_list("a[1-3],a2,n2=a2").unwrap(), ["a1:9770", "n2=a2:9770", "a3:9770"]);
         assert_eq!(
             parse_list("x=a,y=a").unwrap_err(),
-            "target a:9770 is called x by --targets and y by --targets; keep one"
+            "target a:9770 is named x in --targets and y in --targets; keep one"
         );
     }
 
@@ -237,11 +238,13 @@ mod tests {
             // An equals sign inside a bracket splits it in two.
             (
                 "gpu[1=2]=10.0.[1-2]:9",
-                "--targets: host list \"gpu[1=2]=10.0.[1-2]:9\", character 8: this bracket was never opened; remove it",
+                "--targets: host list \"gpu[1=2]=10.0.[1-2]:9\", character 8: unmatched closing \
+                 bracket; remove it",
             ),
             (
                 "gpu[1-2=a]",
-                "--targets: host list \"gpu[1-2=a]\", character 10: this bracket was never opened; remove it",
+                "--targets: host list \"gpu[1-2=a]\", character 10: unmatched closing bracket; \
+                 remove it",
             ),
             (
                 "http://a:9770/metrics",
@@ -265,13 +268,13 @@ mod tests {
             ),
             (
                 "gpu!1",
-                "--targets: host list \"gpu!1\", character 1: '!' in host name \"gpu!1\"; \
-                 a name has letters, digits, \"-\", \".\" and \"_\"",
+                "--targets: host list \"gpu!1\", character 1: '!' in host name \"gpu!1\"; allowed \
+                 are letters, digits, \"-\", \".\" and \"_\"",
             ),
             (
                 "n[1-3]=a[1-2]",
                 "--targets: host list \"n[1-3]=a[1-2]\", character 1: 3 names for 2 addresses; \
-                 both sides of \"=\" must stand for as many",
+                 both sides of \"=\" must expand to as many",
             ),
             (
                 "=a",
@@ -279,8 +282,8 @@ mod tests {
             ),
             (
                 ":9770",
-                "--targets: host list \":9770\", character 1: an address without a host; \
-                 write HOST:PORT",
+                "--targets: host list \":9770\", character 1: address without a host; write \
+                 HOST:PORT",
             ),
         ];
         for (list, expected) in table {

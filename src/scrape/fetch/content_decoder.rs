@@ -63,7 +63,7 @@ impl ContentDecoder {
                 new_zstd_decoder().map(|decoder| Self::Zstd(DecoderStream::new(decoder)))
             }
             Some(other) => {
-                let why = format!("it is encoded as {other}, which was not asked for");
+                let why = format!("it is encoded as {other}, which was not requested");
                 Err(ScrapeFailure::NotAPage(SanitizedText::new(&why)))
             }
         }
@@ -122,7 +122,7 @@ impl DecoderStream<Decompress> {
         self.done = status == Status::StreamEnd;
         self.held_back = !self.done && written == room.len();
         if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() && !self.done {
-            return Err(decode_failure("gzip", "it goes neither forward nor back"));
+            return Err(decode_failure("gzip", "the decoder makes no progress"));
         }
         Ok((read, written))
     }
@@ -143,7 +143,7 @@ impl DecoderStream<Decoder<'static>> {
         }
         self.held_back = !self.done && written == room.len();
         if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() {
-            return Err(decode_failure("zstd", "it goes neither forward nor back"));
+            return Err(decode_failure("zstd", "the decoder makes no progress"));
         }
         Ok((read, written))
     }
@@ -158,12 +158,12 @@ fn new_zstd_decoder() -> Result<Decoder<'static>, ScrapeFailure> {
 }
 
 fn undecodable(coding: &str, error: &dyn fmt::Display) -> ScrapeFailure {
-    tracing::debug!(coding, %error, "a page cannot be decoded");
-    decode_failure(coding, "it is damaged, or packed in a way that is refused")
+    tracing::debug!(coding, %error, "cannot decode a page");
+    decode_failure(coding, "it is damaged, or its compression parameters are not allowed")
 }
 
 fn decode_failure(coding: &str, why: &str) -> ScrapeFailure {
-    ScrapeFailure::NotAPage(SanitizedText::new(&format!("it is no {coding}: {why}")))
+    ScrapeFailure::NotAPage(SanitizedText::new(&format!("invalid {coding}: {why}")))
 }
 
 #[cfg(test)]
@@ -256,14 +256,14 @@ mod tests {
         // A frame header that asks for 2^29 bytes: magic number, descriptor, window of exponent 19.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 19 << 3, 0x01, 0x00, 0x00];
         let failure = decode_in_pieces(&mut decoder_named("zstd"), &frame, 100, 100).unwrap_err();
-        assert!(failure.to_string().contains("it is no zstd: "), "{failure}");
+        assert!(failure.to_string().contains("invalid zstd: "), "{failure}");
     }
 
     #[test]
     fn other_codings_are_named() {
         let failure =
             ContentDecoder::of(Some(&HeaderValue::from_static("br"))).unwrap_err().to_string();
-        assert_eq!(failure, "not an exposition page: it is encoded as br, which was not asked for");
+        assert_eq!(failure, "not an exposition page: it is encoded as br, which was not requested");
         assert!(matches!(decoder_named("GZIP"), ContentDecoder::Gzip(_)));
     }
 }

@@ -131,7 +131,7 @@ impl FetchedBody {
         if self.coding.is_done() {
             return Ok(());
         }
-        Err(ScrapeFailure::Broken("the compressed page ends in its middle".into()))
+        Err(ScrapeFailure::Broken("the compressed page is truncated".into()))
     }
 }
 

@@ -84,7 +84,7 @@ impl EndpointConnector<'_> {
         let name = name.map_err(|why| ScrapeFailure::Forbidden(SanitizedText::new(&why)))?;
         self.credentials.tls_connector().connect(name, tcp).await.map_err(|error| {
             ScrapeFailure::Broken(SanitizedText::new(&format!(
-                "TLS: {}; see ca_file and server_name of its group",
+                "TLS: {}; check ca_file and server_name of its group",
                 plain_error::network(&error)
             )))
         })
@@ -97,7 +97,7 @@ async fn connect_first(
     rules: &FetchContext,
 ) -> Result<TcpStream, ScrapeFailure> {
     let share = rules.timeout / (addresses.len() as u32).max(1);
-    let mut last = ScrapeFailure::Connect("its name has no address".into());
+    let mut last = ScrapeFailure::Connect("its host name has no address".into());
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {

@@ -112,9 +112,9 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
         "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
     let binary = ServerBehaviour::AnswersBytes(encoded_response("identity", &[0xff, 0, 0xfe, 1]));
     vec![
-        ("half a gzip", half, "connection broke: the compressed page ends"),
-        ("no gzip", plain("gzip"), "not an exposition page: it is no gzip"),
-        ("no zstd", plain("zstd"), "not an exposition page: it is no zstd"),
+        ("half a gzip", half, "connection broke: the compressed page is truncated"),
+        ("no gzip", plain("gzip"), "not an exposition page: invalid gzip"),
+        ("no zstd", plain("zstd"), "not an exposition page: invalid zstd"),
         ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
         ("a web page", answer(&ok_response("<html>\nnot a page\n")), "not an exposition page: "),
         ("binary", binary, "not an exposition page: "),

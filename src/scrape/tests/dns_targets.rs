@@ -119,7 +119,7 @@ async fn names_in_dns_stand_for_targets() {
     zone.lock().unwrap().push(("_gaunt._tcp.gpu.test.", srv_record(9771, "gpu3.test.")));
     until(&|addresses, sources| {
         let held = |at: usize| {
-            sources[at].trouble.as_ref().is_some_and(|why| why.contains("1 of 1 targets vanished"))
+            sources[at].trouble.as_ref().is_some_and(|why| why.contains("of 1 targets disappeared"))
         };
         addresses.len() == 5 && addresses[2] == "gpu3.test:9771" && held(1) && held(2)
     })

@@ -138,7 +138,8 @@ async fn only_who_proves_his_name_is_asked() {
         (tls("other.pem"), "connection broke: TLS: its certificate "),
         (
             named("login.test"),
-            "connection broke: TLS: its certificate is for another name; see ca_file and server_name of its group",
+            "connection broke: TLS: its certificate is for another name; check ca_file and \
+             server_name of its group",
         ),
         (tls("missing.pem"), "not scraped: cannot read "),
         (tls("token"), "not scraped: "),

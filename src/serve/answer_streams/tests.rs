@@ -70,9 +70,9 @@ fn a_stream_is_asked_for_like_a_question() {
     assert!(matches!(question, Question::Table(filter) if filter.source_text() == "power>300W"));
     assert_eq!(from, Some(("1f".to_owned(), 7)));
     for (pairs, said) in [
-        (&[][..], "parameter ask is missing"),
-        (&[("ask", "overview"), ("from", "x")], "parameter from is the stream"),
-        (&[("ask", "nodez")], "there is no question nodez"),
+        (&[][..], "parameter ask: missing"),
+        (&[("ask", "overview"), ("from", "x")], "parameter from: invalid; write the stream"),
+        (&[("ask", "nodez")], "unknown question nodez"),
     ] {
         let error = given(pairs).unwrap_err().to_string();
         assert!(error.starts_with(said), "{error}");

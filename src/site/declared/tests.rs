@@ -29,7 +29,7 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
         refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")
     );
     assert!(refused("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
-    assert!(refused("# nothing\n").starts_with("1: nothing is said in it"));
+    assert!(refused("# nothing\n").starts_with("1: no topology in it"));
     let both =
         parse_topology("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();
     assert_eq!(both.ports[0].port.as_deref(), Some("2"));

@@ -80,11 +80,11 @@ fn switches_that_share_a_name_keep_their_guids() {
 
 #[test]
 fn what_is_no_output_of_ibnetdiscover_is_refused_with_its_line() {
-    assert!(parse_error("").starts_with("1: no switch is in it"));
+    assert!(parse_error("").starts_with("1: no switch in it"));
     let broken = parse_error("vendid=0x2c9\nSwitch 40 S-1\n");
-    assert!(broken.starts_with("2: \"Switch 40 S-1\" names no GUID"), "{broken}");
+    assert!(broken.starts_with("2: \"Switch 40 S-1\" has no GUID"), "{broken}");
     let list = "SW  1  1 0xfc6a1c0300aa0100 4x NDR - CA 11 1 0xb8 ( 'leaf' - 'gpu' )\n";
     assert!(parse_error(list).contains("without -p, -l or -H"));
     let broken = parse_error("Switch\t4 \"S-1\"\t# \"a\" port 0\n[1]\t\"H-2\n");
-    assert!(broken.starts_with("2: ") && broken.contains("is no cable"), "{broken}");
+    assert!(broken.starts_with("2: ") && broken.contains("is not a cable"), "{broken}");
 }

@@ -70,7 +70,7 @@ pub(in crate::site) fn parse_yaml(
         plan.add_block(line_of(text, &block.block), &block.block, &block.nodes)?;
     }
     if entries.is_empty() {
-        return Err(SiteFault::at_line(1, "no topology is in it; see Slurm's topology.yaml(5)"));
+        return Err(SiteFault::at_line(1, "no topology in it; see Slurm's topology.yaml(5)"));
     }
     tracing::debug!(topologies = entries.len(), first = entries[0].topology, "topology.yaml");
     Ok(plan.into_topology(source))

@@ -63,22 +63,20 @@ fn a_node_below_two_leaves_has_none() {
 fn what_cannot_be_meant_is_refused_with_its_line() {
     assert_eq!(
         parse_error("\nSwitchName=a Node=n1\n"),
-        "2: \"node\" is not known here; known are SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes"
+        "2: \"node\" is not a known key; known are SwitchName, Switches, Nodes, Level, LinkSpeed, \
+         BlockName, BlockSizes"
     );
     assert_eq!(parse_error("SwitchName=a"), "1: \"a\" needs either Nodes or Switches");
     assert_eq!(
         parse_error("SwitchName=a SwitchName=b"),
-        "1: \"SwitchName\" stands twice; keep one"
+        "1: \"SwitchName\" is given twice; keep one"
     );
     assert!(parse_error("leaf1 gpu[1-2]").starts_with("1: \"leaf1\" is not KEY=VALUE"));
     assert!(
         parse_error("SwitchName=a Nodes=n[1-").starts_with("1: host list \"n[1-\", character 2")
     );
     assert!(parse_error("SwitchName=a Nodes=n[1-99999999]").contains("host list"));
-    assert_eq!(
-        parse_error("Nodes=n1"),
-        "1: one of SwitchName and BlockName must stand in each line"
-    );
+    assert_eq!(parse_error("Nodes=n1"), "1: each line needs one of SwitchName and BlockName");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::Context;
-use gaunt::{command::demo_command::{DemoCapture, DemoOptions, capture_demo}};
+use gaunt::command::demo_command::{DemoCapture, DemoOptions, capture_demo};
 use gaunt_schema::Severity;
 use gaunt_sim::{scenario_run, suite::FaultLevel};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use gaunt::{command::judge_command::VirtualRun};
+use gaunt::command::judge_command::VirtualRun;
 use gaunt_api::{Answer, Question};
 use gaunt_schema::{Delivery, FindingKind, UnixMs};
 use gaunt_sim::suite::SingleFaultFleet;

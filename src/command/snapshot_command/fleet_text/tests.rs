@@ -89,10 +89,10 @@ fn the_order_of_reading_is_state_cost_blame_evidence() {
 gaunt  prod-a · 2 nodes · 8 GPUs · 1 live · 1 down  at 01:00:45Z
 GPU TIME  computing 50.0 %   waiting 50.0 %
 LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
-          findings 3.5   idle 0.0   unexplained 0.5   not known 1 GPU
+          findings 3.5   idle 0.0   unexplained 0.5   unknown 1 GPU
 
 FINDINGS  1 open
-critical  port_down        gpu003 · mlx5_1/1                    45 s    14.0 lost GPUs  sure 0.99
+critical  port_down        gpu003 · mlx5_1/1                    45 s    14.0 lost GPUs  conf 0.99
           Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
           · state 1 (limit 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.
@@ -101,7 +101,7 @@ NODE    state  GPUs              lost   util     power  ports  finding          
 gpu003  live   CCCCwwww           4.0   97 %    4321 W    7/8  port_down         8812
 C computing   w waiting
 
-TROUBLE
+PROBLEMS
   b:9770: cannot connect: connection refused
 ";
     assert_eq!(render_page(&sample_snapshot()), expected);
@@ -115,9 +115,9 @@ fn many_findings_of_a_kind_are_one_line_below_a_worse_one() {
     let groups = FindingGroup::group_findings(&findings, sam);
     let list = FindingList { findings, total: 84, groups, ..FindingList::default() };
     let page = render_page(&FleetSnapshot { findings: Arc::new(list), ..sample_snapshot() });
-    let rows: Vec<&str> = page.lines().filter(|line| line.contains("lost GPUs  sure")).collect();
+    let rows: Vec<&str> = page.lines().filter(|line| line.contains("lost GPUs  conf")).collect();
     let expected = "info      idle_allocated   × 83 jobs, 664 GPUs, user sam      60 min   664.0 lost \
-                    GPUs  sure 0.60";
+                    GPUs  conf 0.60";
     assert_eq!(rows.len(), 2, "{page}");
     assert!(rows[0].starts_with("critical  port_down"), "{page}");
     assert_eq!(rows[1], expected);
@@ -140,6 +140,6 @@ fn no_line_is_wider_than_the_page() {
 #[test]
 fn an_empty_fleet_shows_no_number_that_is_not_known() {
     let page = render_page(&FleetSnapshot::default());
-    assert!(page.contains("no GPU is known"), "{page}");
+    assert!(page.contains("no GPUs known"), "{page}");
     assert!(!page.contains("NaN") && !page.contains('%'), "{page}");
 }

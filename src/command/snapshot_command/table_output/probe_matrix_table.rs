@@ -47,7 +47,7 @@ impl OutputTable {
         let below = &mut sheet.footer;
         _ = write!(
             below,
-            "{ended} pairs measured, {failed} of them failed; {} being measured, {} nodes are free for it",
+            "{ended} pairs measured, {failed} failed; {} in progress, {} nodes idle",
             matrix.measuring, matrix.free
         );
         for (rail, suspect) in matrix
@@ -56,15 +56,15 @@ impl OutputTable {
             .flat_map(|rail| rail.suspects.iter().map(move |one| (&rail.rail, one)))
         {
             let what = match suspect.kind {
-                SuspectKind::Port => "slow port, card or cable:",
+                SuspectKind::Port => "slow port, HCA or cable:",
                 SuspectKind::Leaf => "slow leaf:",
                 SuspectKind::Uplink => "slow uplinks of leaf",
-                SuspectKind::Path => "slow way between leaves",
+                SuspectKind::Path => "slow path between leaves",
             };
             let (share, pairs) = (suspect.ratio * 100.0, suspect.pairs);
             _ = write!(
                 below,
-                "\n{rail}: {what} {}, {share:.0} % of usual by {pairs} pairs",
+                "\n{rail}: {what} {}, {share:.0} % of baseline, {pairs} pairs",
                 suspect.name
             );
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gaunt::{command::judge_command::{FindingEpisode, VirtualRun}};
+use gaunt::command::judge_command::{FindingEpisode, VirtualRun};
 use gaunt_schema::{
     Batch, Delivery, Dialect, RejectionCounts, Report, SanitizedText, ScrapeFailure, ScrapeTarget,
     ScrapedPage, SourceTopology, TargetId, UnixMs, text,
@@ -105,8 +105,10 @@ pub(crate) fn play_run(
     topology: Option<&SourceTopology>,
 ) -> PlayedRun {
     let limits = text::PageLimits::default();
-    let options =
-        gaunt_engine::EngineOptions { period: plan.scrape_period(), ..gaunt_engine::EngineOptions::default() };
+    let options = gaunt_engine::EngineOptions {
+        period: plan.scrape_period(),
+        ..gaunt_engine::EngineOptions::default()
+    };
     let mut virtual_run = VirtualRun::new(options);
     virtual_run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet, plan.scraped_dialects())));
     if let Some(topology) = topology {
