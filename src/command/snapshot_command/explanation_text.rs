@@ -31,7 +31,7 @@ pub(super) fn render_page(told: &Explanation) -> String {
     if let Some(ack) = &finding.acknowledged {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
         lines.extend(render_section(
-            "ACK",
+            "ACK BY",
             &format!("by {} at {}{note}", ack.by, format_time_of_day(ack.at)),
         ));
     }
@@ -43,7 +43,7 @@ pub(super) fn render_page(told: &Explanation) -> String {
         for (title, ruling) in [
             ("RULED OUT", AlternativeOutcome::RuledOut),
             ("ALSO PRESENT", AlternativeOutcome::AlsoThere),
-            ("UNKNOWN", AlternativeOutcome::Unknown),
+            ("UNDETERMINED", AlternativeOutcome::Unknown),
         ] {
             lines.extend(render_alternatives(title, ruling, &chain.alternatives));
         }
