@@ -28,7 +28,7 @@ pub(in crate::console) fn port_down_finding() -> Finding {
         cost_gpu_hours_per_hour: 112.0,
         victims: victims.collect(),
         summary: "port mlx5_1/1 of gpu003 is down since 11:57:31Z; its 7 siblings are up".into(),
-        next: "look at the cable and the switch port of gpu003 mlx5_1".into(),
+        next: "check the cable and the switch port of gpu003 mlx5_1".into(),
         evidence: port_evidence(),
         missing: vec!["counters of the switch".into()],
         life: FindingLifecycle {
@@ -63,7 +63,7 @@ pub(in crate::console) fn port_down_finding() -> Finding {
 fn port_evidence() -> Vec<EvidenceItem> {
     vec![
         EvidenceItem {
-            what: "state of the port".into(),
+            what: "logical state".into(),
             value: Some(1.0),
             unit: Unit::Count,
             limit: Some(4.0),
@@ -73,7 +73,7 @@ fn port_evidence() -> Vec<EvidenceItem> {
             past: HistoryRelation::Same,
         },
         EvidenceItem {
-            what: "sibling ports that are active".into(),
+            what: "active sibling ports".into(),
             value: Some(7.0),
             unit: Unit::Count,
             limit: None,
@@ -107,10 +107,11 @@ pub(in crate::console) fn starved_finding() -> Finding {
         lost_gpus: 7.4,
         cost_gpu_hours_per_hour: 7.4,
         victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
-        summary: "8 GPUs of gpu006 wait for input: tasks wait for storage 34 % of the time".into(),
-        next: "look at the data loader of job 8812 on gpu006".into(),
+        summary: "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34 %)"
+            .into(),
+        next: "check the data loader of job 8812 on gpu006".into(),
         evidence: vec![EvidenceItem {
-            what: "tasks wait for input or output".into(),
+            what: "IO pressure (PSI some)".into(),
             value: Some(0.34),
             unit: Unit::Ratio,
             limit: Some(0.1),
@@ -143,20 +144,20 @@ pub(in crate::console) fn explanation_of(finding: Finding) -> Explanation {
         at: AT,
         finding,
         rule:
-            "A port that was active, or whose siblings are, is not; it counted a fall of its link \
-               or two samples say so."
+            "A port that was active, or whose siblings are, is down: its link-down counter rose, or \
+               two samples show it."
                 .into(),
         limits: vec![LimitDetail {
             key: "port_samples".into(),
             value: 2.0,
-            why: "Samples in a row that must show a port down before it is said to be.".into(),
+            why: "Consecutive samples that must show a port down.".into(),
         }],
         chain: Some(EvidenceContext {
             at: AT,
             peers: "7 sibling ports".into(),
             signals: vec![
-                signal("busier direction over its rate", Some(0.0)),
-                signal("packets sent again in a second", None),
+                signal("port utilization (busier direction)", Some(0.0)),
+                signal("retransmitted packets (sequence errors) per second", None),
             ],
             alternatives: vec![
                 other(FindingKind::PortRateLow, AlternativeOutcome::RuledOut),
