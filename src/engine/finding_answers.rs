@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gaunt_schema::{FindingKind, SanitizedText};
+use gaunt_schema::SanitizedText;
 
 use super::Engine;
 use gaunt_api::{
@@ -26,11 +26,7 @@ pub(super) fn convert_finding(told: &FindingRecord) -> gaunt_api::Finding {
         victims: finding.victims.clone(),
         summary: finding.summary.clone(),
         next: finding.next.clone(),
-        evidence: finding
-            .evidence
-            .iter()
-            .map(|number| convert_sourced_evidence(finding.kind, number))
-            .collect(),
+        evidence: finding.evidence.iter().map(convert_sourced_evidence).collect(),
         missing: told.chain.as_ref().map(|chain| chain.missing.clone()).unwrap_or_default(),
         life: convert_lifecycle(&told.life),
         acknowledged: None,
@@ -38,14 +34,11 @@ pub(super) fn convert_finding(told: &FindingRecord) -> gaunt_api::Finding {
 }
 
 /// Converts a number of a finding with its source.
-fn convert_sourced_evidence(
-    kind: FindingKind,
-    number: &gaunt_judge::FindingEvidence,
-) -> gaunt_api::EvidenceItem {
-    let ground = gaunt_judge::evidence_row(kind, &number.what);
-    let series: Vec<String> = ground.series.iter().map(|id| id.series_key()).collect();
-    let threshold = ground.threshold.to_owned();
-    let past = match (ground.own && !series.is_empty(), ground.alike) {
+fn convert_sourced_evidence(number: &gaunt_judge::FindingEvidence) -> gaunt_api::EvidenceItem {
+    let origin = number.row.source();
+    let series: Vec<String> = origin.series.iter().map(|id| id.series_key()).collect();
+    let threshold = origin.threshold.to_owned();
+    let past = match (origin.own && !series.is_empty(), origin.same_unit) {
         (false, _) => gaunt_api::HistoryRelation::Nothing,
         (true, false) => gaunt_api::HistoryRelation::Part,
         (true, true) => gaunt_api::HistoryRelation::Same,

@@ -115,7 +115,7 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
         let findings = run.open_findings();
         let [late] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!((late.kind, late.severity), (FindingKind::AggregatorLate, Severity::Warning));
-        assert!(late.summary.contains("50 targets of 50 not read in time"), "{}", late.summary);
+        assert!(late.summary.contains("50 targets of 50 not scraped in time"), "{}", late.summary);
         assert_eq!(run.left_out().unjudged_targets, 50);
         let Answer::Nodes(nodes) = run.engine.answer_question(&Question::Nodes) else { panic!() };
         assert!(
@@ -143,7 +143,7 @@ fn own_lateness_of_a_process_that_is_stopped_again_and_again_is_said() {
         assert!(run.engine.cluster.tracked_targets().iter().all(|target| target.missed == 0));
     }
     let findings = run.open_findings();
-    assert!(findings[0].summary.contains("it took nothing for"), "{}", findings[0].summary);
+    assert!(findings[0].summary.contains("no ingest for"), "{}", findings[0].summary);
     (0..300).for_each(|_| run.read_all());
     assert_eq!(run.finding_kinds(), [], "it is over");
 }
@@ -161,7 +161,7 @@ fn own_lateness_of_every_other_attempt_is_said() {
     }
     assert_eq!(run.finding_kinds(), [FindingKind::AggregatorLate]);
     assert!(
-        run.open_findings()[0].summary.contains("% of the attempts"),
+        run.open_findings()[0].summary.contains("% of the scrapes"),
         "{:?}",
         run.open_findings()
     );
@@ -354,7 +354,7 @@ fn batches_that_are_not_taken_are_counted_by_target() {
     let findings = run.open_findings();
     let [down] = findings.as_slice() else { panic!("{findings:?}") };
     assert_eq!((down.kind, down.entity.node.as_deref()), (FindingKind::TargetDown, Some("n2")));
-    let row = down.evidence.iter().find(|row| row.what.starts_with("results after a later one"));
+    let row = down.evidence.iter().find(|row| row.what.starts_with("late results discarded of"));
     assert_eq!(row.and_then(|row| row.value), Some(1_010.0), "{:?}", down.evidence);
     // Long after the last one its row no longer shows them; the count stays.
     for _ in 0..15 * 60 {

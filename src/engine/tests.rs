@@ -225,7 +225,7 @@ fn every_target_is_read_or_flagged() {
         assert_eq!(line.state, TargetState::Down);
         assert_eq!(line.missed, 4);
         let message = line.message.as_ref().unwrap();
-        assert!(message.contains("no attempt to read it was reported"), "{message}");
+        assert!(message.contains("no scrape was attempted in time"), "{message}");
     }
     assert_eq!(list.targets[1].node, Some("gpu002".into()));
     assert_eq!((nodes(&mut owner).pending, nodes(&mut owner).down), (1, 1));

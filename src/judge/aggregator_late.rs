@@ -1,9 +1,9 @@
 //! Aggregator lateness: targets that gaunt itself does not scrape in time are not to blame.
 
-use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
+use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs};
 
 use super::{
-    Judge,
+    EvidenceRow, Judge,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{FindingEvidence, PendingFinding, format_count},
     target_down::failed_targets,
@@ -13,11 +13,12 @@ use gaunt_cluster::{Cluster, TrackedTarget};
 /// Stalls per minute that count as lateness: a single one is a machine that was suspended.
 const STALLS: u32 = 2;
 
-/// The actual scrape period, as a multiple of the configured one.
-const PERIODS: &str = "periods from one page of a target to the next";
-
 /// Adds gaunt itself if it scrapes targets too late.
-pub(super) fn detect_late_aggregator(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_late_aggregator(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     if !is_aggregator_late(judge, cluster) {
         return;
     }
@@ -27,9 +28,7 @@ pub(super) fn detect_late_aggregator(judge: &Judge, cluster: &Cluster, seen: &mu
     let limits = &judge.limits;
     let ((unjudged, _), (stalled, _)) =
         (cluster.unjudged_attempts(), cluster.late_share().stalled());
-    let share = |what, value| {
-        FindingEvidence::new(what, Some(value), Unit::Ratio, Some(limits.own_late_ratio))
-    };
+    let share = |row, value| FindingEvidence::new(row, Some(value), Some(limits.own_late_ratio));
     let suspicion = PendingFinding::of(
         FindingKind::AggregatorLate,
         Entity::new(EntityKind::Aggregator),
@@ -38,32 +37,31 @@ pub(super) fn detect_late_aggregator(judge: &Judge, cluster: &Cluster, seen: &mu
     )
     .with_summary(
         summary(judge, cluster),
-        "Give gaunt more CPU, a longer period, or fewer targets.".to_owned(),
+        "Give gaunt more CPU, a longer `[gather] period`, or fewer targets.".to_owned(),
     )
     .with_evidence([
         FindingEvidence::new(
-            "targets that gaunt did not come to read",
+            EvidenceRow::UntriedTargets,
             Some(targets as f64),
-            Unit::Count,
             Some(limits.untried_targets),
         ),
-        share("attempts of the last minute for which gaunt was too late", unjudged),
-        share("time of the last minute in which gaunt took nothing", stalled),
+        share(EvidenceRow::LateScrapes, unjudged),
+        share(EvidenceRow::StalledTime, stalled),
     ]);
     let periods = (unjudged < 1.0).then(|| 1.0 / (1.0 - unjudged));
-    let widened = FindingEvidence::new(PERIODS, periods, Unit::Count, None);
+    let widened = FindingEvidence::new(EvidenceRow::ScrapeInterval, periods, None);
     let mut finding = suspicion.finding;
-    finding.evidence.push(widened.with_note("in the mean of the last minute"));
+    finding.evidence.push(widened.with_note("mean of the last minute"));
     finding.confidence = limits.sure_of_own_ratio;
     finding.since = since.or(cluster.late_share().since()).unwrap_or_else(|| cluster.now());
-    seen.findings.push(finding);
+    outcome.findings.push(finding);
 }
 
 fn summary(judge: &Judge, cluster: &Cluster) -> String {
     let (all, targets) = (cluster.tracked_targets().len(), count_unread_targets(judge, cluster));
     if targets as f64 >= judge.limits.untried_targets.max(1.0) {
         return format!(
-            "gaunt itself is late: {} of {all} not read in time, and nothing is said of their nodes.",
+            "gaunt is late: {} of {all} not scraped in time; the state of their nodes is unknown.",
             format_count(targets, "target"),
         );
     }
@@ -72,12 +70,12 @@ fn summary(judge: &Judge, cluster: &Cluster) -> String {
     if stalled >= unjudged {
         let seconds = stalled * 60.0;
         return format!(
-            "gaunt itself is late: it took nothing for {seconds:.0} s of the last minute, in {stalls} stalls, and misses no target for that."
+            "gaunt is late: no ingest for {seconds:.0} s of the last minute, in {stalls} stalls; no target counts as failed for that."
         );
     }
     let percent = unjudged * 100.0;
     format!(
-        "gaunt itself is late: for {percent:.0} % of the attempts of the last minute, which say nothing of their targets."
+        "gaunt is late: {percent:.0} % of the scrapes of the last minute started too late; they are no evidence about their targets."
     )
 }
 

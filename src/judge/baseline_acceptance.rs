@@ -48,8 +48,8 @@ impl Judge {
                 self.links.accept_baselines(*row, cluster, &self.limits);
             }
         }
-        let gangs = self.job_groups.all_groups().iter();
-        let named = gangs.filter(|gang| gang.gpus.iter().any(|row| named.has_gpu(*row)));
+        let groups = self.job_groups.all_groups().iter();
+        let named = groups.filter(|group| group.gpus.iter().any(|row| named.has_gpu(*row)));
         for name in named.map(super::job_group::JobGroup::group_key).collect::<Vec<_>>() {
             self.shares.forget_group(&name);
         }

@@ -70,29 +70,29 @@ struct NodeBaselines {
 impl BaselineSnapshot {
     /// Collects the present baselines of the judge.
     pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
-        let mut usual = Self::default();
+        let mut baseline = Self::default();
         // What was not seen since a restart is kept for the next one.
-        usual.nodes.clone_from(&judge.restored_baselines.nodes);
+        baseline.nodes.clone_from(&judge.restored_baselines.nodes);
         for (id, node) in cluster.sorted_nodes() {
-            let of = usual.nodes.entry(node.name.clone()).or_default();
+            let of = baseline.nodes.entry(node.name.clone()).or_default();
             of.snapshot_node(judge, cluster, id, node);
         }
         for (row, own) in judge.links.learned_baselines() {
             if let Some((node, key)) = port_key(cluster, row)
-                && let Some(of) = usual.nodes.get_mut(&node)
+                && let Some(of) = baseline.nodes.get_mut(&node)
             {
                 of.ports.insert(key, own);
             }
         }
         for (row, active) in judge.ports.snapshot_active() {
             if let Some((node, key)) = port_key(cluster, row)
-                && let Some(of) = usual.nodes.get_mut(&node)
+                && let Some(of) = baseline.nodes.get_mut(&node)
             {
                 of.active.insert(key, active);
             }
         }
-        usual.drop_expired(cluster.now());
-        usual
+        baseline.drop_expired(cluster.now());
+        baseline
     }
 
     /// Drops nodes that were not seen for long, and the oldest beyond the maximum.
@@ -179,7 +179,7 @@ impl NodeBaselines {
             let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };
             let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
             let own = gpu.averages.learned_baselines();
-            if own.0.iter().any(|usual| !usual.is_new()) {
+            if own.0.iter().any(|baseline| !baseline.is_new()) {
                 self.gpus.insert(key.clone(), own);
             }
             if !gpu.drift.is_new() {
@@ -197,8 +197,8 @@ impl NodeBaselines {
 
     /// Restores the devices of a node and removes what is restored from the snapshot.
     fn restore_node(&mut self, judge: &mut Judge, cluster: &Cluster, id: NodeId, node: &Node) {
-        if let Some(usual) = self.host.take() {
-            judge.hosts.insert(id, HostAverages::from_baselines(usual));
+        if let Some(baseline) = self.host.take() {
+            judge.hosts.insert(id, HostAverages::from_baselines(baseline));
         }
         for row in node.device_rows(DeviceClass::Gpu) {
             let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };

@@ -16,22 +16,22 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 pub(super) fn refute_starvation(
     judge: &Judge,
     cluster: &Cluster,
-    gang: &JobGroup,
-    seen: &mut DetectorOutcome,
+    group: &JobGroup,
+    outcome: &mut DetectorOutcome,
 ) {
     let pauses = |id: &&NodeId| {
         let pauses = judge.hosts.get(id).and_then(|host| host.is_pausing(cluster, &judge.limits));
         pauses == Some(true)
     };
-    let pausing = gang.nodes.iter().filter(pauses).filter_map(|id| cluster.node_by_id(*id));
+    let pausing = group.nodes.iter().filter(pauses).filter_map(|id| cluster.node_by_id(*id));
     let pausing: Vec<&Node> = pausing.collect();
-    if pausing.len() * 2 <= gang.nodes.len() {
+    if pausing.len() * 2 <= group.nodes.len() {
         return;
     }
     let starved =
         |node: &&Node| finding_id(FindingKind::DataStarved, &Entity::new_node(&node.name));
-    seen.refuted.extend(pausing.iter().map(starved));
-    seen.refuted.push(finding_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage)));
+    outcome.refuted.extend(pausing.iter().map(starved));
+    outcome.refuted.push(finding_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage)));
 }
 
 /// Whether a GPU stood still a moment ago and is active again: any activity excludes a pause. Where pages come rarely,
@@ -71,20 +71,20 @@ impl Pauses {
         of.retain(|_, pause| {
             now.duration_since(pause.seen).as_secs_f64() < settles(judge, cluster)
         });
-        for gang in judge.job_groups.all_groups() {
-            let silent = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+        for group in judge.job_groups.all_groups() {
+            let silent = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
             let silent: Vec<bool> =
                 silent.filter_map(|host| host.is_silent(cluster, limits)).collect();
-            let pauses = if silent.len() * 2 > gang.nodes.len() {
-                silent.iter().filter(|silent| **silent).count() * 2 > gang.nodes.len()
+            let pauses = if silent.len() * 2 > group.nodes.len() {
+                silent.iter().filter(|silent| **silent).count() * 2 > group.nodes.len()
             } else {
                 let starves = |row: &u32| judge.gpu_state(*row) == GpuState::DataStarved;
-                !gang.is_progressing() && !gang.gpus.iter().any(starves)
+                !group.is_progressing() && !group.gpus.iter().any(starves)
             };
             if !pauses {
                 continue;
             }
-            let pause = of.entry(gang.group_key()).or_insert(Pause { began: now, seen: now });
+            let pause = of.entry(group.group_key()).or_insert(Pause { began: now, seen: now });
             let gap = now.duration_since(pause.seen).as_secs_f64();
             if gap > limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64() {
                 pause.began = now;
@@ -96,8 +96,8 @@ impl Pauses {
 
     /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
     /// reported as idle or hung instead, and an earlier slowdown is over.
-    fn has(&self, gang: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
-        let pause = (!self.of.is_empty()).then(|| self.of.get(&gang.group_key())).flatten();
+    fn has(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
+        let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
         pause.is_some_and(|pause| {
             now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds
         })
@@ -115,7 +115,7 @@ pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFin
         return false;
     }
     let (entity, now) = (&finding.entity, cluster.now());
-    let pauses = |gang: &JobGroup| judge.pauses.has(gang, now, &judge.limits);
+    let pauses = |group: &JobGroup| judge.pauses.has(group, now, &judge.limits);
     let on_node = |entity: &Entity| {
         let (_, node) = cluster.node_by_name(entity.node.as_ref()?)?;
         let rows = node.device_rows(DeviceClass::Gpu).iter().filter(|row| {
@@ -128,9 +128,9 @@ pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFin
     };
     let of_job = |entity: &Entity| {
         let job = entity.job.as_ref()?;
-        let gang =
-            judge.job_groups.all_groups().iter().find(|gang| gang.job.as_ref() == Some(job))?;
-        Some(pauses(gang))
+        let group =
+            judge.job_groups.all_groups().iter().find(|group| group.job.as_ref() == Some(job))?;
+        Some(pauses(group))
     };
     // An entity larger than a node is observed through its victims.
     of_job(entity).or_else(|| on_node(entity)).unwrap_or_else(|| {

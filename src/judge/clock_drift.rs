@@ -13,7 +13,7 @@ use gaunt_cluster::Cluster;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SavedDrift", into = "SavedDrift")]
 pub(super) struct ClockDrift {
-    usual: f32,
+    baseline: f32,
     /// Seconds that the baseline was learned from.
     seconds: f32,
     /// The sum of deficits, in seconds of a whole clock.
@@ -25,14 +25,14 @@ pub(super) struct ClockDrift {
 type SavedDrift = (f32, f32, f32, i64);
 
 impl From<SavedDrift> for ClockDrift {
-    fn from((usual, seconds, sum, at): SavedDrift) -> Self {
-        Self { usual, seconds, sum, at: CompactTimestamp::from_millis(at) }
+    fn from((baseline, seconds, sum, at): SavedDrift) -> Self {
+        Self { baseline, seconds, sum, at: CompactTimestamp::from_millis(at) }
     }
 }
 
 impl From<ClockDrift> for SavedDrift {
     fn from(known: ClockDrift) -> Self {
-        (known.usual, known.seconds, known.sum, known.at.to_millis())
+        (known.baseline, known.seconds, known.sum, known.at.to_millis())
     }
 }
 
@@ -59,15 +59,15 @@ impl ClockDrift {
             self.seconds += passed as f32;
         }
         let span = if learning { f64::from(self.seconds) } else { limits.drift_seconds };
-        let part = if self.usual > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
+        let part = if self.baseline > 0.0 { (passed / span).clamp(0.0, 1.0) } else { 1.0 };
         // While a finding names it the baseline is frozen, so that a decline never becomes the baseline.
         if learning || !frozen {
-            self.usual += (beside as f32 - self.usual) * part as f32;
+            self.baseline += (beside as f32 - self.baseline) * part as f32;
         }
         if learning {
             return;
         }
-        let deficit = 1.0 - beside / f64::from(self.usual);
+        let deficit = 1.0 - beside / f64::from(self.baseline);
         let sum = f64::from(self.sum) + (deficit - limits.drift_slack_ratio) * passed;
         self.sum = sum.clamp(0.0, 2.0 * limits.drift_sum_seconds) as f32;
     }
@@ -99,9 +99,9 @@ impl ClockDrift {
         let drift = judge.gpus.get(row as usize)?.drift;
         let now = clock_over_peers(judge, cluster, row, cluster.now())?;
         // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
-        let usual = f64::from(drift.usual);
-        let slower = now < usual.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
-        (slower && drift.has_declined(&judge.limits)).then_some((now, usual))
+        let baseline = f64::from(drift.baseline);
+        let slower = now < baseline.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
+        (slower && drift.has_declined(&judge.limits)).then_some((now, baseline))
     }
 }
 
@@ -110,13 +110,13 @@ impl ClockDrift {
 fn clock_over_peers(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
     let (limits, gap) = (&judge.limits, cluster.freshness_window());
     let own = &judge.gpus.get(row as usize)?.averages;
-    let gang = judge.job_groups.of(row)?;
+    let group = judge.job_groups.of(row)?;
     let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
     let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
     if !busy || !draws {
         return None;
     }
-    let middle = peer_clocks::clocks_of_peers(judge, cluster, row, Some(gang))?.median;
+    let middle = peer_clocks::clocks_of_peers(judge, cluster, row, Some(group))?.median;
     (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
 }
 
@@ -160,7 +160,7 @@ mod tests {
                 &limits,
             );
         }
-        assert!(drift.has_declined(&limits) && drift.usual > 0.97, "{drift:?}");
+        assert!(drift.has_declined(&limits) && drift.baseline > 0.97, "{drift:?}");
     }
 
     #[test]

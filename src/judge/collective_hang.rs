@@ -1,9 +1,9 @@
 //! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState, unit::Unit};
+use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState};
 
 use super::{
-    FindingEvidence, GpuTracker, Judge,
+    EvidenceRow, FindingEvidence, GpuTracker, Judge,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
@@ -12,11 +12,11 @@ use super::{
 use gaunt_cluster::{Cluster, NodeId};
 
 /// Adds hung jobs, and jobs that hold GPUs without using them.
-pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
-    for gang in judge.job_groups.all_groups().iter().filter(|gang| gang.gpus.len() > 1) {
-        seen.suspicions.extend(
-            detect_collective_hang(judge, cluster, gang)
-                .or_else(|| detect_idle_allocation(judge, cluster, gang)),
+pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+    for group in judge.job_groups.all_groups().iter().filter(|group| group.gpus.len() > 1) {
+        outcome.suspicions.extend(
+            detect_collective_hang(judge, cluster, group)
+                .or_else(|| detect_idle_allocation(judge, cluster, group)),
         );
     }
 }
@@ -25,12 +25,12 @@ pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, seen: &mut Dete
 fn detect_collective_hang(
     judge: &Judge,
     cluster: &Cluster,
-    gang: &JobGroup,
+    group: &JobGroup,
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let nodes =
-        nodes_where(judge, cluster, gang, |gpu| is_still(judge, cluster, gpu) == Some(true));
-    let ranks = RankActivity::of(judge, cluster, gang, &nodes);
+        nodes_where(judge, cluster, group, |gpu| is_still(judge, cluster, gpu) == Some(true));
+    let ranks = RankActivity::of(judge, cluster, group, &nodes);
     // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
     if ranks.known < limits.hung_ranks as usize || (ranks.spin as f64) < least {
@@ -51,27 +51,27 @@ fn detect_collective_hang(
         return None;
     }
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
-    let entity = gang.to_entity();
+    let entity = group.to_entity();
     let spin = format_count(ranks.spin, "GPU");
     let (odd, ask) = match &ranks.odd {
-        Some(odd) => (format!("; {odd} does not even wait"), odd.to_string()),
-        None => (String::new(), "the odd rank".to_owned()),
+        Some(odd) => (format!("; {odd} does not busy-wait"), odd.to_string()),
+        None => (String::new(), "the ranks".to_owned()),
     };
     Some(
         PendingFinding::of(FindingKind::CollectiveHang, entity, kinds, false)
             .with_hold_seconds(limits.hung_seconds)
-            .with_page_delay(if gang.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
-            .with_cost(ranks.known as f64, list_victims(cluster, gang, &nodes))
+            .with_page_delay(if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
+            .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
             .with_summary(
-                format!("{} hangs: {spin} spin in a collective, and nothing moves{odd}.", gang.render_title()),
-                format!("Ask the collective library who is missing (NCCL RAS, py-spy on {ask}), then restart the job."),
+                format!("{} hangs: {spin} busy-wait in a collective without progress{odd}.", group.render_title()),
+                format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {ask}), then restart the job."),
             )
             .with_evidence([
-                FindingEvidence::new("GPUs that spin", Some(ranks.spin as f64), Unit::Count, Some(least)).with_note(format!("the limit is a share of {}", ranks.known)),
-                FindingEvidence::new("work against what is usual", ranks.pace, Unit::Ratio, Some(limits.hung_pace_ratio)).with_note("the limit is an upper one"),
-                FindingEvidence::new("power over its limit", ranks.power, Unit::Ratio, Some(limits.power_waiting_ratio)).with_note("the limit is an upper one, where no profiling counter says more"),
-                FindingEvidence::new("traffic of its ports", traffic, Unit::Ratio, Some(limits.silent_network_ratio)).with_note("the limit is an upper one"),
-                FindingEvidence::new("tasks of its hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)).with_note("the limit is an upper one"),
+                FindingEvidence::new(EvidenceRow::BusyWaitingGpus, Some(ranks.spin as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
+                FindingEvidence::new(EvidenceRow::Activity, ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
+                FindingEvidence::new(EvidenceRow::Power, ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
+                FindingEvidence::new(EvidenceRow::PortTraffic, traffic, Some(limits.silent_network_ratio)).with_note("must stay below the limit"),
+                FindingEvidence::new(EvidenceRow::IoPressure, io, Some(limits.io_pressure_ratio)).with_note("must stay below the limit"),
             ]),
     )
 }
@@ -88,12 +88,12 @@ struct RankActivity {
 }
 
 impl RankActivity {
-    fn of(judge: &Judge, cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Self {
+    fn of(judge: &Judge, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let (mut paces, mut powers, mut odd) = (Vec::new(), Vec::new(), Vec::new());
         let (mut known, mut spin, mut still) = (0, 0, 0);
-        for row in &gang.gpus {
+        for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
             let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
             let Some(busy) = gpu.averages.utilization_at(now, gap) else { continue };
@@ -140,11 +140,11 @@ fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> 
 fn nodes_where(
     judge: &Judge,
     cluster: &Cluster,
-    gang: &JobGroup,
+    group: &JobGroup,
     is: impl Fn(&GpuTracker) -> bool,
 ) -> Vec<NodeId> {
-    if gang.job.is_some() {
-        return gang.nodes.clone();
+    if group.job.is_some() {
+        return group.nodes.clone();
     }
     let wanted = |id: &&NodeId| {
         let rows = cluster
@@ -154,32 +154,32 @@ fn nodes_where(
         let are = rows.iter().filter_map(|row| judge.gpus.get(*row as usize)).filter(|gpu| is(gpu));
         are.count() * 2 > rows.len()
     };
-    gang.nodes.iter().filter(wanted).copied().collect()
+    group.nodes.iter().filter(wanted).copied().collect()
 }
 
 /// Lists the job and its nodes that hang.
-fn list_victims(cluster: &Cluster, gang: &JobGroup, nodes: &[NodeId]) -> Vec<Entity> {
+fn list_victims(cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Vec<Entity> {
     let on = |victim: &Entity| {
         let node = victim.node.as_ref().and_then(|node| cluster.node_by_name(node));
         victim.node.is_none() || node.is_some_and(|(id, _)| nodes.binary_search(&id).is_ok())
     };
-    gang.list_victims(cluster, None).into_iter().filter(on).collect()
+    group.list_victims(cluster, None).into_iter().filter(on).collect()
 }
 
 /// Reports a job that holds its GPUs and uses none of them: an informational finding, which never pages.
 fn detect_idle_allocation(
     judge: &Judge,
     cluster: &Cluster,
-    gang: &JobGroup,
+    group: &JobGroup,
 ) -> Option<PendingFinding> {
     let is = |gpu: &GpuTracker| gpu.hysteresis.current_state() == GpuState::IdleAllocated;
-    let nodes = nodes_where(judge, cluster, gang, is);
+    let nodes = nodes_where(judge, cluster, group, is);
     let on = |row: &&u32| {
         cluster
             .device_at(DeviceClass::Gpu, **row)
             .is_some_and(|entry| nodes.binary_search(&entry.node).is_ok())
     };
-    let gpus: Vec<u32> = gang.gpus.iter().filter(on).copied().collect();
+    let gpus: Vec<u32> = group.gpus.iter().filter(on).copied().collect();
     let idle = gpus.iter().filter(|row| judge.gpu_state(**row) == GpuState::IdleAllocated).count();
     if idle == 0 || idle < gpus.len() {
         return None;
@@ -189,22 +189,17 @@ fn detect_idle_allocation(
     let seconds =
         if serves { judge.limits.serving_idle_seconds } else { judge.limits.idle_seconds };
     Some(
-        PendingFinding::of(FindingKind::IdleAllocated, gang.to_entity(), 1, false)
+        PendingFinding::of(FindingKind::IdleAllocated, group.to_entity(), 1, false)
             .with_hold_seconds(seconds)
-            .with_cost(idle as f64, list_victims(cluster, gang, &nodes))
+            .with_cost(idle as f64, list_victims(cluster, group, &nodes))
             .with_summary(
                 format!(
-                    "{} holds {} and does nothing with any of them.",
-                    gang.render_title(),
+                    "{} holds {} and uses none of them.",
+                    group.render_title(),
                     format_count(idle, "GPU")
                 ),
-                "Ask its owner whether it still needs them.".to_owned(),
+                "Ask its owner whether the job still needs them.".to_owned(),
             )
-            .with_evidence([FindingEvidence::new(
-                "GPUs that are held and idle",
-                Some(idle as f64),
-                Unit::Count,
-                None,
-            )]),
+            .with_evidence([FindingEvidence::new(EvidenceRow::IdleGpus, Some(idle as f64), None)]),
     )
 }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::gpu, unit::Unit,
-};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
-    FindingEvidence, Judge, Thresholds, checkpoint_pause,
+    EvidenceRow, FindingEvidence, Judge, Thresholds, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
@@ -17,17 +15,22 @@ use super::{
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that starve their GPUs, and storage that starves many.
-pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
-    let mut told = BTreeSet::new();
+pub(super) fn detect_starved_nodes(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
+    let mut reported = BTreeSet::new();
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
-    for gang in judge.job_groups.all_groups() {
-        checkpoint_pause::refute_starvation(judge, cluster, gang, seen);
-        let hungry: Vec<StarvedNode<'_>> = gang
+    for group in judge.job_groups.all_groups() {
+        checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        let starved: Vec<StarvedNode<'_>> = group
             .nodes
             .iter()
-            .filter_map(|id| StarvedNode::detect_node(judge, cluster, gang, *id))
+            .filter_map(|id| StarvedNode::detect_node(judge, cluster, group, *id))
             .collect();
-        let by_storage = hungry.iter().filter(|hungry| hungry.waits_for_io(judge, cluster)).count();
+        let by_storage =
+            starved.iter().filter(|starved| starved.waits_for_io(judge, cluster)).count();
         // GPU activity is often known from single instants, so that not every starved GPU shows at each sample; IO
         // pressure of the hosts is counted all the time. A node that sends nothing meanwhile writes a checkpoint.
         let wait = |id: &&NodeId| {
@@ -38,25 +41,25 @@ pub(super) fn detect_starved_nodes(judge: &Judge, cluster: &Cluster, seen: &mut 
                 .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
             waits && host.is_pausing(cluster, limits) != Some(true)
         };
-        let most = gang.nodes.iter().filter(wait).count().max(by_storage);
-        let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > gang.nodes.len();
+        let most = group.nodes.iter().filter(wait).count().max(by_storage);
+        let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > group.nodes.len();
         if shared {
-            storage.push((gang, hungry.into_iter().filter(|hungry| hungry.caught).collect()));
+            storage.push((group, starved.into_iter().filter(|starved| starved.caught).collect()));
             continue;
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
-        let together = gang.nodes.len() > 1 && most * 2 > gang.nodes.len();
-        for hungry in hungry {
-            if together && hungry.excess_io_pressure(judge, cluster).is_some() {
+        let together = group.nodes.len() > 1 && most * 2 > group.nodes.len();
+        for starved in starved {
+            if together && starved.excess_io_pressure(judge, cluster).is_some() {
                 continue;
             }
-            if told.insert(hungry.id) {
-                seen.suspicions.extend(hungry.pending_finding(judge, cluster));
+            if reported.insert(starved.id) {
+                outcome.suspicions.extend(starved.pending_finding(judge, cluster));
             }
         }
     }
     if !storage.is_empty() {
-        seen.suspicions.push(storage_slow_finding(judge, cluster, &storage));
+        outcome.suspicions.push(storage_slow_finding(judge, cluster, &storage));
     }
 }
 
@@ -67,11 +70,11 @@ const FEW_NODES: usize = 4;
 struct StarvedNode<'a> {
     id: NodeId,
     node: &'a Node,
-    gang: &'a JobGroup,
+    group: &'a JobGroup,
     host: HostAverages,
     /// Its GPUs' utilization, their baseline, and that of the others.
     utilization: f64,
-    usual: Option<f64>,
+    baseline: Option<f64>,
     others: Option<f64>,
     /// GPUs below the baseline, and the number of all.
     low: Vec<u32>,
@@ -86,7 +89,7 @@ struct StarvedNode<'a> {
 fn low_between_samples(
     judge: &Judge,
     cluster: &Cluster,
-    gang: &JobGroup,
+    group: &JobGroup,
     host: &HostAverages,
     rows: &[u32],
 ) -> Option<(Vec<u32>, bool)> {
@@ -96,7 +99,7 @@ fn low_between_samples(
         .compare_io_pressure(cluster)
         .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
     let cpu = CpuPressure::of(host, cluster, limits);
-    let slowed = gang.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+    let slowed = group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
     if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
         return None;
     }
@@ -106,7 +109,7 @@ fn low_between_samples(
         since.is_some_and(|seconds| seconds <= judge.two_collection_seconds(cluster))
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
-    let begins = || (gang.nodes.len() > 1).then(|| (rows.to_vec(), false));
+    let begins = || (group.nodes.len() > 1).then(|| (rows.to_vec(), false));
     if low.is_empty() { begins() } else { Some((low, true)) }
 }
 
@@ -131,7 +134,8 @@ impl CpuPressure {
         let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds_limit(limit, limits));
         let pegged = busiest.is_some_and(|busiest| {
             // Where one CPU always spins, its load is no evidence.
-            let before = busiest.usual.is_none_or(|usual| usual < limits.busiest_cpu_before_ratio);
+            let before =
+                busiest.baseline.is_none_or(|baseline| baseline < limits.busiest_cpu_before_ratio);
             busiest.now >= limits.busiest_cpu_ratio && before
         });
         Self {
@@ -152,14 +156,14 @@ impl<'a> StarvedNode<'a> {
     fn detect_node(
         judge: &'a Judge,
         cluster: &'a Cluster,
-        gang: &'a JobGroup,
+        group: &'a JobGroup,
         id: NodeId,
     ) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let node = cluster.node_by_id(id)?;
         let own =
-            |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, gang));
+            |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, group));
         let rows: Vec<u32> =
             node.device_rows(DeviceClass::Gpu).iter().filter(own).copied().collect();
         let known = |row: &u32| judge.gpus.get(*row as usize);
@@ -167,16 +171,16 @@ impl<'a> StarvedNode<'a> {
             median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
         };
         // Among many nodes one does not move the median; of a few it is left out.
-        let elsewhere = match gang.nodes.len() {
+        let elsewhere = match group.nodes.len() {
             0 | 1 => None,
             2..FEW_NODES => {
-                let others = gang.gpus.iter().filter(|row| !rows.contains(row)).copied();
+                let others = group.gpus.iter().filter(|row| !rows.contains(row)).copied();
                 busy(&others.collect::<Vec<u32>>())
             }
-            _ => gang.utilization,
+            _ => group.utilization,
         };
         // Samples that are taken now and then vary by chance: only a large drop counts.
-        let hungry = if judge.has_slow_period(cluster) {
+        let starved = if judge.has_slow_period(cluster) {
             limits.hungry_slow_ratio
         } else {
             limits.hungry_ratio
@@ -190,31 +194,43 @@ impl<'a> StarvedNode<'a> {
             let averages = &known(row)?.averages;
             let is = averages.utilization_at(now, gap)?;
             // Before its own baseline is known, the others serve as one.
-            let usual = averages.usual_utilization().or(elsewhere)?;
+            let baseline = averages.usual_utilization().or(elsewhere)?;
             // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
             // may use the same ports.
             let works = is >= limits.standstill_ratio
                 && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(is)
                     >= limits.standstill_ratio;
             let goes_on = works || checkpoint_pause::works_intermittently(judge, cluster, *row);
-            let low = usual >= limits.utilization_launch_ratio && is < usual * hungry;
+            let low = baseline >= limits.utilization_launch_ratio && is < baseline * starved;
             Some(low && goes_on)
         };
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
         let (low, caught) = match now_low.collect::<Vec<u32>>() {
             low if !low.is_empty() => (low, true),
             _ if judge.has_slow_period(cluster) => {
-                low_between_samples(judge, cluster, gang, &host, &rows)?
+                low_between_samples(judge, cluster, group, &host, &rows)?
             }
             _ => return None,
         };
-        let usual = median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
-        let usual = usual.or(elsewhere);
+        let baseline =
+            median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
+        let baseline = baseline.or(elsewhere);
         // In a job group of one node the others are those GPUs of the node that stay at their baseline.
         let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
         let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
         let utilization = busy(&low)?;
-        Some(Self { id, node, gang, host, utilization, usual, others, of: rows.len(), low, caught })
+        Some(Self {
+            id,
+            node,
+            group,
+            host,
+            utilization,
+            baseline,
+            others,
+            of: rows.len(),
+            low,
+            caught,
+        })
     }
 
     /// Whether the others are busier than it.
@@ -244,8 +260,8 @@ impl<'a> StarvedNode<'a> {
         let io = self.excess_io_pressure(judge, cluster).is_some();
         let CpuPressure { pressed, crowded, pegged, .. } = self.cpu_pressure(judge, cluster);
         let alone = self.is_below_others(judge);
-        let waits = self.gang.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
-            && self.gang.nodes.len() > 1
+        let waits = self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
+            && self.group.nodes.len() > 1
             && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
         let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
         if host == 0 && !(alone && waits) {
@@ -270,63 +286,84 @@ impl<'a> StarvedNode<'a> {
         // A node that was not sampled low is a warning, and does not page.
         let kinds = if self.caught { kinds } else { 1 };
         let entity = Entity::new_node(&self.node.name);
-        let lost =
-            (1.0 - self.utilization / self.usual.unwrap_or(1.0)).max(0.0) * self.low.len() as f64;
-        let summary = self.render_summary(kind, limits);
+        let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
+            * self.low.len() as f64;
+        let summary = self.render_summary(kind, judge, cluster);
         let name = &self.node.name;
         let next = match (io, kind) {
-            (true, _) => format!(
-                "Look at what the data loader of {name} reads, and from which disk or mount."
-            ),
+            (true, _) => {
+                format!("Check what the data loader on {name} reads, and from which disk or mount.")
+            }
             (_, FindingKind::HostBound) => format!(
-                "Look at the process that keeps one CPU of {name} busy, and at what shares that CPU with it."
+                "Check the process that keeps one CPU of {name} busy, and what shares that CPU."
             ),
             _ => format!(
-                "Look at the data loader's processes on {name}: their number, and what they do on the CPU."
+                "Check the data loader processes on {name}: their number and their CPU use."
             ),
         };
         Some(
             PendingFinding::of(kind, entity, kinds, host > 0)
                 .with_hold_seconds(hold)
                 .with_cost(
-                    self.gang.lost_gpus().max(lost),
-                    self.gang.list_victims(cluster, Some(self.id)),
+                    self.group.lost_gpus().max(lost),
+                    self.group.list_victims(cluster, Some(self.id)),
                 )
                 .with_summary(summary, next)
                 .with_evidence(self.collect_evidence(judge, cluster)),
         )
     }
 
-    fn render_summary(&self, kind: FindingKind, limits: &Thresholds) -> String {
-        let what = if kind == FindingKind::DataStarved {
-            "input does not come in time"
+    fn render_summary(&self, kind: FindingKind, judge: &Judge, cluster: &Cluster) -> String {
+        let (fault, input) = if kind == FindingKind::DataStarved {
+            ("data-starved", "for input")
         } else {
-            "its host launches work too slowly"
+            ("host-bound", "for kernel launches")
         };
-        let (name, gpus) = (&self.node.name, format_count(self.of, "allocated GPU"));
-        let usual = self.usual.unwrap_or_default();
-        let lost = format_percent(self.gang.slowdown_ratio().unwrap_or_default());
+        let name = &self.node.name;
+        let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
+        let pressure = self.render_pressure(judge, cluster);
         if !self.caught {
+            let gpus = format_count(self.of, "allocated GPU");
             return format!(
-                "{name} may starve its {gpus}: {what}, and its job has lost {lost} of its speed; no sample of these GPUs shows it."
+                "{name} may be {fault}: its {gpus} may wait {input}{pressure}; job slowdown {slowdown}, in no sample of these GPUs."
             );
         }
-        let starves = format!("{name} starves {} of its {gpus}: {what}", self.low.len());
-        if self.utilization < usual * limits.hungry_ratio {
-            let busy = format_percent(self.utilization);
-            return format!(
-                "{starves}; they are busy {busy} of the time instead of {}.",
-                format_percent(usual)
-            );
+        let wait = match (self.low.len(), self.of) {
+            (1, 1) => "its allocated GPU waits".to_owned(),
+            (low, of) if low == of => format!("all {of} allocated GPUs wait"),
+            (low, of) => format!("{low} of {of} allocated GPUs wait"),
+        };
+        let baseline = self.baseline.unwrap_or_default();
+        let effect = if self.utilization < baseline * judge.limits.hungry_ratio {
+            let (now, baseline) = (format_percent(self.utilization), format_percent(baseline));
+            format!("utilization {now}, baseline {baseline}")
+        } else {
+            format!("low in some samples, job slowdown {slowdown}")
+        };
+        format!("{name} is {fault}: {wait} {input}{pressure}; {effect}.")
+    }
+
+    /// Returns the pressure of the host that is over its limit: ` (IO pressure 76 %)`.
+    fn render_pressure(&self, judge: &Judge, cluster: &Cluster) -> String {
+        let CpuPressure { pressed, crowded, pegged, busiest } = self.cpu_pressure(judge, cluster);
+        let cpu = self.host.compare_cpu_pressure(cluster).filter(|_| pressed || crowded);
+        let io = self.excess_io_pressure(judge, cluster).map(|io| ("IO pressure", io.now));
+        let cpu = cpu.map(|cpu| ("CPU pressure", cpu.now));
+        let busiest = busiest.filter(|_| pegged).map(|busiest| ("busiest CPU", busiest));
+        let (what, value) = io.or(cpu).or(busiest).unwrap_or_default();
+        if what.is_empty() {
+            return String::new();
         }
-        format!("{starves}; they were seen to do less, and its job has lost {lost} of its speed.")
+        format!(" ({what} {})", format_percent(value))
     }
 
     fn collect_evidence(&self, judge: &Judge, cluster: &Cluster) -> Vec<FindingEvidence> {
         let limits = &judge.limits;
-        let usual = |beside: Option<BaselineComparison>| {
-            let usual = beside.and_then(|beside| beside.usual);
-            usual.map(|usual| format!("usually {}", format_percent(usual))).unwrap_or_default()
+        let baseline = |beside: Option<BaselineComparison>| {
+            let baseline = beside.and_then(|beside| beside.baseline);
+            baseline
+                .map(|baseline| format!("baseline {}", format_percent(baseline)))
+                .unwrap_or_default()
         };
         let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
         let (io, cpu, busiest) = (
@@ -335,53 +372,34 @@ impl<'a> StarvedNode<'a> {
             self.host.compare_busiest_cpu(cluster),
         );
         vec![
+            FindingEvidence::new(EvidenceRow::StarvedGpus, Some(self.low.len() as f64), None)
+                .with_note(format!("of {} allocated", self.of)),
             FindingEvidence::new(
-                "GPUs that starve",
-                Some(self.low.len() as f64),
-                Unit::Count,
-                None,
-            )
-            .with_note(format!("of {} allocated", self.of)),
-            FindingEvidence::new(
-                "utilization of these GPUs",
+                EvidenceRow::StarvedUtilization,
                 Some(self.utilization),
-                Unit::Ratio,
-                self.usual.map(|usual| usual * limits.hungry_ratio),
+                self.baseline.map(|baseline| baseline * limits.hungry_ratio),
             )
-            .with_note(self.usual.map_or_else(String::new, |usual| {
-                format!("usually {}; the limit is an upper one, from that", format_percent(usual))
+            .with_note(self.baseline.map_or_else(String::new, |baseline| {
+                format!("baseline {}; starved below the limit", format_percent(baseline))
             })),
+            FindingEvidence::new(EvidenceRow::OtherUtilization, self.others, None),
+            FindingEvidence::new(EvidenceRow::IoPressure, now(io), Some(limits.io_pressure_ratio))
+                .with_note(baseline(io)),
             FindingEvidence::new(
-                "utilization of the others of the job",
-                self.others,
-                Unit::Ratio,
-                None,
-            ),
-            FindingEvidence::new(
-                "tasks of the host waiting for input or output",
-                now(io),
-                Unit::Ratio,
-                Some(limits.io_pressure_ratio),
-            )
-            .with_note(usual(io)),
-            FindingEvidence::new(
-                "tasks of the host waiting for a CPU",
+                EvidenceRow::CpuPressure,
                 now(cpu),
-                Unit::Ratio,
                 Some(limits.cpu_pressure_ratio),
             )
-            .with_note(usual(cpu)),
+            .with_note(baseline(cpu)),
             FindingEvidence::new(
-                "busiest CPU of the host",
+                EvidenceRow::BusiestCpu,
                 now(busiest),
-                Unit::Ratio,
                 Some(limits.busiest_cpu_ratio),
             )
-            .with_note(usual(busiest)),
+            .with_note(baseline(busiest)),
             FindingEvidence::new(
-                "speed that its job has lost",
-                self.gang.slowdown_ratio(),
-                Unit::Ratio,
+                EvidenceRow::JobSlowdown,
+                self.group.slowdown_ratio(),
                 Some(limits.slowed_ratio),
             ),
         ]
@@ -391,43 +409,47 @@ impl<'a> StarvedNode<'a> {
 fn storage_slow_finding(
     judge: &Judge,
     cluster: &Cluster,
-    gangs: &[(&JobGroup, Vec<StarvedNode<'_>>)],
+    groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
 ) -> PendingFinding {
     let limits = &judge.limits;
-    let hungry = || gangs.iter().flat_map(|(_, hungry)| hungry);
-    let nodes = hungry().count();
-    let io =
-        median(hungry().filter_map(|hungry| Some(hungry.excess_io_pressure(judge, cluster)?.now)));
-    let busy = median(hungry().map(|hungry| hungry.utilization));
-    let usual = median(hungry().filter_map(|hungry| hungry.usual));
-    let slowed = gangs.iter().filter_map(|(gang, _)| gang.slowdown_ratio()).reduce(f64::max);
+    let starved = || groups.iter().flat_map(|(_, starved)| starved);
+    let nodes = starved().count();
+    let io = median(
+        starved().filter_map(|starved| Some(starved.excess_io_pressure(judge, cluster)?.now)),
+    );
+    let pressure = io.map(|io| format!(" (IO pressure {})", format_percent(io)));
+    let pressure = pressure.unwrap_or_default();
+    let busy = median(starved().map(|starved| starved.utilization));
+    let baseline = median(starved().filter_map(|starved| starved.baseline));
+    let slowed = groups.iter().filter_map(|(group, _)| group.slowdown_ratio()).reduce(f64::max);
     let kinds = 1
         + usize::from(io.is_some())
         + usize::from(slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio));
-    let jobs: Vec<SanitizedText> = gangs.iter().filter_map(|(gang, _)| gang.job.clone()).collect();
+    let jobs: Vec<SanitizedText> =
+        groups.iter().filter_map(|(group, _)| group.job.clone()).collect();
     let of = if jobs.is_empty() {
         String::new()
     } else {
         format!(" of job {}", jobs.iter().map(SanitizedText::as_str).collect::<Vec<_>>().join(", "))
     };
-    let lost = hungry()
-        .map(|hungry| {
-            (1.0 - hungry.utilization / hungry.usual.unwrap_or(1.0)).max(0.0)
-                * hungry.low.len() as f64
+    let lost = starved()
+        .map(|starved| {
+            (1.0 - starved.utilization / starved.baseline.unwrap_or(1.0)).max(0.0)
+                * starved.low.len() as f64
         })
         .sum();
     PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
         .with_hold_seconds(limits.shared_storage_seconds.max(judge.two_sample_seconds_of_all(cluster)))
-        .with_members(gangs.iter().map(|(gang, _)| gang.group_key()))
-        .with_slowed_jobs(gangs.iter().map(|(gang, _)| *gang))
-        .with_cost(lost, gangs.iter().flat_map(|(gang, _)| gang.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
+        .with_members(groups.iter().map(|(group, _)| group.group_key()))
+        .with_slowed_jobs(groups.iter().map(|(group, _)| *group))
+        .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} wait for input together: what they read from is slow.", format_count(nodes, "node")),
-            "Look at the file system that these nodes share: its servers, its network, and who else reads or writes there.".to_owned(),
+            format!("{}{of} wait for IO together{pressure}: shared storage is slow.", format_count(nodes, "node")),
+            "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_evidence([
-            FindingEvidence::new("nodes that wait for input", Some(nodes as f64), Unit::Count, None),
-            FindingEvidence::new("tasks of these hosts waiting for input or output", io, Unit::Ratio, Some(limits.io_pressure_ratio)),
-            FindingEvidence::new("utilization of their GPUs", busy, Unit::Ratio, usual.map(|usual| usual * limits.hungry_ratio)).with_note("the limit is an upper one"),
+            FindingEvidence::new(EvidenceRow::StarvedNodes, Some(nodes as f64), None),
+            FindingEvidence::new(EvidenceRow::IoPressure, io, Some(limits.io_pressure_ratio)),
+            FindingEvidence::new(EvidenceRow::StarvedUtilization, busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("starved below the limit"),
         ])
 }

@@ -9,8 +9,8 @@ use super::{DetectedFinding, Gone, Judge, Whereabouts, finding_lifecycle::Eviden
 use gaunt_cluster::{Cluster, Node, TargetHealth};
 
 /// The reason for giving up a finding about a removed device.
-const NO_DEVICE: &str = "its node does not have it any more since the restart";
-const NO_PAST: &str = "what was usual before the restart is not known any more";
+const NO_DEVICE: &str = "the device is missing from its node since the restart";
+const NO_PAST: &str = "its baseline from before the restart is lost";
 
 /// Returns the evidence coverage of each finding from before a restart, by its id.
 pub(super) fn check_coverage(judge: &Judge, cluster: &Cluster) -> Vec<(String, EvidenceCoverage)> {
@@ -179,8 +179,8 @@ fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool
 fn has_baseline(judge: &Judge, node: &Node) -> bool {
     let known =
         node.device_rows(DeviceClass::Gpu).iter().filter_map(|row| judge.gpus.get(*row as usize));
-    let usual = |gpu: &super::GpuTracker| {
+    let baseline = |gpu: &super::GpuTracker| {
         gpu.averages.usual_utilization().or_else(|| gpu.averages.usual_power())
     };
-    known.into_iter().any(|gpu| usual(gpu).is_some())
+    known.into_iter().any(|gpu| baseline(gpu).is_some())
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, unit::Unit};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
-    FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, Judge,
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     inferred_leaf::CongestionGroup,
@@ -20,26 +20,26 @@ use super::{
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that block the network, and congested leaves and rails.
-pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     let mut blockers = BTreeSet::new();
     for (id, node) in cluster.sorted_nodes() {
         if let Some(suspicion) = detect_blocking_host(judge, cluster, id, node) {
             blockers.insert(id);
-            seen.suspicions.push(suspicion);
+            outcome.suspicions.push(suspicion);
         }
     }
     if !judge.inferred_leaves.is_any_congested() {
         return;
     }
     let ports = collect_loaded_ports(judge, cluster);
-    detect_incasts(judge, cluster, &ports, seen);
+    detect_incasts(judge, cluster, &ports, outcome);
     for group in judge.inferred_leaves.groups_at(cluster.now()) {
-        seen.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
+        outcome.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
     }
     let mut rails: BTreeMap<&SanitizedText, Vec<LeafRailPorts<'_>>> = BTreeMap::new();
-    for place in group_by_leaf(&ports) {
-        if place.is_mostly_congested(judge) {
-            rails.entry(place.rail).or_default().push(place);
+    for leaf_rail in group_by_leaf(&ports) {
+        if leaf_rail.is_mostly_congested(judge) {
+            rails.entry(leaf_rail.rail).or_default().push(leaf_rail);
         }
     }
     let many = rails.len() >= judge.limits.many_rails as usize;
@@ -47,7 +47,7 @@ pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut Det
         // A rail that is congested below several leaves takes precedence over each of them; so does one whose leaves
         // are unknown.
         let named: BTreeSet<&SanitizedText> =
-            leaves.iter().filter_map(|place| place.leaf).collect();
+            leaves.iter().filter_map(|leaf_rail| leaf_rail.leaf).collect();
         let suspicion = match named.len() {
             1 if leaves.len() == 1 => {
                 leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, &leaves[0])
@@ -55,7 +55,7 @@ pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, seen: &mut Det
             _ if many && named.len() == 1 => continue,
             _ => rail_slow_finding(judge, cluster, rail, &leaves),
         };
-        seen.suspicions.push(suspicion);
+        outcome.suspicions.push(suspicion);
     }
 }
 
@@ -83,16 +83,18 @@ pub(super) fn unnamed_leaf_ports(
     for port in ports.iter().filter(|port| port.congested.is_some()) {
         *rails.entry(port.node).or_default() += 1;
     }
-    let few = |place: &LeafRailPorts<'_>| {
-        let bad = place.congested_ports();
+    let few = |leaf_rail: &LeafRailPorts<'_>| {
+        let bad = leaf_rail.congested_ports();
         let alone = bad.iter().filter(|port| rails.get(&port.node) == Some(&1)).count();
         bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len()
     };
-    let places = group_by_leaf(&ports).into_iter().filter(|place| place.leaf.is_none());
-    let apart = places.filter(|place| !place.is_mostly_congested(judge) && few(place));
-    let rows =
-        |place: &LeafRailPorts<'_>| place.congested_ports().iter().map(|port| port.row).collect();
-    apart.map(|place| (place.rail.clone(), rows(&place))).collect()
+    let leaf_rails = group_by_leaf(&ports).into_iter().filter(|leaf_rail| leaf_rail.leaf.is_none());
+    let apart =
+        leaf_rails.filter(|leaf_rail| !leaf_rail.is_mostly_congested(judge) && few(leaf_rail));
+    let rows = |leaf_rail: &LeafRailPorts<'_>| {
+        leaf_rail.congested_ports().iter().map(|port| port.row).collect()
+    };
+    apart.map(|leaf_rail| (leaf_rail.rail.clone(), rows(&leaf_rail))).collect()
 }
 
 /// Returns a finding for ports without a known leaf that are congested together: most likely they share a leaf.
@@ -119,30 +121,31 @@ fn unnamed_leaf_finding(
         String::new()
     };
     let entity = Entity { rail: Some(group.rail.clone()), ..Entity::new(EntityKind::Rail) };
-    let times = FindingEvidence::new(
-        "times that these ports were congested together",
-        Some(f64::from(group.times)),
-        Unit::Count,
-        None,
-    )
-    .with_note("nobody names their leaf: that they share one is learned from this");
+    let times =
+        FindingEvidence::new(EvidenceRow::CongestedTogether, Some(f64::from(group.times)), None)
+            .with_note("no topology: the shared leaf is inferred from this");
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
         .with_hold_seconds(judge.limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
         .mark_learned()
         .with_summary(
             format!(
-                "{} of {all} on rail {} are congested together{again}, those of {}{more}: probably they share a leaf switch, which nobody names.",
+                "{} of {all} on rail {} are congested together{again}, those of {}{more}: likely one leaf switch (no topology configured).",
                 format_count(bad.len(), "port"),
                 group.rail,
                 names.join(", "),
             ),
-            "Look at the switch that these nodes' ports are plugged into, and write the wiring down for gaunt.".to_owned(),
+            "Check the switch that these ports connect to; add a topology file under [topology].".to_owned(),
         )
         .with_evidence([times])
 }
 
 /// The maximum of nodes that a sentence lists.
 const MOST_NAMED: usize = 4;
+
+fn render_cnps(senders: usize) -> String {
+    let receive = if senders == 1 { "receives" } else { "receive" };
+    format!("{} {receive} CNPs", format_count(senders, "sender"))
+}
 
 fn render_ordinal(number: u32) -> String {
     match number {
@@ -157,7 +160,7 @@ fn detect_incasts(
     judge: &Judge,
     cluster: &Cluster,
     ports: &[LoadedPort<'_>],
-    seen: &mut DetectorOutcome,
+    outcome: &mut DetectorOutcome,
 ) {
     let mut rails: BTreeMap<&SanitizedText, Vec<&LoadedPort<'_>>> = BTreeMap::new();
     for port in ports.iter().filter(|port| port.congested.is_some()) {
@@ -167,7 +170,7 @@ fn detect_incasts(
     let mut senders: HashMap<NodeId, usize> = HashMap::new();
     for bad in rails.values() {
         if let [port] = bad.as_slice() {
-            seen.suspicions.extend(detect_incast(judge, cluster, port, &mut senders));
+            outcome.suspicions.extend(detect_incast(judge, cluster, port, &mut senders));
         }
     }
 }
@@ -175,8 +178,8 @@ fn detect_incasts(
 /// Counts the nodes that share a job with a node and whose ports handle CNPs.
 fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
     let limits = &judge.limits;
-    let gangs = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
-    let peers = gangs.iter().flat_map(|gang| &gang.nodes).filter(|id| **id != of);
+    let groups = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
+    let peers = groups.iter().flat_map(|group| &group.nodes).filter(|id| **id != of);
     let obeys = |id: &&NodeId| {
         let rows = cluster
             .node_by_id(**id)
@@ -217,21 +220,21 @@ fn detect_incast(
     let (device, number) = (key.first()?, key.get(1)?);
     let entity =
         Entity { leaf: port.leaf.cloned(), ..Entity::new_port(&node.name, device, number) };
-    let lost = slowed.iter().map(|gang| gang.lost_gpus()).sum();
-    let victims = slowed.iter().flat_map(|gang| gang.list_victims(cluster, Some(port.node)));
+    let lost = slowed.iter().map(|group| group.lost_gpus()).sum();
+    let victims = slowed.iter().flat_map(|group| group.list_victims(cluster, Some(port.node)));
     Some(
         PendingFinding::of(FindingKind::LeafCongested, entity, kinds, true)
             .with_hold_seconds(limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
             .with_slowed_jobs(slowed.iter().copied())
             .with_cost(lost, victims.take(MAX_VICTIMS).collect())
             .with_summary(
-                format!("Packets for {device} of {} queue up before it, and {} slow down: more is sent to it at once than it can take.", node.name, format_count(senders, "sender")),
-                "Look at what sends to this node at the same time, and at how its ranks are laid over the rails.".to_owned(),
+                format!("Incast at {device} on {}: {}.", node.name, render_cnps(senders)),
+                "Check which nodes send to this one at the same time, and how its ranks map to rails.".to_owned(),
             )
             .with_evidence([
-                FindingEvidence::new("packets with a congestion mark", marked, Unit::Ratio, Some(limits.marked_packets_ratio)),
-                FindingEvidence::new("waiting and drops at its switch, times their limits", far, Unit::Count, Some(1.0)).with_note("the limit is those themselves"),
-                FindingEvidence::new("nodes that are told to slow down", Some(senders as f64), Unit::Count, Some(limits.incast_senders)),
+                FindingEvidence::new(EvidenceRow::EcnMarked, marked, Some(limits.marked_packets_ratio)),
+                FindingEvidence::new(EvidenceRow::SwitchQueue, far, Some(1.0)).with_note("limit: the settings for each"),
+                FindingEvidence::new(EvidenceRow::CnpSenders, Some(senders as f64), Some(limits.incast_senders)),
             ]),
     )
 }
@@ -278,7 +281,7 @@ fn collect_loaded_ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Loade
             }
             let Some(rail) = rail_of(cluster, *row) else { continue };
             let wiring = cluster.topology().port_topology(*row);
-            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|told| &told.value);
+            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|fact| &fact.value);
             ports.push(LoadedPort {
                 node: id,
                 row: *row,
@@ -313,8 +316,8 @@ pub(super) fn ports_of_entity(
 /// Returns the rail of a port.
 pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
     let wiring = cluster.topology().port_topology(row);
-    let told = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|told| told.value.clone());
-    told.or_else(|| {
+    let reported = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|fact| fact.value.clone());
+    reported.or_else(|| {
         Some(trailing_number(cluster.device_at(DeviceClass::Port, row)?.device.key.first()))
     })
 }
@@ -327,13 +330,13 @@ fn trailing_number(device: Option<&SanitizedText>) -> SanitizedText {
 }
 
 fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
-    let mut places: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
+    let mut leaf_rails: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
         BTreeMap::new();
     for port in ports {
-        places.entry((port.leaf, &port.rail)).or_default().push(port);
+        leaf_rails.entry((port.leaf, &port.rail)).or_default().push(port);
     }
-    let place = |((leaf, rail), members)| LeafRailPorts { leaf, rail, members };
-    places.into_iter().map(place).collect()
+    let leaf_rail = |((leaf, rail), members)| LeafRailPorts { leaf, rail, members };
+    leaf_rails.into_iter().map(leaf_rail).collect()
 }
 
 /// Returns congestion as a multiple of its limit. ECN marks at the receiver show a full queue on the path, and locate
@@ -362,17 +365,17 @@ pub(super) fn slowed_groups<'a>(
     cluster: &'a Cluster,
     nodes: &BTreeSet<NodeId>,
 ) -> Vec<&'a JobGroup> {
-    let (mut gangs, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) = Default::default();
+    let (mut groups, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) = Default::default();
     for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
-        for gang in judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu)) {
+        for group in judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu)) {
             let slow =
-                gang.slowdown_ratio().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
-            if slow && known.insert(std::ptr::from_ref(gang)) {
-                gangs.push(gang);
+                group.slowdown_ratio().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
+            if slow && known.insert(std::ptr::from_ref(group)) {
+                groups.push(group);
             }
         }
     }
-    gangs
+    groups
 }
 
 fn leaf_congested_finding(
@@ -380,20 +383,21 @@ fn leaf_congested_finding(
     cluster: &Cluster,
     leaf: Option<&SanitizedText>,
     rail: &SanitizedText,
-    place: &LeafRailPorts<'_>,
+    leaf_rail: &LeafRailPorts<'_>,
 ) -> PendingFinding {
     let entity = Entity { leaf: leaf.cloned(), ..Entity::new(EntityKind::Leaf) };
-    let bad = place.congested_ports();
+    let bad = leaf_rail.congested_ports();
     let summary = format!(
         "{} of {} below {} on rail {rail} are congested.",
         format_count(bad.len(), "port"),
-        place.members.len(),
+        leaf_rail.members.len(),
         leaf.map(SanitizedText::as_str).unwrap_or_default()
     );
-    let of = format!("of {} on rail {rail}", place.members.len());
+    let of = format!("of {} on rail {rail}", leaf_rail.members.len());
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         summary,
-        "Look at the queues and the uplinks of this switch, and at who sends to the ports below it.".to_owned(),
+        "Check the queues and uplinks of this switch, and the senders to the ports below it."
+            .to_owned(),
     )
 }
 
@@ -401,22 +405,22 @@ fn rail_slow_finding(
     judge: &Judge,
     cluster: &Cluster,
     rail: &SanitizedText,
-    places: &[LeafRailPorts<'_>],
+    leaf_rails: &[LeafRailPorts<'_>],
 ) -> PendingFinding {
     let entity = Entity { rail: Some(rail.clone()), ..Entity::new(EntityKind::Rail) };
     let bad: Vec<&LoadedPort<'_>> =
-        places.iter().flat_map(LeafRailPorts::congested_ports).collect();
-    let leaves = places.iter().filter(|place| place.leaf.is_some()).count();
+        leaf_rails.iter().flat_map(LeafRailPorts::congested_ports).collect();
+    let leaves = leaf_rails.iter().filter(|leaf_rail| leaf_rail.leaf.is_some()).count();
     let below = if leaves > 0 {
         format!(" below {}", format_count(leaves, "leaf switch").replace("switchs", "switches"))
     } else {
         String::new()
     };
-    let members: usize = places.iter().map(|place| place.members.len()).sum();
+    let members: usize = leaf_rails.iter().map(|leaf_rail| leaf_rail.members.len()).sum();
     let of = format!("of {members}{below}");
     congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
         format!("{} on rail {rail}{below} are congested.", format_count(bad.len(), "port")),
-        "Look at the spine switches of this rail and at their links to the leaves.".to_owned(),
+        "Check the spine switches of this rail and their links to the leaves.".to_owned(),
     )
 }
 
@@ -430,7 +434,7 @@ fn congestion_finding(
 ) -> PendingFinding {
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let gangs = slowed_groups(judge, cluster, &nodes);
+    let groups = slowed_groups(judge, cluster, &nodes);
     let middle = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
@@ -444,38 +448,25 @@ fn congestion_finding(
         + usize::from(far.is_some())
         + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
         + usize::from(notified.is_some_and(|times| times >= limits.notified_times))
-        + usize::from(!gangs.is_empty());
-    let lost = gangs.iter().map(|gang| gang.lost_gpus()).sum();
-    let victims =
-        gangs.iter().flat_map(|gang| gang.list_victims(cluster, None)).take(MAX_VICTIMS).collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, true).with_slowed_jobs(gangs);
+        + usize::from(!groups.is_empty());
+    let lost = groups.iter().map(|group| group.lost_gpus()).sum();
+    let victims = groups
+        .iter()
+        .flat_map(|group| group.list_victims(cluster, None))
+        .take(MAX_VICTIMS)
+        .collect();
+    let suspicion = PendingFinding::of(kind, entity, kinds, true).with_slowed_jobs(groups);
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
-        FindingEvidence::new("congested ports", Some(bad.len() as f64), Unit::Count, None)
+        FindingEvidence::new(EvidenceRow::CongestedPorts, Some(bad.len() as f64), None)
             .with_note(of),
         FindingEvidence::new(
-            "packets with a congestion mark",
+            EvidenceRow::EcnMarked,
             middle(|link| link.ecn_marked),
-            Unit::Ratio,
             Some(limits.marked_packets_ratio),
         ),
-        FindingEvidence::new(
-            "time in which the network stops them",
-            paused,
-            Unit::Ratio,
-            Some(limits.paused_ratio),
-        ),
-        FindingEvidence::new(
-            "notifications to slow down, times the usual number",
-            notified,
-            Unit::Count,
-            Some(limits.notified_times),
-        ),
-        FindingEvidence::new(
-            "waiting and drops at the switch, times their limits",
-            far,
-            Unit::Count,
-            Some(1.0),
-        )
-        .with_note("the limit is those themselves"),
+        FindingEvidence::new(EvidenceRow::PauseReceived, paused, Some(limits.paused_ratio)),
+        FindingEvidence::new(EvidenceRow::CnpsReceived, notified, Some(limits.notified_times)),
+        FindingEvidence::new(EvidenceRow::SwitchQueue, far, Some(1.0))
+            .with_note("limit: the settings for each"),
     ])
 }

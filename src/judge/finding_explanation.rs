@@ -76,7 +76,7 @@ pub struct AlternativeCause {
 struct ExplanationScope<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
-    gang: Option<&'a JobGroup>,
+    group: Option<&'a JobGroup>,
     /// The rows of these GPUs and of their peers.
     gpus: Vec<u32>,
     peers: Vec<u32>,
@@ -104,13 +104,13 @@ pub(super) fn explain_finding(
     if matches!(finding.kind, FindingKind::FindingsOverLimit | FindingKind::AggregatorLate) {
         return FindingExplanation { at, ..FindingExplanation::default() };
     }
-    let place = ExplanationScope::of(judge, cluster, finding);
+    let scope = ExplanationScope::of(judge, cluster, finding);
     FindingExplanation {
         at,
-        peers: place.render_peers(finding),
-        signals: place.collect_signals(finding),
-        alternatives: place.check_alternatives(finding.kind),
-        missing: place.missing_telemetry(finding.kind),
+        peers: scope.render_peers(finding),
+        signals: scope.collect_signals(finding),
+        alternatives: scope.check_alternatives(finding.kind),
+        missing: scope.missing_telemetry(finding.kind),
     }
 }
 
@@ -130,10 +130,10 @@ impl<'a> ExplanationScope<'a> {
         if gpus.is_empty() {
             gpus = job.cloned().unwrap_or_default();
         }
-        let gang = gpus.first().and_then(|row| judge.job_groups.of(*row));
+        let group = gpus.first().and_then(|row| judge.job_groups.of(*row));
         // Whole jobs, leaves and rails have no peers.
-        let all = match (gang, node) {
-            (Some(gang), Some(_)) => gang.gpus.as_slice(),
+        let all = match (group, node) {
+            (Some(group), Some(_)) => group.gpus.as_slice(),
             (None, Some(_)) => of_node,
             _ => &[],
         };
@@ -168,7 +168,7 @@ impl<'a> ExplanationScope<'a> {
         Self {
             judge,
             cluster,
-            gang,
+            group,
             gpus,
             peers,
             nodes: nodes.into_iter().collect(),
@@ -190,15 +190,15 @@ impl<'a> ExplanationScope<'a> {
         if self.peers.is_empty() {
             return String::new();
         }
-        let of = match self.gang.map(|gang| &gang.job) {
+        let of = match self.group.map(|group| &group.job) {
             Some(Some(job)) => format!("job {job}"),
-            Some(None) => "a job that was inferred from what moves together".to_owned(),
+            Some(None) => "a job inferred from correlated activity".to_owned(),
             None => "its node".to_owned(),
         };
         let model = self.gpus.first().map(|row| model_of(self.cluster, *row)).unwrap_or_default();
-        let roles = match self.gang.map_or(0, |gang| gang.peers.count_roles(model)) {
+        let roles = match self.group.map_or(0, |group| group.peers.count_roles(model)) {
             0 | 1 => String::new(),
-            roles => format!(", clocks within {roles} roles, learned from what they usually draw"),
+            roles => format!(", clocks compared within {roles} roles inferred from baseline power"),
         };
         format!("{} of {of}{roles}", count(self.peers.len(), "other GPU"))
     }

@@ -174,9 +174,9 @@ impl PendingSpan {
 impl FindingTracker {
     /// Continues from a snapshot. Findings that were open stay open until they can be evaluated again.
     pub(super) fn from_snapshot(past: FindingSnapshot) -> Self {
-        let known = past.findings.into_iter().map(|told| (told.finding.id.clone(), told));
+        let known = past.findings.into_iter().map(|record| (record.finding.id.clone(), record));
         let known: BTreeMap<_, _> =
-            known.map(|(id, told)| (id, TrackedFinding::from_record(told))).collect();
+            known.map(|(id, record)| (id, TrackedFinding::from_record(record))).collect();
         let open = known.values().filter(|known| known.is_open()).count();
         let revision = u64::from(open < known.len());
         let before = past.pending;

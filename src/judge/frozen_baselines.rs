@@ -72,11 +72,11 @@ impl FrozenBaselines {
         let of_jobs = named.jobs.iter().filter_map(|job| cluster.gpus_by_job().get(job)).flatten();
         frozen.gpus.extend(of_jobs);
         // A synchronous job suffers as a whole: freeze whole job groups, however many victims are listed.
-        let gangs: BTreeSet<usize> =
+        let groups: BTreeSet<usize> =
             frozen.gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect();
-        for gang in gangs.into_iter().filter_map(|at| judge.job_groups.all_groups().get(at)) {
-            frozen.gpus.extend(&gang.gpus);
-            frozen.nodes.extend(&gang.nodes);
+        for group in groups.into_iter().filter_map(|at| judge.job_groups.all_groups().get(at)) {
+            frozen.gpus.extend(&group.gpus);
+            frozen.nodes.extend(&group.nodes);
         }
         frozen
     }

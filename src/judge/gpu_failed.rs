@@ -2,20 +2,18 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, unit::Unit, xid::describe_xid,
-};
+use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, xid::describe_xid};
 
 use super::{
-    FindingEvidence, Judge, Whereabouts, evidence_coverage,
+    EvidenceRow, FindingEvidence, Judge, Whereabouts, evidence_coverage,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
 use gaunt_cluster::Cluster;
 
 /// Adds every failed GPU.
-pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
-    find_missing(judge, cluster, seen);
+pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+    find_missing(judge, cluster, outcome);
     for (id, node) in cluster.sorted_nodes() {
         let gone = node
             .device_rows(DeviceClass::Gpu)
@@ -37,17 +35,17 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
             let fact = gone.is_some() || broken.xid.is_some();
             let failure = broken.xid.map(|(code, _)| describe_xid(code));
             let what = match (gone.is_some(), failure) {
-                (true, Some(xid)) => format!("is gone: XID {}, {}", xid.code, xid.meaning),
-                (true, None) => "is gone: its node answers without it".to_owned(),
+                (true, Some(xid)) => format!("is missing: XID {}, {}", xid.code, xid.meaning),
+                (true, None) => "is missing from the metrics of its node".to_owned(),
                 (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
-                (false, None) => "has memory errors that could not be corrected".to_owned(),
+                (false, None) => "has uncorrectable ECC errors".to_owned(),
             };
             let action =
-                failure.map_or("drain the node and look at the kernel log", |xid| xid.action);
+                failure.map_or("drain the node and check the kernel log", |xid| xid.action);
             let mut next = action.to_owned();
             next[..1].make_ascii_uppercase();
-            let gang = judge.job_groups.of(*row);
-            let held = gang.is_some()
+            let group = judge.job_groups.of(*row);
+            let held = group.is_some()
                 || judge.gpus.get(*row as usize).is_some_and(|gpu| gpu.allocated == Some(true));
             let suspicion = PendingFinding::of(
                 FindingKind::GpuFailed,
@@ -56,8 +54,8 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
                 true,
             )
             .with_cost(
-                gang.map_or(1.0, |gang| gang.lost_gpus().max(1.0)),
-                gang.map(|gang| gang.list_victims(cluster, Some(id))).unwrap_or_default(),
+                group.map_or(1.0, |group| group.lost_gpus().max(1.0)),
+                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
             )
             .with_summary(
                 format!("{entity} {what}, since {}.", format_time_of_day(since)),
@@ -73,13 +71,13 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, seen: &mut De
             let mut finding = suspicion.finding;
             finding.confidence = confidence;
             finding.since = since;
-            seen.findings.push(finding);
+            outcome.findings.push(finding);
         }
     }
 }
 
 /// Adds the GPUs that a node had before a restart and does not list since: no row exists for them now.
-fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+fn find_missing(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     let nodes = Whereabouts::of(judge, cluster);
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu);
@@ -105,15 +103,16 @@ fn find_missing(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
         }
         for key in missing {
             let entity = Entity::new_gpu(&node.name, key);
-            let gang = rows.iter().find_map(|row| judge.job_groups.of(*row));
+            let group = rows.iter().find_map(|row| judge.job_groups.of(*row));
             let says = format!(
-                "{entity} is gone since the restart: its node answers without it, with {} of {}.",
+                "{entity} is missing since the restart of gaunt: its node reports {} of {}.",
                 rows.len(),
                 format_count(before.len(), "GPU")
             );
-            let next = "Drain the node and look at the kernel log.".to_owned();
-            let victims = gang.map(|gang| gang.list_victims(cluster, Some(id))).unwrap_or_default();
-            seen.suspicions.push(
+            let next = "Drain the node and check the kernel log.".to_owned();
+            let victims =
+                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default();
+            outcome.suspicions.push(
                 PendingFinding::of(FindingKind::GpuFailed, entity, 1, true)
                     .with_hold_seconds(judge.limits.average_seconds)
                     .with_cost(1.0, victims)
@@ -131,14 +130,12 @@ fn failure_evidence(
     now: UnixMs,
 ) -> [FindingEvidence; 3] {
     [
-        FindingEvidence::new("board answers", gone.then_some(0.0), Unit::Count, Some(1.0))
-            .with_note("the limit is what it should be"),
-        FindingEvidence::new("XID", xid, Unit::Count, None)
-            .with_note("the driver's error by its number"),
+        FindingEvidence::new(EvidenceRow::GpuPresent, gone.then_some(0.0), Some(1.0))
+            .with_note("limit: expected value"),
+        FindingEvidence::new(EvidenceRow::Xid, xid, None).with_note("NVIDIA driver error code"),
         FindingEvidence::new(
-            "seconds since an uncorrectable memory error",
+            EvidenceRow::EccErrorAge,
             memory.map(|at| now.duration_since(at).as_secs_f64()),
-            Unit::Seconds,
             None,
         ),
     ]

@@ -137,11 +137,12 @@ impl GpuAverages {
         self.hw_slowdown.add_sample(hardware, tick);
         self.sw_thermal.add_sample(value(gpu::CLOCK_EVENT_SW_THERMAL), tick);
         self.pcie_replays.add_sample(cluster.current_rate(gpu_health::PCIE_REPLAYS, row), tick);
-        let usual = self.usual_utilization.usual_value();
-        let low = |(now, usual): (f64, f64)| {
-            now >= limits.standstill_ratio && now < usual * limits.hungry_slow_ratio
+        let baseline = self.usual_utilization.usual_value();
+        let low = |(now, baseline): (f64, f64)| {
+            now >= limits.standstill_ratio && now < baseline * limits.hungry_slow_ratio
         };
-        if self.utilization.value_at(at, cluster.freshness_window()).zip(usual).is_some_and(low) {
+        if self.utilization.value_at(at, cluster.freshness_window()).zip(baseline).is_some_and(low)
+        {
             self.low = tick.sampled_at();
         }
     }
@@ -155,12 +156,12 @@ impl GpuAverages {
         limits: &Thresholds,
     ) {
         let moment = SampleMoment { at: CompactTimestamp::of(at), frozen };
-        for (usual, average) in [
+        for (baseline, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),
             (&mut self.usual_power, &self.power),
         ] {
-            usual.learn_value(
+            baseline.learn_value(
                 average.value_at(at, gap),
                 moment,
                 WorseDirection::Lower,
@@ -192,26 +193,27 @@ impl GpuAverages {
 
     /// Accepts the present values as baselines.
     pub(super) fn accept_baselines(&mut self, now: UnixMs, gap: Duration, limits: &Thresholds) {
-        for (usual, average) in [
+        for (baseline, average) in [
             (&mut self.usual_utilization, &self.utilization),
             (&mut self.usual_tensor, &self.tensor),
             (&mut self.usual_power, &self.power),
             (&mut self.usual_clock, &self.clock_hertz),
         ] {
-            *usual = usual.with_accepted(average.value_at(now, gap), limits);
+            *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
         self.low = CompactTimestamp::NEVER;
     }
 
     /// Returns its baselines, and the lowest power that was seen.
     pub(super) fn learned_baselines(&self) -> ([Baseline; 4], Option<f32>) {
-        let usual = [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
-        (usual, self.power_floor)
+        let baselines =
+            [self.usual_utilization, self.usual_tensor, self.usual_power, self.usual_clock];
+        (baselines, self.power_floor)
     }
 
     /// Creates empty averages with restored baselines.
-    pub(super) fn from_baselines((usual, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
-        let [usual_utilization, usual_tensor, usual_power, usual_clock] = usual;
+    pub(super) fn from_baselines((baselines, power_floor): ([Baseline; 4], Option<f32>)) -> Self {
+        let [usual_utilization, usual_tensor, usual_power, usual_clock] = baselines;
         Self {
             power_floor,
             usual_utilization,
@@ -273,8 +275,9 @@ impl GpuAverages {
     /// Returns the activity of its last sample / baseline, by the power above that of an idle GPU.
     pub(super) fn effort_now(&self, limits: &Thresholds) -> Option<f64> {
         let idle = self.idle_power(limits);
-        let usual = self.usual_power()? - idle;
-        (usual > limits.least_work_ratio).then_some((f64::from(self.last_power?) - idle) / usual)
+        let baseline = self.usual_power()? - idle;
+        (baseline > limits.least_work_ratio)
+            .then_some((f64::from(self.last_power?) - idle) / baseline)
     }
 
     fn idle_power(&self, limits: &Thresholds) -> f64 {
@@ -299,10 +302,10 @@ impl GpuAverages {
         gap: Duration,
         limits: &Thresholds,
     ) -> Option<f64> {
-        let of = |average: &MovingAverage, usual: &Baseline, idle: f64| {
-            let usual = usual.usual_value()? - idle;
+        let of = |average: &MovingAverage, baseline: &Baseline, idle: f64| {
+            let baseline = baseline.usual_value()? - idle;
             let now = average.value_at(now, gap)? - idle;
-            (usual > limits.least_work_ratio).then(|| (now / usual).max(0.0))
+            (baseline > limits.least_work_ratio).then(|| (now / baseline).max(0.0))
         };
         let idle = self.idle_power(limits);
         of(&self.tensor, &self.usual_tensor, 0.0)
@@ -369,8 +372,8 @@ pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> 
 
 /// Returns the enforced power limit, else the rated limit of its model.
 fn power_limit(cluster: &Cluster, row: u32) -> Option<f64> {
-    let told = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
-    told.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
+    let reported = cluster.current_value(gpu::POWER_LIMIT, row).filter(|limit| *limit > 0.0);
+    reported.or_else(|| gpu_power_limits::rated_power_limit(cluster.gpu_model(row)?))
 }
 
 /// Returns the larger direction of all the node's ports together, as a share of their line rates.

@@ -34,7 +34,7 @@ pub(super) struct HostAverages {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BaselineComparison {
     pub(super) now: f64,
-    pub(super) usual: Option<f64>,
+    pub(super) baseline: Option<f64>,
     /// A user accepted this baseline.
     accepted: bool,
 }
@@ -57,8 +57,8 @@ impl HostAverages {
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
         let moment = SampleMoment { at: tick.sampled_at(), frozen };
         let share = gpu_signals::network_share(cluster, node);
-        let usual = self.usual_network.usual_value();
-        let little = usual.map_or(0.0, |usual| usual * limits.standstill_ratio);
+        let baseline = self.usual_network.usual_value();
+        let little = baseline.map_or(0.0, |baseline| baseline * limits.standstill_ratio);
         if share.is_some_and(|share| share > little) {
             self.carried = tick.sampled_at();
         }
@@ -74,12 +74,12 @@ impl HostAverages {
         self.io_pressure.add_sample(cluster.current_rate(host::IO_PRESSURE, row), tick);
         self.cpu_pressure.add_sample(cluster.current_rate(host::CPU_PRESSURE, row), tick);
         self.busiest_cpu.add_sample(cluster.current_value(host::CPU_BUSIEST, row), tick);
-        for (usual, average) in [
+        for (baseline, average) in [
             (&mut self.usual_io, &self.io_pressure),
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
         ] {
-            usual.learn_value(
+            baseline.learn_value(
                 average.value_at(at, gap),
                 moment,
                 WorseDirection::Higher,
@@ -100,13 +100,13 @@ impl HostAverages {
     /// Accepts the present values as baselines.
     pub(super) fn accept_baselines(&mut self, cluster: &Cluster, limits: &Thresholds) {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        for (usual, average) in [
+        for (baseline, average) in [
             (&mut self.usual_io, &self.io_pressure),
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
             (&mut self.usual_network, &self.network),
         ] {
-            *usual = usual.with_accepted(average.value_at(now, gap), limits);
+            *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
     }
 
@@ -121,8 +121,8 @@ impl HostAverages {
     }
 
     /// Creates a host with restored baselines.
-    pub(super) fn from_baselines(usual: [Baseline; 4]) -> Self {
-        let [usual_io, usual_cpu, usual_busiest, usual_network] = usual;
+    pub(super) fn from_baselines(baseline: [Baseline; 4]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network] = baseline;
         Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
     }
 
@@ -149,24 +149,28 @@ impl HostAverages {
     /// Whether it is known to send as a job that makes progress does, however slowly.
     pub(super) fn is_progressing(&self, cluster: &Cluster, limits: &Thresholds) -> bool {
         let traffic = self.compare_traffic(cluster);
-        let usual = traffic.and_then(|it| Some((it.now, it.usual?)));
-        usual.is_some_and(|(now, usual)| usual > 0.0 && now >= usual * limits.standstill_ratio)
+        let baseline = traffic.and_then(|it| Some((it.now, it.baseline?)));
+        baseline.is_some_and(|(now, baseline)| {
+            baseline > 0.0 && now >= baseline * limits.standstill_ratio
+        })
     }
 
     /// Whether no recent sample showed more than next to nothing sent; none where it is not known to send much.
     pub(super) fn is_silent(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
-        let usual =
-            self.compare_traffic(cluster)?.usual.filter(|usual| *usual >= limits.carries_ratio)?;
+        let baseline = self
+            .compare_traffic(cluster)?
+            .baseline
+            .filter(|baseline| *baseline >= limits.carries_ratio)?;
         let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
-        Some(usual > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
+        Some(baseline > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
     }
 
     /// Whether it sends next to nothing of its baseline, and has not for a while: a starved node sends something with
     /// each of its few steps. None without a baseline.
     pub(super) fn is_pausing(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
-        let BaselineComparison { now, usual, .. } = self.compare_traffic(cluster)?;
+        let BaselineComparison { now, baseline, .. } = self.compare_traffic(cluster)?;
         let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
-        Some(now < usual? * limits.standstill_ratio && silent >= limits.pause_seconds)
+        Some(now < baseline? * limits.standstill_ratio && silent >= limits.pause_seconds)
     }
 }
 
@@ -175,16 +179,20 @@ impl BaselineComparison {
     /// above the limit it counts in any case: pressure that exists since the first sample would become the baseline.
     pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
         let far = !self.accepted && self.now >= limit * limits.pressure_far_times;
-        let more = |usual: f64| self.now >= usual * limits.pressure_times;
-        self.now >= limit && (far || self.usual.is_none_or(more))
+        let more = |baseline: f64| self.now >= baseline * limits.pressure_times;
+        self.now >= limit && (far || self.baseline.is_none_or(more))
     }
 }
 
 fn compare_average(
     average: MovingAverage,
-    usual: &Baseline,
+    baseline: &Baseline,
     cluster: &Cluster,
 ) -> Option<BaselineComparison> {
     let now = average.value_at(cluster.now(), cluster.freshness_window())?;
-    Some(BaselineComparison { now, usual: usual.usual_value(), accepted: usual.is_accepted() })
+    Some(BaselineComparison {
+        now,
+        baseline: baseline.usual_value(),
+        accepted: baseline.is_accepted(),
+    })
 }

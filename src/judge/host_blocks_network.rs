@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, unit::Unit};
+use gaunt_schema::{DeviceClass, Entity, FindingKind};
 
 use super::{
-    FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, Judge,
     fabric_congestion::slowed_groups,
     link_averages::{LinkAverages, current_value},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
@@ -58,34 +58,34 @@ pub(super) fn detect_blocking_host(
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;
     }
-    let gangs = slowed_groups(judge, cluster, &BTreeSet::from([id]));
+    let groups = slowed_groups(judge, cluster, &BTreeSet::from([id]));
     let share = median(carrying.iter().filter_map(|link| current_value(link.pause_sent, cluster)));
     let unbuffered =
         median(carrying.iter().filter_map(|link| current_value(link.out_of_buffer, cluster)));
     let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_stopped_per_second);
-    let kinds = [stopping > 0, dropping > 0, confirmed, !gangs.is_empty()];
+    let kinds = [stopping > 0, dropping > 0, confirmed, !groups.is_empty()];
     let kinds = kinds.into_iter().filter(|kind| *kind).count();
     let how = match share.filter(|_| stopping > 0) {
-        Some(share) => format!("stops the network {} of the time", format_percent(share)),
-        None => format!("has no buffer for {:.1} packets a second", unbuffered.unwrap_or_default()),
+        Some(share) => format!("sends PFC pause {} of the time", format_percent(share)),
+        None => format!("has {:.1} out_of_buffer drops per second", unbuffered.unwrap_or_default()),
     };
     Some(
         PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), kinds, true)
             .with_hold_seconds(limits.hotspot_seconds)
-            .with_slowed_jobs(gangs.iter().copied())
+            .with_slowed_jobs(groups.iter().copied())
             .with_cost(
-                gangs.iter().map(|gang| gang.lost_gpus()).sum(),
-                gangs.iter().flat_map(|gang| gang.list_victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),
+                groups.iter().map(|group| group.lost_gpus()).sum(),
+                groups.iter().flat_map(|group| group.list_victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),
             )
             .with_summary(
-                format!("{} {how}: it takes what it receives too slowly.", node.name),
-                format!("Look at the PCIe links of {}'s adapters, at its IOMMU and memory settings, and at what else loads its memory.", node.name),
+                format!("{} {how}: slow receiver.", node.name),
+                format!("Check the PCIe links of the HCAs of {}, its IOMMU and memory settings, and other load on its memory.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new("ports that stop the network", Some(stopping as f64), Unit::Count, None).with_note(format!("of {}", carrying.len())),
-                FindingEvidence::new("time in which they stop it", share, Unit::Ratio, Some(limits.pauses_ratio)),
-                FindingEvidence::new("packets without a buffer in a second", unbuffered, Unit::Count, Some(limits.unbuffered_per_second)),
-                FindingEvidence::new("pause frames that its switch receives in a second", stopped, Unit::Count, Some(limits.switch_stopped_per_second)),
+                FindingEvidence::new(EvidenceRow::PausingPorts, Some(stopping as f64), None).with_note(format!("of {}", carrying.len())),
+                FindingEvidence::new(EvidenceRow::PauseSent, share, Some(limits.pauses_ratio)),
+                FindingEvidence::new(EvidenceRow::OutOfBuffer, unbuffered, Some(limits.unbuffered_per_second)),
+                FindingEvidence::new(EvidenceRow::SwitchPauseFrames, stopped, Some(limits.switch_stopped_per_second)),
             ]),
     )
 }

@@ -53,13 +53,13 @@ pub(super) struct JobGroup {
 impl JobGroups {
     /// Rebuilds the groups and evaluates their members.
     pub(super) fn rebuild_groups(judge: &mut Judge, cluster: &Cluster) {
-        let mut gangs = std::mem::take(&mut judge.job_groups);
-        let due = gangs.regrouped.is_none_or(|at| {
+        let mut groups = std::mem::take(&mut judge.job_groups);
+        let due = groups.regrouped.is_none_or(|at| {
             cluster.now().duration_since(at).as_secs_f64() >= judge.limits.regroup_seconds
         });
         if due {
-            gangs.unnamed = infer_groups(judge, cluster);
-            gangs.regrouped = Some(cluster.now());
+            groups.unnamed = infer_groups(judge, cluster);
+            groups.regrouped = Some(cluster.now());
         }
         let named =
             cluster.gpus_by_job().iter().map(|(job, gpus)| (Some(job.clone()), gpus.clone()));
@@ -67,26 +67,26 @@ impl JobGroups {
             let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
             nodes.flat_map(|node| node.device_rows(DeviceClass::Gpu).to_vec()).collect::<Vec<u32>>()
         };
-        let unnamed = gangs.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
+        let unnamed = groups.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
         let mut all: Vec<JobGroup> = named
             .chain(unnamed)
             .map(|(job, gpus)| JobGroup::of(judge, cluster, job, gpus))
             .collect();
-        for gang in &mut all {
-            let before = gang.gpus.first().and_then(|row| gangs.of(*row));
+        for group in &mut all {
+            let before = group.gpus.first().and_then(|row| groups.of(*row));
             let before = before.is_some_and(|before| before.is_slowed);
-            gang.is_slowed =
-                loss_attribution::is_slowed(gang.slowdown_ratio(), before, &judge.limits);
+            group.is_slowed =
+                loss_attribution::is_slowed(group.slowdown_ratio(), before, &judge.limits);
         }
-        gangs.all = all;
-        gangs.of_gpu.clear();
-        gangs.of_gpu.resize(cluster.row_count(DeviceClass::Gpu), 0);
-        for (at, gang) in gangs.all.iter().enumerate() {
-            for row in &gang.gpus {
-                gangs.of_gpu[*row as usize] = at as u32 + 1;
+        groups.all = all;
+        groups.of_gpu.clear();
+        groups.of_gpu.resize(cluster.row_count(DeviceClass::Gpu), 0);
+        for (at, group) in groups.all.iter().enumerate() {
+            for row in &group.gpus {
+                groups.of_gpu[*row as usize] = at as u32 + 1;
             }
         }
-        judge.job_groups = gangs;
+        judge.job_groups = groups;
     }
 
     /// Returns all groups.
@@ -106,15 +106,15 @@ impl JobGroups {
 
     /// Returns all groups that have GPUs on a node.
     pub(super) fn groups_on<'a>(&'a self, gpus: &'a [u32]) -> Vec<&'a JobGroup> {
-        let mut gangs: Vec<&JobGroup> = gpus.iter().filter_map(|row| self.of(*row)).collect();
-        gangs.dedup_by(|a, b| std::ptr::eq(*a, *b));
-        gangs
+        let mut groups: Vec<&JobGroup> = gpus.iter().filter_map(|row| self.of(*row)).collect();
+        groups.dedup_by(|a, b| std::ptr::eq(*a, *b));
+        groups
     }
 
     /// Returns the group on these GPUs with the largest slowdown, if that is at least `least`, and the slowdown.
     pub(super) fn most_slowed_on(&self, gpus: &[u32], least: f64) -> Option<(&JobGroup, f64)> {
-        let gangs = gpus.iter().filter_map(|row| self.of(*row));
-        let slowed = gangs.filter_map(|gang| Some((gang, gang.slowdown_ratio()?)));
+        let groups = gpus.iter().filter_map(|row| self.of(*row));
+        let slowed = groups.filter_map(|group| Some((group, group.slowdown_ratio()?)));
         slowed.filter(|(_, slowed)| *slowed >= least).max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 }
@@ -206,11 +206,11 @@ impl JobGroup {
     pub(super) fn render_title(&self) -> String {
         match (&self.job, &self.first_node, self.nodes.len()) {
             (Some(job), ..) => format!("Job {job}"),
-            (None, Some(place), 0 | 1) => format!("A job without a name on {place}"),
+            (None, Some(place), 0 | 1) => format!("Unnamed job on {place}"),
             (None, Some(place), nodes) => {
-                format!("A job without a name on {place} and {}", format_count(nodes - 1, "node"))
+                format!("Unnamed job on {place} and {}", format_count(nodes - 1, "node"))
             }
-            _ => "A job without a name".to_owned(),
+            _ => "Unnamed job".to_owned(),
         }
     }
 
@@ -246,7 +246,7 @@ fn infer_groups(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
         let Some(power) = median(known.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };
-        let traffic = judge.hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.usual);
+        let traffic = judge.hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
         let traffic = traffic.unwrap_or_default();
         let model = cluster.gpu_model(rows[0]);
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();

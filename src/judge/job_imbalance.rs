@@ -6,10 +6,10 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque},
 };
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, UnixMs, unit::Unit};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, UnixMs};
 
 use super::{
-    FindingEvidence, Judge, Thresholds,
+    EvidenceRow, FindingEvidence, Judge, Thresholds,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     moving_average::{MovingAverage, SampleTiming},
@@ -41,30 +41,34 @@ const MOST_LOOKS: usize = 256;
 const LEAST_NODES: usize = 2;
 
 /// Adds job groups whose work is uneven and that are slower for it.
-pub(super) fn detect_job_imbalance(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_job_imbalance(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     // What is added here is informational and explains nothing: the nodes are the same for all groups.
     let explained = OnceCell::new();
-    let is_explained = |gang: &JobGroup, seen: &DetectorOutcome| {
-        let explained = explained.get_or_init(|| explained_nodes(cluster, seen));
-        gang.nodes.iter().any(|id| explained.contains(id))
+    let is_explained = |group: &JobGroup, outcome: &DetectorOutcome| {
+        let explained = explained.get_or_init(|| explained_nodes(cluster, outcome));
+        group.nodes.iter().any(|id| explained.contains(id))
     };
-    for gang in judge
+    for group in judge
         .job_groups
         .all_groups()
         .iter()
-        .filter(|gang| gang.is_progressing() && gang.nodes.len() >= LEAST_NODES)
+        .filter(|group| group.is_progressing() && group.nodes.len() >= LEAST_NODES)
     {
-        let Some(uneven) = UnevenGroup::from_group(judge, cluster, gang) else { continue };
-        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(gang, seen) {
-            seen.suspicions.extend(uneven.detect_imbalance());
+        let Some(uneven) = UnevenGroup::from_group(judge, cluster, group) else { continue };
+        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(group, outcome) {
+            outcome.suspicions.extend(uneven.detect_imbalance());
         }
     }
 }
 
 impl WorkShares {
     /// Forgets a group whose present work was accepted as its baseline.
-    pub(super) fn forget_group(&mut self, gang: &str) {
-        self.histories.remove(gang);
+    pub(super) fn forget_group(&mut self, group: &str) {
+        self.histories.remove(group);
     }
 
     /// Records how much each node works, and which one works while the others wait.
@@ -75,24 +79,24 @@ impl WorkShares {
             judge.job_groups.all_groups().iter().map(JobGroup::group_key).collect();
         let known: HashSet<&String> = names.iter().collect();
         shares.histories.retain(|name, _| known.contains(name));
-        for (gang, name) in judge.job_groups.all_groups().iter().zip(names) {
-            if gang.nodes.len() < LEAST_NODES {
+        for (group, name) in judge.job_groups.all_groups().iter().zip(names) {
+            if group.nodes.len() < LEAST_NODES {
                 continue;
             }
             let turns = shares.histories.entry(name).or_default();
-            let looked = gang.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
+            let looked = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
             let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
             turns.looked = looked;
             let limits = &judge.limits;
             let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
             let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
-            turns.paces.retain(|id, _| gang.has_node(*id));
-            for (id, pace) in node_activity_ratios(judge, cluster, gang) {
+            turns.paces.retain(|id, _| group.has_node(*id));
+            for (id, pace) in node_activity_ratios(judge, cluster, group) {
                 turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
             }
             let looks = kept_looks(limits);
             // Values that exporters collect now and then are of different moments on every node.
-            let busiest = if slow { None } else { busiest_node(judge, cluster, gang) };
+            let busiest = if slow { None } else { busiest_node(judge, cluster, group) };
             let Some(busiest) = busiest else { continue };
             while turns.busiest.len() >= looks {
                 turns.busiest.pop_front();
@@ -109,13 +113,13 @@ fn kept_looks(limits: &Thresholds) -> usize {
 }
 
 /// Returns the node that works now while most others of its group wait.
-fn busiest_node(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Option<NodeId> {
+fn busiest_node(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Option<NodeId> {
     let of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
         let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
         Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(&judge.limits)).reduce(f64::max)?))
     };
-    let efforts: Vec<(NodeId, f64)> = gang.nodes.iter().filter_map(of).collect();
+    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(of).collect();
     let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
     let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     (most >= middle * judge.limits.stands_out_times).then_some(busiest)
@@ -137,7 +141,7 @@ impl WorkHistory {
 }
 
 /// Returns activity / baseline of each node of a group.
-fn node_activity_ratios(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Vec<(NodeId, f64)> {
+fn node_activity_ratios(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
@@ -150,7 +154,7 @@ fn node_activity_ratios(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Ve
         }
         (known > 0.0).then(|| (*id, sum / known))
     };
-    gang.nodes.iter().filter_map(of).collect()
+    group.nodes.iter().filter_map(of).collect()
 }
 
 /// Returns the nodes that a pending finding blames or lists as victims: that explains the lost time of groups there.
@@ -168,7 +172,7 @@ fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId>
 struct UnevenGroup<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
-    gang: &'a JobGroup,
+    group: &'a JobGroup,
     turns: &'a WorkHistory,
     /// The share of its baseline speed that it has lost, over a longer time.
     slowed: f64,
@@ -182,20 +186,20 @@ struct UnevenGroup<'a> {
 }
 
 impl<'a> UnevenGroup<'a> {
-    fn from_group(judge: &'a Judge, cluster: &'a Cluster, gang: &'a JobGroup) -> Option<Self> {
+    fn from_group(judge: &'a Judge, cluster: &'a Cluster, group: &'a JobGroup) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let turns = judge.shares.histories.get(&gang.group_key())?;
+        let turns = judge.shares.histories.get(&group.group_key())?;
         let known =
             turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
         // Without job labels, nodes of another, unchanged job may be among them.
-        let as_ever = |pace: f64| gang.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
+        let as_ever = |pace: f64| group.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
         let paces: Vec<(NodeId, f64)> = known.filter(|(_, pace)| !as_ever(*pace)).collect();
         if paces.len() < LEAST_NODES {
             return None;
         }
         let middle = median(paces.iter().map(|(_, pace)| *pace))?;
-        let instants = judge.has_slow_period(cluster) && !gang.is_profiled(judge, now, gap);
+        let instants = judge.has_slow_period(cluster) && !group.is_profiled(judge, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let of = paces.len();
         let slowed = (1.0 - middle).max(0.0);
@@ -203,7 +207,7 @@ impl<'a> UnevenGroup<'a> {
         // node an outlier: steps are few within the span of the averages.
         let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
         let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
-        Some(Self { judge, cluster, gang, turns, slowed, middle, heavy, of, instants })
+        Some(Self { judge, cluster, group, turns, slowed, middle, heavy, of, instants })
     }
 
     fn detect_imbalance(&self) -> Option<PendingFinding> {
@@ -222,23 +226,18 @@ impl<'a> UnevenGroup<'a> {
             .filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()))
             .take(MOST_NAMED)
             .collect();
-        let entity = Entity { kind: EntityKind::Stage, ..self.gang.to_entity() };
+        let entity = Entity { kind: EntityKind::Stage, ..self.group.to_entity() };
         let says = format!(
-            "The stage on {} has more to compute than the others, which wait for it {} of the time.",
+            "The pipeline stage on {} is overloaded: the other stages wait for it {} of the time.",
             names.join(", "),
             format_percent(self.slowed)
         );
-        let next = "Divide the layers anew between the stages of the pipeline.".to_owned();
+        let next = "Rebalance the layers between the pipeline stages.".to_owned();
         let work = median(self.heavy.iter().map(|(_, pace)| pace / self.middle));
         let limit = Some(self.judge.limits.uneven_times);
         self.of(FindingKind::StageImbalance, entity).with_summary(says, next).with_evidence([
             self.slowdown_evidence(),
-            FindingEvidence::new(
-                "work of these nodes against the others",
-                work,
-                Unit::Count,
-                limit,
-            ),
+            FindingEvidence::new(EvidenceRow::NodeActivity, work, limit),
         ])
     }
 
@@ -248,70 +247,63 @@ impl<'a> UnevenGroup<'a> {
         let limits = &self.judge.limits;
         let favourite = self.turns.busiest_share(limits);
         // Of two nodes one is the busiest at least half of the time.
-        let most = limits.favourite_ratio.max(1.5 / self.gang.nodes.len() as f64);
-        let entity = self.gang.to_entity();
+        let most = limits.favourite_ratio.max(1.5 / self.group.nodes.len() as f64);
+        let entity = self.group.to_entity();
         // Chance favours one node for a while: an open finding is only left for a node that is nearly always the
         // busiest.
         let open =
             self.judge.tracker.open_one(&finding_id(FindingKind::DataSkew, &entity)).is_some();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
-        let like = SlowdownProfile::of(self.judge, self.cluster, self.gang);
+        let like = SlowdownProfile::of(self.judge, self.cluster, self.group);
         if favourite.is_some_and(|share| share >= most) || !like.is_only_slower(limits, self.middle)
         {
             return None;
         }
         let summary = match favourite {
             Some(_) => format!(
-                "{} waits {} of the time for whichever rank has most to compute in a step, each time another one: no machine is to blame.",
-                self.gang.render_title(),
+                "{} waits {} of the time for the slowest rank of a step, each time another one: data skew, no node is the cause.",
+                self.group.render_title(),
                 format_percent(self.slowed)
             ),
             None => format!(
-                "{} has lost {} of its speed on all ranks alike, and no machine or port says why: its work is unevenly divided, or has changed.",
-                self.gang.render_title(),
+                "{} is {} slower on all ranks alike, and no node or port shows a cause: uneven or changed workload.",
+                self.group.render_title(),
                 format_percent(self.slowed)
             ),
         };
         let next =
-            "Look at how samples of different length are divided between the ranks.".to_owned();
+            "Check how samples of different length are distributed over the ranks.".to_owned();
         Some(
             self.of(FindingKind::DataSkew, entity).with_summary(summary, next).with_evidence([
                 self.slowdown_evidence(),
+                FindingEvidence::new(EvidenceRow::BusiestNode, favourite, Some(most))
+                    .with_note("must stay below the limit"),
                 FindingEvidence::new(
-                    "looks at which the same node was the busiest",
-                    favourite,
-                    Unit::Ratio,
-                    Some(most),
-                )
-                .with_note("the limit is an upper one"),
-                FindingEvidence::new(
-                    "traffic against what is usual",
+                    EvidenceRow::TrafficChange,
                     like.traffic,
-                    Unit::Ratio,
                     Some(self.middle * limits.like_pace_share),
                 )
-                .with_note("the limit is a share of the job's median pace"),
+                .with_note("limit: share of the job's median pace"),
                 FindingEvidence::new(
-                    "clock against what is usual",
+                    EvidenceRow::ClockChange,
                     like.clock,
-                    Unit::Ratio,
                     Some(limits.capped_clock_ratio),
                 )
-                .with_note("the limit is a lower one"),
+                .with_note("must stay above the limit"),
             ]),
         )
     }
 
     fn of(&self, kind: FindingKind, entity: Entity) -> PendingFinding {
-        let lost = self.slowed * self.gang.gpus.len() as f64;
+        let lost = self.slowed * self.group.gpus.len() as f64;
         PendingFinding::of(kind, entity, 1, false)
             .with_hold_seconds(self.judge.limits.uneven_seconds)
-            .with_cost(lost, self.gang.list_victims(self.cluster, None))
+            .with_cost(lost, self.group.list_victims(self.cluster, None))
     }
 
     fn slowdown_evidence(&self) -> FindingEvidence {
         let limit = Some(self.judge.limits.slowed_ratio);
-        FindingEvidence::new("speed that the job has lost", Some(self.slowed), Unit::Ratio, limit)
+        FindingEvidence::new(EvidenceRow::JobSlowdown, Some(self.slowed), limit)
     }
 }
 
@@ -323,15 +315,17 @@ struct SlowdownProfile {
 }
 
 impl SlowdownProfile {
-    fn of(judge: &Judge, cluster: &Cluster, gang: &JobGroup) -> Self {
+    fn of(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let gpus = || gang.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        let hosts = gang.nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let hosts = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
         let traffic = hosts.filter_map(|host| {
             let traffic = host.compare_traffic(cluster)?;
             Some(
                 traffic.now
-                    / traffic.usual.filter(|usual| *usual > judge.limits.silent_network_ratio)?,
+                    / traffic
+                        .baseline
+                        .filter(|baseline| *baseline > judge.limits.silent_network_ratio)?,
             )
         });
         Self {

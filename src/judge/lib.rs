@@ -63,7 +63,7 @@ pub use baseline_snapshot::BaselineSnapshot;
 use checkpoint_pause::Pauses;
 use clock_drift::ClockDrift;
 pub use evidence_catalogue::{
-    EvidenceRow, confidence_limit, detection_rule, evidence_row, explain_limit,
+    EvidenceRow, EvidenceSource, confidence_limit, detection_rule, explain_limit,
 };
 pub use finding_explanation::{AlternativeCause, ComparedSignal, FindingExplanation};
 use finding_lifecycle::{DetectorOutcome, FindingTracker};
@@ -199,9 +199,14 @@ impl Judge {
 
     /// Continues with saved baselines.
     #[must_use]
-    pub fn with_baselines(self, usual: BaselineSnapshot) -> Self {
-        let node_names = NodeNames::recalled(usual.nodes_by_address());
-        Self { restored_gpus: usual.gpus_by_node(), node_names, restored_baselines: usual, ..self }
+    pub fn with_baselines(self, baseline: BaselineSnapshot) -> Self {
+        let node_names = NodeNames::recalled(baseline.nodes_by_address());
+        Self {
+            restored_gpus: baseline.gpus_by_node(),
+            node_names,
+            restored_baselines: baseline,
+            ..self
+        }
     }
 
     /// Sets the current results of probes between nodes.
@@ -255,16 +260,16 @@ impl Judge {
         WorkShares::observe_groups(self, cluster);
         InferredLeaves::observe_congestion(self, cluster);
         ClockDrift::observe_clocks(self, cluster);
-        let mut seen = DetectorOutcome::default();
+        let mut outcome = DetectorOutcome::default();
         for find in DETECTORS {
-            find(self, cluster, &mut seen);
+            find(self, cluster, &mut outcome);
         }
-        self.leave_out_renamed(cluster, &mut seen);
-        suppression::suppress_consequences(&mut seen);
-        probe_evidence::add_probe_evidence(self, cluster, &mut seen);
-        seen.undecidable.extend(self.undecidable_findings(cluster));
-        seen.coverage = evidence_coverage::check_coverage(self, cluster);
-        self.tracker.apply_outcome(cluster.now(), cluster.scrape_period(), &self.limits, seen);
+        self.leave_out_renamed(cluster, &mut outcome);
+        suppression::suppress_consequences(&mut outcome);
+        probe_evidence::add_probe_evidence(self, cluster, &mut outcome);
+        outcome.undecidable.extend(self.undecidable_findings(cluster));
+        outcome.coverage = evidence_coverage::check_coverage(self, cluster);
+        self.tracker.apply_outcome(cluster.now(), cluster.scrape_period(), &self.limits, outcome);
         FleetLoss::compute_losses(self, cluster);
         for finding in self.tracker.just_closed(cluster.now()) {
             let signal = recovery_reason::explain_recovery(self, cluster, &finding);
@@ -277,15 +282,15 @@ impl Judge {
     }
 
     /// Drops evidence of nodes that now report under another name: their last values remain for a while.
-    fn leave_out_renamed(&self, cluster: &Cluster, seen: &mut DetectorOutcome) {
+    fn leave_out_renamed(&self, cluster: &Cluster, outcome: &mut DetectorOutcome) {
         let nodes = Whereabouts::of(self, cluster);
         let is_here = |finding: &DetectedFinding| {
             let gone = finding.entity.node.as_ref().and_then(|name| nodes.gone(name));
             !matches!(gone, Some(Gone::Renamed(_)))
         };
-        seen.findings.retain(&is_here);
-        seen.suspicions.retain(|held| is_here(&held.finding));
-        seen.undecidable.retain(|id| self.tracker.open_one(id).is_none_or(is_here));
+        outcome.findings.retain(&is_here);
+        outcome.suspicions.retain(|held| is_here(&held.finding));
+        outcome.undecidable.retain(|id| self.tracker.open_one(id).is_none_or(is_here));
     }
 
     /// Open findings that cannot be decided now: those of a silent node stay open, and those of a job that pauses.
@@ -315,7 +320,7 @@ impl Judge {
 
     /// Returns all open findings, worst first.
     pub fn open_findings(&self) -> Vec<&DetectedFinding> {
-        self.tracker.open_records().into_iter().map(|told| &told.finding).collect()
+        self.tracker.open_records().into_iter().map(|record| &record.finding).collect()
     }
 
     /// Returns all open findings with their history, worst first.

@@ -24,7 +24,7 @@ pub(super) const LINK_ERRORS: [MetricId; 4] = [
 ];
 
 /// Counters of retransmitted packets.
-const RESENT: [MetricId; 3] =
+pub(super) const RETRANSMITS: [MetricId; 3] =
     [port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
 
 /// PFC pause time received, by priority.
@@ -146,13 +146,13 @@ impl LinkTable {
         }
         let link = &mut self.links[row as usize];
         if link.as_ref().is_none_or(|link| link.node != *node) {
-            let usual = LinkAverages {
+            let learned = LinkAverages {
                 usual_corrected,
                 usual_notified,
                 usual_waited,
                 ..LinkAverages::new(node)
             };
-            *link = Some(LinkAverages { best_rate: best_rate.unwrap_or_default(), ..usual });
+            *link = Some(LinkAverages { best_rate: best_rate.unwrap_or_default(), ..learned });
         }
     }
 
@@ -166,12 +166,12 @@ impl LinkTable {
     /// Accepts the present values of a port as baselines.
     pub(super) fn accept_baselines(&mut self, row: u32, cluster: &Cluster, limits: &Thresholds) {
         let Some(Some(link)) = self.links.get_mut(row as usize) else { return };
-        for (usual, average) in [
+        for (baseline, average) in [
             (&mut link.usual_corrected, link.fec_corrected),
             (&mut link.usual_notified, link.cnps_handled),
             (&mut link.usual_waited, link.transmit_wait),
         ] {
-            *usual = usual.with_accepted(current_value(average, cluster), limits);
+            *baseline = baseline.with_accepted(current_value(average, cluster), limits);
         }
     }
 
@@ -223,7 +223,7 @@ impl LinkAverages {
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
         self.errors.add_sample(sum_known(LINK_ERRORS.into_iter().filter_map(rate)), tick);
-        self.retransmitted.add_sample(sum_known(RESENT.into_iter().filter_map(rate)), tick);
+        self.retransmitted.add_sample(sum_known(RETRANSMITS.into_iter().filter_map(rate)), tick);
         let of = |count: Option<f64>, whole: Option<f64>, least: f64| {
             count.zip(whole.filter(|whole| *whole >= least)).map(|(count, whole)| count / whole)
         };
@@ -269,12 +269,12 @@ impl LinkAverages {
         limits: &Thresholds,
     ) {
         let moment = SampleMoment { at: CompactTimestamp::of(at), frozen };
-        for (usual, average, floor) in [
+        for (baseline, average, floor) in [
             (&mut self.usual_corrected, &self.fec_corrected, limits.usual_corrected_per_second),
             (&mut self.usual_notified, &self.cnps_handled, limits.usual_notified_per_gigabyte),
             (&mut self.usual_waited, &self.transmit_wait, limits.usual_waited_per_kilobyte),
         ] {
-            usual.learn_value(
+            baseline.learn_value(
                 average.value_at(at, cluster.freshness_window()),
                 moment,
                 WorseDirection::Higher,
@@ -340,12 +340,12 @@ const PACKET_BYTES: f64 = 4_096.0;
 
 fn ratio_to_baseline(
     average: MovingAverage,
-    usual: &Baseline,
+    baseline: &Baseline,
     floor: f64,
     cluster: &Cluster,
 ) -> Option<f64> {
     let now = average.value_at(cluster.now(), cluster.freshness_window())?;
-    Some(now / usual.usual_value()?.max(floor))
+    Some(now / baseline.usual_value()?.max(floor))
 }
 
 fn sum_known(values: impl Iterator<Item = f64>) -> Option<f64> {

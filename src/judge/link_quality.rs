@@ -4,11 +4,10 @@ use std::{cell::OnceCell, collections::HashMap};
 
 use gaunt_schema::{
     AbsenceReason, DeviceClass, Entity, FindingKind, MetricId, SanitizedText, catalogue::port,
-    unit::Unit,
 };
 
 use super::{
-    FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, Judge,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     link_averages::{LINK_ERRORS, LinkAverages, current_value},
@@ -17,11 +16,8 @@ use super::{
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
-/// The name of the evidence value for FEC-corrected bits.
-const REPAIRED: &str = "repaired bits, times the usual number";
-
 /// Adds every port with a degraded link.
-pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     let mut resends = HashMap::new();
     for (id, node) in cluster.sorted_nodes() {
         let rates = OnceCell::new();
@@ -31,10 +27,10 @@ pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, seen: &mut Dete
                 continue;
             }
             let place = ActivePort { judge, cluster, id, node, row: *row, link, rates: &rates };
-            seen.suspicions.extend(place.detect_low_rate());
+            outcome.suspicions.extend(place.detect_low_rate());
             match place.detect_link_errors(&mut resends) {
-                Some(suspicion) => seen.suspicions.push(suspicion),
-                None if place.is_unclear() => seen.undecidable.push(place.link_errors_id()),
+                Some(suspicion) => outcome.suspicions.push(suspicion),
+                None if place.is_unclear() => outcome.undecidable.push(place.link_errors_id()),
                 None => {}
             }
         }
@@ -137,9 +133,9 @@ impl ActivePort<'_> {
     fn pending_finding(&self, kind: FindingKind, kinds: usize) -> PendingFinding {
         let slowed = self.slowed_group();
         PendingFinding::of(kind, self.to_entity(), kinds, true).with_cost(
-            slowed.map_or(0.0, |(gang, _)| gang.lost_gpus()),
+            slowed.map_or(0.0, |(group, _)| group.lost_gpus()),
             slowed
-                .map(|(gang, _)| gang.list_victims(self.cluster, Some(self.id)))
+                .map(|(group, _)| group.list_victims(self.cluster, Some(self.id)))
                 .unwrap_or_default(),
         )
     }
@@ -164,17 +160,29 @@ impl ActivePort<'_> {
         let kinds = [fell, below, slowed].into_iter().filter(|kind| *kind).count();
         let should = own_best.max(sibling.unwrap_or_default());
         let gbit = |bytes: f64| bytes * 8.0 / 1e9;
-        let since = if fell { "it was higher before" } else { "its siblings have the higher rate" };
+        let since =
+            if fell { "it was higher before" } else { "its sibling ports have the higher rate" };
         Some(
             self.pending_finding(FindingKind::PortRateLow, if used { kinds } else { 1 })
                 .with_summary(
-                    format!("{} runs at {:.0} of {:.0} Gb/s: {since}.", self.to_entity(), gbit(now), gbit(should)),
-                    "Look at the cable and the transceivers at both ends, then let the link train anew.".to_owned(),
+                    format!(
+                        "{} runs at {:.0} of {:.0} Gb/s: {since}.",
+                        self.to_entity(),
+                        gbit(now),
+                        gbit(should)
+                    ),
+                    "Check the cable and the transceivers at both ends, then retrain the link."
+                        .to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new("line rate", Some(now), Unit::BytesPerSecond, Some(should)).with_note("the limit is what it should be"),
-                    FindingEvidence::new("line rate of its siblings", sibling, Unit::BytesPerSecond, None),
-                    FindingEvidence::new("lanes", self.cluster.current_value(port::LANES, self.row), Unit::Count, None),
+                    FindingEvidence::new(EvidenceRow::LineRate, Some(now), Some(should))
+                        .with_note("limit: expected rate"),
+                    FindingEvidence::new(EvidenceRow::SiblingLineRate, sibling, None),
+                    FindingEvidence::new(
+                        EvidenceRow::LinkWidth,
+                        self.cluster.current_value(port::LANES, self.row),
+                        None,
+                    ),
                 ]),
         )
     }
@@ -201,15 +209,15 @@ impl ActivePort<'_> {
             self.pending_finding(FindingKind::LinkErrors, kinds)
                 .with_hold_seconds(limits.link_errors_seconds)
                 .with_summary(
-                    format!("{} {} {:.1} broken symbols and packets a second.", self.to_entity(), if far > near { "sends" } else { "receives" }, errors.unwrap_or_default()),
-                    "Clean and reseat the cable and its transceivers, and exchange them if errors go on.".to_owned(),
+                    format!("{} has {:.1} symbol errors and receive errors per second{}.", self.to_entity(), errors.unwrap_or_default(), if far > near { " at its switch port" } else { "" }),
+                    "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new("broken symbols and packets in a second", near, Unit::Count, Some(limits.link_errors_per_second)),
-                    FindingEvidence::new("the same at its switch", far, Unit::Count, Some(limits.link_errors_per_second)),
-                    FindingEvidence::new(REPAIRED, corrected, Unit::Count, Some(limits.corrected_bits_times)),
-                    FindingEvidence::new("packets sent again in a second", resent, Unit::Count, None),
-                    FindingEvidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                    FindingEvidence::new(EvidenceRow::LinkErrors, near, Some(limits.link_errors_per_second)),
+                    FindingEvidence::new(EvidenceRow::SwitchLinkErrors, far, Some(limits.link_errors_per_second)),
+                    FindingEvidence::new(EvidenceRow::CorrectedBits, corrected, Some(limits.corrected_bits_times)),
+                    FindingEvidence::new(EvidenceRow::Retransmits, resent, None),
+                    FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
                 ]),
         )
     }
@@ -225,7 +233,9 @@ impl ActivePort<'_> {
         let corrected = self.link.corrected_times(self.cluster, limits);
         let open = self.judge.tracker.open_one(&self.link_errors_id());
         let rose = open
-            .and_then(|finding| finding.evidence.iter().find(|row| row.what == REPAIRED))
+            .and_then(|finding| {
+                finding.evidence.iter().find(|row| row.row == EvidenceRow::CorrectedBits)
+            })
             .and_then(|row| row.value)
             .is_some_and(|times| times >= limits.corrected_bits_times);
         let fell = corrected.is_some_and(|times| times < limits.corrected_bits_times);
@@ -242,11 +252,11 @@ impl ActivePort<'_> {
 
     /// Whether another node of the same job group retransmits packets.
     fn any_sender_resends(&self, known: &mut HashMap<String, bool>) -> bool {
-        let gangs = self.judge.job_groups.groups_on(self.node.device_rows(DeviceClass::Gpu));
-        let resends = |gang: &&JobGroup| {
-            *known.entry(gang.group_key()).or_insert_with(|| self.any_resends(&gang.nodes))
+        let groups = self.judge.job_groups.groups_on(self.node.device_rows(DeviceClass::Gpu));
+        let resends = |group: &&JobGroup| {
+            *known.entry(group.group_key()).or_insert_with(|| self.any_resends(&group.nodes))
         };
-        gangs.iter().any(resends)
+        groups.iter().any(resends)
     }
 
     /// Whether a port of one of these nodes retransmits packets.

@@ -153,7 +153,7 @@ impl CauseRank {
 #[derive(Default)]
 struct CauseCandidates {
     gpus: HashMap<u32, CauseRank>,
-    gangs: Vec<Option<CauseRank>>,
+    groups: Vec<Option<CauseRank>>,
     /// The best of those that explain idle GPUs in a job at its baseline speed.
     idle: Vec<Option<CauseRank>>,
 }
@@ -162,14 +162,14 @@ impl CauseCandidates {
     fn of(judge: &Judge, cluster: &Cluster) -> (Self, Vec<(String, FindingKind)>) {
         let all = judge.job_groups.all_groups();
         let mut named =
-            Self { gangs: vec![None; all.len()], idle: vec![None; all.len()], ..Self::default() };
+            Self { groups: vec![None; all.len()], idle: vec![None; all.len()], ..Self::default() };
         let mut findings = Vec::new();
         let mut by_name: HashMap<String, usize> = HashMap::new();
-        for (told, estimate) in judge.tracker.open_with_estimates() {
+        for (record, estimate) in judge.tracker.open_with_estimates() {
             if by_name.is_empty() {
-                by_name.extend(all.iter().enumerate().map(|(at, gang)| (gang.group_key(), at)));
+                by_name.extend(all.iter().enumerate().map(|(at, group)| (group.group_key(), at)));
             }
-            let finding = &told.finding;
+            let finding = &record.finding;
             let place = findings.len().min(usize::from(UNEXPLAINED) - 1) as u16;
             findings.push((finding.id.clone(), finding.kind));
             if explains_nothing(finding.kind) {
@@ -189,10 +189,10 @@ impl CauseCandidates {
             let of_victims =
                 victims.filter_map(|entity| group_of_entity(judge, cluster, &by_name, entity));
             let of_jobs = finding.jobs.iter().filter_map(|job| by_name.get(job.as_str()).copied());
-            for gang in of_victims.chain(of_jobs) {
-                keep_better(&mut named.gangs[gang], rank(1));
+            for group in of_victims.chain(of_jobs) {
+                keep_better(&mut named.groups[group], rank(1));
                 if rank(1).explains_idle() {
-                    keep_better(&mut named.idle[gang], rank(1));
+                    keep_better(&mut named.idle[group], rank(1));
                 }
             }
         }
@@ -224,13 +224,13 @@ impl CauseCandidates {
     }
 
     /// Returns the cause of a GPU's loss.
-    fn best_cause(&self, row: u32, gang: Option<usize>, idle: bool) -> Option<CauseRank> {
+    fn best_cause(&self, row: u32, group: Option<usize>, idle: bool) -> Option<CauseRank> {
         let own = self.gpus.get(&row).copied();
-        let of = if idle { &self.idle } else { &self.gangs };
-        let gang = gang.and_then(|gang| of.get(gang).copied().flatten());
-        match (own, gang) {
-            (Some(own), Some(gang)) if gang.is_better_than(Some(own)) => Some(gang),
-            (own, gang) => own.or(gang),
+        let of = if idle { &self.idle } else { &self.groups };
+        let group = group.and_then(|group| of.get(group).copied().flatten());
+        match (own, group) {
+            (Some(own), Some(group)) if group.is_better_than(Some(own)) => Some(group),
+            (own, group) => own.or(group),
         }
     }
 }
@@ -262,11 +262,11 @@ fn group_of_entity(
         return None;
     }
     let (_, node) = cluster.node_by_name(entity.node.as_ref()?)?;
-    let gang = node
+    let group = node
         .device_rows(DeviceClass::Gpu)
         .iter()
         .find_map(|row| judge.job_groups.group_index(*row))?;
-    judge.job_groups.all_groups()[gang].job.is_none().then_some(gang)
+    judge.job_groups.all_groups()[group].job.is_none().then_some(group)
 }
 
 impl FleetLoss {
@@ -284,14 +284,14 @@ impl FleetLoss {
             for row in node.device_rows(DeviceClass::Gpu) {
                 let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
                 let position = judge.job_groups.group_index(*row);
-                let gang = position.map(|position| &judge.job_groups.all_groups()[position]);
-                let one = GpuLossInput { gpu, gang, serves, now, gap, limits: &judge.limits };
+                let group = position.map(|position| &judge.job_groups.all_groups()[position]);
+                let one = GpuLossInput { gpu, group, serves, now, gap, limits: &judge.limits };
                 let slowdown = one.job_slowdown();
                 let mut share = one.lost_share(slowdown);
                 let state = one.effective_state();
                 let idle = state == GpuState::IdleAllocated;
-                let usual = slowdown.is_some_and(|slowdown| slowdown <= 0.0);
-                let cause = named.best_cause(*row, position, idle && (usual || serves));
+                let baseline = slowdown.is_some_and(|slowdown| slowdown <= 0.0);
+                let cause = named.best_cause(*row, position, idle && (baseline || serves));
                 if cause.is_some_and(|cause| cause.kind == FindingKind::CollectiveHang)
                     && matches!(state, GpuState::Waiting | GpuState::Hung)
                 {
@@ -327,7 +327,7 @@ impl FleetLoss {
 /// One GPU, its job and its host.
 struct GpuLossInput<'a> {
     gpu: &'a GpuTracker,
-    gang: Option<&'a JobGroup>,
+    group: Option<&'a JobGroup>,
     /// Whether its host serves requests: then its activity follows the requests, and has no baseline.
     serves: bool,
     now: gaunt_schema::UnixMs,
@@ -355,8 +355,8 @@ impl GpuLossInput<'_> {
         if self.serves {
             return None;
         }
-        let of_gang = self.gang.and_then(JobGroup::lost_share);
-        of_gang.or_else(|| self.own_slowdown().filter(|_| self.gang.is_none()))
+        let of_group = self.group.and_then(JobGroup::lost_share);
+        of_group.or_else(|| self.own_slowdown().filter(|_| self.group.is_none()))
     }
 
     fn own_slowdown(&self) -> Option<f64> {

@@ -12,7 +12,7 @@ use super::Judge;
 use gaunt_cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
 
 /// The closing reason for findings of a node without targets.
-const REMOVED: &str = "its node is not among the targets any more";
+const REMOVED: &str = "its node is no longer a target";
 
 /// The maximum of renamed nodes that are recorded: as many findings can be open.
 const MAX_RENAMED: usize = 1_000;
@@ -79,7 +79,7 @@ impl Gone {
     pub(super) fn reason(&self) -> SanitizedText {
         match self {
             Self::Renamed(name) => {
-                SanitizedText::new(&format!("its target reports as node {name} now"))
+                SanitizedText::new(&format!("its target now reports as node {name}"))
             }
             Self::Removed => SanitizedText::new(REMOVED),
         }

@@ -2,11 +2,10 @@
 
 use gaunt_schema::{
     DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, catalogue::gpu_parts as parts,
-    unit::Unit,
 };
 
 use super::{
-    FindingEvidence, Judge, Thresholds,
+    EvidenceRow, FindingEvidence, Judge, Thresholds,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
@@ -130,7 +129,7 @@ impl NvlinkTotals {
 pub(super) fn detect_degraded_nvlinks(
     judge: &Judge,
     cluster: &Cluster,
-    seen: &mut DetectorOutcome,
+    outcome: &mut DetectorOutcome,
 ) {
     let limits = &judge.limits;
     for (id, node) in cluster.sorted_nodes() {
@@ -153,31 +152,31 @@ pub(super) fn detect_degraded_nvlinks(
                 &node.name,
                 entry.device.key.first().unwrap_or(&SanitizedText::default()),
             );
-            let gang = judge.job_groups.of(*row);
-            let slowed = gang
+            let group = judge.job_groups.of(*row);
+            let slowed = group
                 .and_then(JobGroup::slowdown_ratio)
                 .filter(|slowed| *slowed >= limits.slowed_ratio);
             let kinds = [errs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
             let how = match links.up.filter(|_| lost) {
-                Some(up) => format!("has {up} of {most} NVLinks"),
-                None => format!("has {:.1} NVLink errors a second", errors.unwrap_or_default()),
+                Some(up) => format!("has {up} of {most} active NVLinks"),
+                None => format!("has {:.1} NVLink errors per second", errors.unwrap_or_default()),
             };
             let suspicion = PendingFinding::of(FindingKind::NvlinkDegraded, entity.clone(), kinds, true)
                 .with_hold_seconds(limits.nvlink_seconds)
                 .with_cost(
-                    gang.map_or(0.0, JobGroup::lost_gpus),
-                    gang.map(|gang| gang.list_victims(cluster, Some(id))).unwrap_or_default(),
+                    group.map_or(0.0, JobGroup::lost_gpus),
+                    group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
                 )
                 .with_summary(
                     format!("{entity} {how}."),
-                    "Drain the node and reset its GPUs; let the board or the switch be inspected if it stays so (nvidia-smi nvlink -e).".to_owned(),
+                    "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new("active NVLinks", links.up.map(f64::from), Unit::Count, Some(f64::from(most))).with_note("the limit is what its neighbours have"),
-                    FindingEvidence::new("NVLink errors in a second", errors, Unit::Count, Some(limits.nvlink_errors_per_second)),
-                    FindingEvidence::new("speed that its job has lost", slowed, Unit::Ratio, Some(limits.slowed_ratio)),
+                    FindingEvidence::new(EvidenceRow::ActiveNvlinks, links.up.map(f64::from), Some(f64::from(most))).with_note("limit: most on the other GPUs of the node"),
+                    FindingEvidence::new(EvidenceRow::NvlinkErrors, errors, Some(limits.nvlink_errors_per_second)),
+                    FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
                 ]);
-            seen.suspicions.push(suspicion);
+            outcome.suspicions.push(suspicion);
         }
     }
 }

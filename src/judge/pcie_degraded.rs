@@ -1,20 +1,25 @@
 //! PCIe links of GPUs with less width or speed than they should have, or with replays.
 
 use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu_health as health, unit::Unit,
+    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu_health as health,
 };
 
 use super::{
-    FindingEvidence, Judge, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    EvidenceRow, FindingEvidence, Judge, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
     pending_finding::PendingFinding,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds every GPU with a degraded PCIe link.
-pub(super) fn detect_degraded_pcie(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_degraded_pcie(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu).iter();
-        seen.suspicions
+        outcome
+            .suspicions
             .extend(rows.filter_map(|row| degraded_link(judge, cluster, (id, node), *row)));
     }
 }
@@ -47,19 +52,19 @@ fn degraded_link(
     let entry = cluster.device_at(DeviceClass::Gpu, row)?;
     let entity =
         Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
-    let gang = judge.job_groups.of(row);
+    let group = judge.job_groups.of(row);
     let slowed =
-        gang.and_then(JobGroup::slowdown_ratio).filter(|slowed| *slowed >= limits.slowed_ratio);
+        group.and_then(JobGroup::slowdown_ratio).filter(|slowed| *slowed >= limits.slowed_ratio);
     // A lower trained link is one kind of evidence; the job that it slows down is another.
     let kinds = [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
     let how = match (narrow, slow) {
         (true, _) => {
-            format!("runs on {} of {} lanes", value_or_zero(width), value_or_zero(lanes))
+            format!("has width x{} of x{}", value_or_zero(width), value_or_zero(lanes))
         }
         (_, true) => {
-            format!("runs at generation {} of {}", value_or_zero(generation), value_or_zero(best))
+            format!("has generation {} of {}", value_or_zero(generation), value_or_zero(best))
         }
-        _ => format!("sends {:.1} packets a second again", value_or_zero(replays)),
+        _ => format!("has {:.1} replays per second", value_or_zero(replays)),
     };
     // Values that are reported now and then may be of two instants: only the link width is constant, and replays are
     // counted.
@@ -72,12 +77,12 @@ fn degraded_link(
         PendingFinding::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
             .with_hold_seconds(hold)
             .with_cost(
-                gang.map_or(0.0, JobGroup::lost_gpus),
-                gang.map(|gang| gang.list_victims(cluster, Some(id))).unwrap_or_default(),
+                group.map_or(0.0, JobGroup::lost_gpus),
+                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
             )
             .with_summary(
                 format!("The PCIe link of {entity} {how}."),
-                "Drain the node, reset the GPU, and reseat or exchange it if the link stays so."
+                "Drain the node and reset the GPU; reseat or replace it (RMA) if the link stays degraded."
                     .to_owned(),
             )
             .with_evidence(link_evidence(
@@ -98,22 +103,16 @@ fn link_evidence(
     limits: &super::Thresholds,
 ) -> [FindingEvidence; 4] {
     [
-        FindingEvidence::new("PCIe lanes", width, Unit::Count, lanes)
-            .with_note("the limit is what it should be"),
-        FindingEvidence::new("PCIe generation", generation, Unit::Count, best)
-            .with_note("the limit is what it should be under load"),
+        FindingEvidence::new(EvidenceRow::PcieWidth, width, lanes)
+            .with_note("limit: expected width"),
+        FindingEvidence::new(EvidenceRow::PcieGeneration, generation, best)
+            .with_note("limit: expected under load"),
         FindingEvidence::new(
-            "packets sent again in a second",
+            EvidenceRow::PcieReplays,
             replays,
-            Unit::Count,
             Some(limits.pcie_replays_per_second),
         ),
-        FindingEvidence::new(
-            "speed that its job has lost",
-            slowed,
-            Unit::Ratio,
-            Some(limits.slowed_ratio),
-        ),
+        FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
     ]
 }
 

@@ -91,12 +91,12 @@ pub(super) fn clocks_of_peers(
     judge: &Judge,
     cluster: &Cluster,
     row: u32,
-    gang: Option<&JobGroup>,
+    group: Option<&JobGroup>,
 ) -> Option<RobustStats> {
     let model = model_of(cluster, row);
     let power = judge.gpus.get(row as usize)?.averages.usual_power();
-    if let Some(gang) = gang {
-        return gang.peers.role_clocks(model, power);
+    if let Some(group) = group {
+        return group.peers.role_clocks(model, power);
     }
     let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
     PeerClocks::of(judge, cluster, node.device_rows(DeviceClass::Gpu)).role_clocks(model, power)

@@ -3,7 +3,7 @@
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, job_group::JobGroup};
+use super::{EvidenceRow, Thresholds, job_group::JobGroup};
 
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
@@ -44,7 +44,10 @@ pub struct DetectedFinding {
 /// One value behind a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingEvidence {
-    /// What was measured.
+    /// Its row of the catalogue.
+    #[serde(default)]
+    pub row: EvidenceRow,
+    /// What was measured: the label of the row, and a name where the label ends in a preposition.
     pub what: String,
     /// Its value; none if the evidence is an absence.
     pub value: Option<f64>,
@@ -58,8 +61,15 @@ pub struct FindingEvidence {
 
 impl FindingEvidence {
     /// Creates a value with its limit.
-    pub(super) fn new(what: &str, value: Option<f64>, unit: Unit, limit: Option<f64>) -> Self {
-        Self { what: what.to_owned(), value, unit, limit, note: String::new() }
+    pub(super) fn new(row: EvidenceRow, value: Option<f64>, limit: Option<f64>) -> Self {
+        let (label, unit) = row.label();
+        Self { row, what: label.to_owned(), value, unit, limit, note: String::new() }
+    }
+
+    /// Adds the name that completes the label.
+    pub(super) fn with_name(mut self, name: &str) -> Self {
+        self.what = format!("{} {name}", self.what);
+        self
     }
 
     /// Adds an explanation.
@@ -165,9 +175,9 @@ impl PendingFinding {
     /// Sets all affected jobs, also those that exceed the maximum of victims.
     pub(super) fn with_slowed_jobs<'a>(
         mut self,
-        gangs: impl IntoIterator<Item = &'a JobGroup>,
+        groups: impl IntoIterator<Item = &'a JobGroup>,
     ) -> Self {
-        let names = gangs.into_iter().map(|gang| SanitizedText::new(&gang.group_key()));
+        let names = groups.into_iter().map(|group| SanitizedText::new(&group.group_key()));
         self.finding.jobs = names.take(MAX_JOBS).collect();
         self
     }

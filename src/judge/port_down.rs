@@ -4,12 +4,11 @@ use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
     DeviceClass, Entity, FindingKind, GpuState, SanitizedText, Severity, UnixMs, catalogue::port,
-    unit::Unit,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DetectedFinding, FindingEvidence, Judge, Thresholds,
+    DetectedFinding, EvidenceRow, FindingEvidence, Judge, Thresholds,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
 };
@@ -170,9 +169,9 @@ pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
 }
 
 /// Adds the ports that are down.
-pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     // A job whose waiting is explained already is not charged a second time.
-    let mut charged: BTreeSet<SanitizedText> = seen
+    let mut charged: BTreeSet<SanitizedText> = outcome
         .findings
         .iter()
         .flat_map(|finding| &finding.victims)
@@ -186,14 +185,14 @@ pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, seen: &mut Det
             let port = judge.ports.ports.get(*row as usize).and_then(Option::as_ref);
             let Some(port) = port.filter(|port| port.node == node.name) else { continue };
             match is_port_active(cluster, *row) {
-                None => seen.undecidable.push(port_finding_id(node, entry)),
+                None => outcome.undecidable.push(port_finding_id(node, entry)),
                 Some(true) => {}
                 Some(false) => {
                     let siblings = siblings.get_or_init(|| SiblingCounts::of(cluster, node));
                     let around = PortSurroundings::of(cluster, siblings, *row, entry, &slots);
                     let place = DownPort { judge, cluster, node, row: *row, entry, port, around };
                     if place.is_fault() {
-                        seen.findings.push(place.to_finding(&mut charged));
+                        outcome.findings.push(place.to_finding(&mut charged));
                     }
                 }
             }
@@ -279,7 +278,7 @@ impl DownPort<'_> {
         let mut colon = ": ";
         if !self.port.was_active {
             let state = if self.around.disabled { "disabled" } else { "down" };
-            text = format!("{port} on {node} is {state} since before the first look");
+            text = format!("{port} on {node} is {state} since before the first sample");
         }
         if siblings > 0 {
             let siblings = format_count(siblings, "sibling port");
@@ -299,46 +298,39 @@ impl DownPort<'_> {
         let leaf = self.entry.info_label(port::INFO, "leaf");
         let far =
             leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
-        let look =
-            format!("look at the cable and transceiver of {} and at {far}.", self.entry.device);
+        let look = format!("check the cable and transceiver of {} and {far}.", self.entry.device);
         let ethernet =
             self.entry.info_label(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
         if !ethernet && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
-            return format!("The link is disabled: if nobody switched it off, {look}");
+            return format!("The link is disabled: enable it; if nobody disabled it, {look}");
         }
-        look.replacen("look", "Look", 1)
+        look.replacen("check", "Check", 1)
     }
 
     fn collect_evidence(&self) -> Vec<FindingEvidence> {
         let value = |metric| self.cluster.current_value(metric, self.row);
-        let of =
-            |what, metric, limit| FindingEvidence::new(what, value(metric), Unit::Count, limit);
+        let of = |row, metric, limit| FindingEvidence::new(row, value(metric), limit);
         let state =
-            of("logical state", port::STATE, Some(ACTIVE)).with_note("the limit stands for active");
-        let physical = of("physical state", port::PHYSICAL_STATE, Some(LINK_UP))
-            .with_note("the limit stands for a link that is up");
-        let of_all = |what, (active, all): (usize, usize)| {
-            FindingEvidence::new(what, Some(active as f64), Unit::Count, Some(all as f64))
-                .with_note("of as many as the limit says")
+            of(EvidenceRow::LogicalState, port::STATE, Some(ACTIVE)).with_note("limit: active");
+        let physical = of(EvidenceRow::PhysicalState, port::PHYSICAL_STATE, Some(LINK_UP))
+            .with_note("limit: link up");
+        let of_all = |row, (active, all): (usize, usize)| {
+            FindingEvidence::new(row, Some(active as f64), Some(all as f64))
+                .with_note("limit: all of them")
         };
-        let siblings = of_all("sibling ports that are active", self.around.siblings);
+        let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
         let others = (!self.port.was_active)
-            .then(|| of_all("the same port of other nodes that is active", self.around.others));
+            .then(|| of_all(EvidenceRow::ActivePeerPorts, self.around.others));
         let before = self.port.downed_before;
-        let downed = of("times that the link went down", port::LINK_DOWNED, before).with_note(
+        let downed = of(EvidenceRow::LinkDowned, port::LINK_DOWNED, before).with_note(
             match (before, self.around.fell) {
-                (Some(_), _) => "the limit is what it was before",
-                (None, true) => "it was up once",
+                (Some(_), _) => "limit: former count",
+                (None, true) => "the link was up before",
                 (None, false) => "",
             },
         );
-        let rate = FindingEvidence::new(
-            "line rate when it was active",
-            self.port.rate_before,
-            Unit::BytesPerSecond,
-            None,
-        );
+        let rate = FindingEvidence::new(EvidenceRow::FormerLineRate, self.port.rate_before, None);
         let known = |evidence: &FindingEvidence| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
         all.into_iter().flatten().filter(known).collect()

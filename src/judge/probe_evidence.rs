@@ -2,22 +2,14 @@
 
 use gaunt_schema::{
     DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::probe_results,
-    unit::Unit,
 };
 
 use super::{
-    DetectedFinding, FindingEvidence, Judge,
+    DetectedFinding, EvidenceRow, FindingEvidence, Judge,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
 };
 use gaunt_cluster::{Cluster, Node};
-
-/// The name of the evidence value.
-pub(super) const OWN: &str = "bandwidth of its probe against what is usual for it";
-pub(super) const MODEL: &str =
-    "bandwidth of its probe against what boards of its model should reach";
-pub(super) const OTHERS: &str = "bandwidth between idle nodes against what is usual for its rail";
-pub(super) const WRONG: &str = "elements that a probe found wrong";
 
 /// The combined result of many nodes' probes about a port or a leaf.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,16 +25,16 @@ pub struct CrossNodeBandwidth {
 }
 
 /// Adds probe evidence. It comes last: a probe may be an hour old, and must not hide present evidence.
-pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     for (_, node) in
         cluster.sorted_nodes().filter(|(_, node)| !node.device_rows(DeviceClass::Probe).is_empty())
     {
         if let Some(probe) = NodeProbe::of(judge, cluster, node) {
-            probe.report_findings(node, seen);
+            probe.report_findings(node, outcome);
         }
     }
     for measured in &judge.cross_node {
-        add_cross_node(judge, measured, seen);
+        add_cross_node(judge, measured, outcome);
     }
 }
 
@@ -91,9 +83,9 @@ impl SlowProbeSeries {
     }
 
     fn to_evidence(&self) -> FindingEvidence {
-        let what = if self.elsewhere { MODEL } else { OWN };
-        FindingEvidence::new(what, Some(self.ratio), Unit::Ratio, Some(self.limit))
-            .with_note(&self.what)
+        let row =
+            if self.elsewhere { EvidenceRow::ProbeReference } else { EvidenceRow::ProbeBandwidth };
+        FindingEvidence::new(row, Some(self.ratio), Some(self.limit)).with_note(&self.what)
     }
 }
 
@@ -128,16 +120,16 @@ impl NodeProbe {
         (found.slow.is_some() || found.wrong.is_some()).then_some(found)
     }
 
-    fn report_findings(self, node: &Node, seen: &mut DetectorOutcome) {
+    fn report_findings(self, node: &Node, outcome: &mut DetectorOutcome) {
         let entity = Entity::new_node(&node.name);
         if let Some((what, wrong)) = self.wrong {
-            let evidence =
-                FindingEvidence::new(WRONG, Some(wrong), Unit::Count, None).with_note(&what);
-            seen.suspicions.push(
+            let evidence = FindingEvidence::new(EvidenceRow::WrongElements, Some(wrong), None)
+                .with_note(&what);
+            outcome.suspicions.push(
                 PendingFinding::of(FindingKind::GpuFailed, entity.clone(), 1, true)
                     .with_summary(
-                        format!("{entity} gets wrong data from its own GPUs: {what} of its probe."),
-                        "Drain the node: what its GPUs exchange cannot be trusted. `gaunt-probe matrix` shows between which of them.".to_owned(),
+                        format!("{entity} returns wrong data in {what} of its probe."),
+                        "Drain the node: transfers between its GPUs corrupt data. Run `gaunt-probe matrix` to find the pair.".to_owned(),
                     )
                     .with_evidence([evidence]),
             );
@@ -149,20 +141,20 @@ impl NodeProbe {
         let same = |finding: &DetectedFinding| {
             finding.kind == kind && finding.entity.node.as_ref() == Some(&node.name)
         };
-        if support_findings(seen, same, &evidence) {
+        if support_findings(outcome, same, &evidence) {
             return;
         }
-        let usual =
-            if slow.elsewhere { "what boards of its model should" } else { "what is usual for it" };
-        seen.suspicions.push(
+        let baseline =
+            if slow.elsewhere { "the reference of its GPU model" } else { "its baseline" };
+        outcome.suspicions.push(
             PendingFinding::of(kind, entity.clone(), 1, true)
                 .with_summary(
                     format!(
-                        "{} on {entity} reaches {} of {usual}, while its GPUs are idle.",
+                        "{} on {entity} reaches {} of {baseline}, measured on idle GPUs.",
                         slow.what,
                         format_percent(slow.ratio)
                     ),
-                    "Run `gaunt-probe matrix` there: it shows between which GPUs data is slow."
+                    "Run `gaunt-probe matrix` on the node to find the slow pair of GPUs."
                         .to_owned(),
                 )
                 .with_evidence([evidence]),
@@ -171,45 +163,46 @@ impl NodeProbe {
 }
 
 /// Adds the result of probes between nodes about one port or leaf.
-fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, seen: &mut DetectorOutcome) {
+fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, outcome: &mut DetectorOutcome) {
     let CrossNodeBandwidth { entity, across, ratio, pairs } = measured;
     if *ratio >= judge.limits.probe_baseline_ratio {
         return;
     }
     let limit = Some(judge.limits.probe_baseline_ratio);
-    let said = format!("{} say so", format_count(*pairs as usize, "pair"));
-    let evidence = FindingEvidence::new(OTHERS, Some(*ratio), Unit::Ratio, limit).with_note(said);
+    let said = format!("median of {}", format_count(*pairs as usize, "pair"));
+    let evidence =
+        FindingEvidence::new(EvidenceRow::CrossNodeProbe, Some(*ratio), limit).with_note(said);
     let port = entity.kind == EntityKind::Port;
     let same = |finding: &DetectedFinding| match finding.kind {
         FindingKind::PortRateLow | FindingKind::LinkErrors => port && finding.entity == *entity,
         FindingKind::LeafCongested => !port && finding.entity.leaf == entity.leaf,
         _ => false,
     };
-    if support_findings(seen, same, &evidence) {
+    if support_findings(outcome, same, &evidence) {
         return;
     }
     let (kind, whom, next) = match (port, across) {
         (true, _) => (
             FindingKind::PortRateLow,
             "with every other port of its rail",
-            "Look at the cable and the transceivers at both ends, and at the PCIe slot of the card.",
+            "Check the cable and the transceivers at both ends, and the PCIe slot of the HCA.",
         ),
         (false, false) => (
             FindingKind::LeafCongested,
             "between ports below it",
-            "Look at the switch itself: its ports are slow with each other while nobody else sends.",
+            "Check the switch itself: its ports are slow with each other on an idle fabric.",
         ),
         (false, true) => (
             FindingKind::LeafCongested,
             "with ports below other leaves",
-            "Look at the uplinks of this switch: below it everything is as usual.",
+            "Check the uplinks of this switch: traffic below it reaches its baseline.",
         ),
     };
-    seen.suspicions.push(
+    outcome.suspicions.push(
         PendingFinding::of(kind, entity.clone(), 1, true)
             .with_summary(
                 format!(
-                    "{entity} carries {} of what is usual {whom}, measured between idle nodes.",
+                    "{entity} reaches {} of its baseline bandwidth {whom}, measured between idle nodes.",
                     format_percent(*ratio)
                 ),
                 next.to_owned(),
@@ -221,12 +214,12 @@ fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, seen: &mut Detec
 /// Adds the evidence to every finding that it supports; returns whether there is one. As another kind of evidence it
 /// can make a finding critical.
 fn support_findings(
-    seen: &mut DetectorOutcome,
+    outcome: &mut DetectorOutcome,
     same: impl Fn(&DetectedFinding) -> bool,
     evidence: &FindingEvidence,
 ) -> bool {
     let mut any = false;
-    for held in seen.suspicions.iter_mut().filter(|held| same(&held.finding)) {
+    for held in outcome.suspicions.iter_mut().filter(|held| same(&held.finding)) {
         held.add_confirmation(evidence.clone());
         any = true;
     }

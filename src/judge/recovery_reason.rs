@@ -9,13 +9,13 @@ use gaunt_schema::{
 };
 
 use super::{
-    DetectedFinding, FindingEvidence, Judge, Whereabouts, job_group::JobGroup, link_averages,
-    moving_average::MovingAverage, robust_stats::median,
+    DetectedFinding, EvidenceRow, FindingEvidence, Judge, Whereabouts, job_group::JobGroup,
+    link_averages, moving_average::MovingAverage, robust_stats::median,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
-/// An evidence value: its name, its bad direction, and how it is measured now.
-type RecoveryMeasure = (&'static str, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);
+/// An evidence value, its bad direction, and how it is measured now.
+type RecoveryMeasure = (EvidenceRow, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);
 
 /// The direction in which a value is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,63 +26,63 @@ enum LimitSide {
 
 use LimitSide::{Above, Below};
 
-/// Every value that can show that a fault is over, by the name of the evidence.
+/// Every value that can show that a fault is over.
 const MEASURES: &[RecoveryMeasure] = &[
-    ("utilization of these GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
-    ("utilization of their GPUs", Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
-    ("tasks of the host waiting for input or output", Above, |it| it.median_io_pressure()),
-    ("tasks of these hosts waiting for input or output", Above, |it| it.median_io_pressure()),
-    ("tasks of the host waiting for a CPU", Above, |it| {
+    (EvidenceRow::StarvedUtilization, Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
+    (EvidenceRow::IoPressure, Above, |it| it.median_io_pressure()),
+    (EvidenceRow::CpuPressure, Above, |it| {
         it.median_of_hosts(|host| Some(host.compare_cpu_pressure(it.cluster)?.now))
     }),
-    ("busiest CPU of the host", Above, |it| {
+    (EvidenceRow::BusiestCpu, Above, |it| {
         it.median_of_hosts(|host| Some(host.compare_busiest_cpu(it.cluster)?.now))
     }),
-    ("share of the time in which heat or hardware held the clock", Above, |it| {
+    (EvidenceRow::Slowdown, Above, |it| {
         it.median_of_gpus(|of| max_known(of.signals.hw_slowdown, of.signals.sw_thermal))
     }),
-    ("clock", Below, |it| it.median_of_gpus(|of| of.clock)),
-    ("PCIe lanes", Below, |it| {
+    (EvidenceRow::SmClock, Below, |it| it.median_of_gpus(|of| of.clock)),
+    (EvidenceRow::PcieWidth, Below, |it| {
         it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_WIDTH, row))
     }),
-    ("PCIe generation", Below, |it| {
+    (EvidenceRow::PcieGeneration, Below, |it| {
         it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_GENERATION, row))
     }),
-    ("NVLink errors in a second", Above, |it| {
+    (EvidenceRow::NvlinkErrors, Above, |it| {
         it.median_of_rows(|row| it.judge.nvlinks.error_rate(row, it.cluster))
     }),
-    ("active NVLinks", Below, |it| it.median_of_rows(|row| it.judge.nvlinks.active_links(row))),
-    ("logical state", Below, |it| {
+    (EvidenceRow::ActiveNvlinks, Below, |it| {
+        it.median_of_rows(|row| it.judge.nvlinks.active_links(row))
+    }),
+    (EvidenceRow::LogicalState, Below, |it| {
         it.lowest_of_ports(|row| it.cluster.current_value(port::STATE, row))
     }),
-    ("physical state", Below, |it| {
+    (EvidenceRow::PhysicalState, Below, |it| {
         it.lowest_of_ports(|row| it.cluster.current_value(port::PHYSICAL_STATE, row))
     }),
-    ("line rate", Below, |it| it.lowest_of_ports(|row| it.cluster.current_value(port::RATE, row))),
-    ("broken symbols and packets in a second", Above, |it| it.median_of_links(|link| link.errors)),
-    ("packets with a congestion mark", Above, |it| it.median_of_links(|link| link.ecn_marked)),
-    ("time in which the network stops them", Above, |it| {
-        it.median_of_links(|link| link.pause_received)
+    (EvidenceRow::LineRate, Below, |it| {
+        it.lowest_of_ports(|row| it.cluster.current_value(port::RATE, row))
     }),
-    ("time in which they stop it", Above, |it| it.median_of_links(|link| link.pause_sent)),
-    ("packets without a buffer in a second", Above, |it| {
-        it.median_of_links(|link| link.out_of_buffer)
+    (EvidenceRow::LinkErrors, Above, |it| it.median_of_links(|link| link.errors)),
+    (EvidenceRow::EcnMarked, Above, |it| it.median_of_links(|link| link.ecn_marked)),
+    (EvidenceRow::PauseReceived, Above, |it| it.median_of_links(|link| link.pause_received)),
+    (EvidenceRow::PauseSent, Above, |it| it.median_of_links(|link| link.pause_sent)),
+    (EvidenceRow::OutOfBuffer, Above, |it| it.median_of_links(|link| link.out_of_buffer)),
+    (EvidenceRow::Retransmits, Above, |it| it.median_of_links(|link| link.retransmitted)),
+    (EvidenceRow::PcieReplays, Above, |it| {
+        let (now, gap) = (it.cluster.now(), it.cluster.freshness_window());
+        it.median_of_rows(|row| it.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap))
     }),
-    ("packets sent again in a second", Above, |it| it.retransmit_rate()),
-    ("work against what is usual", Below, |it| it.gang.and_then(|gang| gang.pace)),
-    ("speed that the job has lost", Above, |it| it.slowdown_ratio()),
-    ("speed that its job has lost", Above, |it| it.slowdown_ratio()),
+    (EvidenceRow::Activity, Below, |it| it.group.and_then(|group| group.pace)),
+    (EvidenceRow::JobSlowdown, Above, |it| it.group.and_then(JobGroup::slowdown_ratio)),
 ];
 
 /// The present devices that a finding blames.
 struct BlamedDevices<'a> {
     judge: &'a Judge,
     cluster: &'a Cluster,
-    kind: FindingKind,
     gpus: Vec<u32>,
     nodes: BTreeSet<NodeId>,
     ports: Vec<u32>,
-    gang: Option<&'a JobGroup>,
+    group: Option<&'a JobGroup>,
 }
 
 /// The averages of one GPU.
@@ -91,8 +91,7 @@ struct GpuRecoveryInput {
     clock: Option<f64>,
 }
 
-/// Returns the signal that recovered, with its limit, as displayed text: `tasks of the host waiting for input or output
-/// 2 %, limit 8 %`.
+/// Returns the signal that recovered, with its limit, as displayed text: `IO pressure (PSI some) 2 % < limit 8 %`.
 pub(super) fn explain_recovery(
     judge: &Judge,
     cluster: &Cluster,
@@ -102,8 +101,8 @@ pub(super) fn explain_recovery(
     if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
         return gone.reason().to_string();
     }
-    let around = BlamedDevices::of(judge, cluster, finding);
-    let recovered = finding.evidence.iter().find_map(|number| around.recovered_number(number));
+    let blamed = BlamedDevices::of(judge, cluster, finding);
+    let recovered = finding.evidence.iter().find_map(|number| blamed.recovered_number(number));
     recovered.unwrap_or_else(|| default_reason(finding.kind).to_owned())
 }
 
@@ -113,10 +112,10 @@ const fn default_reason(kind: FindingKind) -> &'static str {
         FindingKind::TargetDown => "the target answers again",
         FindingKind::DriverHung => "the driver answers again",
         FindingKind::DataStale => "values change again",
-        FindingKind::GpuFailed => "the GPU works as usual again, was reset or is back",
+        FindingKind::GpuFailed => "the GPU is active again, was reset or is back",
         FindingKind::IdleAllocated => "its GPUs are in use again, or no job holds them",
-        FindingKind::CollectiveHang => "the job moves again, or has ended",
-        _ => "no evidence any more",
+        FindingKind::CollectiveHang => "the job makes progress again, or has ended",
+        _ => "evidence gone",
     }
 }
 
@@ -149,14 +148,14 @@ impl<'a> BlamedDevices<'a> {
         ports.retain(|row| {
             is(DeviceClass::Port, row, &[culprit.device.as_ref(), culprit.port.as_ref()])
         });
-        let gang = gpus.first().and_then(|row| judge.job_groups.of(*row));
-        Self { judge, cluster, kind: finding.kind, gpus, nodes, ports, gang }
+        let group = gpus.first().and_then(|row| judge.job_groups.of(*row));
+        Self { judge, cluster, gpus, nodes, ports, group }
     }
 
     /// Describes a value that was beyond its limit when it was last evaluated, and is not now.
     fn recovered_number(&self, number: &FindingEvidence) -> Option<String> {
         let (before, limit) = number.value.zip(number.limit)?;
-        let (_, worse, measure) = MEASURES.iter().find(|(what, ..)| *what == number.what)?;
+        let (_, worse, measure) = MEASURES.iter().find(|(row, ..)| *row == number.row)?;
         let beyond = |value: f64| if *worse == Below { value < limit } else { value >= limit };
         let now = measure(self).filter(|now| beyond(before) && !beyond(*now))?;
         let sign = if *worse == Below { "≥" } else { "<" };
@@ -206,20 +205,6 @@ impl<'a> BlamedDevices<'a> {
             |row: &u32| link_averages::current_value(of(self.judge.links.of(*row)?), self.cluster);
         median(self.ports.iter().filter_map(now))
     }
-
-    fn retransmit_rate(&self) -> Option<f64> {
-        if self.kind != FindingKind::PcieDegraded {
-            return self.median_of_links(|link| link.retransmitted);
-        }
-        let (now, gap) = (self.cluster.now(), self.cluster.freshness_window());
-        self.median_of_rows(|row| {
-            self.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
-        })
-    }
-
-    fn slowdown_ratio(&self) -> Option<f64> {
-        self.gang.and_then(JobGroup::slowdown_ratio)
-    }
 }
 
 fn max_known(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -235,21 +220,5 @@ fn format_value(value: f64, unit: Unit) -> String {
         Unit::Seconds => format!("{value:.0} s"),
         _ if value.fract().abs() < 1e-9 => format!("{value:.0}"),
         _ => format!("{value:.2}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_measure_is_a_number_of_some_finding() {
-        for (what, ..) in MEASURES {
-            let known = FindingKind::ALL.iter().any(|kind| {
-                let ground = super::super::evidence_row(*kind, what);
-                !ground.series.is_empty() || !ground.threshold.is_empty()
-            });
-            assert!(known, "{what}");
-        }
     }
 }

@@ -1,11 +1,9 @@
 //! Inference queues: requests that wait at model servers, and hosts on which they wait while GPUs are idle.
 
-use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::service, unit::Unit,
-};
+use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::service};
 
 use super::{
-    FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, Judge,
     data_starvation::CpuPressure,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
@@ -39,12 +37,12 @@ pub(super) fn sum_queues(cluster: &Cluster, node: &Node) -> Option<ServingQueue>
 }
 
 /// Adds the nodes on which requests wait while GPUs are almost idle.
-pub(super) fn detect_stuck_queues(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_stuck_queues(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     for (id, node) in cluster
         .sorted_nodes()
         .filter(|(_, node)| !node.device_rows(DeviceClass::Service).is_empty())
     {
-        seen.suspicions.extend(detect_stuck_queue(judge, cluster, id, node));
+        outcome.suspicions.extend(detect_stuck_queue(judge, cluster, id, node));
     }
 }
 
@@ -94,20 +92,20 @@ fn detect_stuck_queue(
             .with_cost(busy.iter().map(|busy| 1.0 - busy).sum(), Vec::new())
             .with_summary(
                 format!(
-                    "{} wait{of} on {}, and its {} are busy {} of the time at most.",
+                    "{} queued{of} on {} while its {} have a utilization of at most {}.",
                     format_count(queue.waiting as usize, "request"),
                     node.name,
                     format_count(busy.len(), "GPU"),
                     format_percent(most),
                 ),
-                format!("Look at the model server on {}: its log, its front end and tokenizer on the CPU, and whether its cache is full.", node.name),
+                format!("Check the model server on {}: its log, the CPU load of its front end and tokenizer, and whether its KV cache is full.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new("requests that wait", Some(queue.waiting), Unit::Count, Some(limits.queue_requests)),
-                FindingEvidence::new("requests that are being answered", Some(queue.running), Unit::Count, None),
-                FindingEvidence::new("requests answered in a second", queue.answered, Unit::Count, None),
-                FindingEvidence::new("utilization of the busiest GPU", Some(most), Unit::Ratio, Some(limits.queue_idle_ratio)).with_note("the limit is an upper one"),
-                FindingEvidence::new("busiest CPU of the host", cpu.busiest, Unit::Ratio, Some(limits.busiest_cpu_ratio)),
+                FindingEvidence::new(EvidenceRow::QueuedRequests, Some(queue.waiting), Some(limits.queue_requests)),
+                FindingEvidence::new(EvidenceRow::RunningRequests, Some(queue.running), None),
+                FindingEvidence::new(EvidenceRow::RequestRate, queue.answered, None),
+                FindingEvidence::new(EvidenceRow::BusiestGpu, Some(most), Some(limits.queue_idle_ratio)).with_note("must stay below the limit"),
+                FindingEvidence::new(EvidenceRow::BusiestCpu, cpu.busiest, Some(limits.busiest_cpu_ratio)),
             ]),
     )
 }

@@ -1,24 +1,24 @@
 //! Stragglers: GPUs slower than their peers, with thermal or power throttling or a low clock without a reported reason.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu, unit::Unit};
+use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
-    FindingEvidence, Judge, Thresholds,
+    EvidenceRow, FindingEvidence, Judge, Thresholds,
     clock_drift::ClockDrift,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     peer_clocks,
-    pending_finding::{PendingFinding, format_count, format_percent},
+    pending_finding::{PendingFinding, format_count},
     robust_stats::RobustStats,
 };
 use gaunt_cluster::Cluster;
 
 /// Adds every GPU that runs slower than it should.
-pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     for (_, node) in cluster.sorted_nodes() {
         for row in node.device_rows(DeviceClass::Gpu) {
             if let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) {
-                seen.suspicions.push(slow.pending_finding(judge, cluster));
+                outcome.suspicions.push(slow.pending_finding(judge, cluster));
             }
         }
     }
@@ -28,7 +28,7 @@ pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, seen: &mut Dete
 struct SlowGpu<'a> {
     entity: Entity,
     node: gaunt_cluster::NodeId,
-    gang: Option<&'a JobGroup>,
+    group: Option<&'a JobGroup>,
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     held: Option<f64>,
     temperature: Option<f64>,
@@ -53,19 +53,19 @@ impl<'a> SlowGpu<'a> {
         let held = [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
         let clock = own.averages.clock_hertz(now, limits)?;
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
-        let gang = judge.job_groups.of(row);
-        let crowd = peer_clocks::clocks_of_peers(judge, cluster, row, gang);
+        let group = judge.job_groups.of(row);
+        let crowd = peer_clocks::clocks_of_peers(judge, cluster, row, group);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
-        let usual = own.averages.usual_clock();
+        let baseline = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
             clock < crowd.lower_quartile * limits.clock_straggler_ratio
                 && crowd.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
-                && usual.is_none_or(|usual| clock < usual * limits.clock_straggler_ratio)
+                && baseline.is_none_or(|baseline| clock < baseline * limits.clock_straggler_ratio)
         });
         let declined = if is_held || is_below {
             None
         } else {
-            Self::declined_clock(judge, cluster, row, gang)
+            Self::declined_clock(judge, cluster, row, group)
         };
         if !is_held && !is_below && declined.is_none() {
             return None;
@@ -78,7 +78,7 @@ impl<'a> SlowGpu<'a> {
         Some(Self {
             entity,
             node: entry.node,
-            gang,
+            group,
             held,
             temperature,
             clock,
@@ -95,7 +95,7 @@ impl<'a> SlowGpu<'a> {
         judge: &Judge,
         cluster: &Cluster,
         row: u32,
-        gang: Option<&JobGroup>,
+        group: Option<&JobGroup>,
     ) -> Option<(f64, f64)> {
         let declined = ClockDrift::of(judge, cluster, row)?;
         let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
@@ -109,17 +109,17 @@ impl<'a> SlowGpu<'a> {
         if waits {
             return None;
         }
-        let named = gang.is_some_and(|gang| gang.job.is_some());
+        let named = group.is_some_and(|group| group.job.is_some());
         (named || rows.len() == 1 || too * 2 <= rows.len()).then_some(declined)
     }
 
     fn pending_finding(&self, judge: &Judge, cluster: &Cluster) -> PendingFinding {
         let limits = &judge.limits;
         let slowed = self
-            .gang
+            .group
             .and_then(JobGroup::slowdown_ratio)
             .filter(|slowed| *slowed >= limits.slowed_ratio);
-        let waits = self.gang.map_or(0, JobGroup::waiting_gpus);
+        let waits = self.group.map_or(0, JobGroup::waiting_gpus);
         let kind =
             if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
         let kinds =
@@ -130,12 +130,12 @@ impl<'a> SlowGpu<'a> {
         let samples = if self.is_held { 0.0 } else { judge.two_sample_seconds(cluster) };
         let next = if self.is_held { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);
-        let gang = self.gang;
+        let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
             .with_hold_seconds(limits.slow_gpu_seconds.max(samples))
             .with_cost(
-                gang.map_or(0.0, JobGroup::lost_gpus),
-                gang.map(|gang| gang.list_victims(cluster, Some(self.node))).unwrap_or_default(),
+                group.map_or(0.0, JobGroup::lost_gpus),
+                group.map(|group| group.list_victims(cluster, Some(self.node))).unwrap_or_default(),
             )
             .with_summary(format!("{summary}."), next.to_owned())
             .with_evidence(self.collect_evidence(limits, slowed, waits))
@@ -148,69 +148,49 @@ impl<'a> SlowGpu<'a> {
         waits: usize,
     ) -> [FindingEvidence; 7] {
         [
+            FindingEvidence::new(EvidenceRow::Slowdown, self.held, Some(limits.clock_event_ratio)),
             FindingEvidence::new(
-                "share of the time in which heat or hardware held the clock",
-                self.held,
-                Unit::Ratio,
-                Some(limits.clock_event_ratio),
-            ),
-            FindingEvidence::new(
-                "clock",
+                EvidenceRow::SmClock,
                 Some(self.clock),
-                Unit::Hertz,
                 self.peers.map(|peers| peers.lower_quartile * limits.clock_straggler_ratio),
             )
-            .with_note("the limit is a lower one, from its peers"),
+            .with_note("limit: from its peers; below it is a straggler"),
             FindingEvidence::new(
-                "clock over the middle of its peers",
+                EvidenceRow::ClockOfPeers,
                 self.peers.map(|peers| self.clock / peers.median),
-                Unit::Ratio,
                 None,
             ),
             FindingEvidence::new(
-                "clock beside its peers'",
+                EvidenceRow::ClockDrift,
                 self.declined.map(|(now, _)| now),
-                Unit::Ratio,
-                self.declined.map(|(_, usual)| usual * (1.0 - limits.drift_slack_ratio)),
+                self.declined.map(|(_, baseline)| baseline * (1.0 - limits.drift_slack_ratio)),
             )
-            .with_note(self.declined.map_or_else(String::new, |(_, usual)| {
-                format!(
-                    "usually {}; the limit is a lower one, from its own past",
-                    format_percent(usual)
-                )
+            .with_note(self.declined.map_or_else(String::new, |(_, baseline)| {
+                format!("baseline {baseline:.2}; below the limit it has drifted")
             })),
             FindingEvidence::new(
-                "GPUs of its job that wait",
+                EvidenceRow::WaitingGpus,
                 (waits > 0).then_some(waits as f64),
-                Unit::Count,
                 None,
             ),
-            FindingEvidence::new("temperature", self.temperature, Unit::Celsius, None),
-            FindingEvidence::new(
-                "speed that its job has lost",
-                slowed,
-                Unit::Ratio,
-                Some(limits.slowed_ratio),
-            ),
+            FindingEvidence::new(EvidenceRow::Temperature, self.temperature, None),
+            FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
         ]
     }
 
     fn render_summary(&self, waits: usize) -> String {
         let ratio = self.peers.map(|peers| self.clock / peers.median);
-        let below = ratio
-            .map(|ratio| format!(", at {} of its peers' clock", format_percent(ratio)))
-            .unwrap_or_default();
+        let below =
+            ratio.map(|ratio| format!("SM clock {ratio:.2} × peer median, ")).unwrap_or_default();
         let mut summary = if self.is_held {
-            format!("{} is throttled by heat or power{below}", self.entity)
-        } else if let Some((now, usual)) = self.declined {
+            format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
+        } else if let Some((now, baseline)) = self.declined {
             format!(
-                "{} has grown slower little by little: its clock is {} of its peers', and was {}",
-                self.entity,
-                format_percent(now),
-                format_percent(usual)
+                "{} is a straggler: SM clock fell to {now:.2} × peer median, baseline {baseline:.2}",
+                self.entity
             )
         } else {
-            format!("{} runs slower than its peers{below}, and nothing says why", self.entity)
+            format!("{} is a straggler: {below}no throttle reason reported", self.entity)
         };
         if waits > 0 {
             summary += "; ";
@@ -221,5 +201,5 @@ impl<'a> SlowGpu<'a> {
     }
 }
 
-const COOL: &str = "Look at its temperature, its cooling and its power supply.";
-const EXCHANGE: &str = "Look at its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE), and let it be exchanged if they stay.";
+const COOL: &str = "Check its temperature, cooling and power supply.";
+const EXCHANGE: &str = "Check its clocks and limits (nvidia-smi -q -d CLOCK,PERFORMANCE); replace it (RMA) if they persist.";

@@ -1,9 +1,9 @@
 //! Unread target sources: while a source cannot be read, its targets are not monitored and would go unnoticed.
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource, unit::Unit};
+use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource};
 
 use super::{
-    DetectedFinding, FindingEvidence, Judge,
+    DetectedFinding, EvidenceRow, FindingEvidence, Judge,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{finding_id, format_count, format_time_of_day},
 };
@@ -13,10 +13,14 @@ use gaunt_cluster::Cluster;
 const MAX_SOURCES: usize = 64;
 
 /// Adds the sources that cannot be read: at once if one never listed a target, else when the failure lasts.
-pub(super) fn detect_unread_sources(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_unread_sources(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     let findings =
         cluster.target_sources().iter().filter_map(|source| source_finding(judge, cluster, source));
-    seen.findings.extend(findings.take(MAX_SOURCES));
+    outcome.findings.extend(findings.take(MAX_SOURCES));
 }
 
 fn source_finding(
@@ -31,22 +35,18 @@ fn source_finding(
     }
     let entity = Entity::new_source(&source.name);
     let kept = match source.targets {
-        0 => "no target of it is read".to_owned(),
+        0 => "none of its targets is scraped".to_owned(),
         kept => {
-            format!(
-                "the {} that it named last are still read",
-                format_count(kept as usize, "target")
-            )
+            format!("its last {} are still scraped", format_count(kept as usize, "target"))
         }
     };
     let why = source.trouble.as_ref().map_or("", SanitizedText::as_str);
-    let what = "seconds in which this source cannot be read";
     Some(DetectedFinding {
         id: finding_id(FindingKind::TargetDown, &entity),
         kind: FindingKind::TargetDown,
         severity: Severity::Warning,
         summary: format!(
-            "Targets of {} are not known since {}: {kept}.",
+            "Target source {} is unreadable since {}: {kept}.",
             source.name,
             format_time_of_day(since)
         ),
@@ -56,10 +56,11 @@ fn source_finding(
         lost_gpus: 0.0,
         jobs: Vec::new(),
         victims: Vec::new(),
-        next: "Check that the source exists, that gaunt may read it, and that it lists targets."
+        next: "Check that the source exists, that gaunt has permission to read it, and that it lists targets."
             .to_owned(),
         evidence: vec![
-            FindingEvidence::new(what, Some(seconds), Unit::Seconds, Some(limit)).with_note(why),
+            FindingEvidence::new(EvidenceRow::SourceUnread, Some(seconds), Some(limit))
+                .with_note(why),
         ],
     })
 }
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn source_that_never_named_a_target_is_a_finding_at_once() {
         let found = findings_by_second(&[(0, target_source(0, None, Some(0)))], 0..3);
-        let says = "Targets of /etc/gaunt/targets.json are not known since 00:00:00 UTC: no target of it is read.";
+        let says = "Target source /etc/gaunt/targets.json is unreadable since 00:00:00 UTC: none of its targets is scraped.";
         assert_eq!(found.first(), Some(&(0, says.to_owned())));
         assert_eq!(found.len(), 3);
     }
@@ -118,7 +119,7 @@ mod tests {
         );
         let (first, says) = found.first().unwrap();
         assert_eq!(*first, 70, "a minute after it failed");
-        assert!(says.ends_with("the 3 targets that it named last are still read."), "{says}");
+        assert!(says.ends_with("its last 3 targets are still scraped."), "{says}");
         assert_eq!(found.len(), 30);
         let short = findings_by_second(
             &[

@@ -7,10 +7,10 @@ use gaunt_schema::{Entity, FindingKind, SanitizedText};
 use super::{DetectedFinding, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding};
 
 /// Removes findings that another finding explains.
-pub(super) fn suppress_consequences(seen: &mut DetectorOutcome) {
+pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
     let all = || {
-        let held = seen.suspicions.iter().map(|held| &held.finding);
-        seen.findings.iter().chain(held)
+        let held = outcome.suspicions.iter().map(|held| &held.finding);
+        outcome.findings.iter().chain(held)
     };
     let facts: Vec<(FindingKind, Entity, Vec<SanitizedText>)> = all()
         .filter(|finding| is_root_cause(finding.kind))
@@ -65,18 +65,18 @@ pub(super) fn suppress_consequences(seen: &mut DetectorOutcome) {
             _ => false,
         }
     };
-    seen.findings.retain(|finding| !hidden(finding));
-    seen.suspicions.retain(|held| !hidden(&held.finding));
+    outcome.findings.retain(|finding| !hidden(finding));
+    outcome.suspicions.retain(|held| !hidden(&held.finding));
     if any_storage {
-        delay_starvation(seen);
+        delay_starvation(outcome);
     }
 }
 
 /// Another job may wait for the same storage. But a checkpoint looks alike: then the node has waited all along, and the
 /// finding is reported as soon as the checkpoint is over.
-fn delay_starvation(seen: &mut DetectorOutcome) {
+fn delay_starvation(outcome: &mut DetectorOutcome) {
     let starved = |held: &&mut PendingFinding| held.finding.kind == FindingKind::DataStarved;
-    seen.suspicions.iter_mut().filter(starved).for_each(|held| held.hold = f64::INFINITY);
+    outcome.suspicions.iter_mut().filter(starved).for_each(|held| held.hold = f64::INFINITY);
 }
 
 /// Returns the nodes that these findings affect.
@@ -118,13 +118,13 @@ mod tests {
         let storage = Entity::new(gaunt_schema::EntityKind::Storage);
         let storage = PendingFinding::of(FindingKind::StorageSlow, storage, 2, true);
         let storage = storage.with_cost(1.0, vec![on("a"), on("b")]);
-        let mut seen = DetectorOutcome {
+        let mut outcome = DetectorOutcome {
             suspicions: vec![storage, starved("a"), starved("c")],
             ..DetectorOutcome::default()
         };
-        suppress_consequences(&mut seen);
+        suppress_consequences(&mut outcome);
         let left: Vec<_> =
-            seen.suspicions.iter().map(|held| (held.finding.kind, held.hold)).collect();
+            outcome.suspicions.iter().map(|held| (held.finding.kind, held.hold)).collect();
         let wanted = [(FindingKind::StorageSlow, 0.0), (FindingKind::DataStarved, f64::INFINITY)];
         assert_eq!(left, wanted);
     }

@@ -144,13 +144,13 @@ impl<'a> CableEndIndex<'a> {
     /// Returns the row of the node's port at the other end of a switch port.
     fn find_node_port(&self, cluster: &Cluster, row: u32) -> Option<u32> {
         let entry = cluster.device_at(DeviceClass::SwitchPort, row)?;
-        let told = |label| entry.info_label(switch_port::INFO, label);
-        if told("peer_kind").is_some_and(|kind| *kind == "switch") {
+        let record = |label| entry.info_label(switch_port::INFO, label);
+        if record("peer_kind").is_some_and(|kind| *kind == "switch") {
             return None;
         }
-        let (id, node) = self.find_node(cluster, told("peer")?)?;
+        let (id, node) = self.find_node(cluster, record("peer")?)?;
         let ports = node.device_rows(DeviceClass::Port);
-        let card = told("peer_device").map(SanitizedText::as_str).unwrap_or_default();
+        let card = record("peer_device").map(SanitizedText::as_str).unwrap_or_default();
         let named = self.cards.get(&(id, card));
         // The default description of an adapter counts from one: `HCA-1` is the first of the node.
         let numbered = || {

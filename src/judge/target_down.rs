@@ -5,12 +5,10 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use gaunt_schema::{
-    Entity, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs, unit::Unit,
-};
+use gaunt_schema::{Entity, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs};
 
 use super::{
-    DetectedFinding, FindingEvidence, Judge, aggregator_late,
+    DetectedFinding, EvidenceRow, FindingEvidence, Judge, aggregator_late,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{format_count, format_time_of_day},
     port_down::jobs_on_node,
@@ -21,7 +19,7 @@ use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 const MAX_NAMED: usize = 8;
 
 /// Adds the nodes with failed targets.
-pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
     let late = aggregator_late::is_aggregator_late(judge, cluster);
     let mut places: BTreeMap<SanitizedText, Vec<&TrackedTarget>> = BTreeMap::new();
     for target in failed_targets(judge, cluster).filter(|target| !(late && target.is_missed())) {
@@ -34,7 +32,7 @@ pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, seen: &mut D
             all.get(&name).is_none_or(|all| *all <= targets.len())
         };
         let found = Found { name: &name, targets: &targets, all_fail: &all_fail };
-        seen.findings.push(node_finding(judge, cluster, &found));
+        outcome.findings.push(node_finding(judge, cluster, &found));
     }
 }
 
@@ -90,14 +88,13 @@ fn node_finding(judge: &Judge, cluster: &Cluster, found: &Found<'_>) -> Detected
     let limit = Some(f64::from(judge.limits.target_failures));
     let evidence = targets.iter().take(MAX_NAMED).flat_map(|target| {
         let address = &target.target.address;
-        let what = format!("failed attempts in a row at {address}");
-        let failed =
-            FindingEvidence::new(&what, Some(f64::from(target.failures)), Unit::Count, limit)
-                .with_note(failure_reason(target));
+        let failures = Some(f64::from(target.failures));
+        let failed = FindingEvidence::new(EvidenceRow::FailedScrapes, failures, limit)
+            .with_name(address)
+            .with_note(failure_reason(target));
         let dropped = target.dropped_lately().map(|results| {
-            let what = format!("results after a later one of {address}");
-            FindingEvidence::new(&what, Some(results as f64), Unit::Count, None)
-                .with_note("not taken")
+            FindingEvidence::new(EvidenceRow::DiscardedResults, Some(results as f64), None)
+                .with_name(address)
         });
         [Some(failed), dropped].into_iter().flatten()
     });
@@ -135,28 +132,28 @@ fn render_summary(
         [only] => format!("{}: {}", only.target.address, failure_reason(only)),
         [first, ..] => {
             let all = format_count(targets.len(), "target");
-            format!("{all} fail, the first is {}: {}", first.target.address, failure_reason(first))
+            format!("{all} fail, first {}: {}", first.target.address, failure_reason(first))
         }
         [] => String::new(),
     };
-    let whole = if dark { "Nothing is known of" } else { "A target fails on" };
-    format!("{whole} {name} since {since}: {what}.")
+    let what_fails = if dark { "No target answers on" } else { "A target fails on" };
+    format!("{what_fails} {name} since {since}: {what}.")
 }
 
 /// Returns the node name under which a target's failure is reported.
 fn reported_node(judge: &Judge, cluster: &Cluster, target: &TrackedTarget) -> SanitizedText {
-    let told = target.target.node.clone().filter(|name| !name.is_empty());
+    let configured = target.target.node.clone().filter(|name| !name.is_empty());
     let spoken = || target.node.and_then(|id| Some(cluster.node_by_id(id)?.name.clone()));
     // A target that was not read since a restart reported as the same node before.
     let spoke = || judge.node_names.of(&target.target.address).cloned();
-    told.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
+    configured.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
 }
 
 /// Describes in a few words why a target fails.
 fn failure_reason(target: &TrackedTarget) -> String {
     match &target.failure {
         Some(failure) => failure.to_string(),
-        None => "no attempt to read it was reported in its time".to_owned(),
+        None => "no scrape was attempted in time".to_owned(),
     }
 }
 
@@ -174,8 +171,8 @@ fn dropped(target: &TrackedTarget) -> Option<SanitizedText> {
     let (results, at) = (target.dropped_lately()?, format_time_of_day(target.dropped_at?));
     let results = format_count(results as usize, "result");
     Some(SanitizedText::new(&format!(
-        "{}: {results} of attempts at it came after a later one and were not taken, the last at {at}. \
-         Look in the log of gaunt, with RUST_LOG=gaunt=debug, for what holds them up.",
+        "{}: {results} arrived after a newer one and were discarded, the last at {at}. \
+         Check the log of gaunt with RUST_LOG=gaunt=debug for the delay.",
         target.target.address
     )))
 }
@@ -190,36 +187,37 @@ pub fn next_step(target: &TrackedTarget) -> String {
     };
     match &target.failure {
         Some(ScrapeFailure::Connect(_)) => {
-            format!("Check that an exporter runs there and listens on {address}.")
+            format!("Check that an exporter runs and listens on {address}.")
         }
         Some(ScrapeFailure::OutOfFiles(_)) => {
             "Raise it with `ulimit -n 27000`, or LimitNOFILE=27000 in gaunt's unit.".to_owned()
         }
         Some(ScrapeFailure::Timeout(_)) => {
-            format!("Look at the load of the node and the way to it; try `curl {url}`.")
+            format!("Check the load of the node and the network path; try `curl {url}`.")
         }
         Some(ScrapeFailure::Status(_) | ScrapeFailure::Broken(_) | ScrapeFailure::NotAPage(_)) => {
             format!("Check that {address} is an exporter; try `curl {url}`.")
         }
         Some(ScrapeFailure::TooLarge(_)) => {
-            "If the page is meant to be so large, raise max_body under [gather] in the settings."
-                .to_owned()
+            "If this page size is intended, raise `[gather] max_body`.".to_owned()
         }
         Some(ScrapeFailure::OverBudget(excess)) => match excess.budget.settings_key() {
             Some(key) => format!(
-                "Look at what `curl {url}` shows; if it is meant to be so, raise {key} under [gather] in the settings."
+                "Check the output of `curl {url}`; if it is intended, raise `[gather] {key}`."
             ),
             None if excess.budget == Quota::IngestTime => {
-                format!("Look at what changes from one page to the next: `curl {url}` twice.")
+                format!("Run `curl {url}` twice and check what changes between the pages.")
             }
-            None => format!("Nothing honest is so repetitive: look at what `curl {url}` shows."),
+            None => format!("The page is abnormally repetitive: check the output of `curl {url}`."),
         },
         Some(ScrapeFailure::Forbidden(_)) => {
-            "Correct the address, or allow it under [gather] in the settings.".to_owned()
+            "Correct the address, or add it to `[gather] allow`.".to_owned()
         }
         Some(
             ScrapeFailure::Skipped | ScrapeFailure::OwnLateness(_) | ScrapeFailure::Resting(_),
         )
-        | None => "That is gaunt's own fault: give it more CPU, or a longer period.".to_owned(),
+        | None => {
+            "gaunt itself is late: give it more CPU, or a longer `[gather] period`.".to_owned()
+        }
     }
 }

@@ -3,21 +3,24 @@
 use gaunt_schema::{
     AbsenceReason, DeviceClass, Dialect, Entity, FindingKind, SanitizedText,
     catalogue::{exporter, gpu},
-    unit::Unit,
 };
 
 use super::{
-    FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, Judge,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
 use gaunt_cluster::{Cluster, Node, TargetHealth, TrackedTarget};
 
 /// Adds the nodes with a hung driver, and those with unchanging pages.
-pub(super) fn detect_stale_telemetry(judge: &Judge, cluster: &Cluster, seen: &mut DetectorOutcome) {
+pub(super) fn detect_stale_telemetry(
+    judge: &Judge,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     for (_, node) in cluster.sorted_nodes() {
-        seen.suspicions.extend(detect_driver_hang(judge, cluster, node));
-        seen.suspicions.extend(detect_stale_data(judge, cluster, node));
+        outcome.suspicions.extend(detect_driver_hang(judge, cluster, node));
+        outcome.suspicions.extend(detect_stale_data(judge, cluster, node));
     }
 }
 
@@ -48,19 +51,19 @@ fn detect_driver_hang(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<P
         .job_groups
         .groups_on(gpus)
         .into_iter()
-        .flat_map(|gang| gang.list_victims(cluster, None));
+        .flat_map(|group| group.list_victims(cluster, None));
     let jobs: Vec<Entity> = jobs.filter(|victim| victim.node.is_none()).collect();
     Some(
         PendingFinding::of(FindingKind::DriverHung, Entity::new_node(&node.name), kinds, true)
             .with_hold_seconds(limits.driver_hung_seconds)
             .with_cost(0.0, jobs)
             .with_summary(
-                format!("The GPU driver of {} does not answer{why}.", node.name),
-                format!("Look at the kernel log of {} (dmesg) and for processes that cannot be killed; drain it, and reset the GPUs or start it anew.", node.name),
+                format!("The GPU driver of {} hangs{why}.", node.name),
+                format!("Check the kernel log of {} (dmesg) and for unkillable processes (state D); drain it, then reset the GPUs or reboot.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new("GPUs whose values are late", Some(late as f64), Unit::Count, Some(gpus.len() as f64)).with_note("the limit is how many it has"),
-                FindingEvidence::new(&format!("success of the collector {name}"), Some(0.0), Unit::Count, Some(1.0)).with_note("the limit is what it should be"),
+                FindingEvidence::new(EvidenceRow::StaleGpus, Some(late as f64), Some(gpus.len() as f64)).with_note("limit: all GPUs of the node"),
+                FindingEvidence::new(EvidenceRow::CollectorSuccess, Some(0.0), Some(1.0)).with_name(name).with_note("limit: expected value"),
             ]),
     )
 }
@@ -96,13 +99,11 @@ fn detect_stale_data(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Pe
     Some(
         PendingFinding::of(FindingKind::DataStale, Entity::new_node(&node.name), 1, true)
             .with_summary(
-                format!("{address}{others} of {} answers, and nothing on its page has moved since {}.", node.name, format_time_of_day(since)),
-                format!("Look at the exporter behind {address}: start it anew, and see whether what it asks answers."),
+                format!("{address}{others} on {} serves stale metrics: no value changed since {}.", node.name, format_time_of_day(since)),
+                format!("Restart the exporter at {address}; check that the driver or daemon it reads from responds."),
             )
-            .with_evidence([FindingEvidence::new(
-                "seconds without anything new",
+            .with_evidence([FindingEvidence::new(EvidenceRow::StaleTime,
                 Some(cluster.now().duration_since(since).as_secs_f64()),
-                Unit::Seconds,
                 Some(least),
             )]),
     )

@@ -15,7 +15,7 @@ mod restart_tests;
 mod slow_period_tests;
 mod telemetry_tests;
 
-use super::{DetectedFinding, Judge, Thresholds, evidence_row};
+use super::{DetectedFinding, EvidenceRow, Judge, Thresholds};
 use gaunt_cluster::Cluster;
 
 /// A few nodes of one job, each with GPUs and ports, scraped once a second.
@@ -163,11 +163,11 @@ impl JobFixture {
 /// Asserts that every value of a finding has a source, and every limit a key or a note.
 fn assert_sourced(finding: &DetectedFinding) {
     for number in &finding.evidence {
-        let ground = evidence_row(finding.kind, &number.what);
-        let counted = ground.series.is_empty() && ground.threshold.is_empty();
+        let origin = number.row.source();
+        let counted = origin.series.is_empty() && origin.threshold.is_empty();
         assert!(!counted, "{}: {} has no source", finding.id, number.what);
-        let bare = number.limit.is_some() && ground.threshold.is_empty() && number.note.is_empty();
-        assert!(!bare, "{}: nobody says where the limit of {} stands", finding.id, number.what);
+        let bare = number.limit.is_some() && origin.threshold.is_empty() && number.note.is_empty();
+        assert!(!bare, "{}: the limit of {} has no source", finding.id, number.what);
     }
 }
 
@@ -190,12 +190,12 @@ fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         finding.summary,
         "mlx5_0/1 on gpu001 is down since 00:00:21 UTC: 2 of its 2 sibling ports are active."
     );
-    let evidence = |what: &str| finding.evidence.iter().find(|e| e.what == what).unwrap();
+    let evidence = |row| finding.evidence.iter().find(|number| number.row == row).unwrap();
     assert_eq!(
-        (evidence("logical state").value, evidence("logical state").limit),
+        (evidence(EvidenceRow::LogicalState).value, evidence(EvidenceRow::LogicalState).limit),
         (Some(1.0), Some(4.0))
     );
-    assert_eq!(evidence("sibling ports that are active").value, Some(2.0));
+    assert_eq!(evidence(EvidenceRow::ActiveSiblingPorts).value, Some(2.0));
     assert_eq!(bench.run(9, with_port(UP)).open_ids(), [PORT]);
     assert_eq!(bench.run(1, with_port(UP)).open_ids(), [""; 0]);
     bench.run(2, with_port(DOWN));
@@ -334,9 +334,9 @@ fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
     assert_eq!(finding.severity, Severity::Warning, "a node that starts anew comes back");
     assert_eq!(
         finding.summary,
-        "Nothing is known of gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
+        "No target answers on gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
     );
-    assert_eq!(finding.next, "Check that an exporter runs there and listens on gpu001:9770.");
+    assert_eq!(finding.next, "Check that an exporter runs and listens on gpu001:9770.");
     bench.run(10, [Some(BUSY), Some(BUSY)]);
     assert_eq!(bench.open_ids(), [""; 0]);
 }

@@ -173,7 +173,7 @@ fn is_accounted(number: &str, told: &Explanation) -> bool {
     let scaled = |proof: &EvidenceItem| -> Vec<f64> {
         let values = proof.value.into_iter().chain(proof.limit);
         let scales: &[f64] = match proof.unit {
-            Unit::Ratio => &[100.0],
+            Unit::Ratio => &[1.0, 100.0],
             Unit::BytesPerSecond => &[1.0, 1e-9, 8e-9],
             Unit::Hertz => &[1.0, 1e-6, 1e-9],
             _ => &[1.0],

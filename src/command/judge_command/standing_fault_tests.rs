@@ -191,7 +191,7 @@ outlast! {
 #[test]
 fn finding_that_closes_names_the_signal_that_recovered() {
     for (kind, said) in [
-        (FindingKind::DataStarved, "utilization of these GPUs "),
+        (FindingKind::DataStarved, "utilization of the starved GPUs "),
         (FindingKind::PortDown, "logical state 4 ≥ limit 4"),
         (FindingKind::TargetDown, "the target answers again"),
     ] {

@@ -63,7 +63,7 @@ pub(crate) fn port_down_finding() -> Finding {
 fn port_evidence() -> Vec<EvidenceItem> {
     vec![
         EvidenceItem {
-            what: "port state".into(),
+            what: "logical state".into(),
             value: Some(1.0),
             unit: Unit::Count,
             limit: Some(4.0),
@@ -107,10 +107,11 @@ pub(crate) fn starved_finding() -> Finding {
         lost_gpus: 7.4,
         cost_gpu_hours_per_hour: 7.4,
         victims: vec![Entity { job: Some("8812".into()), ..Entity::new(EntityKind::Job) }],
-        summary: "data-starved: 8 GPUs of gpu006 wait for input (IO pressure 34 %)".into(),
+        summary: "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34 %)"
+            .into(),
         next: "check the data loader of job 8812 on gpu006".into(),
         evidence: vec![EvidenceItem {
-            what: "IO pressure".into(),
+            what: "IO pressure (PSI some)".into(),
             value: Some(0.34),
             unit: Unit::Ratio,
             limit: Some(0.1),
@@ -142,9 +143,10 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
     Explanation {
         at: AT,
         finding,
-        rule: "A port is not active, but it was before or its siblings are; its link-down counter \
-               or two samples confirm it."
-            .into(),
+        rule:
+            "A port that was active, or whose siblings are, is down: its link-down counter rose, or \
+               two samples show it."
+                .into(),
         limits: vec![LimitDetail {
             key: "port_samples".into(),
             value: 2.0,
@@ -154,8 +156,8 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
             at: AT,
             peers: "7 sibling ports".into(),
             signals: vec![
-                signal("load of the busier direction", Some(0.0)),
-                signal("retransmitted packets per second", None),
+                signal("port utilization (busier direction)", Some(0.0)),
+                signal("retransmitted packets (sequence errors) per second", None),
             ],
             alternatives: vec![
                 other(FindingKind::PortRateLow, AlternativeOutcome::RuledOut),

@@ -1,15 +1,17 @@
-//! Tests that every value of a finding has a source, and every limit in it an explanation.
+//! Tests that every row has a label and known limits, and that every limit has a reason.
+
+use std::collections::HashSet;
 
 use super::*;
+use crate::FindingEvidence;
 
 #[test]
-fn every_limit_that_is_named_is_one_and_says_why() {
+fn limits_of_rows_and_rules_are_settings_with_a_reason() {
     let limits = Thresholds::default();
     assert!(FindingKind::ALL.iter().all(|kind| detection_rule(*kind).0.ends_with('.')));
-    let rules = FindingKind::ALL.iter().flat_map(|kind| detection_rule(*kind).1);
-    let numbers = NUMBERS.iter().chain(BEGINNINGS).map(|(_, threshold, _)| threshold);
-    let special = ["target_failures", "pcie_replays_per_second"];
-    for key in rules.chain(numbers).chain(&special).filter(|key| !key.is_empty()) {
+    let rules = FindingKind::ALL.iter().flat_map(|kind| detection_rule(*kind).1.iter().copied());
+    let rows = EvidenceRow::ALL.iter().map(|row| row.source().threshold);
+    for key in rules.chain(rows).filter(|key| !key.is_empty()) {
         let (_, why) = explain_limit(&limits, key).unwrap_or_else(|| panic!("{key} is no limit"));
         assert!(why.ends_with('.') && why.len() > 20, "{key}: {why:?}");
     }
@@ -17,17 +19,24 @@ fn every_limit_that_is_named_is_one_and_says_why() {
 }
 
 #[test]
-fn what_is_said_of_pasts_is_said_of_numbers_that_there_are() {
-    let is_number = |what: &&str| NUMBERS.iter().any(|(known, ..)| known == what);
-    assert_eq!(OF_OTHERS.iter().find(|what| !is_number(what)), None);
-    let is_limit = |key: &&str| NUMBERS.iter().any(|(_, threshold, _)| threshold == key);
-    let no_limit: Vec<_> = ALIKE.iter().filter(|key| !is_limit(key)).collect();
-    assert_eq!(no_limit, [&"pcie_replays_per_second"], "which stands apart");
+fn row_of_another_version_is_read_from_a_saved_state() {
+    let text = r#"{"what":"x","value":1.0,"unit":"count","limit":null,"note":""}"#;
+    let read = |text: &str| serde_json::from_str::<FindingEvidence>(text).unwrap();
+    assert_eq!(read(text).row, EvidenceRow::Unknown);
+    assert_eq!(read(&text.replacen('{', r#"{"row":"former_row","#, 1)).row, EvidenceRow::Unknown);
+    assert_eq!(read(&text.replacen('{', r#"{"row":"xid","#, 1)).row, EvidenceRow::Xid);
+    assert!(EvidenceRow::Unknown.source().series.is_empty());
+}
+
+#[test]
+fn labels_are_unique() {
+    let labels: HashSet<_> = EvidenceRow::ALL.iter().map(|row| row.label().0).collect();
+    assert_eq!(labels.len(), EvidenceRow::ALL.len());
 }
 
 /// The names and texts of all rules.
 fn read_rule_sources() -> Vec<(String, String)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/judge");
+    let folder = env!("CARGO_MANIFEST_DIR");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let rules = files.filter(|path| path.is_file() && !path.ends_with("evidence_catalogue.rs"));
     let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).unwrap();
@@ -53,7 +62,7 @@ fn quoted_texts(source: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_figure_is_written_into_what_is_said() {
+fn texts_contain_no_figure() {
     // Power limits by GPU model, the saved form of a baseline, the allowed range of a limit.
     let tables = ["gpu_power_limits.rs", "baseline.rs", "tests.rs", "thresholds.rs"];
     // The next step is no evidence: so many files are enough for the largest fleet that is measured.
@@ -70,48 +79,9 @@ fn no_figure_is_written_into_what_is_said() {
     assert_eq!(says, [" lost  of 4711 GPUs", ""]);
 }
 
-/// Every value that some rule adds to a finding, by the text in its source.
-fn named_numbers() -> Vec<(String, String)> {
-    read_rule_sources()
-        .into_iter()
-        .flat_map(|(file, source)| {
-            // Of a text that ends in a name only the prefix is fixed.
-            let words = |call: &str| {
-                let quoted = call.trim_start().trim_start_matches("&format!(").strip_prefix('"')?;
-                Some(quoted.split(['"', '{']).next()?.to_owned())
-            };
-            let calls = source.split("Evidence::new(").skip(1).chain(source.split(" of(").skip(1));
-            let calls: Vec<String> = calls.filter_map(words).collect();
-            calls.into_iter().map(move |what| (file.clone(), what)).collect::<Vec<_>>()
-        })
-        .collect()
-}
-
 #[test]
-fn every_number_of_a_finding_has_a_source() {
-    let named = named_numbers();
-    assert!(named.len() > 60, "only {} numbers were found in the rules", named.len());
-    for (file, what) in named {
-        let ground = evidence_row(FindingKind::LinkErrors, &what);
-        assert!(
-            !ground.series.is_empty() || !ground.threshold.is_empty(),
-            "{file}: {what:?} stands in no row of the grounds"
-        );
-    }
-}
-
-#[test]
-fn a_limit_is_told_in_the_words_of_the_settings() {
+fn limit_is_explained_with_its_reason() {
     let (value, why) = explain_limit(&Thresholds::default(), "pcie_replays_per_second").unwrap();
     assert_eq!(value.to_string(), "0.5");
     assert!(why.contains("DCGM's health check"), "{why}");
-}
-
-#[test]
-fn the_same_words_of_a_port_and_of_a_board_are_two_numbers() {
-    let what = "packets sent again in a second";
-    let board = evidence_row(FindingKind::PcieDegraded, what);
-    assert_eq!(board.series, [gpu_health::PCIE_REPLAYS]);
-    assert_eq!(evidence_row(FindingKind::LinkErrors, what).series, RESENT);
-    assert_eq!(evidence_row(FindingKind::LinkErrors, "nonsense"), EvidenceRow::default());
 }

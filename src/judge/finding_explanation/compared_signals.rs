@@ -1,140 +1,89 @@
 //! The signals of an explanation, each with its baseline and the median of its peers.
 
 use gaunt_schema::{
-    AbsenceReason, MetricId, Reading,
-    catalogue::{ethernet, gpu, gpu_health, host, port},
-    unit::Unit,
+    AbsenceReason, Reading,
+    catalogue::{gpu, port},
 };
 
 use super::{ComparedSignal, DetectedFinding, ExplanationScope, NodeId, join_series, median};
-use crate::{host_averages::BaselineComparison, link_averages};
+use crate::{EvidenceRow, host_averages::BaselineComparison, link_averages};
 
-/// One signal of a GPU: its name, its series, its unit, and how it is read.
-type GpuSignalSpec =
-    (&'static str, &'static [MetricId], Unit, fn(&ExplanationScope<'_>, u32) -> Option<f64>);
+/// One signal of a GPU or a port, and how it is read.
+type DeviceSignalSpec = (EvidenceRow, fn(&ExplanationScope<'_>, u32) -> Option<f64>);
 
 /// The signals of GPUs.
-const GPU: &[GpuSignalSpec] = &[
-    ("utilization", &[gpu::UTILIZATION], Unit::Ratio, |place, row| {
-        signals_of_gpu(place, row)?.utilization
-    }),
-    ("SM activity", &[gpu::SM_ACTIVE], Unit::Ratio, |place, row| signals_of_gpu(place, row)?.sm),
-    ("tensor activity", &[gpu::TENSOR_ACTIVE], Unit::Ratio, |place, row| {
-        signals_of_gpu(place, row)?.tensor
-    }),
-    ("DRAM activity", &[gpu::DRAM_ACTIVE], Unit::Ratio, |place, row| {
-        signals_of_gpu(place, row)?.dram
-    }),
-    ("power over its limit", &[gpu::POWER, gpu::POWER_LIMIT], Unit::Ratio, |place, row| {
-        signals_of_gpu(place, row)?.power
-    }),
-    ("clock", &[gpu::SM_CLOCK], Unit::Hertz, |place, row| {
-        place
+const GPU: &[DeviceSignalSpec] = &[
+    (EvidenceRow::Utilization, |scope, row| signals_of_gpu(scope, row)?.utilization),
+    (EvidenceRow::SmActivity, |scope, row| signals_of_gpu(scope, row)?.sm),
+    (EvidenceRow::TensorActivity, |scope, row| signals_of_gpu(scope, row)?.tensor),
+    (EvidenceRow::DramActivity, |scope, row| signals_of_gpu(scope, row)?.dram),
+    (EvidenceRow::Power, |scope, row| signals_of_gpu(scope, row)?.power),
+    (EvidenceRow::SmClock, |scope, row| {
+        scope
             .judge
             .gpus
             .get(row as usize)?
             .averages
-            .clock_hertz(place.cluster.now(), &place.judge.limits)
+            .clock_hertz(scope.cluster.now(), &scope.judge.limits)
     }),
-    ("temperature", &[gpu::TEMPERATURE], Unit::Celsius, |place, row| {
-        place.cluster.current_value(gpu::TEMPERATURE, row)
+    (EvidenceRow::Temperature, |scope, row| scope.cluster.current_value(gpu::TEMPERATURE, row)),
+    (EvidenceRow::PcieReplays, |scope, row| {
+        let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
+        scope.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
     }),
-    (
-        "PCIe packets sent again in a second",
-        &[gpu_health::PCIE_REPLAYS],
-        Unit::Count,
-        |place, row| {
-            let (now, gap) = (place.cluster.now(), place.cluster.freshness_window());
-            place.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
-        },
-    ),
 ];
 
 /// One signal of a host.
-type HostSignalSpec = (
-    &'static str,
-    &'static [MetricId],
-    fn(&ExplanationScope<'_>, NodeId) -> Option<BaselineComparison>,
-);
+type HostSignalSpec =
+    (EvidenceRow, fn(&ExplanationScope<'_>, NodeId) -> Option<BaselineComparison>);
 
 /// The signals of hosts, all of them shares.
 const HOST: &[HostSignalSpec] = &[
-    ("tasks waiting for input or output", &[host::IO_PRESSURE], |place, id| {
-        place.judge.hosts.get(&id)?.compare_io_pressure(place.cluster)
+    (EvidenceRow::IoPressure, |scope, id| {
+        scope.judge.hosts.get(&id)?.compare_io_pressure(scope.cluster)
     }),
-    ("tasks waiting for a CPU", &[host::CPU_PRESSURE], |place, id| {
-        place.judge.hosts.get(&id)?.compare_cpu_pressure(place.cluster)
+    (EvidenceRow::CpuPressure, |scope, id| {
+        scope.judge.hosts.get(&id)?.compare_cpu_pressure(scope.cluster)
     }),
-    ("busiest CPU", &[host::CPU_BUSIEST], |place, id| {
-        place.judge.hosts.get(&id)?.compare_busiest_cpu(place.cluster)
+    (EvidenceRow::BusiestCpu, |scope, id| {
+        scope.judge.hosts.get(&id)?.compare_busiest_cpu(scope.cluster)
     }),
-    (
-        "traffic of all ports over their rates",
-        &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES],
-        |place, id| place.judge.hosts.get(&id)?.compare_traffic(place.cluster),
-    ),
+    (EvidenceRow::PortTraffic, |scope, id| {
+        scope.judge.hosts.get(&id)?.compare_traffic(scope.cluster)
+    }),
 ];
 
-/// One signal of a port.
-type PortSignalSpec =
-    (&'static str, &'static [MetricId], Unit, fn(&ExplanationScope<'_>, u32) -> Option<f64>);
-
 /// The signals of ports.
-const PORT: &[PortSignalSpec] = &[
-    ("line rate", &[port::RATE], Unit::BytesPerSecond, |place, row| {
-        place.cluster.current_value(port::RATE, row)
+const PORT: &[DeviceSignalSpec] = &[
+    (EvidenceRow::LineRate, |scope, row| scope.cluster.current_value(port::RATE, row)),
+    (EvidenceRow::PortUtilization, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.utilization, scope.cluster)
     }),
-    (
-        "busier direction over its rate",
-        &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES],
-        Unit::Ratio,
-        |place, row| {
-            link_averages::current_value(place.judge.links.of(row)?.utilization, place.cluster)
-        },
-    ),
-    (
-        "broken symbols and packets in a second",
-        &[port::SYMBOL_ERRORS, port::RECEIVE_ERRORS],
-        Unit::Count,
-        |place, row| link_averages::current_value(place.judge.links.of(row)?.errors, place.cluster),
-    ),
-    (
-        "packets sent again in a second",
-        &[port::PACKET_SEQUENCE_ERRORS],
-        Unit::Count,
-        |place, row| {
-            link_averages::current_value(place.judge.links.of(row)?.retransmitted, place.cluster)
-        },
-    ),
-    ("received packets with a congestion mark", &[port::ECN_MARKED], Unit::Ratio, |place, row| {
-        link_averages::current_value(place.judge.links.of(row)?.ecn_marked, place.cluster)
+    (EvidenceRow::LinkErrors, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.errors, scope.cluster)
     }),
-    (
-        "time in which the network stops it",
-        &[ethernet::RECEIVE_PAUSED_3],
-        Unit::Ratio,
-        |place, row| {
-            link_averages::current_value(place.judge.links.of(row)?.pause_received, place.cluster)
-        },
-    ),
-    (
-        "time in which it stops the network",
-        &[ethernet::TRANSMIT_PAUSED_3],
-        Unit::Ratio,
-        |place, row| {
-            link_averages::current_value(place.judge.links.of(row)?.pause_sent, place.cluster)
-        },
-    ),
+    (EvidenceRow::Retransmits, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.retransmitted, scope.cluster)
+    }),
+    (EvidenceRow::EcnMarked, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.ecn_marked, scope.cluster)
+    }),
+    (EvidenceRow::PauseReceived, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.pause_received, scope.cluster)
+    }),
+    (EvidenceRow::PauseSent, |scope, row| {
+        link_averages::current_value(scope.judge.links.of(row)?.pause_sent, scope.cluster)
+    }),
 ];
 
 /// Returns the averages of a GPU.
 fn signals_of_gpu(
-    place: &ExplanationScope<'_>,
+    scope: &ExplanationScope<'_>,
     row: u32,
 ) -> Option<crate::gpu_signals::GpuSignals> {
-    let averages = &place.judge.gpus.get(row as usize)?.averages;
-    let (now, gap) = (place.cluster.now(), place.cluster.freshness_window());
-    Some(averages.signals_at(now, gap, &place.judge.limits))
+    let averages = &scope.judge.gpus.get(row as usize)?.averages;
+    let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
+    Some(averages.signals_at(now, gap, &scope.judge.limits))
 }
 
 impl ExplanationScope<'_> {
@@ -152,55 +101,54 @@ impl ExplanationScope<'_> {
         signals
     }
 
-    fn gpu_signal(&self, (what, series, unit, of): &GpuSignalSpec) -> ComparedSignal {
+    fn gpu_signal(&self, (signal, of): &DeviceSignalSpec) -> ComparedSignal {
         let value = Self::median_of_rows(&self.gpus, |row| of(self, row));
-        let usual = |row: u32| {
+        let baseline = |row: u32| {
             let averages = &self.judge.gpus.get(row as usize)?.averages;
-            match *what {
-                "utilization" => averages.usual_utilization(),
-                "power over its limit" => averages.usual_power(),
-                "clock" => averages.usual_clock(),
+            match *signal {
+                EvidenceRow::Utilization => averages.usual_utilization(),
+                EvidenceRow::Power => averages.usual_power(),
+                EvidenceRow::SmClock => averages.usual_clock(),
                 _ => None,
             }
         };
-        let mut signal = self.build_signal(what, series, *unit, value, &self.gpus);
-        signal.usual = Self::median_of_rows(&self.gpus, usual);
+        let mut signal = self.build_signal(*signal, value, &self.gpus);
+        signal.usual = Self::median_of_rows(&self.gpus, baseline);
         signal.with_peers(self.peers.iter().filter_map(|row| of(self, *row)).collect())
     }
 
-    fn host_signal(&self, (what, series, of): &HostSignalSpec) -> ComparedSignal {
+    fn host_signal(&self, (signal, of): &HostSignalSpec) -> ComparedSignal {
         let besides: Vec<BaselineComparison> =
             self.nodes.iter().filter_map(|id| of(self, *id)).collect();
         let value = median(besides.iter().map(|beside| beside.now));
         let rows: Vec<u32> =
             self.nodes.iter().filter_map(|id| self.cluster.node_by_id(*id)?.own_row()).collect();
-        let mut signal = self.build_signal(what, series, Unit::Ratio, value, &rows);
-        signal.usual = median(besides.iter().filter_map(|beside| beside.usual));
+        let mut signal = self.build_signal(*signal, value, &rows);
+        signal.usual = median(besides.iter().filter_map(|beside| beside.baseline));
         signal
             .with_peers(self.peer_nodes.iter().filter_map(|id| Some(of(self, *id)?.now)).collect())
     }
 
-    fn port_signal(&self, (what, series, unit, of): &PortSignalSpec) -> ComparedSignal {
+    fn port_signal(&self, (signal, of): &DeviceSignalSpec) -> ComparedSignal {
         let value = Self::median_of_rows(&self.ports, |row| of(self, row));
-        let signal = self.build_signal(what, series, *unit, value, &self.ports);
+        let signal = self.build_signal(*signal, value, &self.ports);
         signal.with_peers(self.peer_ports.iter().filter_map(|row| of(self, *row)).collect())
     }
 
     /// Builds a signal with its value, or with the reason of its absence where a page gives one.
     fn build_signal(
         &self,
-        what: &str,
-        series: &[MetricId],
-        unit: Unit,
+        signal: EvidenceRow,
         value: Option<f64>,
         rows: &[u32],
     ) -> ComparedSignal {
+        let ((label, unit), series) = (signal.label(), signal.source().series);
         let reason = || -> Option<AbsenceReason> {
             let reading = self.cluster.current_reading(*series.first()?, *rows.first()?);
             reading.and_then(Reading::absence_reason)
         };
         ComparedSignal {
-            what: what.to_owned(),
+            what: label.to_owned(),
             source: join_series(series),
             unit,
             value,

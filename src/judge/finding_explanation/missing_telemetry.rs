@@ -30,72 +30,72 @@ const LACKS: [MissingTelemetryRule; 13] = [
     (
         MissingScope::All,
         has_slow_period,
-        "read so seldom that what is shorter than two looks is not seen",
+        "slow scrape interval: anything shorter than two samples is missed",
     ),
     (
         MissingScope::Work,
-        |place| !place.gpus.is_empty() && !place.has_values(&[gpu::TENSOR_ACTIVE], &place.gpus),
-        "no profiling counters: how much its tensor cores and SMs work is told by power alone",
+        |scope| !scope.gpus.is_empty() && !scope.has_values(&[gpu::TENSOR_ACTIVE], &scope.gpus),
+        "no profiling counters: tensor and SM activity are estimated from power",
     ),
     (
         MissingScope::Work,
-        |place| place.gang.is_some_and(|gang| gang.job.is_none()),
-        "nobody names the jobs: which GPUs step together was inferred",
+        |scope| scope.group.is_some_and(|group| group.job.is_none()),
+        "no job labels: GPUs of one job are inferred",
     ),
     (
         MissingScope::Work,
-        |place| !place.gpus.is_empty() && place.gang.is_none(),
-        "no job is known on it: nobody could be compared with it but its own past",
+        |scope| !scope.gpus.is_empty() && scope.group.is_none(),
+        "no known job: compared with its own baseline only",
     ),
     (
         MissingScope::Work,
-        |place| place.gang.is_some_and(|gang| gang.slowdown_ratio().is_none()),
-        "what is usual for the job is not known yet: what it has lost cannot be told",
+        |scope| scope.group.is_some_and(|group| group.slowdown_ratio().is_none()),
+        "no baseline of the job yet: job slowdown unknown",
     ),
     (
         MissingScope::Work,
-        |place| !place.nodes.is_empty() && !place.has_pressure_metrics(),
-        "no pressure of the host is told: whether it waits for storage or a CPU is not known",
+        |scope| !scope.nodes.is_empty() && !scope.has_pressure_metrics(),
+        "no PSI metrics: cannot tell IO wait from CPU contention",
     ),
     (
         MissingScope::Feeding,
-        |place| !place.gpus.is_empty() && !place.has_values(&[gpu::PCIE_RECEIVE], &place.gpus),
-        "no PCIe traffic is told: how much input arrives is not known",
+        |scope| !scope.gpus.is_empty() && !scope.has_values(&[gpu::PCIE_RECEIVE], &scope.gpus),
+        "no PCIe throughput: input rate unknown",
     ),
     (
         MissingScope::Clock,
-        |place| !place.gpus.is_empty() && !place.has_values(&CLOCK_EVENTS, &place.gpus),
-        "no reasons of low clocks are told: whether heat or power holds one is not known",
+        |scope| !scope.gpus.is_empty() && !scope.has_values(&CLOCK_EVENTS, &scope.gpus),
+        "no clock-event reasons: cannot tell thermal from power throttling",
     ),
     (
         MissingScope::Work,
-        |place| !place.gpus.is_empty() && place.ports.is_empty() && place.peer_ports.is_empty(),
-        "no port of the node is told: the network could not be looked at",
+        |scope| !scope.gpus.is_empty() && scope.ports.is_empty() && scope.peer_ports.is_empty(),
+        "no port metrics of the node: network not checked",
     ),
     (
         MissingScope::Network,
-        |place| {
-            !place.ports.is_empty() && !place.ports.iter().all(|row| place.has_leaf_and_rail(*row))
+        |scope| {
+            !scope.ports.is_empty() && !scope.ports.iter().all(|row| scope.has_leaf_and_rail(*row))
         },
-        "nobody names its leaf switch or rail: ports of equal names were taken for a rail, and no leaf for granted",
+        "no topology: rails are inferred from port names, leaf switches unknown",
     ),
     (
         MissingScope::Network,
-        |place| !place.ports.is_empty() && !place.has_values(&RDMA, &place.ports),
-        "no RDMA counters: marks, notifications to slow down and packets sent again are not known",
+        |scope| !scope.ports.is_empty() && !scope.has_values(&RDMA, &scope.ports),
+        "no RDMA counters: ECN marks, CNPs and retransmitted packets unknown",
     ),
     (
         MissingScope::Network,
-        |place| !place.ports.is_empty() && !place.has_pause_counters(),
-        "neither pauses nor waiting of its ports are told: who stops whom is not known",
+        |scope| !scope.ports.is_empty() && !scope.has_pause_counters(),
+        "no PFC pause or transmit-wait counters: cannot tell sender from receiver congestion",
     ),
     (
         MissingScope::Network,
-        |place| {
-            !place.ports.is_empty()
-                && place.ports.iter().all(|row| place.judge.switches.of(*row).is_none())
+        |scope| {
+            !scope.ports.is_empty()
+                && scope.ports.iter().all(|row| scope.judge.switches.of(*row).is_none())
         },
-        "its switch is not read: what the other end of the cable counts is not known",
+        "switch not scraped: counters of the other end of the cable unknown",
     ),
 ];
 
@@ -106,7 +106,7 @@ const RDMA: [MetricId; 4] =
     [port::ECN_MARKED, port::CNP_HANDLED, port::OUT_OF_BUFFER, port::PACKET_SEQUENCE_ERRORS];
 
 /// The text for a node that is not read: its last page is from before.
-const UNREAD: &str = "nothing is known of the node while it is not read, and its GPUs may work on";
+const UNREAD: &str = "node not scraped: its GPUs may still be working";
 
 impl MissingScope {
     fn applies_to(self, kind: FindingKind) -> bool {
@@ -145,8 +145,8 @@ pub(super) fn missing_while_unread() -> Vec<String> {
     vec![UNREAD.to_owned()]
 }
 
-fn has_slow_period(place: &ExplanationScope<'_>) -> bool {
-    place.judge.has_slow_period(place.cluster)
+fn has_slow_period(scope: &ExplanationScope<'_>) -> bool {
+    scope.judge.has_slow_period(scope.cluster)
 }
 
 impl ExplanationScope<'_> {
@@ -160,19 +160,17 @@ impl ExplanationScope<'_> {
         if kind == FindingKind::GpuFailed
             && !self.has_values(&[gpu_health::ECC_UNCORRECTED_VOLATILE], &self.gpus)
         {
-            missing.push(
-                "no memory errors are told: whether its memory is sound is not known".to_owned(),
-            );
+            missing.push("no ECC counters: memory errors unknown".to_owned());
         }
         missing
     }
 
     /// Whether one of these series was ever reported for one of these devices.
     fn has_values(&self, series: &[MetricId], rows: &[u32]) -> bool {
-        let told = |metric: MetricId| {
+        let is_reported = |metric: MetricId| {
             rows.iter().any(|row| self.cluster.last_value(metric, *row).is_some())
         };
-        series.iter().any(|metric| told(*metric))
+        series.iter().any(|metric| is_reported(*metric))
     }
 
     fn has_pressure_metrics(&self) -> bool {

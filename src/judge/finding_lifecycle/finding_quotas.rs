@@ -136,12 +136,12 @@ impl OverLimitSummary {
             jobs: Vec::new(),
             victims: Vec::new(),
             summary: format!(
-                "{node} has as many open findings as one node may have, and {all} more that {} not listed: {}{others}.",
+                "{node} is at its limit of open findings; {all} more {} not listed: {}{others}.",
                 if all == 1 { "is" } else { "are" },
                 named.join(", "),
             ),
             next: format!(
-                "Look at the findings of {node} that are listed; where they cannot all be true, look at what its exporter reports."
+                "Check the listed findings of {node}; if they contradict each other, check the output of its exporter."
             ),
             entity,
             evidence: Vec::new(),

@@ -318,8 +318,8 @@ fn finding_read_seldom_does_not_flap_and_closes_after_two_pages_without_its_evid
             if seen { vec![node_finding("a", Severity::Warning, 1.0)] } else { Vec::new() };
         let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
         led.life.apply_outcome(UnixMs(led.now * 1_000), Duration::from_secs(15), &led.limits, seen);
-        let told = led.life.open_records().first().map(|told| told.life.clone());
-        told.map(|life| (life.state, life.openings.len()))
+        let record = led.life.open_records().first().map(|record| record.life.clone());
+        record.map(|life| (life.state, life.openings.len()))
     };
     for _ in 0..40 {
         assert_eq!(step(true), Some((LifeState::Open, 1)));

@@ -132,14 +132,14 @@ impl TrackedFinding {
     }
 
     /// Restores a finding from before a restart.
-    pub(super) fn from_record(told: FindingRecord) -> Self {
-        let noted_cost = (told.finding.lost_gpus, told.life.seen);
-        let noted_victims = (told.finding.victims.len(), told.life.seen);
-        let (kept, resumed) = (told.life.seen, told.life.closed.is_none());
-        let flapping = told.life.state == LifeState::Flapping;
-        let estimate = told.finding.lost_gpus;
+    pub(super) fn from_record(record: FindingRecord) -> Self {
+        let noted_cost = (record.finding.lost_gpus, record.life.seen);
+        let noted_victims = (record.finding.victims.len(), record.life.seen);
+        let (kept, resumed) = (record.life.seen, record.life.closed.is_none());
+        let flapping = record.life.state == LifeState::Flapping;
+        let estimate = record.finding.lost_gpus;
         Self {
-            record: told,
+            record,
             estimate,
             kept,
             calmer: None,
@@ -288,8 +288,8 @@ impl TrackedFinding {
 
     /// Returns the severity to report: it rises at once, and falls after the evidence was weaker for a while.
     fn settle_severity(&mut self, asked: Severity, now: UnixMs, close_s: f64) -> Severity {
-        let told = self.record.finding.severity;
-        if asked >= told {
+        let reported = self.record.finding.severity;
+        if asked >= reported {
             self.calmer = None;
             return asked;
         }
@@ -297,10 +297,10 @@ impl TrackedFinding {
         // The first samples after a restart are weaker evidence than those before it.
         if self.unsettled {
             self.calmer = None;
-            return told;
+            return reported;
         }
         if now.duration_since(since).as_secs_f64() < close_s {
-            return told;
+            return reported;
         }
         self.calmer = None;
         asked

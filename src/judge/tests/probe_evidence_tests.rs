@@ -43,7 +43,7 @@ fn a_probe_that_fell_is_worth_a_look_and_beside_errors_it_wakes_somebody() {
     let said = only_finding(&stage);
     assert_eq!(
         said.summary,
-        "all-reduce on ash reaches 52 % of what is usual for it, while its GPUs are idle."
+        "all-reduce on ash reaches 52 % of its baseline, measured on idle GPUs."
     );
     assert_eq!((said.evidence[0].value, said.evidence[0].limit), (Some(0.52), Some(0.85)));
 
@@ -91,7 +91,8 @@ fn a_node_that_was_always_slow_is_measured_by_its_model() {
         page
     });
     assert_eq!(open_severities(&stage), [("nvlink_degraded/ash", Severity::Warning)]);
-    let said = "all-reduce on ash reaches 76 % of what boards of its model should, while its GPUs are idle.";
+    let said =
+        "all-reduce on ash reaches 76 % of the reference of its GPU model, measured on idle GPUs.";
     assert_eq!(only_finding(&stage).summary, said);
 }
 
@@ -156,7 +157,7 @@ fn an_uplink_is_told_from_its_leaf() {
     assert_eq!(open_severities(&stage), [("leaf_congested/leaf-3", Severity::Warning)]);
     assert_eq!(
         only_finding(&stage).summary,
-        "leaf-3 carries 40 % of what is usual with ports below other leaves, measured between idle nodes."
+        "leaf-3 reaches 40 % of its baseline bandwidth with ports below other leaves, measured between idle nodes."
     );
 }
 

@@ -7,20 +7,21 @@ impl JobFixture {
     /// Continues after so many seconds in a new judge with the saved state, and reads all targets anew.
     pub(super) fn restart_judge(&mut self, gap: i64) -> &mut Self {
         let past = serde_json::to_string(&self.judge.snapshot_findings()).unwrap();
-        let usual = serde_json::to_string(&self.judge.snapshot_baselines(&self.cluster)).unwrap();
-        self.restart_from(gap, &past, &usual)
+        let baseline =
+            serde_json::to_string(&self.judge.snapshot_baselines(&self.cluster)).unwrap();
+        self.restart_from(gap, &past, &baseline)
     }
 
-    fn restart_from(&mut self, gap: i64, past: &str, usual: &str) -> &mut Self {
+    fn restart_from(&mut self, gap: i64, past: &str, baseline: &str) -> &mut Self {
         let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
         let targets = targets.collect();
         self.cluster = Cluster::new(Duration::from_secs(1), 10);
         self.cluster.ingest_delivery(Delivery::Targets(targets));
         self.second += gap;
         self.cluster.advance_to(UnixMs(self.second * 1_000));
-        let (past, usual): (FindingSnapshot, BaselineSnapshot) =
-            (serde_json::from_str(past).unwrap(), serde_json::from_str(usual).unwrap());
-        self.judge = Judge::new(Thresholds::default()).with_findings(past).with_baselines(usual);
+        let (past, baseline): (FindingSnapshot, BaselineSnapshot) =
+            (serde_json::from_str(past).unwrap(), serde_json::from_str(baseline).unwrap());
+        self.judge = Judge::new(Thresholds::default()).with_findings(past).with_baselines(baseline);
         self.judge.evaluate_cluster(&self.cluster);
         self
     }
@@ -71,7 +72,7 @@ fn port_down_before_the_first_look_is_told_with_less_confidence() {
     assert_eq!(finding.confidence.to_string(), "0.7");
     assert_eq!(
         finding.summary,
-        "mlx5_0/1 on gpu001 is down since before the first look: 2 of its 2 sibling ports are active, and the same port on 3 of 3 other nodes."
+        "mlx5_0/1 on gpu001 is down since before the first sample: 2 of its 2 sibling ports are active, and the same port on 3 of 3 other nodes."
     );
     let mut disabled = JobFixture::of(4);
     assert_eq!(disabled.run(20, shown(DISABLED)).open_ids(), [PORT]);
@@ -93,8 +94,8 @@ fn port_down_on_every_node_since_before_the_first_look_is_unused() {
 /// The reason with which a finding was closed; none while it is open.
 fn closed_because(bench: &JobFixture, id: &str) -> Option<String> {
     let closed = bench.judge.closed_records();
-    let told = closed.into_iter().find(|told| told.finding.id == id)?;
-    told.life.changes.last().map(|turn| turn.to.to_string())
+    let record = closed.into_iter().find(|record| record.finding.id == id)?;
+    record.life.changes.last().map(|turn| turn.to.to_string())
 }
 
 impl JobFixture {
@@ -108,7 +109,7 @@ impl JobFixture {
     }
 }
 
-const REMOVED: &str = "its node is not among the targets any more";
+const REMOVED: &str = "its node is no longer a target";
 
 #[test]
 fn finding_of_a_node_that_is_no_target_any_more_ends_and_says_so() {
@@ -152,7 +153,7 @@ fn finding_of_a_node_that_is_not_read_since_a_restart_stays_while_it_is_a_target
 
 #[test]
 fn finding_of_a_node_with_another_name_ends_and_names_it() {
-    const RENAMED: &str = "its target reports as node gpu901 now";
+    const RENAMED: &str = "its target now reports as node gpu901";
     const OTHER: &str = "port_down/gpu901/mlx5_0/1";
     let mut bench = JobFixture::new();
     bench.run(60, with_port(UP)).run(30, with_port(DOWN));
@@ -175,7 +176,7 @@ fn board_that_is_missing_since_a_restart_is_found() {
     bench.unlisted = 1;
     assert_eq!(bench.run(30, [Some(BUSY), Some(BUSY)]).open_ids(), [BOARD]);
     let finding = bench.finding_by_id(BOARD);
-    assert!(finding.summary.contains("is gone since the restart"), "{}", finding.summary);
+    assert!(finding.summary.contains("is missing since the restart"), "{}", finding.summary);
     assert_eq!(bench.restart_judge(60).run(900, [Some(BUSY), Some(BUSY)]).open_ids(), [BOARD]);
     assert_eq!(bench.judge.opened_counts()[&FindingKind::GpuFailed], 1);
     bench.unlisted = 0;

@@ -106,7 +106,7 @@ fn a_driver_that_does_not_return_is_said_once_its_values_are_late_for_long() {
     assert_eq!(stage.run(10, hung).open_ids(), ["driver_hung/gpu001"]);
     let finding = stage.judge.open_findings()[0];
     assert_eq!(finding.severity, Severity::Warning);
-    assert_eq!(finding.summary, "The GPU driver of gpu001 does not answer: a call is late.");
+    assert_eq!(finding.summary, "The GPU driver of gpu001 hangs: a call is late.");
     assert_eq!(stage.run(80, hung).open_ids(), [""; 0]);
 }
 
@@ -147,7 +147,7 @@ fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
     assert_eq!(stage.run(30, page(200)).open_ids(), ["data_stale/gpu001"]);
     let finding = stage.judge.open_findings()[0];
     assert!(
-        finding.summary.starts_with("gpu001:9770 of gpu001 answers, and nothing"),
+        finding.summary.starts_with("gpu001:9770 on gpu001 serves stale metrics"),
         "{finding:?}"
     );
     assert_eq!(stage.run(20, page(i64::MAX)).open_ids(), [""; 0]);
@@ -186,7 +186,7 @@ fn a_full_queue_beside_idle_gpus_starves_and_an_empty_one_does_not() {
     assert_eq!(finding.severity, Severity::Critical, "requests wait, and none is answered");
     assert_eq!(
         finding.summary,
-        "30 requests wait for chat-13b on gpu001, and its 2 GPUs are busy 2 % of the time at most."
+        "30 requests queued for chat-13b on gpu001 while its 2 GPUs have a utilization of at most 2 %."
     );
 }
 
@@ -197,7 +197,7 @@ fn port_report(node: &str, second: i64, grows: &[(MetricId, f64)]) -> Report {
     for (metric, value) in [(port::STATE, 4.0), (port::PHYSICAL_STATE, 5.0), (port::RATE, 5e10)] {
         push_reading(&mut page, card(), metric, value);
     }
-    let usual = [
+    let baseline = [
         (port::TRANSMIT_BYTES, 8e9),
         (port::RECEIVE_BYTES, 8e9),
         (port::RECEIVE_PACKETS, 2e6),
@@ -205,7 +205,7 @@ fn port_report(node: &str, second: i64, grows: &[(MetricId, f64)]) -> Report {
         (port::ECN_MARKED, 0.0),
         (port::CNP_HANDLED, 2.0),
     ];
-    for (metric, by) in usual {
+    for (metric, by) in baseline {
         let by = grows.iter().find(|(grown, _)| *grown == metric).map_or(by, |(_, by)| *by);
         push_reading(&mut page, card(), metric, 1e9 + by * second as f64);
     }
@@ -239,7 +239,11 @@ fn what_a_switch_receives_broken_is_said_of_the_port_at_the_other_end_of_the_cab
     assert_eq!(stage.run(60, page(0.0)).open_ids(), [""; 0]);
     assert_eq!(stage.run(60, page(20.0)).open_ids(), ["link_errors/gpu002/mlx5_0/1"]);
     let summary = &stage.judge.open_findings()[0].summary;
-    assert!(summary.contains(" sends 20.0 broken symbols"), "{summary}");
+    assert!(
+        summary
+            .ends_with(" has 20.0 symbol errors and receive errors per second at its switch port."),
+        "{summary}"
+    );
 }
 
 #[test]
@@ -260,6 +264,6 @@ fn a_port_to_which_many_send_at_once_is_an_incast_and_its_senders_suffer() {
     assert_eq!(stage.run(60, page(60)).open_ids(), ["leaf_congested/gpu001/mlx5_0/1"]);
     let finding = stage.judge.open_findings()[0];
     assert_eq!(finding.kind, FindingKind::LeafCongested);
-    assert!(finding.summary.contains("3 senders slow down"), "{}", finding.summary);
+    assert!(finding.summary.contains("3 senders receive CNPs"), "{}", finding.summary);
     assert_eq!(stage.cluster.row_count(DeviceClass::Port), 4);
 }

@@ -48,13 +48,13 @@ fn sample_finding() -> Finding {
         lost_gpus: 511.0,
         cost_gpu_hours_per_hour: 511.0,
         victims: (0..14).map(|n| job(&format!("gpu-{n:04}"))).collect(),
-        summary: "gpu-0417 · GPU 5 is throttled by heat or power, at 61 % of its peers' clock; 511 GPUs of its job wait.".to_owned(),
-        next: "Look at its temperature, its cooling and its power supply.".to_owned(),
+        summary: "gpu-0417 · GPU 5 is throttled: SM clock 0.61 × peer median, thermal or HW slowdown; 511 GPUs of its job wait.".to_owned(),
+        next: "Check its temperature, cooling and power supply.".to_owned(),
         evidence: vec![
-            evidence_item("share of the time in which heat or hardware held the clock", Some(0.93), Some(0.5), "clock_event_ratio"),
-            EvidenceItem { note: "beside 7 others".to_owned(), ..evidence_item("clock against that of its peers", Some(0.61), None, "") },
+            evidence_item("thermal or HW slowdown", Some(0.93), Some(0.5), "clock_event_ratio"),
+            EvidenceItem { note: "beside 7 others".to_owned(), ..evidence_item("SM clock / peer median", Some(0.61), None, "") },
         ],
-        missing: vec!["no pressure of the host is told: whether it waits for storage or a CPU is not known".to_owned()],
+        missing: vec!["no PSI metrics: cannot tell IO wait from CPU contention".to_owned()],
         life: FindingLifecycle {
             state: LifeState::Changing,
             opened: UnixMs(NOW.0 - 365_000),
@@ -90,23 +90,23 @@ fn sample_explanation() -> Explanation {
     let other = |kind, ruling, value| AlternativeDetail {
         kind,
         ruling,
-        number: evidence_item("what is looked at", value, Some(0.08), "io_pressure_ratio"),
+        number: evidence_item("IO pressure (PSI some)", value, Some(0.08), "io_pressure_ratio"),
     };
     Explanation {
         at: NOW,
         finding: sample_finding(),
-        rule: "Hardware or heat holds the clock of a GPU that works for most of the time."
-            .to_owned(),
+        rule: "An active GPU reports a thermal or HW slowdown for most of the time.".to_owned(),
         limits: vec![LimitDetail {
             key: "clock_event_ratio".to_owned(),
             value: 0.5,
-            why: "Share of the time that a clock-event reason must hold.".to_owned(),
+            why: "Share of the time for which a clock-event (throttle) reason must be active."
+                .to_owned(),
         }],
         chain: Some(EvidenceContext {
             at: NOW,
             peers: "7 other GPUs of job 8812".to_owned(),
             signals: vec![
-                signal("power over its limit", Some(0.41), None, Some(0.71)),
+                signal("power / power limit", Some(0.41), None, Some(0.71)),
                 signal("tensor activity", None, Some(AbsenceReason::NoPermission), None),
             ],
             alternatives: vec![

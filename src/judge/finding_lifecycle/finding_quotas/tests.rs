@@ -48,11 +48,11 @@ impl QuotaRun {
     }
 
     fn open_record(&self, id: &str) -> Option<&FindingRecord> {
-        self.life.open_records().into_iter().find(|told| told.finding.id == id)
+        self.life.open_records().into_iter().find(|record| record.finding.id == id)
     }
 
     fn open_ids(&self) -> Vec<String> {
-        self.life.open_records().iter().map(|told| told.finding.id.clone()).collect()
+        self.life.open_records().iter().map(|record| record.finding.id.clone()).collect()
     }
 
     fn over_limit_counts(&self) -> Vec<(FindingKind, u32)> {
@@ -114,7 +114,7 @@ fn places_keep_their_findings_while_others_come_and_go() {
     assert_eq!(run.open_ids().len(), 3);
     assert_eq!(run.over_limit_counts(), []);
     let closed = run.life.closed_records();
-    let rest = closed.iter().find(|told| told.finding.id == REST).unwrap();
+    let rest = closed.iter().find(|record| record.finding.id == REST).unwrap();
     assert_eq!(rest.life.state, LifeState::Closed);
 }
 
@@ -148,9 +148,9 @@ fn places_of_one_kind_leave_room_for_every_other_kind() {
     run.run_step(seen);
     for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::FindingsOverLimit) {
         let open = run.life.open_records();
-        let mut of_kind = open.iter().filter(|told| told.finding.kind == *kind);
-        let other = |told: &&&FindingRecord| {
-            told.finding.entity.node.as_ref().is_some_and(|node| node.starts_with("other"))
+        let mut of_kind = open.iter().filter(|record| record.finding.kind == *kind);
+        let other = |record: &&&FindingRecord| {
+            record.finding.entity.node.as_ref().is_some_and(|node| node.starts_with("other"))
         };
         let found = of_kind.by_ref().filter(other).count();
         // The flood's own kind has used up its quota.
@@ -177,5 +177,5 @@ fn places_of_closed_findings_are_not_taken_by_one_node() {
     }
     let closed = run.life.closed_records();
     assert_eq!(closed.len(), super::super::MAX_CLOSED);
-    assert!(closed.iter().any(|told| told.finding.id == "port_down/good/mlx5_0/1"));
+    assert!(closed.iter().any(|record| record.finding.id == "port_down/good/mlx5_0/1"));
 }

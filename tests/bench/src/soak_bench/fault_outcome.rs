@@ -78,9 +78,9 @@ impl FaultOutcome {
 
     /// Keeps what was last said before an absence, and which findings are open at its first tick.
     fn record_gap(&mut self, now: UnixMs, list: &FindingList) {
-        let Some(last) = self.last_seen.take() else { return };
+        let Some(before) = self.last_seen.take() else { return };
         let open: Vec<&str> = list.findings.iter().map(|finding| finding.id.as_str()).collect();
-        self.gaps.push(format!("    away from {}: last {last}; open then: {open:?}", now.0));
+        self.gaps.push(format!("    away from {}: last {before}; open then: {open:?}", now.0));
     }
 
     /// The absences, a line each.
