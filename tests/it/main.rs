@@ -24,6 +24,7 @@ mod gpu_sampling;
 mod gpu_time_report;
 mod grafana_dashboards;
 mod hostile_answers;
+mod import_graph;
 mod judge_recordings;
 mod kubelet_pods;
 mod module_boundaries;

@@ -57,10 +57,13 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
             }
         }
     }
+    if options.all {
+        writeln!(out, "killed at {:?} s", soak.kills)?;
+    }
     for finding in unexplained {
         writeln!(out, "{}", finding.render_line(START))?;
     }
-    writeln!(out, "{} faults, {} kills, {} ticks", truths.len(), soak.kills, soak.ticks)?;
+    writeln!(out, "{} faults, {} kills, {} ticks", truths.len(), soak.kills.len(), soak.ticks)?;
     write_table(out, truths, outcomes)?;
     let count =
         |wrong: &dyn Fn(&FaultOutcome) -> bool| outcomes.iter().filter(|s| wrong(s)).count();
@@ -69,7 +72,7 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
         "days": options.days,
         "every_s": options.every_s,
         "seed": options.soak_seed,
-        "kills": soak.kills,
+        "kills": soak.kills.len(),
         "faults": truths.len(),
         "right": count(&FaultOutcome::is_right),
         "missed": count(&|outcome| outcome.found.is_none()),

@@ -38,10 +38,10 @@ pub(super) struct FaultOutcome {
     pub(super) ids: BTreeSet<String>,
     /// A finding that stays open long after the end of the fault, and for how long.
     pub(super) lingers: Option<(String, Duration)>,
-    /// What its finding said when it was last open before each absence, and what the list said at its first tick.
+    /// What its finding said before each absence, and how it closed.
     gaps: Vec<String>,
-    /// Text and evidence of its finding at the last tick; none while it has none.
-    last_seen: Option<String>,
+    /// Id, text and evidence of its finding at the last tick; none while it has none.
+    last_seen: Option<(String, String)>,
     /// Reported cost: minimum and maximum.
     cost: Option<(f64, f64)>,
 }
@@ -76,11 +76,11 @@ impl FaultOutcome {
             && self.lingers.is_none()
     }
 
-    /// Keeps what was last said before an absence, and which findings are open at its first tick.
-    fn record_gap(&mut self, now: UnixMs, list: &FindingList) {
-        let Some(before) = self.last_seen.take() else { return };
-        let open: Vec<&str> = list.findings.iter().map(|finding| finding.id.as_str()).collect();
-        self.gaps.push(format!("    away from {}: last {before}; open then: {open:?}", now.0));
+    /// Records an absence, with what the finding said before. Returns the finding's id if it has just begun.
+    fn record_gap(&mut self, now: UnixMs) -> Option<String> {
+        let (id, before) = self.last_seen.take()?;
+        self.gaps.push(format!("    away from {}: before {before}", now.0));
+        Some(id)
     }
 
     /// The absences, a line each.
@@ -121,8 +121,9 @@ impl FindingObserver {
         Self { truths: truths.to_vec(), outcomes, unexplained, open, openings: 0, last: None }
     }
 
-    /// Evaluates the open findings of one tick.
-    pub(super) fn observe_findings(&mut self, list: &FindingList, step: Duration) {
+    /// Evaluates the open findings of one tick. Returns the ids of those that are absent under their fault since now.
+    pub(super) fn observe_findings(&mut self, list: &FindingList, step: Duration) -> Vec<String> {
+        let mut lapsed = Vec::new();
         let now = list.at;
         let passed = self.last.map_or(step, |last| now.duration_since(last));
         self.last = Some(now);
@@ -154,11 +155,11 @@ impl FindingObserver {
             if found.is_empty() {
                 if outcome.found.is_some() {
                     outcome.away += passed;
-                    outcome.record_gap(now, list);
+                    lapsed.extend(outcome.record_gap(now));
                 }
                 continue;
             }
-            outcome.last_seen = found.first().map(|finding| evidence(finding));
+            outcome.last_seen = found.first().map(|it| (it.id.clone(), evidence(it)));
             // A finding that an earlier fault of the same entity opened goes on as this one's.
             let own: Vec<_> = found.iter().filter(|f| f.life.opened >= truth.onset).collect();
             let counted = if own.is_empty() { found.iter().collect() } else { own };
@@ -172,6 +173,18 @@ impl FindingObserver {
             outcome.cost = Some((low.min(cost), high.max(cost)));
         }
         self.observe_unexplained(list, step);
+        lapsed
+    }
+
+    /// Adds to the absences of these findings how they closed.
+    pub(super) fn explain_gaps(&mut self, ids: &[String], closed: &FindingList) {
+        for outcome in &mut self.outcomes {
+            for id in ids.iter().filter(|id| outcome.ids.contains(*id)) {
+                let record = closed.findings.iter().rev().find(|finding| finding.id == *id);
+                let text = record.map_or_else(|| "not among the closed".to_owned(), evidence);
+                outcome.gaps.push(format!("    closed {id}: {text}"));
+            }
+        }
     }
 
     /// Records warnings that no fault explains.

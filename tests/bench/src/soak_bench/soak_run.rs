@@ -20,7 +20,8 @@ pub(super) struct SoakOutcome {
     pub(super) outcomes: Vec<FaultOutcome>,
     pub(super) unexplained: Vec<UnexplainedFinding>,
     pub(super) ticks: u64,
-    pub(super) kills: u32,
+    /// The kills of the aggregator, in seconds from the start.
+    pub(super) kills: Vec<u64>,
     /// Findings whose opening counter exceeds their actual openings.
     pub(super) opened_twice: u64,
     /// Ticks at which the parts of the loss did not add up, and the largest difference in GPUs.
@@ -77,7 +78,12 @@ pub(super) fn run_soak(
             engine.persisted_state().context("a judgement is still running")?,
         );
         let Answer::Findings(list) = engine.answer_question(&Question::Findings) else { continue };
-        observer.observe_findings(&list, step);
+        let lapsed = observer.observe_findings(&list, step);
+        if !lapsed.is_empty()
+            && let Answer::Findings(closed) = engine.answer_question(&Question::Closed)
+        {
+            observer.explain_gaps(&lapsed, &closed);
+        }
         if let Answer::Overview(overview) = engine.answer_question(&Question::Overview) {
             let whole = &overview.lost;
             let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
@@ -98,7 +104,7 @@ pub(super) fn run_soak(
         outcomes,
         unexplained,
         ticks,
-        kills: kill_ticks.len() as u32,
+        kills: kill_ticks.iter().map(|tick| tick * step.as_secs()).collect(),
         opened_twice,
         loss_mismatch_ticks: loss_wrong,
         worst_loss_difference: loss_worst,
