@@ -1,7 +1,8 @@
-//! Names can be searched for: at most two modules share a type name, and at most two folders share a file name.
+//! Names can be searched for: at most two modules share a type name, at most two folders share a file name, and a public
+//! type is made of words of the glossary and of standard words.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -44,6 +45,59 @@ fn file_name_is_shared_by_two_folders_at_most() {
     }
     let shared: Vec<_> = folders.iter().filter(|(_, paths)| paths.len() > MAX_SHARED).collect();
     assert!(shared.is_empty(), "names of several files: {shared:#?}");
+}
+
+#[test]
+fn public_type_is_made_of_glossary_and_standard_words() {
+    let architecture = read_source(&repository_root().join("ARCHITECTURE.md"));
+    let (_, glossary) = architecture.split_once("\n## Glossary\n").expect("a glossary");
+    let terms = glossary.lines().filter_map(|line| line.strip_prefix("| **")?.split("**").next());
+    let terms: BTreeSet<String> = terms.flat_map(|term| split_words(term)).collect();
+    let standard = read_source(&repository_root().join("tests/fixtures/names/standard_words.txt"));
+    let standard: BTreeSet<&str> = standard.split_whitespace().collect();
+    let is_term = |word: &str| {
+        let singular = word.strip_suffix('s').unwrap_or(word);
+        [word, singular, &format!("{word}s")].into_iter().any(|word| terms.contains(word))
+    };
+    let (mut strange, mut used) = (BTreeMap::new(), BTreeSet::new());
+    for path in rust_files(&["src", "exporters"]) {
+        let text = read_source(&repository_root().join(&path));
+        let public = text.lines().filter(|line| line.trim_start().starts_with("pub "));
+        for name in public.filter_map(declared_type) {
+            for word in split_name(name).into_iter().filter(|word| !is_term(word)) {
+                if standard.contains(word.as_str()) {
+                    used.insert(word);
+                } else {
+                    strange.insert(word, name.to_owned());
+                }
+            }
+        }
+    }
+    assert!(used.len() > 100, "only {} words were found", used.len());
+    assert!(
+        strange.is_empty(),
+        "words that are neither in the glossary of ARCHITECTURE.md nor in standard_words.txt: {strange:?}"
+    );
+    let unused: Vec<_> = standard.iter().filter(|word| !used.contains(**word)).collect();
+    assert!(unused.is_empty(), "standard words of no public type: {unused:?}");
+}
+
+/// The words of a type name: `LostGpuTime` is `lost`, `gpu` and `time`.
+fn split_name(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for letter in name.chars() {
+        match words.last_mut().filter(|_| !letter.is_uppercase()) {
+            Some(word) => word.push(letter),
+            None => words.push(letter.to_lowercase().collect()),
+        }
+    }
+    words
+}
+
+/// The words of a glossary term, in lower case.
+fn split_words(term: &str) -> Vec<String> {
+    let words = term.split([' ', ',', '-', '/']);
+    words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
 /// The type that a line declares.
