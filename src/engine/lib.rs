@@ -18,6 +18,7 @@ use gaunt_cluster::{Cluster, MAX_TARGETS};
 use gaunt_judge::{FleetLoss, GpuLoss, Judge, Thresholds, gpus_of_parts};
 
 mod acknowledgements;
+mod engine_end;
 mod engine_handle;
 mod engine_loop;
 mod fabric_cells;
@@ -123,7 +124,7 @@ impl Default for EngineOptions {
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
-    /// Shared with the judge while it runs; nothing is written to it meanwhile.
+    /// Shared only with the twin that answers a question about the past.
     cluster: Arc<Cluster>,
     /// None while it runs.
     judge: Option<Judge>,
@@ -245,15 +246,14 @@ impl Engine {
     /// Extends deadlines because this process was late: reports of that time are still queued, so that no target
     /// counts as missed.
     fn excuse_lateness(&mut self, late: Duration) {
-        if self.judge.is_some() {
-            self.cluster_mut().extend_deadlines(late);
-        }
+        self.cluster_mut().extend_deadlines(late);
     }
 
     /// Advances time: runs the judge and publishes the overview.
     pub fn run_tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
-            self.end_tick(judging.run());
+            let judged = judging.run(&self.cluster);
+            self.end_tick(judged);
             self.publish_tick(self.build_tick_output());
         }
     }
@@ -265,17 +265,14 @@ impl Engine {
         self.apply_accepted_levels();
         let judge = self.judge.take()?;
         self.cluster_mut().advance_to(now);
-        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
         let opened = self.totals.findings_opened.values().sum::<u64>() != self.baselines_opened;
         let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
         let due = self.baselines_at.is_none_or(|at| now.duration_since(at) >= every || at > now);
         let usual = (self.options.says_usual || self.confirmed_lost_time.is_some()) && due;
-        let earlier = std::mem::take(&mut self.spare_loss);
         Some(JudgementTask {
-            cluster,
             judge,
-            spare_loss: earlier,
-            closed_revision,
+            spare_loss: std::mem::take(&mut self.spare_loss),
+            closed_revision: self.closed_revision,
             wants_baselines: usual,
         })
     }
@@ -306,10 +303,8 @@ impl Engine {
 
     /// A tick without a judgement: the previous one stays valid, and everything else is updated.
     fn tick_without_judgement(&mut self, now: UnixMs) {
-        if self.judge.is_some() {
-            self.cluster_mut().advance_to(now);
-            self.clear_node_list();
-        }
+        self.cluster_mut().advance_to(now);
+        self.clear_node_list();
     }
 
     /// Drops what is cached per tick.
@@ -350,7 +345,7 @@ impl Engine {
     }
 
     fn cluster_mut(&mut self) -> &mut Cluster {
-        Arc::get_mut(&mut self.cluster).expect("the judge gave the cluster back")
+        Arc::get_mut(&mut self.cluster).expect("no question is being answered")
     }
 
     /// State of the GPU at this row, as of the last judgement.
