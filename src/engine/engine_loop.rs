@@ -228,8 +228,8 @@ async fn step_engine(
     if judges {
         let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Ok(()) };
         let judge = move |engine: &Engine| judging.run(&engine.cluster);
-        let judged = desk.serve_during("the judgement", judge).await?;
-        desk.engine_mut().await?.end_tick(judged);
+        let result = desk.serve_during("the judgement", judge).await?;
+        desk.engine_mut().await?.end_tick(result);
     } else {
         desk.engine_mut().await?.tick_without_judgement(now);
     }

@@ -6,9 +6,9 @@ use gaunt_schema::{
     AbsenceReason, FindingKind, MetricId, Reading, SanitizedText, unit::MetricKind,
 };
 
-use super::{Engine, time_view::TimeView};
+use super::view::View;
 use gaunt_api::{
-    Filter, FindingList, NodeList, Subject,
+    Filter, FindingList, Subject,
     filter::{NO_TEXT, RowSource, TextColumn},
 };
 
@@ -23,48 +23,42 @@ mod target_rows;
 pub(super) use gpu_rows::GpuRows;
 pub(super) use port_rows::{PortRows, port_load};
 
-impl Engine {
-    /// The rows of a filter's subject that can match it; `nodes` is the current list of all nodes.
-    pub(super) fn subject_rows<'a>(
-        &'a self,
-        filter: &Filter,
-        nodes: &'a NodeList,
-    ) -> Box<dyn RowSource + 'a> {
+impl<'a> View<'a> {
+    /// The rows of a filter's subject that can match it.
+    pub(super) fn subject_rows(self, filter: &Filter) -> Box<dyn RowSource + 'a> {
         match filter.subject() {
             Subject::Gpus => Box::new(GpuRows::new(self, filter)),
-            Subject::Nodes => Box::new(node_rows::NodeRows::new(self, nodes)),
+            Subject::Nodes => Box::new(node_rows::NodeRows::new(self)),
             Subject::Jobs => Box::new(job_rows::JobRows::new(self)),
             Subject::Ports => Box::new(PortRows::new(self)),
             Subject::Processes => Box::new(process_rows::ProcessRows::new(self)),
-            Subject::Findings => Box::new(finding_rows::FindingRows::new(&self.findings)),
-            Subject::Closed => Box::new(finding_rows::FindingRows::new(&self.closed)),
+            Subject::Findings => Box::new(finding_rows::FindingRows::new(self.findings)),
+            Subject::Closed => Box::new(finding_rows::FindingRows::new(self.closed)),
             Subject::Targets => Box::new(target_rows::TargetRows::new(self)),
         }
     }
-}
 
-impl Engine {
     /// Total number of rows of a subject.
     pub(super) fn total_rows(&self, subject: Subject, rows: &dyn RowSource) -> u32 {
         match subject {
             // A filter that names nodes or jobs has fewer rows.
-            Subject::Gpus => self.overview.gpu_count().max(rows.len() as u32),
+            Subject::Gpus => self.gpu_count.max(rows.len() as u32),
             _ => rows.len() as u32,
         }
     }
 }
 
 /// The value to show for a metric of the device at a row: of a gauge its value, of a counter its rate per second.
-fn shown_value(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<f64> {
+fn shown_value(view: &View<'_>, metric: MetricId, row: u32) -> Option<f64> {
     match metric.catalogue_row().kind {
-        MetricKind::Counter(_) => cluster.counter_rate(metric, row),
-        MetricKind::Gauge | MetricKind::Info => cluster.metric_value(metric, row),
+        MetricKind::Counter(_) => view.counter_rate(metric, row),
+        MetricKind::Gauge | MetricKind::Info => view.metric_value(metric, row),
     }
 }
 
 /// Why no value is shown, if known.
-fn absent_reason(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<AbsenceReason> {
-    cluster.last_reading(metric, row).and_then(Reading::absence_reason)
+fn absent_reason(view: &View<'_>, metric: MetricId, row: u32) -> Option<AbsenceReason> {
+    view.last_reading(metric, row).and_then(Reading::absence_reason)
 }
 
 /// Interns texts: each different one is stored once.

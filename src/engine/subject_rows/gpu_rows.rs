@@ -10,7 +10,7 @@ use super::{
     BlameIndex, TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column,
     shown_value,
 };
-use crate::Engine;
+use crate::view::View;
 use gaunt_api::{
     BuiltinField, FieldKey, Filter,
     filter::{RowSource, TextColumn},
@@ -19,15 +19,15 @@ use gaunt_cluster::{Node, NodeId};
 
 /// Every GPU.
 pub(crate) struct GpuRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     /// The column row of each GPU, and its node.
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> GpuRows<'a> {
     /// Every GPU that can match the filter: those of the nodes or jobs that it names, or all.
-    pub(crate) fn new(owner: &'a Engine, filter: &Filter) -> Self {
-        let cluster = &owner.cluster;
+    pub(crate) fn new(view: View<'a>, filter: &Filter) -> Self {
+        let cluster = view.cluster;
         let mut nodes: Vec<(NodeId, &Node)> = Vec::new();
         if let Some(names) = filter.required_texts(FieldKey::Builtin(BuiltinField::Node)) {
             nodes.extend(names.iter().filter_map(|name| cluster.node_by_name(name)));
@@ -47,7 +47,7 @@ impl<'a> GpuRows<'a> {
         let places = nodes.iter().flat_map(|(id, node)| {
             node.device_rows(DeviceClass::Gpu).iter().map(move |row| (*row, *id))
         });
-        Self { engine: owner, places: places.collect() }
+        Self { view, places: places.collect() }
     }
 
     /// The row in the cluster's columns.
@@ -56,33 +56,33 @@ impl<'a> GpuRows<'a> {
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
-        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+        self.view.cluster.node_by_id(self.cluster_row(row).1)
     }
 
     fn info_label(&self, row: u32, series: MetricId, label: &str) -> Option<&'a SanitizedText> {
-        self.engine
+        self.view
             .cluster
             .device_at(DeviceClass::Gpu, self.cluster_row(row).0)?
             .info_label(series, label)
     }
 
     fn gpu_index(&self, row: u32) -> Option<&'a SanitizedText> {
-        self.engine.cluster.device_at(DeviceClass::Gpu, self.cluster_row(row).0)?.device.key.first()
+        self.view.cluster.device_at(DeviceClass::Gpu, self.cluster_row(row).0)?.device.key.first()
     }
 
     fn job_of(&self, row: u32) -> Option<&'a SanitizedText> {
-        self.engine.cluster.job_of_gpu(self.cluster_row(row).0)
+        self.view.cluster.job_of_gpu(self.cluster_row(row).0)
     }
 
     /// The attributes of a GPU's job.
     fn job_details(&self, row: u32) -> Option<&'a gaunt_cluster::JobAttributes> {
-        self.engine.cluster.job_attributes(self.job_of(row)?)
+        self.view.cluster.job_attributes(self.job_of(row)?)
     }
 
     /// The leaves of the GPU's nearest ports, or else of all ports of its node.
     fn leaf_names(&self, row: u32) -> impl Iterator<Item = &'a SanitizedText> {
         let (place, id) = self.cluster_row(row);
-        let wiring = self.engine.cluster.topology();
+        let wiring = self.view.cluster.topology();
         let near = wiring.gpu_topology(place).map_or(&[][..], |gpu| &gpu.ports);
         let own = if near.is_empty() {
             self.node_of(row).map_or(&[][..], |node| node.device_rows(DeviceClass::Port))
@@ -103,7 +103,7 @@ impl<'a> GpuRows<'a> {
             let code = match last {
                 Some((same, code)) if same == id => code,
                 _ => *known.entry(id).or_insert_with(|| {
-                    let name = self.engine.cluster.node_by_id(id).map(|node| node.name.clone());
+                    let name = self.view.cluster.node_by_id(id).map(|node| node.name.clone());
                     texts.words.push(name.unwrap_or_default());
                     texts.words.len() as u32 - 1
                 }),
@@ -121,22 +121,23 @@ impl RowSource for GpuRows<'_> {
     }
 
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let cluster = self.engine.time_view();
         match key {
             FieldKey::Metric(metric) if metric.catalogue_row().class == DeviceClass::Gpu => {
                 number_column(
-                    rows.iter().map(|row| shown_value(cluster, metric, self.cluster_row(*row).0)),
+                    rows.iter()
+                        .map(|row| shown_value(&self.view, metric, self.cluster_row(*row).0)),
                 )
             }
             FieldKey::Metric(metric) => {
-                let own = |row: &u32| shown_value(cluster, metric, self.node_of(*row)?.own_row()?);
+                let own =
+                    |row: &u32| shown_value(&self.view, metric, self.node_of(*row)?.own_row()?);
                 number_column(rows.iter().map(own))
             }
             FieldKey::Builtin(BuiltinField::Lost) => number_column(
-                rows.iter().map(|row| Some(self.engine.lost_gpus([&self.cluster_row(*row).0]))),
+                rows.iter().map(|row| Some(self.view.lost_gpus([&self.cluster_row(*row).0]))),
             ),
             FieldKey::Builtin(_) => {
-                let age = |row: &u32| cluster.age_of(self.node_of(*row)?.sampled?);
+                let age = |row: &u32| self.view.age_of(self.node_of(*row)?.sampled?);
                 number_column(rows.iter().map(|row| Some(age(row)?.as_secs_f64())))
             }
         }
@@ -153,20 +154,20 @@ impl RowSource for GpuRows<'_> {
                 rows.clone().map(|row| self.info_label(row, gpu::JOB_INFO, label)),
             )
         };
-        let wiring = self.engine.cluster.topology();
+        let wiring = self.view.cluster.topology();
         match own {
             BuiltinField::Node => self.node_names(&rows.collect::<Vec<_>>()),
             BuiltinField::Gpu => TextColumnBuilder::of(rows.map(|row| self.gpu_index(row))),
             BuiltinField::State => {
                 let words: Vec<&str> = GpuState::ALL.iter().map(|state| state.as_str()).collect();
-                let state = |row| Some(self.engine.gpu_state(self.cluster_row(row).0) as usize);
+                let state = |row| Some(self.view.gpu_state(self.cluster_row(row).0) as usize);
                 coded_texts(&words, rows.map(state))
             }
             BuiltinField::Finding => {
-                let blame = BlameIndex::of(&self.engine.findings);
+                let blame = BlameIndex::of(self.view.findings);
                 let blamed =
                     |row| blame.worst_of_gpu(&self.node_of(row)?.name, self.gpu_index(row)?);
-                let cause = |row| self.engine.loss_finding(self.cluster_row(row).0);
+                let cause = |row| self.view.loss_finding(self.cluster_row(row).0);
                 kind_texts(rows.map(|row| blamed(row).or_else(|| cause(row))))
             }
             BuiltinField::Job => TextColumnBuilder::of(rows.map(|row| self.job_of(row))),
@@ -181,7 +182,7 @@ impl RowSource for GpuRows<'_> {
             BuiltinField::Pod => job("pod"),
             BuiltinField::Uuid => info("uuid"),
             BuiltinField::Model => TextColumnBuilder::of(
-                rows.map(|row| self.engine.cluster.gpu_model(self.cluster_row(row).0)),
+                rows.map(|row| self.view.cluster.gpu_model(self.cluster_row(row).0)),
             ),
             BuiltinField::Serial => info("serial"),
             BuiltinField::PciBusId => info("pci_bus_id"),
@@ -211,6 +212,6 @@ impl RowSource for GpuRows<'_> {
             DeviceClass::Gpu => self.cluster_row(row).0,
             _ => self.node_of(row)?.own_row()?,
         };
-        absent_reason(self.engine.time_view(), metric, place)
+        absent_reason(&self.view, metric, place)
     }
 }

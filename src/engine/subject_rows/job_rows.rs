@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, GpuState, MetricId, SanitizedText, catalogue::gpu, natural_order};
 
 use super::{BlameIndex, TextColumnBuilder, kind_texts, number_column};
-use crate::Engine;
+use crate::view::View;
 use gaunt_api::{
     BuiltinField, FieldKey,
     filter::{RowSource, TextColumn},
@@ -12,16 +12,16 @@ use gaunt_cluster::JobAttributes;
 
 /// Every job that holds a GPU.
 pub(super) struct JobRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     jobs: Vec<(&'a SanitizedText, &'a [u32])>,
 }
 
 impl<'a> JobRows<'a> {
-    pub(super) fn new(owner: &'a Engine) -> Self {
-        let jobs = owner.cluster.gpus_by_job().iter().map(|(job, gpus)| (job, gpus.as_slice()));
+    pub(super) fn new(view: View<'a>) -> Self {
+        let jobs = view.cluster.gpus_by_job().iter().map(|(job, gpus)| (job, gpus.as_slice()));
         let mut jobs: Vec<_> = jobs.collect();
         jobs.sort_by(|(one, _), (other, _)| natural_order(one, other));
-        Self { engine: owner, jobs }
+        Self { view, jobs }
     }
 
     fn gpu_rows(&self, row: u32) -> &'a [u32] {
@@ -29,18 +29,16 @@ impl<'a> JobRows<'a> {
     }
 
     fn job_details(&self, row: u32) -> Option<&'a JobAttributes> {
-        self.engine.cluster.job_attributes(self.jobs[row as usize].0)
+        self.view.cluster.job_attributes(self.jobs[row as usize].0)
     }
 
     fn gpu_values(&self, row: u32, metric: MetricId) -> impl Iterator<Item = f64> {
-        self.gpu_rows(row)
-            .iter()
-            .filter_map(move |gpu| self.engine.time_view().metric_value(metric, *gpu))
+        self.gpu_rows(row).iter().filter_map(move |gpu| self.view.metric_value(metric, *gpu))
     }
 
     /// The names of its nodes; GPUs of one node are adjacent.
     fn node_names(&self, row: u32) -> impl Iterator<Item = &'a SanitizedText> {
-        let cluster = &self.engine.cluster;
+        let cluster = self.view.cluster;
         let node = |gpu: &u32| {
             Some(&cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, *gpu)?.node)?.name)
         };
@@ -53,7 +51,7 @@ impl<'a> JobRows<'a> {
 
     fn count_in_state(&self, row: u32, wanted: fn(GpuState) -> bool) -> f64 {
         let gpus = self.gpu_rows(row).iter();
-        gpus.filter(|gpu| wanted(self.engine.gpu_state(**gpu))).count() as f64
+        gpus.filter(|gpu| wanted(self.view.gpu_state(**gpu))).count() as f64
     }
 
     fn builtin_number(&self, own: BuiltinField, row: u32) -> Option<f64> {
@@ -65,11 +63,11 @@ impl<'a> JobRows<'a> {
                 Some(names.len() as f64)
             }
             BuiltinField::Gpus => Some(self.gpu_rows(row).len() as f64),
-            BuiltinField::Lost => Some(self.engine.lost_gpus(self.gpu_rows(row))),
+            BuiltinField::Lost => Some(self.view.lost_gpus(self.gpu_rows(row))),
             BuiltinField::Useful => {
                 let unknown = |state| matches!(state, GpuState::Stale | GpuState::Unknown);
                 let known = self.gpu_rows(row).len() as f64 - self.count_in_state(row, unknown);
-                let lost = self.engine.lost_gpus(self.gpu_rows(row));
+                let lost = self.view.lost_gpus(self.gpu_rows(row));
                 (known > 0.0).then(|| (known - lost) / known)
             }
             BuiltinField::GpuUtilization => {
@@ -80,7 +78,7 @@ impl<'a> JobRows<'a> {
             BuiltinField::GpuPower => self.gpu_values(row, gpu::POWER).reduce(|a, b| a + b),
             BuiltinField::Runtime => {
                 let started = self.job_details(row)?.started?;
-                Some(self.engine.time_view().view_time().duration_since(started).as_secs_f64())
+                Some(self.view.at.duration_since(started).as_secs_f64())
             }
             _ => None,
         }
@@ -88,7 +86,7 @@ impl<'a> JobRows<'a> {
 
     /// A label of the first GPU of the job that has it.
     fn job_label(&self, row: u32, label: &str) -> Option<&'a SanitizedText> {
-        let cluster = &self.engine.cluster;
+        let cluster = self.view.cluster;
         let of =
             |gpu: &u32| cluster.device_at(DeviceClass::Gpu, *gpu)?.info_label(gpu::JOB_INFO, label);
         self.gpu_rows(row).iter().find_map(of)
@@ -129,7 +127,7 @@ impl RowSource for JobRows<'_> {
             }
             BuiltinField::Node => TextColumnBuilder::of_many(rows.map(|row| self.node_names(row))),
             BuiltinField::Finding => {
-                let blame = BlameIndex::of(&self.engine.findings);
+                let blame = BlameIndex::of(self.view.findings);
                 let of = |row: u32| {
                     let own = blame.jobs.get(self.jobs[row as usize].0.as_str()).copied();
                     own.or_else(|| self.node_names(row).find_map(|node| blame.worst_of_node(node)))

@@ -5,22 +5,22 @@ use gaunt_schema::{AbsenceReason, DeviceClass, MetricId, SanitizedText};
 use super::{
     TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column, shown_value,
 };
-use crate::Engine;
+use crate::view::View;
 use gaunt_api::{
-    BuiltinField, FieldKey, NodeLine, NodeList, NodeState,
+    BuiltinField, FieldKey, NodeLine, NodeState,
     filter::{RowSource, TextColumn},
 };
 use gaunt_cluster::{Node, NodeId};
 
 /// Every node.
 pub(super) struct NodeRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     lines: &'a [NodeLine],
 }
 
 impl<'a> NodeRows<'a> {
-    pub(super) fn new(owner: &'a Engine, list: &'a NodeList) -> Self {
-        Self { engine: owner, lines: &list.nodes }
+    pub(super) fn new(view: View<'a>) -> Self {
+        Self { view, lines: &view.all_nodes().nodes }
     }
 
     fn line_at(&self, row: u32) -> &'a NodeLine {
@@ -28,7 +28,7 @@ impl<'a> NodeRows<'a> {
     }
 
     fn node_at(&self, row: u32) -> Option<(NodeId, &'a Node)> {
-        self.engine.cluster.node_by_name(&self.line_at(row).node)
+        self.view.cluster.node_by_name(&self.line_at(row).node)
     }
 
     /// The distinct labels of a node's ports.
@@ -63,7 +63,7 @@ impl RowSource for NodeRows<'_> {
             let line = self.line_at(*row);
             match key {
                 FieldKey::Metric(metric) => {
-                    shown_value(self.engine.time_view(), metric, self.metric_row(metric, *row)?)
+                    shown_value(&self.view, metric, self.metric_row(metric, *row)?)
                 }
                 FieldKey::Builtin(BuiltinField::Gpus) => Some(line.gpu_states.len() as f64),
                 FieldKey::Builtin(BuiltinField::Lost) => Some(line.lost_gpus),
@@ -80,7 +80,7 @@ impl RowSource for NodeRows<'_> {
 
     fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
         let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let cluster = &self.engine.cluster;
+        let cluster = self.view.cluster;
         let wiring = cluster.topology();
         let rows = rows.iter().copied();
         match own {
@@ -140,6 +140,6 @@ impl RowSource for NodeRows<'_> {
 
     fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
         let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(self.engine.time_view(), metric, self.metric_row(metric, row)?)
+        absent_reason(&self.view, metric, self.metric_row(metric, row)?)
     }
 }

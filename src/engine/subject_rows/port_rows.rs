@@ -6,7 +6,7 @@ use super::{
     BlameIndex, TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column,
     shown_value,
 };
-use crate::{Engine, time_view::TimeView};
+use crate::view::View;
 use gaunt_api::{
     BuiltinField, FieldKey,
     filter::{RowSource, TextColumn},
@@ -15,17 +15,17 @@ use gaunt_cluster::{Node, NodeId};
 
 /// Every port.
 pub(crate) struct PortRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> PortRows<'a> {
-    pub(crate) fn new(owner: &'a Engine) -> Self {
-        let mut places = Vec::with_capacity(owner.cluster.row_count(DeviceClass::Port));
-        for (id, node) in owner.cluster.sorted_nodes() {
+    pub(crate) fn new(view: View<'a>) -> Self {
+        let mut places = Vec::with_capacity(view.cluster.row_count(DeviceClass::Port));
+        for (id, node) in view.cluster.sorted_nodes() {
             places.extend(node.device_rows(DeviceClass::Port).iter().map(|row| (*row, id)));
         }
-        Self { engine: owner, places }
+        Self { view, places }
     }
 
     /// The row in the cluster's columns, and the node.
@@ -34,12 +34,12 @@ impl<'a> PortRows<'a> {
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
-        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+        self.view.cluster.node_by_id(self.cluster_row(row).1)
     }
 
     /// A part of its name: the device, or the port on it.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
-        self.engine
+        self.view
             .cluster
             .device_at(DeviceClass::Port, self.cluster_row(row).0)?
             .device
@@ -49,7 +49,7 @@ impl<'a> PortRows<'a> {
 
     /// The worst finding that blames each of these ports.
     pub(crate) fn blaming_findings(&self, rows: &[u32]) -> Vec<Option<gaunt_schema::FindingKind>> {
-        let blame = BlameIndex::of(&self.engine.findings);
+        let blame = BlameIndex::of(self.view.findings);
         let of = |row: &u32| {
             blame.worst_of_port(
                 &self.node_of(*row)?.name,
@@ -62,10 +62,10 @@ impl<'a> PortRows<'a> {
 }
 
 /// Receive and transmit load of a port as shares of its link rate.
-pub(crate) fn port_load(cluster: TimeView<'_>, row: u32) -> Option<(f64, f64)> {
-    let rate = cluster.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
-    let received = cluster.counter_rate(port::RECEIVE_BYTES, row)?;
-    Some((received / rate, cluster.counter_rate(port::TRANSMIT_BYTES, row)? / rate))
+pub(crate) fn port_load(view: &View<'_>, row: u32) -> Option<(f64, f64)> {
+    let rate = view.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
+    let received = view.counter_rate(port::RECEIVE_BYTES, row)?;
+    Some((received / rate, view.counter_rate(port::TRANSMIT_BYTES, row)? / rate))
 }
 
 impl RowSource for PortRows<'_> {
@@ -74,14 +74,13 @@ impl RowSource for PortRows<'_> {
     }
 
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let cluster = self.engine.time_view();
         let number = |row: &u32| match key {
-            FieldKey::Metric(metric) => shown_value(cluster, metric, self.cluster_row(*row).0),
+            FieldKey::Metric(metric) => shown_value(&self.view, metric, self.cluster_row(*row).0),
             FieldKey::Builtin(BuiltinField::Load) => {
-                port_load(cluster, self.cluster_row(*row).0).map(|(r, t)| r.max(t))
+                port_load(&self.view, self.cluster_row(*row).0).map(|(r, t)| r.max(t))
             }
             FieldKey::Builtin(_) => {
-                Some(cluster.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
+                Some(self.view.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
             }
         };
         number_column(rows.iter().map(number))
@@ -89,7 +88,7 @@ impl RowSource for PortRows<'_> {
 
     fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
         let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let cluster = &self.engine.cluster;
+        let cluster = self.view.cluster;
         let wiring = cluster.topology();
         let all = rows;
         let rows = rows.iter().copied();
@@ -102,8 +101,7 @@ impl RowSource for PortRows<'_> {
             BuiltinField::State => {
                 let words = ["down", "initializing", "armed", "active"];
                 let state = |row: u32| match self
-                    .engine
-                    .time_view()
+                    .view
                     .metric_value(port::STATE, self.cluster_row(row).0)?
                 {
                     known if (1.0..=4.0).contains(&known) => Some(known as usize - 1),
@@ -140,6 +138,6 @@ impl RowSource for PortRows<'_> {
 
     fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
         let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(self.engine.time_view(), metric, self.cluster_row(row).0)
+        absent_reason(&self.view, metric, self.cluster_row(row).0)
     }
 }

@@ -3,7 +3,7 @@
 use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::gpu_parts};
 
 use super::{TextColumnBuilder, absent_reason, number_column, shown_value};
-use crate::Engine;
+use crate::view::View;
 use gaunt_api::{
     BuiltinField, FieldKey,
     filter::{RowSource, TextColumn},
@@ -12,20 +12,20 @@ use gaunt_cluster::{Node, NodeId};
 
 /// Every process on the nodes' pages.
 pub(super) struct ProcessRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> ProcessRows<'a> {
     /// The current processes; past ones are not kept, so that a past time has none.
-    pub(super) fn new(owner: &'a Engine) -> Self {
+    pub(super) fn new(view: View<'a>) -> Self {
         let mut places = Vec::new();
-        if owner.past_time.is_none() {
-            for (id, node) in owner.cluster.sorted_nodes() {
+        if view.past.is_none() {
+            for (id, node) in view.cluster.sorted_nodes() {
                 places.extend(node.device_rows(DeviceClass::Process).iter().map(|row| (*row, id)));
             }
         }
-        Self { engine: owner, places }
+        Self { view, places }
     }
 
     fn cluster_row(&self, row: u32) -> (u32, NodeId) {
@@ -33,12 +33,12 @@ impl<'a> ProcessRows<'a> {
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
-        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+        self.view.cluster.node_by_id(self.cluster_row(row).1)
     }
 
     /// A part of its name: the GPU, or the process id.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
-        self.engine
+        self.view
             .cluster
             .device_at(DeviceClass::Process, self.cluster_row(row).0)?
             .device
@@ -48,8 +48,7 @@ impl<'a> ProcessRows<'a> {
 
     /// A label of its info series.
     fn info_label(&self, row: u32, label: &str) -> Option<&'a SanitizedText> {
-        let device =
-            self.engine.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;
+        let device = self.view.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;
         device.info_label(gpu_parts::PROCESS_INFO, label)
     }
 }
@@ -60,11 +59,10 @@ impl RowSource for ProcessRows<'_> {
     }
 
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let cluster = self.engine.time_view();
         let number = |row: &u32| match key {
-            FieldKey::Metric(metric) => shown_value(cluster, metric, self.cluster_row(*row).0),
+            FieldKey::Metric(metric) => shown_value(&self.view, metric, self.cluster_row(*row).0),
             FieldKey::Builtin(_) => {
-                Some(cluster.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
+                Some(self.view.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
             }
         };
         number_column(rows.iter().map(number))
@@ -96,6 +94,6 @@ impl RowSource for ProcessRows<'_> {
 
     fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
         let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(self.engine.time_view(), metric, self.cluster_row(row).0)
+        absent_reason(&self.view, metric, self.cluster_row(row).0)
     }
 }

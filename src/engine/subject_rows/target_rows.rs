@@ -3,7 +3,7 @@
 use gaunt_schema::{Dialect, SanitizedText, ScrapeFailure};
 
 use super::{TextColumnBuilder, coded_texts, number_column};
-use crate::Engine;
+use crate::view::View;
 use gaunt_api::{
     BuiltinField, FieldKey, TargetState,
     filter::{RowSource, TextColumn},
@@ -12,26 +12,26 @@ use gaunt_cluster::{TargetHealth, TrackedTarget};
 
 /// Every target.
 pub(super) struct TargetRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
 }
 
 impl<'a> TargetRows<'a> {
-    pub(super) fn new(owner: &'a Engine) -> Self {
-        Self { engine: owner }
+    pub(super) fn new(view: View<'a>) -> Self {
+        Self { view }
     }
 
     fn target_at(&self, row: u32) -> &'a TrackedTarget {
-        &self.engine.cluster.tracked_targets()[row as usize]
+        &self.view.cluster.tracked_targets()[row as usize]
     }
 }
 
 impl RowSource for TargetRows<'_> {
     fn len(&self) -> usize {
-        self.engine.cluster.tracked_targets().len()
+        self.view.cluster.tracked_targets().len()
     }
 
     fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let now = self.engine.cluster.now();
+        let now = self.view.cluster.now();
         let number = |row: &u32| {
             let target = self.target_at(*row);
             match key {
@@ -67,11 +67,11 @@ impl RowSource for TargetRows<'_> {
                 TextColumnBuilder::of(rows.map(|target| Some(&target.target.origin)))
             }
             BuiltinField::Node => {
-                TextColumnBuilder::of(rows.map(|target| self.engine.node_of_target(target)))
+                TextColumnBuilder::of(rows.map(|target| self.view.node_of_target(target)))
             }
             BuiltinField::State => {
                 let states = [TargetState::Pending, TargetState::Live, TargetState::Down];
-                let state = |target: &TrackedTarget| match self.engine.standing(target) {
+                let state = |target: &TrackedTarget| match self.view.standing(target) {
                     TargetHealth::Pending => 0,
                     TargetHealth::Live => 1,
                     TargetHealth::Down => 2,
