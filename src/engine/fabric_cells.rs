@@ -9,7 +9,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    subject_rows::{PortRows, port_load},
+    subject_rows::{PortRows, TableRows, port_load},
     view::View,
 };
 use gaunt_api::{
@@ -71,14 +71,14 @@ impl FabricCellMean {
 impl View<'_> {
     /// Leaves by rails, of the ports that match a filter.
     pub(super) fn compute_fabric(&self, filter: &Filter) -> FabricMatrix {
-        let ports = PortRows::new(*self);
+        let ports = TableRows(PortRows::new(*self));
         let selected = select_rows(filter, &ports, MAX_ROWS);
-        let blamed = ports.blaming_findings(&selected.rows);
+        let blamed = ports.0.blaming_findings(&selected.rows);
         let unknown = SanitizedText::default();
         let wiring = self.cluster.topology();
         let mut cells: HashMap<(&str, &str), FabricCellSums> = HashMap::new();
         for (row, finding) in selected.rows.iter().zip(blamed) {
-            let (place, id) = ports.cluster_row(*row);
+            let (place, id) = ports.0.cluster_row(*row);
             let told = wiring.port_topology(place);
             let leaf = told.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
             let rail = told.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);

@@ -177,6 +177,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The time since a node's values came, in seconds; unknown in the past.
+    pub(super) fn node_age_seconds(&self, node: &Node) -> Option<f64> {
+        Some(self.age_of(node.sampled?)?.as_secs_f64())
+    }
+
     /// The age of something that arrived at a time; unknown in the past.
     pub(super) fn age_of(&self, came: UnixMs) -> Option<Duration> {
         self.past.is_none().then(|| self.at.duration_since(came))

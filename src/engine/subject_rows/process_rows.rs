@@ -1,13 +1,10 @@
 //! Processes on GPUs as rows, node by node in name order.
 
-use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::gpu_parts};
+use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::gpu_parts};
 
-use super::{TextColumnBuilder, absent_reason, number_column, shown_value};
+use super::{FieldColumn, SubjectRows};
 use crate::view::View;
-use gaunt_api::{
-    BuiltinField, FieldKey,
-    filter::{RowSource, TextColumn},
-};
+use gaunt_api::ProcessField;
 use gaunt_cluster::{Node, NodeId};
 
 /// Every process on the nodes' pages.
@@ -53,47 +50,32 @@ impl<'a> ProcessRows<'a> {
     }
 }
 
-impl RowSource for ProcessRows<'_> {
-    fn len(&self) -> usize {
+impl<'a> SubjectRows<'a> for ProcessRows<'a> {
+    type Field = ProcessField;
+
+    fn row_count(&self) -> usize {
         self.places.len()
     }
 
-    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let number = |row: &u32| match key {
-            FieldKey::Metric(metric) => shown_value(&self.view, metric, self.cluster_row(*row).0),
-            FieldKey::Builtin(_) => {
-                Some(self.view.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
-            }
-        };
-        number_column(rows.iter().map(number))
+    fn metric_row(&self, _metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {
+        Some((&self.view, self.cluster_row(row).0))
     }
 
-    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
-        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let rows = rows.iter().copied();
-        let label = match own {
-            BuiltinField::Node => {
-                return TextColumnBuilder::of(rows.map(|row| Some(&self.node_of(row)?.name)));
+    fn builtin_column(&self, field: ProcessField, rows: &[u32]) -> FieldColumn {
+        let info = |label| FieldColumn::texts(rows, move |row| self.info_label(row, label));
+        match field {
+            ProcessField::Node => FieldColumn::texts(rows, |row| Some(&self.node_of(row)?.name)),
+            ProcessField::Gpu => FieldColumn::texts(rows, |row| self.name_part(row, 0)),
+            ProcessField::Pid => FieldColumn::texts(rows, |row| self.name_part(row, 1)),
+            ProcessField::Program => info("name"),
+            ProcessField::User => info("user"),
+            ProcessField::Job => info("job"),
+            ProcessField::Namespace => info("namespace"),
+            ProcessField::Pod => info("pod"),
+            ProcessField::Container => info("container"),
+            ProcessField::Age => {
+                FieldColumn::numbers(rows, |row| self.view.node_age_seconds(self.node_of(row)?))
             }
-            BuiltinField::Gpu => {
-                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 0)));
-            }
-            BuiltinField::Pid => {
-                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 1)));
-            }
-            BuiltinField::Program => "name",
-            BuiltinField::User => "user",
-            BuiltinField::Job => "job",
-            BuiltinField::Namespace => "namespace",
-            BuiltinField::Pod => "pod",
-            BuiltinField::Container => "container",
-            _ => return TextColumn::default(),
-        };
-        TextColumnBuilder::of(rows.map(|row| self.info_label(row, label)))
-    }
-
-    fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
-        let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(&self.view, metric, self.cluster_row(row).0)
+        }
     }
 }
