@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 
 mod builtin_fields;
 
+pub use builtin_fields::{
+    FindingField, GpuField, JobField, NodeField, PortField, ProcessField, SubjectBuiltin,
+    TargetField,
+};
+
 /// The subject of a table: the kind of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -37,7 +37,10 @@ pub use explanation::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
 };
 pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
-pub use field::{BuiltinField, FieldKey, FieldKind, Subject, SubjectField};
+pub use field::{
+    BuiltinField, FieldKey, FieldKind, FindingField, GpuField, JobField, NodeField, PortField,
+    ProcessField, Subject, SubjectBuiltin, SubjectField, TargetField,
+};
 pub use filter::{Filter, FilterError};
 pub use finding::{
     Acknowledgement, EvidenceItem, Finding, FindingLifecycle, FindingList, HistoryRelation,

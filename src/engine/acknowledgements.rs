@@ -8,7 +8,10 @@ use std::{
 use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, finding_answers::convert_finding};
+use super::{
+    Engine,
+    finding_answers::{convert_finding, group_findings},
+};
 use gaunt_api::{
     Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList, LifecycleChange,
     Refusal,
@@ -138,7 +141,8 @@ impl Engine {
     pub fn handle_action(&mut self, act: &FindingAction) -> Answer {
         match self.try_action(act) {
             Ok(()) => {
-                self.explain_finding(&act.finding).map_or_else(Answer::Refused, Answer::Finding)
+                let explained = self.explain_finding(&self.view(), &act.finding);
+                explained.map_or_else(Answer::Refused, Answer::Finding)
             }
             Err(refusal) => Answer::Refused(refusal),
         }
@@ -164,8 +168,8 @@ impl Engine {
 
     fn try_action(&mut self, act: &FindingAction) -> Result<(), Refusal> {
         let id = || SanitizedText::new(&act.finding);
-        let finding = self.find_finding(&act.finding);
-        let finding = finding.ok_or_else(|| Refusal::UnknownFinding { finding: id() })?.clone();
+        let finding = self.view().find_finding(&act.finding).cloned();
+        let finding = finding.ok_or_else(|| Refusal::UnknownFinding { finding: id() })?;
         if finding.life.state == LifeState::Closed {
             return Err(Refusal::ClosedFinding { finding: id() });
         }
@@ -175,7 +179,7 @@ impl Engine {
         // Published again at once, so that the user sees the effect.
         self.acknowledgements
             .apply_to_findings(&mut Arc::make_mut(&mut self.findings).findings, now);
-        let groups = self.group_findings(&self.findings.findings);
+        let groups = group_findings(&self.cluster, &self.findings.findings);
         let acknowledged = count_acknowledged(&self.findings);
         let overview = Arc::make_mut(&mut self.overview);
         self.acknowledgements.apply_to_findings(&mut overview.findings, now);

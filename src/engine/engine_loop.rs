@@ -1,6 +1,7 @@
 //! The engine's loop: queries first, then the tick, then ingest, one thing at a time.
 
 use std::{
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -8,12 +9,12 @@ use std::{
 use gaunt_schema::{ClockFn, UnixMs};
 use tokio::{
     sync::mpsc,
-    task::spawn_blocking,
     time::{Interval, MissedTickBehavior, interval},
 };
 
 use super::{
     Engine, EngineHandle, EngineOptions,
+    engine_end::EngineEnd,
     engine_handle::{EngineChannels, EngineRequest, INBOX},
     ingest_quota::IngestQuota,
     query_scheduler::QueryScheduler,
@@ -67,7 +68,12 @@ pub fn spawn_stepped(mut owner: Engine, start: UnixMs) -> (EngineHandle, mpsc::S
 
 fn spawn_loop(owner: Engine, beats: TickSource) -> EngineHandle {
     let (handle, ends) = EngineHandle::new(owner.published_state());
-    tokio::spawn(run(owner, beats, ends));
+    let running = tokio::spawn(run(owner, beats, ends));
+    tokio::spawn(async move {
+        let end = running.await.unwrap_or_else(|error| Err(EngineEnd::of_task("the loop", error)));
+        let Err(end) = end;
+        end.log();
+    });
     handle
 }
 
@@ -164,7 +170,11 @@ impl JudgePacer {
 }
 
 /// Runs until all handles are dropped, or until a task panics.
-async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
+async fn run(
+    owner: Engine,
+    mut beats: TickSource,
+    ends: EngineChannels,
+) -> Result<Infallible, EngineEnd> {
     let EngineChannels { mut deliveries, requests: asked, published } = ends;
     let mut turn = JudgePacer::new(TickPace::of(owner.options.period));
     let mut desk = QueryScheduler::new(owner, asked, published);
@@ -174,32 +184,27 @@ async fn run(owner: Engine, mut beats: TickSource, ends: EngineChannels) {
         turn.update_backlog(deliveries.len());
         tokio::select! {
             biased;
-            going_on = desk.serve_next() => if !going_on { return },
+            served = desk.serve_next() => served?,
             (now, late) = beats.next() => {
                 // In virtual time nothing is late: all earlier deliveries are ingested, and no judgement is skipped.
                 let is_told = matches!(beats, TickSource::Channel(_));
                 while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
-                    let Some(owner) = desk.engine_mut().await else { return };
-                    owner.ingest_delivery(delivery);
+                    desk.engine_mut().await?.ingest_delivery(delivery);
                 }
                 if is_told {
                     turn.update_backlog(0);
                 }
                 if let Some(late) = own_lateness(turn.pace, late, deliveries.len()) {
-                    let Some(owner) = desk.engine_mut().await else { return };
-                    owner.excuse_lateness(late);
+                    desk.engine_mut().await?.excuse_lateness(late);
                 }
                 let (begun, judges) = (Instant::now(), turn.take_due());
-                if step_engine(&mut desk, now, judges).await.is_none() {
-                    return;
-                }
+                step_engine(&mut desk, now, judges).await?;
                 if judges {
                     turn.record_judgement(if is_told { Duration::ZERO } else { begun.elapsed() });
                 }
             }
             Some(delivery) = deliveries.recv(), if desk.is_free() => {
-                let Some(owner) = desk.engine_mut().await else { return };
-                budget.ingest_within_quota(owner, delivery);
+                budget.ingest_within_quota(desk.engine_mut().await?, delivery);
                 desk.record_ingested();
             }
         }
@@ -215,19 +220,23 @@ fn own_lateness(pace: TickPace, late: Duration, waiting: usize) -> Option<Durati
 
 /// One tick. Its long parts run on a thread of their own while queries are answered: on a large fleet a judgement
 /// takes longer than a query may wait.
-async fn step_engine(desk: &mut QueryScheduler, now: UnixMs, judges: bool) -> Option<()> {
+async fn step_engine(
+    desk: &mut QueryScheduler,
+    now: UnixMs,
+    judges: bool,
+) -> Result<(), EngineEnd> {
     if judges {
-        let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Some(()) };
-        let done = desk.serve_during(spawn_blocking(move || judging.run())).await?;
-        desk.engine_mut().await?.end_tick(done);
+        let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Ok(()) };
+        let judge = move |engine: &Engine| judging.run(&engine.cluster);
+        let result = desk.serve_during("the judgement", judge).await?;
+        desk.engine_mut().await?.end_tick(result);
     } else {
         desk.engine_mut().await?.tick_without_judgement(now);
     }
-    let owner = desk.shared_engine();
-    let told = desk.serve_during(spawn_blocking(move || owner.build_tick_output())).await?;
-    desk.engine_mut().await?.publish_tick(told);
+    let output = desk.serve_during("the output of a tick", Engine::build_tick_output).await?;
+    desk.engine_mut().await?.publish_tick(output);
     desk.publish_state();
-    Some(())
+    Ok(())
 }
 
 /// Receiver of queries.

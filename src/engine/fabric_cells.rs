@@ -9,9 +9,8 @@ use gaunt_schema::{
 };
 
 use super::{
-    Engine,
-    subject_rows::{PortRows, port_load},
-    time_view::TimeView,
+    subject_rows::{PortRows, TableRows, port_load},
+    view::View,
 };
 use gaunt_api::{
     FabricCellColumns, FabricMatrix, Filter,
@@ -69,17 +68,17 @@ impl FabricCellMean {
     }
 }
 
-impl Engine {
+impl View<'_> {
     /// Leaves by rails, of the ports that match a filter.
     pub(super) fn compute_fabric(&self, filter: &Filter) -> FabricMatrix {
-        let ports = PortRows::new(self);
+        let ports = TableRows(PortRows::new(*self));
         let selected = select_rows(filter, &ports, MAX_ROWS);
-        let blamed = ports.blaming_findings(&selected.rows);
+        let blamed = ports.0.blaming_findings(&selected.rows);
         let unknown = SanitizedText::default();
         let wiring = self.cluster.topology();
         let mut cells: HashMap<(&str, &str), FabricCellSums> = HashMap::new();
         for (row, finding) in selected.rows.iter().zip(blamed) {
-            let (place, id) = ports.cluster_row(*row);
+            let (place, id) = ports.0.cluster_row(*row);
             let told = wiring.port_topology(place);
             let leaf = told.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
             let rail = told.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
@@ -87,7 +86,7 @@ impl Engine {
             if !cells.contains_key(&key) && cells.len() >= MAX_CELLS {
                 key = ("", "");
             }
-            cells.entry(key).or_default().add_port(self.time_view(), place, id, finding);
+            cells.entry(key).or_default().add_port(self, place, id, finding);
         }
         let names = |of: fn(&(&str, &str)) -> String| {
             // Names are deduplicated first: hashing them costs less than comparing them.
@@ -109,7 +108,7 @@ impl Engine {
         }
         let safe = |names: Vec<String>| names.iter().map(|name| SanitizedText::new(name)).collect();
         FabricMatrix {
-            at: self.time_view().view_time(),
+            at: self.at,
             total: ports.len() as u32,
             matched: selected.matched,
             leaves: safe(leaves),
@@ -120,38 +119,32 @@ impl Engine {
 }
 
 impl FabricCellSums {
-    fn add_port(
-        &mut self,
-        cluster: TimeView<'_>,
-        place: u32,
-        id: NodeId,
-        finding: Option<FindingKind>,
-    ) {
+    fn add_port(&mut self, view: &View<'_>, place: u32, id: NodeId, finding: Option<FindingKind>) {
         self.ports += 1;
         self.finding = self.finding.or(finding);
-        let errors = ERRORS.iter().filter_map(|metric| cluster.counter_rate(*metric, place));
+        let errors = ERRORS.iter().filter_map(|metric| view.counter_rate(*metric, place));
         if let Some(errors) = errors.reduce(|a, b| a + b) {
             self.errors = Some(self.errors.unwrap_or(0.0) + errors);
         }
-        if let Some(downs) = cluster.counter_rate(port::LINK_DOWNED, place) {
+        if let Some(downs) = view.counter_rate(port::LINK_DOWNED, place) {
             self.downs = Some(self.downs.unwrap_or(0.0) + downs);
         }
-        if cluster.is_active(place) != Some(true) {
+        if view.is_active(place) != Some(true) {
             return;
         }
         self.active += 1;
-        let load = port_load(cluster, place);
+        let load = port_load(view, place);
         self.receive.add_value(load.map(|(receive, _)| receive));
         self.transmit.add_value(load.map(|(_, transmit)| transmit));
         let busier = load.map(|(receive, transmit)| receive.max(transmit));
         self.busiest = self.busiest.into_iter().chain(busier).reduce(f64::max);
-        self.cnp.add_value(cluster.counter_rate(port::CNP_HANDLED, place));
-        self.ecn.add_value(cluster.counter_rate(port::ECN_MARKED, place));
-        let Some(netdev) = netdev_of_port(cluster.live_cluster(), place, id) else { return };
+        self.cnp.add_value(view.counter_rate(port::CNP_HANDLED, place));
+        self.ecn.add_value(view.counter_rate(port::ECN_MARKED, place));
+        let Some(netdev) = netdev_of_port(view.cluster, place, id) else { return };
         for (first, direction) in PAUSES {
             // The pause times of a port's priorities overlap: the longest is a lower bound of the lost time.
             let of =
-                (0..PRIORITIES).filter_map(|p| cluster.counter_rate(MetricId(first.0 + p), netdev));
+                (0..PRIORITIES).filter_map(|p| view.counter_rate(MetricId(first.0 + p), netdev));
             self.paused[direction].add_value(of.reduce(f64::max));
         }
     }

@@ -4,11 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use gaunt_schema::SanitizedText;
 
-use super::Engine;
+use super::{Engine, view::View};
 use gaunt_api::{
     AlternativeOutcome, Explanation, FindingGroup, FindingLifecycle, FindingList, JobOwner,
     LifecycleChange, LimitDetail, Refusal,
 };
+use gaunt_cluster::Cluster;
 use gaunt_judge::{FindingExplanation, FindingHistory, FindingRecord, Judge};
 
 /// Converts a finding to an answer: a GPU whose whole time is lost costs one GPU hour per hour.
@@ -144,34 +145,21 @@ impl Engine {
         } else {
             Arc::make_mut(&mut self.closed).at = at;
         }
-        let groups = self.group_findings(&open);
+        let groups = group_findings(&self.cluster, &open);
         self.findings = list(open, groups);
     }
 
-    /// Groups of open findings, by kind and by the users of their jobs.
-    pub(super) fn group_findings(&self, findings: &[gaunt_api::Finding]) -> Vec<FindingGroup> {
-        FindingGroup::group_findings(findings, |entity| {
-            let told = entity.job.as_ref().and_then(|job| self.cluster.job_attributes(job));
-            told.map_or_else(JobOwner::default, |told| JobOwner {
-                user: told.user.clone(),
-                account: told.account.clone(),
-            })
-        })
-    }
-
-    /// The finding with this id, open or closed.
-    pub(super) fn find_finding(&self, id: &str) -> Option<&gaunt_api::Finding> {
-        let of = |list: &FindingList| list.findings.iter().position(|finding| finding.id == id);
-        let open = of(&self.findings).map(|at| &self.findings.findings[at]);
-        open.or_else(|| of(&self.closed).map(|at| &self.closed.findings[at]))
-    }
-
-    /// The explanation of one finding.
-    pub(super) fn explain_finding(&self, id: &str) -> Result<Arc<Explanation>, Refusal> {
+    /// The explanation of one finding of a view; of the past no context is kept.
+    pub(super) fn explain_finding(
+        &self,
+        view: &View<'_>,
+        id: &str,
+    ) -> Result<Arc<Explanation>, Refusal> {
         let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
-        let finding = self.find_finding(id).ok_or_else(unknown)?.clone();
+        let finding = view.find_finding(id).ok_or_else(unknown)?.clone();
         let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
-        let chain = self.explanations.get(id).map(|seen| convert_context(seen));
+        let chain = self.explanations.get(id).filter(|_| view.past.is_none());
+        let chain = chain.map(|seen| convert_context(seen));
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
         named.extend(gaunt_judge::confidence_limit(&self.options.thresholds, finding.confidence));
@@ -185,4 +173,26 @@ impl Engine {
         let (at, rule) = (self.cluster.now(), rule.to_owned());
         Ok(Arc::new(Explanation { at, finding, rule, limits, chain }))
     }
+}
+
+impl View<'_> {
+    /// The finding with this id, open or closed.
+    pub(super) fn find_finding(&self, id: &str) -> Option<&gaunt_api::Finding> {
+        let mut all = self.findings.findings.iter().chain(&self.closed.findings);
+        all.find(|finding| finding.id == id)
+    }
+}
+
+/// Groups of open findings, by kind and by the users of their jobs.
+pub(super) fn group_findings(
+    cluster: &Cluster,
+    findings: &[gaunt_api::Finding],
+) -> Vec<FindingGroup> {
+    FindingGroup::group_findings(findings, |entity| {
+        let told = entity.job.as_ref().and_then(|job| cluster.job_attributes(job));
+        told.map_or_else(JobOwner::default, |told| JobOwner {
+            user: told.user.clone(),
+            account: told.account.clone(),
+        })
+    })
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
-use super::{Engine, acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey};
+use super::{
+    acknowledgements::count_acknowledged, lost_gpus, node_answers::NodeSortKey, view::View,
+};
 use gaunt_api::{
     Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts, NodeState,
     Overview, StateCount, finding_group,
@@ -57,8 +59,8 @@ fn worst_findings(list: &FindingList) -> (Vec<Finding>, Vec<FindingGroup>) {
     (findings.cloned().collect(), groups)
 }
 
-impl Engine {
-    /// The overview at the time of the view; `self.findings` must be those of that time.
+impl View<'_> {
+    /// The overview at the time of the view.
     pub(super) fn build_overview(&self) -> Overview {
         let blamed = self.blamed_nodes();
         let (mut heat, mut nodes) = (HeatMap::default(), self.pending_and_down());
@@ -92,17 +94,17 @@ impl Engine {
             .filter(|(_, gpus)| *gpus > 0)
             .map(|(state, gpus)| StateCount { state, gpus })
             .collect();
-        let (findings, groups) = worst_findings(&self.findings);
+        let (findings, groups) = worst_findings(self.findings);
         Overview {
             cluster: self.options.cluster.clone(),
-            at: self.time_view().view_time(),
+            at: self.at,
             period_ms: self.cluster.scrape_period().as_millis() as u64,
             nodes,
             lost: self.lost_now(&states),
             states,
             findings_open: self.findings.findings.len() as u32,
-            findings_acknowledged: count_acknowledged(&self.findings),
-            findings_without_place: self.without_place.values().sum(),
+            findings_acknowledged: count_acknowledged(self.findings),
+            findings_without_place: self.without_place.map_or(0, |kinds| kinds.values().sum()),
             findings,
             groups,
             heat,
@@ -114,7 +116,7 @@ impl Engine {
     /// Targets that count for no node: not attempted, unknown, or named by the operator and never reached.
     fn pending_and_down(&self) -> NodeCounts {
         let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
-        if let Some(picture) = &self.snapshot {
+        if let Some(picture) = self.past {
             // Nodes that have been removed since are counted as they were.
             let ailing = |state| picture.not_live.values().filter(|known| **known == state).count();
             counts.pending = picture.nodes.pending;
@@ -147,13 +149,13 @@ impl Engine {
             unknown_gpus: unknown.map(|count| count.gpus).sum(),
             cost_per_hour: self.options.price_per_gpu_hour.map(|price| price * gpus),
             currency: self.options.currency.clone(),
-            history: self.lost_series.points_until(self.time_view().view_time()),
+            history: self.lost_series.points_until(self.at),
             history_step_ms: lost_gpus::STEP.as_millis() as u64,
         }
     }
 
     fn trouble_messages(&self) -> Vec<SanitizedText> {
-        if self.past_time.is_some() {
+        if self.past.is_some() {
             return Vec::new();
         }
         let keeping = self.cluster.recording_status().and_then(|keeping| keeping.trouble.clone());
@@ -169,7 +171,8 @@ impl Engine {
     fn unlisted_findings_message(&self) -> Option<SanitizedText> {
         let kinds: Vec<String> = self
             .without_place
-            .iter()
+            .into_iter()
+            .flatten()
             .map(|(kind, findings)| format!("{findings} {kind}"))
             .collect();
         (!kinds.is_empty()).then(|| {

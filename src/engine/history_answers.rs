@@ -3,12 +3,13 @@
 use gaunt_schema::{DeviceClass, SanitizedText, unit::Unit};
 
 use super::{
-    Engine, lost_gpus,
+    lost_gpus,
     subject_rows::{GpuRows, PortRows},
+    view::View,
 };
 use gaunt_api::{
     BuiltinField, FieldKey, FieldKind, Filter, HistoryAggregation, HistoryQuery, MetricHistory,
-    NodeList, Refusal, Subject,
+    Refusal, Subject,
     filter::{MAX_ROWS, SelectedRows, select_rows},
 };
 use gaunt_cluster::NodeId;
@@ -16,13 +17,9 @@ use gaunt_cluster::NodeId;
 /// Maximum number of devices that are aggregated: a large job, in a few milliseconds.
 const MAX_DEVICES: u32 = 4_096;
 
-impl Engine {
+impl View<'_> {
     /// One metric over time.
-    pub(super) fn metric_history(
-        &self,
-        ask: &HistoryQuery,
-        nodes: &NodeList,
-    ) -> Result<MetricHistory, Refusal> {
+    pub(super) fn metric_history(&self, ask: &HistoryQuery) -> Result<MetricHistory, Refusal> {
         let subject = ask.of.subject();
         let bad = |why: String| Refusal::BadParameter {
             parameter: "metric".into(),
@@ -42,9 +39,9 @@ impl Engine {
                 "no history of {name}; set every_metric = true in [history] of the settings"
             )));
         }
-        let rows = self.subject_rows(&ask.of, nodes);
+        let rows = self.subject_rows(&ask.of);
         let selected = select_rows(&ask.of, &*rows, MAX_ROWS);
-        let places = self.device_rows(&ask.of, metric.catalogue_row().class, &selected, nodes);
+        let places = self.device_rows(&ask.of, metric.catalogue_row().class, &selected);
         if places.len() > MAX_DEVICES as usize {
             let devices = places.len() as u32;
             return Err(Refusal::TooMany { devices, limit: MAX_DEVICES });
@@ -54,13 +51,13 @@ impl Engine {
             if let Some(past) = self
                 .cluster
                 .node_by_id(*id)
-                .and_then(|node| self.time_view().past_points(metric, node, *row, usize::MAX))
+                .and_then(|node| self.past_points(metric, node, *row, usize::MAX))
             {
                 sum.add_series(&past);
             }
         }
         let mut history = MetricHistory {
-            at: self.time_view().view_time(),
+            at: self.at,
             metric: field.name.clone(),
             unit,
             devices: sum.devices,
@@ -80,13 +77,12 @@ impl Engine {
         of: &Filter,
         class: DeviceClass,
         selected: &SelectedRows,
-        nodes: &NodeList,
     ) -> Vec<(u32, NodeId)> {
         let own = |id: NodeId| Some((self.cluster.node_by_id(id)?.own_row()?, id));
         let rows = selected.rows.iter();
         match of.subject() {
             Subject::Gpus => {
-                let gpus = GpuRows::new(self, of);
+                let gpus = GpuRows::new(*self, of);
                 if class == DeviceClass::Gpu {
                     return rows.map(|row| gpus.cluster_row(*row)).collect();
                 }
@@ -96,12 +92,12 @@ impl Engine {
                 ids.into_iter().filter_map(own).collect()
             }
             Subject::Ports => {
-                let ports = PortRows::new(self);
+                let ports = PortRows::new(*self);
                 rows.map(|row| ports.cluster_row(*row)).collect()
             }
             _ => {
-                let named =
-                    |row: &u32| self.cluster.node_by_name(&nodes.nodes.get(*row as usize)?.node);
+                let nodes = &self.all_nodes().nodes;
+                let named = |row: &u32| self.cluster.node_by_name(&nodes.get(*row as usize)?.node);
                 rows.filter_map(|row| own(named(row)?.0)).collect()
             }
         }
@@ -110,7 +106,7 @@ impl Engine {
     /// The fleet's lost GPUs, as the overview shows them.
     fn lost_history(&self, ask: &HistoryQuery) -> MetricHistory {
         let mut history = MetricHistory {
-            at: self.time_view().view_time(),
+            at: self.at,
             metric: Subject::Nodes
                 .field_of_key(FieldKey::Builtin(BuiltinField::Lost))
                 .map_or_else(String::new, |field| field.name.clone()),
@@ -118,7 +114,7 @@ impl Engine {
             devices: self.cluster.row_count(DeviceClass::Gpu) as u32,
             together: HistoryAggregation::Sum,
             step_ms: lost_gpus::STEP.as_millis() as u64,
-            mean: self.lost_series.points_until(self.time_view().view_time()),
+            mean: self.lost_series.points_until(self.at),
             low: Vec::new(),
             high: Vec::new(),
         };

@@ -2,9 +2,9 @@
 
 use gaunt_schema::{DeviceClass, GpuState, SanitizedText};
 
-use super::Engine;
+use super::view::View;
 use gaunt_api::{
-    Filter, Finding, JobDetail, NodeList, Refusal, StateCount, Subject,
+    Filter, Finding, JobDetail, Refusal, StateCount, Subject,
     filter::{MAX_ROWS, quote_text},
 };
 
@@ -12,7 +12,7 @@ use gaunt_api::{
 const GPU_COLUMNS: &str = "rank, node, gpu, state, utilization, sm_active, tensor_active, power, sm_clock, \
                            temperature, memory_used, finding";
 
-impl Engine {
+impl View<'_> {
     /// One job with all its GPUs.
     pub(super) fn job_detail(&self, job: &SanitizedText) -> Result<JobDetail, Refusal> {
         let unknown = || Refusal::UnknownJob { job: job.clone() };
@@ -22,7 +22,6 @@ impl Engine {
         let line = format!("job={name} columns {}", all.join(","));
         let ranks =
             format!("job={name} sort rank, node, gpu limit {MAX_ROWS} columns {GPU_COLUMNS}");
-        let nodes = NodeList::default();
         let states = GpuState::ALL.iter().map(|state| {
             let of = gpus.iter().filter(|gpu| self.gpu_state(**gpu) == *state);
             StateCount { state: *state, gpus: of.count() as u32 }
@@ -39,12 +38,12 @@ impl Engine {
             entity.job.as_ref() == Some(job) || entity.node.as_ref().is_some_and(on)
         };
         Ok(JobDetail {
-            at: self.time_view().view_time(),
+            at: self.at,
             job: job.clone(),
-            line: self.build_table(&Filter::parse(Subject::Jobs, &line)?, &nodes),
+            line: self.build_table(&Filter::parse(Subject::Jobs, &line)?),
             states: states.filter(|count| count.gpus > 0).collect(),
             lost_gpus: self.lost_gpus(gpus),
-            gpus: self.build_table(&Filter::parse(Subject::Gpus, &ranks)?, &nodes),
+            gpus: self.build_table(&Filter::parse(Subject::Gpus, &ranks)?),
             findings: self.findings.findings.iter().filter(about).cloned().collect(),
             past: self.job_timeline(gpus),
         })

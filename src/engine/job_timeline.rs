@@ -2,7 +2,7 @@
 
 use gaunt_schema::{DeviceClass, GpuState};
 
-use super::{Engine, snapshot_history::TickSnapshot};
+use super::{snapshot_history::TickSnapshot, view::View};
 use gaunt_api::{GpuTimeline, JobTimeline, StateTime};
 use gaunt_judge::gpus_of_parts;
 
@@ -17,10 +17,10 @@ const LONGEST_MS: f64 = 15_000.0;
 
 const HOUR_MS: f64 = 3.6e6;
 
-impl Engine {
+impl View<'_> {
     /// The recent states of these GPUs.
     pub(super) fn job_timeline(&self, gpus: &[u32]) -> JobTimeline {
-        let now = self.time_view().view_time();
+        let now = self.at;
         let pictures: Vec<&TickSnapshot> = self.snapshots.snapshots_until(now).collect();
         let near = &pictures[pictures.len().saturating_sub(POINTS)..];
         let span = |of: &[&TickSnapshot]| {

@@ -1,14 +1,11 @@
 //! One judgement: its input, its execution on any thread, and its result.
 
-use std::sync::Arc;
-
 use super::{Finding, finding_answers};
 use gaunt_cluster::Cluster;
 use gaunt_judge::{BaselineSnapshot, FleetLoss, Judge};
 
 /// A judgement to be run, on any thread.
 pub(super) struct JudgementTask {
-    pub(super) cluster: Arc<Cluster>,
     pub(super) judge: Judge,
     /// The losses before those that are published, whose memory is reused.
     pub(super) spare_loss: FleetLoss,
@@ -30,16 +27,10 @@ pub(super) struct JudgementResult {
 }
 
 impl JudgementTask {
-    /// Runs the judgement and returns the cluster with the result.
-    pub(super) fn run(self) -> JudgementResult {
-        let Self {
-            cluster,
-            mut judge,
-            spare_loss: earlier,
-            closed_revision,
-            wants_baselines: usual,
-        } = self;
-        judge.evaluate_cluster(&cluster);
+    /// Judges the cluster and returns the judge with the result.
+    pub(super) fn run(self, cluster: &Cluster) -> JudgementResult {
+        let Self { mut judge, spare_loss: earlier, closed_revision, wants_baselines: usual } = self;
+        judge.evaluate_cluster(cluster);
         let loss = judge.swap_loss(earlier);
         let findings =
             judge.open_records().into_iter().map(finding_answers::convert_finding).collect();
@@ -47,7 +38,7 @@ impl JudgementTask {
             judge.closed_records().into_iter().map(finding_answers::convert_finding).collect()
         });
         let chains = finding_answers::collect_explanations(&judge);
-        let usual = usual.then(|| judge.snapshot_baselines(&cluster));
+        let usual = usual.then(|| judge.snapshot_baselines(cluster));
         JudgementResult { judge, loss, findings, closed, explanations: chains, baselines: usual }
     }
 }

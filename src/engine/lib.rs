@@ -6,18 +6,19 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, FindingKind, GpuState, SanitizedText, UnixMs};
+use gaunt_schema::{Delivery, FindingKind, SanitizedText, UnixMs};
 use tokio::sync::watch;
 
 use crate::pairing_scheduler::PairingScheduler;
 use gaunt_api::{
     AlertList, Answer, CumulativeTotals, Finding, FindingList, JobLostTime, NodeList, NodeState,
-    Overview, Question, Refusal, Subject, TimeParam,
+    Overview, Question, Refusal,
 };
 use gaunt_cluster::{Cluster, MAX_TARGETS};
-use gaunt_judge::{FleetLoss, GpuLoss, Judge, Thresholds, gpus_of_parts};
+use gaunt_judge::{FleetLoss, Judge, Thresholds};
 
 mod acknowledgements;
+mod engine_end;
 mod engine_handle;
 mod engine_loop;
 mod fabric_cells;
@@ -47,8 +48,8 @@ mod table_answers;
 mod target_answers;
 #[cfg(test)]
 mod tests;
-mod time_view;
 mod usage_accounting;
+mod view;
 
 use acknowledgements::Acknowledgements;
 use engine_handle::PublishedState;
@@ -62,6 +63,7 @@ pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 use snapshot_history::{SnapshotHistory, TickSnapshot};
 pub use usage_accounting::UsageWindow;
 use usage_accounting::{UsageAccounting, UsageDelta};
+use view::View;
 
 /// Default limit of history in bytes: a quarter of an hour of 12 million series at ten seconds.
 pub const HISTORY_BYTES: usize = 2 << 30;
@@ -123,8 +125,7 @@ impl Default for EngineOptions {
 #[derive(Debug)]
 pub struct Engine {
     options: EngineOptions,
-    /// Shared with the judge while it runs; nothing is written to it meanwhile.
-    cluster: Arc<Cluster>,
+    cluster: Cluster,
     /// None while it runs.
     judge: Option<Judge>,
     /// State and loss of every GPU, as of the last judgement.
@@ -161,10 +162,7 @@ pub struct Engine {
     /// Built by the first query after a tick that needs it.
     nodes: OnceLock<Arc<NodeList>>,
     /// Snapshots published at earlier ticks.
-    snapshots: Arc<SnapshotHistory>,
-    /// The past time that a query asks about, and its snapshot; none otherwise.
-    past_time: Option<UnixMs>,
-    snapshot: Option<TickSnapshot>,
+    snapshots: SnapshotHistory,
 }
 
 /// The precomputed answers of a tick, to be published.
@@ -190,7 +188,7 @@ impl Engine {
         let every = options.every_past;
         let cluster = if every { cluster.with_full_history(options.slots) } else { cluster };
         Self {
-            cluster: Arc::new(cluster),
+            cluster,
             judge: Some(Judge::new((*options.thresholds).clone())),
             loss: FleetLoss::default(),
             spare_loss: FleetLoss::default(),
@@ -212,9 +210,7 @@ impl Engine {
             baselines_at: None,
             baselines_opened: 0,
             nodes: OnceLock::new(),
-            snapshots: Arc::default(),
-            past_time: None,
-            snapshot: None,
+            snapshots: SnapshotHistory::default(),
             options,
         }
     }
@@ -234,26 +230,25 @@ impl Engine {
             let target = self.cluster.target_by_id(batch.target);
             if let Some(reason) = target_answers::drop_reason(target, batch) {
                 *self.dropped_batches.entry(SanitizedText::new(reason)).or_default() += 1;
-                self.cluster_mut().drop_result(batch.target, batch.at);
+                self.cluster.drop_result(batch.target, batch.at);
                 return tracing::debug!(target = batch.target.0, reason, "batch dropped");
             }
             target_answers::count_attempt(&mut self.totals, batch);
         }
-        self.cluster_mut().ingest_delivery(delivery);
+        self.cluster.ingest_delivery(delivery);
     }
 
     /// Extends deadlines because this process was late: reports of that time are still queued, so that no target
     /// counts as missed.
     fn excuse_lateness(&mut self, late: Duration) {
-        if self.judge.is_some() {
-            self.cluster_mut().extend_deadlines(late);
-        }
+        self.cluster.extend_deadlines(late);
     }
 
     /// Advances time: runs the judge and publishes the overview.
     pub fn run_tick(&mut self, now: UnixMs) {
         if let Some(judging) = self.begin_tick(now) {
-            self.end_tick(judging.run());
+            let judged = judging.run(&self.cluster);
+            self.end_tick(judged);
             self.publish_tick(self.build_tick_output());
         }
     }
@@ -264,18 +259,15 @@ impl Engine {
         self.submit_measurements();
         self.apply_accepted_levels();
         let judge = self.judge.take()?;
-        self.cluster_mut().advance_to(now);
-        let (cluster, closed_revision) = (self.cluster.clone(), self.closed_revision);
+        self.cluster.advance_to(now);
         let opened = self.totals.findings_opened.values().sum::<u64>() != self.baselines_opened;
         let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
         let due = self.baselines_at.is_none_or(|at| now.duration_since(at) >= every || at > now);
         let usual = (self.options.says_usual || self.confirmed_lost_time.is_some()) && due;
-        let earlier = std::mem::take(&mut self.spare_loss);
         Some(JudgementTask {
-            cluster,
             judge,
-            spare_loss: earlier,
-            closed_revision,
+            spare_loss: std::mem::take(&mut self.spare_loss),
+            closed_revision: self.closed_revision,
             wants_baselines: usual,
         })
     }
@@ -306,10 +298,8 @@ impl Engine {
 
     /// A tick without a judgement: the previous one stays valid, and everything else is updated.
     fn tick_without_judgement(&mut self, now: UnixMs) {
-        if self.judge.is_some() {
-            self.cluster_mut().advance_to(now);
-            self.clear_node_list();
-        }
+        self.cluster.advance_to(now);
+        self.clear_node_list();
     }
 
     /// Drops what is cached per tick.
@@ -319,13 +309,14 @@ impl Engine {
 
     /// Third part: builds the output of the tick, which can run on another thread like the judgement.
     fn build_tick_output(&self) -> TickOutput {
-        let (at, mut overview) = (self.cluster.now(), self.build_overview());
+        let (at, view) = (self.cluster.now(), self.view());
+        let mut overview = view.build_overview();
         let mut ledger = self.lost_series.clone();
         ledger.record_loss(at, fleet_overview::known_loss(&overview));
         overview.lost.history = ledger.points_until(at);
         let picture = self.snapshots.is_due(at).then(|| {
             let ailing = self.cluster.sorted_nodes().filter_map(|(_, node)| {
-                let state = self.node_state(node);
+                let state = view.node_state(node);
                 (state != NodeState::Live).then(|| (node.name.clone(), state))
             });
             let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
@@ -345,27 +336,8 @@ impl Engine {
         self.overview = Arc::new(told.overview);
         self.lost_series = told.lost_series;
         if let Some(picture) = told.snapshot {
-            Arc::make_mut(&mut self.snapshots).add_snapshot(picture);
+            self.snapshots.add_snapshot(picture);
         }
-    }
-
-    fn cluster_mut(&mut self) -> &mut Cluster {
-        Arc::get_mut(&mut self.cluster).expect("the judgement returned the cluster")
-    }
-
-    /// State of the GPU at this row, as of the last judgement.
-    fn gpu_state(&self, row: u32) -> GpuState {
-        self.gpu_loss(row).shown_state()
-    }
-
-    /// State and loss of the GPU at this row, as of the last judgement.
-    fn gpu_loss(&self, row: u32) -> GpuLoss {
-        self.loss.gpus.get(row as usize).copied().unwrap_or_default()
-    }
-
-    /// Lost GPUs among these.
-    fn lost_gpus<'a>(&self, rows: impl IntoIterator<Item = &'a u32>) -> f64 {
-        gpus_of_parts(rows.into_iter().map(|row| u64::from(self.gpu_loss(*row).lost_parts())).sum())
     }
 
     /// The precomputed answers, as of the last tick.
@@ -379,89 +351,43 @@ impl Engine {
     }
 
     fn compute_answer(&self, question: &Question) -> Result<Answer, Refusal> {
-        // Only node rows need the list of nodes.
-        let nodes = match question {
-            Question::List(filter) | Question::Table(filter)
-                if filter.subject() == Subject::Nodes =>
-            {
-                self.all_nodes()
-            }
-            Question::History(ask) if ask.of.subject() == Subject::Nodes => self.all_nodes(),
-            _ => Arc::default(),
-        };
+        self.answer_from_view(&self.view(), question)
+    }
+
+    fn answer_from_view(&self, view: &View<'_>, question: &Question) -> Result<Answer, Refusal> {
+        let is_past = view.past.is_some();
         Ok(match question {
+            Question::Overview if is_past => Answer::Overview(Arc::new(view.build_overview())),
             Question::Overview => Answer::Overview(self.overview.clone()),
-            Question::Findings => Answer::Findings(self.findings.clone()),
+            Question::Findings => Answer::Findings(view.findings.clone()),
             Question::Closed => Answer::Findings(self.closed.clone()),
-            Question::Finding(id) => Answer::Finding(self.explain_finding(id)?),
-            Question::GpuTime => Answer::GpuTime(Arc::new(self.gpu_time())),
-            Question::Nodes => Answer::Nodes(self.all_nodes()),
-            Question::Targets => Answer::Targets(Arc::new(self.target_list())),
+            Question::Finding(id) => Answer::Finding(self.explain_finding(view, id)?),
+            Question::Nodes => Answer::Nodes(view.all_nodes().clone()),
+            Question::Targets => Answer::Targets(Arc::new(view.target_list())),
             Question::Node(name) => {
-                let detail = self.node_detail(name);
+                let detail = view.node_detail(name);
                 let unknown = || Refusal::UnknownNode { node: name.clone() };
                 Answer::Node(Arc::new(detail.ok_or_else(unknown)?))
             }
-            Question::List(filter) => self.build_list(filter, &nodes)?,
-            Question::Table(filter) => Answer::Table(Arc::new(self.build_table(filter, &nodes))),
-            Question::Job(job) => Answer::Job(Arc::new(self.job_detail(job)?)),
-            Question::Fabric(filter) => Answer::Fabric(Arc::new(self.compute_fabric(filter))),
-            Question::History(ask) => Answer::History(Arc::new(self.metric_history(ask, &nodes)?)),
-            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix())),
-            Question::Usage(span) => Answer::Usage(Arc::new(self.usage_report(*span))),
+            Question::List(filter) => view.build_list(filter)?,
+            Question::Table(filter) => Answer::Table(Arc::new(view.build_table(filter))),
+            Question::Job(job) => Answer::Job(Arc::new(view.job_detail(job)?)),
+            Question::Fabric(filter) => Answer::Fabric(Arc::new(view.compute_fabric(filter))),
+            Question::History(ask) => Answer::History(Arc::new(view.metric_history(ask)?)),
+            Question::GpuTime => {
+                // Accounting of a past time is not kept.
+                let starved = if is_past { Vec::new() } else { self.reported_lost_time() };
+                Answer::GpuTime(Arc::new(view.gpu_time(starved)))
+            }
+            Question::Probe => Answer::Probe(Arc::new(self.probe_matrix(view))),
+            Question::Usage(span) => Answer::Usage(Arc::new(self.usage_report(view, *span))),
             Question::Alerts => Answer::Alerts(self.alert_list()),
             Question::AtTime(when, question) => self.answer_in_past(*when, question)?,
         })
     }
 
-    /// Answers as of a past time: the judgement of then replaces the current one.
-    fn answer_in_past(&self, when: TimeParam, question: &Question) -> Result<Answer, Refusal> {
-        let now = self.cluster.now();
-        let begins = self.snapshots.oldest_time().unwrap_or(now);
-        let not_kept = Refusal::NotKept { seconds: now.duration_since(begins).as_secs() };
-        let picture = self.snapshots.snapshot_at(when.to_instant(now)).cloned().ok_or(not_kept)?;
-        let mut then = Self {
-            options: self.options.clone(),
-            cluster: self.cluster.clone(),
-            judge: None,
-            loss: picture.unpack_loss(),
-            spare_loss: FleetLoss::default(),
-            lost_series: self.lost_series.clone(),
-            // Usage of a past time cannot be queried.
-            usage: UsageAccounting::default(),
-            totals: self.totals.clone(),
-            dropped_batches: self.dropped_batches.clone(),
-            // The number of unlisted findings is not kept.
-            without_place: BTreeMap::new(),
-            overview: Arc::default(),
-            findings: picture.findings.clone(),
-            closed: self.closed.clone(),
-            closed_revision: self.closed_revision,
-            acknowledgements: self.acknowledgements.clone(),
-            // The following has no history.
-            meetings: PairingScheduler::default(),
-            submitted_measurements: None,
-            explanations: finding_answers::ExplanationsById::default(),
-            confirmed_lost_time: None,
-            baselines: None,
-            baselines_at: None,
-            baselines_opened: 0,
-            nodes: OnceLock::new(),
-            snapshots: self.snapshots.clone(),
-            past_time: Some(picture.at),
-            snapshot: Some(picture),
-        };
-        then.overview = Arc::new(then.build_overview());
-        then.compute_answer(question)
-    }
-
     /// The alerts of Alertmanager; empty if it is not queried.
     fn alert_list(&self) -> Arc<AlertList> {
         self.options.alerts.as_ref().map(|said| said.borrow().clone()).unwrap_or_default()
-    }
-
-    /// One row per node, built once per tick.
-    fn all_nodes(&self) -> Arc<NodeList> {
-        self.nodes.get_or_init(|| Arc::new(self.node_list())).clone()
     }
 }

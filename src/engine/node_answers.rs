@@ -7,7 +7,7 @@ use gaunt_schema::{
     unit::MetricKind,
 };
 
-use super::Engine;
+use super::view::View;
 use gaunt_api::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
 use gaunt_cluster::{Node, NodeFreshness, NodeId};
 
@@ -44,7 +44,7 @@ const ORDER: [DeviceClass; 16] = [
 /// Sort key, the worst node first: its loss, whether it is blamed, how fresh it is, and then its name.
 pub(super) type NodeSortKey = (Reverse<u64>, bool, Reverse<NodeState>, NaturalName);
 
-impl Engine {
+impl View<'_> {
     pub(super) fn node_list(&self) -> NodeList {
         let blamed = self.blamed_nodes();
         let mut order: Vec<_> = self
@@ -58,7 +58,7 @@ impl Engine {
             .filter_map(|(_, id)| Some(self.node_line(self.cluster.node_by_id(*id)?, &blamed)));
         let nodes: Vec<NodeLine> = lines.collect();
         let total = nodes.len() as u32;
-        NodeList { at: self.time_view().view_time(), nodes, total, matched: total }
+        NodeList { at: self.at, nodes, total, matched: total }
     }
 
     pub(super) fn node_detail(&self, name: &SanitizedText) -> Option<NodeDetail> {
@@ -73,9 +73,9 @@ impl Engine {
         let speaks = |target: &&gaunt_cluster::TrackedTarget| {
             target.node == Some(id) || target.target.node.as_ref() == Some(name)
         };
-        let now = self.past_time.is_none();
+        let now = self.past.is_none();
         Some(NodeDetail {
-            at: self.time_view().view_time(),
+            at: self.at,
             line: self.node_line(node, &self.blamed_nodes()),
             clock_skew_ms: node.clock_skew_ms.filter(|_| now),
             devices: devices.collect(),
@@ -126,7 +126,7 @@ impl Engine {
     }
 
     pub(super) fn node_state(&self, node: &Node) -> NodeState {
-        if let Some(picture) = &self.snapshot {
+        if let Some(picture) = self.past {
             return picture.not_live.get(&node.name).copied().unwrap_or(NodeState::Live);
         }
         match self.cluster.node_freshness(node) {
@@ -143,20 +143,19 @@ impl Engine {
     ) -> NodeLine {
         let (gpus, ports) =
             (node.device_rows(DeviceClass::Gpu), node.device_rows(DeviceClass::Port));
-        let sight = self.time_view();
-        let values = |metric| gpus.iter().filter_map(move |row| sight.metric_value(metric, *row));
+        let values = |metric| gpus.iter().filter_map(move |row| self.metric_value(metric, *row));
         let (busy, known) = values(gpu::UTILIZATION).fold((0.0, 0), |(sum, n), v| (sum + v, n + 1));
         let mut jobs: Vec<SanitizedText> =
             gpus.iter().filter_map(|row| self.cluster.job_of_gpu(*row).cloned()).collect();
         jobs.sort_by(|a, b| natural_order(a, b));
         jobs.dedup();
         jobs.truncate(MAX_JOBS);
-        let active = ports.iter().filter(|row| sight.is_active(**row) == Some(true));
+        let active = ports.iter().filter(|row| self.is_active(**row) == Some(true));
         let finding = blamed.get(&node.name).and_then(|place| self.findings.findings.get(*place));
         NodeLine {
             node: node.name.clone(),
             state: self.node_state(node),
-            age_ms: node.sampled.and_then(|at| Some(sight.age_of(at)?.as_millis() as u64)),
+            age_ms: node.sampled.and_then(|at| Some(self.age_of(at)?.as_millis() as u64)),
             gpu_states: gpus.iter().map(|row| self.gpu_state(*row).letter_code()).collect(),
             lost_gpus: self.lost_gpus(gpus),
             utilization_ratio: (known > 0).then(|| busy / f64::from(known)),
@@ -169,7 +168,6 @@ impl Engine {
 
     fn device_detail(&self, node: &Node, class: DeviceClass, row: u32) -> Option<DeviceDetail> {
         let entry = self.cluster.device_at(class, row)?;
-        let sight = self.time_view();
         let measured = || {
             MetricId::all_ids().filter(move |id| {
                 id.catalogue_row().class == class && id.catalogue_row().kind != MetricKind::Info
@@ -187,14 +185,14 @@ impl Engine {
             info: entry.info_series().map(|(id, labels)| (id.series_key(), labels)).collect(),
             state,
             values: measured()
-                .filter_map(|id| Some((id.series_key(), sight.last_reading(id, row)?)))
+                .filter_map(|id| Some((id.series_key(), self.last_reading(id, row)?)))
                 .collect(),
             rates: measured()
-                .filter_map(|id| Some((id.series_key(), sight.counter_rate(id, row)?)))
+                .filter_map(|id| Some((id.series_key(), self.counter_rate(id, row)?)))
                 .collect(),
             history: measured()
                 .filter_map(|id| {
-                    let points = sight.past_points(id, node, row, DETAIL)?;
+                    let points = self.past_points(id, node, row, DETAIL)?;
                     Some(MetricSeries { metric: id.series_key(), points })
                 })
                 .collect(),

@@ -5,8 +5,8 @@ use gaunt_schema::{
     probe_pairing::{PairingReply, PairingRequest},
 };
 
-use super::Engine;
-use crate::pairing_scheduler::{PairingPort, PairingSuspect, SuspectPart};
+use super::{Engine, view::View};
+use crate::pairing_scheduler::{PairingPort, PairingScheduler, PairingSuspect, SuspectPart};
 use gaunt_api::ProbeMatrix;
 use gaunt_judge::CrossNodeBandwidth;
 
@@ -22,8 +22,11 @@ impl Engine {
         reply
     }
 
-    pub(super) fn probe_matrix(&self) -> ProbeMatrix {
-        self.meetings.build_matrix(self.cluster.now())
+    /// The measurements; none in the past, of which they are not kept.
+    pub(super) fn probe_matrix(&self, view: &View<'_>) -> ProbeMatrix {
+        let none = PairingScheduler::default();
+        let meetings = if view.past.is_some() { &none } else { &self.meetings };
+        meetings.build_matrix(self.cluster.now())
     }
 
     /// Submits cross-node measurements to the judge when they changed or one became too old.

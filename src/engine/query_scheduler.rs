@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{
     Engine, PersistedState, RecordedPast,
+    engine_end::EngineEnd,
     engine_handle::{EngineChange, EngineRequest, PublishedState, QUESTIONS},
     engine_loop::RequestReceiver,
 };
@@ -26,7 +27,8 @@ const FEW_NODES: usize = 4;
 
 /// The engine and its pending requests.
 pub(super) struct QueryScheduler {
-    /// Shared with running queries and judgements; changed only while none is running.
+    /// Shared with the running query and the running judgement, which drop their handles when they end; changed only
+    /// while none is running.
     engine: Arc<Engine>,
     requests: RequestReceiver,
     published: watch::Sender<PublishedState>,
@@ -34,7 +36,7 @@ pub(super) struct QueryScheduler {
     answer_cache: HashMap<Question, Answer>,
     /// Long queries that wait.
     waiting: VecDeque<(Question, oneshot::Sender<Answer>)>,
-    /// Changes to apply as soon as the engine is not shared.
+    /// Changes to apply as soon as the engine is not shared: after the running query, or after the judgement.
     changes: VecDeque<EngineChange>,
     /// Requests for the persisted state, until the judgement ends.
     persist_requests: Vec<oneshot::Sender<PersistedState>>,
@@ -67,11 +69,6 @@ impl QueryScheduler {
         }
     }
 
-    /// The engine, for reading.
-    pub(super) fn shared_engine(&self) -> Arc<Engine> {
-        self.engine.clone()
-    }
-
     /// Whether the engine is not shared, so that it can be changed.
     pub(super) fn is_free(&self) -> bool {
         self.running_query.is_none()
@@ -97,35 +94,39 @@ impl QueryScheduler {
         self.deliver_persisted_state();
     }
 
-    /// Handles the next event; false when all handles are dropped, or when a query panicked.
-    pub(super) async fn serve_next(&mut self) -> bool {
+    /// Handles the next event.
+    pub(super) async fn serve_next(&mut self) -> Result<(), EngineEnd> {
         let has_room = self.has_capacity();
         tokio::select! {
             biased;
-            asked = self.requests.recv(), if has_room => match asked {
-                Some(asked) => self.handle_request(asked),
-                None => return false,
-            },
+            asked = self.requests.recv(), if has_room => {
+                self.handle_request(asked.ok_or(EngineEnd::HandlesDropped)?);
+            }
             done = wait_for_query(&mut self.running_query) => {
                 self.running_query = None;
-                let Some(done) = done else { return false };
-                self.cache_answer(done);
+                self.cache_answer(done?);
                 self.apply_changes();
             }
         }
-        true
+        Ok(())
     }
 
-    /// Answers queries while `work` runs elsewhere; none if all handles are dropped, or if it panicked.
-    pub(super) async fn serve_during<T>(&mut self, mut work: JoinHandle<T>) -> Option<T> {
+    /// Reads the engine on another thread, and answers queries meanwhile.
+    pub(super) async fn serve_during<T: Send + 'static>(
+        &mut self,
+        task: &'static str,
+        read: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, EngineEnd> {
+        let engine = self.engine.clone();
+        let mut reading = spawn_blocking(move || read(&engine));
         loop {
             tokio::select! {
                 biased;
-                done = &mut work => return done.ok(),
-                going_on = self.serve_next() => {
-                    if !going_on {
-                        return None;
-                    }
+                done = &mut reading => {
+                    return done.map_err(|error| EngineEnd::of_task(task, error));
+                }
+                served = self.serve_next() => {
+                    served?;
                     // Deliveries wait for this work anyway.
                     self.backlog = Some(0);
                     self.start_next_query();
@@ -135,7 +136,7 @@ impl QueryScheduler {
     }
 
     /// Waits for exclusive access to the engine; queries are answered meanwhile.
-    pub(super) async fn engine_mut(&mut self) -> Option<&mut Engine> {
+    pub(super) async fn engine_mut(&mut self) -> Result<&mut Engine, EngineEnd> {
         while self.running_query.is_some() {
             let has_room = self.has_capacity();
             // No further long query starts.
@@ -145,10 +146,13 @@ impl QueryScheduler {
                     self.running_query = None;
                     self.cache_answer(done?);
                 }
-                asked = self.requests.recv(), if has_room => self.handle_request(asked?),
+                asked = self.requests.recv(), if has_room => {
+                    self.handle_request(asked.ok_or(EngineEnd::HandlesDropped)?);
+                }
             }
         }
-        Arc::get_mut(&mut self.engine)
+        self.apply_changes();
+        Arc::get_mut(&mut self.engine).ok_or(EngineEnd::StillShared)
     }
 
     fn has_capacity(&self) -> bool {
@@ -220,7 +224,7 @@ impl QueryScheduler {
 
     /// Starts the next long query, if one may run.
     fn start_next_query(&mut self) {
-        if self.running_query.is_some() || self.backlog != Some(0) || !self.changes.is_empty() {
+        if self.running_query.is_some() || self.backlog != Some(0) {
             return;
         }
         if let Some((most, back)) = self.recording.pop_front() {
@@ -268,9 +272,9 @@ impl QueryScheduler {
 /// The end of the running query; pending forever if there is none.
 async fn wait_for_query(
     working: &mut Option<JoinHandle<Option<(Question, Answer)>>>,
-) -> Option<Option<(Question, Answer)>> {
+) -> Result<Option<(Question, Answer)>, EngineEnd> {
     match working {
-        Some(work) => work.await.ok(),
+        Some(work) => work.await.map_err(|error| EngineEnd::of_task("a query", error)),
         None => std::future::pending().await,
     }
 }
@@ -286,5 +290,55 @@ fn is_short(question: &Question) -> bool {
         Question::Table(filter) => few(filter),
         Question::History(ask) => few(&ask.of),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gaunt_schema::UnixMs;
+
+    use super::*;
+    use crate::{EngineOptions, engine_handle::EngineHandle};
+    use gaunt_api::{FindingAction, FindingCommand};
+
+    fn new_scheduler() -> (EngineHandle, QueryScheduler) {
+        let engine = Engine::new(EngineOptions::default());
+        let (handle, ends) = EngineHandle::new(engine.published_state());
+        (handle, QueryScheduler::new(engine, ends.requests, ends.published))
+    }
+
+    #[tokio::test]
+    async fn questions_are_answered_during_a_judgement_and_changes_after_it() {
+        let (handle, mut desk) = new_scheduler();
+        let (release, held) = std::sync::mpsc::channel();
+        let asking = tokio::spawn(async move {
+            let command = FindingCommand::Withdraw;
+            let act = FindingAction { finding: "a".into(), by: "sam".into(), command };
+            let other = handle.clone();
+            let acting = tokio::spawn(async move { other.send_action(act).await });
+            tokio::task::yield_now().await;
+            for line in ["fabric", "fabric?filter=symbol_errors<1", "gpus?filter=node=a"] {
+                let question = Question::parse_line(line, &[]).unwrap();
+                let answer = handle.ask_question(question).await.unwrap();
+                assert!(!matches!(answer, Answer::Refused(_)), "{line}: {answer:?}");
+            }
+            assert!(!acting.is_finished(), "the judgement still reads");
+            release.send(()).unwrap();
+            (handle, acting)
+        });
+        let judged = desk.serve_during("the judgement", move |_| held.recv()).await;
+        assert_eq!(judged, Ok(Ok(())));
+        desk.engine_mut().await.unwrap().tick_without_judgement(UnixMs(1_000));
+        let (_handle, acting) = asking.await.unwrap();
+        assert!(matches!(acting.await.unwrap(), Ok(Answer::Refused(_))), "no such finding");
+    }
+
+    #[tokio::test]
+    async fn stray_handle_of_the_state_is_an_error_and_no_panic() {
+        let (_handle, mut desk) = new_scheduler();
+        let stray = desk.engine.clone();
+        assert_eq!(desk.engine_mut().await.unwrap_err(), EngineEnd::StillShared);
+        drop(stray);
+        desk.engine_mut().await.unwrap();
     }
 }

@@ -94,7 +94,7 @@ impl Engine {
     #[must_use]
     pub fn recalling_past(mut self, past: &RecordedPast) -> Self {
         self.lost_series = past.lost.clone();
-        self.cluster_mut().recall_past(&past.cluster);
+        self.cluster.recall_past(&past.cluster);
         self
     }
 }

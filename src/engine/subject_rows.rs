@@ -6,9 +6,9 @@ use gaunt_schema::{
     AbsenceReason, FindingKind, MetricId, Reading, SanitizedText, unit::MetricKind,
 };
 
-use super::{Engine, time_view::TimeView};
+use super::view::View;
 use gaunt_api::{
-    Filter, FindingList, NodeList, Subject,
+    FieldKey, Filter, FindingList, Subject, SubjectBuiltin,
     filter::{NO_TEXT, RowSource, TextColumn},
 };
 
@@ -23,48 +23,164 @@ mod target_rows;
 pub(super) use gpu_rows::GpuRows;
 pub(super) use port_rows::{PortRows, port_load};
 
-impl Engine {
-    /// The rows of a filter's subject that can match it; `nodes` is the current list of all nodes.
-    pub(super) fn subject_rows<'a>(
-        &'a self,
-        filter: &Filter,
-        nodes: &'a NodeList,
-    ) -> Box<dyn RowSource + 'a> {
+impl<'a> View<'a> {
+    /// The rows of a filter's subject that can match it.
+    pub(super) fn subject_rows(self, filter: &Filter) -> Box<dyn RowSource + 'a> {
         match filter.subject() {
-            Subject::Gpus => Box::new(GpuRows::new(self, filter)),
-            Subject::Nodes => Box::new(node_rows::NodeRows::new(self, nodes)),
-            Subject::Jobs => Box::new(job_rows::JobRows::new(self)),
-            Subject::Ports => Box::new(PortRows::new(self)),
-            Subject::Processes => Box::new(process_rows::ProcessRows::new(self)),
-            Subject::Findings => Box::new(finding_rows::FindingRows::new(&self.findings)),
-            Subject::Closed => Box::new(finding_rows::FindingRows::new(&self.closed)),
-            Subject::Targets => Box::new(target_rows::TargetRows::new(self)),
+            Subject::Gpus => Box::new(TableRows(GpuRows::new(self, filter))),
+            Subject::Nodes => Box::new(TableRows(node_rows::NodeRows::new(self))),
+            Subject::Jobs => Box::new(TableRows(job_rows::JobRows::new(self))),
+            Subject::Ports => Box::new(TableRows(PortRows::new(self))),
+            Subject::Processes => Box::new(TableRows(process_rows::ProcessRows::new(self))),
+            Subject::Findings => Box::new(TableRows(finding_rows::FindingRows::new(self.findings))),
+            Subject::Closed => Box::new(TableRows(finding_rows::FindingRows::new(self.closed))),
+            Subject::Targets => Box::new(TableRows(target_rows::TargetRows::new(self))),
         }
     }
-}
 
-impl Engine {
     /// Total number of rows of a subject.
     pub(super) fn total_rows(&self, subject: Subject, rows: &dyn RowSource) -> u32 {
         match subject {
             // A filter that names nodes or jobs has fewer rows.
-            Subject::Gpus => self.overview.gpu_count().max(rows.len() as u32),
+            Subject::Gpus => self.gpu_count.max(rows.len() as u32),
             _ => rows.len() as u32,
         }
     }
 }
 
-/// The value to show for a metric of the device at a row: of a gauge its value, of a counter its rate per second.
-fn shown_value(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<f64> {
-    match metric.catalogue_row().kind {
-        MetricKind::Counter(_) => cluster.counter_rate(metric, row),
-        MetricKind::Gauge | MetricKind::Info => cluster.metric_value(metric, row),
+/// The rows of one subject. Each of its own fields is filled by a match on all of them.
+pub(super) trait SubjectRows<'a> {
+    /// The subject's fields that are not metrics.
+    type Field: SubjectBuiltin;
+
+    fn row_count(&self) -> usize;
+
+    /// The values of one field in these rows.
+    fn builtin_column(&self, field: Self::Field, rows: &[u32]) -> FieldColumn;
+
+    /// The view, and the row in the cluster's columns of the device that a metric is measured on.
+    fn metric_row(&self, _metric: MetricId, _row: u32) -> Option<(&View<'a>, u32)> {
+        None
     }
 }
 
-/// Why no value is shown, if known.
-fn absent_reason(cluster: TimeView<'_>, metric: MetricId, row: u32) -> Option<AbsenceReason> {
-    cluster.last_reading(metric, row).and_then(Reading::absence_reason)
+/// The rows of a subject, for the filter language.
+pub(super) struct TableRows<T>(pub(super) T);
+
+impl<'a, T: SubjectRows<'a>> TableRows<T> {
+    fn builtin_column(&self, key: FieldKey, rows: &[u32]) -> Option<FieldColumn> {
+        let FieldKey::Builtin(own) = key else { return None };
+        Some(self.0.builtin_column(T::Field::from_builtin(own)?, rows))
+    }
+}
+
+impl<'a, T: SubjectRows<'a>> RowSource for TableRows<T> {
+    fn len(&self) -> usize {
+        self.0.row_count()
+    }
+
+    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
+        if let Some(FieldColumn::Numbers(numbers)) = self.builtin_column(key, rows) {
+            return numbers;
+        }
+        let number = |row| {
+            let FieldKey::Metric(metric) = key else { return None };
+            let (view, place) = self.0.metric_row(metric, row)?;
+            shown_value(view, metric, place)
+        };
+        FieldColumn::collect_numbers(rows, number)
+    }
+
+    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
+        match self.builtin_column(key, rows) {
+            Some(FieldColumn::Texts(texts)) => texts,
+            Some(FieldColumn::Numbers(_)) | None => TextColumn::default(),
+        }
+    }
+
+    fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
+        let FieldKey::Metric(metric) = key else { return None };
+        let (view, place) = self.0.metric_row(metric, row)?;
+        view.last_reading(metric, place).and_then(Reading::absence_reason)
+    }
+}
+
+/// The value to show for a metric of the device at a row: of a gauge its value, of a counter its rate per second.
+fn shown_value(view: &View<'_>, metric: MetricId, row: u32) -> Option<f64> {
+    match metric.catalogue_row().kind {
+        MetricKind::Counter(_) => view.counter_rate(metric, row),
+        MetricKind::Gauge | MetricKind::Info => view.metric_value(metric, row),
+    }
+}
+
+/// The values of one field, one per row.
+pub(super) enum FieldColumn {
+    /// Numbers; absent ones are NaN.
+    Numbers(Vec<f64>),
+    Texts(TextColumn),
+}
+
+impl FieldColumn {
+    fn collect_numbers(rows: &[u32], number: impl Fn(u32) -> Option<f64>) -> Vec<f64> {
+        rows.iter().map(|row| number(*row).unwrap_or(f64::NAN)).collect()
+    }
+
+    /// A number per row.
+    fn numbers(rows: &[u32], number: impl Fn(u32) -> Option<f64>) -> Self {
+        Self::Numbers(Self::collect_numbers(rows, number))
+    }
+
+    /// A text per row.
+    fn texts<'a>(rows: &[u32], text: impl Fn(u32) -> Option<&'a SanitizedText>) -> Self {
+        let mut collected = TextColumnBuilder::default();
+        for row in rows {
+            let code = text(*row).map_or(NO_TEXT, |text| collected.intern_text(text));
+            collected.texts.codes.push(code);
+        }
+        Self::Texts(collected.texts)
+    }
+
+    /// A text per row that is made for it.
+    fn made_texts(rows: &[u32], text: impl Fn(u32) -> Option<SanitizedText>) -> Self {
+        let texts: Vec<Option<SanitizedText>> = rows.iter().map(|row| text(*row)).collect();
+        let places: Vec<u32> = (0..texts.len() as u32).collect();
+        Self::texts(&places, |place| texts[place as usize].as_ref())
+    }
+
+    /// Several texts per row.
+    fn many_texts<'a, T: Iterator<Item = &'a SanitizedText>>(
+        rows: &[u32],
+        texts: impl Fn(u32) -> T,
+    ) -> Self {
+        let mut collected = TextColumnBuilder::default();
+        let mut starts = vec![0];
+        for row in rows {
+            let start = collected.texts.codes.len();
+            for text in texts(*row) {
+                let code = collected.intern_text(text);
+                if !collected.texts.codes[start..].contains(&code) {
+                    collected.texts.codes.push(code);
+                }
+            }
+            starts.push(collected.texts.codes.len() as u32);
+        }
+        Self::Texts(TextColumn { starts: Some(starts), ..collected.texts })
+    }
+
+    /// A text from a fixed list per row.
+    fn coded(rows: &[u32], words: &[&str], code: impl Fn(u32) -> Option<usize>) -> Self {
+        Self::Texts(TextColumn {
+            words: words.iter().map(|word| SanitizedText::new(word)).collect(),
+            codes: rows.iter().map(|row| code(*row).map_or(NO_TEXT, |code| code as u32)).collect(),
+            starts: None,
+        })
+    }
+
+    /// A finding kind per row.
+    fn kinds(rows: &[u32], kind: impl Fn(u32) -> Option<FindingKind>) -> Self {
+        let words: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        Self::coded(rows, &words, |row| kind(row).map(|kind| kind as usize))
+    }
 }
 
 /// Interns texts: each different one is stored once.
@@ -75,35 +191,6 @@ struct TextColumnBuilder {
 }
 
 impl TextColumnBuilder {
-    /// One text per row.
-    fn of<'a>(texts: impl Iterator<Item = Option<&'a SanitizedText>>) -> TextColumn {
-        let mut collected = Self::default();
-        for text in texts {
-            let code = text.map_or(NO_TEXT, |text| collected.intern_text(text));
-            collected.texts.codes.push(code);
-        }
-        collected.texts
-    }
-
-    /// Several texts per row.
-    fn of_many<'a, T: Iterator<Item = &'a SanitizedText>>(
-        rows: impl Iterator<Item = T>,
-    ) -> TextColumn {
-        let mut collected = Self::default();
-        let mut starts = vec![0];
-        for row in rows {
-            let start = collected.texts.codes.len();
-            for text in row {
-                let code = collected.intern_text(text);
-                if !collected.texts.codes[start..].contains(&code) {
-                    collected.texts.codes.push(code);
-                }
-            }
-            starts.push(collected.texts.codes.len() as u32);
-        }
-        TextColumn { starts: Some(starts), ..collected.texts }
-    }
-
     fn intern_text(&mut self, text: &SanitizedText) -> u32 {
         // Neighbours usually have the same text.
         if let Some(last) = self.texts.codes.last()
@@ -119,26 +206,6 @@ impl TextColumnBuilder {
         self.known.insert(text.clone(), code);
         code
     }
-}
-
-/// Rows of texts from a fixed list.
-fn coded_texts(words: &[&str], codes: impl Iterator<Item = Option<usize>>) -> TextColumn {
-    TextColumn {
-        words: words.iter().map(|word| SanitizedText::new(word)).collect(),
-        codes: codes.map(|code| code.map_or(NO_TEXT, |code| code as u32)).collect(),
-        starts: None,
-    }
-}
-
-/// Rows of finding kinds.
-fn kind_texts(kinds: impl Iterator<Item = Option<FindingKind>>) -> TextColumn {
-    let words: Vec<&str> = FindingKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    coded_texts(&words, kinds.map(|kind| kind.map(|kind| kind as usize)))
-}
-
-/// Numbers; absent ones are NaN.
-fn number_column(values: impl Iterator<Item = Option<f64>>) -> Vec<f64> {
-    values.map(|value| value.unwrap_or(f64::NAN)).collect()
 }
 
 /// Open findings by what they blame, the worst first.

@@ -4,23 +4,23 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gaunt_schema::{AbsenceReason, SanitizedText};
 
-use super::Engine;
+use super::{finding_answers::group_findings, view::View};
 use gaunt_api::{
     Answer, AnswerCells, AnswerColumn, AnswerTable, FieldKind, Filter, Finding, FindingList,
     NodeList, Refusal, Subject, SubjectField,
     filter::{MAX_CELLS, RowSource, TextColumn, USUAL_ROWS, select_rows},
 };
 
-impl Engine {
+impl View<'_> {
     /// The rows that match a filter, as columns.
-    pub(super) fn build_table(&self, filter: &Filter, nodes: &NodeList) -> AnswerTable {
-        let rows = self.subject_rows(filter, nodes);
+    pub(super) fn build_table(&self, filter: &Filter) -> AnswerTable {
+        let rows = self.subject_rows(filter);
         let columns = filter.shown_columns();
         let mut selected = select_rows(filter, &*rows, USUAL_ROWS);
         // The rest is for the next page; `rows` is where this one ends.
         selected.rows.truncate(MAX_CELLS as usize / columns.len().max(1));
         AnswerTable {
-            at: self.time_view().view_time(),
+            at: self.at,
             subject: filter.subject(),
             total: self.total_rows(filter.subject(), &*rows),
             matched: selected.matched,
@@ -34,14 +34,14 @@ impl Engine {
     }
 
     /// The nodes, findings or targets that match a filter.
-    pub(super) fn build_list(&self, filter: &Filter, nodes: &NodeList) -> Result<Answer, Refusal> {
-        let rows = self.subject_rows(filter, nodes);
+    pub(super) fn build_list(&self, filter: &Filter) -> Result<Answer, Refusal> {
+        let rows = self.subject_rows(filter);
         let selected = select_rows(filter, &*rows, USUAL_ROWS);
-        let (at, total, matched) =
-            (self.time_view().view_time(), rows.len() as u32, selected.matched);
+        let (at, total, matched) = (self.at, rows.len() as u32, selected.matched);
         Ok(match filter.subject() {
             Subject::Nodes => {
-                let lines = selected.rows.iter().filter_map(|row| nodes.nodes.get(*row as usize));
+                let all = &self.all_nodes().nodes;
+                let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
                 let nodes = lines.cloned().collect();
                 Answer::Nodes(Arc::new(NodeList { at, nodes, total, matched }))
             }
@@ -50,7 +50,8 @@ impl Engine {
                 let all = if closed { &self.closed.findings } else { &self.findings.findings };
                 let lines = selected.rows.iter().filter_map(|row| all.get(*row as usize));
                 let findings: Vec<Finding> = lines.cloned().collect();
-                let groups = if closed { Vec::new() } else { self.group_findings(&findings) };
+                let groups =
+                    if closed { Vec::new() } else { group_findings(self.cluster, &findings) };
                 Answer::Findings(Arc::new(FindingList { at, findings, total, matched, groups }))
             }
             Subject::Targets => Answer::Targets(Arc::new(self.some_targets(&selected))),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::{Batch, SanitizedText};
 
-use super::Engine;
+use super::view::View;
 use gaunt_api::{
     CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState, filter::SelectedRows,
 };
@@ -40,7 +40,7 @@ pub(super) fn count_attempt(totals: &mut CumulativeTotals, batch: &Batch) {
     }
 }
 
-impl Engine {
+impl<'a> View<'a> {
     pub(super) fn target_list(&self) -> TargetList {
         let all: Vec<u32> = (0..self.cluster.tracked_targets().len() as u32).collect();
         let matched = all.len() as u32;
@@ -72,7 +72,7 @@ impl Engine {
                 u64::from(devices);
         }
         LimitOmissions {
-            findings_without_place: self.without_place.clone(),
+            findings_without_place: self.without_place.cloned().unwrap_or_default(),
             refused_devices,
             unjudged_targets: targets.iter().filter(|target| target.unjudged > 0).count() as u32,
             dropped_batches: self.dropped_batches.clone(),
@@ -91,15 +91,12 @@ impl Engine {
     }
 
     /// The node of a target: from the operator's configuration, or from its page.
-    pub(super) fn node_of_target<'a>(
-        &'a self,
-        target: &'a TrackedTarget,
-    ) -> Option<&'a SanitizedText> {
+    pub(super) fn node_of_target(&self, target: &'a TrackedTarget) -> Option<&'a SanitizedText> {
         let spoken = || Some(&self.cluster.node_by_id(target.node?)?.name);
         target.target.node.as_ref().or_else(spoken)
     }
 
-    pub(super) fn target_line(&self, target: &TrackedTarget) -> TargetLine {
+    pub(super) fn target_line(&self, target: &'a TrackedTarget) -> TargetLine {
         TargetLine {
             address: target.target.address.clone(),
             node: self.node_of_target(target).cloned(),

@@ -9,6 +9,7 @@ use gaunt_schema::{
 };
 use gaunt_sim::{Scenario, SimFleet};
 
+mod field_coverage;
 mod loss_consistency;
 
 use super::{Engine, EngineOptions};

@@ -7,8 +7,8 @@ use std::{collections::HashMap, time::Duration};
 
 use gaunt_schema::{DeviceClass, FindingKind, GpuState, SanitizedText, UnixMs, catalogue::gpu};
 
-use super::Engine;
-use gaunt_api::{GpuTime, JobTime, LossCause, StateCount, UsageReport};
+use super::{Engine, view::View};
+use gaunt_api::{GpuTime, JobLostTime, JobTime, LossCause, StateCount, UsageReport};
 use gaunt_cluster::Cluster;
 use gaunt_judge::{AttributedCause, FleetLoss, GpuLoss, gpus_of_parts};
 pub(super) use lost_time_totals::LostTimeTotals;
@@ -108,22 +108,32 @@ impl Engine {
         self.usage.window.add_usage(counted.now, seconds, self.options.usage, used);
     }
 
+    /// GPU time of the last `span`; empty in the past, of which no usage is kept.
+    pub(super) fn usage_report(&self, view: &View<'_>, span: Duration) -> UsageReport {
+        let none = UsageWindow::default();
+        let window = if view.past.is_some() { &none } else { &self.usage.window };
+        let cluster = self.options.cluster.clone();
+        UsageReport { cluster, ..window.usage_report(self.cluster.now(), span) }
+    }
+
+    /// Cumulative lost time, as far as it may be reported.
+    pub(super) fn reported_lost_time(&self) -> Vec<JobLostTime> {
+        let confirmed = self.confirmed_lost_time.clone();
+        confirmed.unwrap_or_else(|| self.usage.lost_totals.sorted_rows())
+    }
+}
+
+impl View<'_> {
     /// The kind of the finding that the loss of a GPU is attributed to.
     pub(super) fn loss_finding(&self, row: u32) -> Option<FindingKind> {
-        match loss_cause(&self.loss, self.gpu_loss(row))? {
+        match loss_cause(self.loss, self.gpu_loss(row))? {
             LossCause::Finding(kind) => Some(kind),
             LossCause::Idle | LossCause::Unexplained => None,
         }
     }
 
-    /// GPU time of the last `span`.
-    pub(super) fn usage_report(&self, span: Duration) -> UsageReport {
-        let cluster = self.options.cluster.clone();
-        UsageReport { cluster, ..self.usage.window.usage_report(self.cluster.now(), span) }
-    }
-
-    /// State and lost time of the GPUs of each job.
-    pub(super) fn gpu_time(&self) -> GpuTime {
+    /// State and lost time of the GPUs of each job, with the cumulative lost time.
+    pub(super) fn gpu_time(&self, starved: Vec<JobLostTime>) -> GpuTime {
         let mut jobs: Vec<(&SanitizedText, &Vec<u32>)> =
             self.cluster.gpus_by_job().iter().collect();
         jobs.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(b.0)));
@@ -139,15 +149,7 @@ impl Engine {
             let lost_gpus = self.lost_gpus(gpus);
             JobTime { job: job.clone(), gpus: gpus.len() as u32, states, lost_gpus }
         });
-        GpuTime {
-            at: self.cluster.now(),
-            jobs: jobs.collect(),
-            unlisted_jobs,
-            starved: self
-                .confirmed_lost_time
-                .clone()
-                .unwrap_or_else(|| self.usage.lost_totals.sorted_rows()),
-        }
+        GpuTime { at: self.cluster.now(), jobs: jobs.collect(), unlisted_jobs, starved }
     }
 }
 

@@ -2,11 +2,8 @@
 
 use gaunt_schema::{LifeState, SanitizedText, Severity};
 
-use super::{TextColumnBuilder, coded_texts, kind_texts, number_column};
-use gaunt_api::{
-    BuiltinField, FieldKey, Finding, FindingList,
-    filter::{RowSource, TextColumn},
-};
+use super::{FieldColumn, SubjectRows};
+use gaunt_api::{Finding, FindingField, FindingList};
 
 /// The findings of a list.
 pub(super) struct FindingRows<'a> {
@@ -23,82 +20,62 @@ impl<'a> FindingRows<'a> {
     }
 }
 
-impl RowSource for FindingRows<'_> {
-    fn len(&self) -> usize {
+impl<'a> SubjectRows<'a> for FindingRows<'a> {
+    type Field = FindingField;
+
+    fn row_count(&self) -> usize {
         self.list.findings.len()
     }
 
-    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let number = |row: &u32| {
-            let finding = self.finding_at(*row);
-            match key {
-                FieldKey::Builtin(BuiltinField::Lost | BuiltinField::Cost) => {
-                    Some(finding.lost_gpus)
-                }
-                FieldKey::Builtin(BuiltinField::Confidence) => Some(finding.confidence),
-                FieldKey::Builtin(BuiltinField::Victims) => Some(finding.victims.len() as f64),
-                FieldKey::Builtin(BuiltinField::Openings) => Some(f64::from(finding.life.openings)),
-                FieldKey::Builtin(BuiltinField::Closed) => finding
-                    .life
-                    .closed
-                    .map(|closed| self.list.at.duration_since(closed).as_secs_f64()),
-                FieldKey::Builtin(BuiltinField::Age) => {
-                    Some(self.list.at.duration_since(finding.since).as_secs_f64())
-                }
-                _ => None,
-            }
+    fn builtin_column(&self, field: FindingField, rows: &[u32]) -> FieldColumn {
+        let now = self.list.at;
+        let at = |row| self.finding_at(row);
+        let entity = |row| &self.finding_at(row).entity;
+        let made = |text: fn(&Finding) -> String| {
+            FieldColumn::made_texts(rows, |row| Some(SanitizedText::new(&text(at(row)))))
         };
-        number_column(rows.iter().map(number))
-    }
-
-    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
-        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let rows = rows.iter().map(|row| self.finding_at(*row));
-        let made = |text: fn(&Finding) -> SanitizedText| -> TextColumn {
-            let texts: Vec<SanitizedText> = rows.clone().map(text).collect();
-            TextColumnBuilder::of(texts.iter().map(Some))
-        };
-        match own {
-            BuiltinField::Id => made(|finding| SanitizedText::new(&finding.id)),
-            BuiltinField::Entity => made(|finding| SanitizedText::new(&finding.entity.to_string())),
-            BuiltinField::Summary => made(|finding| SanitizedText::new(&finding.summary)),
-            BuiltinField::Finding => kind_texts(rows.map(|finding| Some(finding.kind))),
-            BuiltinField::Severity => {
+        match field {
+            FindingField::Id => made(|finding| finding.id.clone()),
+            FindingField::Entity => made(|finding| finding.entity.to_string()),
+            FindingField::Summary => made(|finding| finding.summary.clone()),
+            FindingField::Finding => FieldColumn::kinds(rows, |row| Some(at(row).kind)),
+            FindingField::Severity => {
                 let words: Vec<&str> = Severity::ALL.iter().map(|known| known.as_str()).collect();
-                coded_texts(&words, rows.map(|finding| Some(finding.severity as usize)))
+                FieldColumn::coded(rows, &words, |row| Some(at(row).severity as usize))
             }
-            BuiltinField::Life => {
+            FindingField::Life => {
                 let words: Vec<&str> = LifeState::ALL.iter().map(|known| known.as_str()).collect();
-                coded_texts(&words, rows.map(|finding| Some(finding.life.state as usize)))
+                FieldColumn::coded(rows, &words, |row| Some(at(row).life.state as usize))
             }
-            BuiltinField::Acknowledged => TextColumnBuilder::of(
-                rows.map(|finding| finding.acknowledged.as_ref().map(|ack| &ack.by)),
-            ),
-            BuiltinField::Note => TextColumnBuilder::of(
-                rows.map(|finding| finding.acknowledged.as_ref().map(|ack| &ack.note)),
-            ),
-            BuiltinField::Node => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.node.as_ref()))
+            FindingField::Acknowledged => {
+                FieldColumn::texts(rows, |row| Some(&at(row).acknowledged.as_ref()?.by))
             }
-            BuiltinField::Gpu => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.gpu.as_ref()))
+            FindingField::Note => {
+                FieldColumn::texts(rows, |row| Some(&at(row).acknowledged.as_ref()?.note))
             }
-            BuiltinField::Device => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.device.as_ref()))
+            FindingField::Node => FieldColumn::texts(rows, |row| entity(row).node.as_ref()),
+            FindingField::Gpu => FieldColumn::texts(rows, |row| entity(row).gpu.as_ref()),
+            FindingField::Device => FieldColumn::texts(rows, |row| entity(row).device.as_ref()),
+            FindingField::Port => FieldColumn::texts(rows, |row| entity(row).port.as_ref()),
+            FindingField::Job => FieldColumn::texts(rows, |row| entity(row).job.as_ref()),
+            FindingField::Leaf => FieldColumn::texts(rows, |row| entity(row).leaf.as_ref()),
+            FindingField::Rail => FieldColumn::texts(rows, |row| entity(row).rail.as_ref()),
+            FindingField::Lost | FindingField::Cost => {
+                FieldColumn::numbers(rows, |row| Some(at(row).lost_gpus))
             }
-            BuiltinField::Port => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.port.as_ref()))
+            FindingField::Confidence => FieldColumn::numbers(rows, |row| Some(at(row).confidence)),
+            FindingField::Victims => {
+                FieldColumn::numbers(rows, |row| Some(at(row).victims.len() as f64))
             }
-            BuiltinField::Job => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.job.as_ref()))
+            FindingField::Openings => {
+                FieldColumn::numbers(rows, |row| Some(f64::from(at(row).life.openings)))
             }
-            BuiltinField::Leaf => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.leaf.as_ref()))
-            }
-            BuiltinField::Rail => {
-                TextColumnBuilder::of(rows.map(|finding| finding.entity.rail.as_ref()))
-            }
-            _ => TextColumn::default(),
+            FindingField::Closed => FieldColumn::numbers(rows, |row| {
+                Some(now.duration_since(at(row).life.closed?).as_secs_f64())
+            }),
+            FindingField::Age => FieldColumn::numbers(rows, |row| {
+                Some(now.duration_since(at(row).since).as_secs_f64())
+            }),
         }
     }
 }

@@ -1,31 +1,25 @@
 //! RDMA ports as rows, node by node in name order.
 
-use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::port};
+use gaunt_schema::{DeviceClass, FindingKind, MetricId, SanitizedText, catalogue::port};
 
-use super::{
-    BlameIndex, TextColumnBuilder, absent_reason, coded_texts, kind_texts, number_column,
-    shown_value,
-};
-use crate::{Engine, time_view::TimeView};
-use gaunt_api::{
-    BuiltinField, FieldKey,
-    filter::{RowSource, TextColumn},
-};
+use super::{BlameIndex, FieldColumn, SubjectRows};
+use crate::view::View;
+use gaunt_api::PortField;
 use gaunt_cluster::{Node, NodeId};
 
 /// Every port.
 pub(crate) struct PortRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> PortRows<'a> {
-    pub(crate) fn new(owner: &'a Engine) -> Self {
-        let mut places = Vec::with_capacity(owner.cluster.row_count(DeviceClass::Port));
-        for (id, node) in owner.cluster.sorted_nodes() {
+    pub(crate) fn new(view: View<'a>) -> Self {
+        let mut places = Vec::with_capacity(view.cluster.row_count(DeviceClass::Port));
+        for (id, node) in view.cluster.sorted_nodes() {
             places.extend(node.device_rows(DeviceClass::Port).iter().map(|row| (*row, id)));
         }
-        Self { engine: owner, places }
+        Self { view, places }
     }
 
     /// The row in the cluster's columns, and the node.
@@ -34,12 +28,12 @@ impl<'a> PortRows<'a> {
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
-        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+        self.view.cluster.node_by_id(self.cluster_row(row).1)
     }
 
     /// A part of its name: the device, or the port on it.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
-        self.engine
+        self.view
             .cluster
             .device_at(DeviceClass::Port, self.cluster_row(row).0)?
             .device
@@ -48,98 +42,72 @@ impl<'a> PortRows<'a> {
     }
 
     /// The worst finding that blames each of these ports.
-    pub(crate) fn blaming_findings(&self, rows: &[u32]) -> Vec<Option<gaunt_schema::FindingKind>> {
-        let blame = BlameIndex::of(&self.engine.findings);
-        let of = |row: &u32| {
-            blame.worst_of_port(
-                &self.node_of(*row)?.name,
-                self.name_part(*row, 0)?,
-                self.name_part(*row, 1)?,
-            )
-        };
-        rows.iter().map(of).collect()
+    pub(crate) fn blaming_findings(&self, rows: &[u32]) -> Vec<Option<FindingKind>> {
+        let blame = BlameIndex::of(self.view.findings);
+        rows.iter().map(|row| self.blaming_finding(&blame, *row)).collect()
+    }
+
+    fn blaming_finding(&self, blame: &BlameIndex<'_>, row: u32) -> Option<FindingKind> {
+        let (device, port) = (self.name_part(row, 0)?, self.name_part(row, 1)?);
+        blame.worst_of_port(&self.node_of(row)?.name, device, port)
     }
 }
 
 /// Receive and transmit load of a port as shares of its link rate.
-pub(crate) fn port_load(cluster: TimeView<'_>, row: u32) -> Option<(f64, f64)> {
-    let rate = cluster.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
-    let received = cluster.counter_rate(port::RECEIVE_BYTES, row)?;
-    Some((received / rate, cluster.counter_rate(port::TRANSMIT_BYTES, row)? / rate))
+pub(crate) fn port_load(view: &View<'_>, row: u32) -> Option<(f64, f64)> {
+    let rate = view.metric_value(port::RATE, row).filter(|rate| *rate > 0.0)?;
+    let received = view.counter_rate(port::RECEIVE_BYTES, row)?;
+    Some((received / rate, view.counter_rate(port::TRANSMIT_BYTES, row)? / rate))
 }
 
-impl RowSource for PortRows<'_> {
-    fn len(&self) -> usize {
+impl<'a> SubjectRows<'a> for PortRows<'a> {
+    type Field = PortField;
+
+    fn row_count(&self) -> usize {
         self.places.len()
     }
 
-    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let cluster = self.engine.time_view();
-        let number = |row: &u32| match key {
-            FieldKey::Metric(metric) => shown_value(cluster, metric, self.cluster_row(*row).0),
-            FieldKey::Builtin(BuiltinField::Load) => {
-                port_load(cluster, self.cluster_row(*row).0).map(|(r, t)| r.max(t))
-            }
-            FieldKey::Builtin(_) => {
-                Some(cluster.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
-            }
-        };
-        number_column(rows.iter().map(number))
+    fn metric_row(&self, _metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {
+        Some((&self.view, self.cluster_row(row).0))
     }
 
-    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
-        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let cluster = &self.engine.cluster;
+    fn builtin_column(&self, field: PortField, rows: &[u32]) -> FieldColumn {
+        let cluster = self.view.cluster;
         let wiring = cluster.topology();
-        let all = rows;
-        let rows = rows.iter().copied();
-        match own {
-            BuiltinField::Node => {
-                TextColumnBuilder::of(rows.map(|row| Some(&self.node_of(row)?.name)))
-            }
-            BuiltinField::Device => TextColumnBuilder::of(rows.map(|row| self.name_part(row, 0))),
-            BuiltinField::Port => TextColumnBuilder::of(rows.map(|row| self.name_part(row, 1))),
-            BuiltinField::State => {
+        let place = |row| self.cluster_row(row).0;
+        match field {
+            PortField::Node => FieldColumn::texts(rows, |row| Some(&self.node_of(row)?.name)),
+            PortField::Device => FieldColumn::texts(rows, |row| self.name_part(row, 0)),
+            PortField::Port => FieldColumn::texts(rows, |row| self.name_part(row, 1)),
+            PortField::State => {
                 let words = ["down", "initializing", "armed", "active"];
-                let state = |row: u32| match self
-                    .engine
-                    .time_view()
-                    .metric_value(port::STATE, self.cluster_row(row).0)?
-                {
-                    known if (1.0..=4.0).contains(&known) => Some(known as usize - 1),
-                    _ => None,
-                };
-                coded_texts(&words, rows.map(state))
+                FieldColumn::coded(rows, &words, |row| {
+                    let state = self.view.metric_value(port::STATE, place(row))?;
+                    (1.0..=4.0).contains(&state).then(|| state as usize - 1)
+                })
             }
-            BuiltinField::Leaf => {
-                let leaf = |row| {
-                    Some(&wiring.port_topology(self.cluster_row(row).0)?.leaf.as_ref()?.value)
-                };
-                TextColumnBuilder::of(rows.map(leaf))
+            PortField::Leaf => FieldColumn::texts(rows, |row| {
+                Some(&wiring.port_topology(place(row))?.leaf.as_ref()?.value)
+            }),
+            PortField::Rail => FieldColumn::texts(rows, |row| {
+                Some(&wiring.port_topology(place(row))?.rail.as_ref()?.value)
+            }),
+            PortField::Rack => FieldColumn::texts(rows, |row| {
+                Some(&wiring.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
+            }),
+            PortField::Netdev => FieldColumn::texts(rows, |row| {
+                cluster.device_at(DeviceClass::Port, place(row))?.info_label(port::INFO, "netdev")
+            }),
+            PortField::Finding => {
+                let blame = BlameIndex::of(self.view.findings);
+                FieldColumn::kinds(rows, |row| self.blaming_finding(&blame, row))
             }
-            BuiltinField::Rail => {
-                let rail = |row| {
-                    Some(&wiring.port_topology(self.cluster_row(row).0)?.rail.as_ref()?.value)
-                };
-                TextColumnBuilder::of(rows.map(rail))
+            PortField::Load => FieldColumn::numbers(rows, |row| {
+                port_load(&self.view, place(row)).map(|(receive, transmit)| receive.max(transmit))
+            }),
+            PortField::Age => {
+                FieldColumn::numbers(rows, |row| self.view.node_age_seconds(self.node_of(row)?))
             }
-            BuiltinField::Rack => {
-                let rack = |row| {
-                    Some(&wiring.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
-                };
-                TextColumnBuilder::of(rows.map(rack))
-            }
-            BuiltinField::Netdev => {
-                let device = |row| cluster.device_at(DeviceClass::Port, self.cluster_row(row).0);
-                TextColumnBuilder::of(rows.map(|row| device(row)?.info_label(port::INFO, "netdev")))
-            }
-            BuiltinField::Finding => kind_texts(self.blaming_findings(all).into_iter()),
-            _ => TextColumn::default(),
         }
-    }
-
-    fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
-        let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(self.engine.time_view(), metric, self.cluster_row(row).0)
     }
 }

@@ -1,31 +1,28 @@
 //! Processes on GPUs as rows, node by node in name order.
 
-use gaunt_schema::{AbsenceReason, DeviceClass, SanitizedText, catalogue::gpu_parts};
+use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::gpu_parts};
 
-use super::{TextColumnBuilder, absent_reason, number_column, shown_value};
-use crate::Engine;
-use gaunt_api::{
-    BuiltinField, FieldKey,
-    filter::{RowSource, TextColumn},
-};
+use super::{FieldColumn, SubjectRows};
+use crate::view::View;
+use gaunt_api::ProcessField;
 use gaunt_cluster::{Node, NodeId};
 
 /// Every process on the nodes' pages.
 pub(super) struct ProcessRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
     places: Vec<(u32, NodeId)>,
 }
 
 impl<'a> ProcessRows<'a> {
     /// The current processes; past ones are not kept, so that a past time has none.
-    pub(super) fn new(owner: &'a Engine) -> Self {
+    pub(super) fn new(view: View<'a>) -> Self {
         let mut places = Vec::new();
-        if owner.past_time.is_none() {
-            for (id, node) in owner.cluster.sorted_nodes() {
+        if view.past.is_none() {
+            for (id, node) in view.cluster.sorted_nodes() {
                 places.extend(node.device_rows(DeviceClass::Process).iter().map(|row| (*row, id)));
             }
         }
-        Self { engine: owner, places }
+        Self { view, places }
     }
 
     fn cluster_row(&self, row: u32) -> (u32, NodeId) {
@@ -33,12 +30,12 @@ impl<'a> ProcessRows<'a> {
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
-        self.engine.cluster.node_by_id(self.cluster_row(row).1)
+        self.view.cluster.node_by_id(self.cluster_row(row).1)
     }
 
     /// A part of its name: the GPU, or the process id.
     fn name_part(&self, row: u32, part: usize) -> Option<&'a SanitizedText> {
-        self.engine
+        self.view
             .cluster
             .device_at(DeviceClass::Process, self.cluster_row(row).0)?
             .device
@@ -48,54 +45,37 @@ impl<'a> ProcessRows<'a> {
 
     /// A label of its info series.
     fn info_label(&self, row: u32, label: &str) -> Option<&'a SanitizedText> {
-        let device =
-            self.engine.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;
+        let device = self.view.cluster.device_at(DeviceClass::Process, self.cluster_row(row).0)?;
         device.info_label(gpu_parts::PROCESS_INFO, label)
     }
 }
 
-impl RowSource for ProcessRows<'_> {
-    fn len(&self) -> usize {
+impl<'a> SubjectRows<'a> for ProcessRows<'a> {
+    type Field = ProcessField;
+
+    fn row_count(&self) -> usize {
         self.places.len()
     }
 
-    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let cluster = self.engine.time_view();
-        let number = |row: &u32| match key {
-            FieldKey::Metric(metric) => shown_value(cluster, metric, self.cluster_row(*row).0),
-            FieldKey::Builtin(_) => {
-                Some(cluster.age_of(self.node_of(*row)?.sampled?)?.as_secs_f64())
-            }
-        };
-        number_column(rows.iter().map(number))
+    fn metric_row(&self, _metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {
+        Some((&self.view, self.cluster_row(row).0))
     }
 
-    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
-        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let rows = rows.iter().copied();
-        let label = match own {
-            BuiltinField::Node => {
-                return TextColumnBuilder::of(rows.map(|row| Some(&self.node_of(row)?.name)));
+    fn builtin_column(&self, field: ProcessField, rows: &[u32]) -> FieldColumn {
+        let info = |label| FieldColumn::texts(rows, move |row| self.info_label(row, label));
+        match field {
+            ProcessField::Node => FieldColumn::texts(rows, |row| Some(&self.node_of(row)?.name)),
+            ProcessField::Gpu => FieldColumn::texts(rows, |row| self.name_part(row, 0)),
+            ProcessField::Pid => FieldColumn::texts(rows, |row| self.name_part(row, 1)),
+            ProcessField::Program => info("name"),
+            ProcessField::User => info("user"),
+            ProcessField::Job => info("job"),
+            ProcessField::Namespace => info("namespace"),
+            ProcessField::Pod => info("pod"),
+            ProcessField::Container => info("container"),
+            ProcessField::Age => {
+                FieldColumn::numbers(rows, |row| self.view.node_age_seconds(self.node_of(row)?))
             }
-            BuiltinField::Gpu => {
-                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 0)));
-            }
-            BuiltinField::Pid => {
-                return TextColumnBuilder::of(rows.map(|row| self.name_part(row, 1)));
-            }
-            BuiltinField::Program => "name",
-            BuiltinField::User => "user",
-            BuiltinField::Job => "job",
-            BuiltinField::Namespace => "namespace",
-            BuiltinField::Pod => "pod",
-            BuiltinField::Container => "container",
-            _ => return TextColumn::default(),
-        };
-        TextColumnBuilder::of(rows.map(|row| self.info_label(row, label)))
-    }
-
-    fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
-        let FieldKey::Metric(metric) = key else { return None };
-        absent_reason(self.engine.time_view(), metric, self.cluster_row(row).0)
+        }
     }
 }

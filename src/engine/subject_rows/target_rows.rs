@@ -2,90 +2,69 @@
 
 use gaunt_schema::{Dialect, SanitizedText, ScrapeFailure};
 
-use super::{TextColumnBuilder, coded_texts, number_column};
-use crate::Engine;
-use gaunt_api::{
-    BuiltinField, FieldKey, TargetState,
-    filter::{RowSource, TextColumn},
-};
+use super::{FieldColumn, SubjectRows};
+use crate::view::View;
+use gaunt_api::{TargetField, TargetState};
 use gaunt_cluster::{TargetHealth, TrackedTarget};
 
 /// Every target.
 pub(super) struct TargetRows<'a> {
-    engine: &'a Engine,
+    view: View<'a>,
 }
 
 impl<'a> TargetRows<'a> {
-    pub(super) fn new(owner: &'a Engine) -> Self {
-        Self { engine: owner }
+    pub(super) fn new(view: View<'a>) -> Self {
+        Self { view }
     }
 
     fn target_at(&self, row: u32) -> &'a TrackedTarget {
-        &self.engine.cluster.tracked_targets()[row as usize]
+        &self.view.cluster.tracked_targets()[row as usize]
     }
 }
 
-impl RowSource for TargetRows<'_> {
-    fn len(&self) -> usize {
-        self.engine.cluster.tracked_targets().len()
+impl<'a> SubjectRows<'a> for TargetRows<'a> {
+    type Field = TargetField;
+
+    fn row_count(&self) -> usize {
+        self.view.cluster.tracked_targets().len()
     }
 
-    fn collect_numbers(&self, key: FieldKey, rows: &[u32]) -> Vec<f64> {
-        let now = self.engine.cluster.now();
-        let number = |row: &u32| {
-            let target = self.target_at(*row);
-            match key {
-                FieldKey::Builtin(BuiltinField::Age) => {
-                    Some(now.duration_since(target.last_success?).as_secs_f64())
-                }
-                FieldKey::Builtin(BuiltinField::Duration) => Some(target.duration_ms? / 1e3),
-                FieldKey::Builtin(BuiltinField::Samples) => Some(target.samples as f64),
-                FieldKey::Builtin(BuiltinField::Bytes) => Some(target.bytes as f64),
-                FieldKey::Builtin(BuiltinField::Rejected) => {
-                    Some(target.rejected.total_count() as f64)
-                }
-                FieldKey::Builtin(BuiltinField::Missed) => Some(target.missed as f64),
-                _ => None,
-            }
-        };
-        number_column(rows.iter().map(number))
-    }
-
-    fn collect_texts(&self, key: FieldKey, rows: &[u32]) -> TextColumn {
-        let FieldKey::Builtin(own) = key else { return TextColumn::default() };
-        let rows = rows.iter().map(|row| self.target_at(*row));
-        let words = |word: &dyn Fn(&TrackedTarget) -> Option<&'static str>| -> TextColumn {
-            let words: Vec<Option<SanitizedText>> =
-                rows.clone().map(|t| word(t).map(SanitizedText::new)).collect();
-            TextColumnBuilder::of(words.iter().map(Option::as_ref))
-        };
-        match own {
-            BuiltinField::Address => {
-                TextColumnBuilder::of(rows.map(|target| Some(&target.target.address)))
-            }
-            BuiltinField::Origin => {
-                TextColumnBuilder::of(rows.map(|target| Some(&target.target.origin)))
-            }
-            BuiltinField::Node => {
-                TextColumnBuilder::of(rows.map(|target| self.engine.node_of_target(target)))
-            }
-            BuiltinField::State => {
+    fn builtin_column(&self, field: TargetField, rows: &[u32]) -> FieldColumn {
+        let now = self.view.cluster.now();
+        let at = |row| self.target_at(row);
+        match field {
+            TargetField::Address => FieldColumn::texts(rows, |row| Some(&at(row).target.address)),
+            TargetField::Origin => FieldColumn::texts(rows, |row| Some(&at(row).target.origin)),
+            TargetField::Node => FieldColumn::texts(rows, |row| self.view.node_of_target(at(row))),
+            TargetField::State => {
                 let states = [TargetState::Pending, TargetState::Live, TargetState::Down];
-                let state = |target: &TrackedTarget| match self.engine.standing(target) {
-                    TargetHealth::Pending => 0,
-                    TargetHealth::Live => 1,
-                    TargetHealth::Down => 2,
-                };
-                coded_texts(
-                    &states.map(TargetState::as_str),
-                    rows.map(|target| Some(state(target))),
-                )
+                let words = states.map(TargetState::as_str);
+                FieldColumn::coded(rows, &words, |row| {
+                    Some(match self.view.standing(at(row)) {
+                        TargetHealth::Pending => 0,
+                        TargetHealth::Live => 1,
+                        TargetHealth::Down => 2,
+                    })
+                })
             }
-            BuiltinField::Dialect => words(&|target| target.dialect.map(Dialect::as_str)),
-            BuiltinField::Failure => {
-                words(&|target| target.failure.as_ref().map(ScrapeFailure::as_str))
+            TargetField::Dialect => FieldColumn::made_texts(rows, |row| {
+                Some(SanitizedText::new(at(row).dialect.map(Dialect::as_str)?))
+            }),
+            TargetField::Failure => FieldColumn::made_texts(rows, |row| {
+                Some(SanitizedText::new(at(row).failure.as_ref().map(ScrapeFailure::as_str)?))
+            }),
+            TargetField::Age => FieldColumn::numbers(rows, |row| {
+                Some(now.duration_since(at(row).last_success?).as_secs_f64())
+            }),
+            TargetField::Duration => {
+                FieldColumn::numbers(rows, |row| Some(at(row).duration_ms? / 1e3))
             }
-            _ => TextColumn::default(),
+            TargetField::Samples => FieldColumn::numbers(rows, |row| Some(at(row).samples as f64)),
+            TargetField::Bytes => FieldColumn::numbers(rows, |row| Some(at(row).bytes as f64)),
+            TargetField::Rejected => {
+                FieldColumn::numbers(rows, |row| Some(at(row).rejected.total_count() as f64))
+            }
+            TargetField::Missed => FieldColumn::numbers(rows, |row| Some(at(row).missed as f64)),
         }
     }
 }
