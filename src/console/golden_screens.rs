@@ -1,6 +1,6 @@
 //! Golden-file tests: compares the screens drawn for known answers with readable text files.
 //!
-//! `GAUNT_BLESS=1 cargo test -p gaunt console` rewrites the files; review them before the commit.
+//! `GAUNT_BLESS=1 cargo test -p gaunt-console golden` rewrites the files; review them before the commit.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -95,7 +95,7 @@ impl GoldenConsole {
     }
 
     fn expect_golden_at(&mut self, name: &str, width: u16, height: u16) {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/screens");
         let path = folder.join(format!("{name}-{width}x{height}.txt"));
         let got = self.draw(width, height).join("\n") + "\n";
         if std::env::var_os("GAUNT_BLESS").is_some() {

@@ -247,7 +247,7 @@ fn each_theme_and_depth_says_the_same_in_its_own_colours() {
             seen.push(buffer);
         }
     }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/screens");
     for palette in Palette::ALL {
         let buffer = picture(&mut desk, ColourDepth::Indexed, palette);
         let colours: Vec<String> = (0..24).map(|y| colour_runs(&buffer, y)).collect();
