@@ -14,27 +14,21 @@ use super::{
     evidence_history::EvidenceHistory,
     freshness::FailedQuestions,
     list_state::ListState,
-    pair_matrix::PairMatrix,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
     prompt_commands::ExportFormat,
-    screen::Screen,
+    screens::Screen,
 };
 use crate::ReplayProgress;
 use gaunt_api::{
     AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
-    NodeList, Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, SubjectField,
+    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.
 pub(super) const TRAIL: usize = 16;
 
 mod screen_questions;
-
-pub(super) use screen_questions::{sites_question, tint_question, users_question};
-
-/// A probe matrix with more nodes than this is grouped by leaf.
-const MANY_ENDS: usize = 120;
 
 /// All state that screens are drawn from.
 #[derive(Debug)]
@@ -369,30 +363,6 @@ impl ConsoleState {
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.
     pub(crate) fn current_alerts(&self) -> Option<&AlertList> {
         self.data.alerts.as_ref().map(|(_, list)| &**list).filter(|_| self.past_instant.is_none())
-    }
-
-    /// Returns the measurements of the cross-node probe.
-    pub(crate) fn probe_matrix(&self) -> Option<&ProbeMatrix> {
-        self.data.probe.as_ref().map(|(_, matrix)| &**matrix)
-    }
-
-    /// Returns the shown rail of the probe matrix and its square; none while there are no measurements.
-    pub(crate) fn shown_matrix(&self) -> Option<(&RailMatrix, PairMatrix)> {
-        let rails = &self.probe_matrix()?.rails;
-        let rail = rails.get(self.cursors.rail % rails.len().max(1))?;
-        let square = PairMatrix::of(rail, self.cursors.by_leaf.unwrap_or(false));
-        // A square of so many nodes is not readable.
-        let many = self.cursors.by_leaf.is_none() && square.ends.len() > MANY_ENDS;
-        Some((rail, if many { PairMatrix::of(rail, true) } else { square }))
-    }
-
-    /// Returns the row and the column of the probe matrix under the cursor; defaults to the first pair.
-    pub(crate) fn selected_pair(&self, square: &PairMatrix) -> (usize, usize) {
-        let of =
-            |cursor: &RowCursor| cursor.row_index(square.ends.len(), |at| &square.ends[at].name);
-        let (row, column) = (of(&self.cursors.pair.0), of(&self.cursors.pair.1));
-        let first = (row, column) == (0, 0) && square.cell_between(0, 0).is_none();
-        if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
     }
 
     /// Returns the present time of the source, whose clock may differ from the console's.

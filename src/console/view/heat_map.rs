@@ -32,7 +32,7 @@ const LABEL: usize = 16;
 ///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
 ///  gpu003 ░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
 /// ```
-pub(super) fn draw(
+pub(crate) fn draw(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
@@ -96,7 +96,7 @@ fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayou
 }
 
 /// Returns the number of lines of a map with one cell per GPU, title included.
-pub(super) fn full_height(state: &ConsoleState, width: u16) -> usize {
+pub(crate) fn full_height(state: &ConsoleState, width: u16) -> usize {
     let Some(overview) = state.data.overview.as_deref() else { return 0 };
     let groups = NodeGroups::of(&overview.heat, state);
     let width = usize::from(width).saturating_sub(1);
