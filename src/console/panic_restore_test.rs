@@ -35,7 +35,7 @@ fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
             &me,
             arguments,
         );
-        line.wait_for_screen("the console", |screen| screen.contains("Connecting to aggregator"));
+        line.wait_for_screen("the console", |screen| screen.contains("Waiting for the first"));
         assert!(line.replay_from(0).screen().alternate_screen());
         kill_process(line.program_pid(), Signal::USR1).unwrap();
         line.check_restored(code);
