@@ -1,7 +1,7 @@
 //! State of the console: answers, cursors and the shown screen; plain data, drawn by `view`, changed only by `update`.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -64,7 +64,7 @@ pub(crate) struct ConsoleState {
     pub(crate) tint: Option<&'static SubjectField>,
     /// Measure of the network map.
     pub(crate) measure: NetworkMeasure,
-    /// Cursors outside the lists.
+    /// Cursors outside the tables.
     pub(crate) cursors: ScreenCursors,
     /// Rows, order, columns and cursor of each subject.
     lists: [ListState; Subject::ALL.len()],
@@ -94,30 +94,33 @@ pub(crate) struct ConsoleState {
     pub(crate) replay: Option<ReplayProgress>,
 }
 
-/// Cursors outside the lists.
+/// Cursors outside the tables.
 #[derive(Debug, Default)]
 pub(crate) struct ScreenCursors {
-    /// Cursor in the findings.
-    pub(crate) findings: RowCursor,
-    /// Cursor in the heat map, by node.
-    pub(crate) heat: RowCursor,
-    /// Cursor in the worst nodes.
-    pub(crate) worst: RowCursor,
-    /// Cursor in the devices of a node, by name.
-    pub(crate) devices: RowCursor,
-    /// Cursor in the users, by name.
-    pub(crate) users: RowCursor,
-    /// Cursor in the GPU timelines of a job, by GPU.
-    pub(crate) timelines: RowCursor,
+    /// Cursors of rows, by names that the screens choose.
+    rows: BTreeMap<&'static str, RowCursor>,
     /// Cursor in the network map: leaf and rail.
     pub(crate) cell: (usize, usize),
-    /// Cursor in the probe matrix: row end and column end, by name.
-    pub(crate) pair: (RowCursor, RowCursor),
     /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
     /// Whether the probe matrix is grouped by leaf; none until the user chooses.
     pub(crate) by_leaf: Option<bool>,
 }
+
+impl ScreenCursors {
+    /// Returns the cursor of this name.
+    pub(crate) fn of(&self, name: &'static str) -> &RowCursor {
+        self.rows.get(name).unwrap_or(&RowCursor::UNMOVED)
+    }
+
+    /// Returns the cursor of this name to move it.
+    pub(crate) fn of_mut(&mut self, name: &'static str) -> &mut RowCursor {
+        self.rows.entry(name).or_default()
+    }
+}
+
+/// Name of the cursor in the nodes of the heat map.
+pub(crate) const HEAT_CURSOR: &str = "heat";
 
 /// Panel of the overview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -357,7 +360,7 @@ impl ConsoleState {
     /// Returns the node under the cursor of the heat map.
     pub(crate) fn heat_node(&self) -> Option<&SanitizedText> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
-        nodes.get(self.cursors.heat.row_index(nodes.len(), |at| &nodes[at]))
+        nodes.get(self.cursors.of(HEAT_CURSOR).row_index(nodes.len(), |at| &nodes[at]))
     }
 
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.

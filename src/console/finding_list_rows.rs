@@ -10,6 +10,9 @@ use gaunt_api::{Finding, FindingGroup, FindingLine, finding_group};
 /// Maximum number of overview lines for informational findings.
 pub(crate) const INFO_LINES: usize = 3;
 
+/// Name of the cursor in the findings.
+pub(crate) const FINDINGS_CURSOR: &str = "findings";
+
 /// Row of a list of findings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum FindingRow<'a> {
@@ -78,7 +81,8 @@ impl ConsoleState {
     pub(crate) fn finding_row(&self) -> Option<FindingRow<'_>> {
         let shown = self.screen.has_finding_cursor(self);
         let rows = if shown { self.finding_rows() } else { Vec::new() };
-        rows.get(self.cursors.findings.row_index(rows.len(), |at| rows[at].row_key())).copied()
+        rows.get(self.cursors.of(FINDINGS_CURSOR).row_index(rows.len(), |at| rows[at].row_key()))
+            .copied()
     }
 
     /// Returns the rows of the overview, and the number of informational findings that have no row there.

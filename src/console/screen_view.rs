@@ -7,9 +7,8 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
     action::{ConsoleEffect, KeyIntent},
-    console_state::{ClickTarget, ConsoleState, ScreenCursors, ScreenLayout},
-    cursor::RowCursor,
-    finding_list_rows::{FindingRow, group_title},
+    console_state::{ClickTarget, ConsoleState, ScreenLayout},
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
     keymap::KeyBinding,
     screens::Screen,
     theme::Theme,
@@ -195,14 +194,14 @@ impl ScreenCommand {
         Self { word, arguments: "", needs: "", takes_node: false, help, main: None, open }
     }
 
-    /// Adds arguments, and what a command without them lacks.
-    pub(crate) const fn with_arguments(self, arguments: &'static str, needs: &'static str) -> Self {
-        Self { arguments, needs, ..self }
-    }
-
-    /// Declares that the first argument is the name of a node.
-    pub(crate) const fn with_node(self) -> Self {
-        Self { takes_node: true, ..self }
+    /// Adds arguments, what a command without them lacks, and whether the first one is a node.
+    pub(crate) const fn with_arguments(
+        self,
+        arguments: &'static str,
+        needs: &'static str,
+        takes_node: bool,
+    ) -> Self {
+        Self { arguments, needs, takes_node, ..self }
     }
 
     /// Returns the number of a main screen.
@@ -222,8 +221,8 @@ impl ScreenCommand {
 
 /// Rows that a cursor moves over.
 pub(crate) struct CursorRows {
-    /// Returns the cursor of the rows.
-    pub(crate) cursor: fn(&mut ScreenCursors) -> &mut RowCursor,
+    /// Name of the cursor.
+    pub(crate) cursor: &'static str,
     /// The unique key of each row.
     pub(crate) keys: Vec<String>,
 }
@@ -232,21 +231,21 @@ impl CursorRows {
     /// Returns the finding rows.
     pub(crate) fn of_findings(state: &ConsoleState) -> Self {
         let keys = state.finding_rows().iter().map(|row| row.row_key().to_owned()).collect();
-        Self { cursor: |cursors| &mut cursors.findings, keys }
+        Self { cursor: FINDINGS_CURSOR, keys }
     }
 
     /// Returns the index of the cursor.
-    pub(crate) fn index(&self, state: &mut ConsoleState) -> usize {
-        (self.cursor)(&mut state.cursors).row_index(self.keys.len(), |at| &self.keys[at])
+    pub(crate) fn index(&self, state: &ConsoleState) -> usize {
+        state.cursors.of(self.cursor).row_index(self.keys.len(), |at| &self.keys[at])
     }
 
     /// Moves the cursor by a number of rows.
     pub(crate) fn move_by(&self, state: &mut ConsoleState, by: isize) {
-        (self.cursor)(&mut state.cursors).move_by(by, self.keys.len(), |at| &self.keys[at]);
+        state.cursors.of_mut(self.cursor).move_by(by, self.keys.len(), |at| &self.keys[at]);
     }
 
     /// Moves the cursor to a row. Returns whether it was already there.
     pub(crate) fn move_to(&self, state: &mut ConsoleState, row: usize) -> bool {
-        (self.cursor)(&mut state.cursors).move_to(row, self.keys.len(), |at| &self.keys[at])
+        state.cursors.of_mut(self.cursor).move_to(row, self.keys.len(), |at| &self.keys[at])
     }
 }

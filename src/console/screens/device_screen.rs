@@ -87,8 +87,7 @@ impl ScreenView for DeviceScreen {
                     .ok_or("gpu needs a node and a number: gpu gpu003 5")?;
                 Ok(DeviceScreen::of_gpu(SanitizedText::new(node.trim()), gpu).into())
             })
-            .with_arguments("NODE GPU", "a node and a number")
-            .with_node()]
+            .with_arguments("NODE GPU", "a node and a number", true)]
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
-    finding_list_rows::{FindingRow, group_title},
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
     keymap::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
@@ -122,7 +122,7 @@ impl ScreenView for FindingsScreen {
             return placeholders::draw_waiting(buffer, area, "the findings", state, theme);
         };
         let shown = state.finding_rows();
-        let at = state.cursors.findings.row_index(shown.len(), |at| shown[at].row_key());
+        let at = state.cursors.of(FINDINGS_CURSOR).row_index(shown.len(), |at| shown[at].row_key());
         let width = usize::from(area.width);
         let rows = FindingRenderer {
             width,

@@ -28,6 +28,9 @@ const NAME: usize = 22;
 /// Minimum share of differing points for an outlier GPU.
 const ODD: f64 = 0.3;
 
+/// Name of the cursor in the GPU timelines.
+const CURSOR: &str = "timelines";
+
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobScreen(pub(crate) SanitizedText);
@@ -38,7 +41,7 @@ impl ScreenView for JobScreen {
             &[ScreenCommand::other("job", "one job", |job| {
                 Ok(JobScreen(SanitizedText::new(job)).into())
             })
-            .with_arguments("NUMBER", "a number")]
+            .with_arguments("NUMBER", "a number", false)]
         }
     }
 
@@ -61,12 +64,12 @@ impl ScreenView for JobScreen {
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
         let strips = state.data.job.as_deref().map_or(&[][..], |job| &job.past.strips);
         let keys = strips.iter().map(|strip| strip.node.to_string()).collect();
-        Some(CursorRows { cursor: |cursors| &mut cursors.timelines, keys })
+        Some(CursorRows { cursor: CURSOR, keys })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
         let strips = &state.data.job.as_deref()?.past.strips;
-        let at = state.cursors.timelines.row_index(strips.len(), |at| &strips[at].node);
+        let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
         let strip = strips.get(at)?;
         Some(DeviceScreen::of_gpu(strip.node.clone(), &strip.gpu).into())
     }
@@ -211,7 +214,7 @@ fn render_timelines(
     most.extend(render_timeline(&past.most, points, theme));
     lines.push(Line::from(most));
     let page = usize::from(area.height).saturating_sub(2).max(1);
-    let at = state.cursors.timelines.row_index(past.strips.len(), |at| &past.strips[at].node);
+    let at = state.cursors.of(CURSOR).row_index(past.strips.len(), |at| &past.strips[at].node);
     let from = first_visible_row(at, past.strips.len(), page);
     let mut spots = Vec::new();
     for (row, one) in past.strips.iter().enumerate().skip(from).take(page) {

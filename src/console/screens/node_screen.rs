@@ -19,6 +19,9 @@ use crate::{
 };
 use gaunt_api::{DeviceDetail, NodeDetail};
 
+/// Name of the cursor in the devices of the node.
+pub(crate) const DEVICES_CURSOR: &str = "devices";
+
 /// One node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeScreen(pub(crate) SanitizedText);
@@ -29,8 +32,7 @@ impl ScreenView for NodeScreen {
             &[ScreenCommand::other("node", "one node", |name| {
                 Ok(NodeScreen(SanitizedText::new(name)).into())
             })
-            .with_arguments("NAME", "a name")
-            .with_node()]
+            .with_arguments("NAME", "a name", true)]
         }
     }
 
@@ -49,12 +51,12 @@ impl ScreenView for NodeScreen {
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
         let devices = openable_devices(state.node_detail(&self.0)?);
         let keys = devices.iter().map(|device| device.name.to_string()).collect();
-        Some(CursorRows { cursor: |cursors| &mut cursors.devices, keys })
+        Some(CursorRows { cursor: DEVICES_CURSOR, keys })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
         let devices = openable_devices(state.node_detail(&self.0)?);
-        let at = state.cursors.devices.row_index(devices.len(), |at| &devices[at].name);
+        let at = state.cursors.of(DEVICES_CURSOR).row_index(devices.len(), |at| &devices[at].name);
         let device = devices.get(at)?;
         Some(DeviceScreen::new(self.0.clone(), device.class, device.name.clone()).into())
     }
@@ -107,7 +109,7 @@ impl ScreenView for NodeScreen {
         }
         lines.push(Line::default());
         let devices = openable_devices(detail);
-        let at = state.cursors.devices.row_index(devices.len(), |at| &devices[at].name);
+        let at = state.cursors.of(DEVICES_CURSOR).row_index(devices.len(), |at| &devices[at].name);
         let body = render_body(detail, width, Some(at), theme);
         let chosen = lines.len() + body.iter().position(|(_, row)| *row == Some(at)).unwrap_or(0);
         // Keep the cursor visible, and as much of what is above it as fits.

@@ -9,11 +9,12 @@ use super::{
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{
-        ClickArea, ClickTarget, ConsoleState, HeatGrouping, OverviewPanel, ScreenLayout,
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
+        ScreenLayout,
     },
     cursor::RowCursor,
     display_text,
-    finding_list_rows::FindingRow,
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow},
     freshness::RARE_POLL_AGE,
     keymap::{FOLD, KeyBinding, KeyPress, MEASURE, OPEN, bind},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
@@ -36,6 +37,9 @@ const WORST_BELOW: usize = 4;
 const HEAT_MIN: usize = 3;
 /// Maximum number of lines about failed targets.
 const TROUBLES: usize = 2;
+
+/// Name of the cursor in the worst nodes.
+const WORST_CURSOR: &str = "worst nodes";
 
 /// Overview of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +124,7 @@ impl ScreenView for OverviewScreen {
             OverviewPanel::Heat => state.heat_node().cloned().map(|node| NodeScreen(node).into()),
             OverviewPanel::Worst => {
                 let rows = &state.data.overview.as_deref()?.worst;
-                let at = state.cursors.worst.row_index(rows.len(), |at| &rows[at].node);
+                let at = state.cursors.of(WORST_CURSOR).row_index(rows.len(), |at| &rows[at].node);
                 rows.get(at).map(|line| NodeScreen(line.node.clone()).into())
             }
         }
@@ -161,11 +165,11 @@ impl ScreenView for OverviewScreen {
             OverviewPanel::Findings => CursorRows::of_findings(state).move_to(state, row),
             OverviewPanel::Heat => {
                 let nodes = &overview.heat.nodes;
-                state.cursors.heat.move_to(row, nodes.len(), |at| &nodes[at])
+                state.cursors.of_mut(HEAT_CURSOR).move_to(row, nodes.len(), |at| &nodes[at])
             }
             OverviewPanel::Worst => {
                 let rows = &overview.worst;
-                state.cursors.worst.move_to(row, rows.len(), |at| &rows[at].node)
+                state.cursors.of_mut(WORST_CURSOR).move_to(row, rows.len(), |at| &rows[at].node)
             }
         };
         if same && again {
@@ -205,7 +209,10 @@ impl ScreenView for OverviewScreen {
 
         let focused = state.panel == OverviewPanel::Findings;
         let (findings, more) = state.overview_rows();
-        let at = state.cursors.findings.row_index(findings.len(), |at| findings[at].row_key());
+        let at = state
+            .cursors
+            .of(FINDINGS_CURSOR)
+            .row_index(findings.len(), |at| findings[at].row_key());
         let single = state.only_node().and_then(|name| state.node_detail(name));
         let selected = (focused && !findings.is_empty()).then_some(at);
         let rows = FindingRenderer { width, selected, at: overview.at, alerts: None, theme };
@@ -303,11 +310,11 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         OverviewPanel::Findings => CursorRows::of_findings(state).move_by(state, by),
         OverviewPanel::Heat => {
             let nodes = &overview.heat.nodes;
-            move_in_heat_map(&mut state.cursors.heat, by, nodes.len(), |at| &nodes[at]);
+            move_in_heat_map(state.cursors.of_mut(HEAT_CURSOR), by, nodes.len(), |at| &nodes[at]);
         }
         OverviewPanel::Worst => {
             let rows = &overview.worst;
-            state.cursors.worst.move_by(by, rows.len(), |at| &rows[at].node);
+            state.cursors.of_mut(WORST_CURSOR).move_by(by, rows.len(), |at| &rows[at].node);
         }
     }
     // Request the node beside the map when it changes.
@@ -394,7 +401,7 @@ fn draw_maps(
         return room;
     }
     let worst = &overview.worst;
-    let at = state.cursors.worst.row_index(worst.len(), |at| &worst[at].node);
+    let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);
     let selected = (state.panel == OverviewPanel::Worst && !worst.is_empty()).then_some(at);
     if table.height > 1 {
         let height = usize::from(table.height) - 1;

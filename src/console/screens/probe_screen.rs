@@ -14,7 +14,7 @@ use super::{Screen, node_screen::NodeScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-    cursor::{RowCursor, first_visible_row},
+    cursor::first_visible_row,
     display_text,
     freshness::RARE_POLL_AGE,
     keymap::{BACK, FOLD, KeyBinding, KeyPress, OPEN, bind},
@@ -37,6 +37,11 @@ const SUSPECTS: usize = 5;
 const USUAL: f64 = 0.95;
 /// Share of the baseline below which a pair is slow.
 const SLOW: f64 = 0.8;
+
+/// Name of the cursor in the rows of the matrix.
+const ROW_CURSOR: &str = "probe row";
+/// Name of the cursor in the columns of the matrix.
+const COLUMN_CURSOR: &str = "probe column";
 
 /// Measurements of the cross-node probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,8 +178,9 @@ fn shown_matrix(state: &ConsoleState) -> Option<(&RailMatrix, PairMatrix)> {
 
 /// Returns the row and the column under the cursor; defaults to the first pair.
 fn selected_pair(state: &ConsoleState, square: &PairMatrix) -> (usize, usize) {
-    let of = |cursor: &RowCursor| cursor.row_index(square.ends.len(), |at| &square.ends[at].name);
-    let (row, column) = (of(&state.cursors.pair.0), of(&state.cursors.pair.1));
+    let of =
+        |cursor| state.cursors.of(cursor).row_index(square.ends.len(), |at| &square.ends[at].name);
+    let (row, column) = (of(ROW_CURSOR), of(COLUMN_CURSOR));
     let first = (row, column) == (0, 0) && square.cell_between(0, 0).is_none();
     if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
 }
@@ -198,9 +204,9 @@ fn select_pair(state: &mut ConsoleState, square: &PairMatrix, row: isize, column
     let count = square.ends.len();
     let place = |at: isize| at.clamp(0, count.saturating_sub(1) as isize) as usize;
     let after = (place(row), place(column));
-    let (one, other) = &mut state.cursors.pair;
-    one.move_to(after.0, count, |at| &square.ends[at].name);
-    other.move_to(after.1, count, |at| &square.ends[at].name);
+    for (cursor, to) in [(ROW_CURSOR, after.0), (COLUMN_CURSOR, after.1)] {
+        state.cursors.of_mut(cursor).move_to(to, count, |at| &square.ends[at].name);
+    }
     before == after
 }
 

@@ -18,6 +18,9 @@ use crate::{
 };
 use gaunt_api::{Filter, Question, Subject};
 
+/// Name of the cursor in the users.
+const CURSOR: &str = "users";
+
 /// Users with the GPUs that their jobs hold and lose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UsersScreen;
@@ -55,7 +58,7 @@ impl ScreenView for UsersScreen {
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
         let totals = state.data.users.as_deref().map_or_else(Vec::new, UserTotals::of);
         let keys = totals.into_iter().map(|user| user.name).collect();
-        Some(CursorRows { cursor: |cursors| &mut cursors.users, keys })
+        Some(CursorRows { cursor: CURSOR, keys })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
@@ -84,7 +87,7 @@ impl ScreenView for UsersScreen {
             return placeholders::draw_waiting(buffer, area, "the jobs", state, theme);
         };
         let rolls = UserTotals::of(jobs);
-        let at = state.cursors.users.row_index(rolls.len(), |at| &rolls[at].name);
+        let at = state.cursors.of(CURSOR).row_index(rolls.len(), |at| &rolls[at].name);
         let room = usize::from(area.width).saturating_sub(20 + 6 + 8 + 8 + 8 + 9 + 7 * 2);
         let columns = [
             text_column("USERS", 20),
@@ -120,7 +123,7 @@ impl ScreenView for UsersScreen {
 /// Returns the filter for the jobs of the user under the cursor.
 fn selected_filter(state: &ConsoleState) -> Option<String> {
     let rolls = UserTotals::of(state.data.users.as_deref()?);
-    let at = state.cursors.users.row_index(rolls.len(), |at| &rolls[at].name);
+    let at = state.cursors.of(CURSOR).row_index(rolls.len(), |at| &rolls[at].name);
     rolls.get(at).map(UserTotals::jobs_filter)
 }
 

@@ -7,7 +7,7 @@ use crate::{
     cursor::RowCursor,
     screens::{
         Screen, events_screen::EventsScreen, job_screen::JobScreen, list_screen::ListScreen,
-        topology_screen::TopologyScreen,
+        node_screen::DEVICES_CURSOR, topology_screen::TopologyScreen,
     },
 };
 use gaunt_api::{Subject, filter::quote_text};
@@ -36,7 +36,7 @@ fn enter_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
         (state.scroll, state.entered) = (0, state.now);
         state.data.refused = None;
         if place.node_name() != state.screen.node_name() {
-            state.cursors.devices = RowCursor::default();
+            *state.cursors.of_mut(DEVICES_CURSOR) = RowCursor::default();
         }
     }
     state.screen = place;

@@ -14,7 +14,8 @@ use ratatui::{
 use super::heat_groups::{HeatValues, NodeGroups};
 use crate::{
     console_state::{
-        ClickArea, ClickTarget, ConsoleState, HeatGrouping, OverviewPanel, ScreenLayout,
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
+        ScreenLayout,
     },
     display_text,
     theme::{self, StyleRole, Theme},
@@ -49,7 +50,7 @@ pub(crate) fn draw(
     let (width, height) = (usize::from(body.width), usize::from(body.height));
     let (grid, whole) = plan_grid(&groups, width, height);
     let focused = state.panel == OverviewPanel::Heat;
-    let node = state.cursors.heat.row_index(heat.nodes.len(), |at| &heat.nodes[at]);
+    let node = state.cursors.of(HEAT_CURSOR).row_index(heat.nodes.len(), |at| &heat.nodes[at]);
     let title = render_title(
         &groups,
         grid,
