@@ -1,7 +1,7 @@
 //! State of the console: answers, cursors and the shown screen; plain data, drawn by `view`, changed only by `update`.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
 };
 
@@ -14,27 +14,21 @@ use super::{
     evidence_history::EvidenceHistory,
     freshness::FailedQuestions,
     list_state::ListState,
-    pair_matrix::PairMatrix,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
     prompt_commands::ExportFormat,
-    screen::Screen,
+    screens::Screen,
 };
 use crate::ReplayProgress;
 use gaunt_api::{
     AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
-    NodeList, Overview, ProbeMatrix, Question, RailMatrix, Refusal, Subject, SubjectField,
+    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.
 pub(super) const TRAIL: usize = 16;
 
 mod screen_questions;
-
-pub(super) use screen_questions::{sites_question, tint_question, users_question};
-
-/// A probe matrix with more nodes than this is grouped by leaf.
-const MANY_ENDS: usize = 120;
 
 /// All state that screens are drawn from.
 #[derive(Debug)]
@@ -70,7 +64,7 @@ pub(crate) struct ConsoleState {
     pub(crate) tint: Option<&'static SubjectField>,
     /// Measure of the network map.
     pub(crate) measure: NetworkMeasure,
-    /// Cursors outside the lists.
+    /// Cursors outside the tables.
     pub(crate) cursors: ScreenCursors,
     /// Rows, order, columns and cursor of each subject.
     lists: [ListState; Subject::ALL.len()],
@@ -100,30 +94,33 @@ pub(crate) struct ConsoleState {
     pub(crate) replay: Option<ReplayProgress>,
 }
 
-/// Cursors outside the lists.
+/// Cursors outside the tables.
 #[derive(Debug, Default)]
 pub(crate) struct ScreenCursors {
-    /// Cursor in the findings.
-    pub(crate) findings: RowCursor,
-    /// Cursor in the heat map, by node.
-    pub(crate) heat: RowCursor,
-    /// Cursor in the worst nodes.
-    pub(crate) worst: RowCursor,
-    /// Cursor in the devices of a node, by name.
-    pub(crate) devices: RowCursor,
-    /// Cursor in the users, by name.
-    pub(crate) users: RowCursor,
-    /// Cursor in the GPU timelines of a job, by GPU.
-    pub(crate) timelines: RowCursor,
+    /// Cursors of rows, by names that the screens choose.
+    rows: BTreeMap<&'static str, RowCursor>,
     /// Cursor in the network map: leaf and rail.
     pub(crate) cell: (usize, usize),
-    /// Cursor in the probe matrix: row end and column end, by name.
-    pub(crate) pair: (RowCursor, RowCursor),
     /// Index of the shown rail of the probe matrix.
     pub(crate) rail: usize,
     /// Whether the probe matrix is grouped by leaf; none until the user chooses.
     pub(crate) by_leaf: Option<bool>,
 }
+
+impl ScreenCursors {
+    /// Returns the cursor of this name.
+    pub(crate) fn of(&self, name: &'static str) -> &RowCursor {
+        self.rows.get(name).unwrap_or(&RowCursor::UNMOVED)
+    }
+
+    /// Returns the cursor of this name to move it.
+    pub(crate) fn of_mut(&mut self, name: &'static str) -> &mut RowCursor {
+        self.rows.entry(name).or_default()
+    }
+}
+
+/// Name of the cursor in the nodes of the heat map.
+pub(crate) const HEAT_CURSOR: &str = "heat";
 
 /// Panel of the overview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -363,36 +360,12 @@ impl ConsoleState {
     /// Returns the node under the cursor of the heat map.
     pub(crate) fn heat_node(&self) -> Option<&SanitizedText> {
         let nodes = &self.data.overview.as_deref()?.heat.nodes;
-        nodes.get(self.cursors.heat.row_index(nodes.len(), |at| &nodes[at]))
+        nodes.get(self.cursors.of(HEAT_CURSOR).row_index(nodes.len(), |at| &nodes[at]))
     }
 
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.
     pub(crate) fn current_alerts(&self) -> Option<&AlertList> {
         self.data.alerts.as_ref().map(|(_, list)| &**list).filter(|_| self.past_instant.is_none())
-    }
-
-    /// Returns the measurements of the cross-node probe.
-    pub(crate) fn probe_matrix(&self) -> Option<&ProbeMatrix> {
-        self.data.probe.as_ref().map(|(_, matrix)| &**matrix)
-    }
-
-    /// Returns the shown rail of the probe matrix and its square; none while there are no measurements.
-    pub(crate) fn shown_matrix(&self) -> Option<(&RailMatrix, PairMatrix)> {
-        let rails = &self.probe_matrix()?.rails;
-        let rail = rails.get(self.cursors.rail % rails.len().max(1))?;
-        let square = PairMatrix::of(rail, self.cursors.by_leaf.unwrap_or(false));
-        // A square of so many nodes is not readable.
-        let many = self.cursors.by_leaf.is_none() && square.ends.len() > MANY_ENDS;
-        Some((rail, if many { PairMatrix::of(rail, true) } else { square }))
-    }
-
-    /// Returns the row and the column of the probe matrix under the cursor; defaults to the first pair.
-    pub(crate) fn selected_pair(&self, square: &PairMatrix) -> (usize, usize) {
-        let of =
-            |cursor: &RowCursor| cursor.row_index(square.ends.len(), |at| &square.ends[at].name);
-        let (row, column) = (of(&self.cursors.pair.0), of(&self.cursors.pair.1));
-        let first = (row, column) == (0, 0) && square.cell_between(0, 0).is_none();
-        if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
     }
 
     /// Returns the present time of the source, whose clock may differ from the console's.

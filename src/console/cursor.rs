@@ -10,6 +10,9 @@ pub(crate) struct RowCursor {
 }
 
 impl RowCursor {
+    /// A cursor that was never moved.
+    pub(crate) const UNMOVED: Self = Self { key: None, at: 0 };
+
     /// Returns the index of the cursor among `count` rows with the keys `key_at`.
     pub(crate) fn row_index<'a>(&self, count: usize, key_at: impl Fn(usize) -> &'a str) -> usize {
         let last = count.saturating_sub(1);
@@ -35,6 +38,7 @@ impl RowCursor {
         self.at = from.saturating_add_signed(by).min(count - 1);
         self.key = Some(key_at(self.at).to_owned());
     }
+
     /// Moves the cursor to a row. Returns whether it was already there.
     pub(crate) fn move_to<'a>(
         &mut self,

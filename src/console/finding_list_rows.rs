@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use gaunt_schema::{SanitizedText, Severity};
 
-use super::{
-    console_state::{ConsoleState, OverviewPanel},
-    screen::Screen,
-};
+use super::console_state::ConsoleState;
 use gaunt_api::{Finding, FindingGroup, FindingLine, finding_group};
 
 /// Maximum number of overview lines for informational findings.
 pub(crate) const INFO_LINES: usize = 3;
+
+/// Name of the cursor in the findings.
+pub(crate) const FINDINGS_CURSOR: &str = "findings";
 
 /// Row of a list of findings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,22 +67,22 @@ impl<'a> FindingRow<'a> {
 impl ConsoleState {
     /// Returns the finding rows of the shown screen.
     pub(crate) fn finding_rows(&self) -> Vec<FindingRow<'_>> {
-        match (&self.screen, self.data.findings.as_deref(), self.data.overview.as_deref()) {
-            (Screen::Overview, _, Some(_)) => self.overview_rows().0,
-            (_, Some(list), _) => self.build_finding_rows(&list.findings, &list.groups, true),
-            _ => Vec::new(),
-        }
+        self.screen.finding_rows(self)
+    }
+
+    /// Returns the rows of the latest list of findings.
+    pub(crate) fn listed_finding_rows(&self) -> Vec<FindingRow<'_>> {
+        self.data.findings.as_deref().map_or_else(Vec::new, |list| {
+            self.build_finding_rows(&list.findings, &list.groups, true)
+        })
     }
 
     /// Returns the finding or group row under the cursor, if the finding list has the cursor.
     pub(crate) fn finding_row(&self) -> Option<FindingRow<'_>> {
-        let shown = match self.screen {
-            Screen::Overview => self.panel == OverviewPanel::Findings,
-            Screen::Findings => true,
-            _ => false,
-        };
+        let shown = self.screen.has_finding_cursor(self);
         let rows = if shown { self.finding_rows() } else { Vec::new() };
-        rows.get(self.cursors.findings.row_index(rows.len(), |at| rows[at].row_key())).copied()
+        rows.get(self.cursors.of(FINDINGS_CURSOR).row_index(rows.len(), |at| rows[at].row_key()))
+            .copied()
     }
 
     /// Returns the rows of the overview, and the number of informational findings that have no row there.

@@ -5,9 +5,8 @@ use std::time::Duration;
 use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{
-    console_state::{ConsoleState, OverviewPanel, SourceStatus},
+    console_state::{ConsoleState, SourceStatus},
     display_text,
-    screen::Screen,
 };
 use gaunt_api::Question;
 
@@ -15,7 +14,7 @@ use gaunt_api::Question;
 const MAX_FAILURES: usize = 16;
 
 /// Additional age allowed for answers that are polled less often.
-const SELDOM: Duration = Duration::from_secs(6);
+pub(crate) const RARE_POLL_AGE: Duration = Duration::from_secs(6);
 
 /// Question whose last attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,38 +60,7 @@ pub(super) fn is_overview(question: &Question) -> bool {
 impl ConsoleState {
     /// Returns the instant of the shown rows; none before their first answer.
     pub(crate) fn shown_at(&self) -> Option<UnixMs> {
-        let data = &self.data;
-        match &self.screen {
-            Screen::Overview => {
-                let overview = data.overview.as_deref()?;
-                let beside = self.layout.has_side_pane && self.panel == OverviewPanel::Heat;
-                let node = self.only_node().or_else(|| self.heat_node().filter(|_| beside));
-                let node = node.and_then(|name| self.node_detail(name)).map(|node| node.at);
-                // Values that colour the map are polled less often: their age counts only when they are overdue.
-                let tint = data.tint.as_ref().filter(|(field, ..)| self.tint == Some(*field));
-                let tint = tint.map(|(_, _, table)| table.at).filter(|at| {
-                    self.source_now().is_some_and(|now| {
-                        now.duration_since(*at) >= self.late_threshold() + SELDOM
-                    })
-                });
-                [Some(overview.at), node, tint].into_iter().flatten().min()
-            }
-            Screen::Findings => data.findings.as_deref().map(|list| list.at),
-            Screen::Finding(id) | Screen::Explanation(id) => {
-                let explained = data.explained.as_deref();
-                let explained = explained.filter(|explained| *id == *explained.finding.id);
-                let listed = data.findings.as_deref().filter(|_| self.past_instant.is_some());
-                explained.map(|told| told.at).or_else(|| listed.map(|list| list.at))
-            }
-            Screen::List(subject) => self.subject_table(*subject).map(|table| table.at),
-            Screen::Job(name) => {
-                data.job.as_deref().filter(|job| job.job == *name).map(|job| job.at)
-            }
-            Screen::Users => data.users.as_deref().map(|table| table.at),
-            Screen::Network => data.fabric.as_deref().map(|fabric| fabric.at),
-            Screen::Probe => data.probe.as_ref().map(|(_, matrix)| matrix.at),
-            place => place.node_name().and_then(|name| self.node_detail(name)).map(|node| node.at),
-        }
+        self.screen.shown_at(self)
     }
 
     /// Returns the present time of the source, whose clock may differ from the console's: the instant of its newest
@@ -121,8 +89,7 @@ impl ConsoleState {
         // Before their first answer, only the header is shown.
         let header = || self.data.overview.as_deref().map(|overview| overview.at);
         let age = self.source_now()?.duration_since(self.shown_at().or_else(header)?);
-        let seldom = if self.screen == Screen::Probe { SELDOM } else { Duration::ZERO };
-        (age >= self.late_threshold() + seldom).then_some(age)
+        (age >= self.late_threshold() + self.screen.extra_age()).then_some(age)
     }
 
     /// Returns how long an answer may be outstanding before the screen shows it as late.
@@ -142,17 +109,7 @@ impl ConsoleState {
 
     /// Returns what the shown answer leaves out, in one sentence; none if it is complete.
     pub(crate) fn missing_rows(&self) -> Option<String> {
-        let (shown, all, what) = match &self.screen {
-            Screen::Findings => {
-                let list = self.data.findings.as_deref()?;
-                (list.findings.len() as u64, u64::from(list.matched), "findings")
-            }
-            Screen::Users => {
-                let table = self.data.users.as_deref()?;
-                (u64::from(table.rows), u64::from(table.matched), "jobs")
-            }
-            _ => return None,
-        };
+        let (shown, all, what) = self.screen.row_counts(self)?;
         let (shown_text, all_text) =
             (display_text::format_count(shown), display_text::format_count(all));
         (shown < all).then(|| format!("partial: {shown_text} of {all_text} {what} are shown"))

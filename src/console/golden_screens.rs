@@ -1,6 +1,6 @@
 //! Golden-file tests: compares the screens drawn for known answers with readable text files.
 //!
-//! `GAUNT_BLESS=1 cargo test -p gaunt console` rewrites the files; review them before the commit.
+//! `GAUNT_BLESS=1 cargo test -p gaunt-console golden` rewrites the files; review them before the commit.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -13,7 +13,10 @@ use super::{
     keymap::KeyPress,
     preferences::ConsolePreferences,
     sample_answers::{self, AT},
-    screen::Screen,
+    screens::{
+        Screen, explanation_screen::ExplanationScreen, finding_screen::FindingScreen,
+        findings_screen::FindingsScreen, list_screen::ListScreen, node_screen::NodeScreen,
+    },
     theme::{ColourDepth, GlyphSet, Palette, Theme},
     update::apply_action,
     view,
@@ -95,7 +98,7 @@ impl GoldenConsole {
     }
 
     fn expect_golden_at(&mut self, name: &str, width: u16, height: u16) {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/screens");
         let path = folder.join(format!("{name}-{width}x{height}.txt"));
         let got = self.draw(width, height).join("\n") + "\n";
         if std::env::var_os("GAUNT_BLESS").is_some() {
@@ -219,10 +222,10 @@ fn finding_screen() {
     assert_eq!(desk.state.screen_questions().len(), 2, "histories are not requested at every tick");
     desk.expect_golden("finding");
     desk.press_keys(&[KeyPress::Char('e')]);
-    assert_eq!(desk.state.screen, Screen::Explanation(id.into()));
+    assert_eq!(desk.state.screen, ExplanationScreen(id.into()).into());
     desk.expect_golden("explanation");
     desk.press_keys(&[KeyPress::Escape]);
-    assert_eq!(desk.state.screen, Screen::Finding(id.into()));
+    assert_eq!(desk.state.screen, FindingScreen(id.into()).into());
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_node_that_nobody_knows_is_refused() {
     desk.deliver_answer(Answer::Refused(Refusal::UnknownNode { node: "gpu001".into() }));
     desk.expect_golden_at("refused", 80, 24);
     desk.press_keys(&[KeyPress::Escape]);
-    assert_eq!(desk.state.screen, Screen::Overview);
+    assert_eq!(desk.state.screen, Screen::default());
 }
 
 #[test]
@@ -390,17 +393,17 @@ fn hostile_and_wide_names_stay_in_their_columns() {
 #[test]
 fn every_screen_is_two_keys_away_and_esc_goes_back() {
     let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let nodes = Screen::List(Subject::Nodes);
-    for (key, place) in [('2', Screen::Findings), ('5', nodes), ('1', Screen::Overview)] {
+    let nodes = ListScreen(Subject::Nodes).into();
+    for (key, place) in [('2', FindingsScreen.into()), ('5', nodes), ('1', Screen::default())] {
         desk.press_keys(&[KeyPress::Char(key)]);
         assert_eq!(desk.state.screen, place);
     }
     desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Finding("port_down/gpu003/mlx5_1/1".into()));
+    assert_eq!(desk.state.screen, FindingScreen("port_down/gpu003/mlx5_1/1".into()).into());
     desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Node("gpu003".into()));
+    assert_eq!(desk.state.screen, NodeScreen("gpu003".into()).into());
     desk.press_keys(&[KeyPress::Escape, KeyPress::Escape]);
-    assert_eq!(desk.state.screen, Screen::Overview);
+    assert_eq!(desk.state.screen, Screen::default());
     assert_eq!(desk.press_keys(&[KeyPress::Char('q')]), [ConsoleEffect::Quit]);
     assert_eq!(desk.press_keys(&[KeyPress::Ctrl('z')]), [ConsoleEffect::Suspend]);
 }
@@ -413,7 +416,7 @@ fn the_cursor_walks_the_heat_map_by_rows() {
     let columns = desk.state.layout.heat_row + 1;
     assert_eq!(
         desk.state.screen,
-        Screen::Node(SanitizedText::new(&format!("gpu{:03}", columns + 1)))
+        NodeScreen(SanitizedText::new(&format!("gpu{:03}", columns + 1))).into()
     );
 }
 

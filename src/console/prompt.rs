@@ -2,7 +2,7 @@
 
 use gaunt_schema::SanitizedText;
 
-use super::{keymap::KeyPress, prompt_commands, screen::Screen};
+use super::{keymap::KeyPress, prompt_commands, screens::Screen};
 use gaunt_api::{
     FilterError, Subject, SubjectField,
     filter::{MAX_BYTES, complete_filter},
@@ -271,7 +271,7 @@ mod tests {
         let values = |field: &SubjectField| {
             if field.name == "node" { vec!["gpu001".into(), "gpu 2".into()] } else { Vec::new() }
         };
-        let place = Screen::Overview;
+        let place = Screen::default();
         let known = CompletionContext { values: &values, nodes: &[], screen: &place };
         keys.iter().fold(PromptOutcome::Continues, |_, key| prompt.handle_key(*key, past, &known))
     }

@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs};
+use gaunt_schema::UnixMs;
 
 use super::{
     prompt::{CompletionContext, PromptCompletion},
-    screen::{MAIN, Screen},
+    screens::{self, Screen},
     theme::Palette,
 };
 use gaunt_api::{Subject, TimeParam};
@@ -56,14 +56,8 @@ pub(crate) enum ExportFormat {
     Json,
 }
 
-/// All commands that are not screens: name, argument, description.
-pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
-    ("node", "NAME", "one node"),
-    ("gpu", "NODE GPU", "one GPU"),
-    ("job", "NUMBER", "one job"),
-    ("closed", "", "recently closed findings"),
-    ("processes", "", "processes on all GPUs"),
-    ("probe", "", "cross-node probe results"),
+/// Commands that do not open a screen: name, argument, description.
+const COMMANDS: [(&str, &str, &str); 11] = [
     ("at", "-20m | 12:03 | now", "show a past time"),
     ("live", "", "return to now"),
     ("filter", "FILTER", "filter rows, as with /"),
@@ -76,6 +70,14 @@ pub(crate) const COMMANDS: [(&str, &str, &str); 17] = [
     ("help", "", "keys of this screen"),
     ("quit", "", "quit"),
 ];
+
+/// Returns the commands of the help: name, argument, description. Main screens have a key instead.
+pub(crate) fn listed_commands() -> impl Iterator<Item = (&'static str, &'static str, &'static str)>
+{
+    screens::other_commands()
+        .map(|command| (command.word, command.arguments, command.help))
+        .chain(COMMANDS)
+}
 
 impl TimeArgument {
     /// Parses `-20m`, `12:03` or `12:03:41`.
@@ -122,29 +124,12 @@ fn instant_today(now: UnixMs, second: i64) -> UnixMs {
 pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
-    if let Some(place) = Screen::from_word(word) {
-        return if rest.is_empty() {
-            Ok(PromptCommand::OpenScreen(place))
-        } else {
-            Err(format!("{word} takes no argument"))
-        };
+    if let Some(command) = screens::screen_commands().find(|command| command.word == word) {
+        return command.parse_arguments(rest).map(PromptCommand::OpenScreen);
     }
     let needs =
         |what: &str| if rest.is_empty() { Err(format!("{word} needs {what}")) } else { Ok(rest) };
     Ok(match word {
-        "node" => PromptCommand::OpenScreen(Screen::Node(SanitizedText::new(needs("a name")?))),
-        "job" => PromptCommand::OpenScreen(Screen::Job(SanitizedText::new(needs("a number")?))),
-        "gpu" => {
-            let (node, gpu) = needs("a node and a number")?
-                .rsplit_once(char::is_whitespace)
-                .ok_or("gpu needs a node and a number: gpu gpu003 5")?;
-            let name = SanitizedText::new(&format!("GPU {gpu}"));
-            PromptCommand::OpenScreen(Screen::Device(
-                SanitizedText::new(node.trim()),
-                DeviceClass::Gpu,
-                name,
-            ))
-        }
         "at" if rest == "now" => PromptCommand::ShowInstant(None),
         "at" => {
             let instant = TimeArgument::parse(needs("a time: -20m, 12:03, now")?);
@@ -152,9 +137,6 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
                 instant.ok_or("invalid time; use -20m, -90s, 12:03 or now")?,
             ))
         }
-        "closed" => PromptCommand::OpenScreen(Screen::List(Subject::Closed)),
-        "processes" => PromptCommand::OpenScreen(Screen::List(Subject::Processes)),
-        "probe" => PromptCommand::OpenScreen(Screen::Probe),
         "live" | "now" => PromptCommand::ShowInstant(None),
         "filter" => PromptCommand::Filter(rest.to_owned()),
         "sort" => PromptCommand::Sort(needs("a field")?.to_owned()),
@@ -199,11 +181,13 @@ pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> P
         }
     };
     let Some((word, rest)) = before.split_once(' ') else {
-        let screens = MAIN.iter().map(|(_, word, help)| ((*word).to_owned(), (*help).to_owned()));
-        let others = COMMANDS.iter().map(|(word, args, help)| {
-            ((*word).to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
+        let screens = screens::main_commands().into_iter();
+        let words =
+            screens.map(|command| (command.word, "", command.help)).chain(listed_commands());
+        let words = words.map(|(word, args, help)| {
+            (word.to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
         });
-        return pick(0, before, screens.chain(others).collect());
+        return pick(0, before, words.collect());
     };
     let typed = rest.rsplit([' ', ',']).next().unwrap_or(rest);
     let from = before.len() - typed.len();
@@ -221,7 +205,7 @@ pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> P
         "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
         "columns" | "sort" => pick(from, typed, fields(subject)),
         "colour" | "color" => pick(from, typed, fields(Subject::Gpus)),
-        "node" | "gpu" if rest == typed => pick(
+        _ if completes_node(word) && rest == typed => pick(
             from,
             typed,
             known.nodes.iter().map(|node| (node.to_string(), String::new())).collect(),
@@ -230,22 +214,27 @@ pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> P
     }
 }
 
+/// Returns whether the first argument of a command is the name of a node.
+fn completes_node(word: &str) -> bool {
+    screens::screen_commands().any(|command| command.word == word && command.takes_node)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::screens::{
+        device_screen::DeviceScreen, job_screen::JobScreen, list_screen::ListScreen,
+        node_screen::NodeScreen,
+    };
 
     #[test]
     fn every_command_of_the_table_is_understood() {
         for (line, wanted) in [
-            ("jobs", PromptCommand::OpenScreen(Screen::List(Subject::Jobs))),
-            ("node gpu003", PromptCommand::OpenScreen(Screen::Node("gpu003".into()))),
+            ("jobs", PromptCommand::OpenScreen(ListScreen(Subject::Jobs).into())),
+            ("node gpu003", PromptCommand::OpenScreen(NodeScreen("gpu003".into()).into())),
             (
                 "gpu gpu003 5",
-                PromptCommand::OpenScreen(Screen::Device(
-                    "gpu003".into(),
-                    DeviceClass::Gpu,
-                    "GPU 5".into(),
-                )),
+                PromptCommand::OpenScreen(DeviceScreen::of_gpu("gpu003".into(), "5").into()),
             ),
             ("live", PromptCommand::ShowInstant(None)),
             ("at now", PromptCommand::ShowInstant(None)),
@@ -258,12 +247,12 @@ mod tests {
             ("sort power desc", PromptCommand::Sort("power desc".into())),
             ("filter lost>0", PromptCommand::Filter("lost>0".into())),
             ("help", PromptCommand::Help),
-            ("job 8812", PromptCommand::OpenScreen(Screen::Job("8812".into()))),
+            ("job 8812", PromptCommand::OpenScreen(JobScreen("8812".into()).into())),
             ("quit", PromptCommand::Quit),
         ] {
             assert_eq!(parse(line), Ok(wanted), "{line}");
         }
-        for (word, ..) in COMMANDS {
+        for (word, ..) in listed_commands() {
             assert!(!parse(word).is_err_and(|why| why.contains("unknown command")), "{word}");
         }
     }

@@ -6,14 +6,11 @@ use gaunt_schema::{SanitizedText, UnixMs};
 
 use super::{
     action::{ConsoleAction, ConsoleEffect, KeyIntent},
-    console_state::{
-        ConsoleState, HeatGrouping, NetworkMeasure, OverviewPanel, SourceStatus, StatusMessage,
-    },
+    console_state::{ConsoleState, SourceStatus, StatusMessage},
     freshness::is_overview,
     keymap,
-    screen::Screen,
+    screens::Screen,
 };
-use gaunt_api::Subject;
 
 mod confirm;
 mod mouse;
@@ -22,14 +19,12 @@ mod prompt_input;
 mod received_answers;
 mod time_navigation;
 
-pub(super) use navigation::openable_devices;
+pub(crate) use navigation::{
+    open_filtered_list, open_screen, open_target, row_steps, scroll_by, step_size,
+};
 
 /// How long a message stays.
 const MESSAGE: Duration = Duration::from_secs(8);
-
-/// Fields that colour the heat map, in the order of the key; GPU states come after the last one.
-const TINTS: [&str; 6] =
-    ["utilization", "power", "temperature", "sm_active", "memory_used", "sm_clock"];
 
 /// Result of an action.
 #[derive(Debug, Default, PartialEq)]
@@ -41,11 +36,13 @@ pub(crate) struct UpdateOutcome {
 }
 
 impl UpdateOutcome {
-    fn with_redraw() -> Self {
+    /// Returns an outcome that only redraws.
+    pub(crate) fn with_redraw() -> Self {
         Self { changed: true, effects: Vec::new() }
     }
 
-    fn with_effect(effect: ConsoleEffect) -> Self {
+    /// Returns an outcome that redraws and runs an effect.
+    pub(crate) fn with_effect(effect: ConsoleEffect) -> Self {
         Self { changed: true, effects: vec![effect] }
     }
 }
@@ -136,7 +133,8 @@ fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         | KeyIntent::Last
             if state.help =>
         {
-            return navigation::scroll_page(state, intent);
+            scroll_by(state, row_steps(state, intent));
+            return UpdateOutcome::with_redraw();
         }
         // Any other bound key closes the help screen too.
         _ if std::mem::take(&mut state.help) && intent == KeyIntent::Back => {
@@ -144,31 +142,21 @@ fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         }
         _ => {}
     }
+    let screen = state.screen.clone();
     match intent {
-        KeyIntent::Screen(number) => navigation::open_screen(state, Screen::main(number)),
-        KeyIntent::Open => navigation::open_selected(state),
+        KeyIntent::Screen(number) => open_screen(state, Screen::main(number)),
+        KeyIntent::Open => screen.open_item(state),
         KeyIntent::Back => navigation::go_back(state),
         KeyIntent::Job => navigation::open_job(state),
-        KeyIntent::Explain => open_explanation(state),
         KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
             navigation::open_node_screen(state, intent)
-        }
-        KeyIntent::NextPanel | KeyIntent::PreviousPanel => {
-            if state.screen == Screen::Overview {
-                state.panel = neighbour_panel(state.panel, intent == KeyIntent::NextPanel);
-            }
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
         }
         KeyIntent::Filter | KeyIntent::Command | KeyIntent::Columns | KeyIntent::Acknowledge => {
             prompt_input::open_prompt(state, intent)
         }
-        KeyIntent::SortNext | KeyIntent::SortPrevious | KeyIntent::Reverse => {
-            sort_list(state, intent)
-        }
-        KeyIntent::Copy => navigation::copy_text(state)
-            .map_or_else(UpdateOutcome::default, |text| {
-                UpdateOutcome::with_effect(ConsoleEffect::Copy(text))
-            }),
+        KeyIntent::Copy => screen.item_text(state).map_or_else(UpdateOutcome::default, |text| {
+            UpdateOutcome::with_effect(ConsoleEffect::Copy(text))
+        }),
         KeyIntent::Earlier | KeyIntent::Later | KeyIntent::MuchEarlier | KeyIntent::MuchLater => {
             time_navigation::step_time(state, intent)
         }
@@ -177,76 +165,6 @@ fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
             UpdateOutcome::with_effect(ConsoleEffect::ToggleReplay)
         }
         KeyIntent::ToggleReplay => UpdateOutcome::default(),
-        KeyIntent::Probe => navigation::open_screen(state, Screen::Probe),
-        KeyIntent::Fold => cycle_grouping(state),
-        KeyIntent::Measure => cycle_measure(state),
-        _ => navigation::move_cursor(state, intent),
+        _ => screen.handle_intent(state, intent),
     }
-}
-
-fn open_explanation(state: &mut ConsoleState) -> UpdateOutcome {
-    match state.screen.finding_id().cloned() {
-        Some(id) => navigation::open_screen(state, Screen::Explanation(id)),
-        None => UpdateOutcome::default(),
-    }
-}
-
-/// Switches to the next grouping of the heat map.
-fn cycle_grouping(state: &mut ConsoleState) -> UpdateOutcome {
-    if state.screen == Screen::Probe {
-        let by_leaf = state.shown_matrix().is_some_and(|(_, square)| square.by_leaf);
-        state.cursors.by_leaf = Some(!by_leaf);
-        return UpdateOutcome::with_redraw();
-    }
-    state.grouping = match state.grouping {
-        HeatGrouping::Node => HeatGrouping::Leaf,
-        HeatGrouping::Leaf => HeatGrouping::Rack,
-        HeatGrouping::Rack => HeatGrouping::Node,
-    };
-    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
-}
-
-const fn neighbour_panel(panel: OverviewPanel, next: bool) -> OverviewPanel {
-    match (panel, next) {
-        (OverviewPanel::Findings, true) | (OverviewPanel::Worst, false) => OverviewPanel::Heat,
-        (OverviewPanel::Heat, true) | (OverviewPanel::Findings, false) => OverviewPanel::Worst,
-        (OverviewPanel::Worst, true) | (OverviewPanel::Heat, false) => OverviewPanel::Findings,
-    }
-}
-
-fn sort_list(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let Some(subject) = state.screen.filter_subject() else { return UpdateOutcome::default() };
-    let list = state.list_state_mut(subject);
-    match intent {
-        KeyIntent::SortNext => list.sort_by_neighbour(true),
-        KeyIntent::SortPrevious => list.sort_by_neighbour(false),
-        _ => list.reverse_order(),
-    }
-    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
-}
-
-/// Switches to the next measure of the shown map.
-fn cycle_measure(state: &mut ConsoleState) -> UpdateOutcome {
-    if state.screen == Screen::Probe {
-        let rails = state.probe_matrix().map_or(0, |matrix| matrix.rails.len());
-        state.cursors.rail = (state.cursors.rail + 1) % rails.max(1);
-        return UpdateOutcome::with_redraw();
-    }
-    if state.screen == Screen::Network {
-        state.measure = match state.measure {
-            NetworkMeasure::Load => NetworkMeasure::Pauses,
-            NetworkMeasure::Pauses => NetworkMeasure::Congestion,
-            NetworkMeasure::Congestion => NetworkMeasure::Errors,
-            NetworkMeasure::Errors => NetworkMeasure::Flaps,
-            NetworkMeasure::Flaps => NetworkMeasure::Load,
-        };
-        return UpdateOutcome::with_redraw();
-    }
-    let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
-    let next = known.map_or(0, |at| at + 1);
-    // GPU states follow the last field, and any field that was chosen by name.
-    let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
-    state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.find_field(name));
-    state.panel = OverviewPanel::Heat;
-    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
 }

@@ -1,4 +1,4 @@
-//! Rendering: a function of the state, the theme and the terminal area. Each screen has its own file.
+//! Rendering: a function of the state, the theme and the terminal area. The screens draw themselves; what they share is here.
 
 use ratatui::{
     buffer::Buffer,
@@ -8,36 +8,26 @@ use ratatui::{
 
 use super::{
     console_state::{ConsoleState, ScreenLayout},
-    screen::Screen,
     theme::{StyleRole, Theme},
 };
 
-mod device_screen;
-mod events_screen;
-mod explanation_screen;
-mod finding_alerts;
-mod finding_screen;
-mod findings_screen;
-mod fleet_summary;
-mod heat_detail;
+pub(crate) mod event_rows;
+pub(crate) mod finding_alerts;
+pub(crate) mod finding_details;
+pub(crate) mod finding_renderer;
+pub(crate) mod fleet_summary;
+pub(crate) mod heat_detail;
 mod heat_groups;
-mod heat_map;
+pub(crate) mod heat_map;
 mod help_screen;
-mod job_screen;
-mod list_columns;
-mod list_screen;
-mod network_screen;
-mod node_screen;
-mod node_tables;
-mod overview_screen;
-mod placeholders;
-mod probe_screen;
+pub(crate) mod list_columns;
+pub(crate) mod node_details;
+pub(crate) mod node_tables;
+pub(crate) mod placeholders;
 mod prompt_view;
 mod screen_frame;
 mod status_line;
-mod topology_screen;
-mod users_screen;
-mod worst_nodes;
+pub(crate) mod worst_nodes;
 
 /// Minimum width; a narrower screen would cut important content.
 pub(crate) const MIN_WIDTH: u16 = 60;
@@ -54,8 +44,10 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
         let (body, spots) = screen_frame::draw(buffer, area, state, theme);
         let mut room = if state.help {
             help_screen::draw(buffer, body, state, theme)
+        } else if state.data.overview.is_none() {
+            placeholders::draw_loading(buffer, body, state, theme)
         } else {
-            draw_screen(buffer, body, state, theme)
+            state.screen.draw(buffer, body, state, theme)
         };
         room.click_areas.extend(spots);
         room
@@ -64,42 +56,15 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
     room
 }
 
-fn draw_screen(
-    buffer: &mut Buffer,
-    body: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    let Some(overview) = state.data.overview.as_deref() else {
-        placeholders::draw_loading(buffer, body, state, theme);
-        return ScreenLayout::default();
-    };
-    match &state.screen {
-        Screen::Overview => overview_screen::draw(buffer, body, state, overview, theme),
-        Screen::Findings => findings_screen::draw(buffer, body, state, theme),
-        Screen::Finding(_) => finding_screen::draw(buffer, body, state, theme),
-        Screen::Explanation(_) => explanation_screen::draw(buffer, body, state, theme),
-        Screen::List(subject) => list_screen::draw(buffer, body, state, *subject, theme),
-        Screen::Job(name) => job_screen::draw(buffer, body, state, name, theme),
-        Screen::Users => users_screen::draw(buffer, body, state, theme),
-        Screen::Network => network_screen::draw(buffer, body, state, theme),
-        Screen::Probe => probe_screen::draw(buffer, body, state, theme),
-        Screen::Node(name) => node_screen::draw(buffer, body, state, name, theme),
-        Screen::Device(..) => device_screen::draw(buffer, body, state, theme),
-        Screen::Topology(name) => topology_screen::draw(buffer, body, state, name, theme),
-        Screen::Events(name) => events_screen::draw(buffer, body, state, name, theme),
-    }
-}
-
 /// Draws lines from the top of an area; lines that do not fit are left out.
-fn draw_lines(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
+pub(crate) fn draw_lines(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
     for (y, line) in (area.top()..area.bottom()).zip(lines) {
         buffer.set_line(area.x, y, line, area.width);
     }
 }
 
 /// Draws a page without a cursor at its scroll offset.
-fn draw_page(
+pub(crate) fn draw_page(
     buffer: &mut Buffer,
     area: Rect,
     lines: &[Line<'_>],
@@ -123,7 +88,11 @@ fn draw_page(
 }
 
 /// Renders a line that begins with a section title in its own column.
-fn render_titled_line(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Line<'static> {
+pub(crate) fn render_titled_line(
+    title: &str,
+    rest: Vec<Span<'static>>,
+    theme: Theme,
+) -> Line<'static> {
     let mut spans =
         vec![Span::styled(format!(" {title:<LABEL$}"), theme.style_for(StyleRole::Title))];
     spans.extend(rest);
@@ -131,7 +100,7 @@ fn render_titled_line(title: &str, rest: Vec<Span<'static>>, theme: Theme) -> Li
 }
 
 /// Columns of the section titles, gap included, without the left margin.
-const LABEL: usize = 10;
+pub(crate) const LABEL: usize = 10;
 
 /// Columns before the text after a title.
-const INDENT: usize = LABEL + 1;
+pub(crate) const INDENT: usize = LABEL + 1;

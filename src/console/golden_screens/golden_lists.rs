@@ -1,12 +1,15 @@
 //! Golden screens of lists, jobs, the network, devices and the screens of a node; each theme and colour depth once.
 
 use super::*;
-use crate::theme::StyleRole;
+use crate::{
+    screens::{device_screen::DeviceScreen, job_screen::JobScreen, network_screen::NetworkScreen},
+    theme::StyleRole,
+};
 use gaunt_api::{AnswerCells, ProbeMatrix};
 
-fn console_showing(place: Screen) -> GoldenConsole {
+fn console_showing(place: impl Into<Screen>) -> GoldenConsole {
     let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.state.screen = place;
+    desk.state.screen = place.into();
     desk
 }
 
@@ -18,7 +21,7 @@ fn answer_list(desk: &mut GoldenConsole, table: gaunt_api::AnswerTable) {
 
 #[test]
 fn gpus_as_rows() {
-    let mut desk = console_showing(Screen::List(Subject::Gpus));
+    let mut desk = console_showing(ListScreen(Subject::Gpus));
     answer_list(&mut desk, sample_answers::gpu_table());
     desk.press_keys(&[KeyPress::Down, KeyPress::Down]);
     desk.expect_golden("gpus");
@@ -26,20 +29,20 @@ fn gpus_as_rows() {
 
 #[test]
 fn jobs_as_rows_and_users() {
-    let mut desk = console_showing(Screen::List(Subject::Jobs));
+    let mut desk = console_showing(ListScreen(Subject::Jobs));
     answer_list(&mut desk, sample_answers::job_table());
     desk.expect_golden("jobs");
     desk.press_keys(&[KeyPress::Char('8')]);
     desk.deliver_answer(Answer::Table(Arc::new(sample_answers::job_table())));
     desk.expect_golden("users");
     desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::List(Subject::Jobs));
+    assert_eq!(desk.state.screen, ListScreen(Subject::Jobs).into());
     assert_eq!(desk.state.list_state(Subject::Jobs).rows, "user=alice");
 }
 
 #[test]
 fn the_processes_of_a_node_are_rows_like_others() {
-    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    let mut desk = console_showing(NodeScreen("gpu003".into()));
     desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
     let asked = desk.press_keys(&[KeyPress::Char('p')]);
     let Some(ConsoleEffect::Ask(questions)) = asked.last() else { panic!("{asked:?}") };
@@ -53,10 +56,10 @@ fn the_processes_of_a_node_are_rows_like_others() {
     desk.press_keys(&[KeyPress::Down]);
     desk.expect_golden("processes");
     desk.press_keys(&[KeyPress::Enter]);
-    let gpu = Screen::Device("gpu003".into(), gaunt_schema::DeviceClass::Gpu, "GPU 5".into());
+    let gpu = DeviceScreen::of_gpu("gpu003".into(), "5").into();
     assert_eq!(desk.state.screen, gpu);
     desk.press_keys(&[KeyPress::Escape, KeyPress::Char('b')]);
-    assert_eq!(desk.state.screen, Screen::Job("8812".into()));
+    assert_eq!(desk.state.screen, JobScreen("8812".into()).into());
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn nodes_as_rows() {
         ],
     );
     table.total = 12_500;
-    let mut desk = console_showing(Screen::List(Subject::Nodes));
+    let mut desk = console_showing(ListScreen(Subject::Nodes));
     answer_list(&mut desk, table);
     desk.press_keys(&[KeyPress::PageDown, KeyPress::Char('G')]);
     desk.expect_golden("nodes");
@@ -82,7 +85,7 @@ fn nodes_as_rows() {
 
 #[test]
 fn a_list_without_rows_says_why() {
-    let mut desk = console_showing(Screen::List(Subject::Gpus));
+    let mut desk = console_showing(ListScreen(Subject::Gpus));
     let mut table = sample_answers::build_table(Subject::Gpus, Vec::new());
     table.total = 256;
     answer_list(&mut desk, table);
@@ -91,17 +94,17 @@ fn a_list_without_rows_says_why() {
 
 #[test]
 fn a_job_whose_odd_gpu_stands_out() {
-    let mut desk = console_showing(Screen::Job("8812".into()));
+    let mut desk = console_showing(JobScreen("8812".into()));
     desk.deliver_answer(Answer::Job(Arc::new(sample_answers::job_detail())));
     desk.expect_golden("job");
     desk.press_keys(&[KeyPress::Enter]);
-    let place = Screen::Device("gpu003".into(), gaunt_schema::DeviceClass::Gpu, "GPU 5".into());
+    let place = DeviceScreen::of_gpu("gpu003".into(), "5").into();
     assert_eq!(desk.state.screen, place);
 }
 
 #[test]
 fn the_network_by_each_measure() {
-    let mut desk = console_showing(Screen::Network);
+    let mut desk = console_showing(NetworkScreen);
     desk.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
     desk.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
     desk.expect_golden("network");
@@ -117,7 +120,7 @@ fn the_network_by_each_measure() {
 fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
     let mut fabric = sample_answers::leaf_rail_fabric();
     fabric.cells.ecn_marked_per_second = vec![Some(187_523.0); 16];
-    let mut desk = console_showing(Screen::Network);
+    let mut desk = console_showing(NetworkScreen);
     desk.deliver_answer(Answer::Fabric(Arc::new(fabric)));
     desk.press_keys(&[KeyPress::Char('m'), KeyPress::Char('m')]);
     let screen = desk.draw(80, 24);
@@ -148,7 +151,7 @@ fn what_is_not_known_is_not_coloured_as_good() {
 
 #[test]
 fn the_probe_matrix_and_how_it_is_begun() {
-    let mut desk = console_showing(Screen::Network);
+    let mut desk = console_showing(NetworkScreen);
     let asked = desk.press_keys(&[KeyPress::Char('p')]);
     assert_eq!(asked.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, Question::Probe])));
     let none = ProbeMatrix { at: AT, ..ProbeMatrix::default() };
@@ -172,12 +175,12 @@ fn the_probe_matrix_and_how_it_is_begun() {
     let screen = desk.draw(80, 24).join("\n");
     assert!(screen.contains("rail 1 ") && !screen.contains('▲'), "{screen}");
     desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Node("gpu001".into()));
+    assert_eq!(desk.state.screen, NodeScreen("gpu001".into()).into());
 }
 
 #[test]
 fn a_gpu_a_port_and_what_is_around_them() {
-    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    let mut desk = console_showing(NodeScreen("gpu003".into()));
     desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
     for (keys, name) in [
         (vec![KeyPress::Enter], "gpu"),
@@ -187,7 +190,7 @@ fn a_gpu_a_port_and_what_is_around_them() {
         desk.press_keys(&keys);
         desk.expect_golden(name);
     }
-    let mut desk = console_showing(Screen::Node("gpu003".into()));
+    let mut desk = console_showing(NodeScreen("gpu003".into()));
     desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
     desk.press_keys(&[KeyPress::Down; 9]);
     desk.press_keys(&[KeyPress::Enter]);
@@ -247,7 +250,7 @@ fn each_theme_and_depth_says_the_same_in_its_own_colours() {
             seen.push(buffer);
         }
     }
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/screens");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/screens");
     for palette in Palette::ALL {
         let buffer = picture(&mut desk, ColourDepth::Indexed, palette);
         let colours: Vec<String> = (0..24).map(|y| colour_runs(&buffer, y)).collect();

@@ -82,13 +82,13 @@ fn info_takes_at_most_three_lines_of_the_overview() {
 fn enter_unfolds_a_group_and_folds_it() {
     let mut desk = grouped_console();
     desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Findings, "the overview has no space for members");
+    assert_eq!(desk.state.screen, FindingsScreen.into(), "the overview has no space for members");
     desk.deliver_answer(grouped_answer());
     let screen = desk.draw(160, 48);
     assert!(only_line_with(&screen, "●▾idle").contains("× 83 jobs"), "{screen:#?}");
     assert!(screen.iter().filter(|line| line.starts_with(" ●│idle_allocated")).count() > 5);
     desk.press_keys(&[KeyPress::Down, KeyPress::Enter]);
-    assert_eq!(desk.state.screen, Screen::Finding("idle_allocated/0".into()));
+    assert_eq!(desk.state.screen, FindingScreen("idle_allocated/0".into()).into());
     desk.press_keys(&[KeyPress::Escape, KeyPress::Up, KeyPress::Enter]);
     let screen = desk.draw(160, 48);
     assert!(only_line_with(&screen, "●▸idle").contains("× 83 jobs"), "{screen:#?}");

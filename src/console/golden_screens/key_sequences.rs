@@ -4,7 +4,7 @@ use gaunt_schema::Severity;
 
 use super::*;
 use crate::ReplayProgress;
-use crate::{action::MouseEvent, console_state::OverviewPanel};
+use crate::{action::MouseEvent, console_state::OverviewPanel, screens::tests::all_screens};
 use gaunt_api::TimeParam;
 
 fn gpu_list_console() -> GoldenConsole {
@@ -229,11 +229,11 @@ fn the_mouse_points_opens_and_presses_keys() {
     );
     desk.draw(80, 24);
     press(&mut desk, 10, row);
-    assert_eq!(desk.state.screen, Screen::Node("gpu005".into()));
+    assert_eq!(desk.state.screen, NodeScreen("gpu005".into()).into());
     let screen = desk.draw(80, 24);
     let back = screen[23].find("Esc").unwrap() as u16;
     press(&mut desk, back, 23);
-    assert_eq!(desk.state.screen, Screen::Overview);
+    assert_eq!(desk.state.screen, Screen::default());
     apply_action(&mut desk.state, ConsoleAction::Mouse(MouseEvent::WheelDown(5, 10)));
     press(&mut desk, 79, 0);
 }
@@ -280,21 +280,7 @@ fn every_place_survives_every_size_and_every_key() {
             Answer::Probe(Arc::new(sample_answers::probe_matrix())),
         ]
     };
-    let node = || gaunt_schema::SanitizedText::from("gpu003");
-    let gpu = Screen::Device(node(), gaunt_schema::DeviceClass::Gpu, "GPU 0".into());
-    let mut places = vec![
-        Screen::Job("8812".into()),
-        Screen::Node(node()),
-        gpu,
-        Screen::Topology(node()),
-        Screen::List(Subject::Processes),
-        Screen::Events(node()),
-        Screen::Finding("none".into()),
-        Screen::Explanation("none".into()),
-        Screen::Probe,
-    ];
-    places.extend((1..=9).map(Screen::main));
-    for place in places {
+    for place in all_screens() {
         for size in [(60, 12), (81, 25), (300, 80)] {
             let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
             desk.state.screen = place.clone();

@@ -178,7 +178,8 @@ fn map_that_is_coloured_by_old_values_says_their_age() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
     clock.desk.press_keys(&[KeyPress::Char('m')]);
-    let tint = crate::console_state::tint_question(clock.desk.state.tint.unwrap()).unwrap();
+    let tint =
+        crate::screens::overview_screen::tint_question(clock.desk.state.tint.unwrap()).unwrap();
     let table = gaunt_api::AnswerTable { at: clock.now, ..sample_answers::gpu_table() };
     clock.deliver_answer(tint.clone(), Answer::Table(Arc::new(table)));
     for _ in 0..60 {

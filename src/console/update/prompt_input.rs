@@ -11,7 +11,7 @@ use crate::{
     keymap::KeyPress,
     prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
     prompt_commands::{self, ExportFormat, PromptCommand},
-    screen::Screen,
+    screens::Screen,
 };
 use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
 
@@ -189,7 +189,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
                 }
             };
             state.panel = OverviewPanel::Heat;
-            navigation::open_screen(state, Screen::Overview);
+            navigation::open_screen(state, Screen::default());
             UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
         }
         PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
@@ -203,10 +203,8 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
 
 /// Returns the subject of the shown list.
 fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
-    match state.screen {
-        Screen::List(subject) => Ok(subject),
-        _ => Err("this screen has no columns; open 3, 5, 6, 7 or 9".into()),
-    }
+    let subject = state.screen.table_subject();
+    subject.ok_or_else(|| "this screen has no columns; open 3, 5, 6, 7 or 9".into())
 }
 
 fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome, String> {

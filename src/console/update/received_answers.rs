@@ -7,10 +7,13 @@ use gaunt_schema::Severity;
 use super::{UpdateOutcome, time_navigation};
 use crate::{
     action::ConsoleEffect,
-    console_state::{ConsoleState, sites_question, tint_question, users_question},
+    console_state::ConsoleState,
     csv_export,
     evidence_history::{self, EvidenceHistory},
-    screen::Screen,
+    screens::{
+        overview_screen::{sites_question, tint_question},
+        users_screen::users_question,
+    },
 };
 use gaunt_api::{
     Answer, AnswerTable, Explanation, Finding, FindingGroup, FindingList, JobOwner, MetricHistory,
@@ -41,8 +44,9 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
     match answer {
         Answer::Overview(overview) => return store_overview(state, overview),
         Answer::Nodes(nodes) => {
+            let before = state.screen_questions();
             let first = state.data.nodes.replace(nodes).is_none();
-            if first && state.screen == Screen::Overview && state.only_node().is_some() {
+            if first && state.screen_questions() != before {
                 return UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()));
             }
         }
@@ -102,7 +106,7 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
     if state.list_state(Subject::Findings).rows.is_empty() {
         state.unfolded.retain(known);
     }
-    if let (Screen::Finding(id), Some((kept, open))) = (&state.screen, &mut state.data.finding) {
+    if let (Some(id), Some((kept, open))) = (state.screen.finding_id(), &mut state.data.finding) {
         let now = list.findings.iter().find(|finding| *id == *finding.id);
         *open = now.is_some();
         if let Some(now) = now {

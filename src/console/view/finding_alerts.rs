@@ -3,7 +3,7 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::text::Line;
 
-use super::finding_screen::render_paragraph;
+use super::finding_details::render_paragraph;
 use crate::{
     display_text,
     theme::{StyleRole, Theme},
@@ -12,7 +12,7 @@ use gaunt_api::{AlertLine, AlertList, AlertSilence, AlertState, Finding};
 
 /// Returns the alert status of a finding in one word for its row; none if its receivers are notified, or the status is
 /// unknown.
-pub(super) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'static str> {
+pub(crate) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'static str> {
     let alert = of(list, finding)?;
     match alert.state {
         AlertState::Suppressed if !alert.silences.is_empty() => Some("silenced"),
@@ -26,7 +26,7 @@ pub(super) fn alert_label(list: &AlertList, finding: &Finding) -> Option<&'stati
 /// ```text
 ///  ALERT     GauntPortDown is silenced by mira until 14:00Z: cable is on its way
 /// ```
-pub(super) fn render_alert(
+pub(crate) fn render_alert(
     list: &AlertList,
     finding: &Finding,
     at: UnixMs,
@@ -49,7 +49,7 @@ pub(super) fn render_alert(
 }
 
 /// Renders the failing servers in one line.
-pub(super) fn render_failing_servers(
+pub(crate) fn render_failing_servers(
     list: &AlertList,
     width: usize,
     theme: Theme,

@@ -24,7 +24,7 @@ const PAST: usize = 40;
 ///  LOST      2,071 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
 ///            findings 1,982   idle 64   unexplained 25   unknown 8 GPUs
 /// ```
-pub(super) fn render_summary(
+pub(crate) fn render_summary(
     overview: &Overview,
     width: usize,
     theme: Theme,

@@ -23,7 +23,7 @@ use crate::{
 ///  GPU 0  ░ waiting for peers   ▇▇▇▇▇▇▇▇▇▇  180 W
 ///  PORTS  7 of 8 active
 /// ```
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
+pub(crate) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
     let Some(name) = state.heat_node() else { return };
     let mut lines = vec![Line::styled(format!(" {name}"), theme.style_for(StyleRole::Title))];
     let Some(detail) = state.node_detail(name) else {
@@ -48,7 +48,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
     }
     let past = usize::from(area.width).saturating_sub(42).min(30);
     for gpu in node_tables::of(detail, DeviceClass::Gpu) {
-        let doing = gpu.state.map(|state| super::device_screen::render_gpu_state(state, theme));
+        let doing = gpu.state.map(|state| node_tables::render_gpu_state(state, theme));
         let doing = doing.unwrap_or_else(|| Span::raw(display_text::ABSENT));
         let pad = " ".repeat(22_usize.saturating_sub(doing.width()));
         let busy =

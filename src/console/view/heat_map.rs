@@ -14,7 +14,8 @@ use ratatui::{
 use super::heat_groups::{HeatValues, NodeGroups};
 use crate::{
     console_state::{
-        ClickArea, ClickTarget, ConsoleState, HeatGrouping, OverviewPanel, ScreenLayout,
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
+        ScreenLayout,
     },
     display_text,
     theme::{self, StyleRole, Theme},
@@ -32,7 +33,7 @@ const LABEL: usize = 16;
 ///  gpu002 ████████  gpu010 ████████  gpu018 ████████  gpu026 ████████
 ///  gpu003 ░░░░░░░░  gpu011 ████████  gpu019 ████████  gpu027 ········
 /// ```
-pub(super) fn draw(
+pub(crate) fn draw(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
@@ -49,7 +50,7 @@ pub(super) fn draw(
     let (width, height) = (usize::from(body.width), usize::from(body.height));
     let (grid, whole) = plan_grid(&groups, width, height);
     let focused = state.panel == OverviewPanel::Heat;
-    let node = state.cursors.heat.row_index(heat.nodes.len(), |at| &heat.nodes[at]);
+    let node = state.cursors.of(HEAT_CURSOR).row_index(heat.nodes.len(), |at| &heat.nodes[at]);
     let title = render_title(
         &groups,
         grid,
@@ -96,7 +97,7 @@ fn plan_grid(groups: &NodeGroups<'_>, width: usize, height: usize) -> (GridLayou
 }
 
 /// Returns the number of lines of a map with one cell per GPU, title included.
-pub(super) fn full_height(state: &ConsoleState, width: u16) -> usize {
+pub(crate) fn full_height(state: &ConsoleState, width: u16) -> usize {
     let Some(overview) = state.data.overview.as_deref() else { return 0 };
     let groups = NodeGroups::of(&overview.heat, state);
     let width = usize::from(width).saturating_sub(1);

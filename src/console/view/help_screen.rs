@@ -10,8 +10,7 @@ use ratatui::{
 use super::draw_lines;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
-    display_text, keymap,
-    prompt_commands::COMMANDS,
+    display_text, keymap, prompt_commands,
     theme::{self, StyleRole, Theme},
 };
 
@@ -81,9 +80,9 @@ fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
 
 fn render_commands(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(" COMMANDS", theme.style_for(StyleRole::Title))];
-    lines.extend(COMMANDS.iter().map(|(word, arguments, help)| {
+    lines.extend(prompt_commands::listed_commands().map(|(word, arguments, help)| {
         let head = format!(" :{}", display_text::align_left(&format!("{word} {arguments}"), 36));
-        Line::from(vec![Span::styled(head, theme.style_for(StyleRole::Title)), Span::raw(*help)])
+        Line::from(vec![Span::styled(head, theme.style_for(StyleRole::Title)), Span::raw(help)])
     }));
     lines
 }

@@ -8,17 +8,17 @@ use crate::{display_text, widget::text_table};
 use gaunt_api::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
 
 /// Column of a shown table.
-pub(super) struct ListColumn<'a> {
+pub(crate) struct ListColumn<'a> {
     /// Index among the requested columns.
-    pub(super) place: usize,
+    pub(crate) place: usize,
     /// Field of the column.
-    pub(super) field: &'static SubjectField,
+    pub(crate) field: &'static SubjectField,
     /// Cells of the column.
-    pub(super) column: &'a AnswerColumn,
+    pub(crate) column: &'a AnswerColumn,
     /// Title, with the unit.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// Width and alignment.
-    pub(super) layout: text_table::ColumnLayout,
+    pub(crate) layout: text_table::ColumnLayout,
 }
 
 /// Short titles of fields that occur in several tables.
@@ -73,7 +73,7 @@ const NAMES: (usize, usize) = (8, 24);
 
 impl<'a> ListColumn<'a> {
     /// Creates the column of a field, if the table contains it.
-    pub(super) fn of(
+    pub(crate) fn of(
         place: usize,
         field: &'static SubjectField,
         table: &'a AnswerTable,
@@ -95,7 +95,7 @@ impl<'a> ListColumn<'a> {
     }
 
     /// Renders a number in the unit of the title.
-    pub(super) fn render_number(&self, value: f64) -> String {
+    pub(crate) fn render_number(&self, value: f64) -> String {
         let FieldKind::Number(unit) = self.field.kind else { return String::new() };
         match unit {
             Unit::Ratio => display_text::format_whole_percent(Some(value)),

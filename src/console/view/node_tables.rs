@@ -2,36 +2,45 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{AbsenceReason, DeviceClass, MetricId};
-use ratatui::{style::Style, text::Line};
+use gaunt_schema::{AbsenceReason, DeviceClass, GpuState, MetricId};
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
 
 use crate::{
     display_text,
-    theme::{StyleRole, Theme},
+    theme::{self, StyleRole, Theme},
     widget::text_table::{self, ColumnLayout},
 };
 use gaunt_api::{DeviceDetail, NodeDetail};
 
-pub(super) mod gpu_table;
-pub(super) mod host_table;
-pub(super) mod port_table;
-pub(super) mod probe_table;
+pub(crate) mod gpu_table;
+pub(crate) mod host_table;
+pub(crate) mod port_table;
+pub(crate) mod probe_table;
 
 /// Cell of a table with its style.
-pub(super) type StyledCell = (String, Style);
+pub(crate) type StyledCell = (String, Style);
 
 /// Returns the devices of one class.
-pub(super) fn of(detail: &NodeDetail, class: DeviceClass) -> impl Iterator<Item = &DeviceDetail> {
+pub(crate) fn of(detail: &NodeDetail, class: DeviceClass) -> impl Iterator<Item = &DeviceDetail> {
     detail.devices.iter().filter(move |device| device.class == class)
 }
 
 /// Returns the key of a metric in a device's values.
-pub(super) fn metric_key(metric: MetricId) -> &'static str {
+pub(crate) fn metric_key(metric: MetricId) -> &'static str {
     metric.catalogue_row().name
 }
 
+/// Renders a GPU state with its symbol.
+pub(crate) fn render_gpu_state(state: GpuState, theme: Theme) -> Span<'static> {
+    let text = format!("{} {}", theme::state_sign(state), theme::state_label(state));
+    Span::styled(text, theme.state_style(state))
+}
+
 /// Returns the columns of a history graph, by the width of the screen.
-pub(super) const fn history_width(width: usize) -> usize {
+pub(crate) const fn history_width(width: usize) -> usize {
     match width {
         0..100 => 10,
         100..140 => 20,
@@ -40,7 +49,7 @@ pub(super) const fn history_width(width: usize) -> usize {
 }
 
 /// Renders a value as `show` writes it, or a short label for why it is absent.
-pub(super) fn render_reading(
+pub(crate) fn render_reading(
     device: &DeviceDetail,
     metric: MetricId,
     theme: Theme,
@@ -56,7 +65,7 @@ pub(super) fn render_reading(
 }
 
 /// Returns why a value is absent, in at most five columns.
-pub(super) const fn absence_label(reason: Option<AbsenceReason>) -> &'static str {
+pub(crate) const fn absence_label(reason: Option<AbsenceReason>) -> &'static str {
     match reason {
         None | Some(AbsenceReason::Unsupported) => display_text::ABSENT,
         Some(AbsenceReason::NoPermission) => "perm",
@@ -67,16 +76,16 @@ pub(super) const fn absence_label(reason: Option<AbsenceReason>) -> &'static str
     }
 }
 
-pub(super) fn render_percent(device: &DeviceDetail, metric: MetricId, theme: Theme) -> StyledCell {
+pub(crate) fn render_percent(device: &DeviceDetail, metric: MetricId, theme: Theme) -> StyledCell {
     render_reading(device, metric, theme, |value| display_text::format_whole_percent(Some(value)))
 }
 
-pub(super) fn metric_rate(device: &DeviceDetail, metric: MetricId) -> Option<f64> {
+pub(crate) fn metric_rate(device: &DeviceDetail, metric: MetricId) -> Option<f64> {
     device.rates.get(metric_key(metric)).copied().filter(|rate| rate.is_finite())
 }
 
 /// Returns the title of a history column: the length of the history.
-pub(super) fn history_title(detail: &NodeDetail) -> String {
+pub(crate) fn history_title(detail: &NodeDetail) -> String {
     let points = detail.devices.iter().flat_map(|device| &device.history);
     let longest = points.map(|series| series.points.len()).max().unwrap_or(0);
     let span = detail.history_step_ms.saturating_mul(longest as u64);
@@ -84,7 +93,7 @@ pub(super) fn history_title(detail: &NodeDetail) -> String {
 }
 
 /// Renders a heading; columns named [`PAST`] show the length of the history.
-pub(super) fn render_heading(
+pub(crate) fn render_heading(
     detail: &NodeDetail,
     columns: &[ColumnLayout],
     theme: Theme,
@@ -98,10 +107,10 @@ pub(super) fn render_heading(
 }
 
 /// Name of a column with a history graph.
-pub(super) const PAST: &str = "past";
+pub(crate) const PAST: &str = "past";
 
 /// Renders the sum of the known rates; absent if none is known.
-pub(super) fn render_rate_sum(
+pub(crate) fn render_rate_sum(
     device: &DeviceDetail,
     metrics: &[MetricId],
     theme: Theme,

@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 use super::{MIN_HEIGHT, MIN_WIDTH, draw_lines};
 use crate::{
-    console_state::{ConsoleState, SourceStatus},
+    console_state::{ConsoleState, ScreenLayout, SourceStatus},
     display_text,
     theme::{StyleRole, Theme},
 };
@@ -36,7 +36,12 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
 ///    running there?
 ///    Retrying until it answers.
 /// ```
-pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme: Theme) {
+pub(super) fn draw_loading(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> ScreenLayout {
     let whom = state.source.as_deref().map_or_else(
         || "Waiting for the first scrape …".to_owned(),
         |address| format!("Connecting to aggregator {address} …"),
@@ -55,10 +60,11 @@ pub(super) fn draw_loading(buffer: &mut Buffer, area: Rect, state: &ConsoleState
         lines.push(Line::styled("   Retrying until it answers.", theme.style_for(StyleRole::Dim)));
     }
     draw_lines(buffer, area, &lines);
+    ScreenLayout::default()
 }
 
 /// Renders the message for an empty fleet with the next step.
-pub(super) fn render_empty_fleet(
+pub(crate) fn render_empty_fleet(
     overview: &Overview,
     width: u16,
     theme: Theme,
@@ -79,13 +85,15 @@ pub(super) fn render_empty_fleet(
     lines
 }
 
-/// Renders a screen that waits for its answer or will get none.
-pub(super) fn render_waiting(
+/// Draws a screen that waits for its answer or will get none.
+pub(crate) fn draw_waiting(
+    buffer: &mut Buffer,
+    area: Rect,
     what: &str,
     state: &ConsoleState,
-    width: u16,
     theme: Theme,
-) -> Vec<Line<'static>> {
+) -> ScreenLayout {
+    let width = area.width;
     let mut lines = vec![Line::default()];
     if let Some(refusal) = &state.data.refused {
         let text =
@@ -109,5 +117,6 @@ pub(super) fn render_waiting(
             lines.extend(why.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));
         }
     }
-    lines
+    draw_lines(buffer, area, &lines);
+    ScreenLayout::default()
 }

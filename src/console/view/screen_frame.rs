@@ -12,7 +12,7 @@ use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
     display_text, keymap,
-    screen::{MAIN, Screen},
+    screens::{self, Screen},
     theme::{StyleRole, Theme},
 };
 use gaunt_api::Overview;
@@ -76,7 +76,7 @@ fn draw_header(
         }
         _ => render_identity(overview, theme),
     };
-    if !matches!(state.screen, Screen::Overview) {
+    if state.screen != Screen::default() {
         let title = format!("   {}", state.screen.header_title());
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
@@ -200,7 +200,8 @@ fn draw_footer(
     };
     let known = state.data.overview.is_some();
     if !state.help {
-        for (number, word, _) in MAIN {
+        for command in screens::main_commands() {
+            let (Some(number), word) = (command.number(), command.word) else { continue };
             let here = state.screen == Screen::main(number);
             let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
             let style = if here { title } else { dim };

@@ -27,7 +27,7 @@ const COLUMNS: [ColumnLayout; 8] = [
 const JOBS_MIN: usize = 12;
 
 /// Renders the heading and as many nodes as fit into `height` more lines.
-pub(super) fn render_nodes(
+pub(crate) fn render_nodes(
     title: &'static str,
     nodes: &[NodeLine],
     selected: Option<usize>,
@@ -82,7 +82,7 @@ fn node_cells(node: &NodeLine, selected: bool, theme: Theme) -> [(String, Style)
 }
 
 /// Renders the freshness of a node's data, with its age if it is stale.
-pub(super) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style) {
+pub(crate) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style) {
     let age =
         node.age_ms.map_or_else(String::new, |age| format!(" {}", display_text::format_age(age)));
     match node.state {
@@ -93,7 +93,7 @@ pub(super) fn render_freshness(node: &NodeLine, theme: Theme) -> (String, Style)
 }
 
 /// Returns the symbols of a node's GPUs, one column each.
-pub(super) fn gpu_state_signs(codes: &str) -> String {
+pub(crate) fn gpu_state_signs(codes: &str) -> String {
     let states =
         codes.chars().map(|code| GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown));
     states.map(theme::state_sign).collect()

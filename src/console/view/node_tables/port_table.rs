@@ -26,11 +26,7 @@ use gaunt_api::{DeviceDetail, NodeDetail};
 ///  PORT       state   line rate  in %  last 2m     out %  last 2m     errors/s
 ///  mlx5_0/1   active   400 Gb/s    41  ▅▅▅▅▅▅▅▅▅▅     40  ▅▅▅▅▅▅▅▅▅▅         0
 /// ```
-pub(in super::super) fn render_ports(
-    detail: &NodeDetail,
-    width: usize,
-    theme: Theme,
-) -> Vec<Line<'static>> {
+pub(crate) fn render_ports(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let past = history_width(width);
     let all = [
         text_column("PORT", 10),
@@ -83,7 +79,7 @@ fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 
 }
 
 /// Returns the line rate of a port that is up: a port that is down often reports a lower rate, which must not be used.
-pub(in super::super) fn full_rate(device: &DeviceDetail) -> Option<f64> {
+pub(crate) fn full_rate(device: &DeviceDetail) -> Option<f64> {
     let past =
         device.recent_points(metric_key(port::RATE)).iter().flatten().map(|rate| f64::from(*rate));
     let rates = past.chain(device.last_value(metric_key(port::RATE)));
@@ -100,7 +96,7 @@ const PORT_ERRORS: [MetricId; 6] = [
     port::PACKET_SEQUENCE_ERRORS,
 ];
 
-pub(in super::super) fn render_port_state(device: &DeviceDetail, theme: Theme) -> StyledCell {
+pub(crate) fn render_port_state(device: &DeviceDetail, theme: Theme) -> StyledCell {
     let (word, meaning) = match device.last_value(metric_key(port::STATE)).map(|state| state as i64)
     {
         Some(4) => ("active", StyleRole::Plain),
@@ -119,7 +115,7 @@ pub(in super::super) fn render_port_state(device: &DeviceDetail, theme: Theme) -
 ///  NETWORK     link  errors/s  line rate         in  last 2m           out  last 2m
 ///  eth0        up           0    25 Gb/s  1.20 Mb/s  ▃▃▃▃▃▃▃▃▃▃   320 kb/s  ▃▃▃▃▃▃▃▃▃▃
 /// ```
-pub(in super::super) fn render_netdevs(
+pub(crate) fn render_netdevs(
     detail: &NodeDetail,
     width: usize,
     theme: Theme,

@@ -1,6 +1,8 @@
 //! Probe matrix: measured bandwidth of every pair of nodes or leaves as a share of its baseline, one rail at a time.
 
-use gaunt_schema::SanitizedText;
+use std::time::Duration;
+
+use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -8,15 +10,24 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, placeholders};
+use super::{Screen, node_screen::NodeScreen};
 use crate::{
+    action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
+    freshness::RARE_POLL_AGE,
+    keymap::{BACK, FOLD, KeyBinding, KeyPress, OPEN, bind},
     pair_matrix::{PairMatrix, PairMatrixCell},
+    screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
+    update::{self, UpdateOutcome},
+    view::{draw_lines, placeholders},
 };
-use gaunt_api::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
+use gaunt_api::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, Question, RailMatrix, SuspectKind};
+
+/// A matrix with more nodes than this is grouped by leaf.
+const MANY_ENDS: usize = 120;
 
 /// Maximum width of the name of an end.
 const NAME: usize = 18;
@@ -27,61 +38,176 @@ const USUAL: f64 = 0.95;
 /// Share of the baseline below which a pair is slow.
 const SLOW: f64 = 0.8;
 
-/// Draws one rail.
-///
-/// ```text
-///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 48 GB/s, across leaves 47 GB/s
-///  ▲ port    gpu003 mlx5_3:1     41 % of baseline, in 7 pairs
-///                  ▼
-///  gpu003           44444x4
-///  gpu001          4 =====9
-///  gpu002          4= =====
-///
-///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   19.7 GB/s, 41 % of baseline   nccl, 4m ago
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    if state.past_instant.is_some() {
-        let text = " past probe results are not stored; press . to return to now";
-        draw_lines(
-            buffer,
-            area,
-            &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))],
-        );
-        return ScreenLayout::default();
+/// Name of the cursor in the rows of the matrix.
+const ROW_CURSOR: &str = "probe row";
+/// Name of the cursor in the columns of the matrix.
+const COLUMN_CURSOR: &str = "probe column";
+
+/// Measurements of the cross-node probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbeScreen;
+
+impl ScreenView for ProbeScreen {
+    fn commands() -> &'static [ScreenCommand] {
+        const { &[ScreenCommand::other("probe", "cross-node probe results", |_| Ok(ProbeScreen.into()))] }
     }
-    let Some(matrix) = state.probe_matrix() else {
-        draw_lines(
-            buffer,
-            area,
-            &placeholders::render_waiting("the probe matrix", state, area.width, theme),
-        );
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let Some((rail, square)) = state.shown_matrix() else {
-        draw_lines(buffer, area, &render_empty(matrix, width, theme));
-        return ScreenLayout::default();
-    };
-    let mut lines = vec![render_title(matrix, rail, &square, width, theme)];
-    lines.extend(rail.suspects.iter().take(SUSPECTS).map(|one| render_suspect(one, theme)));
-    if rail.suspects.len() > SUSPECTS {
-        let text = format!("   and {} more", rail.suspects.len() - SUSPECTS);
-        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+
+    fn header_title(&self) -> String {
+        "probe".into()
     }
-    let chosen = state.selected_pair(&square);
-    let below = render_detail(rail, &square, chosen, matrix, width, theme);
-    let height = usize::from(area.height).saturating_sub(lines.len() + 1 + 1 + below.len());
-    let (map, room) = render_matrix(&square, chosen, (area, lines.len()), height, theme);
-    lines.extend(map);
-    lines.push(Line::default());
-    lines.extend(below);
-    draw_lines(buffer, area, &lines);
-    room
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[OPEN, BACK, FOLD, RAIL]]
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        let came = state.data.probe.as_ref().map(|(at, _)| *at);
+        // No history is kept for this answer.
+        let asks = state.past_instant.is_none() && state.is_due(came);
+        asks.then_some(Question::Probe).into_iter().collect()
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        state.data.probe.as_ref().map(|(_, matrix)| matrix.at)
+    }
+
+    fn extra_age(&self) -> Duration {
+        RARE_POLL_AGE
+    }
+
+    fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
+        let (rail, square) = shown_matrix(state)?;
+        let (row, column) = selected_pair(state, &square);
+        let pair = &rail.pairs[*square.cell_between(row, column)?.pairs.first()?];
+        (!square.by_leaf).then(|| NodeScreen(pair.from.node.clone()).into())
+    }
+
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+        match intent {
+            KeyIntent::Fold => {
+                let by_leaf = shown_matrix(state).is_some_and(|(_, square)| square.by_leaf);
+                state.cursors.by_leaf = Some(!by_leaf);
+            }
+            KeyIntent::Measure => {
+                let rails = probe_matrix(state).map_or(0, |matrix| matrix.rails.len());
+                state.cursors.rail = (state.cursors.rail + 1) % rails.max(1);
+            }
+            _ => return move_cursor(state, intent),
+        }
+        UpdateOutcome::with_redraw()
+    }
+
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
+        let ClickTarget::Cell(row, column) = target else { return UpdateOutcome::default() };
+        let Some((_, square)) = shown_matrix(state) else { return UpdateOutcome::default() };
+        let again = select_pair(state, &square, row as isize, column as isize);
+        if again { self.open_item(state) } else { UpdateOutcome::with_redraw() }
+    }
+
+    /// Draws one rail.
+    ///
+    /// ```text
+    ///  PROBE     rail 3   28 pairs of 8 nodes   within a leaf 48 GB/s, across leaves 47 GB/s
+    ///  ▲ port    gpu003 mlx5_3:1     41 % of baseline, in 7 pairs
+    ///                  ▼
+    ///  gpu003           44444x4
+    ///  gpu001          4 =====9
+    ///  gpu002          4= =====
+    ///
+    ///  gpu003 mlx5_3:1 – gpu001 mlx5_3:1   within leaf-00   19.7 GB/s, 41 % of baseline   nccl, 4m ago
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        if state.past_instant.is_some() {
+            let text = " past probe results are not stored; press . to return to now";
+            draw_lines(
+                buffer,
+                area,
+                &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))],
+            );
+            return ScreenLayout::default();
+        }
+        let Some(matrix) = probe_matrix(state) else {
+            return placeholders::draw_waiting(buffer, area, "the probe matrix", state, theme);
+        };
+        let width = usize::from(area.width);
+        let Some((rail, square)) = shown_matrix(state) else {
+            draw_lines(buffer, area, &render_empty(matrix, width, theme));
+            return ScreenLayout::default();
+        };
+        let mut lines = vec![render_title(matrix, rail, &square, width, theme)];
+        lines.extend(rail.suspects.iter().take(SUSPECTS).map(|one| render_suspect(one, theme)));
+        if rail.suspects.len() > SUSPECTS {
+            let text = format!("   and {} more", rail.suspects.len() - SUSPECTS);
+            lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+        }
+        let chosen = selected_pair(state, &square);
+        let below = render_detail(rail, &square, chosen, matrix, width, theme);
+        let height = usize::from(area.height).saturating_sub(lines.len() + 1 + 1 + below.len());
+        let (map, room) = render_matrix(&square, chosen, (area, lines.len()), height, theme);
+        lines.extend(map);
+        lines.push(Line::default());
+        lines.extend(below);
+        draw_lines(buffer, area, &lines);
+        room
+    }
+}
+
+/// Shows the next rail.
+const RAIL: KeyBinding =
+    bind(&[KeyPress::Char('m')], "m", KeyIntent::Measure, "next rail", Some("rail"));
+
+fn probe_matrix(state: &ConsoleState) -> Option<&ProbeMatrix> {
+    state.data.probe.as_ref().map(|(_, matrix)| &**matrix)
+}
+
+/// Returns the shown rail and its square; none while there are no measurements.
+fn shown_matrix(state: &ConsoleState) -> Option<(&RailMatrix, PairMatrix)> {
+    let rails = &probe_matrix(state)?.rails;
+    let rail = rails.get(state.cursors.rail % rails.len().max(1))?;
+    let square = PairMatrix::of(rail, state.cursors.by_leaf.unwrap_or(false));
+    // A square of so many nodes is not readable.
+    let many = state.cursors.by_leaf.is_none() && square.ends.len() > MANY_ENDS;
+    Some((rail, if many { PairMatrix::of(rail, true) } else { square }))
+}
+
+/// Returns the row and the column under the cursor; defaults to the first pair.
+fn selected_pair(state: &ConsoleState, square: &PairMatrix) -> (usize, usize) {
+    let of =
+        |cursor| state.cursors.of(cursor).row_index(square.ends.len(), |at| &square.ends[at].name);
+    let (row, column) = (of(ROW_CURSOR), of(COLUMN_CURSOR));
+    let first = (row, column) == (0, 0) && square.cell_between(0, 0).is_none();
+    if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
+}
+
+fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let by = update::row_steps(state, intent);
+    let Some((_, square)) = shown_matrix(state) else { return UpdateOutcome::default() };
+    let (row, column) = selected_pair(state, &square);
+    let one = match intent {
+        KeyIntent::Left => -1,
+        KeyIntent::Right => 1,
+        _ => 0,
+    };
+    select_pair(state, &square, (row as isize).saturating_add(by), column as isize + one);
+    UpdateOutcome::with_redraw()
+}
+
+/// Moves the cursor to a cell. Returns whether it was already there.
+fn select_pair(state: &mut ConsoleState, square: &PairMatrix, row: isize, column: isize) -> bool {
+    let before = selected_pair(state, square);
+    let count = square.ends.len();
+    let place = |at: isize| at.clamp(0, count.saturating_sub(1) as isize) as usize;
+    let after = (place(row), place(column));
+    for (cursor, to) in [(ROW_CURSOR, after.0), (COLUMN_CURSOR, after.1)] {
+        state.cursors.of_mut(cursor).move_to(to, count, |at| &square.ends[at].name);
+    }
+    before == after
 }
 
 /// Renders the message for an empty matrix with the next step.

@@ -1,83 +1,28 @@
-//! Node screen: identity and findings of one node, and its GPUs, ports and host with their recent history.
+//! Details of a node: headline, findings, devices, host and the sources of its values.
 
 use gaunt_schema::{
     DeviceClass, SanitizedText, UnixMs,
     catalogue::{exporter, host},
 };
-use ratatui::{
-    buffer::Buffer,
-    layout::Rect,
-    text::{Line, Span},
-};
+use ratatui::text::{Line, Span};
 
 use super::{
-    INDENT, draw_lines, draw_page,
+    INDENT,
     node_tables::{gpu_table, host_table as host_lines, port_table, probe_table},
-    placeholders, render_titled_line, worst_nodes,
+    render_titled_line, worst_nodes,
 };
 use crate::{
-    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     display_text,
     theme::{self, StyleRole, Theme},
-    update::openable_devices,
 };
 use gaunt_api::{Finding, NodeDetail, TargetState};
 
 /// Maximum clock difference that counts as none: the precision of one scrape.
 const SKEW_MS: u64 = 500;
 
-/// Draws the opened node.
-///
-/// ```text
-///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job llama-pt
-///          gaunt 127.1.0.3:9770   kernel 6.1.0   clock +2 ms
-///  ✖ port_down  mlx5_1/1  6m10  port mlx5_1/1 of gpu003 is down: …
-///  GPU  state              util %  last 2m     …
-///  PORT      …
-///  HOST      …
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    name: &SanitizedText,
-    theme: Theme,
-) -> ScreenLayout {
-    let Some(detail) = state.node_detail(name).filter(|_| state.data.refused.is_none()) else {
-        draw_lines(buffer, area, &placeholders::render_waiting(name, state, area.width, theme));
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let mut lines = vec![render_headline(detail, theme)];
-    for finding in &detail.findings {
-        lines.extend(render_finding(finding, detail.at, width, theme));
-    }
-    lines.push(Line::default());
-    let devices = openable_devices(detail);
-    let at = state.cursors.devices.row_index(devices.len(), |at| &devices[at].name);
-    let body = render_body(detail, width, Some(at), theme);
-    let chosen = lines.len() + body.iter().position(|(_, row)| *row == Some(at)).unwrap_or(0);
-    // Keep the cursor visible, and as much of what is above it as fits.
-    let below = usize::from(area.height).saturating_sub(2);
-    let needed = chosen.saturating_sub(below);
-    let from = needed + state.scroll;
-    let head = lines.len();
-    let mut spots = Vec::new();
-    for (number, (line, row)) in body.into_iter().enumerate() {
-        let place = (head + number).checked_sub(from).filter(|place| *place < below + 1);
-        if let (Some(place), Some(row)) = (place, row) {
-            let area = Rect { y: area.y + place as u16, height: 1, ..area };
-            spots.push(ClickArea { area, target: ClickTarget::Row(row) });
-        }
-        lines.push(line);
-    }
-    let room = draw_page(buffer, area, &lines, from, theme);
-    ScreenLayout { hidden: room.hidden.saturating_sub(needed), click_areas: spots, ..room }
-}
-
 /// Renders the devices of a node and the state of its scrape, each line with the index of its device among those that
 /// can be opened; also used for the lower part of the overview of a single node.
-pub(super) fn render_body(
+pub(crate) fn render_body(
     detail: &NodeDetail,
     width: usize,
     chosen: Option<usize>,
@@ -107,7 +52,7 @@ pub(super) fn render_body(
 }
 
 /// Renders the headline of the node, which is the same on all its screens.
-pub(super) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
+pub(crate) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static> {
     let line = &detail.line;
     let (fresh, style) = worst_nodes::render_freshness(line, theme);
     let mut spans = vec![
@@ -132,7 +77,13 @@ pub(super) fn render_headline(detail: &NodeDetail, theme: Theme) -> Line<'static
     Line::from(spans)
 }
 
-fn render_finding(finding: &Finding, at: UnixMs, width: usize, theme: Theme) -> Vec<Line<'static>> {
+/// Renders a finding of the node.
+pub(crate) fn render_finding(
+    finding: &Finding,
+    at: UnixMs,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let severity = theme.severity_style(finding.severity);
     let sign = theme::severity_sign(finding.severity);
     let lasted = display_text::format_duration(at.duration_since(finding.since));

@@ -1,6 +1,6 @@
 //! Explanation screen of a finding: rule and limits, signals with baselines and peers, ruled-out causes.
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -8,15 +8,19 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{draw_lines, draw_page, finding_screen, placeholders};
+use super::finding_screen;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
+    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
+    screen_view::ScreenView,
     theme::{StyleRole, Theme},
+    view::{draw_lines, draw_page, finding_details, node_tables, placeholders},
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{
-    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, Question,
+    SignalDetail,
 };
 
 /// Below this width the quartiles of the peers are left out.
@@ -24,63 +28,97 @@ const NARROW: usize = 100;
 /// Columns of a number.
 const NUMBER: usize = 10;
 
-/// Draws the explanation of the finding.
-///
-/// ```text
-///  ✖ throttled  gpu-0417 · GPU 5                                     critical
-///  RULE      Thermal or HW slowdown lowers the clock of a busy GPU …
-///
-///  SIGNALS at 12:03:41Z, peers: 7 other GPUs of job 8812
-///  power over its limit        41 %      71 %      70 %  68 % – 72 %
-///
-///  RULED OUT
-///  data_starved   io pressure is 1 %, the limit 8 %
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    let Some(told) = state.data.explained.as_deref() else {
-        let lines = if state.past_instant.is_some() {
-            let text = " past explanations are not stored; press . to return to now";
-            vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]
-        } else {
-            placeholders::render_waiting("the explanation", state, area.width, theme)
-        };
-        draw_lines(buffer, area, &lines);
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let finding = &told.finding;
-    let mut lines = vec![finding_screen::render_headline(finding, width, theme)];
-    lines.extend(finding_screen::render_paragraph(
-        "WHAT",
-        &SanitizedText::new(&finding.summary),
-        width,
-        theme,
-    ));
-    lines.extend(finding_screen::render_paragraph(
-        "RULE",
-        &SanitizedText::new(&told.rule),
-        width,
-        theme,
-    ));
-    lines.extend(finding_screen::render_paragraph(
-        "NEXT",
-        &SanitizedText::new(&finding.next),
-        width,
-        theme,
-    ));
-    lines.extend(render_chain(told, width, theme));
-    lines.extend(render_limits(&told.limits, width, theme));
-    if !finding.missing.is_empty() {
-        lines.push(Line::default());
-        lines.push(Line::styled(" MISSING", theme.style_for(StyleRole::Title)));
-        lines.extend(finding.missing.iter().flat_map(|what| render_indented(what, width)));
+/// Explanation of one finding, by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExplanationScreen(pub(crate) SanitizedText);
+
+impl ScreenView for ExplanationScreen {
+    fn header_title(&self) -> String {
+        "explain".into()
     }
-    draw_page(buffer, area, &lines, state.scroll, theme)
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[BACK, ACKNOWLEDGE, JOB]]
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        finding_screen::finding_questions(&self.0, state)
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        finding_screen::finding_at(&self.0, state)
+    }
+
+    fn finding_id(&self) -> Option<&SanitizedText> {
+        Some(&self.0)
+    }
+
+    fn item_job(&self, state: &ConsoleState) -> Option<SanitizedText> {
+        finding_screen::finding_job(state)
+    }
+
+    fn item_text(&self, state: &ConsoleState) -> Option<String> {
+        finding_screen::finding_text(state)
+    }
+
+    /// Draws the explanation of the finding.
+    ///
+    /// ```text
+    ///  ✖ throttled  gpu-0417 · GPU 5                                     critical
+    ///  RULE      Thermal or HW slowdown lowers the clock of a busy GPU …
+    ///
+    ///  SIGNALS at 12:03:41Z, peers: 7 other GPUs of job 8812
+    ///  power over its limit        41 %      71 %      70 %  68 % – 72 %
+    ///
+    ///  RULED OUT
+    ///  data_starved   io pressure is 1 %, the limit 8 %
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Some(told) = state.data.explained.as_deref() else {
+            if state.past_instant.is_none() {
+                return placeholders::draw_waiting(buffer, area, "the explanation", state, theme);
+            }
+            let text = " past explanations are not stored; press . to return to now";
+            let line = Line::styled(text, theme.style_for(StyleRole::Dim));
+            draw_lines(buffer, area, &[Line::default(), line]);
+            return ScreenLayout::default();
+        };
+        let width = usize::from(area.width);
+        let finding = &told.finding;
+        let mut lines = vec![finding_details::render_headline(finding, width, theme)];
+        lines.extend(finding_details::render_paragraph(
+            "WHAT",
+            &SanitizedText::new(&finding.summary),
+            width,
+            theme,
+        ));
+        lines.extend(finding_details::render_paragraph(
+            "RULE",
+            &SanitizedText::new(&told.rule),
+            width,
+            theme,
+        ));
+        lines.extend(finding_details::render_paragraph(
+            "NEXT",
+            &SanitizedText::new(&finding.next),
+            width,
+            theme,
+        ));
+        lines.extend(render_chain(told, width, theme));
+        lines.extend(render_limits(&told.limits, width, theme));
+        if !finding.missing.is_empty() {
+            lines.push(Line::default());
+            lines.push(Line::styled(" MISSING", theme.style_for(StyleRole::Title)));
+            lines.extend(finding.missing.iter().flat_map(|what| render_indented(what, width)));
+        }
+        draw_page(buffer, area, &lines, state.scroll, theme)
+    }
 }
 
 /// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
@@ -145,7 +183,7 @@ fn render_signal(signal: &SignalDetail, theme: Theme) -> [(String, Style); 5] {
         value.map_or_else(String::new, |value| display_text::format_with_unit(value, signal.unit))
     };
     let now = match (signal.value, signal.absent) {
-        (None, reason) => super::node_tables::absence_label(reason).to_owned(),
+        (None, reason) => node_tables::absence_label(reason).to_owned(),
         (value, _) => of(value),
     };
     let quartiles = signal

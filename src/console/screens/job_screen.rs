@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{GpuState, SanitizedText};
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
@@ -10,66 +10,114 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{LABEL, draw_lines, placeholders, render_titled_line};
+use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
+    keymap::{BACK, KeyBinding, OPEN},
+    screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
+    view::{LABEL, draw_lines, placeholders, render_titled_line},
     widget::bar,
 };
-use gaunt_api::{GpuTimeline, JobDetail};
+use gaunt_api::{GpuTimeline, JobDetail, Question};
 
 /// Columns of the name of a timeline.
 const NAME: usize = 22;
 /// Minimum share of differing points for an outlier GPU.
 const ODD: f64 = 0.3;
 
-/// Draws the job.
-///
-/// ```text
-///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
-///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
-///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
-///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
-///
-///  OUTLIERS                last 1m58, newest at the right
-///  most GPUs of the job    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
-///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ differs 98 %
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    name: &SanitizedText,
-    theme: Theme,
-) -> ScreenLayout {
-    let known = state.data.job.as_deref().filter(|job| job.job == *name);
-    let Some(job) = known.filter(|_| state.data.refused.is_none()) else {
-        let what = format!("job {name}");
-        draw_lines(buffer, area, &placeholders::render_waiting(&what, state, area.width, theme));
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let mut lines = vec![render_headline(job, theme)];
-    lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
-    lines.push(render_titled_line("LOST BY", render_loss_causes(job, theme), theme));
-    for finding in &job.findings {
-        let severity = theme.severity_style(finding.severity);
-        let sign = theme::severity_sign(finding.severity);
-        let lasted = display_text::format_duration(job.at.duration_since(finding.since));
-        lines.push(Line::from(vec![
-            Span::styled(format!(" {sign} {}", finding.kind), severity),
-            Span::raw(format!("  {}  since {lasted}", finding.entity)),
-        ]));
+/// Name of the cursor in the GPU timelines.
+const CURSOR: &str = "timelines";
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobScreen(pub(crate) SanitizedText);
+
+impl ScreenView for JobScreen {
+    fn commands() -> &'static [ScreenCommand] {
+        const {
+            &[ScreenCommand::other("job", "one job", |job| {
+                Ok(JobScreen(SanitizedText::new(job)).into())
+            })
+            .with_arguments("NUMBER", "a number", false)]
+        }
     }
-    lines.push(Line::default());
-    let used = (lines.len() as u16).min(area.height);
-    let rest = Rect { y: area.y + used, height: area.height - used, ..area };
-    let (strips, room) = render_timelines(job, state, rest, theme);
-    lines.extend(strips);
-    draw_lines(buffer, area, &lines);
-    room
+
+    fn header_title(&self) -> String {
+        format!("job {}", self.0)
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[OPEN, BACK]]
+    }
+
+    fn questions(&self, _state: &ConsoleState) -> Vec<Question> {
+        vec![Question::Job(self.0.clone())]
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        state.data.job.as_deref().filter(|job| job.job == self.0).map(|job| job.at)
+    }
+
+    fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
+        let strips = state.data.job.as_deref().map_or(&[][..], |job| &job.past.strips);
+        let keys = strips.iter().map(|strip| strip.node.to_string()).collect();
+        Some(CursorRows { cursor: CURSOR, keys })
+    }
+
+    fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
+        let strips = &state.data.job.as_deref()?.past.strips;
+        let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
+        let strip = strips.get(at)?;
+        Some(DeviceScreen::of_gpu(strip.node.clone(), &strip.gpu).into())
+    }
+
+    /// Draws the job.
+    ///
+    /// ```text
+    ///  job 8812  llama-pt   alice · llm   64 nodes · 512 GPUs   running 3d04h
+    ///  USEFUL    ███████████████████████████░░░░░░░░░░░░░  68 %   163 of 512 GPUs lost
+    ///  LOST BY   waiting for peers 12.4 GPU·h  data-starved 1.1 GPU·h in the last 30m
+    ///  ✖ compute_straggler  gpu-0417 · GPU 5   since 2m
+    ///
+    ///  OUTLIERS                last 1m58, newest at the right
+    ///  most GPUs of the job    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
+    ///  gpu-0417 GPU 5          █████████████████████████████████████████████  ◂ differs 98 %
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let known = state.data.job.as_deref().filter(|job| job.job == self.0);
+        let Some(job) = known.filter(|_| state.data.refused.is_none()) else {
+            return placeholders::draw_waiting(buffer, area, &self.header_title(), state, theme);
+        };
+        let width = usize::from(area.width);
+        let mut lines = vec![render_headline(job, theme)];
+        lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
+        lines.push(render_titled_line("LOST BY", render_loss_causes(job, theme), theme));
+        for finding in &job.findings {
+            let severity = theme.severity_style(finding.severity);
+            let sign = theme::severity_sign(finding.severity);
+            let lasted = display_text::format_duration(job.at.duration_since(finding.since));
+            lines.push(Line::from(vec![
+                Span::styled(format!(" {sign} {}", finding.kind), severity),
+                Span::raw(format!("  {}  since {lasted}", finding.entity)),
+            ]));
+        }
+        lines.push(Line::default());
+        let used = (lines.len() as u16).min(area.height);
+        let rest = Rect { y: area.y + used, height: area.height - used, ..area };
+        let (strips, room) = render_timelines(job, state, rest, theme);
+        lines.extend(strips);
+        draw_lines(buffer, area, &lines);
+        room
+    }
 }
 
 fn render_headline(job: &JobDetail, theme: Theme) -> Line<'static> {
@@ -166,7 +214,7 @@ fn render_timelines(
     most.extend(render_timeline(&past.most, points, theme));
     lines.push(Line::from(most));
     let page = usize::from(area.height).saturating_sub(2).max(1);
-    let at = state.cursors.timelines.row_index(past.strips.len(), |at| &past.strips[at].node);
+    let at = state.cursors.of(CURSOR).row_index(past.strips.len(), |at| &past.strips[at].node);
     let from = first_visible_row(at, past.strips.len(), page);
     let mut spots = Vec::new();
     for (row, one) in past.strips.iter().enumerate().skip(from).take(page) {

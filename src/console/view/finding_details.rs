@@ -1,4 +1,4 @@
-//! Finding screen: summary sentence, next step, and the numbers that support the finding.
+//! Details of a finding: headline, next step, lifecycle, and the numbers that support it.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{LABEL, draw_lines, draw_page, finding_alerts, placeholders, render_titled_line};
+use super::{LABEL, draw_lines, finding_alerts, render_titled_line};
 use crate::{
-    console_state::{ConsoleState, ScreenLayout},
+    console_state::ConsoleState,
     display_text,
     evidence_history::{self, EvidenceHistory},
     theme::{self, StyleRole, Theme},
@@ -26,56 +26,8 @@ use gaunt_api::{EvidenceItem, Finding, HistoryRelation, MetricHistory};
 /// Number of victims named; the others are counted.
 const VICTIMS: usize = 64;
 
-/// Draws the opened finding.
-///
-/// ```text
-///  ✖ port_down  gpu003 · mlx5_1/1                                    critical
-///
-///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
-///
-///  SINCE     11:57:32Z (6m10)   8 lost GPUs   confidence 97 %
-///  NEXT      check the cable and the switch port of gpu003 mlx5_1
-///
-///  EVIDENCE                           now       limit  last 15m
-///  IO pressure                       34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  baseline 2 %
-///
-///  VICTIMS   8: gpu003 · GPU 0, gpu003 · GPU 1, …
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    let Some((finding, open)) = &state.data.finding else {
-        draw_lines(
-            buffer,
-            area,
-            &placeholders::render_waiting("the finding", state, area.width, theme),
-        );
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let mut lines = vec![render_headline(finding, width, theme)];
-    if !open {
-        let text = match (state.past_instant, &state.data.refused) {
-            (Some(_), _) => " ● not open at this time; shown as seen at another time",
-            (None, Some(_)) => " ● closed and no longer stored; shown as last seen",
-            (None, None) => " ● closed; shown as last seen",
-        };
-        lines.push(Line::styled(text, theme.style_for(StyleRole::Good)));
-    }
-    lines.push(Line::default());
-    lines.extend(render_details(finding, *open, state, width, theme));
-    if let Some(node) = &finding.entity.node {
-        let text = format!(" Enter: open {node}   b: job   e: explain");
-        lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
-    }
-    draw_page(buffer, area, &lines, state.scroll, theme)
-}
-
 /// Draws the finding under the cursor below the list of all findings, as far as there is space.
-pub(super) fn draw_below_list(
+pub(crate) fn draw_below_list(
     buffer: &mut Buffer,
     area: Rect,
     finding: &Finding,
@@ -94,7 +46,7 @@ pub(super) fn draw_below_list(
 }
 
 /// Renders the details of a finding, below its headline.
-fn render_details(
+pub(crate) fn render_details(
     finding: &Finding,
     open: bool,
     state: &ConsoleState,
@@ -157,7 +109,8 @@ fn render_lifecycle(finding: &Finding) -> Option<String> {
     (!told.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, told.join(", ")))
 }
 
-pub(super) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
+/// Renders kind, entity and severity of a finding.
+pub(crate) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> Line<'static> {
     let severity = theme.severity_style(finding.severity);
     let sign = theme::severity_sign(finding.severity);
     let name = format!(" {sign} {}  ", finding.kind);
@@ -174,7 +127,7 @@ pub(super) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> 
 }
 
 /// Renders a titled text in as many lines as needed.
-pub(super) fn render_paragraph(
+pub(crate) fn render_paragraph(
     title: &str,
     words: &str,
     width: usize,

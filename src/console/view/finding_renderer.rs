@@ -2,21 +2,18 @@
 
 use gaunt_schema::{FindingKind, LifeState, SanitizedText, Severity, UnixMs};
 use ratatui::{
-    buffer::Buffer,
-    layout::Rect,
     style::Style,
     text::{Line, Span},
 };
 
-use super::{draw_lines, finding_alerts, finding_screen, placeholders};
+use super::finding_alerts;
 use crate::{
-    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
     finding_list_rows::{FindingRow, group_title},
     theme::{self, StyleRole, Theme},
 };
-use gaunt_api::{AlertList, Finding, FindingGroup, Subject};
+use gaunt_api::AlertList;
 
 /// Columns of a finding's kind: the longest is `host_blocks_network`.
 const KIND: usize = 19;
@@ -28,149 +25,28 @@ const ONE_LINE: usize = 120;
 const PLACE: usize = 26;
 /// Columns of the blamed entity on a wide screen, with its alert status.
 const WIDE_PLACE: usize = 38;
-/// Minimum number of lines to show the finding under the cursor below the list.
-const HIGH: usize = 36;
 /// Minimum width of a wide screen.
 const WIDE: usize = 150;
 
 /// Renders findings as rows.
 #[derive(Clone, Copy)]
-pub(super) struct FindingRenderer<'a> {
+pub(crate) struct FindingRenderer<'a> {
     /// Available columns.
-    pub(super) width: usize,
+    pub(crate) width: usize,
     /// The row of the cursor, if it is in this list.
-    pub(super) selected: Option<usize>,
+    pub(crate) selected: Option<usize>,
     /// The instant from which ages count.
-    pub(super) at: UnixMs,
+    pub(crate) at: UnixMs,
     /// Alertmanager status of the findings, if known.
-    pub(super) alerts: Option<&'a AlertList>,
+    pub(crate) alerts: Option<&'a AlertList>,
     /// The theme.
-    pub(super) theme: Theme,
-}
-
-/// Draws all open findings; findings of one kind share a group row, which expands.
-///
-/// ```text
-///  FINDINGS  3 open                                       since  GPUs lost  conf
-///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
-///    port mlx5_1/1 of gpu003 is down: …
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    let Some(list) = state.data.findings.as_deref() else {
-        draw_lines(
-            buffer,
-            area,
-            &placeholders::render_waiting("the findings", state, area.width, theme),
-        );
-        return ScreenLayout::default();
-    };
-    let shown = state.finding_rows();
-    let at = state.cursors.findings.row_index(shown.len(), |at| shown[at].row_key());
-    let width = usize::from(area.width);
-    let rows = FindingRenderer {
-        width,
-        selected: Some(at),
-        at: list.at,
-        alerts: state.current_alerts(),
-        theme,
-    };
-    let each = if width >= ONE_LINE { 1 } else { 2 };
-    let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
-    let open = u64::from(list.total).max(list.findings.len() as u64);
-    let mut lines = vec![rows.render_heading(open, false, read)];
-    let filter = &state.list_state(Subject::Findings).rows;
-    if !filter.is_empty() {
-        let text = format!("   {} of {} match {filter}", list.matched, list.total);
-        lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
-    }
-    lines.extend(
-        state
-            .current_alerts()
-            .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
-    );
-    let (height, needed) = (usize::from(area.height), lines.len() + each * shown.len());
-    // On a high screen the finding under the cursor is shown below the list, which keeps at least a third of the
-    // lines.
-    let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
-    let page = (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
-        / each)
-        .max(1);
-    let from = first_visible_row(at, shown.len(), page);
-    let mut spots = Vec::new();
-    for (at, row) in shown.iter().enumerate().skip(from).take(page) {
-        let y = area.y + lines.len() as u16;
-        let area = Rect { y, height: each as u16, ..area };
-        spots.push(ClickArea { area, target: ClickTarget::Row(at) });
-        lines.push(rows.render_row(at, *row));
-        if each == 2 {
-            lines.push(rows.render_sentence(*row));
-        }
-    }
-    draw_lines(buffer, area, &lines);
-    if let (Some(below), Some(row)) = (below, shown.get(at)) {
-        let gone = (below.max(lines.len() + 1)) as u16;
-        let area = Rect { y: area.y + gone, height: area.height.saturating_sub(gone), ..area };
-        match row {
-            FindingRow::Single(finding) | FindingRow::Member(finding) => {
-                finding_screen::draw_below_list(buffer, area, finding, state, theme);
-            }
-            FindingRow::Group { group, unfolded, worst } => {
-                let lines = render_group_summary(group, *worst, *unfolded, width, theme);
-                draw_lines(buffer, area, &lines);
-            }
-        }
-    }
-    ScreenLayout {
-        page,
-        click_areas: spots,
-        has_side_pane: below.is_some(),
-        ..ScreenLayout::default()
-    }
-}
-
-/// Renders what the findings of a group have in common, below the list.
-fn render_group_summary(
-    group: &FindingGroup,
-    worst: Option<&Finding>,
-    unfolded: bool,
-    width: usize,
-    theme: Theme,
-) -> Vec<Line<'static>> {
-    let severity = theme.severity_style(group.severity);
-    let dim = theme.style_for(StyleRole::Dim);
-    let title = format!(" {} {}", group.kind, group_title(group));
-    let mut lines =
-        vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
-    let mut say = |text: &str| {
-        let text = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
-        lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
-    };
-    say(&format!(
-        "oldest since {}; {} of {} acknowledged; confidence at least {} %",
-        display_text::format_time_of_day(group.since),
-        group.acknowledged,
-        group.members.len(),
-        display_text::format_whole_percent(Some(group.confidence)),
-    ));
-    if let Some(worst) = worst {
-        say(&format!("worst: {}", worst.summary));
-        say(&format!("next: {}", worst.next));
-    }
-    let verb = if unfolded { "collapse" } else { "expand" };
-    lines.push(Line::default());
-    lines.push(Line::styled(format!(" Enter: {verb}   a: acknowledge all"), dim));
-    lines
+    pub(crate) theme: Theme,
 }
 
 impl FindingRenderer<'_> {
     /// Renders the title with the headings of the numbers; `focused` if the cursor is in this panel. The absence of
     /// findings is good only if something is `read`.
-    pub(super) fn render_heading(self, open: u64, focused: bool, read: bool) -> Line<'static> {
+    pub(crate) fn render_heading(self, open: u64, focused: bool, read: bool) -> Line<'static> {
         let title = if focused { "▸FINDINGS  " } else { " FINDINGS  " };
         let (count, meaning) = match open {
             0 if read => ("none open".to_owned(), StyleRole::Good),
@@ -192,7 +68,7 @@ impl FindingRenderer<'_> {
     /// Renders as many of the worst rows as fit into `height` lines, with their sentences if there is space, each line
     /// with the index of its row. Informational findings have no sentence; at the end, the findings without a row are
     /// counted.
-    pub(super) fn render_worst(
+    pub(crate) fn render_worst(
         self,
         rows: &[FindingRow<'_>],
         more: usize,
@@ -223,18 +99,19 @@ impl FindingRenderer<'_> {
     }
 
     /// Returns how many lines these rows need.
-    pub(super) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
+    pub(crate) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
         let urgent = rows.iter().filter(|row| row.severity() > Severity::Info).count();
         let sentences = if self.has_inline_sentence() { 0 } else { urgent };
         rows.len() + sentences + usize::from(more > 0)
     }
 
-    const fn has_inline_sentence(self) -> bool {
+    /// Returns whether the sentence of a finding is in its row.
+    pub(crate) const fn has_inline_sentence(self) -> bool {
         self.width >= ONE_LINE
     }
 
     /// Renders the row of a finding or of a group.
-    fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
+    pub(crate) fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
         let (finding, indent) = match row {
             FindingRow::Single(finding) => (finding, " "),
             FindingRow::Member(finding) => (finding, "│"),
@@ -309,7 +186,7 @@ impl FindingRenderer<'_> {
     }
 
     /// Renders the line below a row: the problem in one sentence.
-    fn render_sentence(self, row: FindingRow<'_>) -> Line<'static> {
+    pub(crate) fn render_sentence(self, row: FindingRow<'_>) -> Line<'static> {
         let text = match row {
             FindingRow::Single(finding) | FindingRow::Member(finding) => {
                 SanitizedText::new(&finding.summary)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    DeviceClass, GpuState, MetricId, SanitizedText,
+    DeviceClass, MetricId, SanitizedText,
     catalogue::{gpu, port},
     unit::{MetricKind, Unit},
 };
@@ -13,14 +13,14 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{
-    draw_lines, events_screen, node_screen, node_tables, placeholders, render_titled_line,
-};
+use super::{Screen, topology_screen::TopologyScreen};
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    screen::Screen,
-    theme::{self, StyleRole, Theme},
+    keymap::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    screen_view::{ScreenCommand, ScreenView},
+    theme::{StyleRole, Theme},
+    view::{draw_lines, event_rows, node_details, node_tables, placeholders, render_titled_line},
     widget::graph,
 };
 use gaunt_api::{DeviceDetail, field::shown_unit};
@@ -58,54 +58,109 @@ const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
     (port::TRANSMIT_DISCARDS, "discards/s", None),
 ];
 
-/// Draws the device screen.
-///
-/// ```text
-///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
-///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
-///  utilization  100.0 %  of 100.0 %           power  312 W             of 700 W
-///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
-///  EVENTS …
-/// ```
-pub(super) fn draw(
-    buffer: &mut Buffer,
-    area: Rect,
-    state: &ConsoleState,
-    theme: Theme,
-) -> ScreenLayout {
-    let Screen::Device(node, class, name) = &state.screen else { return ScreenLayout::default() };
-    let answered = state.node_detail(node).filter(|_| state.data.refused.is_none());
-    let Some(detail) = answered else {
-        draw_lines(buffer, area, &placeholders::render_waiting(node, state, area.width, theme));
-        return ScreenLayout::default();
-    };
-    let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
-    let Some(device) = detail.devices.iter().find(is) else {
-        let text = format!(" {node} does not report {name}; Esc: back");
-        draw_lines(
-            buffer,
-            area,
-            &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Bad))],
-        );
-        return ScreenLayout::default();
-    };
-    let width = usize::from(area.width);
-    let mut lines =
-        vec![node_screen::render_headline(detail, theme), render_headline(node, device, theme)];
-    let longest = device.history.iter().map(|series| series.points.len()).max().unwrap_or(0);
-    let span = display_text::format_duration(Duration::from_millis(
-        detail.history_step_ms * longest as u64,
-    ));
-    let text = format!("   last {span}, newest at the right");
-    lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
-    lines.extend(render_info_labels(device, width, theme));
-    lines.push(Line::default());
-    let happened = events_screen::render_device_events(detail, name, EVENTS, width, theme);
-    let left = usize::from(area.height).saturating_sub(lines.len() + happened.len());
-    lines.extend(render_graphs(device, width, left, theme));
-    lines.extend(happened);
-    draw_lines(buffer, area, &lines);
-    ScreenLayout { page: usize::from(area.height), ..ScreenLayout::default() }
+/// One GPU or port of a node, by its class and its name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceScreen {
+    node: SanitizedText,
+    class: DeviceClass,
+    name: SanitizedText,
+}
+
+impl DeviceScreen {
+    /// Creates the screen of a device.
+    pub(crate) const fn new(node: SanitizedText, class: DeviceClass, name: SanitizedText) -> Self {
+        Self { node, class, name }
+    }
+
+    /// Creates the screen of a GPU by its number.
+    pub(crate) fn of_gpu(node: SanitizedText, gpu: &str) -> Self {
+        Self::new(node, DeviceClass::Gpu, SanitizedText::new(&format!("GPU {gpu}")))
+    }
+}
+
+impl ScreenView for DeviceScreen {
+    fn commands() -> &'static [ScreenCommand] {
+        const {
+            &[ScreenCommand::other("gpu", "one GPU", |text| {
+                let (node, gpu) = text
+                    .rsplit_once(char::is_whitespace)
+                    .ok_or("gpu needs a node and a number: gpu gpu003 5")?;
+                Ok(DeviceScreen::of_gpu(SanitizedText::new(node.trim()), gpu).into())
+            })
+            .with_arguments("NODE GPU", "a node and a number", true)]
+        }
+    }
+
+    fn header_title(&self) -> String {
+        format!("{} {}", self.node, self.name)
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        match self.class {
+            DeviceClass::Port => &[&[BACK], NODE_KEYS],
+            _ => &[&[OPEN, BACK], NODE_KEYS],
+        }
+    }
+
+    fn node_name(&self) -> Option<&SanitizedText> {
+        Some(&self.node)
+    }
+
+    fn item_target(&self, _state: &ConsoleState) -> Option<Screen> {
+        (self.class == DeviceClass::Gpu).then(|| TopologyScreen(self.node.clone()).into())
+    }
+
+    /// Draws the device screen.
+    ///
+    /// ```text
+    ///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
+    ///  gpu003 GPU 5   ░ waiting for peers   job llama-pt   H100-SXM   GPU-1234…
+    ///  utilization  100.0 %  of 100.0 %           power  312 W             of 700 W
+    ///  ⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿⣿   ⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤⣤
+    ///  EVENTS …
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Self { node, class, name } = self;
+        let answered = state.node_detail(node).filter(|_| state.data.refused.is_none());
+        let Some(detail) = answered else {
+            return placeholders::draw_waiting(buffer, area, node, state, theme);
+        };
+        let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
+        let Some(device) = detail.devices.iter().find(is) else {
+            let text = format!(" {node} does not report {name}; Esc: back");
+            draw_lines(
+                buffer,
+                area,
+                &[Line::default(), Line::styled(text, theme.style_for(StyleRole::Bad))],
+            );
+            return ScreenLayout::default();
+        };
+        let width = usize::from(area.width);
+        let mut lines = vec![
+            node_details::render_headline(detail, theme),
+            render_headline(node, device, theme),
+        ];
+        let longest = device.history.iter().map(|series| series.points.len()).max().unwrap_or(0);
+        let span = display_text::format_duration(Duration::from_millis(
+            detail.history_step_ms * longest as u64,
+        ));
+        let text = format!("   last {span}, newest at the right");
+        lines[1].push_span(Span::styled(text, theme.style_for(StyleRole::Dim)));
+        lines.extend(render_info_labels(device, width, theme));
+        lines.push(Line::default());
+        let happened = event_rows::render_device_events(detail, name, EVENTS, width, theme);
+        let left = usize::from(area.height).saturating_sub(lines.len() + happened.len());
+        lines.extend(render_graphs(device, width, left, theme));
+        lines.extend(happened);
+        draw_lines(buffer, area, &lines);
+        ScreenLayout { page: usize::from(area.height), ..ScreenLayout::default() }
+    }
 }
 
 fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) -> Line<'static> {
@@ -114,18 +169,12 @@ fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) ->
         theme.style_for(StyleRole::Title),
     )];
     if let Some(state) = device.state {
-        spans.push(render_gpu_state(state, theme));
+        spans.push(node_tables::render_gpu_state(state, theme));
     } else if device.class == DeviceClass::Port {
         let (word, style) = node_tables::port_table::render_port_state(device, theme);
         spans.push(Span::styled(word, style));
     }
     Line::from(spans)
-}
-
-/// Renders a GPU state with its symbol.
-pub(super) fn render_gpu_state(state: GpuState, theme: Theme) -> Span<'static> {
-    let text = format!("{} {}", theme::state_sign(state), theme::state_label(state));
-    Span::styled(text, theme.state_style(state))
 }
 
 /// Renders the labels of the device's info series, in as many lines as needed.

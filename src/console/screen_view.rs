@@ -1,0 +1,251 @@
+//! What every screen has: title, commands, keys, questions, rows, drawing, and what its keys and clicks do.
+
+use std::{fmt::Debug, time::Duration};
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{ClickTarget, ConsoleState, ScreenLayout},
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
+    keymap::KeyBinding,
+    screens::Screen,
+    theme::Theme,
+    update::{self, UpdateOutcome},
+};
+use gaunt_api::{Finding, Question, Subject};
+
+/// A screen: its parameters are the fields of the type that implements this trait.
+pub(crate) trait ScreenView: Debug {
+    /// Returns the commands and numbers that open the screen.
+    fn commands() -> &'static [ScreenCommand]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+
+    /// Returns the title of the screen for its header.
+    fn header_title(&self) -> String;
+
+    /// Returns the keys of the screen, in the order of the help; the keys of every screen follow them.
+    fn keys(&self) -> &'static [&'static [KeyBinding]];
+
+    /// Returns the questions that the screen asks beside the overview.
+    fn questions(&self, _state: &ConsoleState) -> Vec<Question> {
+        self.node_name().cloned().map(Question::Node).into_iter().collect()
+    }
+
+    /// Returns the instant of the shown rows; none before their first answer.
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        self.node_name().and_then(|name| state.node_detail(name)).map(|node| node.at)
+    }
+
+    /// Returns the additional age allowed for the answers: more than zero if they are polled less often.
+    fn extra_age(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns the shown and the matching number of rows and their name, if the answer may leave rows out.
+    fn row_counts(&self, _state: &ConsoleState) -> Option<(u64, u64, &'static str)> {
+        None
+    }
+
+    /// Draws the screen and returns its layout. The overview has been answered.
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout;
+
+    /// Returns the id of the shown finding, if the screen shows one.
+    fn finding_id(&self) -> Option<&SanitizedText> {
+        None
+    }
+
+    /// Returns the name of the shown node, if the screen shows one.
+    fn node_name(&self) -> Option<&SanitizedText> {
+        None
+    }
+
+    /// Returns the subject whose order and columns the user chooses on this screen.
+    fn table_subject(&self) -> Option<Subject> {
+        None
+    }
+
+    /// Returns the subject that a filter applies to on this screen.
+    fn filter_subject(&self) -> Option<Subject> {
+        self.table_subject()
+    }
+
+    /// Returns the finding rows: those of the screen, or else of the latest list.
+    fn finding_rows<'a>(&self, state: &'a ConsoleState) -> Vec<FindingRow<'a>> {
+        state.listed_finding_rows()
+    }
+
+    /// Returns whether the cursor is in the finding rows.
+    fn has_finding_cursor(&self, _state: &ConsoleState) -> bool {
+        false
+    }
+
+    /// Returns the finding whose evidence is shown with its histories.
+    fn evidence_finding<'a>(&self, _state: &'a ConsoleState) -> Option<&'a Finding> {
+        None
+    }
+
+    /// Returns the rows that the cursor moves over; a screen without them scrolls.
+    fn cursor_rows(&self, _state: &ConsoleState) -> Option<CursorRows> {
+        None
+    }
+
+    /// Returns the screen that the item under the cursor opens.
+    fn item_target(&self, _state: &ConsoleState) -> Option<Screen> {
+        None
+    }
+
+    /// Opens the item under the cursor.
+    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
+        update::open_target(state, self.item_target(state))
+    }
+
+    /// Returns the job of the item under the cursor.
+    fn item_job(&self, state: &ConsoleState) -> Option<SanitizedText> {
+        state.node_detail(self.node_name()?)?.line.jobs.first().cloned()
+    }
+
+    /// Returns the item under the cursor as text.
+    fn item_text(&self, state: &ConsoleState) -> Option<String> {
+        if let Some(FindingRow::Group { group, .. }) = state.finding_row() {
+            let members = group.members.join(" ");
+            return Some(format!("{} {}: {members}", group.kind, group_title(group)));
+        }
+        Some(self.item_target(state)?.copied_name())
+    }
+
+    /// Returns the name of the shown entity as text, for a row that opens this screen.
+    fn copied_name(&self) -> String {
+        self.header_title()
+    }
+
+    /// Handles a key of the screen or of the cursor.
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+        let by = update::row_steps(state, intent);
+        match self.cursor_rows(state) {
+            Some(rows) => rows.move_by(state, by),
+            None => update::scroll_by(state, by),
+        }
+        UpdateOutcome::with_redraw()
+    }
+
+    /// Handles a click on an area of the screen: the first one moves the cursor there, the second one opens the item.
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
+        match (target, self.cursor_rows(state)) {
+            (ClickTarget::Row(row), Some(rows)) if rows.move_to(state, row) => {
+                self.open_item(state)
+            }
+            (ClickTarget::Row(_), Some(_)) => {
+                UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            }
+            _ => UpdateOutcome::default(),
+        }
+    }
+}
+
+/// Command that opens a screen.
+#[derive(Debug)]
+pub(crate) struct ScreenCommand {
+    /// Name of the command.
+    pub(crate) word: &'static str,
+    /// Arguments as in the help; empty if the command takes none.
+    pub(crate) arguments: &'static str,
+    /// What an empty argument lacks.
+    pub(crate) needs: &'static str,
+    /// Whether the first argument is the name of a node.
+    pub(crate) takes_node: bool,
+    /// Short description.
+    pub(crate) help: &'static str,
+    /// Number of a main screen, and the description of its key.
+    pub(crate) main: Option<(u8, &'static str)>,
+    /// Returns the screen of the arguments, or why they are invalid.
+    pub(crate) open: fn(&str) -> Result<Screen, String>,
+}
+
+impl ScreenCommand {
+    /// Defines the command of a main screen.
+    pub(crate) const fn main(
+        number: u8,
+        word: &'static str,
+        help: &'static str,
+        key_help: &'static str,
+        open: fn(&str) -> Result<Screen, String>,
+    ) -> Self {
+        Self { main: Some((number, key_help)), ..Self::other(word, help, open) }
+    }
+
+    /// Defines a command without arguments.
+    pub(crate) const fn other(
+        word: &'static str,
+        help: &'static str,
+        open: fn(&str) -> Result<Screen, String>,
+    ) -> Self {
+        Self { word, arguments: "", needs: "", takes_node: false, help, main: None, open }
+    }
+
+    /// Adds arguments, what a command without them lacks, and whether the first one is a node.
+    pub(crate) const fn with_arguments(
+        self,
+        arguments: &'static str,
+        needs: &'static str,
+        takes_node: bool,
+    ) -> Self {
+        Self { arguments, needs, takes_node, ..self }
+    }
+
+    /// Returns the number of a main screen.
+    pub(crate) fn number(&self) -> Option<u8> {
+        self.main.map(|(number, _)| number)
+    }
+
+    /// Returns the screen of these arguments, or why they are invalid.
+    pub(crate) fn parse_arguments(&self, arguments: &str) -> Result<Screen, String> {
+        match (self.arguments.is_empty(), arguments.is_empty()) {
+            (true, false) => Err(format!("{} takes no argument", self.word)),
+            (false, true) => Err(format!("{} needs {}", self.word, self.needs)),
+            _ => (self.open)(arguments),
+        }
+    }
+}
+
+/// Rows that a cursor moves over.
+pub(crate) struct CursorRows {
+    /// Name of the cursor.
+    pub(crate) cursor: &'static str,
+    /// The unique key of each row.
+    pub(crate) keys: Vec<String>,
+}
+
+impl CursorRows {
+    /// Returns the finding rows.
+    pub(crate) fn of_findings(state: &ConsoleState) -> Self {
+        let keys = state.finding_rows().iter().map(|row| row.row_key().to_owned()).collect();
+        Self { cursor: FINDINGS_CURSOR, keys }
+    }
+
+    /// Returns the index of the cursor.
+    pub(crate) fn index(&self, state: &ConsoleState) -> usize {
+        state.cursors.of(self.cursor).row_index(self.keys.len(), |at| &self.keys[at])
+    }
+
+    /// Moves the cursor by a number of rows.
+    pub(crate) fn move_by(&self, state: &mut ConsoleState, by: isize) {
+        state.cursors.of_mut(self.cursor).move_by(by, self.keys.len(), |at| &self.keys[at]);
+    }
+
+    /// Moves the cursor to a row. Returns whether it was already there.
+    pub(crate) fn move_to(&self, state: &mut ConsoleState, row: usize) -> bool {
+        state.cursors.of_mut(self.cursor).move_to(row, self.keys.len(), |at| &self.keys[at])
+    }
+}

@@ -1,0 +1,144 @@
+//! Table of the screens: one row each. Everything else finds a screen through this table and the trait of its row.
+//!
+//! A new screen is one file in `screens/` and one row here.
+
+use std::ops::Deref;
+
+use crate::screen_view::{ScreenCommand, ScreenView};
+
+pub(crate) mod device_screen;
+pub(crate) mod events_screen;
+pub(crate) mod explanation_screen;
+pub(crate) mod finding_screen;
+pub(crate) mod findings_screen;
+pub(crate) mod job_screen;
+pub(crate) mod list_screen;
+pub(crate) mod network_screen;
+pub(crate) mod node_screen;
+pub(crate) mod overview_screen;
+pub(crate) mod probe_screen;
+pub(crate) mod topology_screen;
+pub(crate) mod users_screen;
+
+/// Defines the screen type and its commands from the rows of the table.
+macro_rules! define_screens {
+    ($($name:ident($view:ty),)+) => {
+        /// A screen with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) enum Screen {
+            $($name($view),)+
+        }
+
+        impl Deref for Screen {
+            type Target = dyn ScreenView;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Self::$name(view) => view,)+
+                }
+            }
+        }
+
+        $(impl From<$view> for Screen {
+            fn from(view: $view) -> Self {
+                Self::$name(view)
+            }
+        })+
+
+        /// Number of rows.
+        #[cfg(test)]
+        const SCREENS: usize = [$(stringify!($name)),+].len();
+
+        /// Returns the commands that open screens, in the order of the table.
+        pub(crate) fn screen_commands() -> impl Iterator<Item = &'static ScreenCommand> {
+            [$(<$view>::commands()),+].into_iter().flatten()
+        }
+    };
+}
+
+define_screens! {
+    Overview(overview_screen::OverviewScreen),
+    Findings(findings_screen::FindingsScreen),
+    Finding(finding_screen::FindingScreen),
+    Explanation(explanation_screen::ExplanationScreen),
+    Node(node_screen::NodeScreen),
+    Device(device_screen::DeviceScreen),
+    Topology(topology_screen::TopologyScreen),
+    Events(events_screen::EventsScreen),
+    Job(job_screen::JobScreen),
+    List(list_screen::ListScreen),
+    Users(users_screen::UsersScreen),
+    Network(network_screen::NetworkScreen),
+    Probe(probe_screen::ProbeScreen),
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self::Overview(overview_screen::OverviewScreen)
+    }
+}
+
+impl Screen {
+    /// Returns the main screen of a number.
+    pub(crate) fn main(number: u8) -> Self {
+        let found = screen_commands().find(|command| command.number() == Some(number));
+        found.and_then(|command| (command.open)("").ok()).unwrap_or_default()
+    }
+}
+
+/// Returns the commands of the main screens, by their numbers.
+pub(crate) fn main_commands() -> Vec<&'static ScreenCommand> {
+    let mut commands: Vec<_> = screen_commands().filter(|one| one.main.is_some()).collect();
+    commands.sort_by_key(|command| command.number());
+    commands
+}
+
+/// Returns the commands of the screens that have no number.
+pub(crate) fn other_commands() -> impl Iterator<Item = &'static ScreenCommand> {
+    screen_commands().filter(|command| command.main.is_none())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::{collections::HashSet, mem::discriminant};
+
+    use gaunt_schema::DeviceClass;
+
+    use super::*;
+
+    /// Returns every screen at least once.
+    pub(crate) fn all_screens() -> Vec<Screen> {
+        let (node, id) = (|| "gpu003".into(), || "port_down/gpu003/mlx5_1/1".into());
+        let mut screens: Vec<Screen> = vec![
+            finding_screen::FindingScreen(id()).into(),
+            explanation_screen::ExplanationScreen(id()).into(),
+            node_screen::NodeScreen(node()).into(),
+            device_screen::DeviceScreen::of_gpu(node(), "0").into(),
+            device_screen::DeviceScreen::new(node(), DeviceClass::Port, "mlx5_1/1".into()).into(),
+            topology_screen::TopologyScreen(node()).into(),
+            events_screen::EventsScreen(node()).into(),
+            job_screen::JobScreen("8812".into()).into(),
+        ];
+        let commands = screen_commands().filter(|command| command.arguments.is_empty());
+        screens.extend(commands.map(|command| command.parse_arguments("").unwrap()));
+        screens
+    }
+
+    #[test]
+    fn every_main_screen_has_a_number_and_a_word_of_its_own() {
+        let commands = main_commands();
+        let numbers: Vec<_> = commands.iter().filter_map(|command| command.number()).collect();
+        assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
+        let words: HashSet<_> = screen_commands().map(|command| command.word).collect();
+        assert_eq!(words.len(), screen_commands().count());
+        for command in &commands[1..] {
+            assert_ne!((command.open)("").unwrap(), Screen::default(), "{}", command.word);
+        }
+    }
+
+    #[test]
+    fn samples_hold_every_screen() {
+        let known: HashSet<_> = all_screens().iter().map(discriminant).collect();
+        assert_eq!(known.len(), SCREENS);
+    }
+}

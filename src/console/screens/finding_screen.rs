@@ -1,0 +1,166 @@
+//! Finding screen: summary sentence, next step, and the numbers that support the finding.
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+use super::{
+    Screen, device_screen::DeviceScreen, explanation_screen::ExplanationScreen,
+    job_screen::JobScreen, node_screen::NodeScreen,
+};
+use crate::{
+    action::KeyIntent,
+    console_state::{ConsoleState, ScreenLayout},
+    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding, KeyPress, OPEN, bind},
+    screen_view::ScreenView,
+    theme::{StyleRole, Theme},
+    update::{self, UpdateOutcome},
+    view::{draw_page, finding_details, placeholders},
+};
+use gaunt_api::{Finding, Question};
+
+/// One finding, by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FindingScreen(pub(crate) SanitizedText);
+
+impl ScreenView for FindingScreen {
+    fn header_title(&self) -> String {
+        "finding".into()
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[OPEN, BACK, ACKNOWLEDGE, EXPLAIN, JOB]]
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        finding_questions(&self.0, state)
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        finding_at(&self.0, state)
+    }
+
+    fn finding_id(&self) -> Option<&SanitizedText> {
+        Some(&self.0)
+    }
+
+    fn evidence_finding<'a>(&self, state: &'a ConsoleState) -> Option<&'a Finding> {
+        let shown = state.data.finding.as_ref().map(|(finding, _)| finding);
+        shown.filter(|finding| self.0 == *finding.id)
+    }
+
+    /// A finding opens the entity that it blames.
+    fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
+        let (finding, _) = state.data.finding.as_ref()?;
+        let entity = &finding.entity;
+        match (entity.node.clone(), &entity.gpu) {
+            (Some(node), Some(gpu)) => Some(DeviceScreen::of_gpu(node, gpu).into()),
+            (Some(node), None) => Some(NodeScreen(node).into()),
+            (None, _) => entity.job.clone().map(|job| JobScreen(job).into()),
+        }
+    }
+
+    fn item_job(&self, state: &ConsoleState) -> Option<SanitizedText> {
+        finding_job(state)
+    }
+
+    fn item_text(&self, state: &ConsoleState) -> Option<String> {
+        finding_text(state)
+    }
+
+    fn copied_name(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+        if intent == KeyIntent::Explain {
+            return update::open_screen(state, ExplanationScreen(self.0.clone()).into());
+        }
+        update::scroll_by(state, update::row_steps(state, intent));
+        UpdateOutcome::with_redraw()
+    }
+
+    /// Draws the opened finding.
+    ///
+    /// ```text
+    ///  ✖ port_down  gpu003 · mlx5_1/1                                    critical
+    ///
+    ///    port mlx5_1/1 of gpu003 is down since 11:57:32; its seven siblings are up
+    ///
+    ///  SINCE     11:57:32Z (6m10)   8 lost GPUs   confidence 97 %
+    ///  NEXT      check the cable and the switch port of gpu003 mlx5_1
+    ///
+    ///  EVIDENCE                           now       limit  last 15m
+    ///  IO pressure                       34 %        10 %  ▁▁▁▁▁▁▁▁▅▆▇▇▇▇▇  baseline 2 %
+    ///
+    ///  VICTIMS   8: gpu003 · GPU 0, gpu003 · GPU 1, …
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Some((finding, open)) = &state.data.finding else {
+            return placeholders::draw_waiting(buffer, area, "the finding", state, theme);
+        };
+        let width = usize::from(area.width);
+        let mut lines = vec![finding_details::render_headline(finding, width, theme)];
+        if !open {
+            let text = match (state.past_instant, &state.data.refused) {
+                (Some(_), _) => " ● not open at this time; shown as seen at another time",
+                (None, Some(_)) => " ● closed and no longer stored; shown as last seen",
+                (None, None) => " ● closed; shown as last seen",
+            };
+            lines.push(Line::styled(text, theme.style_for(StyleRole::Good)));
+        }
+        lines.push(Line::default());
+        lines.extend(finding_details::render_details(finding, *open, state, width, theme));
+        if let Some(node) = &finding.entity.node {
+            let text = format!(" Enter: open {node}   b: job   e: explain");
+            lines.extend([Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))]);
+        }
+        draw_page(buffer, area, &lines, state.scroll, theme)
+    }
+}
+
+/// Explains the finding.
+const EXPLAIN: KeyBinding = bind(
+    &[KeyPress::Char('e')],
+    "e",
+    KeyIntent::Explain,
+    "explain: signals, peers, ruled out",
+    Some("explain"),
+);
+
+/// Returns the questions for a finding: its explanation and the histories of its evidence. Past explanations are not
+/// kept: in a view of the past, only the finding itself is requested.
+pub(super) fn finding_questions(id: &SanitizedText, state: &ConsoleState) -> Vec<Question> {
+    let mut questions = vec![match state.past_instant {
+        None => Question::Finding(id.to_string()),
+        Some(_) => Question::Findings,
+    }];
+    questions.extend(state.evidence_questions());
+    questions
+}
+
+/// Returns the instant of the explanation of a finding, or of the list of findings in a view of the past.
+pub(super) fn finding_at(id: &SanitizedText, state: &ConsoleState) -> Option<UnixMs> {
+    let explained = state.data.explained.as_deref();
+    let explained = explained.filter(|explained| *id == *explained.finding.id);
+    let listed = state.data.findings.as_deref().filter(|_| state.past_instant.is_some());
+    explained.map(|told| told.at).or_else(|| listed.map(|list| list.at))
+}
+
+/// Returns the job that the opened finding blames, or else that it affects.
+pub(super) fn finding_job(state: &ConsoleState) -> Option<SanitizedText> {
+    let (finding, _) = state.data.finding.as_ref()?;
+    let victim = finding.victims.iter().find_map(|victim| victim.job.clone());
+    finding.entity.job.clone().or(victim)
+}
+
+/// Returns the opened finding as text.
+pub(super) fn finding_text(state: &ConsoleState) -> Option<String> {
+    let (finding, _) = state.data.finding.as_ref()?;
+    Some(format!("{}: {} {}", finding.id, finding.summary, finding.next))
+}

@@ -1,0 +1,222 @@
+//! Findings screen: all open findings, and the one under the cursor below them on a high screen.
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+use super::{Screen, finding_screen::FindingScreen};
+use crate::{
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor::first_visible_row,
+    display_text,
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
+    keymap::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
+    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    theme::{StyleRole, Theme},
+    update::{self, UpdateOutcome},
+    view::{
+        draw_lines, finding_alerts, finding_details, finding_renderer::FindingRenderer,
+        placeholders,
+    },
+};
+use gaunt_api::{Filter, Finding, FindingGroup, Question, Subject};
+
+/// Minimum number of lines to show the finding under the cursor below the list.
+const HIGH: usize = 36;
+
+/// All open findings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FindingsScreen;
+
+impl ScreenView for FindingsScreen {
+    fn commands() -> &'static [ScreenCommand] {
+        const {
+            &[ScreenCommand::main(2, "findings", "open findings", "open findings", |_| {
+                Ok(FindingsScreen.into())
+            })]
+        }
+    }
+
+    fn header_title(&self) -> String {
+        "findings".into()
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[OPEN, BACK, FILTER, ACKNOWLEDGE]]
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        let rows = &state.list_state(Subject::Findings).rows;
+        let mut questions = vec![match Filter::parse(Subject::Findings, rows) {
+            Ok(filter) if !filter.is_all() => Question::List(filter),
+            _ => Question::Findings,
+        }];
+        questions.extend(state.evidence_questions());
+        questions
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        state.data.findings.as_deref().map(|list| list.at)
+    }
+
+    fn row_counts(&self, state: &ConsoleState) -> Option<(u64, u64, &'static str)> {
+        let list = state.data.findings.as_deref()?;
+        Some((list.findings.len() as u64, list.matched.into(), "findings"))
+    }
+
+    fn filter_subject(&self) -> Option<Subject> {
+        Some(Subject::Findings)
+    }
+
+    fn has_finding_cursor(&self, _state: &ConsoleState) -> bool {
+        true
+    }
+
+    fn evidence_finding<'a>(&self, state: &'a ConsoleState) -> Option<&'a Finding> {
+        let row = state.finding_row().filter(|_| state.layout.has_side_pane);
+        row?.single_finding()
+    }
+
+    fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
+        Some(CursorRows::of_findings(state))
+    }
+
+    fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
+        let finding = state.finding_row()?.single_finding()?;
+        Some(FindingScreen(SanitizedText::new(&finding.id)).into())
+    }
+
+    /// Opens the finding, or expands or collapses its group.
+    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
+        let Some(FindingRow::Group { group, .. }) = state.finding_row() else {
+            return update::open_target(state, self.item_target(state));
+        };
+        let id = group.id.clone();
+        if !state.unfolded.remove(&id) {
+            state.unfolded.insert(id);
+        }
+        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    }
+
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+        CursorRows::of_findings(state).move_by(state, update::row_steps(state, intent));
+        // Request the histories of the finding below the list.
+        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    }
+
+    /// Draws all open findings; findings of one kind share a group row, which expands.
+    ///
+    /// ```text
+    ///  FINDINGS  3 open                                       since  GPUs lost  conf
+    ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
+    ///    port mlx5_1/1 of gpu003 is down: …
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Some(list) = state.data.findings.as_deref() else {
+            return placeholders::draw_waiting(buffer, area, "the findings", state, theme);
+        };
+        let shown = state.finding_rows();
+        let at = state.cursors.of(FINDINGS_CURSOR).row_index(shown.len(), |at| shown[at].row_key());
+        let width = usize::from(area.width);
+        let rows = FindingRenderer {
+            width,
+            selected: Some(at),
+            at: list.at,
+            alerts: state.current_alerts(),
+            theme,
+        };
+        let each = if rows.has_inline_sentence() { 1 } else { 2 };
+        let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
+        let open = u64::from(list.total).max(list.findings.len() as u64);
+        let mut lines = vec![rows.render_heading(open, false, read)];
+        let filter = &state.list_state(Subject::Findings).rows;
+        if !filter.is_empty() {
+            let text = format!("   {} of {} match {filter}", list.matched, list.total);
+            lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+        }
+        lines.extend(
+            state
+                .current_alerts()
+                .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
+        );
+        let (height, needed) = (usize::from(area.height), lines.len() + each * shown.len());
+        // On a high screen the finding under the cursor is shown below the list, which keeps at least a third of the
+        // lines.
+        let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
+        let page =
+            (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
+                / each)
+                .max(1);
+        let from = first_visible_row(at, shown.len(), page);
+        let mut spots = Vec::new();
+        for (at, row) in shown.iter().enumerate().skip(from).take(page) {
+            let y = area.y + lines.len() as u16;
+            let area = Rect { y, height: each as u16, ..area };
+            spots.push(ClickArea { area, target: ClickTarget::Row(at) });
+            lines.push(rows.render_row(at, *row));
+            if each == 2 {
+                lines.push(rows.render_sentence(*row));
+            }
+        }
+        draw_lines(buffer, area, &lines);
+        if let (Some(below), Some(row)) = (below, shown.get(at)) {
+            let gone = (below.max(lines.len() + 1)) as u16;
+            let area = Rect { y: area.y + gone, height: area.height.saturating_sub(gone), ..area };
+            match row {
+                FindingRow::Single(finding) | FindingRow::Member(finding) => {
+                    finding_details::draw_below_list(buffer, area, finding, state, theme);
+                }
+                FindingRow::Group { group, unfolded, worst } => {
+                    let lines = render_group_summary(group, *worst, *unfolded, width, theme);
+                    draw_lines(buffer, area, &lines);
+                }
+            }
+        }
+        ScreenLayout {
+            page,
+            click_areas: spots,
+            has_side_pane: below.is_some(),
+            ..ScreenLayout::default()
+        }
+    }
+}
+
+/// Renders what the findings of a group have in common, below the list.
+fn render_group_summary(
+    group: &FindingGroup,
+    worst: Option<&Finding>,
+    unfolded: bool,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let severity = theme.severity_style(group.severity);
+    let dim = theme.style_for(StyleRole::Dim);
+    let title = format!(" {} {}", group.kind, group_title(group));
+    let mut lines =
+        vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
+    let mut say = |text: &str| {
+        let text = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
+        lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    };
+    say(&format!(
+        "oldest since {}; {} of {} acknowledged; confidence at least {} %",
+        display_text::format_time_of_day(group.since),
+        group.acknowledged,
+        group.members.len(),
+        display_text::format_whole_percent(Some(group.confidence)),
+    ));
+    if let Some(worst) = worst {
+        say(&format!("worst: {}", worst.summary));
+        say(&format!("next: {}", worst.next));
+    }
+    let verb = if unfolded { "collapse" } else { "expand" };
+    lines.push(Line::default());
+    lines.push(Line::styled(format!(" Enter: {verb}   a: acknowledge all"), dim));
+    lines
+}

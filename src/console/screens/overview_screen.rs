@@ -1,0 +1,448 @@
+//! Overview screen: GPU time and losses, the worst findings with their cost and evidence, heat map, worst nodes.
+
+use gaunt_schema::{SanitizedText, UnixMs};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+
+use super::{
+    Screen, finding_screen::FindingScreen, findings_screen::FindingsScreen, node_screen::NodeScreen,
+};
+use crate::{
+    action::{ConsoleEffect, KeyIntent},
+    console_state::{
+        ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
+        ScreenLayout,
+    },
+    cursor::RowCursor,
+    display_text,
+    finding_list_rows::{FINDINGS_CURSOR, FindingRow},
+    freshness::RARE_POLL_AGE,
+    keymap::{FOLD, KeyBinding, KeyPress, MEASURE, OPEN, bind},
+    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    theme::{StyleRole, Theme},
+    update::{self, UpdateOutcome},
+    view::{
+        draw_lines, draw_page, finding_renderer::FindingRenderer, fleet_summary, heat_detail,
+        heat_map, node_details, placeholders, worst_nodes,
+    },
+};
+use gaunt_api::{Filter, Overview, Question, Subject, SubjectField};
+
+/// Minimum width for the worst nodes beside the heat map.
+const BESIDE: u16 = 140;
+/// Columns of the worst nodes beside the heat map.
+const WORST_WIDTH: u16 = 78;
+/// Number of worst nodes below the heat map, as long as the map keeps enough lines.
+const WORST_BELOW: usize = 4;
+/// Minimum lines of the heat map, title included, before the worst nodes are dropped.
+const HEAT_MIN: usize = 3;
+/// Maximum number of lines about failed targets.
+const TROUBLES: usize = 2;
+
+/// Name of the cursor in the worst nodes.
+const WORST_CURSOR: &str = "worst nodes";
+
+/// Overview of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OverviewScreen;
+
+impl ScreenView for OverviewScreen {
+    fn commands() -> &'static [ScreenCommand] {
+        const {
+            &[ScreenCommand::main(1, "overview", "fleet summary", "overview of the fleet", |_| {
+                Ok(OverviewScreen.into())
+            })]
+        }
+    }
+
+    fn header_title(&self) -> String {
+        "overview".into()
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[OPEN], PANEL_KEYS, &[FOLD, MEASURE]]
+    }
+
+    fn questions(&self, state: &ConsoleState) -> Vec<Question> {
+        let one = state.data.overview.as_deref().is_some_and(|overview| {
+            overview.nodes.live + overview.nodes.stale + overview.nodes.down == 1
+        });
+        match state.only_node() {
+            Some(name) => return vec![Question::Node(name.clone())],
+            None if one => return vec![Question::Nodes],
+            None => {}
+        }
+        let mut questions = Vec::new();
+        if state.panel == OverviewPanel::Heat && state.layout.has_side_pane {
+            questions.extend(state.heat_node().cloned().map(Question::Node));
+        }
+        if let Some(field) = state.tint {
+            let known = state.data.tint.as_ref().filter(|(known, ..)| *known == field);
+            if state.is_due(known.map(|(_, at, _)| *at)) {
+                questions.extend(tint_question(field));
+            }
+        }
+        if state.grouping != HeatGrouping::Node
+            && state.is_due(state.data.sites.as_ref().map(|(at, _)| *at))
+        {
+            questions.extend(sites_question());
+        }
+        questions
+    }
+
+    fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
+        let overview = state.data.overview.as_deref()?;
+        let beside = state.layout.has_side_pane && state.panel == OverviewPanel::Heat;
+        let node = state.only_node().or_else(|| state.heat_node().filter(|_| beside));
+        let node = node.and_then(|name| state.node_detail(name)).map(|node| node.at);
+        // Values that colour the map are polled less often: their age counts only when they are overdue.
+        let tint = state.data.tint.as_ref().filter(|(field, ..)| state.tint == Some(*field));
+        let tint = tint.map(|(_, _, table)| table.at).filter(|at| {
+            state.source_now().is_some_and(|now| {
+                now.duration_since(*at) >= state.late_threshold() + RARE_POLL_AGE
+            })
+        });
+        [Some(overview.at), node, tint].into_iter().flatten().min()
+    }
+
+    fn finding_rows<'a>(&self, state: &'a ConsoleState) -> Vec<FindingRow<'a>> {
+        state.overview_rows().0
+    }
+
+    fn has_finding_cursor(&self, state: &ConsoleState) -> bool {
+        state.panel == OverviewPanel::Findings
+    }
+
+    fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
+        if let Some(node) = state.only_node() {
+            return Some(NodeScreen(node.clone()).into());
+        }
+        match state.panel {
+            OverviewPanel::Findings => {
+                let finding = state.finding_row()?.single_finding()?;
+                Some(FindingScreen(SanitizedText::new(&finding.id)).into())
+            }
+            OverviewPanel::Heat => state.heat_node().cloned().map(|node| NodeScreen(node).into()),
+            OverviewPanel::Worst => {
+                let rows = &state.data.overview.as_deref()?.worst;
+                let at = state.cursors.of(WORST_CURSOR).row_index(rows.len(), |at| &rows[at].node);
+                rows.get(at).map(|line| NodeScreen(line.node.clone()).into())
+            }
+        }
+    }
+
+    /// Opens the item under the cursor. There is no space for the members of a group: it is expanded on the screen of
+    /// all findings.
+    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
+        let Some(FindingRow::Group { group, .. }) = state.finding_row() else {
+            return update::open_target(state, self.item_target(state));
+        };
+        let id = group.id.clone();
+        let rows = CursorRows::of_findings(state);
+        let at = rows.index(state);
+        rows.move_to(state, at);
+        state.unfolded.insert(id);
+        // An empty filter is always valid; with the previous one the group may be different.
+        _ = state.list_state_mut(Subject::Findings).apply_filter("");
+        update::open_screen(state, FindingsScreen.into())
+    }
+
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+        match intent {
+            KeyIntent::NextPanel => state.panel = neighbour_panel(state.panel, true),
+            KeyIntent::PreviousPanel => state.panel = neighbour_panel(state.panel, false),
+            KeyIntent::Fold => state.grouping = next_grouping(state.grouping),
+            KeyIntent::Measure => show_next_tint(state),
+            _ => return move_cursor(state, intent),
+        }
+        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    }
+
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
+        let ClickTarget::Panel(panel, row) = target else { return UpdateOutcome::default() };
+        let Some(overview) = state.data.overview.clone() else { return UpdateOutcome::default() };
+        let same = std::mem::replace(&mut state.panel, panel) == panel;
+        let again = match panel {
+            OverviewPanel::Findings => CursorRows::of_findings(state).move_to(state, row),
+            OverviewPanel::Heat => {
+                let nodes = &overview.heat.nodes;
+                state.cursors.of_mut(HEAT_CURSOR).move_to(row, nodes.len(), |at| &nodes[at])
+            }
+            OverviewPanel::Worst => {
+                let rows = &overview.worst;
+                state.cursors.of_mut(WORST_CURSOR).move_to(row, rows.len(), |at| &rows[at].node)
+            }
+        };
+        if same && again {
+            return self.open_item(state);
+        }
+        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    }
+
+    /// Draws the panels in the order of reading. If there are too few lines, the heat map loses lines first, then the
+    /// worst nodes.
+    ///
+    /// ```text
+    ///  GPU TIME  ██████████████████████████▒▒▒▒▒▒░░░░░░░░░░░░ddddiii········
+    ///            █ computing 64.1 %  ▒ communicating 9.8 %  ░ waiting for peers 15.2 %
+    ///  LOST      2,071 of 10,000 GPUs (20.7 %)   $4,142/h   ▁▁▁▁▂▂▃▅▇▇▇▇▇▇▇▇  last 15m
+    /// ▸FINDINGS  3 open                                       since  GPUs lost  conf
+    ///  ✖ port_down           gpu003 · mlx5_1/1                 6m10          8  97 %
+    ///    port mlx5_1/1 of gpu003 is down: …
+    ///  HEAT      one cell = one GPU
+    ///  gpu001 ████████  gpu009 ████████  gpu017 ████████  gpu025 ████████
+    ///  NODES             state       GPUs       lost  util %  finding
+    ///  gpu003            live        ░░░░░░░░      8     100  port_down
+    ///  ▲ 10.0.0.7:9770: cannot connect: connection refused; …
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Some(overview) = state.data.overview.as_deref() else { return ScreenLayout::default() };
+        let width = usize::from(area.width);
+        let mut lines = fleet_summary::render_summary(overview, width, theme);
+        let troubles = overview.trouble.len().min(TROUBLES);
+        let left = usize::from(area.height).saturating_sub(lines.len() + troubles);
+
+        let focused = state.panel == OverviewPanel::Findings;
+        let (findings, more) = state.overview_rows();
+        let at = state
+            .cursors
+            .of(FINDINGS_CURSOR)
+            .row_index(findings.len(), |at| findings[at].row_key());
+        let single = state.only_node().and_then(|name| state.node_detail(name));
+        let selected = (focused && !findings.is_empty()).then_some(at);
+        let rows = FindingRenderer { width, selected, at: overview.at, alerts: None, theme };
+        let read = overview.nodes.live > 0;
+        lines.push(rows.render_heading(
+            overview.findings_open.into(),
+            focused && single.is_none(),
+            read,
+        ));
+        // At 80×24 this leaves the title and two rows for the map.
+        let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
+        let shown =
+            rows.render_worst(&findings, more, rows.lines_needed(&findings, more).min(most));
+        let mut spots = Vec::new();
+        for (line, row) in shown {
+            let y = area.y + lines.len() as u16;
+            let area = Rect { y, height: 1, ..area };
+            spots.extend(row.map(|row| ClickArea {
+                area,
+                target: ClickTarget::Panel(OverviewPanel::Findings, row),
+            }));
+            lines.push(line);
+        }
+
+        let used = lines.len().min(usize::from(area.height)) as u16;
+        draw_lines(buffer, area, &lines);
+        let rest = Rect { y: area.y + used, height: area.height - used, ..area };
+        let rest = draw_failed_targets(buffer, rest, overview, troubles, theme);
+        let counts = overview.nodes;
+        if counts.live + counts.stale + counts.down == 0 {
+            let lines = placeholders::render_empty_fleet(overview, area.width, theme);
+            draw_lines(buffer, rest, &lines);
+            return ScreenLayout { click_areas: spots, ..ScreenLayout::default() };
+        }
+        if let Some(detail) = single {
+            let lines = node_details::render_body(detail, width, None, theme);
+            let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();
+            return draw_page(buffer, rest, &lines, state.scroll, theme);
+        }
+        let room = draw_maps(buffer, rest, state, overview, theme);
+        spots.extend(room.click_areas);
+        ScreenLayout { click_areas: spots, ..room }
+    }
+}
+
+/// Keys of the panels.
+const PANEL_KEYS: &[KeyBinding] = &[
+    bind(&[KeyPress::Tab], "Tab", KeyIntent::NextPanel, "next panel", Some("panel")),
+    bind(&[KeyPress::BackTab], "Shift-Tab", KeyIntent::PreviousPanel, "previous panel", None),
+];
+
+const fn neighbour_panel(panel: OverviewPanel, next: bool) -> OverviewPanel {
+    match (panel, next) {
+        (OverviewPanel::Findings, true) | (OverviewPanel::Worst, false) => OverviewPanel::Heat,
+        (OverviewPanel::Heat, true) | (OverviewPanel::Findings, false) => OverviewPanel::Worst,
+        (OverviewPanel::Worst, true) | (OverviewPanel::Heat, false) => OverviewPanel::Findings,
+    }
+}
+
+const fn next_grouping(grouping: HeatGrouping) -> HeatGrouping {
+    match grouping {
+        HeatGrouping::Node => HeatGrouping::Leaf,
+        HeatGrouping::Leaf => HeatGrouping::Rack,
+        HeatGrouping::Rack => HeatGrouping::Node,
+    }
+}
+
+/// Fields that colour the heat map, in the order of the key; GPU states come after the last one.
+const TINTS: [&str; 6] =
+    ["utilization", "power", "temperature", "sm_active", "memory_used", "sm_clock"];
+
+/// Colours the heat map by the next field.
+fn show_next_tint(state: &mut ConsoleState) {
+    let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
+    let next = known.map_or(0, |at| at + 1);
+    // GPU states follow the last field, and any field that was chosen by name.
+    let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
+    state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.find_field(name));
+    state.panel = OverviewPanel::Heat;
+}
+
+/// Moves the cursor of the panel; the overview of a single node scrolls.
+fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    let Some(overview) = state.data.overview.clone() else { return UpdateOutcome::with_redraw() };
+    let (row, step) = match state.panel {
+        OverviewPanel::Heat => (state.layout.heat_row.max(1), state.layout.heat_step.max(1)),
+        _ => (1, 0),
+    };
+    let by = update::step_size(state, intent, row as isize, step as isize);
+    let before = state.heat_node().cloned();
+    match state.panel {
+        _ if state.data.nodes.is_some() && state.data.node.is_some() => {
+            update::scroll_by(state, by);
+        }
+        OverviewPanel::Findings => CursorRows::of_findings(state).move_by(state, by),
+        OverviewPanel::Heat => {
+            let nodes = &overview.heat.nodes;
+            move_in_heat_map(state.cursors.of_mut(HEAT_CURSOR), by, nodes.len(), |at| &nodes[at]);
+        }
+        OverviewPanel::Worst => {
+            let rows = &overview.worst;
+            state.cursors.of_mut(WORST_CURSOR).move_by(by, rows.len(), |at| &rows[at].node);
+        }
+    }
+    // Request the node beside the map when it changes.
+    if state.layout.has_side_pane && before != state.heat_node().cloned() {
+        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    } else {
+        UpdateOutcome::with_redraw()
+    }
+}
+
+/// Moves the cursor in the heat map. A step of a whole row that would leave the map does nothing, so the column is
+/// kept.
+fn move_in_heat_map<'a>(
+    cursor: &mut RowCursor,
+    by: isize,
+    count: usize,
+    key_at: impl Fn(usize) -> &'a str,
+) {
+    let to = cursor.row_index(count, &key_at).checked_add_signed(by);
+    let end = by == isize::MIN || by == isize::MAX || by.unsigned_abs() == 1;
+    if end || to.is_some_and(|to| to < count) {
+        cursor.move_by(by, count, key_at);
+    }
+}
+
+/// Returns the question for one field of every GPU, in the order of the heat map.
+pub(crate) fn tint_question(field: &SubjectField) -> Option<Question> {
+    let text = format!("limit 131072 columns {}", field.name);
+    Some(Question::Table(Filter::parse(Subject::Gpus, &text).ok()?))
+}
+
+/// Returns the question for the leaf and rack of every node.
+pub(crate) fn sites_question() -> Option<Question> {
+    let text = "sort node limit 131072 columns node,leaf,rack";
+    Some(Question::Table(Filter::parse(Subject::Nodes, text).ok()?))
+}
+
+/// Draws the failed targets at the bottom and returns the remaining area.
+fn draw_failed_targets(
+    buffer: &mut Buffer,
+    area: Rect,
+    overview: &Overview,
+    troubles: usize,
+    theme: Theme,
+) -> Rect {
+    let height = (troubles as u16).min(area.height);
+    let below = Rect { y: area.bottom() - height, height, ..area };
+    let lines: Vec<Line<'_>> = overview
+        .trouble
+        .iter()
+        .take(troubles)
+        .map(|text| {
+            Line::styled(
+                format!(
+                    " ▲ {}",
+                    display_text::truncate_text(text, usize::from(area.width).saturating_sub(4))
+                ),
+                theme.style_for(StyleRole::Waiting),
+            )
+        })
+        .collect();
+    draw_lines(buffer, below, &lines);
+    Rect { height: area.height - height, ..area }
+}
+
+/// Draws the heat map, and the worst nodes beside or below it.
+fn draw_maps(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    overview: &Overview,
+    theme: Theme,
+) -> ScreenLayout {
+    let (map, table) = split_area(area, state, overview);
+    let mut room = if overview.heat.nodes.is_empty() {
+        ScreenLayout::default()
+    } else {
+        heat_map::draw(buffer, map, state, theme)
+    };
+    room.page = room.page.max(1);
+    room.has_side_pane = area.width >= BESIDE;
+    if room.has_side_pane && state.panel == OverviewPanel::Heat {
+        heat_detail::draw(buffer, table, state, theme);
+        return room;
+    }
+    let worst = &overview.worst;
+    let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);
+    let selected = (state.panel == OverviewPanel::Worst && !worst.is_empty()).then_some(at);
+    if table.height > 1 {
+        let height = usize::from(table.height) - 1;
+        let lines = worst_nodes::render_nodes(
+            "NODES BY LOSS",
+            worst,
+            selected,
+            height,
+            usize::from(table.width),
+            theme,
+        );
+        draw_lines(buffer, table, &lines);
+        let from = crate::cursor::first_visible_row(selected.unwrap_or(0), worst.len(), height);
+        for row in 0..height.min(worst.len() - from) {
+            let area = Rect { y: table.y + 1 + row as u16, height: 1, ..table };
+            room.click_areas.push(ClickArea {
+                area,
+                target: ClickTarget::Panel(OverviewPanel::Worst, from + row),
+            });
+        }
+    }
+    room
+}
+
+/// Returns the areas of the heat map and of the table of the worst nodes.
+fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, Rect) {
+    if area.width >= BESIDE {
+        let left = area.width - WORST_WIDTH;
+        let right = Rect { x: area.x + left, width: WORST_WIDTH, ..area };
+        return (Rect { width: left - 2, ..area }, right);
+    }
+    let height = usize::from(area.height);
+    let worst = overview.worst.len();
+    let wanted = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
+    let most = wanted.min(height.saturating_sub(HEAT_MIN));
+    // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
+    let needed = heat_map::full_height(state, area.width);
+    let map =
+        if needed <= height.saturating_sub(most.min(2)) { needed.max(1) } else { height - most };
+    let table = (height - map).min(1 + worst);
+    let table = if table < 2 { 0 } else { table as u16 };
+    let map = Rect { height: (height as u16 - table).min(map as u16), ..area };
+    (map, Rect { y: map.bottom(), height: table, ..area })
+}

@@ -1,0 +1,196 @@
+//! Topology screen of a node: each GPU, its nearest port and the leaf of that port, with live load.
+
+use gaunt_schema::{
+    DeviceClass, GpuState, SanitizedText,
+    catalogue::{gpu, port},
+};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use crate::{
+    console_state::{ConsoleState, ScreenLayout},
+    display_text,
+    keymap::{BACK, KeyBinding, NODE_KEYS},
+    screen_view::ScreenView,
+    theme::{StyleRole, Theme},
+    view::{draw_page, node_details, node_tables, placeholders},
+};
+use gaunt_api::DeviceDetail;
+
+/// Columns of the load bar of an edge.
+const EDGE: usize = 10;
+
+/// Topology of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TopologyScreen(pub(crate) SanitizedText);
+
+impl ScreenView for TopologyScreen {
+    fn header_title(&self) -> String {
+        format!("{} topology", self.0)
+    }
+
+    fn keys(&self) -> &'static [&'static [KeyBinding]] {
+        &[&[BACK], NODE_KEYS]
+    }
+
+    fn node_name(&self) -> Option<&SanitizedText> {
+        Some(&self.0)
+    }
+
+    fn copied_name(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// Draws a line for each GPU and its ports, then the ports without a GPU.
+    ///
+    /// ```text
+    ///  gpu003  live, age 0.4s   8 GPUs lost   3,412 W   job 8812
+    ///
+    ///  TOPOLOGY   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf
+    ///  GPU 5  ░ waiting for peers  ─ 12.1 Gb/s ─ 3.2 Gb/s ─ mlx5_5/1  ━━━━────── 41/40 % ─ leaf-07 r5
+    /// ```
+    fn draw(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let Some(detail) = state.node_detail(&self.0).filter(|_| state.data.refused.is_none())
+        else {
+            return placeholders::draw_waiting(buffer, area, &self.0, state, theme);
+        };
+        let head = "   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf, rail";
+        let mut lines = vec![node_details::render_headline(detail, theme), Line::default()];
+        lines.push(Line::from(vec![
+            Span::styled(" TOPOLOGY", theme.style_for(StyleRole::Title)),
+            Span::styled(head, theme.style_for(StyleRole::Dim)),
+        ]));
+        let gpus: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Gpu).collect();
+        let ports: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Port).collect();
+        let mut free: Vec<&DeviceDetail> = ports.clone();
+        let said = |gpu: &&DeviceDetail| ports.iter().any(|port| is_near(gpu, port, false));
+        let by_rail = !gpus.iter().any(said);
+        for gpu in &gpus {
+            let near: Vec<&DeviceDetail> =
+                ports.iter().copied().filter(|port| is_near(gpu, port, by_rail)).collect();
+            free.retain(|port| !near.iter().any(|other| other.name == port.name));
+            let mut own = vec![Span::raw(format!(" {} ", display_text::align_left(&gpu.name, 6)))];
+            own.extend(render_gpu(gpu, theme));
+            let indent = own.iter().map(Span::width).sum::<usize>();
+            if near.is_empty() {
+                own.push(Span::styled(
+                    " ─ nearest port not reported",
+                    theme.style_for(StyleRole::Dim),
+                ));
+                lines.push(Line::from(own));
+                continue;
+            }
+            for (at, port) in near.iter().enumerate() {
+                let mut spans = if at == 0 {
+                    std::mem::take(&mut own)
+                } else {
+                    vec![Span::raw(" ".repeat(indent))]
+                };
+                spans.extend(render_port(port, theme));
+                lines.push(Line::from(spans));
+            }
+        }
+        if by_rail && free.len() < ports.len() {
+            let text = "   paired by rail number: no target reports which port is near which GPU";
+            lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+        }
+        if !free.is_empty() {
+            lines.push(Line::default());
+            lines.push(Line::styled(" OTHER PORTS", theme.style_for(StyleRole::Title)));
+            lines.extend(free.iter().map(|port| Line::from(render_port(port, theme))));
+        }
+        if gpus.is_empty() && ports.is_empty() {
+            let text = "   no GPU and no RDMA port on this node";
+            lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
+        }
+        draw_page(buffer, area, &lines, state.scroll, theme)
+    }
+}
+
+/// Returns whether a port is nearest to a GPU, as reported for either of them. If the node does not report it at all,
+/// the rail of a port is taken as the index of its GPU, which is the most common topology.
+fn is_near(gpu: &DeviceDetail, port: &DeviceDetail, by_rail: bool) -> bool {
+    let told = |device: &DeviceDetail, series: &str, label: &str| {
+        let value = device.info.get(series).and_then(|labels| labels.get(label));
+        value.filter(|value| !value.is_empty()).cloned()
+    };
+    if by_rail {
+        let rail = told(port, port::INFO.catalogue_row().name, "rail");
+        return rail.is_some() && rail == gpu.labels.get("gpu").cloned();
+    }
+    let holds = |list: Option<SanitizedText>, wanted: &str| {
+        list.is_some_and(|list| list.split([',', ' ', ';']).any(|part| part == wanted))
+    };
+    let bus = told(gpu, gpu::INFO.catalogue_row().name, "pci_bus_id");
+    let device = port.labels.get("device").map_or("", SanitizedText::as_str);
+    holds(told(gpu, gpu::INFO.catalogue_row().name, "nics"), device)
+        || bus.is_some_and(|bus| {
+            holds(told(port, port::INFO.catalogue_row().name, "gpu_pci_bus_ids"), &bus)
+        })
+}
+
+fn render_gpu(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
+    let state = device.state.unwrap_or(GpuState::Unknown);
+    let doing = node_tables::render_gpu_state(state, theme);
+    let pad = " ".repeat(20_usize.saturating_sub(doing.width()));
+    let rate = |metric| {
+        let rate = node_tables::metric_rate(device, metric);
+        format!(
+            " ─ {:>9}",
+            rate.map_or_else(|| display_text::ABSENT.into(), display_text::format_bit_rate)
+        )
+    };
+    vec![
+        doing,
+        Span::raw(pad),
+        Span::raw(rate(gpu::NVLINK_RECEIVE)),
+        Span::raw(rate(gpu::PCIE_RECEIVE)),
+    ]
+}
+
+fn render_port(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
+    let line = node_tables::port_table::full_rate(device);
+    let share = |metric| {
+        node_tables::metric_rate(device, metric)
+            .zip(line)
+            .map(|(rate, line)| (rate / line).clamp(0.0, 1.0))
+    };
+    let (received, sent) = (share(port::RECEIVE_BYTES), share(port::TRANSMIT_BYTES));
+    let busier = received.into_iter().chain(sent).reduce(f64::max);
+    let (word, style) = node_tables::port_table::render_port_state(device, theme);
+    let active = word == "active";
+    let filled = busier.map_or(0, |share| (share * EDGE as f64).round() as usize);
+    let told = |label: &str| {
+        let labels = device.info.get(port::INFO.catalogue_row().name);
+        labels.and_then(|labels| labels.get(label)).filter(|value| !value.is_empty())
+    };
+    let leaf = told("leaf").map_or_else(|| "leaf unknown".to_owned(), ToString::to_string);
+    let rail = told("rail").map_or_else(String::new, |rail| format!(" r{rail}"));
+    let load = if active {
+        format!(
+            " {:>3}/{:<3} %",
+            display_text::format_whole_percent(received),
+            display_text::format_whole_percent(sent)
+        )
+    } else {
+        format!(" {word:<9}")
+    };
+    let edge = if active { theme.style_for(StyleRole::Neutral) } else { style };
+    vec![
+        Span::raw(format!(" ─ {} ", display_text::align_left(&device.name, 10))),
+        Span::styled("━".repeat(filled), edge),
+        Span::styled("─".repeat(EDGE - filled), theme.style_for(StyleRole::Dim)),
+        Span::styled(load, if active { Style::new() } else { style }),
+        Span::styled(format!(" ─ {leaf}{rail}"), theme.style_for(StyleRole::Dim)),
+    ]
+}
