@@ -22,6 +22,8 @@ pub mod job_answer;
 pub mod json_diff;
 pub mod loss_cause;
 pub mod node_detail;
+#[cfg(test)]
+mod openapi;
 pub mod overview;
 pub mod probe_matrix;
 mod routes;
@@ -175,6 +177,7 @@ impl Answer {
 
 /// Why a question is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "refused")]
 pub enum Refusal {
     /// No node has this name.
@@ -315,5 +318,5 @@ impl From<FilterError> for Refusal {
 }
 
 fn known_paths() -> String {
-    PATHS.map(|(path, _)| path).join(", ")
+    PATHS.map(|(path, ..)| path).join(", ")
 }

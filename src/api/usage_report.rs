@@ -12,6 +12,7 @@ pub const USUAL_SPAN: Duration = Duration::from_mins(15);
 
 /// GPU time of a period that ends now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageReport {
     /// The cluster's name from the settings; empty if not set.
     pub cluster: SanitizedText,
@@ -27,6 +28,7 @@ pub struct UsageReport {
 
 /// Usage of one job on GPUs of one model in one state, for one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageRow {
     /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
@@ -42,6 +44,7 @@ pub struct UsageRow {
     pub state: Option<GpuState>,
     /// Cause of the lost part of the time; none where nothing was lost.
     #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub cause: Option<LossCause>,
     /// Total time of all these GPUs.
     pub gpu_seconds: f64,
