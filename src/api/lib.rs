@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod alert_list;
 pub mod answer_table;
+mod csv_text;
 pub mod explanation;
 pub mod fabric_matrix;
 pub mod field;
@@ -35,6 +36,7 @@ pub mod usage_report;
 
 pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
+pub use csv_text::csv_line;
 pub use explanation::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
 };
