@@ -9,6 +9,7 @@ use gaunt_probe::{
     cross_node,
     request::{self, LibraryPaths, MeasureKind, MeasureLimits, MeasureRequest},
 };
+use gaunt_schema::time;
 
 /// Where Slurm's jobs have their control groups, from before their first process to after their last.
 const JOBS: [&str; 2] =
@@ -342,16 +343,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
 
 /// A time such as `500ms` or `2s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (text.strip_suffix('s').ok_or("write a time with its unit: 2s, 500ms")?, 1000),
-    };
-    let number: u64 = number.parse().map_err(|_| "write a whole number and its unit: 2s, 500ms")?;
-    let millis = number.saturating_mul(unit);
-    if !(1..=600_000).contains(&millis) {
+    let span = time::parse_duration(text).ok_or("write a time with its unit: 2s, 500ms")?;
+    if !(Duration::from_millis(1)..=Duration::from_mins(10)).contains(&span) {
         return Err("it must be between 1ms and 600s".to_owned());
     }
-    Ok(Duration::from_millis(millis))
+    Ok(span)
 }
 
 /// Indices such as `0,2` or `0-3`.
