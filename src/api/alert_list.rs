@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// State reported by all Alertmanagers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertList {
     /// The Alertmanagers that receive findings; empty if none is configured.
     pub servers: Vec<AlertServer>,
@@ -14,6 +15,7 @@ pub struct AlertList {
 
 /// One Alertmanager.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertServer {
     /// Its address.
     pub address: SanitizedText,
@@ -27,6 +29,7 @@ pub struct AlertServer {
 
 /// Processing state of an alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AlertState {
     /// Not processed yet.
@@ -40,6 +43,7 @@ pub enum AlertState {
 
 /// One alert about a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertLine {
     /// Id of the finding.
     pub finding: SanitizedText,
@@ -61,6 +65,7 @@ pub struct AlertLine {
 
 /// A silence of an alert.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlertSilence {
     /// Its id.
     pub id: SanitizedText,

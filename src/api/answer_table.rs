@@ -9,6 +9,7 @@ use super::Subject;
 
 /// Rows of a subject as columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnswerTable {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -28,6 +29,7 @@ pub struct AnswerTable {
 
 /// One column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AnswerColumn {
     /// The short name of its field.
     pub name: String,
@@ -43,6 +45,7 @@ pub struct AnswerColumn {
 
 /// The cells of a column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerCells {
     /// Numbers.

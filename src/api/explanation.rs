@@ -7,6 +7,7 @@ use super::{EvidenceItem, Finding};
 
 /// Everything known about one finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -22,6 +23,7 @@ pub struct Explanation {
 
 /// One limit with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LimitDetail {
     /// Key in the settings, below `[judge]`.
     pub key: String,
@@ -33,6 +35,7 @@ pub struct LimitDetail {
 
 /// State around the faulty entity at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceContext {
     /// Time of the evaluation, in engine time.
     pub at: UnixMs,
@@ -46,6 +49,7 @@ pub struct EvidenceContext {
 
 /// One signal of the faulty entity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SignalDetail {
     /// Short description.
     pub what: String,
@@ -68,6 +72,7 @@ pub struct SignalDetail {
 
 /// Another fault with similar symptoms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlternativeDetail {
     /// Kind of the fault.
     pub kind: FindingKind,
@@ -79,6 +84,7 @@ pub struct AlternativeDetail {
 
 /// Result of checking an alternative cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AlternativeOutcome {
     /// The number is within its limit.

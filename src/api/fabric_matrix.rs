@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The fabric as a leaf × rail matrix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FabricMatrix {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -23,6 +24,7 @@ pub struct FabricMatrix {
 /// Cells of the fabric as columns. Ratios and rates are means over the active ports of the cell; none without active
 /// ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FabricCellColumns {
     /// Index of the cell's leaf in `leaves`.
     pub leaf: Vec<u32>,

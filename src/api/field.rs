@@ -17,6 +17,7 @@ pub use builtin_fields::{
 
 /// The subject of a table: the kind of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// GPUs, by node name.

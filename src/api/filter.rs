@@ -13,7 +13,7 @@
 //! What is absent never matches a comparison, not even a negated one, and is sorted last; `has` asks for it.
 //!
 //! ```
-//! use gaunt::answer::{Filter, Subject};
+//! use gaunt_api::{Filter, Subject};
 //!
 //! let filter = Filter::parse(Subject::Gpus, "job=8812 and sm_active<30% sort power desc limit 20").unwrap();
 //! assert_eq!(filter.limit(), Some(20));
@@ -23,13 +23,14 @@
 
 use std::hash::{Hash, Hasher};
 
+use gaunt_schema::GlobPattern;
+
 use super::field::{FieldKey, Subject, SubjectField};
 
 mod filter_completion;
 mod filter_error;
 mod filter_parser;
 mod filter_token;
-mod glob_pattern;
 mod select_rows;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,6 @@ mod unit_words;
 
 pub use filter_completion::{CompletionCandidate, FilterCompletion, complete_filter, quote_text};
 pub use filter_error::FilterError;
-use glob_pattern::GlobPattern;
 pub use select_rows::{NO_TEXT, RowSource, SelectedRows, TextColumn, select_rows};
 
 /// The longest filter, in bytes: several screen widths.

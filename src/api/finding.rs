@@ -9,6 +9,7 @@ use super::FindingGroup;
 
 /// All open findings, or the closed ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingList {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -27,6 +28,7 @@ pub struct FindingList {
 
 /// One fault, reported once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Id, stable as long as the same kind is found on the same entity: `port_down/gpu003/mlx5_1/1`.
     pub id: String,
@@ -39,8 +41,10 @@ pub struct Finding {
     /// Start of the evidence, in engine time.
     pub since: UnixMs,
     /// Confidence from 0 to 1.
+    #[cfg_attr(test, schemars(range(min = 0, max = 1)))]
     pub confidence: f64,
     /// Lost GPUs attributed to it; each GPU is attributed to one finding at most.
+    #[cfg_attr(test, schemars(range(min = 0)))]
     pub lost_gpus: f64,
     /// The same as GPU-hours lost per hour.
     pub cost_gpu_hours_per_hour: f64,
@@ -65,6 +69,7 @@ pub struct Finding {
 
 /// One number of the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvidenceItem {
     /// Short description.
     pub what: String,
@@ -89,6 +94,7 @@ pub struct EvidenceItem {
 
 /// How an evidence number relates to the history of a series of the faulty entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRelation {
     /// None: it has no series, or series of other entities.
@@ -102,6 +108,7 @@ pub enum HistoryRelation {
 
 /// Lifecycle of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingLifecycle {
     /// Current state.
     pub state: LifeState,
@@ -119,6 +126,7 @@ pub struct FindingLifecycle {
 
 /// One lifecycle change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LifecycleChange {
     /// When.
     pub at: UnixMs,
@@ -134,6 +142,7 @@ pub struct LifecycleChange {
 
 /// Acknowledgement of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Acknowledgement {
     /// User name as given.
     pub by: SanitizedText,

@@ -39,12 +39,15 @@ pub enum FindingCommand {
 
 /// Request body of an acknowledgement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcknowledgementBody {
     /// User name.
+    #[cfg_attr(test, schemars(length(min = 1, max = MAX_NAME)))]
     pub by: String,
     /// The note.
     #[serde(default)]
+    #[cfg_attr(test, schemars(length(max = MAX_NOTE)))]
     pub note: String,
     /// Whether the present level becomes the baseline; the finding closes then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -17,6 +17,7 @@ pub const GROUP_FROM: usize = 4;
 
 /// Open findings of one kind and severity as one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingGroup {
     /// Id, stable while the group exists: `group/idle_allocated/info/sam`.
     pub id: String,

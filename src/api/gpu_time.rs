@@ -13,6 +13,7 @@ pub const NOBODY: &str = "(nobody)";
 
 /// GPU time by job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuTime {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -26,6 +27,7 @@ pub struct GpuTime {
 
 /// Current GPU states of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobTime {
     /// The job.
     pub job: SanitizedText,
@@ -39,6 +41,7 @@ pub struct JobTime {
 
 /// GPU time that one job lost for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobLostTime {
     /// The job; `(nobody)` for GPUs without a known allocation.
     pub job: SanitizedText,

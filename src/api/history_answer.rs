@@ -26,6 +26,7 @@ pub struct HistoryQuery {
 
 /// Aggregation of many devices into one series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryAggregation {
     /// Their mean.
@@ -61,6 +62,7 @@ impl HistoryAggregation {
 
 /// One metric over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MetricHistory {
     /// Engine time of this answer; the last point is the newest sample before it.
     pub at: UnixMs,

@@ -7,6 +7,7 @@ use super::{AnswerTable, Finding, StateCount};
 
 /// Detail of one job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobDetail {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -29,6 +30,7 @@ pub struct JobDetail {
 
 /// Recent GPU states of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct JobTimeline {
     /// Time between two points, in milliseconds.
     pub step_ms: u64,
@@ -44,6 +46,7 @@ pub struct JobTimeline {
 
 /// The states of one GPU over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GpuTimeline {
     /// Its node.
     pub node: SanitizedText,
@@ -52,11 +55,13 @@ pub struct GpuTimeline {
     /// A state code letter for each point, oldest first.
     pub states: String,
     /// Share of the points at which its state differs from the most frequent one.
+    #[cfg_attr(test, schemars(range(min = 0, max = 1)))]
     pub odd_ratio: f64,
 }
 
 /// GPU time spent in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StateTime {
     /// The state.
     pub state: GpuState,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod alert_list;
 pub mod answer_table;
+mod csv_text;
 pub mod explanation;
 pub mod fabric_matrix;
 pub mod field;
@@ -22,6 +23,8 @@ pub mod job_answer;
 pub mod json_diff;
 pub mod loss_cause;
 pub mod node_detail;
+#[cfg(test)]
+mod openapi;
 pub mod overview;
 pub mod probe_matrix;
 mod routes;
@@ -33,6 +36,7 @@ pub mod usage_report;
 
 pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
+pub use csv_text::csv_line;
 pub use explanation::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
 };
@@ -178,6 +182,7 @@ impl Answer {
 
 /// Why a question is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "refused")]
 pub enum Refusal {
     /// No node has this name.
@@ -322,5 +327,5 @@ impl From<FilterError> for Refusal {
 }
 
 fn known_paths() -> String {
-    PATHS.map(|(path, _)| path).join(", ")
+    PATHS.map(|(path, ..)| path).join(", ")
 }

@@ -9,6 +9,7 @@ use super::{Finding, TargetLine};
 
 /// All nodes, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeList {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -24,6 +25,7 @@ pub struct NodeList {
 
 /// Freshness of a node's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// Scraped each period.
@@ -47,6 +49,7 @@ impl NodeState {
 
 /// One node as a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeLine {
     /// Its name.
     pub node: SanitizedText,
@@ -72,6 +75,7 @@ pub struct NodeLine {
 
 /// Detail of one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeDetail {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -91,6 +95,7 @@ pub struct NodeDetail {
 
 /// One device with its values and recent history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceDetail {
     /// Its class.
     pub class: DeviceClass,
@@ -131,6 +136,7 @@ impl DeviceDetail {
 
 /// Recent history of one metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MetricSeries {
     /// The catalogue key.
     pub metric: String,

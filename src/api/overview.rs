@@ -7,6 +7,7 @@ use super::{Finding, FindingGroup, NodeLine};
 
 /// Summary of the fleet at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Overview {
     /// Cluster name from the settings; empty if not set.
     pub cluster: SanitizedText,
@@ -56,6 +57,7 @@ impl Overview {
 
 /// Nodes by freshness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeCounts {
     /// Scraped each period.
     pub live: u32,
@@ -69,6 +71,7 @@ pub struct NodeCounts {
 
 /// Number of GPUs in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StateCount {
     /// The state.
     pub state: GpuState,
@@ -78,9 +81,11 @@ pub struct StateCount {
 
 /// GPU time that is lost to the jobs that hold it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LostGpuTime {
     /// Lost GPUs: the sum of the shares of time that GPUs lose now, which equals GPU-hours lost per hour. It is the sum
     /// of the next three fields, and of the losses of all nodes.
+    #[cfg_attr(test, schemars(range(min = 0)))]
     pub gpus: f64,
     /// Lost GPUs attributed to open findings: the sum of their costs.
     pub findings_gpus: f64,
@@ -102,6 +107,7 @@ pub struct LostGpuTime {
 
 /// State of every GPU as columns: by node name, then by GPU index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HeatMap {
     /// The nodes that have GPUs.
     pub nodes: Vec<SanitizedText>,

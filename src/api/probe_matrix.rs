@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The matrix of measurements between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeMatrix {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -20,6 +21,7 @@ pub struct ProbeMatrix {
 
 /// The pairs of one rail.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RailMatrix {
     /// The rail; an empty name holds ports with an unknown rail.
     pub rail: SanitizedText,
@@ -35,6 +37,7 @@ pub struct RailMatrix {
 
 /// One pair of ports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbePair {
     /// The end that was ready first.
     pub from: PairEnd,
@@ -54,6 +57,7 @@ pub struct ProbePair {
 
 /// One end of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairEnd {
     /// The node.
     pub node: SanitizedText,
@@ -67,6 +71,7 @@ pub struct PairEnd {
 
 /// A suspect: its pairs are all slow while others are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeSuspect {
     /// Kind of the suspect.
     pub kind: SuspectKind,
@@ -80,6 +85,7 @@ pub struct ProbeSuspect {
 
 /// What can be slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SuspectKind {
     /// A port, its adapter or its cable: slow with every other port.

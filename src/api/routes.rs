@@ -13,26 +13,42 @@ use super::{
 /// Parameters that sort and page rows; they are appended to the filter in this order.
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
-/// Every path below the API base, with placeholders in braces, and its parameters.
-pub const PATHS: [(&str, &[&str]); 18] = [
-    ("overview", &["at"]),
-    ("nodes", &["filter", "sort", "limit", "offset", "at"]),
-    ("nodes/{node}", &["at"]),
-    ("gpus", &["filter", "sort", "limit", "offset", "columns", "at"]),
-    ("jobs", &["filter", "sort", "limit", "offset", "columns", "at"]),
-    ("jobs/{job}", &["at"]),
-    ("ports", &["filter", "sort", "limit", "offset", "columns", "at"]),
-    ("fabric", &["filter", "at"]),
-    ("findings", &["filter", "sort", "limit", "offset", "at"]),
-    ("findings/{finding}", &[]),
-    ("closed", &["filter", "sort", "limit", "offset"]),
-    ("gpu_time", &[]),
-    ("targets", &["filter", "sort", "limit", "offset"]),
-    ("table/{subject}", &["filter", "sort", "limit", "offset", "columns", "at"]),
-    ("probe", &[]),
-    ("history", &["metric", "subject", "filter", "together", "points", "at"]),
-    ("usage", &["last"]),
-    ("alerts", &[]),
+/// Every path below the API base, with placeholders in braces, its parameters, and its answer in a few words.
+pub const PATHS: [(&str, &[&str], &str); 18] = [
+    ("overview", &["at"], "Summary of the whole fleet, with the heat map."),
+    ("nodes", &["filter", "sort", "limit", "offset", "at"], "Nodes, one line each, worst first."),
+    ("nodes/{node}", &["at"], "One node with its devices, values and recent history."),
+    ("gpus", &["filter", "sort", "limit", "offset", "columns", "at"], "GPUs as columns."),
+    ("jobs", &["filter", "sort", "limit", "offset", "columns", "at"], "Jobs as columns."),
+    ("jobs/{job}", &["at"], "One job with all its GPUs."),
+    ("ports", &["filter", "sort", "limit", "offset", "columns", "at"], "RDMA ports as columns."),
+    ("fabric", &["filter", "at"], "Leaf × rail matrix of the ports."),
+    ("findings", &["filter", "sort", "limit", "offset", "at"], "Open findings, worst first."),
+    ("findings/{finding}", &[], "One finding, open or closed, with its explanation."),
+    (
+        "closed",
+        &["filter", "sort", "limit", "offset"],
+        "Closed findings that are still retained, newest first.",
+    ),
+    ("gpu_time", &[], "GPU states of each job, and lost time by job and cause."),
+    (
+        "targets",
+        &["filter", "sort", "limit", "offset"],
+        "Targets and the results of their last scrapes.",
+    ),
+    (
+        "table/{subject}",
+        &["filter", "sort", "limit", "offset", "columns", "at"],
+        "Rows of any subject as columns.",
+    ),
+    ("probe", &[], "Measurements of probes between nodes, and suspects."),
+    (
+        "history",
+        &["metric", "subject", "filter", "together", "points", "at"],
+        "One metric over time.",
+    ),
+    ("usage", &["last"], "GPU time and energy by job, GPU model, state and cause."),
+    ("alerts", &[], "Alertmanager's state of findings, and their silences."),
 ];
 
 impl Question {
@@ -41,9 +57,9 @@ impl Question {
         // A name may contain a slash: only the first one separates.
         let (head, last) = path.split_once('/').map_or((path, None), |(h, l)| (h, Some(l)));
         let unknown = || Refusal::UnknownQuestion { ask: SanitizedText::new(path) };
-        let (known, allowed) = PATHS
+        let (known, allowed, _) = PATHS
             .iter()
-            .find(|(known, _)| match known.split_once('/') {
+            .find(|(known, ..)| match known.split_once('/') {
                 Some((first, _)) => first == head && last.is_some_and(|last| !last.is_empty()),
                 None => *known == head && last.is_none(),
             })

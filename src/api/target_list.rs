@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// All targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TargetList {
     /// Engine time of this answer.
     pub at: UnixMs,
@@ -36,6 +37,7 @@ pub struct TargetList {
 
 /// Counters since the engine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CumulativeTotals {
     /// Scrapes by outcome: `ok`, or the reason of the failure.
     pub scrapes: BTreeMap<SanitizedText, u64>,
@@ -49,6 +51,7 @@ pub struct CumulativeTotals {
 
 /// What limits leave out, so that no source harms the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LimitOmissions {
     /// Findings with present evidence that are not listed because of the limit, by kind.
@@ -63,6 +66,7 @@ pub struct LimitOmissions {
 
 /// Scrape state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TargetState {
     /// Not tried yet.
@@ -86,6 +90,7 @@ impl TargetState {
 
 /// One target in a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TargetLine {
     /// Its address.
     pub address: SanitizedText,

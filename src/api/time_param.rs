@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{UnixMs, time};
 
 /// The earliest time that can be requested; retained data is younger.
 const FARTHEST: Duration = Duration::from_hours(366 * 24);
@@ -23,17 +23,7 @@ impl TimeParam {
         let Some(span) = text.strip_prefix('-') else {
             return text.parse().ok().map(|ms| Self::At(UnixMs(ms)));
         };
-        let end = span.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = span[..end].parse().ok()?;
-        let seconds = match span[end..].trim() {
-            "ms" => number / 1e3,
-            "s" => number,
-            "m" | "min" => number * 60.0,
-            "h" => number * 3_600.0,
-            "d" => number * 86_400.0,
-            _ => return None,
-        };
-        let ago = Duration::try_from_secs_f64(seconds).ok()?;
+        let ago = time::parse_duration(span)?;
         (ago <= FARTHEST).then_some(Self::Ago(ago))
     }
 
@@ -67,6 +57,7 @@ mod tests {
             ("-20m", 8_800_000),
             ("-90s", 9_910_000),
             ("-1.5s", 9_998_500),
+            ("-1h30m", 4_600_000),
             ("-250 ms", 9_999_750),
             ("1234567", 1_234_567),
         ] {

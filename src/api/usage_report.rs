@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{GpuState, SanitizedText, UnixMs};
+use gaunt_schema::{GpuState, SanitizedText, UnixMs, time};
 use serde::{Deserialize, Serialize};
 
 use super::LossCause;
@@ -12,6 +12,7 @@ pub const USUAL_SPAN: Duration = Duration::from_mins(15);
 
 /// GPU time of a period that ends now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageReport {
     /// The cluster's name from the settings; empty if not set.
     pub cluster: SanitizedText,
@@ -27,6 +28,7 @@ pub struct UsageReport {
 
 /// Usage of one job on GPUs of one model in one state, for one cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UsageRow {
     /// The job; none for unallocated GPUs.
     pub job: Option<SanitizedText>,
@@ -42,6 +44,7 @@ pub struct UsageRow {
     pub state: Option<GpuState>,
     /// Cause of the lost part of the time; none where nothing was lost.
     #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub cause: Option<LossCause>,
     /// Total time of all these GPUs.
     pub gpu_seconds: f64,
@@ -51,18 +54,9 @@ pub struct UsageRow {
     pub joules: Option<f64>,
 }
 
-/// Parses a duration such as `15m`, `90s` or `2h`.
+/// Parses a period of whole seconds, such as `15m`, `90s` or `1h30m`.
 pub fn parse_span(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
-    let seconds = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    Some(Duration::from_secs(number.checked_mul(seconds)?))
+    time::parse_duration(text).filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0)
 }
 
 #[cfg(test)]
@@ -73,7 +67,8 @@ mod tests {
     fn a_span_has_a_unit() {
         assert_eq!(parse_span("15m"), Some(USUAL_SPAN));
         assert_eq!(parse_span("90s"), Some(Duration::from_secs(90)));
-        for wrong in ["", "15", "m", "0s", "-1m", "1w", "99999999999999999d", "1.5h"] {
+        assert_eq!(parse_span("1h30m"), Some(Duration::from_mins(90)));
+        for wrong in ["", "15", "m", "0s", "-1m", "1w", "99999999999999999d", "1.5s"] {
             assert_eq!(parse_span(wrong), None, "{wrong:?}");
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gaunt_schema::time;
+
 /// The shortest period or timeout: a scrape over a network takes this long.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -53,18 +55,7 @@ fn parse_duration(text: &str) -> Result<Duration, SpanError> {
     {
         return Err(SpanError::Negative(text.to_owned()));
     }
-    let form = || SpanError::Form(text.to_owned());
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(form)?;
-    let number: f64 = text[..digits].parse().map_err(|_| form())?;
-    let seconds = match text[digits..].trim() {
-        "ms" => number / 1e3,
-        "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3_600.0,
-        "d" => number * 86_400.0,
-        _ => return Err(form()),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| SpanError::Range(text.to_owned()))
+    time::parse_duration(text).ok_or_else(|| SpanError::Form(text.to_owned()))
 }
 
 #[cfg(test)]

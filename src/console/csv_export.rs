@@ -1,7 +1,7 @@
 //! Export of all rows of a table as comma-separated values or JSON, as the user sees them.
 
 use super::prompt_commands::ExportFormat;
-use gaunt_api::{AnswerCells, AnswerColumn, AnswerTable};
+use gaunt_api::{AnswerCells, AnswerColumn, AnswerTable, csv_line};
 
 /// Renders a table in an export format.
 pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {
@@ -16,15 +16,10 @@ pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {
 }
 
 fn render_csv(table: &AnswerTable) -> String {
-    let mut out = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = String>| {
-        let cells: Vec<String> = cells.map(|cell| quote_cell(&cell)).collect();
-        out.push_str(&cells.join(","));
-        out.push('\n');
-    };
-    line(&mut table.columns.iter().map(|column| column.name.clone()));
+    let mut out = csv_line(table.columns.iter().map(|column| &column.name)) + "\n";
     for row in 0..table.rows as usize {
-        line(&mut table.columns.iter().map(|column| csv_cell(column, row)));
+        out += &csv_line(table.columns.iter().map(|column| csv_cell(column, row)));
+        out.push('\n');
     }
     out
 }
@@ -38,18 +33,6 @@ fn csv_cell(column: &AnswerColumn, row: usize) -> String {
         AnswerCells::Texts { .. } => {
             column.text_at(row).map_or_else(String::new, ToString::to_string)
         }
-    }
-}
-
-/// Quotes a cell if needed; a cell that a spreadsheet would evaluate as a formula is marked as text.
-fn quote_cell(cell: &str) -> String {
-    let formula = cell.starts_with(['=', '@', '+'])
-        || (cell.starts_with('-') && cell.parse::<f64>().is_err());
-    let cell = if formula { format!("'{cell}") } else { cell.to_owned() };
-    if cell.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell
     }
 }
 
@@ -73,6 +56,5 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&render_export(&table, ExportFormat::Json)).unwrap();
         assert_eq!(json["rows"], table.rows);
-        assert_eq!(quote_cell("-3.5"), "-3.5");
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn api_routes() -> Router<ApiState> {
         .route("/openapi.json", get(handle_openapi))
         .route("/stream", get(answer_streams::handle_stream));
     routes = routes.route("/recording", get(recording_endpoint::handle_recording));
-    for (path, _) in PATHS {
+    for (path, ..) in PATHS {
         let answer =
             move |serving, parts, parameters| handle_question(serving, path, parts, parameters);
         // An id contains slashes.

@@ -78,9 +78,10 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
     if let Some(fixed) = schema.get("const").or_else(|| schema["enum"].get(0)) {
         return fixed.clone();
     }
-    if let Some(kinds) = schema["oneOf"].as_array() {
-        // The last type that is not null: that of a column is the one of texts.
-        let kind = kinds.iter().rfind(|kind| kind["type"] != "null").unwrap();
+    if let Some(kinds) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
+        // A failure with a text; else the last type that is not null: that of a column is the one of texts.
+        let kind = kinds.iter().find(|kind| kind["properties"]["detail"]["type"] == "string");
+        let kind = kind.or_else(|| kinds.iter().rfind(|kind| kind["type"] != "null")).unwrap();
         return value_of(api, kind, place, text);
     }
     let any = if schema.get("properties").is_some() { "object" } else { "string" };

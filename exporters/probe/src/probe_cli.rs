@@ -9,6 +9,7 @@ use gaunt_probe::{
     cross_node,
     request::{self, LibraryPaths, MeasureKind, MeasureLimits, MeasureRequest},
 };
+use gaunt_schema::time;
 
 /// The control groups of Slurm jobs, which exist from before a job's first process to after its last.
 const JOBS: [&str; 2] =
@@ -342,20 +343,11 @@ fn parse_size(text: &str) -> Result<u64, String> {
 
 /// A time such as `500ms` or `2s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (
-            text.strip_suffix('s').ok_or("expected a time with its unit, such as 2s or 500ms")?,
-            1000,
-        ),
-    };
-    let number: u64 =
-        number.parse().map_err(|_| "expected a whole number with its unit, such as 2s or 500ms")?;
-    let millis = number.saturating_mul(unit);
-    if !(1..=600_000).contains(&millis) {
+    let span = time::parse_duration(text).ok_or("expected a time with its unit, such as 2s or 500ms")?;
+    if !(Duration::from_millis(1)..=Duration::from_mins(10)).contains(&span) {
         return Err("must be between 1ms and 600s".to_owned());
     }
-    Ok(Duration::from_millis(millis))
+    Ok(span)
 }
 
 /// Indices such as `0,2` or `0-3`.

@@ -55,6 +55,7 @@ pub struct ScrapedPage {
 
 /// The number of rejected lines by reason, and the first of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RejectionCounts {
     /// Reason and count in a fixed order; reasons with a count of zero are left out.
     pub by_reason: Vec<(SanitizedText, u64)>,
@@ -71,6 +72,7 @@ impl RejectionCounts {
 
 /// Why a scrape returned no page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "reason", content = "detail")]
 pub enum ScrapeFailure {
     /// No connection: refused, unreachable, or the host name does not resolve.
@@ -151,6 +153,7 @@ impl fmt::Display for ScrapeFailure {
 
 /// By how much a page exceeds a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct LimitExceeded {
     /// Which quota.
     pub budget: Quota,
@@ -162,6 +165,7 @@ pub struct LimitExceeded {
 
 /// A limit on what a target may use, per target or for all targets together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Quota {
     /// The largest ratio of decompressed to compressed size.
@@ -242,6 +246,7 @@ impl fmt::Display for LimitExceeded {
 
 /// The status of a source of targets, such as a file or a DNS name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct TargetSource {
     /// The origin that its targets carry.
     pub name: SanitizedText,

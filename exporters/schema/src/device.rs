@@ -11,6 +11,7 @@ pub const MAX_KEY_LABELS: usize = 2;
 
 /// A class of device. It decides which labels identify a device on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceClass {
     /// The node itself.

@@ -49,6 +49,7 @@ static TABLES: [dialect_table::DialectTable; 11] = [
 
 /// An exporter format that gaunt decodes. Where two report the same value, the better source comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// gaunt's own exporters.

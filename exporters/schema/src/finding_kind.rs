@@ -14,6 +14,7 @@ macro_rules! words {
     ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
         pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
@@ -270,6 +271,7 @@ words! {
 
 /// The entity that a finding blames: its type, and as much of its location as is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Entity {
     /// What it is.
     #[serde(rename = "type")]

@@ -11,6 +11,7 @@ pub mod device;
 pub mod dialect;
 pub mod finding_kind;
 pub mod frame;
+pub mod glob_pattern;
 pub mod job;
 pub mod natural;
 pub mod plain_error;
@@ -37,6 +38,7 @@ pub use dialect::Dialect;
 pub use finding_kind::{
     Entity, EntityKind, FindingEvent, FindingKind, GpuState, LifeState, Severity,
 };
+pub use glob_pattern::GlobPattern;
 pub use job::{JobAllocation, JobList, SchedulerJob};
 pub use natural::{NaturalName, natural_order};
 pub use preamble::{PREAMBLE_VERSION, RecordingPreamble};

@@ -10,6 +10,7 @@ use crate::SanitizedText;
 
 /// A request of a probe to the aggregator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "word", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PairingRequest {
     /// An idle node is available for a measurement. Repeated while it waits.
@@ -39,6 +40,7 @@ pub enum PairingRequest {
 
 /// A node that is available for a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PairingCandidate {
     /// Its name, as the aggregator knows it.
@@ -51,6 +53,7 @@ pub struct PairingCandidate {
 
 /// The tool that measures a pair of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PairTool {
     /// NCCL, from the memory of one GPU to that of the other.
@@ -71,6 +74,7 @@ impl PairTool {
 
 /// The outcome of one side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PairingOutcome {
     /// The bandwidth between the two nodes, if it was measured.
@@ -81,6 +85,7 @@ pub struct PairingOutcome {
 
 /// A reply of the aggregator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum PairingReply {
     /// Repeat the request later.
@@ -106,6 +111,8 @@ pub enum PairingReply {
 
 /// The assignment of one side of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", schemars(inline))]
 pub struct PairingAssignment {
     /// The pairing.
     pub meeting: u64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a value that could exist does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AbsenceReason {
     /// The device or its driver does not support this value.
@@ -51,6 +52,7 @@ impl AbsenceReason {
 
 /// One value, or why there is none. In JSON a number, or `{"absent":"reason"}`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Reading {
     /// A finite number in the catalogue's base unit.

@@ -6,6 +6,7 @@ use crate::{SanitizedText, UnixMs};
 
 /// The status of a recording. All counts are since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RecordingStatus {
     /// The folder that it is written to.
     pub folder: SanitizedText,
@@ -25,6 +26,7 @@ pub struct RecordingStatus {
 
 /// Why a recording cannot be written now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RecordingStop {
     /// The reason.
     pub reason: RecordingStopReason,
@@ -34,6 +36,7 @@ pub struct RecordingStop {
 
 /// The reason that a recording cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RecordingStopReason {
     /// The disk is full, or the quota is used up.

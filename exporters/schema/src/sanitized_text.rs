@@ -174,6 +174,21 @@ impl<'de> Deserialize<'de> for SanitizedText {
     }
 }
 
+#[cfg(feature = "openapi")]
+impl schemars::JsonSchema for SanitizedText {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        str::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        str::json_schema(generator)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

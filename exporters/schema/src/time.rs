@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct UnixMs(pub i64);
 
@@ -75,12 +76,62 @@ impl Sub<Duration> for UnixMs {
     }
 }
 
+/// Parses a span of time: numbers with units, such as `500ms`, `90s`, `1.5s`, `15m`, `1h30m` or `7d`. A span that is
+/// too long for a duration becomes the longest one.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let (mut span, mut rest) = (Duration::ZERO, text.trim());
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        let unit = rest[digits..].trim_start();
+        let end = unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len());
+        let seconds = match &unit[..end] {
+            "ms" => number / 1e3,
+            "s" => number,
+            "m" | "min" => number * 60.0,
+            "h" => number * 3_600.0,
+            "d" => number * 86_400.0,
+            _ => return None,
+        };
+        span = span.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        rest = unit[end..].trim_start();
+        if rest.is_empty() {
+            return Some(span);
+        }
+    }
+}
+
 /// A clock for code that needs timestamps: this crate only defines its type.
 pub type ClockFn = std::sync::Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn duration_is_parsed_from_numbers_with_units() {
+        for (text, ms) in [
+            ("500ms", 500),
+            ("250 ms", 250),
+            ("1s", 1_000),
+            ("1.5s", 1_500),
+            ("90s", 90_000),
+            ("2m", 120_000),
+            ("15min", 900_000),
+            ("1h30m", 5_400_000),
+            (" 1h 30m 5s ", 5_405_000),
+            ("7d", 604_800_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        assert_eq!(parse_duration("99999999999999999999999s"), Some(Duration::MAX));
+        for text in
+            ["", "1", "s", "1y", "-1s", "1.2.3s", ".s", "1e3s", "one second", "1h30", "1s,2s"]
+        {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn an_instant_is_written_as_other_programs_read_it() {

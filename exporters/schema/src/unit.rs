@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A base unit. Prefixes are for display, never for the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A ratio between 0 and 1.

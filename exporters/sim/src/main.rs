@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Parser, ValueEnum};
-use gaunt_schema::{Dialect, UnixMs};
+use gaunt_schema::{Dialect, UnixMs, time};
 use gaunt_sim::{Scenario, ScenarioRun, SimFleet, scenario, scenario_run, suite::FaultLevel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
@@ -364,14 +364,7 @@ fn raise_file_limit() -> usize {
 
 /// Parses a duration such as `1s`, `500ms` or `2.5s`.
 fn parse_period(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => (number, 1e-3),
-        (None, Some(number)) => (number, 1.0),
-        (None, None) => return Err("expected a unit, such as 1s or 500ms".into()),
-    };
-    let seconds = number.parse::<f64>().map(|number| number * unit);
-    let seconds = seconds.map_err(|_| format!("{number:?} is not a number"))?;
-    let period = Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())?;
+    let period = time::parse_duration(text).ok_or("expected a unit, such as 1s or 500ms")?;
     if !(SHORTEST_PERIOD..=Duration::from_hours(1)).contains(&period) {
         return Err("must be between 50ms and 3600s".into());
     }
@@ -407,7 +400,7 @@ mod tests {
         assert_eq!(parse_period("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_period("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_period("2.5s"), Ok(Duration::from_millis(2_500)));
-        for wrong in ["1", "0s", "-1s", "nans", "1h", "1e9s", "s", ""] {
+        for wrong in ["1", "0s", "-1s", "nans", "2h", "1e9s", "s", ""] {
             assert!(parse_period(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A filter error with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FilterError {
     /// The filter text.
     pub filter: SanitizedText,

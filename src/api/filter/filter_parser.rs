@@ -1,8 +1,10 @@
 //! Filter parser: recursive descent, bounded in depth and number, with errors that point at the token.
 
+use gaunt_schema::GlobPattern;
+
 use super::{
-    Filter, FilterComparison, FilterError, FilterExpr, FilterOp, FilterValue, GlobPattern,
-    MAX_BYTES, MAX_COLUMNS, MAX_DEPTH, MAX_ROWS, MAX_SORTS, MAX_VALUES, SortKey,
+    Filter, FilterComparison, FilterError, FilterExpr, FilterOp, FilterValue, MAX_BYTES,
+    MAX_COLUMNS, MAX_DEPTH, MAX_ROWS, MAX_SORTS, MAX_VALUES, SortKey,
     filter_error::nearest_word,
     filter_token::{FilterToken, FilterTokenKind, parse_tokens},
     unit_words,
@@ -147,7 +149,7 @@ impl<'a> FilterParser<'a> {
             FieldKind::Text | FieldKind::Texts
                 if matches!(op, FilterOp::Like | FilterOp::NotLike) =>
             {
-                let glob = GlobPattern::new(&text).map_err(|_| {
+                let glob = GlobPattern::parse_search(&text).map_err(|_| {
                     let error = self.error_at(&token, "unclosed bracket");
                     error.with_hint("a pattern may contain * ? and [a-z]")
                 })?;

@@ -1,5 +1,7 @@
 //! GPU prices: the price of a GPU-hour by GPU model.
 
+use gaunt_schema::GlobPattern;
+
 /// Price of the GPUs whose model matches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuModelPrice {
@@ -24,24 +26,10 @@ impl GpuPrices {
     /// Price of a GPU-hour; none if unknown.
     pub fn of(&self, model: Option<&str>) -> Option<f64> {
         let fits = |price: &&GpuModelPrice| {
-            model.is_some_and(|model| matches_pattern(&price.model, model))
+            model.is_some_and(|model| GlobPattern::new(&price.model).matches_text(model))
         };
         self.by_model.iter().find(fits).map(|price| price.per_gpu_hour).or(self.default)
     }
-}
-
-/// Whether a text matches a pattern with `*`.
-fn matches_pattern(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
-    for part in parts {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 #[cfg(test)]
@@ -72,10 +60,5 @@ mod tests {
         }
         assert_eq!(prices.of(None), Some(9.0));
         assert_eq!(GpuPrices::default().of(Some("NVIDIA L4")), None, "unknown is not free");
-        assert!(
-            matches_pattern("exact", "exact")
-                && !matches_pattern("exact", "exactly")
-                && matches_pattern("*", "")
-        );
     }
 }

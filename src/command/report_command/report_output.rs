@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use gaunt_api::csv_line;
+use gaunt_schema::SanitizedText;
+
 use super::{CostReport, CostReportSum, format_span};
 
 /// Lines per section in text output; comma-separated values and JSON contain all of them.
@@ -111,42 +114,27 @@ pub(super) fn render_csv(report: &CostReport) -> String {
         "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours\n"
             .to_owned();
     for row in &report.rows {
-        let text = |value: &Option<gaunt_schema::SanitizedText>| {
-            quote_field(value.as_deref().unwrap_or(""))
-        };
+        let text = |value: &Option<SanitizedText>| value.as_deref().unwrap_or("").to_owned();
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        push_line(
-            &mut page,
-            format_args!(
-                "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-                text(&row.job),
-                text(&row.name),
-                text(&row.user),
-                text(&row.account),
-                text(&row.model),
-                row.state,
-                row.lost,
-                row.cause.unwrap_or(""),
-                row.gpu_hours,
-                number(row.energy_kwh),
-                number(row.cost),
-                if row.cost.is_some() { quote_field(&report.currency) } else { String::new() },
-                number(row.co2_kg),
-                row.lost_gpu_hours,
-            ),
-        );
+        let cells = [
+            text(&row.job),
+            text(&row.name),
+            text(&row.user),
+            text(&row.account),
+            text(&row.model),
+            row.state.to_string(),
+            row.lost.to_string(),
+            row.cause.unwrap_or("").to_owned(),
+            row.gpu_hours.to_string(),
+            number(row.energy_kwh),
+            number(row.cost),
+            if row.cost.is_some() { report.currency.clone() } else { String::new() },
+            number(row.co2_kg),
+            row.lost_gpu_hours.to_string(),
+        ];
+        push_line(&mut page, format_args!("{}", csv_line(cells)));
     }
     page
-}
-
-/// Quotes a field. What a spreadsheet would read as a formula is marked as text.
-fn quote_field(text: &str) -> String {
-    let formula = text.starts_with(['=', '+', '-', '@', '\t']);
-    let text = if formula { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text
 }
 
 fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
@@ -157,13 +145,6 @@ fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_field_cannot_break_its_line_or_become_a_formula() {
-        assert_eq!(quote_field("pretrain"), "pretrain");
-        assert_eq!(quote_field("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quote_field("=1+1"), "'=1+1");
-    }
 
     #[test]
     fn a_part_of_nothing_is_no_share() {

@@ -11,7 +11,7 @@ use super::text_columns::{format_quantity, pad_text, truncate_text};
 use gaunt_api::{
     AlertList, AlertState, Answer, AnswerCells, AnswerTable, DeviceDetail, EvidenceItem,
     FabricCellColumns, FabricMatrix, GpuTime, MetricHistory, NodeDetail, Overview, UsageReport,
-    field::shown_unit,
+    csv_line, field::shown_unit,
 };
 
 mod probe_matrix_table;
@@ -271,7 +271,7 @@ impl OutputTable {
         for at in 0..points {
             let ago = (points - 1 - at) as i64 * history.step_ms as i64;
             let mut row = vec![
-                OutputCell::Text(format_iso8601(UnixMs(history.at.0 - ago))),
+                OutputCell::Text(UnixMs(history.at.0 - ago).to_rfc3339()),
                 number_cell(history.mean[at]),
             ];
             if thin {
@@ -365,17 +365,15 @@ impl OutputTable {
         let name = |head: &OutputColumn| {
             let suffix = head.unit.map_or("", Unit::name_suffix);
             let bare = head.name.strip_suffix(suffix).unwrap_or(&head.name);
-            quote_field(&format!("{bare}{suffix}"))
+            format!("{bare}{suffix}")
         };
-        let mut page = self.columns.iter().map(name).collect::<Vec<_>>().join(",");
-        page.push_str("\r\n");
+        let mut page = csv_line(self.columns.iter().map(name)) + "\r\n";
         for row in &self.rows {
-            let cells = row.iter().map(|cell| match cell {
-                OutputCell::Text(text) => quote_field(text),
+            page += &csv_line(row.iter().map(|cell| match cell {
+                OutputCell::Text(text) => text.clone(),
                 OutputCell::Number(value) => value.to_string(),
                 OutputCell::Absent(_) => String::new(),
-            });
-            page.push_str(&cells.collect::<Vec<_>>().join(","));
+            }));
             page.push_str("\r\n");
         }
         page
@@ -407,39 +405,6 @@ fn metric_cell(device: &DeviceDetail, key: &str) -> Option<OutputCell> {
         return None; // A counter that was read once grows by nothing that is known.
     }
     Some(reading.value().map_or(OutputCell::Absent(reading.absence_reason()), OutputCell::Number))
-}
-
-/// Formats a time as ISO 8601 in UTC.
-fn format_iso8601(at: UnixMs) -> String {
-    let (days, ms) = (at.0.div_euclid(86_400_000), at.0.rem_euclid(86_400_000));
-    // Days since 0000-03-01, in eras of 400 years of 146,097 days each.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let seconds = ms / 1_000;
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        seconds / 3_600,
-        seconds / 60 % 60,
-        seconds % 60,
-        ms % 1_000
-    )
-}
-
-/// Quotes a field if needed. What a spreadsheet would read as a formula is marked as text.
-fn quote_field(text: &str) -> String {
-    let text =
-        if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text
-    }
 }
 
 #[cfg(test)]
@@ -480,18 +445,5 @@ mod tests {
             sample_table().render_csv(),
             "node,power_watts\r\n\"gpu, \"\"1\"\"\",701.5\r\n'=cmd(),\r\n"
         );
-    }
-
-    #[test]
-    fn instants_are_dates() {
-        for (ms, date) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_700_000_000_000, "2023-11-14T22:13:20.000Z"),
-            (-1, "1969-12-31T23:59:59.999Z"),
-        ] {
-            assert_eq!(format_iso8601(UnixMs(ms)), date);
-        }
     }
 }

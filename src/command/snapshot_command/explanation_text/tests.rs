@@ -137,7 +137,7 @@ fn a_closed_finding_says_how_long_it_lasted() {
     let page = render_page(&told);
     let line = page.lines().nth(1).unwrap();
     assert!(
-        line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · sure"),
+        line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · confidence"),
         "{line}"
     );
 }

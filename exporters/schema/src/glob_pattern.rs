@@ -1,8 +1,11 @@
-//! Glob patterns: `*`, `?` and `[a-z]`, case-insensitive, in time bounded by the product of both lengths.
+//! Glob patterns: `*`, `?` and `[a-z]`, in time bounded by the product of both lengths.
 
-/// A pattern.
+/// A pattern of a whole text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GlobPattern(Vec<GlobPart>);
+pub struct GlobPattern {
+    parts: Vec<GlobPart>,
+    ignore_case: bool,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum GlobPart {
@@ -19,11 +22,22 @@ enum GlobPart {
 
 /// A bracket is not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnclosedBracket;
+pub struct UnclosedBracket;
 
 impl GlobPattern {
-    /// Parses a pattern; text without wildcards matches anywhere.
-    pub(super) fn new(text: &str) -> Result<Self, UnclosedBracket> {
+    /// The pattern of a name: `*` and `?` are wildcards, brackets are not.
+    pub fn new(text: &str) -> Self {
+        let parts = text.chars().map(|character| match character {
+            '*' => GlobPart::Many,
+            '?' => GlobPart::Any,
+            other => GlobPart::One(other),
+        });
+        Self { parts: parts.collect(), ignore_case: false }
+    }
+
+    /// Parses the pattern of a search: it has brackets and ignores the case, and text without wildcards matches
+    /// anywhere.
+    pub fn parse_search(text: &str) -> Result<Self, UnclosedBracket> {
         let mut parts = Vec::new();
         let mut rest = text.chars();
         while let Some(character) = rest.next() {
@@ -39,25 +53,27 @@ impl GlobPattern {
             parts.insert(0, GlobPart::Many);
             parts.push(GlobPart::Many);
         }
-        Ok(Self(parts))
+        Ok(Self { parts, ignore_case: true })
     }
 
     /// Whether the whole text matches. Backtracking to the last star only bounds the time by the product of both
     /// lengths.
-    pub(super) fn matches_text(&self, text: &str) -> bool {
+    pub fn matches_text(&self, text: &str) -> bool {
         let (mut part, mut at) = (0, text);
         let mut star: Option<(usize, &str)> = None;
         loop {
             let Some(character) = at.chars().next() else {
-                return self.0[part..].iter().all(|part| *part == GlobPart::Many);
+                return self.parts[part..].iter().all(|part| *part == GlobPart::Many);
             };
             let rest = &at[character.len_utf8()..];
-            match self.0.get(part) {
+            let character =
+                if self.ignore_case { character.to_ascii_lowercase() } else { character };
+            match self.parts.get(part) {
                 Some(GlobPart::Many) => {
                     star = Some((part, at));
                     part += 1;
                 }
-                Some(known) if known.matches_char(character.to_ascii_lowercase()) => {
+                Some(known) if known.matches_char(character) => {
                     part += 1;
                     at = rest;
                 }
@@ -133,18 +149,44 @@ mod tests {
             ("[]]x", "]x", true),
         ] {
             assert_eq!(
-                GlobPattern::new(pattern).unwrap().matches_text(text),
+                GlobPattern::parse_search(pattern).unwrap().matches_text(text),
                 fits,
                 "{pattern} {text}"
             );
         }
-        assert_eq!(GlobPattern::new("gpu[1-"), Err(UnclosedBracket));
-        assert_eq!(GlobPattern::new("["), Err(UnclosedBracket));
+        assert_eq!(GlobPattern::parse_search("gpu[1-"), Err(UnclosedBracket));
+        assert_eq!(GlobPattern::parse_search("["), Err(UnclosedBracket));
+    }
+
+    #[test]
+    fn glob_of_a_name_fits_as_a_whole_and_in_its_case() {
+        for (pattern, name, fits) in [
+            ("*.json", "a.json", true),
+            ("*.json", "a.json.tmp", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-b-b-d", false),
+            ("rack?.yml", "rack1.yml", true),
+            ("rack?.yml", "rack10.yml", false),
+            ("**", "", true),
+            ("x", "", false),
+            ("mlx5_1", "mlx5_12", false),
+            ("*s0f*v*", "ens0f1v2", true),
+            ("*s0f*v*", "ens0f1", false),
+            ("a*b", "ab", true),
+            ("a*ba", "aba", true),
+            ("ab*ba", "aba", false),
+            ("", "eth0", false),
+            ("*h100*", "NVIDIA H100", false),
+            ("[ab]", "[ab]", true),
+            ("[ab]", "a", false),
+        ] {
+            assert_eq!(GlobPattern::new(pattern).matches_text(name), fits, "{pattern} {name}");
+        }
     }
 
     #[test]
     fn a_hostile_pattern_takes_no_longer_than_both_lengths() {
-        let pattern = GlobPattern::new(&"*a".repeat(500)).unwrap();
+        let pattern = GlobPattern::new(&"*a".repeat(500));
         assert!(!pattern.matches_text(&"a".repeat(256).replace("aa", "ab")));
     }
 
@@ -168,7 +210,7 @@ mod tests {
         fn it_fits_what_trying_every_way_fits(pattern in "[ab?]{0,3}\\*[ab*?]{0,5}", text in "[ab]{0,8}") {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             let slow = matches_slowly(&chars(&pattern), &chars(&text));
-            assert_eq!(GlobPattern::new(&pattern).unwrap().matches_text(&text), slow);
+            assert_eq!(GlobPattern::new(&pattern).matches_text(&text), slow);
         }
     }
 }
