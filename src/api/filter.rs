@@ -13,7 +13,7 @@
 //! What is absent never matches a comparison, not even a negated one, and is sorted last; `has` asks for it.
 //!
 //! ```
-//! use gaunt::answer::{Filter, Subject};
+//! use gaunt_api::{Filter, Subject};
 //!
 //! let filter = Filter::parse(Subject::Gpus, "job=8812 and sm_active<30% sort power desc limit 20").unwrap();
 //! assert_eq!(filter.limit(), Some(20));
