@@ -29,13 +29,13 @@ fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
     let me = env::current_exe().unwrap();
     for (place, code) in [("task", "0"), ("blocking", "0"), ("thread", "0"), ("console", "101")] {
         let arguments =
-            "--exact console::panic_restore_test::stand_in --ignored --nocapture --test-threads=1";
+            "--exact panic_restore_test::stand_in --ignored --nocapture --test-threads=1";
         let line = TestPty::start_program(
             &format!("env RUST_BACKTRACE=0 {WHERE}={place}"),
             &me,
             arguments,
         );
-        line.wait_for_screen("the console", |screen| screen.contains("Connecting to aggregator"));
+        line.wait_for_screen("the console", |screen| screen.contains("Waiting for the first"));
         assert!(line.replay_from(0).screen().alternate_screen());
         kill_process(line.program_pid(), Signal::USR1).unwrap();
         line.check_restored(code);
