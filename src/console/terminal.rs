@@ -1,6 +1,7 @@
 //! Terminal session: configures the terminal on entry and restores it on every exit path.
 
 use std::{
+    fmt,
     io::{self, IsTerminal as _},
     panic,
     sync::{
@@ -10,6 +11,18 @@ use std::{
     time::Duration,
 };
 
+use crossterm::{
+    Command,
+    clipboard::CopyToClipboard,
+    cursor::{Hide, Show},
+    event::DisableMouseCapture,
+    queue,
+    style::{Print, ResetColor},
+    terminal::{
+        BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+        LeaveAlternateScreen,
+    },
+};
 use ratatui::buffer::Buffer;
 use rustix::process::{Signal, kill_current_process_group};
 
@@ -26,8 +39,8 @@ use tty_device::TtyDevice;
 pub(crate) struct TerminalSession {
     line: Arc<TtyDevice>,
     writer: TerminalWriter,
-    /// The contents of the terminal; none if every cell must be redrawn.
-    shown: Option<Buffer>,
+    /// The contents of the terminal; of no size if every cell must be redrawn.
+    shown: Buffer,
     /// The previous frame, whose memory the next frame reuses.
     spare: Buffer,
     panicked: Arc<AtomicBool>,
@@ -52,13 +65,13 @@ impl TerminalSession {
         let (given, flag, tell) = (Arc::clone(&line), Arc::clone(&panicked), Arc::clone(&before));
         panic::set_hook(Box::new(move |info| {
             flag.store(true, Ordering::Relaxed);
-            given.restore_terminal(LEAVE);
+            given.restore_terminal(&leave_sequence());
             tell(info);
         }));
         let mut screen = Self {
             writer: TerminalWriter::spawn_writer(Arc::clone(&line))?,
             line,
-            shown: None,
+            shown: Buffer::default(),
             spare: Buffer::default(),
             panicked,
             before,
@@ -90,26 +103,37 @@ impl TerminalSession {
 
     /// Rings the terminal's bell.
     pub(crate) fn ring_bell(&self) -> io::Result<()> {
-        self.writer.queue_frame(b"\x07".to_vec())
+        self.queue_command(Print('\x07'))
     }
 
     /// Copies a text to the clipboard, if the terminal supports it (OSC 52).
     pub(crate) fn copy_to_clipboard(&self, text: &str) -> io::Result<()> {
-        self.writer
-            .queue_frame(format!("\x1b]52;c;{}\x07", encode_base64(text.as_bytes())).into_bytes())
+        self.queue_command(CopyToClipboard::to_clipboard_from(text))
     }
 
     /// Captures the mouse, or releases it so that the terminal can select text.
     pub(crate) fn capture_mouse(&mut self, ours: bool) -> io::Result<()> {
         self.mouse = ours;
-        self.writer.queue_frame(if ours { MOUSE_ON } else { MOUSE_OFF }.to_vec())
+        if ours {
+            self.queue_command(CaptureMousePresses)
+        } else {
+            self.queue_command(DisableMouseCapture)
+        }
     }
 
     /// Configures the terminal again, also after another process continued this one.
     pub(crate) fn take_terminal(&mut self) -> io::Result<()> {
         self.line.enter_raw_mode()?;
         self.force_redraw();
-        self.writer.queue_frame([ENTER, if self.mouse { MOUSE_ON } else { b"" }].concat())
+        self.queue_command(EnterAlternateScreen)?;
+        self.queue_command(Hide)?;
+        if self.mouse { self.queue_command(CaptureMousePresses) } else { Ok(()) }
+    }
+
+    fn queue_command(&self, command: impl Command) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        queue!(bytes, command)?;
+        self.writer.queue_frame(bytes)
     }
 
     /// Draws one frame: the changed cells in one write, displayed atomically where terminals support it. Returns the
@@ -120,17 +144,20 @@ impl TerminalSession {
         next.resize(area);
         next.reset();
         draw(&mut next);
-        let mut frame = BEGIN.to_vec();
-        let shown = self.shown.take().filter(|shown| shown.area == area).unwrap_or_else(|| {
-            frame.extend_from_slice(CLEAR);
-            Buffer::empty(area)
-        });
-        buffer_diff::write_changes(&mut frame, &shown, &next);
-        (self.shown, self.spare) = (Some(next), shown);
-        if frame.len() == BEGIN.len() {
+        let mut frame = Vec::new();
+        queue!(frame, BeginSynchronizedUpdate)?;
+        let begun = frame.len();
+        let mut shown = std::mem::take(&mut self.shown);
+        if shown.area != area {
+            queue!(frame, ResetColor, Clear(ClearType::All))?;
+            shown = Buffer::empty(area);
+        }
+        buffer_diff::write_changes(&mut frame, &shown, &next)?;
+        (self.shown, self.spare) = (next, shown);
+        if frame.len() == begun {
             return Ok(0);
         }
-        frame.extend_from_slice(END);
+        queue!(frame, EndSynchronizedUpdate)?;
         let length = frame.len();
         self.writer.queue_frame(frame)?;
         Ok(length)
@@ -138,13 +165,13 @@ impl TerminalSession {
 
     /// Forgets the contents of the terminal, so that the next frame draws every cell.
     pub(crate) fn force_redraw(&mut self) {
-        self.shown = None;
+        self.shown = Buffer::default();
     }
 
     /// Restores the terminal and stops this process until it is continued, like Ctrl-Z elsewhere.
     pub(crate) fn suspend_process(&mut self) -> io::Result<()> {
         self.writer.flush_with_timeout();
-        self.line.restore_terminal(LEAVE);
+        self.line.restore_terminal(&leave_sequence());
         // Stop the whole process group, as the terminal does: a shell that waits for a calling script must see it
         // stop.
         kill_current_process_group(Signal::STOP)?;
@@ -155,7 +182,7 @@ impl TerminalSession {
 impl Drop for TerminalSession {
     fn drop(&mut self) {
         self.writer.flush_with_timeout();
-        self.line.restore_terminal(LEAVE);
+        self.line.restore_terminal(&leave_sequence());
         if !self.has_panicked() && !std::thread::panicking() {
             let before = Arc::clone(&self.before);
             panic::set_hook(Box::new(move |info| before(info)));
@@ -163,43 +190,27 @@ impl Drop for TerminalSession {
     }
 }
 
-/// Enter the alternate screen and hide the cursor.
-const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
-/// Undo all changes; the first byte terminates a frame that was cut in the middle of a sequence.
-const LEAVE: &[u8] = b"\x18\x1b[?2026l\x1b[m\x1b[?1006l\x1b[?1000l\x1b[?1049l\x1b[?25h";
-
-/// Begin of a synchronized update: terminals that support it display the frame atomically.
-const BEGIN: &[u8] = b"\x1b[?2026h";
-const END: &[u8] = b"\x1b[?2026l";
-const CLEAR: &[u8] = b"\x1b[m\x1b[2J";
-
-/// Report presses and the wheel, in numbers without a width limit; do not report movements.
-const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1000l";
-
-/// Encodes bytes in Base64, as terminals expect for the clipboard.
-fn encode_base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            let sign = ALPHABET[(bits >> (18 - 6 * at)) as usize & 63];
-            out.push(if at > three.len() { '=' } else { char::from(sign) });
-        }
-    }
-    out
+/// Undoes all changes; the first byte terminates a frame that was cut in the middle of a sequence.
+fn leave_sequence() -> Vec<u8> {
+    let mut bytes = vec![0x18];
+    // Writing to a vector cannot fail.
+    let _ = queue!(
+        bytes,
+        EndSynchronizedUpdate,
+        ResetColor,
+        DisableMouseCapture,
+        LeaveAlternateScreen,
+        Show
+    );
+    bytes
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_clipboard_gets_base64() {
-        for (text, coded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("gpu003", "Z3B1MDAz")]
-        {
-            assert_eq!(super::encode_base64(text.as_bytes()), coded);
-        }
+/// Reports presses and the wheel, in numbers without a width limit. crossterm's own command also reports movements,
+/// each of which would wake the console.
+struct CaptureMousePresses;
+
+impl Command for CaptureMousePresses {
+    fn write_ansi(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        out.write_str("\x1b[?1000h\x1b[?1006h")
     }
 }

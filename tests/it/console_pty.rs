@@ -1,14 +1,12 @@
 //! The console's output on a pseudo-terminal, replayed through an emulator, for every way to exit.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::{fs, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use crate::{
     binaries::program_path,
-    pty::{TestPty, has_ended, wait_for_some},
+    pty::{TestPty, cpu_ticks, has_ended, is_stopped, wait_for_some},
 };
 
 /// `gaunt` with these arguments, on its own pseudo-terminal.
@@ -119,18 +117,6 @@ fn choices_are_kept_for_the_next_time() {
     line.check_restored("0");
 }
 
-/// CPU time of a process, in kernel ticks.
-fn cpu_ticks(pid: Pid) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
-fn is_stopped(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    stat.rsplit_once(") ").unwrap().1.starts_with('T')
-}
-
 /// Pseudo-random sizes that are the same in every run.
 fn terminal_sizes(count: usize) -> impl Iterator<Item = (u16, u16)> {
     let mut number = 7_u32;
@@ -223,6 +209,23 @@ fn a_console_that_is_stopped_and_continued_comes_back() {
     line.check_main_screen();
     line.press_keys("stty -a >last\r");
     assert_eq!(line.terminal_modes("last"), line.terminal_modes("before"), "the terminal's modes");
+}
+
+/// A burst longer than a read of crossterm, after input that is no key: each key arrives, in order and at once.
+#[test]
+fn keys_that_nobody_takes_wait_and_none_is_lost() {
+    let line = start_gaunt("", "demo --scenario healthy");
+    line.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    let pid = line.program_pid();
+    kill_process(pid, Signal::STOP).unwrap();
+    wait_for_some("the stopped console", || is_stopped(pid).then_some(()));
+    let typed: String = (0..3_000).map(|nth| char::from(b'a' + (nth % 26) as u8)).collect();
+    line.press_keys(&format!("\x1b[<0;0;0M\x1b[200~\x1bOx\0\x1b[A:{typed}"));
+    kill_process(pid, Signal::CONT).unwrap();
+    // A prompt takes 1,024 letters: the last one depends on all before it.
+    line.wait_for_screen("the whole prompt", |screen| screen.contains(&typed[1_000..1_024]));
+    line.press_keys("\x03q");
+    line.check_restored("0");
 }
 
 /// Tests a console that another process stops by SIGTSTP.

@@ -1,9 +1,7 @@
 //! The console under signals at bad moments: during start, in bursts, and while its terminal accepts no output.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::{
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -11,7 +9,7 @@ use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use crate::{
     binaries::program_path,
-    pty::{TestPty, has_ended, wait_for_some},
+    pty::{TestPty, cpu_ticks, has_ended, wait_for_some},
 };
 
 /// A frame begins with this.
@@ -22,13 +20,6 @@ fn start_waiting_console() -> TestPty {
     let line = TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
     line.wait_for_screen("the console", |screen| screen.contains("no answer since"));
     line
-}
-
-/// CPU time of a process, in hundredths of a second.
-fn cpu_ticks(pid: Pid) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 /// A busy-waiting process uses the whole second; a blocked one uses a few hundredths.

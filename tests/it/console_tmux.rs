@@ -4,20 +4,15 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::binaries::program_path;
-
-/// Time limit for a screen: the demo's faults begin after 15 and 25 s.
-const PATIENCE: Duration = Duration::from_mins(2);
-
-/// Poll interval of the screen.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::{
+    binaries::program_path,
+    pty::{has_ended, program_script, read_pid, wait_for_some, wait_for_text},
+};
 
 /// Prompt of the shell in the terminal.
 const PROMPT: &str = "ready>";
@@ -82,31 +77,14 @@ impl TmuxTerminal {
 
     /// Polls the screen until it is as expected.
     fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let screen = self.capture_screen();
-            if is_right(&screen) {
-                return screen;
-            }
-            assert!(Instant::now() < deadline, "no {what} on the screen, which shows\n{screen}");
-            thread::sleep(LOOK);
-        }
+        wait_for_text(what, || self.capture_screen(), is_right)
     }
 
     /// Starts `gaunt` with these arguments from the shell, and returns its process id.
     fn start_gaunt(&self, prefix: &str, arguments: &str) -> Pid {
-        let gaunt = program_path("gaunt");
-        let script =
-            format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", gaunt.display());
-        self.type_line(&format!("clear; {prefix} sh -c '{script}'"));
-        let deadline = Instant::now() + PATIENCE;
-        while !self.file_path("pid").exists() {
-            assert!(Instant::now() < deadline, "gaunt does not start:\n{}", self.capture_screen());
-            thread::sleep(LOOK);
-        }
-        let pid = fs::read_to_string(self.file_path("pid")).expect("the shell wrote its id");
-        let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-        pid.expect("a shell's id is a positive number")
+        let script = program_script(prefix, &program_path("gaunt"), arguments);
+        self.type_line(&format!("clear; {script}"));
+        read_pid(self.folder.path())
     }
 
     /// The terminal belongs to the shell again, with its modes restored.
@@ -134,20 +112,8 @@ impl Drop for TmuxTerminal {
     }
 }
 
-/// Whether a process has ended, collected by its parent or not.
-fn has_ended(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    status.map_or(true, |status| {
-        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
-    })
-}
-
 fn wait_for_end(pid: Pid) {
-    let deadline = Instant::now() + PATIENCE;
-    while !has_ended(pid) {
-        assert!(Instant::now() < deadline, "the process still runs");
-        thread::sleep(LOOK);
-    }
+    wait_for_some("the end of the process", || has_ended(pid).then_some(()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Pseudo-terminal for tests: a program on one end, and on the other its output, replayed by an emulator.
+//! Pseudo-terminal for tests and benchmarks: a program on one end, and on the other its output, replayed by an
+//! emulator.
 
 use std::{
     fs::{self, File},
@@ -51,21 +52,26 @@ impl TestPty {
     /// Starts `program` with these arguments on a terminal of 80 columns and 24 lines. The script saves the terminal
     /// modes before and after, and the exit code.
     pub(crate) fn start_program(prefix: &str, program: &Path, arguments: &str) -> Self {
-        let run =
-            format!("echo $$ >pid.new; mv pid.new pid; exec {} {arguments}", program.display());
         // A shell whose child dies of SIGINT dies too, unless it handles SIGINT itself.
         Self::start_script(&format!(
-            "trap : INT; stty -a >before; {prefix} sh -c '{run}'; echo $? >code.new; stty -a >after; mv code.new code"
+            "trap : INT; stty -a >before; {}; echo $? >code.new; stty -a >after; mv code.new code",
+            program_script(prefix, program, arguments)
         ))
     }
 
-    /// Starts a script as the leader of a session that this terminal controls.
+    /// Starts a script on a terminal of 80 columns and 24 lines.
     pub(crate) fn start_script(script: &str) -> Self {
+        Self::start_sized(script, (80, 24))
+    }
+
+    /// Starts a script as the leader of a session that this terminal controls.
+    pub(crate) fn start_sized(script: &str, size: (u16, u16)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
+        tcsetwinsize(&master, window_size(size)).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let end = || Stdio::from(open(name.as_c_str(), flags, Mode::empty()).unwrap());
@@ -90,7 +96,7 @@ impl TestPty {
             let (bytes, drains, cut) = (Arc::clone(&bytes), Arc::clone(&drains), Arc::clone(&cut));
             move || read_output(&master, &bytes, &drains, &cut)
         });
-        let mut pty = Self {
+        Self {
             folder,
             child: command.spawn().expect("setsid of util-linux starts"),
             keys: Some(keys),
@@ -98,17 +104,14 @@ impl TestPty {
             bytes,
             is_draining: drains,
             is_cut: cut,
-            size: (0, 0),
-        };
-        pty.resize_terminal(80, 24);
-        pty
+            size,
+        }
     }
 
     /// Resizes the terminal, which signals the program.
     pub(crate) fn resize_terminal(&mut self, columns: u16, lines: u16) {
-        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(self.keys.as_ref().unwrap(), size).unwrap();
         self.size = (columns, lines);
+        tcsetwinsize(self.keys.as_ref().unwrap(), window_size(self.size)).unwrap();
     }
 
     /// Stops or resumes reading from the pty.
@@ -145,7 +148,7 @@ impl TestPty {
 
     /// The process id of the program.
     pub(crate) fn program_pid(&self) -> Pid {
-        Pid::from_raw(self.read_file("pid").trim().parse().unwrap()).unwrap()
+        read_pid(self.folder.path())
     }
 
     /// Presses keys.
@@ -184,15 +187,7 @@ impl TestPty {
 
     /// Polls until the visible text is as expected.
     pub(crate) fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let screen = self.screen_text();
-            if is_right(&screen) {
-                return screen;
-            }
-            assert!(Instant::now() < deadline, "{what} is awaited in vain on\n{screen}");
-            thread::sleep(LOOK);
-        }
+        wait_for_text(what, || self.screen_text(), is_right)
     }
 
     /// The main screen is restored: its content, its cursor, no mouse reporting, no open synchronized update.
@@ -254,6 +249,39 @@ fn read_output(master: &OwnedFd, bytes: &Mutex<Vec<u8>>, drains: &AtomicBool, cu
     }
 }
 
+fn window_size((columns, lines): (u16, u16)) -> Winsize {
+    Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// A shell command that writes the program's process id to a file and becomes the program.
+pub(crate) fn program_script(prefix: &str, program: &Path, arguments: &str) -> String {
+    let program = program.display();
+    format!("{prefix} sh -c 'echo $$ >pid.new; mv pid.new pid; exec {program} {arguments}'")
+}
+
+/// The process id that [`program_script`] writes in its folder.
+pub(crate) fn read_pid(folder: &Path) -> Pid {
+    let pid = wait_for_some("the program", || fs::read_to_string(folder.join("pid")).ok());
+    Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
+}
+
+/// Polls a screen until it is as expected.
+pub(crate) fn wait_for_text(
+    what: &str,
+    read_screen: impl Fn() -> String,
+    is_right: impl Fn(&str) -> bool,
+) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let screen = read_screen();
+        if is_right(&screen) {
+            return screen;
+        }
+        assert!(Instant::now() < deadline, "{what} is awaited in vain on\n{screen}");
+        thread::sleep(LOOK);
+    }
+}
+
 /// Polls until there is a value.
 pub(crate) fn wait_for_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -266,10 +294,24 @@ pub(crate) fn wait_for_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) 
     }
 }
 
+/// The fields of `/proc/PID/stat` after the name, which may contain spaces; none if there is no such process.
+fn stat_fields(pid: Pid) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Some(stat.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
+}
+
 /// Whether a process has ended, collected by its parent or not.
 pub(crate) fn has_ended(pid: Pid) -> bool {
-    let status = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    status.map_or(true, |status| {
-        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
-    })
+    stat_fields(pid).is_none_or(|fields| ["Z", "X"].contains(&fields[0].as_str()))
+}
+
+/// Whether a process is stopped.
+pub(crate) fn is_stopped(pid: Pid) -> bool {
+    stat_fields(pid).unwrap()[0] == "T"
+}
+
+/// CPU time of a process, in hundredths of a second.
+pub(crate) fn cpu_ticks(pid: Pid) -> u64 {
+    let fields = stat_fields(pid).unwrap();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

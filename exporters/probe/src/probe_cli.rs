@@ -343,7 +343,8 @@ fn parse_size(text: &str) -> Result<u64, String> {
 
 /// A time such as `500ms` or `2s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let span = time::parse_duration(text).ok_or("expected a time with its unit, such as 2s or 500ms")?;
+    let span =
+        time::parse_duration(text).ok_or("expected a time with its unit, such as 2s or 500ms")?;
     if !(Duration::from_millis(1)..=Duration::from_mins(10)).contains(&span) {
         return Err("must be between 1ms and 600s".to_owned());
     }

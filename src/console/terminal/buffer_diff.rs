@@ -1,7 +1,13 @@
 //! Encodes changed cells for a terminal in as few bytes as possible, for slow links.
 
-use std::io::Write as _;
+use std::{fmt, io};
 
+use crossterm::{
+    Command,
+    cursor::{MoveRight, MoveTo},
+    queue,
+    style::Print,
+};
 use ratatui::{
     buffer::{Buffer, Cell},
     style::{Color, Modifier},
@@ -12,6 +18,9 @@ use crate::display_text;
 /// Modifiers that themes use, with their SGR numbers. Dim is not used: terminals differ in it beside bold.
 const MODIFIERS: [(Modifier, &str); 3] =
     [(Modifier::BOLD, "1;"), (Modifier::UNDERLINED, "4;"), (Modifier::REVERSED, "7;")];
+
+/// Length of the shortest sequence that moves the cursor within a line.
+const MOVE_BYTES: usize = 4;
 
 /// Style of a cell.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,25 +34,60 @@ struct TerminalStyle {
 const PLAIN: TerminalStyle =
     TerminalStyle { front: Color::Reset, back: Color::Reset, modifier: Modifier::empty() };
 
+impl TerminalStyle {
+    fn of_cell(cell: &Cell) -> Self {
+        Self { front: cell.fg, back: cell.bg, modifier: cell.modifier }
+    }
+}
+
 /// Writes the changes between two frames of one size; the style is plain before and after.
-pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) {
+pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) -> io::Result<()> {
     let mut look = PLAIN;
     // The known position of the terminal's cursor.
     let mut stands: Option<(u16, u16)> = None;
     for (x, y, cell) in changed_cells(shown, next) {
-        move_cursor(out, stands, (x, y));
-        let wanted = TerminalStyle { front: cell.fg, back: cell.bg, modifier: cell.modifier };
-        if wanted != look {
-            write_style(out, look, wanted);
-            look = wanted;
+        let wanted = TerminalStyle::of_cell(cell);
+        match stands {
+            Some((at, line)) if line == y => {
+                let gap = &next.content[next.index_of(at, y)..next.index_of(x, y)];
+                look = write_gap(out, gap, look, wanted)?;
+            }
+            _ if x == 0 => queue!(out, MoveToLine(y))?,
+            _ => queue!(out, MoveTo(x, y))?,
         }
-        out.extend_from_slice(cell.symbol().as_bytes());
+        queue!(out, StyleChange { from: look, to: wanted }, Print(cell.symbol()))?;
+        look = wanted;
         // Terminals differ in the width of unusual characters and in the cursor position after the last column.
         stands = (display_text::text_width(cell.symbol()) == 1).then_some((x + 1, y));
     }
-    if look != PLAIN {
-        write_style(out, look, PLAIN);
-    }
+    queue!(out, StyleChange { from: look, to: PLAIN })
+}
+
+/// Moves the cursor over unchanged cells, or writes them again if that is shorter and needs no style besides these two.
+/// Returns the style afterwards.
+fn write_gap(
+    out: &mut Vec<u8>,
+    gap: &[Cell],
+    look: TerminalStyle,
+    wanted: TerminalStyle,
+) -> io::Result<TerminalStyle> {
+    let is_short = gap.len() < MOVE_BYTES
+        && gap.iter().map(|cell| cell.symbol().len()).sum::<usize>() < MOVE_BYTES
+        && gap.iter().all(|cell| display_text::text_width(cell.symbol()) == 1);
+    let fits = |style: &TerminalStyle| {
+        is_short && gap.iter().all(|cell| TerminalStyle::of_cell(cell) == *style)
+    };
+    let Some(style) = [look, wanted].into_iter().find(fits) else {
+        match gap.len() {
+            // The same, and a byte shorter.
+            1 => queue!(out, Print("\x1b[C"))?,
+            cells => queue!(out, MoveRight(cells as u16))?,
+        }
+        return Ok(look);
+    };
+    queue!(out, StyleChange { from: look, to: style })?;
+    gap.iter().try_for_each(|cell| queue!(out, Print(cell.symbol())))?;
+    Ok(style)
 }
 
 /// Returns the changed cells, line by line and from left to right. Beside a removed wide character, the half that a
@@ -76,37 +120,46 @@ fn changed_cells<'a>(
     })
 }
 
-/// Moves the cursor, unless it is already there.
-fn move_cursor(out: &mut Vec<u8>, stands: Option<(u16, u16)>, (x, y): (u16, u16)) {
-    // Writing to a vector cannot fail.
-    let _ = match stands {
-        Some((at, line)) if line == y && at == x => Ok(()),
-        Some((at, line)) if line == y && at + 1 == x => out.write_all(b"\x1b[C"),
-        Some((at, line)) if line == y && at < x => write!(out, "\x1b[{}C", x - at),
-        _ if x == 0 => write!(out, "\x1b[{}H", y + 1),
-        _ => write!(out, "\x1b[{};{}H", y + 1, x + 1),
-    };
+/// Moves the cursor to the begin of a line; shorter than [`MoveTo`].
+struct MoveToLine(u16);
+
+impl Command for MoveToLine {
+    fn write_ansi(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        write!(out, "\x1b[{}H", self.0 + 1)
+    }
 }
 
-/// Changes the style: adds attributes, or resets first if an attribute is removed.
-fn write_style(out: &mut Vec<u8>, from: TerminalStyle, to: TerminalStyle) {
-    let anew = to == PLAIN || !to.modifier.contains(from.modifier);
-    let from = if anew { PLAIN } else { from };
-    let mut numbers = if anew && to != PLAIN { "0;".to_owned() } else { String::new() };
-    for (modifier, number) in MODIFIERS {
-        if (to.modifier - from.modifier).contains(modifier) {
-            numbers.push_str(number);
+/// Changes the style: adds attributes, or resets first if an attribute is removed. One sequence for all of it, and the
+/// short numbers of the 16 colours: crossterm's commands are longer.
+struct StyleChange {
+    from: TerminalStyle,
+    to: TerminalStyle,
+}
+
+impl Command for StyleChange {
+    fn write_ansi(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        let (from, to) = (self.from, self.to);
+        if from == to {
+            return Ok(());
         }
-    }
-    if to.front != from.front {
-        numbers.push_str(&sgr_colour(to.front, 30));
-    }
-    if to.back != from.back {
-        numbers.push_str(&sgr_colour(to.back, 40));
-    }
-    if anew || !numbers.is_empty() {
-        // Writing to a vector cannot fail.
-        let _ = write!(out, "\x1b[{}m", numbers.trim_end_matches(';'));
+        let anew = to == PLAIN || !to.modifier.contains(from.modifier);
+        let from = if anew { PLAIN } else { from };
+        let mut numbers = if anew && to != PLAIN { "0;".to_owned() } else { String::new() };
+        for (modifier, number) in MODIFIERS {
+            if (to.modifier - from.modifier).contains(modifier) {
+                numbers.push_str(number);
+            }
+        }
+        if to.front != from.front {
+            numbers.push_str(&sgr_colour(to.front, 30));
+        }
+        if to.back != from.back {
+            numbers.push_str(&sgr_colour(to.back, 40));
+        }
+        if anew || !numbers.is_empty() {
+            write!(out, "\x1b[{}m", numbers.trim_end_matches(';'))?;
+        }
+        Ok(())
     }
 }
 
@@ -147,7 +200,7 @@ mod tests {
 
     fn changes_between(from: &Buffer, to: &Buffer) -> Vec<u8> {
         let mut out = Vec::new();
-        write_changes(&mut out, from, to);
+        write_changes(&mut out, from, to).unwrap();
         out
     }
 
@@ -160,7 +213,7 @@ mod tests {
         next.set_string(8, 0, "d", Style::new().fg(Color::Indexed(34)));
         next.set_string(2, 1, "e", Style::new().add_modifier(Modifier::BOLD));
         let bytes = changes_between(&empty, &next);
-        let text = "\x1b[1Hab\x1b[C\x1b[38;5;34mc\x1b[4Cd\x1b[2;3H\x1b[1;39me\x1b[m";
+        let text = "\x1b[1Hab \x1b[38;5;34mc\x1b[4Cd\x1b[2;3H\x1b[1;39me\x1b[m";
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
         assert!(changes_between(&next, &next).is_empty(), "unchanged cells are not written");
     }

@@ -10,13 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use ratatui::layout::Rect;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open},
     io::{Errno, write},
     process::getsid,
-    termios::{OptionalActions, Termios, tcgetattr, tcgetsid, tcgetwinsize, tcsetattr, ttyname},
+    termios::{tcgetsid, tcgetwinsize, ttyname},
 };
 
 /// How long the final sequence waits for a terminal that does not read.
@@ -39,8 +40,8 @@ pub(super) struct TtyDevice {
     file: OwnedFd,
     /// Maximum bytes per write.
     piece: usize,
-    /// Modes before the session; none while there is no session.
-    before: Mutex<Option<Termios>>,
+    /// Whether the terminal is configured by this process.
+    is_taken: Mutex<bool>,
 }
 
 impl TtyDevice {
@@ -50,33 +51,33 @@ impl TtyDevice {
             Some(file) => (file, usize::MAX),
             None => (io::stdout().as_fd().try_clone_to_owned()?, PIECE),
         };
-        Ok(Self { file, piece, before: Mutex::new(None) })
+        Ok(Self { file, piece, is_taken: Mutex::new(false) })
     }
 
-    fn lock_modes(&self) -> MutexGuard<'_, Option<Termios>> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_taken(&self) -> MutexGuard<'_, bool> {
+        self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enables raw mode: keys arrive as they are pressed, and bytes are written unchanged.
     pub(super) fn enter_raw_mode(&self) -> io::Result<()> {
-        let mut before = self.lock_modes();
-        let modes = match &*before {
-            Some(modes) => modes.clone(),
-            None => tcgetattr(&self.file)?,
-        };
-        let mut raw = modes.clone();
-        raw.make_raw();
-        tcsetattr(&self.file, OptionalActions::Now, &raw)?;
-        *before = Some(modes);
+        let mut is_taken = self.lock_taken();
+        if *is_taken {
+            // Another process may have changed the modes meanwhile, and crossterm enables none that it knows as enabled.
+            disable_raw_mode()?;
+        }
+        enable_raw_mode()?;
+        *is_taken = true;
         Ok(())
     }
 
     /// Restores the terminal and writes a final sequence. Errors are ignored: the terminal is then gone.
     pub(super) fn restore_terminal(&self, words: &[u8]) {
-        let mut before = self.lock_modes();
-        let Some(modes) = before.take() else { return };
+        let mut is_taken = self.lock_taken();
+        if !std::mem::take(&mut *is_taken) {
+            return;
+        }
         // Modes first: they can be restored even if the terminal reads nothing more.
-        let _ = tcsetattr(&self.file, OptionalActions::Now, &modes);
+        let _ = disable_raw_mode();
         let deadline = Instant::now() + LAST_WORDS;
         let mut rest = words;
         while !rest.is_empty() && Instant::now() < deadline {
@@ -92,8 +93,8 @@ impl TtyDevice {
         let mut rest = frame;
         while !rest.is_empty() {
             self.wait_writable();
-            let before = self.lock_modes();
-            if before.is_none() {
+            let is_taken = self.lock_taken();
+            if !*is_taken {
                 return;
             }
             match self.write_chunk(rest) {

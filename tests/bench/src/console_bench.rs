@@ -47,33 +47,31 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let gaunt = std::env::current_exe()?.with_file_name("gaunt");
     ensure!(gaunt.exists(), "{} is not built; run cargo build --release", gaunt.display());
-    let folder = tempfile::tempdir()?;
     let busy = Arc::new(AtomicUsize::new(0));
     let address = overview_server::serve_overview(Arc::clone(&busy))?;
     let command = format!(
-        "HOME={0} exec {1} --log gaunt_console=trace --aggregator http://{address} 2>{0}/log",
-        folder.path().display(),
+        "{} --log gaunt_console=trace --aggregator http://{address} 2>log",
         gaunt.display()
     );
     let begun = Instant::now();
-    let mut terminal = BenchTerminal::start_command(folder.path(), &command)?;
+    let terminal = BenchTerminal::start_command(&command);
     terminal.wait_for_text("one cell")?;
     let first_paint = begun.elapsed();
     // The first frame and all that is drawn until the next answer.
     thread::sleep(Duration::from_millis(500));
-    let first_bytes = terminal.byte_count();
+    let first_bytes = terminal.pty.byte_count();
     thread::sleep(SETTLED);
     let calm = terminal.measure_rate()?;
     busy.store(WAITING, Ordering::Relaxed);
     thread::sleep(SETTLED);
-    let from = terminal.byte_count();
+    let from = terminal.pty.byte_count();
     let hectic = terminal.measure_rate()?;
     let cells = terminal.changed_cells(from) as f64 / COUNTED.as_secs_f64();
     busy.store(0, Ordering::Relaxed);
-    let keys = measure_keys(&mut terminal)?;
-    let memory = bench_process::resident_bytes(terminal.read_pid()?)?;
-    terminal.press_keys(b"q")?;
-    let frames = read_frame_times(&folder.path().join("log"))?;
+    let keys = measure_keys(&terminal)?;
+    let memory = bench_process::resident_bytes(terminal.process_id())?;
+    terminal.pty.press_keys("q");
+    let frames = read_frame_times(&terminal.pty.file_path("log"))?;
     let [htop, btop] = ["htop -d 10", "btop"].map(measure_program);
     let peers = all_smi_comparison::compare_all_smi(&gaunt)?;
     let all_cells = f64::from(SIZE.0) * f64::from(SIZE.1);
@@ -108,16 +106,16 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Time from a key press to the first output byte, in milliseconds.
-fn measure_keys(terminal: &mut BenchTerminal) -> anyhow::Result<Vec<f64>> {
-    terminal.press_keys(b"\t")?;
+fn measure_keys(terminal: &BenchTerminal) -> anyhow::Result<Vec<f64>> {
+    terminal.pty.press_keys("\t");
     thread::sleep(Duration::from_secs(1));
     let mut times = Vec::new();
     for key in 0..KEYS {
         // Between two updates of the source, so that only the key causes output.
         thread::sleep(Duration::from_millis(137));
-        let (before, begun) = (terminal.byte_count(), Instant::now());
-        terminal.press_keys(if key % 2 == 0 { b"j" } else { b"k" })?;
-        while terminal.byte_count() == before {
+        let (before, begun) = (terminal.pty.byte_count(), Instant::now());
+        terminal.pty.press_keys(if key % 2 == 0 { "j" } else { "k" });
+        while terminal.pty.byte_count() == before {
             ensure!(begun.elapsed() < TIMEOUT, "no output after a key");
             thread::sleep(Duration::from_micros(100));
         }
@@ -150,11 +148,9 @@ fn percentile_of(values: &[f64], share: f64) -> f64 {
 fn measure_program(program: &str) -> Option<OutputRate> {
     let name = program.split(' ').next()?;
     Path::new("/usr/bin").join(name).exists().then_some(())?;
-    let folder = tempfile::tempdir().ok()?;
-    let mut terminal =
-        BenchTerminal::start_command(folder.path(), &format!("exec {program}")).ok()?;
+    let terminal = BenchTerminal::start_command(program);
     thread::sleep(SETTLED);
     let rate = terminal.measure_rate().ok()?;
-    terminal.press_keys(b"q").ok()?;
+    terminal.pty.press_keys("q");
     Some(rate)
 }

@@ -43,25 +43,20 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
     };
     let (hosts, targets) = (list("hosts", false)?, list("targets", true)?);
     let _farm = AllSmiMockFarm::start_farm(&farm, folder.path())?;
-    let measure = |name: &str, command: String| -> anyhow::Result<OutputRate> {
-        let folder = folder.path().join(name);
-        fs::create_dir(&folder)?;
-        let mut terminal = BenchTerminal::start_command(&folder, &command)?;
+    let measure = |command: &str| -> anyhow::Result<OutputRate> {
+        let terminal = BenchTerminal::start_command(command);
         thread::sleep(SETTLED);
         let rate = terminal.measure_rate()?;
-        terminal.press_keys(b"q")?;
+        terminal.pty.press_keys("q");
         Ok(rate)
     };
-    let command = format!("exec {} view --hostfile {}", view.display(), hosts.display());
-    let peer = measure("peer", command)?;
+    let peer = measure(&format!("{} view --hostfile {}", view.display(), hosts.display()))?;
     // all-smi scrapes so many nodes every six seconds.
-    let command = format!(
-        "HOME={0} exec {1} --targets-file {2} --period 6s 2>{0}/log",
-        folder.path().display(),
+    let ours = measure(&format!(
+        "{} --targets-file {} --period 6s 2>log",
         gaunt.display(),
         targets.display()
-    );
-    let ours = measure("gaunt", command)?;
+    ))?;
     Ok(Some([peer, ours]))
 }
 

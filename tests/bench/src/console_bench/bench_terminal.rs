@@ -1,22 +1,19 @@
-//! A program in a pseudo-terminal of 200 columns and 50 lines, whose output bytes are stored and counted.
+//! A program in a pseudo-terminal of 200 columns and 50 lines: the bytes of its output and its CPU time.
 
 use std::{
-    fs,
-    io::{Read as _, Write},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use super::{COUNTED, TIMEOUT};
 use crate::bench_process;
+
+#[path = "../../../it/pty.rs"]
+#[expect(dead_code, reason = "the other functions serve the integration tests")]
+#[expect(clippy::unwrap_used, reason = "what fails in it ends the benchmark")]
+mod pty;
 
 /// The end of a synchronized update, which ends a frame.
 const FRAME_END: &[u8] = b"\x1b[?2026l";
@@ -24,16 +21,10 @@ const FRAME_END: &[u8] = b"\x1b[?2026l";
 /// Columns and lines.
 pub(super) const SIZE: (u16, u16) = (200, 50);
 
-/// Maximum number of stored bytes.
-const KEPT: usize = 8 << 20;
-
 /// A program in its own pseudo-terminal.
 pub(super) struct BenchTerminal {
-    child: Child,
-    keys: ChildStdin,
-    output: Arc<Mutex<Vec<u8>>>,
-    byte_count: Arc<AtomicUsize>,
-    folder: PathBuf,
+    /// The terminal; its folder is the program's home and current folder.
+    pub(super) pty: pty::TestPty,
 }
 
 /// Output and CPU use of a program per second, averaged over some seconds.
@@ -46,87 +37,44 @@ pub(super) struct OutputRate {
 }
 
 impl BenchTerminal {
-    /// Starts a shell command, which must `exec` the program last.
-    pub(super) fn start_command(folder: &Path, command: &str) -> anyhow::Result<Self> {
-        let (columns, lines) = SIZE;
-        let folder = folder.to_owned();
-        let script = format!(
-            "stty cols {columns} rows {lines}; echo $$ >{}/pid; {command}",
-            folder.display()
-        );
-        let mut child = Command::new("script")
-            .args(["-qfec", &script, "/dev/null"])
-            .env("TERM", "xterm-256color")
-            .env("LANG", "C.UTF-8")
-            .env("SHELL", "/bin/sh")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start script, which opens a terminal")?;
-        let keys = child.stdin.take().context("script has no standard input")?;
-        let mut screen = child.stdout.take().context("script has no standard output")?;
-        let (seen, count) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicUsize::new(0)));
-        let (kept, counted) = (Arc::clone(&seen), Arc::clone(&count));
-        thread::spawn(move || {
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(length @ 1..) = screen.read(&mut buffer) {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() < KEPT {
-                    kept.extend_from_slice(&buffer[..length]);
-                }
-                drop(kept);
-                counted.fetch_add(length, Ordering::Relaxed);
-            }
-        });
-        Ok(Self { child, keys, output: seen, byte_count: count, folder })
+    /// Starts a shell command, which must be the program alone.
+    pub(super) fn start_command(command: &str) -> Self {
+        let script = format!("echo $$ >pid.new; mv pid.new pid; exec {command}");
+        Self { pty: pty::TestPty::start_sized(&script, SIZE) }
     }
 
-    /// Bytes so far.
-    pub(super) fn byte_count(&self) -> usize {
-        self.byte_count.load(Ordering::Relaxed)
-    }
-
-    /// Presses keys.
-    pub(super) fn press_keys(&mut self, keys: &[u8]) -> anyhow::Result<()> {
-        self.keys.write_all(keys)?;
-        self.keys.flush()?;
-        Ok(())
-    }
-
-    /// Waits for a text.
+    /// Waits until a text is written.
     pub(super) fn wait_for_text(&self, what: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
         let contains = |seen: &[u8]| seen.windows(what.len()).any(|part| part == what.as_bytes());
-        while !contains(&self.output.lock().unwrap_or_else(PoisonError::into_inner)) {
-            ensure!(begun.elapsed() < TIMEOUT, "{what:?} is not shown in time");
+        while !contains(&self.pty.bytes_from(0)) {
+            ensure!(begun.elapsed() < TIMEOUT, "{what:?} does not appear");
             thread::sleep(Duration::from_micros(200));
         }
         Ok(())
     }
 
     /// The process id of the program.
-    pub(super) fn read_pid(&self) -> anyhow::Result<u32> {
-        let text = fs::read_to_string(self.folder.join("pid"))?;
-        text.trim().parse().context("the shell wrote no process id")
+    pub(super) fn process_id(&self) -> u32 {
+        self.pty.program_pid().as_raw_nonzero().get() as u32
     }
 
     /// Measures output and CPU use per second.
     pub(super) fn measure_rate(&self) -> anyhow::Result<OutputRate> {
-        let pid = self.read_pid()?;
+        let pid = self.process_id();
         let (bytes, cpu, begun) =
-            (self.byte_count(), bench_process::cpu_seconds(pid)?, Instant::now());
+            (self.pty.byte_count(), bench_process::cpu_seconds(pid)?, Instant::now());
         thread::sleep(COUNTED);
         let span = begun.elapsed().as_secs_f64();
         Ok(OutputRate {
-            bytes: (self.byte_count() - bytes) as f64 / span,
+            bytes: (self.pty.byte_count() - bytes) as f64 / span,
             cpu: (bench_process::cpu_seconds(pid)? - cpu) / span * 100.0,
         })
     }
 
     /// Number of screen cells that changed since the first `from` bytes, as a terminal shows them after each frame.
     pub(super) fn changed_cells(&self, from: usize) -> usize {
-        let seen = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.pty.bytes_from(0);
         let (columns, lines) = SIZE;
         let mut parser = vt100::Parser::new(lines, columns, 0);
         let (before, after) = seen.split_at(from.min(seen.len()));
@@ -137,19 +85,11 @@ impl BenchTerminal {
             let (frame, next) = rest.split_at(end + FRAME_END.len());
             parser.process(frame);
             let screen = parser.screen();
-            let cells = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
-            changed += cells.filter(|(l, c)| screen.cell(*l, *c) != shown.cell(*l, *c)).count();
+            let places = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
+            changed += places.filter(|(l, c)| screen.cell(*l, *c) != shown.cell(*l, *c)).count();
             shown = screen.clone();
             rest = next;
         }
         changed
-    }
-}
-
-impl Drop for BenchTerminal {
-    fn drop(&mut self) {
-        // It may have ended already.
-        _ = self.child.kill();
-        _ = self.child.wait();
     }
 }
