@@ -13,11 +13,13 @@ use gaunt_api::{Answer, FindingAction, Question};
 use gaunt_engine::{EngineHandle, EngineStopped};
 
 mod aggregator_client;
+mod aggregator_connection;
 mod aggregator_streams;
 mod remote_recording;
 mod safe_json;
 
-pub use aggregator_client::{AggregatorClient, AggregatorError};
+pub use aggregator_client::AggregatorClient;
+pub use aggregator_connection::AggregatorError;
 pub use remote_recording::RemoteRecording;
 
 /// A source of answers.

@@ -30,6 +30,8 @@ use crate::answer_source::AnswerSource;
 
 mod acknowledge;
 mod answer_streams;
+mod api_responses;
+mod api_state;
 mod chunked_body;
 mod exposition;
 mod health_endpoints;
@@ -39,13 +41,15 @@ mod pairing_endpoint;
 mod recording_endpoint;
 mod request_guard;
 mod service_discovery;
+mod write_token;
 
-pub use acknowledge::WriteTokenError;
-use acknowledge::{PeerAddress, WriteToken};
+use acknowledge::PeerAddress;
 use answer_streams::StreamHub;
-use json_api::ApiState;
-pub use recording_endpoint::RecordingFollowFn;
+pub use api_state::RecordingFollowFn;
+use api_state::{ApiState, OverviewCache};
 use request_guard::{ReserveConnection, guard_request};
+use write_token::WriteToken;
+pub use write_token::WriteTokenError;
 
 /// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
 /// that it may last as long as its client reads: a slow client gets fewer changes, one that reads nothing at all is
@@ -139,7 +143,7 @@ impl AggregatorServer {
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
         let (token, recording) = (self.token, self.recording);
-        let (stopped_too, written) = (stopped.clone(), json_api::OverviewCache::default());
+        let (stopped_too, written) = (stopped.clone(), OverviewCache::default());
         let serving = ApiState {
             source,
             hub,

@@ -16,6 +16,7 @@ use gaunt_scrape::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout
 mod access_section;
 mod alerting;
 mod gather_section;
+mod setting_values;
 mod settings_file;
 mod storage;
 
@@ -119,7 +120,8 @@ impl Settings {
     }
 
     fn of(file: SettingsFile, path: &Path) -> Self {
-        let (period, site) = (file.gather.period.to_duration(), file.site_options(path));
+        let period = file.gather.period.to_duration();
+        let site = storage::site_options(&file.topology, &file.jobs, path);
         Self {
             engine: gaunt_engine::EngineOptions {
                 cluster: SanitizedText::new(&file.cluster.name),
@@ -130,7 +132,7 @@ impl Settings {
                 price_per_gpu_hour: file
                     .cluster
                     .price_per_gpu_hour
-                    .map(settings_file::PriceSetting::to_amount),
+                    .map(setting_values::PriceSetting::to_amount),
                 currency: SanitizedText::new(&file.cluster.currency),
                 thresholds: Box::new(file.judge),
                 usage: gaunt_engine::USAGE,

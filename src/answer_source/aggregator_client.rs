@@ -1,125 +1,51 @@
 //! Aggregator client: the same questions and answers over HTTP, as JSON.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use gaunt_schema::{
-    SanitizedText, plain_error,
-    probe_pairing::{PairingReply, PairingRequest},
-};
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
-use serde_json::error::Category;
-use tokio::time::timeout;
+use gaunt_schema::probe_pairing::{PairingReply, PairingRequest};
+use reqwest::StatusCode;
 
 use super::{
+    aggregator_connection::{AggregatorConnection, AggregatorError, json_problem},
     aggregator_streams::AggregatorStreams,
     safe_json::{decode_json, decode_value},
 };
 use gaunt_api::{
-    API, Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
+    Answer, FindingAction, FindingCommand, Question, finding_action::AcknowledgementBody,
 };
-use gaunt_scrape::tls::{self, TlsError, TlsOptions};
-
-/// Time limit of a question, connecting and reading included.
-pub(super) const DEADLINE: Duration = Duration::from_secs(5);
-
-/// The largest answer that is read, in bytes: 100,000 GPUs need less than 1 MB for the overview.
-pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// An aggregator reached over HTTP.
 #[derive(Clone, Debug)]
 pub struct AggregatorClient {
-    client: Client,
-    base: Url,
-    address: Arc<str>,
+    pub(super) connection: AggregatorConnection,
     followed: Option<AggregatorStreams>,
-    /// The token of its write API, if this process has it.
-    token: Option<Arc<str>>,
-}
-
-/// Why an aggregator has no answer.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum AggregatorError {
-    /// The address is invalid.
-    #[error(
-        "{0:?} is not an aggregator address; use http://HOST:9771, or https://HOST behind a TLS \
-         proxy"
-    )]
-    Address(String),
-    /// The TLS setup failed.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// No answer in time, or no connection.
-    #[error("aggregator {address} unreachable: {why}; is `gaunt serve` running there?")]
-    Unreachable {
-        /// Address of the aggregator.
-        address: Arc<str>,
-        /// The innermost reason.
-        why: SanitizedText,
-    },
-    /// An answer with a status that the API does not use.
-    #[error(
-        "aggregator {address} answered with HTTP status {status}; is it gaunt of this version?"
-    )]
-    Status {
-        /// Address of the aggregator.
-        address: Arc<str>,
-        /// The HTTP status.
-        status: u16,
-    },
-    /// The answer is invalid.
-    #[error("aggregator {address} sent an invalid answer: {why}; is it gaunt of this version?")]
-    Answer {
-        /// Address of the aggregator.
-        address: Arc<str>,
-        /// The error.
-        why: SanitizedText,
-    },
 }
 
 impl AggregatorClient {
     /// Creates a client for `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
     pub fn new(address: &str) -> Result<Self, AggregatorError> {
-        let bad = || AggregatorError::Address(address.to_owned());
-        let full =
-            if address.contains("://") { address.into() } else { format!("http://{address}") };
-        let base = Url::parse(&full).map_err(|_| bad())?;
-        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(bad());
-        }
-        let encrypted = base.scheme() == "https";
-        let tls = if encrypted {
-            tls::client_config(&TlsOptions::default())
-        } else {
-            tls::plaintext_config()
-        };
-        let client = Client::builder()
-            .connect_timeout(DEADLINE)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .tls_backend_preconfigured(tls?)
-            .build()
-            .map_err(|_| bad())?;
-        let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');
-        Ok(Self { client, address: shown.into(), base, followed: None, token: None })
+        Ok(Self { connection: AggregatorConnection::new(address)?, followed: None })
     }
 
     /// The address for display.
     pub fn display_address(&self) -> &str {
-        &self.address
+        &self.connection.address
     }
 
     /// Sends a question, and waits for the answer.
     pub async fn ask_question(&self, question: &Question) -> Result<Answer, AggregatorError> {
+        let connection = &self.connection;
         // The past does not change: there is nothing to follow.
         if let (Some(followed), false) = (&self.followed, matches!(question, Question::AtTime(..)))
         {
-            return followed.ask_question(self, question).await;
+            return followed.ask_question(connection, question).await;
         }
         let (segments, parameters) = question.to_path();
-        let response = self.get(&segments, &parameters).await?;
+        let response = connection.get(&segments, &parameters).await?;
         let refused = response.status() != StatusCode::OK;
-        let body = self.read_body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable_error(json_problem(&error));
+        let body = connection.read_body(response).await?;
+        let unreadable =
+            |error: serde_json::Error| connection.unreadable_error(json_problem(&error));
         if refused {
             return decode_value(&body).map(Answer::Refused).map_err(unreadable);
         }
@@ -131,34 +57,37 @@ impl AggregatorClient {
     /// update.
     #[must_use]
     pub fn with_streams(self) -> Self {
-        Self { followed: Some(AggregatorStreams::spawn_streams(self.clone())), ..self }
+        Self { followed: Some(AggregatorStreams::spawn_streams(self.connection.clone())), ..self }
     }
 
     /// The same aggregator, with the token that opens its write API.
     #[must_use]
-    pub fn with_token(self, token: Option<String>) -> Self {
-        Self { token: token.map(Into::into), ..self }
+    pub fn with_token(mut self, token: Option<String>) -> Self {
+        self.connection.token = token.map(Into::into);
+        self
     }
 
     /// Sends an action, and waits for the result.
     pub async fn send_action(&self, act: &FindingAction) -> Result<Answer, AggregatorError> {
-        let mut url = self.api_url(&["findings", &act.finding, "acknowledge"]);
+        let connection = &self.connection;
+        let mut url = connection.api_url(&["findings", &act.finding, "acknowledge"]);
         let request = match &act.command {
             FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => {
                 let accept = matches!(act.command, FindingCommand::Accept { .. });
                 let note =
                     AcknowledgementBody { by: act.by.to_string(), note: note.to_string(), accept };
-                self.client.post(url).json(&note)
+                connection.client.post(url).json(&note)
             }
             FindingCommand::Withdraw => {
                 url.query_pairs_mut().append_pair("by", &act.by);
-                self.client.delete(url)
+                connection.client.delete(url)
             }
         };
-        let response = self.send_request(self.authorize_request(request)).await?;
+        let response = connection.send_request(connection.authorize_request(request)).await?;
         let refused = response.status() != StatusCode::OK;
-        let body = self.read_body(response).await?;
-        let unreadable = |error: serde_json::Error| self.unreadable_error(json_problem(&error));
+        let body = connection.read_body(response).await?;
+        let unreadable =
+            |error: serde_json::Error| connection.unreadable_error(json_problem(&error));
         if refused {
             return decode_value(&body).map(Answer::Refused).map_err(unreadable);
         }
@@ -171,121 +100,15 @@ impl AggregatorClient {
         &self,
         word: &PairingRequest,
     ) -> Result<PairingReply, AggregatorError> {
-        let request = self.client.post(self.api_url(&["probe", "meeting"])).json(word);
-        let response = self.send_request(self.authorize_request(request)).await?;
+        let connection = &self.connection;
+        let request = connection.client.post(connection.api_url(&["probe", "meeting"])).json(word);
+        let response = connection.send_request(connection.authorize_request(request)).await?;
         let status = response.status();
         if status != StatusCode::OK {
-            let (address, status) = (self.address.clone(), status.as_u16());
+            let (address, status) = (connection.address.clone(), status.as_u16());
             return Err(AggregatorError::Status { address, status });
         }
-        let body = self.read_body(response).await?;
-        decode_value(&body).map_err(|error| self.unreadable_error(json_problem(&error)))
+        let body = connection.read_body(response).await?;
+        decode_value(&body).map_err(|error| connection.unreadable_error(json_problem(&error)))
     }
-
-    fn authorize_request(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
-    }
-
-    /// URL of a path below the API base.
-    fn api_url(&self, segments: &[&str]) -> Url {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
-        }
-        url
-    }
-
-    /// One GET below the API base, with escaped segments and parameters; returns the response, or an error if it is not
-    /// successful.
-    pub(super) async fn get(
-        &self,
-        segments: &[&str],
-        parameters: &[(&str, String)],
-    ) -> Result<Response, AggregatorError> {
-        let mut url = self.api_url(segments);
-        if !parameters.is_empty() {
-            url.query_pairs_mut().extend_pairs(parameters);
-        }
-        self.send_request(self.client.get(url)).await
-    }
-
-    /// Sends a request; returns the response, or an error if it is not successful.
-    async fn send_request(&self, request: RequestBuilder) -> Result<Response, AggregatorError> {
-        let asked = timeout(DEADLINE, request.send()).await;
-        let response =
-            asked.map_err(|_| self.timeout_error())?.map_err(|e| self.unreachable_error(&e))?;
-        match response.status() {
-            StatusCode::OK
-            | StatusCode::NOT_FOUND
-            | StatusCode::BAD_REQUEST
-            | StatusCode::UNAUTHORIZED
-            | StatusCode::FORBIDDEN
-            | StatusCode::CONFLICT => Ok(response),
-            status => Err(AggregatorError::Status {
-                address: self.address.clone(),
-                status: status.as_u16(),
-            }),
-        }
-    }
-
-    /// Reads a whole response, within the time and size limits.
-    pub(super) async fn read_body(
-        &self,
-        mut response: Response,
-    ) -> Result<Vec<u8>, AggregatorError> {
-        let read = async {
-            let mut body = Vec::new();
-            while let Some(chunk) =
-                response.chunk().await.map_err(|e| self.unreachable_error(&e))?
-            {
-                if body.len() + chunk.len() > MAX_ANSWER {
-                    return Err(self.too_large_error());
-                }
-                body.extend_from_slice(&chunk);
-            }
-            Ok(body)
-        };
-        timeout(DEADLINE, read).await.map_err(|_| self.timeout_error())?
-    }
-
-    pub(super) fn unreachable_error(&self, error: &reqwest::Error) -> AggregatorError {
-        AggregatorError::Unreachable {
-            address: self.address.clone(),
-            why: innermost_cause(error).into(),
-        }
-    }
-
-    pub(super) fn timeout_error(&self) -> AggregatorError {
-        let why = format!("no answer within {} s", DEADLINE.as_secs()).into();
-        AggregatorError::Unreachable { address: self.address.clone(), why }
-    }
-
-    pub(super) fn too_large_error(&self) -> AggregatorError {
-        self.unreadable_error(&format!("it is larger than {MAX_ANSWER} bytes"))
-    }
-
-    pub(super) fn unreadable_error(&self, why: &str) -> AggregatorError {
-        AggregatorError::Answer { address: self.address.clone(), why: SanitizedText::new(why) }
-    }
-}
-
-/// The problem of a JSON answer in words for people: a position in the JSON does not help the user.
-pub(super) fn json_problem(error: &serde_json::Error) -> &'static str {
-    tracing::debug!(%error, "invalid answer");
-    match error.classify() {
-        Category::Io | Category::Syntax => "it is not JSON",
-        Category::Eof => "it ends too early",
-        Category::Data => "a value is missing or has the wrong type",
-    }
-}
-
-/// The innermost cause of a connection failure, in plain words.
-fn innermost_cause(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return format!("no answer within {} s", DEADLINE.as_secs());
-    }
-    plain_error::network(error)
 }

@@ -17,7 +17,9 @@ use tokio::{
 };
 
 use super::{
-    aggregator_client::{AggregatorClient, AggregatorError, DEADLINE, MAX_ANSWER, json_problem},
+    aggregator_connection::{
+        AggregatorConnection, AggregatorError, DEADLINE, MAX_ANSWER, json_problem,
+    },
     safe_json::{decode_json, decode_value},
 };
 use gaunt_api::{Answer, Question, json_diff};
@@ -47,7 +49,7 @@ pub(super) struct AggregatorStreams {
 
 impl AggregatorStreams {
     /// Starts the task, with no streams yet.
-    pub(super) fn spawn_streams(aggregator: AggregatorClient) -> Self {
+    pub(super) fn spawn_streams(aggregator: AggregatorConnection) -> Self {
         let (wanted, asked) = mpsc::channel(STREAMS);
         tokio::spawn(run_streams(aggregator, asked));
         Self { requests: wanted }
@@ -56,7 +58,7 @@ impl AggregatorStreams {
     /// The last update; the first call opens the stream and waits for its first answer.
     pub(super) async fn ask_question(
         &self,
-        aggregator: &AggregatorClient,
+        aggregator: &AggregatorConnection,
         question: &Question,
     ) -> Result<Answer, AggregatorError> {
         let (back, heard) = oneshot::channel();
@@ -83,7 +85,7 @@ impl Drop for FollowedStream {
 }
 
 /// Opens a stream for each question that is asked, and closes unused ones.
-async fn run_streams(aggregator: AggregatorClient, mut asked: mpsc::Receiver<StreamRequest>) {
+async fn run_streams(aggregator: AggregatorConnection, mut asked: mpsc::Receiver<StreamRequest>) {
     let mut streams: HashMap<Question, FollowedStream> = HashMap::new();
     while let Some((question, back)) = asked.recv().await {
         streams.retain(|known, stream| *known == question || stream.asked.elapsed() < UNASKED);
@@ -105,7 +107,7 @@ async fn run_streams(aggregator: AggregatorClient, mut asked: mpsc::Receiver<Str
 
 /// Reads a stream, and resumes it whenever it breaks.
 async fn follow_stream(
-    aggregator: AggregatorClient,
+    aggregator: AggregatorConnection,
     question: Question,
     tell: watch::Sender<StreamedAnswer>,
 ) {
@@ -141,7 +143,7 @@ enum StreamOpening {
 }
 
 async fn open_stream(
-    aggregator: &AggregatorClient,
+    aggregator: &AggregatorConnection,
     question: &Question,
     held: &StreamedState,
 ) -> Result<StreamOpening, AggregatorError> {
@@ -162,7 +164,7 @@ async fn open_stream(
 
 /// Reads lines until the stream breaks; returns the cause.
 async fn read_stream(
-    aggregator: &AggregatorClient,
+    aggregator: &AggregatorConnection,
     question: &Question,
     mut response: Response,
     held: &mut StreamedState,
@@ -244,7 +246,7 @@ impl StreamedState {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::AggregatorClient, *};
 
     fn apply_targets_line(held: &mut StreamedState, line: &str) -> Result<usize, String> {
         match held.apply_line(&Question::Targets, line.as_bytes())? {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use reqwest::{Response, StatusCode};
 use tokio::time::timeout;
 
-use super::{AggregatorClient, AggregatorError};
+use super::{
+    AggregatorClient,
+    aggregator_connection::{AggregatorConnection, AggregatorError},
+};
 
 /// The longest silence: an aggregator whose targets answer has a block at least every second.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -13,16 +16,16 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A recording that is being received.
 #[derive(Debug)]
 pub struct RemoteRecording {
-    from: AggregatorClient,
+    from: AggregatorConnection,
     response: Response,
 }
 
 impl AggregatorClient {
     /// Requests what its targets report from now on.
     pub async fn open_recording(&self) -> Result<RemoteRecording, AggregatorError> {
-        let response = self.get(&["recording"], &[]).await?;
+        let response = self.connection.get(&["recording"], &[]).await?;
         match response.status() {
-            StatusCode::OK => Ok(RemoteRecording { from: self.clone(), response }),
+            StatusCode::OK => Ok(RemoteRecording { from: self.connection.clone(), response }),
             status => Err(AggregatorError::Status {
                 address: self.display_address().into(),
                 status: status.as_u16(),

@@ -17,6 +17,7 @@ pub mod filter;
 pub mod finding;
 pub mod finding_action;
 pub mod finding_group;
+pub mod finding_list;
 pub mod gpu_time;
 pub mod history_answer;
 pub mod job_answer;
@@ -47,11 +48,11 @@ pub use field::{
 };
 pub use filter::{Filter, FilterError};
 pub use finding::{
-    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, FindingList, HistoryRelation,
-    LifecycleChange,
+    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, HistoryRelation, LifecycleChange,
 };
 pub use finding_action::{FindingAction, FindingCommand};
 pub use finding_group::{FindingGroup, FindingLine, JobOwner};
+pub use finding_list::FindingList;
 pub use gpu_time::{GpuTime, JobLostTime, JobTime};
 pub use history_answer::{HistoryAggregation, HistoryQuery, MetricHistory};
 pub use job_answer::{GpuTimeline, JobDetail, JobTimeline, StateTime};

@@ -16,12 +16,8 @@ use super::{
     device_identity::DeviceNames,
     refused_devices::RefusedDevices,
     source_priority::{MetricSource, SelectedMetrics, select_metrics},
-    tracked_target::{NOT_TAKEN, RowLayout, TrackedTarget},
+    tracked_target::{LONGEST_LOOK, NOT_TAKEN, RowLayout, TrackedTarget},
 };
-
-/// Longest sampling interval of an exporter that samples on its own schedule instead of at each scrape: 30 s is the
-/// common default. A page that repeats itself for longer reports that nothing changes.
-pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// Node clocks after this instant, in the year 5138, are rejected; sums with them could overflow.
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);

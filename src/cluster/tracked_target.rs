@@ -7,13 +7,14 @@ use gaunt_schema::{
     ScrapeFailure, ScrapeTarget, ScrapedPage, UnixMs,
 };
 
-use super::{
-    batch_ingest::LONGEST_LOOK, cluster_node::NodeId, refused_devices::RefusedDevices,
-    source_priority::MetricSet,
-};
+use super::{cluster_node::NodeId, refused_devices::RefusedDevices, source_priority::MetricSet};
 
 /// Marks a device of the page that is not ingested.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
+
+/// Longest sampling interval of an exporter that samples on its own schedule instead of at each scrape: 30 s is the
+/// common default. A page that repeats itself for longer reports that nothing changes.
+pub(super) const LONGEST_LOOK: Duration = Duration::from_mins(1);
 
 /// An odd number that spreads the bits of what it multiplies.
 const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -3,10 +3,9 @@
 use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs};
 
 use super::{
-    EvidenceRow, Judge,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{FindingEvidence, PendingFinding, format_count},
-    target_down::failed_targets,
 };
 use gaunt_cluster::{Cluster, TrackedTarget};
 
@@ -15,7 +14,7 @@ const STALLS: u32 = 2;
 
 /// Adds gaunt itself if it scrapes targets too late.
 pub(super) fn detect_late_aggregator(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -57,7 +56,7 @@ pub(super) fn detect_late_aggregator(
     outcome.findings.push(finding);
 }
 
-fn summary(judge: &Judge, cluster: &Cluster) -> String {
+fn summary(judge: &JudgeState, cluster: &Cluster) -> String {
     let (all, targets) = (cluster.tracked_targets().len(), count_unread_targets(judge, cluster));
     if targets as f64 >= judge.limits.untried_targets.max(1.0) {
         return format!(
@@ -81,7 +80,7 @@ fn summary(judge: &Judge, cluster: &Cluster) -> String {
 
 /// Whether gaunt did not scrape several targets at once, or was late for much of the last minute. A single target that
 /// was not tried may be stuck.
-pub(super) fn is_aggregator_late(judge: &Judge, cluster: &Cluster) -> bool {
+pub(super) fn is_aggregator_late(judge: &JudgeState, cluster: &Cluster) -> bool {
     let least = judge.limits.untried_targets.max(1.0);
     let ((unjudged, attempts), (stalled, stalls)) =
         (cluster.unjudged_attempts(), cluster.late_share().stalled());
@@ -91,9 +90,18 @@ pub(super) fn is_aggregator_late(judge: &Judge, cluster: &Cluster) -> bool {
 }
 
 /// Counts the targets that were not scraped, or had their time cut short, as often as others would have to fail.
-fn count_unread_targets(judge: &Judge, cluster: &Cluster) -> usize {
+fn count_unread_targets(judge: &JudgeState, cluster: &Cluster) -> usize {
     let least = judge.limits.target_failures.max(1);
     let unjudged = |target: &&TrackedTarget| target.unjudged >= least && !target.is_missed();
     let unjudged = cluster.tracked_targets().iter().filter(unjudged).count();
     unjudged + failed_targets(judge, cluster).filter(|target| target.is_missed()).count()
+}
+
+/// Returns the targets whose scrapes failed, or were missed, often enough.
+pub(super) fn failed_targets<'a>(
+    judge: &JudgeState,
+    cluster: &'a Cluster,
+) -> impl Iterator<Item = &'a TrackedTarget> {
+    let least = judge.limits.target_failures.max(1);
+    cluster.tracked_targets().iter().filter(move |target| target.failures >= least)
 }

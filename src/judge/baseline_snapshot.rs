@@ -6,97 +6,63 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs};
+use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DetectedFinding, GpuTracker, Judge, baseline::Baseline, clock_drift::ClockDrift,
-    gpu_errors::NodeErrorSnapshot, gpu_signals::GpuAverages, host_averages::HostAverages,
-    port_down::LastActive,
+    baseline::Baseline, clock_drift::ClockDrift, gpu_errors::NodeErrorSnapshot,
+    port_trackers::LastActive,
 };
-use gaunt_cluster::{Cluster, MAX_TARGETS, Node, NodeId};
+use gaunt_cluster::MAX_TARGETS;
 
 /// Retention of the baselines of a node that is not read any more: a node in repair comes back within a week.
 const KEPT: Duration = Duration::from_hours(7 * 24);
-
-/// A device of a node that is read is expected for so long after a restart; then it counts as removed or renamed.
-const RECALLED: Duration = Duration::from_hours(24);
-
-/// The maximum of saved jobs per node.
-const MAX_JOBS: usize = 64;
 
 /// The baselines of all known devices, by name: rows are not valid after a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaselineSnapshot {
-    nodes: HashMap<SanitizedText, NodeBaselines>,
+    pub(super) nodes: HashMap<SanitizedText, NodeBaselines>,
 }
 
 /// The baselines of a node and its devices, by key. Maps that files of older versions lack are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct NodeBaselines {
-    host: Option<[Baseline; 4]>,
+pub(super) struct NodeBaselines {
+    pub(super) host: Option<[Baseline; 4]>,
     /// With the lowest power that was seen of each.
-    gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
+    pub(super) gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
-    ports: HashMap<SanitizedText, ([Baseline; 3], Option<f64>)>,
+    pub(super) ports: HashMap<SanitizedText, ([Baseline; 3], Option<f64>)>,
     /// Ports that were active, with their values of that time.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
-    active: HashMap<SanitizedText, LastActive>,
+    pub(super) active: HashMap<SanitizedText, LastActive>,
     /// The clock of each GPU relative to its peers.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
-    drifts: HashMap<SanitizedText, ClockDrift>,
+    pub(super) drifts: HashMap<SanitizedText, ClockDrift>,
     /// The most NVLinks that were seen of each GPU.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
-    nvlinks: HashMap<SanitizedText, u16>,
+    pub(super) nvlinks: HashMap<SanitizedText, u16>,
     /// Earlier error counts and broken GPUs; none if they were never read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<NodeErrorSnapshot>,
+    pub(super) errors: Option<NodeErrorSnapshot>,
     /// The addresses of its targets.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    addresses: BTreeSet<SanitizedText>,
+    pub(super) addresses: BTreeSet<SanitizedText>,
     /// The jobs on it: a node that was not read since a restart does not report them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    jobs: BTreeSet<SanitizedText>,
+    pub(super) jobs: BTreeSet<SanitizedText>,
     /// When it was last among the nodes; none in the files of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    seen: Option<UnixMs>,
+    pub(super) seen: Option<UnixMs>,
     /// The number of the node's devices at the last attempt to restore the rest.
     #[serde(skip)]
-    tried: usize,
+    pub(super) tried: usize,
 }
 
 impl BaselineSnapshot {
-    /// Collects the present baselines of the judge.
-    pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
-        let mut baseline = Self::default();
-        // What was not seen since a restart is kept for the next one.
-        baseline.nodes.clone_from(&judge.restored_baselines.nodes);
-        for (id, node) in cluster.sorted_nodes() {
-            let of = baseline.nodes.entry(node.name.clone()).or_default();
-            of.snapshot_node(judge, cluster, id, node);
-        }
-        for (row, own) in judge.links.learned_baselines() {
-            if let Some((node, key)) = port_key(cluster, row)
-                && let Some(of) = baseline.nodes.get_mut(&node)
-            {
-                of.ports.insert(key, own);
-            }
-        }
-        for (row, active) in judge.ports.snapshot_active() {
-            if let Some((node, key)) = port_key(cluster, row)
-                && let Some(of) = baseline.nodes.get_mut(&node)
-            {
-                of.active.insert(key, active);
-            }
-        }
-        baseline.drop_expired(cluster.now());
-        baseline
-    }
-
     /// Drops nodes that were not seen for long, and the oldest beyond the maximum.
-    fn drop_expired(&mut self, now: UnixMs) {
+    pub(super) fn drop_expired(&mut self, now: UnixMs) {
         self.nodes.retain(|_, of| now.duration_since(*of.seen.get_or_insert(now)) <= KEPT);
         if self.nodes.len() > MAX_TARGETS {
             let mut ages: Vec<_> =
@@ -106,40 +72,6 @@ impl BaselineSnapshot {
                 self.nodes.remove(&name);
             }
         }
-    }
-
-    /// Restores the baselines of every device that is seen for the first time. The pages of a node's targets arrive one
-    /// after the other, and so do its devices.
-    pub(super) fn restore_devices(judge: &mut Judge, cluster: &Cluster) {
-        if judge.restored_baselines.nodes.is_empty() {
-            return;
-        }
-        let mut before = std::mem::take(&mut judge.restored_baselines);
-        let since =
-            judge.first_step.map_or(Duration::ZERO, |began| cluster.now().duration_since(began));
-        for (id, node) in cluster.sorted_nodes() {
-            let Some(of) = before.nodes.get_mut(&node.name) else { continue };
-            // The blamed device of an open finding may still come back.
-            let named =
-                |finding: &DetectedFinding| finding.entity.node.as_ref() == Some(&node.name);
-            if since > RECALLED && judge.tracker.open_ids_where(named).is_empty() {
-                before.nodes.remove(&node.name);
-                continue;
-            }
-            let devices = [DeviceClass::Gpu, DeviceClass::Port, DeviceClass::Xid]
-                .map(|class| node.device_rows(class).len());
-            let devices = devices.into_iter().sum();
-            // Devices appear with the first page.
-            if devices == of.tried {
-                continue;
-            }
-            of.tried = devices;
-            of.restore_node(judge, cluster, id, node);
-            if of.is_empty() {
-                before.nodes.remove(&node.name);
-            }
-        }
-        judge.restored_baselines = before;
     }
 
     /// Returns the GPUs of each node from before, by node name.
@@ -164,73 +96,8 @@ impl BaselineSnapshot {
 }
 
 impl NodeBaselines {
-    fn snapshot_node(&mut self, judge: &Judge, cluster: &Cluster, id: NodeId, node: &Node) {
-        self.seen = Some(cluster.now());
-        let targets =
-            node.sources.iter().filter_map(|speaker| cluster.target_by_id(speaker.target));
-        self.addresses = targets.map(|scraped| scraped.target.address.clone()).collect();
-        let gpus = node.device_rows(DeviceClass::Gpu).iter();
-        self.jobs =
-            gpus.filter_map(|row| cluster.job_of_gpu(*row).cloned()).take(MAX_JOBS).collect();
-        if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
-            self.host = Some(host.learned_baselines());
-        }
-        for row in node.device_rows(DeviceClass::Gpu) {
-            let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };
-            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
-            let own = gpu.averages.learned_baselines();
-            if own.0.iter().any(|baseline| !baseline.is_new()) {
-                self.gpus.insert(key.clone(), own);
-            }
-            if !gpu.drift.is_new() {
-                self.drifts.insert(key.clone(), gpu.drift);
-            }
-            if let Some(most) = judge.nvlinks.max_links(*row) {
-                self.nvlinks.insert(key.clone(), most);
-            }
-        }
-        if judge.health_read_at.contains_key(&id) {
-            let errors = self.errors.get_or_insert_default();
-            judge.health.snapshot_errors(cluster, node, errors);
-        }
-    }
-
-    /// Restores the devices of a node and removes what is restored from the snapshot.
-    fn restore_node(&mut self, judge: &mut Judge, cluster: &Cluster, id: NodeId, node: &Node) {
-        if let Some(baseline) = self.host.take() {
-            judge.hosts.insert(id, HostAverages::from_baselines(baseline));
-        }
-        for row in node.device_rows(DeviceClass::Gpu) {
-            let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };
-            let (own, drift) = (self.gpus.remove(key), self.drifts.remove(key));
-            if let (true, Some(gpu)) =
-                (own.is_some() || drift.is_some(), judge.gpus.get_mut(*row as usize))
-            {
-                let averages = own.map(GpuAverages::from_baselines).unwrap_or_default();
-                let (node, drift) = (Some(node.name.clone()), drift.unwrap_or_default());
-                *gpu = GpuTracker { node, averages, drift, ..GpuTracker::default() };
-            }
-            if let Some(most) = self.nvlinks.remove(key) {
-                judge.nvlinks.restore_max_links(*row, most);
-            }
-        }
-        for row in node.device_rows(DeviceClass::Port) {
-            let Some((_, key)) = port_key(cluster, *row) else { continue };
-            if let Some(own) = self.ports.remove(&key) {
-                judge.links.restore_port(&node.name, *row, own);
-            }
-            if let Some(active) = self.active.remove(&key) {
-                judge.ports.restore_port(&node.name, *row, active, cluster.now());
-            }
-        }
-        if let Some(errors) = &mut self.errors {
-            // Errors that were counted before the restart are old, and those counted since are new.
-            judge.health_read_at.entry(id).or_insert(UnixMs(i64::MIN));
-            judge.health.restore_errors(cluster, node, errors);
-        }
-    }
-
-    fn is_empty(&self) -> bool {
+    /// Whether all of it is restored.
+    pub(super) fn is_empty(&self) -> bool {
         self.host.is_none()
             && self.gpus.is_empty()
             && self.ports.is_empty()
@@ -239,15 +106,4 @@ impl NodeBaselines {
             && self.nvlinks.is_empty()
             && self.errors.as_ref().is_none_or(NodeErrorSnapshot::is_empty)
     }
-}
-
-fn device_key(cluster: &Cluster, class: DeviceClass, row: u32) -> Option<&SanitizedText> {
-    cluster.device_at(class, row)?.device.key.first()
-}
-
-/// Returns the node of a port, and its device and port number in one key.
-fn port_key(cluster: &Cluster, row: u32) -> Option<(SanitizedText, SanitizedText)> {
-    let entry = cluster.device_at(DeviceClass::Port, row)?;
-    let name = cluster.node_by_id(entry.node)?.name.clone();
-    Some((name, SanitizedText::new(&entry.device.key.join("/"))))
 }

@@ -1,20 +1,16 @@
-//! Checkpoint pauses: jobs that do nothing for a while and are not starved. They write a checkpoint, or end.
+//! Checkpoint pauses: what a job that pauses refutes, and the findings that cannot be decided meanwhile.
 
-use std::collections::BTreeMap;
-
-use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, FindingKind, GpuState, UnixMs, catalogue::gpu,
-};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, catalogue::gpu};
 
 use super::{
-    DetectedFinding, Judge, Thresholds, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    DetectedFinding, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
     pending_finding::finding_id,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Refutes starvation of a job that stops sending: it pauses as a whole, which began with the low activity before.
 pub(super) fn refute_starvation(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
     outcome: &mut DetectorOutcome,
@@ -36,12 +32,12 @@ pub(super) fn refute_starvation(
 
 /// Whether a GPU stood still a moment ago and is active again: any activity excludes a pause. Where pages come rarely,
 /// only counters between them show it.
-pub(super) fn works_intermittently(judge: &Judge, cluster: &Cluster, row: u32) -> bool {
+pub(super) fn works_intermittently(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
     let limits = &judge.limits;
     let Some(averages) = judge.gpus.get(row as usize).map(|gpu| &gpu.averages) else {
         return false;
     };
-    if judge.has_slow_period(cluster) {
+    if judge.limits.has_slow_period(cluster) {
         let counted = cluster.current_rate(gpu::UTILIZATION_SECONDS, row).is_some();
         return counted
             && averages.utilization_now().is_some_and(|share| share >= limits.active_ratio);
@@ -49,68 +45,8 @@ pub(super) fn works_intermittently(judge: &Judge, cluster: &Cluster, row: u32) -
     averages.since_active_again(cluster.now()).is_some_and(|it| it < limits.active_again_seconds)
 }
 
-/// Jobs that pause now, or did a moment ago.
-#[derive(Debug, Default)]
-pub(super) struct Pauses {
-    of: BTreeMap<String, Pause>,
-}
-
-/// One pause: its first and its last instant.
-#[derive(Clone, Copy, Debug)]
-struct Pause {
-    began: UnixMs,
-    seen: UnixMs,
-}
-
-impl Pauses {
-    /// Updates every job: it pauses if most of its nodes have sent next to nothing of their baseline for a while or,
-    /// where traffic is not reported, if its GPUs stand still and are not starved.
-    pub(super) fn look(judge: &mut Judge, cluster: &Cluster) {
-        let (now, limits) = (cluster.now(), &judge.limits);
-        let mut of = std::mem::take(&mut judge.pauses.of);
-        of.retain(|_, pause| {
-            now.duration_since(pause.seen).as_secs_f64() < settles(judge, cluster)
-        });
-        for group in judge.job_groups.all_groups() {
-            let silent = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
-            let silent: Vec<bool> =
-                silent.filter_map(|host| host.is_silent(cluster, limits)).collect();
-            let pauses = if silent.len() * 2 > group.nodes.len() {
-                silent.iter().filter(|silent| **silent).count() * 2 > group.nodes.len()
-            } else {
-                let starves = |row: &u32| judge.gpu_state(*row) == GpuState::DataStarved;
-                !group.is_progressing() && !group.gpus.iter().any(starves)
-            };
-            if !pauses {
-                continue;
-            }
-            let pause = of.entry(group.group_key()).or_insert(Pause { began: now, seen: now });
-            let gap = now.duration_since(pause.seen).as_secs_f64();
-            if gap > limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64() {
-                pause.began = now;
-            }
-            pause.seen = now;
-        }
-        judge.pauses.of = of;
-    }
-
-    /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
-    /// reported as idle or hung instead, and an earlier slowdown is over.
-    fn has(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
-        let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
-        pause.is_some_and(|pause| {
-            now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds
-        })
-    }
-}
-
-/// Returns the seconds after a pause until averages show the job's pace again.
-fn settles(judge: &Judge, cluster: &Cluster) -> f64 {
-    judge.limits.pause_settle_seconds + judge.two_sample_seconds_of_all(cluster)
-}
-
 /// Whether an open finding depends on the work of a job that pauses.
-pub(super) fn is_unclear(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -> bool {
+pub(super) fn is_unclear(judge: &JudgeState, cluster: &Cluster, finding: &DetectedFinding) -> bool {
     if !rests_on_work(finding.kind) {
         return false;
     }

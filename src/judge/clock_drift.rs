@@ -3,11 +3,9 @@
 //! A GPU's clock relative to its peers does not change when all of them do something else. Deficits that are too small
 //! to stand out are summed for as long as they last; the baseline is slow enough not to follow them.
 
-use gaunt_schema::{DeviceClass, UnixMs};
 use serde::{Deserialize, Serialize};
 
-use super::{Judge, Thresholds, moving_average::CompactTimestamp, peer_clocks};
-use gaunt_cluster::Cluster;
+use super::{Thresholds, moving_average::CompactTimestamp};
 
 /// The clock of one GPU / peer median, over a long time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,8 +40,18 @@ impl ClockDrift {
         !self.at.is_set()
     }
 
+    /// Whether a sample of this time was added last.
+    pub(super) fn is_sampled_at(&self, at: CompactTimestamp) -> bool {
+        self.at == at
+    }
+
+    /// Returns the baseline of the clock ratio.
+    pub(super) fn baseline_ratio(&self) -> f64 {
+        f64::from(self.baseline)
+    }
+
     /// Adds a clock ratio.
-    fn add_clock_ratio(
+    pub(super) fn add_clock_ratio(
         &mut self,
         beside: f64,
         at: CompactTimestamp,
@@ -73,55 +81,15 @@ impl ClockDrift {
     }
 
     /// Whether its clock has declined relative to its peers, and that has lasted.
-    fn has_declined(&self, limits: &Thresholds) -> bool {
+    pub(super) fn has_declined(&self, limits: &Thresholds) -> bool {
         f64::from(self.sum) >= limits.drift_sum_seconds
     }
 }
 
-impl ClockDrift {
-    /// Samples every GPU whose load is at its baseline.
-    pub(super) fn observe_clocks(judge: &mut Judge, cluster: &Cluster) {
-        for (_, node) in cluster.sorted_nodes() {
-            let Some(at) = node.last_fed(DeviceClass::Gpu) else { continue };
-            let stamp = CompactTimestamp::of(at);
-            for row in node.device_rows(DeviceClass::Gpu) {
-                let known = judge.gpus.get(*row as usize).map(|gpu| gpu.drift);
-                let Some(mut drift) = known.filter(|drift| drift.at != stamp) else { continue };
-                let Some(beside) = clock_over_peers(judge, cluster, *row, at) else { continue };
-                drift.add_clock_ratio(beside, stamp, judge.frozen.has_gpu(*row), &judge.limits);
-                judge.gpus[*row as usize].drift = drift;
-            }
-        }
-    }
-
-    /// Returns the clock / peer median, present and baseline, of a GPU whose clock has declined.
-    pub(super) fn of(judge: &Judge, cluster: &Cluster, row: u32) -> Option<(f64, f64)> {
-        let drift = judge.gpus.get(row as usize)?.drift;
-        let now = clock_over_peers(judge, cluster, row, cluster.now())?;
-        // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
-        let baseline = f64::from(drift.baseline);
-        let slower = now < baseline.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
-        (slower && drift.has_declined(&judge.limits)).then_some((now, baseline))
-    }
-}
-
-/// Returns the clock / peer median, while its load and power are not above their baselines: with more load the clock
-/// falls, and while waiting it rises.
-fn clock_over_peers(judge: &Judge, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
-    let (limits, gap) = (&judge.limits, cluster.freshness_window());
-    let own = &judge.gpus.get(row as usize)?.averages;
-    let group = judge.job_groups.of(row)?;
-    let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
-    let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
-    if !busy || !draws {
-        return None;
-    }
-    let middle = peer_clocks::clocks_of_peers(judge, cluster, row, Some(group))?.median;
-    (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
-}
-
 #[cfg(test)]
 mod tests {
+    use gaunt_schema::UnixMs;
+
     use super::*;
 
     /// Returns the second in which drift is detected for this course, if it is.

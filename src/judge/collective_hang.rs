@@ -3,8 +3,9 @@
 use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState};
 
 use super::{
-    EvidenceRow, FindingEvidence, GpuTracker, Judge,
+    EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
+    gpu_tracker::GpuTracker,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
@@ -12,7 +13,11 @@ use super::{
 use gaunt_cluster::{Cluster, NodeId};
 
 /// Adds hung jobs, and jobs that hold GPUs without using them.
-pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_hung_jobs(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     for group in judge.job_groups.all_groups().iter().filter(|group| group.gpus.len() > 1) {
         outcome.suspicions.extend(
             detect_collective_hang(judge, cluster, group)
@@ -23,7 +28,7 @@ pub(super) fn detect_hung_jobs(judge: &Judge, cluster: &Cluster, outcome: &mut D
 
 /// Detects a collective hang: all ranks busy-wait, none computes, nothing is sent, no host reads or writes.
 fn detect_collective_hang(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
 ) -> Option<PendingFinding> {
@@ -88,7 +93,7 @@ struct RankActivity {
 }
 
 impl RankActivity {
-    fn of(judge: &Judge, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
+    fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let (mut paces, mut powers, mut odd) = (Vec::new(), Vec::new(), Vec::new());
@@ -123,7 +128,7 @@ impl RankActivity {
 
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
 /// power. None without a baseline.
-fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
+fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
@@ -138,7 +143,7 @@ fn is_still(judge: &Judge, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> 
 /// Returns the nodes that may hang together, sorted by number: all of a labelled job; without job labels two jobs may
 /// have been grouped as one, so only nodes on which most GPUs match.
 fn nodes_where(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
     is: impl Fn(&GpuTracker) -> bool,
@@ -168,7 +173,7 @@ fn list_victims(cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Vec<En
 
 /// Reports a job that holds its GPUs and uses none of them: an informational finding, which never pages.
 fn detect_idle_allocation(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
 ) -> Option<PendingFinding> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, Thresholds, checkpoint_pause,
+    EvidenceRow, FindingEvidence, JudgeState, Thresholds, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
@@ -16,7 +16,7 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that starve their GPUs, and storage that starves many.
 pub(super) fn detect_starved_nodes(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -87,7 +87,7 @@ struct StarvedNode<'a> {
 /// counted: GPUs that were low a moment ago still count as low while both last. Before one was sampled low, only the
 /// host and its job give evidence.
 fn low_between_samples(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
     host: &HostAverages,
@@ -106,7 +106,7 @@ fn low_between_samples(
     let lately = |row: &&u32| {
         let gpu = judge.gpus.get(**row as usize);
         let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
-        since.is_some_and(|seconds| seconds <= judge.two_collection_seconds(cluster))
+        since.is_some_and(|seconds| seconds <= judge.limits.two_collection_seconds(cluster))
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
     let begins = || (group.nodes.len() > 1).then(|| (rows.to_vec(), false));
@@ -154,7 +154,7 @@ impl CpuPressure {
 
 impl<'a> StarvedNode<'a> {
     fn detect_node(
-        judge: &'a Judge,
+        judge: &'a JudgeState,
         cluster: &'a Cluster,
         group: &'a JobGroup,
         id: NodeId,
@@ -180,7 +180,7 @@ impl<'a> StarvedNode<'a> {
             _ => group.utilization,
         };
         // Samples that are taken now and then vary by chance: only a large drop counts.
-        let starved = if judge.has_slow_period(cluster) {
+        let starved = if judge.limits.has_slow_period(cluster) {
             limits.hungry_slow_ratio
         } else {
             limits.hungry_ratio
@@ -207,7 +207,7 @@ impl<'a> StarvedNode<'a> {
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
         let (low, caught) = match now_low.collect::<Vec<u32>>() {
             low if !low.is_empty() => (low, true),
-            _ if judge.has_slow_period(cluster) => {
+            _ if judge.limits.has_slow_period(cluster) => {
                 low_between_samples(judge, cluster, group, &host, &rows)?
             }
             _ => return None,
@@ -234,28 +234,32 @@ impl<'a> StarvedNode<'a> {
     }
 
     /// Whether the others are busier than it.
-    fn is_below_others(&self, judge: &Judge) -> bool {
+    fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
     }
 
-    fn excess_io_pressure(&self, judge: &Judge, cluster: &Cluster) -> Option<BaselineComparison> {
+    fn excess_io_pressure(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+    ) -> Option<BaselineComparison> {
         let limits = &judge.limits;
         self.host
             .compare_io_pressure(cluster)
             .filter(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
     }
 
-    fn cpu_pressure(&self, judge: &Judge, cluster: &Cluster) -> CpuPressure {
+    fn cpu_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> CpuPressure {
         CpuPressure::of(&self.host, cluster, &judge.limits)
     }
 
-    fn waits_for_io(&self, judge: &Judge, cluster: &Cluster) -> bool {
+    fn waits_for_io(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
         self.caught
             && self.excess_io_pressure(judge, cluster).is_some()
             && self.low.len() * 2 > self.of
     }
 
-    fn pending_finding(&self, judge: &Judge, cluster: &Cluster) -> Option<PendingFinding> {
+    fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
         let limits = &judge.limits;
         let io = self.excess_io_pressure(judge, cluster).is_some();
         let CpuPressure { pressed, crowded, pegged, .. } = self.cpu_pressure(judge, cluster);
@@ -275,9 +279,9 @@ impl<'a> StarvedNode<'a> {
         // A node that wrote a checkpoint waited for the disk as well, and goes on.
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let hold = match self.caught {
-            true => hold.max(judge.two_sample_seconds(cluster)),
+            true => hold.max(judge.limits.two_sample_seconds(cluster)),
             false if self.host.is_progressing(cluster, limits) => {
-                hold.max(judge.two_sample_seconds_of_all(cluster))
+                hold.max(judge.limits.two_sample_seconds_of_all(cluster))
             }
             false => f64::INFINITY,
         };
@@ -313,7 +317,7 @@ impl<'a> StarvedNode<'a> {
         )
     }
 
-    fn render_summary(&self, kind: FindingKind, judge: &Judge, cluster: &Cluster) -> String {
+    fn render_summary(&self, kind: FindingKind, judge: &JudgeState, cluster: &Cluster) -> String {
         let (fault, input) = if kind == FindingKind::DataStarved {
             ("data-starved", "for input")
         } else {
@@ -344,7 +348,7 @@ impl<'a> StarvedNode<'a> {
     }
 
     /// Returns the pressure of the host that is over its limit: ` (IO pressure 76 %)`.
-    fn render_pressure(&self, judge: &Judge, cluster: &Cluster) -> String {
+    fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
         let CpuPressure { pressed, crowded, pegged, busiest } = self.cpu_pressure(judge, cluster);
         let cpu = self.host.compare_cpu_pressure(cluster).filter(|_| pressed || crowded);
         let io = self.excess_io_pressure(judge, cluster).map(|io| ("IO pressure", io.now));
@@ -357,7 +361,7 @@ impl<'a> StarvedNode<'a> {
         format!(" ({what} {})", format_percent(value))
     }
 
-    fn collect_evidence(&self, judge: &Judge, cluster: &Cluster) -> Vec<FindingEvidence> {
+    fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<FindingEvidence> {
         let limits = &judge.limits;
         let baseline = |beside: Option<BaselineComparison>| {
             let baseline = beside.and_then(|beside| beside.baseline);
@@ -407,7 +411,7 @@ impl<'a> StarvedNode<'a> {
 }
 
 fn storage_slow_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
 ) -> PendingFinding {
@@ -439,9 +443,9 @@ fn storage_slow_finding(
         })
         .sum();
     PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .with_hold_seconds(limits.shared_storage_seconds.max(judge.two_sample_seconds_of_all(cluster)))
+        .with_hold_seconds(limits.shared_storage_seconds.max(judge.limits.two_sample_seconds_of_all(cluster)))
         .with_members(groups.iter().map(|(group, _)| group.group_key()))
-        .with_slowed_jobs(groups.iter().map(|(group, _)| *group))
+        .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
             format!("{}{of} wait for IO together{pressure}: shared storage is slow.", format_count(nodes, "node")),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
-    link_averages::{LINK_ERRORS, RETRANSMITS},
+    port_counters::{LINK_ERRORS, RETRANSMITS},
     thresholds::LIMITS,
 };
 

@@ -5,7 +5,10 @@
 
 use gaunt_schema::{DeviceClass, EntityKind, FindingKind, SanitizedText};
 
-use super::{DetectedFinding, Gone, Judge, Whereabouts, finding_lifecycle::EvidenceCoverage};
+use super::{
+    DetectedFinding, Gone, JudgeState, Whereabouts, finding_lifecycle::EvidenceCoverage,
+    gpu_tracker::GpuTracker,
+};
 use gaunt_cluster::{Cluster, Node, TargetHealth};
 
 /// The reason for giving up a finding about a removed device.
@@ -13,8 +16,11 @@ const NO_DEVICE: &str = "the device is missing from its node since the restart";
 const NO_PAST: &str = "its baseline from before the restart is lost";
 
 /// Returns the evidence coverage of each finding from before a restart, by its id.
-pub(super) fn check_coverage(judge: &Judge, cluster: &Cluster) -> Vec<(String, EvidenceCoverage)> {
-    let nodes = Whereabouts::of(judge, cluster);
+pub(super) fn check_coverage(
+    judge: &JudgeState,
+    cluster: &Cluster,
+) -> Vec<(String, EvidenceCoverage)> {
+    let nodes = Whereabouts::of(&judge.node_names, cluster);
     let ids = judge.tracker.unsettled_findings();
     ids.map(|finding| (finding.id.clone(), finding_coverage(judge, cluster, &nodes, finding)))
         .collect()
@@ -58,7 +64,7 @@ fn needs_baseline(kind: FindingKind) -> bool {
 }
 
 /// Returns the seconds for which evidence must be read before its absence closes a finding of this kind.
-fn needed_seconds(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -> f64 {
+fn needed_seconds(judge: &JudgeState, cluster: &Cluster, finding: &DetectedFinding) -> f64 {
     let (limits, period) = (&judge.limits, cluster.scrape_period().as_secs_f64());
     match finding.kind {
         FindingKind::PortDown
@@ -74,14 +80,16 @@ fn needed_seconds(judge: &Judge, cluster: &Cluster, finding: &DetectedFinding) -
         _ => {
             let unnamed = finding.entity.kind == EntityKind::Job && finding.entity.job.is_none();
             let regroups = if unnamed { limits.regroup_seconds } else { 0.0 };
-            limits.resume_seconds.max(judge.two_sample_seconds_of_all(cluster) + 2.0 * period)
+            limits
+                .resume_seconds
+                .max(judge.limits.two_sample_seconds_of_all(cluster) + 2.0 * period)
                 + regroups
         }
     }
 }
 
 fn finding_coverage(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     nodes: &Whereabouts<'_>,
     finding: &DetectedFinding,
@@ -146,7 +154,7 @@ fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) 
 }
 
 /// Whether a failed GPU is still missing: its node has fewer than before.
-fn is_gpu_missing(judge: &Judge, node: &Node, finding: &DetectedFinding) -> bool {
+fn is_gpu_missing(judge: &JudgeState, node: &Node, finding: &DetectedFinding) -> bool {
     let Some(gpu) = finding.entity.gpu.as_ref() else { return false };
     let Some(before) = judge.restored_gpus.get(&node.name) else { return false };
     finding.kind == FindingKind::GpuFailed
@@ -176,11 +184,10 @@ fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool
 }
 
 /// Whether any GPU of a node has a baseline.
-fn has_baseline(judge: &Judge, node: &Node) -> bool {
+fn has_baseline(judge: &JudgeState, node: &Node) -> bool {
     let known =
         node.device_rows(DeviceClass::Gpu).iter().filter_map(|row| judge.gpus.get(*row as usize));
-    let baseline = |gpu: &super::GpuTracker| {
-        gpu.averages.usual_utilization().or_else(|| gpu.averages.usual_power())
-    };
+    let baseline =
+        |gpu: &GpuTracker| gpu.averages.usual_utilization().or_else(|| gpu.averages.usual_power());
     known.into_iter().any(|gpu| baseline(gpu).is_some())
 }

@@ -8,19 +8,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     inferred_leaf::CongestionGroup,
-    job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
+    port_rail::rail_of,
     robust_stats::median,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds hosts that block the network, and congested leaves and rails.
-pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_congestion(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     let mut blockers = BTreeSet::new();
     for (id, node) in cluster.sorted_nodes() {
         if let Some(suspicion) = detect_blocking_host(judge, cluster, id, node) {
@@ -60,7 +64,7 @@ pub(super) fn detect_congestion(judge: &Judge, cluster: &Cluster, outcome: &mut 
 }
 
 /// Whether any port is congested.
-pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
+fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
     let congested = |row: u32| {
         let link = judge.links.of(row)?;
         current_value(link.utilization, cluster)
@@ -73,11 +77,14 @@ pub(super) fn is_any_port_congested(judge: &Judge, cluster: &Cluster) -> bool {
 
 /// Congested ports without a known leaf, by rail, where they are too few to blame the rail and too many to blame each
 /// one. A rail is excluded if at least half of them are on nodes with several congested rails: these share the node and
-/// not a switch.
+/// not a switch. None if no port at all is congested.
 pub(super) fn unnamed_leaf_ports(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
-) -> Vec<(SanitizedText, Vec<u32>)> {
+) -> Option<Vec<(SanitizedText, Vec<u32>)>> {
+    if !is_any_port_congested(judge, cluster) {
+        return None;
+    }
     let ports = collect_loaded_ports(judge, cluster);
     let mut rails: BTreeMap<NodeId, usize> = BTreeMap::new();
     for port in ports.iter().filter(|port| port.congested.is_some()) {
@@ -94,12 +101,12 @@ pub(super) fn unnamed_leaf_ports(
     let rows = |leaf_rail: &LeafRailPorts<'_>| {
         leaf_rail.congested_ports().iter().map(|port| port.row).collect()
     };
-    apart.map(|leaf_rail| (leaf_rail.rail.clone(), rows(&leaf_rail))).collect()
+    Some(apart.map(|leaf_rail| (leaf_rail.rail.clone(), rows(&leaf_rail))).collect())
 }
 
 /// Returns a finding for ports without a known leaf that are congested together: most likely they share a leaf.
 fn unnamed_leaf_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     ports: &[LoadedPort<'_>],
     group: &CongestionGroup,
@@ -125,7 +132,7 @@ fn unnamed_leaf_finding(
         FindingEvidence::new(EvidenceRow::CongestedTogether, Some(f64::from(group.times)), None)
             .with_note("no topology: the shared leaf is inferred from this");
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
-        .with_hold_seconds(judge.limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
+        .with_hold_seconds(judge.limits.incast_seconds.max(judge.limits.two_sample_seconds(cluster)))
         .mark_learned()
         .with_summary(
             format!(
@@ -157,7 +164,7 @@ fn render_ordinal(number: u32) -> String {
 
 /// Adds incasts: receivers to which several nodes send more than they can take, where nothing larger is congested.
 fn detect_incasts(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     ports: &[LoadedPort<'_>],
     outcome: &mut DetectorOutcome,
@@ -176,7 +183,7 @@ fn detect_incasts(
 }
 
 /// Counts the nodes that share a job with a node and whose ports handle CNPs.
-fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
+fn count_senders(judge: &JudgeState, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
     let limits = &judge.limits;
     let groups = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
     let peers = groups.iter().flat_map(|group| &group.nodes).filter(|id| **id != of);
@@ -194,7 +201,7 @@ fn count_senders(judge: &Judge, cluster: &Cluster, of: NodeId, node: &Node) -> u
 
 /// `known` caches the sender counts by node: a node may have a thousand ports.
 fn detect_incast(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     port: &LoadedPort<'_>,
     known: &mut HashMap<NodeId, usize>,
@@ -213,7 +220,7 @@ fn detect_incast(
     if (senders as f64) < limits.incast_senders {
         return None;
     }
-    let slowed = slowed_groups(judge, cluster, &BTreeSet::from([port.node]));
+    let slowed = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([port.node]), limits);
     let kinds =
         1 + usize::from(marked.is_some() && far.is_some()) + usize::from(!slowed.is_empty());
     let key = &cluster.device_at(DeviceClass::Port, port.row)?.device.key;
@@ -224,8 +231,8 @@ fn detect_incast(
     let victims = slowed.iter().flat_map(|group| group.list_victims(cluster, Some(port.node)));
     Some(
         PendingFinding::of(FindingKind::LeafCongested, entity, kinds, true)
-            .with_hold_seconds(limits.incast_seconds.max(judge.two_sample_seconds(cluster)))
-            .with_slowed_jobs(slowed.iter().copied())
+            .with_hold_seconds(limits.incast_seconds.max(judge.limits.two_sample_seconds(cluster)))
+            .with_slowed_jobs(slowed.iter().map(|group| group.group_key()))
             .with_cost(lost, victims.take(MAX_VICTIMS).collect())
             .with_summary(
                 format!("Incast at {device} on {}: {}.", node.name, render_cnps(senders)),
@@ -262,14 +269,14 @@ impl LeafRailPorts<'_> {
         self.members.iter().filter(|port| port.congested.is_some()).copied().collect()
     }
 
-    fn is_mostly_congested(&self, judge: &Judge) -> bool {
+    fn is_mostly_congested(&self, judge: &JudgeState) -> bool {
         let bad = self.congested_ports().len();
         bad as f64 >= judge.limits.least_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
 }
 
-fn collect_loaded_ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<LoadedPort<'a>> {
+fn collect_loaded_ports<'a>(judge: &'a JudgeState, cluster: &'a Cluster) -> Vec<LoadedPort<'a>> {
     let mut ports = Vec::new();
     for (id, node) in cluster.sorted_nodes() {
         for row in node.device_rows(DeviceClass::Port) {
@@ -297,7 +304,7 @@ fn collect_loaded_ports<'a>(judge: &'a Judge, cluster: &'a Cluster) -> Vec<Loade
 
 /// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
 pub(super) fn ports_of_entity(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     of: &Entity,
     most: usize,
@@ -313,22 +320,6 @@ pub(super) fn ports_of_entity(
     rows.into_iter().step_by(step).collect()
 }
 
-/// Returns the rail of a port.
-pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
-    let wiring = cluster.topology().port_topology(row);
-    let reported = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|fact| fact.value.clone());
-    reported.or_else(|| {
-        Some(trailing_number(cluster.device_at(DeviceClass::Port, row)?.device.key.first()))
-    })
-}
-
-/// Returns the number at the end of a device's name: where the rail is unknown, equal devices are on equal rails.
-fn trailing_number(device: Option<&SanitizedText>) -> SanitizedText {
-    let name = device.map(SanitizedText::as_str).unwrap_or_default();
-    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    if digits < name.len() { SanitizedText::new(&name[digits..]) } else { SanitizedText::new(name) }
-}
-
 fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
     let mut leaf_rails: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
         BTreeMap::new();
@@ -342,7 +333,7 @@ fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
 /// Returns congestion as a multiple of its limit. ECN marks at the receiver show a full queue on the path, and locate
 /// it. Where no switch marks packets, as on InfiniBand, transmit wait of the senders is the only signal.
 fn congestion_over_limit(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     row: u32,
     link: &LinkAverages,
@@ -360,26 +351,8 @@ fn congestion_over_limit(
     signs.filter(|times| *times >= 1.0).reduce(f64::max)
 }
 
-pub(super) fn slowed_groups<'a>(
-    judge: &'a Judge,
-    cluster: &'a Cluster,
-    nodes: &BTreeSet<NodeId>,
-) -> Vec<&'a JobGroup> {
-    let (mut groups, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) = Default::default();
-    for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
-        for group in judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu)) {
-            let slow =
-                group.slowdown_ratio().is_some_and(|slowed| slowed >= judge.limits.slowed_ratio);
-            if slow && known.insert(std::ptr::from_ref(group)) {
-                groups.push(group);
-            }
-        }
-    }
-    groups
-}
-
 fn leaf_congested_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     leaf: Option<&SanitizedText>,
     rail: &SanitizedText,
@@ -402,7 +375,7 @@ fn leaf_congested_finding(
 }
 
 fn rail_slow_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     rail: &SanitizedText,
     leaf_rails: &[LeafRailPorts<'_>],
@@ -425,7 +398,7 @@ fn rail_slow_finding(
 }
 
 fn congestion_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     kind: FindingKind,
     entity: Entity,
@@ -434,7 +407,7 @@ fn congestion_finding(
 ) -> PendingFinding {
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
-    let groups = slowed_groups(judge, cluster, &nodes);
+    let groups = judge.job_groups.slowed_on_nodes(cluster, &nodes, limits);
     let middle = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
@@ -455,7 +428,8 @@ fn congestion_finding(
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, true).with_slowed_jobs(groups);
+    let suspicion = PendingFinding::of(kind, entity, kinds, true)
+        .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
         FindingEvidence::new(EvidenceRow::CongestedPorts, Some(bad.len() as f64), None)
             .with_note(of),

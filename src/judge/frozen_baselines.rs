@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{DeviceClass, EntityKind, SanitizedText};
 
-use super::{Judge, fabric_congestion};
+use super::{job_group::JobGroups, pending_finding::DetectedFinding, port_rail};
 use gaunt_cluster::{Cluster, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
@@ -27,32 +27,13 @@ struct NamedEntities {
 }
 
 impl FrozenBaselines {
-    /// Collects the entities of the open findings, with the whole of each affected job.
-    pub(super) fn of(judge: &Judge, cluster: &Cluster) -> Self {
-        Self::from_entities(
-            judge,
-            cluster,
-            &NamedEntities::from_findings(judge.tracker.iter_open()),
-        )
-    }
-
-    /// Collects the entities of one finding.
-    pub(super) fn from_finding(judge: &Judge, cluster: &Cluster, id: &str) -> Self {
-        let one = judge.tracker.iter_open().filter(|finding| finding.id == id);
-        Self::from_entities(judge, cluster, &NamedEntities::from_findings(one))
-    }
-
-    /// Whether the baselines of the GPU at this row are frozen.
-    pub(super) fn has_gpu(&self, row: u32) -> bool {
-        self.all || self.gpus.contains(&row)
-    }
-
-    /// Whether the baselines of this node's host and ports are frozen.
-    pub(super) fn has_node(&self, id: NodeId) -> bool {
-        self.all || self.nodes.contains(&id)
-    }
-
-    fn from_entities(judge: &Judge, cluster: &Cluster, named: &NamedEntities) -> Self {
+    /// Collects the entities of these findings, with the whole of each affected job.
+    pub(super) fn of<'a>(
+        cluster: &Cluster,
+        findings: impl Iterator<Item = &'a DetectedFinding>,
+        groups: &JobGroups,
+    ) -> Self {
+        let named = &NamedEntities::from_findings(findings);
         let mut frozen = Self { all: named.storage, ..Self::default() };
         if frozen.all {
             return frozen;
@@ -72,18 +53,28 @@ impl FrozenBaselines {
         let of_jobs = named.jobs.iter().filter_map(|job| cluster.gpus_by_job().get(job)).flatten();
         frozen.gpus.extend(of_jobs);
         // A synchronous job suffers as a whole: freeze whole job groups, however many victims are listed.
-        let groups: BTreeSet<usize> =
-            frozen.gpus.iter().filter_map(|row| judge.job_groups.group_index(*row)).collect();
-        for group in groups.into_iter().filter_map(|at| judge.job_groups.all_groups().get(at)) {
+        let frozen_groups: BTreeSet<usize> =
+            frozen.gpus.iter().filter_map(|row| groups.group_index(*row)).collect();
+        for group in frozen_groups.into_iter().filter_map(|at| groups.all_groups().get(at)) {
             frozen.gpus.extend(&group.gpus);
             frozen.nodes.extend(&group.nodes);
         }
         frozen
     }
+
+    /// Whether the baselines of the GPU at this row are frozen.
+    pub(super) fn has_gpu(&self, row: u32) -> bool {
+        self.all || self.gpus.contains(&row)
+    }
+
+    /// Whether the baselines of this node's host and ports are frozen.
+    pub(super) fn has_node(&self, id: NodeId) -> bool {
+        self.all || self.nodes.contains(&id)
+    }
 }
 
 impl NamedEntities {
-    fn from_findings<'a>(findings: impl Iterator<Item = &'a super::DetectedFinding>) -> Self {
+    fn from_findings<'a>(findings: impl Iterator<Item = &'a DetectedFinding>) -> Self {
         let mut named = Self::default();
         for finding in findings {
             let culprit = &finding.entity;
@@ -112,7 +103,7 @@ fn nodes_below(cluster: &Cluster, named: &NamedEntities) -> BTreeSet<NodeId> {
     let is_below = |row: &u32| {
         let wiring = cluster.topology().port_topology(*row);
         let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
-        let rail = fabric_congestion::rail_of(cluster, *row);
+        let rail = port_rail::rail_of(cluster, *row);
         leaf.is_some_and(|leaf| named.leaves.contains(&leaf.value))
             || rail.is_some_and(|rail| named.rails.contains(&rail))
     };

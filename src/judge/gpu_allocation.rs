@@ -2,8 +2,7 @@
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::{Judge, Thresholds};
-use gaunt_cluster::{Cluster, Node, NodeId};
+use super::Thresholds;
 
 /// The last job that held a GPU.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +17,7 @@ impl GpuAllocation {
     /// Records the present holder of the GPU; returns whether another job began on it, or the same one anew. Without
     /// job labels, a new job is inferred when the GPU is held again, and only for a GPU that an open finding names: the
     /// baselines of others adapt with time.
-    fn observe_holder(
+    pub(super) fn observe_holder(
         &mut self,
         now: UnixMs,
         job: Option<(&SanitizedText, Option<UnixMs>)>,
@@ -46,33 +45,6 @@ impl GpuAllocation {
             self.started = started;
         }
         another || anew || (was_free && frozen)
-    }
-}
-
-impl Judge {
-    /// Whether a job begins on the GPU at this row: then its baselines are learned anew.
-    pub(super) fn observe_job_start(&mut self, cluster: &Cluster, row: u32, at: UnixMs) -> bool {
-        let job = cluster.job_of_gpu(row);
-        let started = job.and_then(|job| cluster.job_attributes(job)?.started);
-        let frozen = self.frozen.has_gpu(row);
-        let Some(gpu) = self.gpus.get_mut(row as usize) else { return false };
-        let named = job.map(|job| (job, started));
-        let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
-        if begins {
-            gpu.averages.reset_baselines();
-            gpu.drift = super::ClockDrift::default();
-        }
-        begins
-    }
-
-    /// Resets the baselines of a node's host and ports because all its jobs began anew.
-    pub(super) fn reset_node_baselines(&mut self, id: NodeId, node: &Node) {
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.reset_baselines();
-        }
-        for row in node.device_rows(gaunt_schema::DeviceClass::Port) {
-            self.links.reset_traffic_baselines(*row);
-        }
     }
 }
 

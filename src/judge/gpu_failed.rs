@@ -5,14 +5,18 @@ use std::collections::{BTreeSet, HashSet};
 use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, xid::describe_xid};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, Whereabouts, evidence_coverage,
+    EvidenceRow, FindingEvidence, JudgeState, Whereabouts, evidence_coverage,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
 use gaunt_cluster::Cluster;
 
 /// Adds every failed GPU.
-pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_failed_gpus(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     find_missing(judge, cluster, outcome);
     for (id, node) in cluster.sorted_nodes() {
         let gone = node
@@ -77,8 +81,8 @@ pub(super) fn detect_failed_gpus(judge: &Judge, cluster: &Cluster, outcome: &mut
 }
 
 /// Adds the GPUs that a node had before a restart and does not list since: no row exists for them now.
-fn find_missing(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
-    let nodes = Whereabouts::of(judge, cluster);
+fn find_missing(judge: &JudgeState, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+    let nodes = Whereabouts::of(&judge.node_names, cluster);
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu);
         let Some(before) = judge.restored_gpus.get(&node.name).filter(|it| it.len() > rows.len())

@@ -2,7 +2,7 @@
 
 use gaunt_schema::GpuState;
 
-use super::{GpuSignals, Thresholds};
+use super::{Thresholds, gpu_signals::GpuSignals};
 
 /// The order of the rules, first match wins. A cause comes before states with similar symptoms: thermal throttling
 /// before all else, useful work before waiting, starvation before idling.

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use gaunt_schema::{DeviceClass, Entity, FindingKind};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge,
-    fabric_congestion::slowed_groups,
+    EvidenceRow, FindingEvidence, JudgeState,
     link_averages::{LinkAverages, current_value},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
     robust_stats::median,
@@ -15,7 +14,7 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Returns a finding for a host that receives too slowly and sends PFC pause.
 pub(super) fn detect_blocking_host(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     id: NodeId,
     node: &Node,
@@ -58,7 +57,7 @@ pub(super) fn detect_blocking_host(
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;
     }
-    let groups = slowed_groups(judge, cluster, &BTreeSet::from([id]));
+    let groups = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([id]), limits);
     let share = median(carrying.iter().filter_map(|link| current_value(link.pause_sent, cluster)));
     let unbuffered =
         median(carrying.iter().filter_map(|link| current_value(link.out_of_buffer, cluster)));
@@ -72,7 +71,7 @@ pub(super) fn detect_blocking_host(
     Some(
         PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), kinds, true)
             .with_hold_seconds(limits.hotspot_seconds)
-            .with_slowed_jobs(groups.iter().copied())
+            .with_slowed_jobs(groups.iter().map(|group| group.group_key()))
             .with_cost(
                 groups.iter().map(|group| group.lost_gpus()).sum(),
                 groups.iter().flat_map(|group| group.list_victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::{Judge, Thresholds, fabric_congestion};
-use gaunt_cluster::Cluster;
+use super::Thresholds;
 
 /// The groups of ports that were congested together.
 #[derive(Debug, Default)]
@@ -33,17 +32,17 @@ pub(super) struct CongestionGroup {
 const MAX_GROUPS: usize = 256;
 
 impl InferredLeaves {
-    /// Records the ports without a known leaf that are congested now.
-    pub(super) fn observe_congestion(judge: &mut Judge, cluster: &Cluster) {
-        let mut together = std::mem::take(&mut judge.inferred_leaves);
-        together.any = fabric_congestion::is_any_port_congested(judge, cluster);
-        if together.any {
-            let limits = &judge.limits;
-            for (rail, bad) in fabric_congestion::unnamed_leaf_ports(judge, cluster) {
-                together.observe_group(rail, bad, cluster.now(), limits);
-            }
+    /// Records the ports without a known leaf that are congested now, by rail; none if no port at all is congested.
+    pub(super) fn observe_congestion(
+        &mut self,
+        congested: Option<Vec<(SanitizedText, Vec<u32>)>>,
+        now: UnixMs,
+        limits: &Thresholds,
+    ) {
+        self.any = congested.is_some();
+        for (rail, bad) in congested.into_iter().flatten() {
+            self.observe_group(rail, bad, now, limits);
         }
-        judge.inferred_leaves = together;
     }
 
     /// Whether any port is congested now.

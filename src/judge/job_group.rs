@@ -2,15 +2,17 @@
 //!
 //! A job label defines a group. Without job labels, nodes that are equally busy in calm times form one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, GpuState, SanitizedText, UnixMs};
 
 use super::{
-    Judge, loss_attribution,
-    peer_clocks::PeerClocks,
+    Thresholds,
+    gpu_tracker::{self, GpuTracker},
+    host_averages::HostAverages,
+    peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
-    robust_stats::median,
+    robust_stats::{RobustStats, median},
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -52,14 +54,19 @@ pub(super) struct JobGroup {
 
 impl JobGroups {
     /// Rebuilds the groups and evaluates their members.
-    pub(super) fn rebuild_groups(judge: &mut Judge, cluster: &Cluster) {
-        let mut groups = std::mem::take(&mut judge.job_groups);
-        let due = groups.regrouped.is_none_or(|at| {
-            cluster.now().duration_since(at).as_secs_f64() >= judge.limits.regroup_seconds
+    pub(super) fn rebuild_groups(
+        &mut self,
+        cluster: &Cluster,
+        gpus: &[GpuTracker],
+        hosts: &HashMap<NodeId, HostAverages>,
+        limits: &Thresholds,
+    ) {
+        let due = self.regrouped.is_none_or(|at| {
+            cluster.now().duration_since(at).as_secs_f64() >= limits.regroup_seconds
         });
         if due {
-            groups.unnamed = infer_groups(judge, cluster);
-            groups.regrouped = Some(cluster.now());
+            self.unnamed = infer_groups(cluster, gpus, hosts, limits);
+            self.regrouped = Some(cluster.now());
         }
         let named =
             cluster.gpus_by_job().iter().map(|(job, gpus)| (Some(job.clone()), gpus.clone()));
@@ -67,26 +74,24 @@ impl JobGroups {
             let nodes = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
             nodes.flat_map(|node| node.device_rows(DeviceClass::Gpu).to_vec()).collect::<Vec<u32>>()
         };
-        let unnamed = groups.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
+        let unnamed = self.unnamed.iter().map(|nodes| (None, of_nodes(nodes)));
         let mut all: Vec<JobGroup> = named
             .chain(unnamed)
-            .map(|(job, gpus)| JobGroup::of(judge, cluster, job, gpus))
+            .map(|(job, rows)| JobGroup::of(cluster, gpus, limits, job, rows))
             .collect();
         for group in &mut all {
-            let before = group.gpus.first().and_then(|row| groups.of(*row));
+            let before = group.gpus.first().and_then(|row| self.of(*row));
             let before = before.is_some_and(|before| before.is_slowed);
-            group.is_slowed =
-                loss_attribution::is_slowed(group.slowdown_ratio(), before, &judge.limits);
+            group.is_slowed = is_slowed(group.slowdown_ratio(), before, limits);
         }
-        groups.all = all;
-        groups.of_gpu.clear();
-        groups.of_gpu.resize(cluster.row_count(DeviceClass::Gpu), 0);
-        for (at, group) in groups.all.iter().enumerate() {
+        self.all = all;
+        self.of_gpu.clear();
+        self.of_gpu.resize(cluster.row_count(DeviceClass::Gpu), 0);
+        for (at, group) in self.all.iter().enumerate() {
             for row in &group.gpus {
-                groups.of_gpu[*row as usize] = at as u32 + 1;
+                self.of_gpu[*row as usize] = at as u32 + 1;
             }
         }
-        judge.job_groups = groups;
     }
 
     /// Returns all groups.
@@ -105,7 +110,7 @@ impl JobGroups {
     }
 
     /// Returns all groups that have GPUs on a node.
-    pub(super) fn groups_on<'a>(&'a self, gpus: &'a [u32]) -> Vec<&'a JobGroup> {
+    pub(super) fn groups_on(&self, gpus: &[u32]) -> Vec<&JobGroup> {
         let mut groups: Vec<&JobGroup> = gpus.iter().filter_map(|row| self.of(*row)).collect();
         groups.dedup_by(|a, b| std::ptr::eq(*a, *b));
         groups
@@ -117,26 +122,71 @@ impl JobGroups {
         let slowed = groups.filter_map(|group| Some((group, group.slowdown_ratio()?)));
         slowed.filter(|(_, slowed)| *slowed >= least).max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
+
+    /// Returns the groups on these nodes that are below their baseline speed, each once.
+    pub(super) fn slowed_on_nodes(
+        &self,
+        cluster: &Cluster,
+        nodes: &BTreeSet<NodeId>,
+        limits: &Thresholds,
+    ) -> Vec<&JobGroup> {
+        let (mut groups, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) =
+            Default::default();
+        for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
+            for group in self.groups_on(node.device_rows(DeviceClass::Gpu)) {
+                let slow =
+                    group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+                if slow && known.insert(std::ptr::from_ref(group)) {
+                    groups.push(group);
+                }
+            }
+        }
+        groups
+    }
+
+    /// Returns the clocks of the GPUs of its model and role in a GPU's job group, or on its node where there is no
+    /// group.
+    pub(super) fn clocks_of_peers(
+        &self,
+        trackers: &[GpuTracker],
+        cluster: &Cluster,
+        limits: &Thresholds,
+        row: u32,
+    ) -> Option<RobustStats> {
+        let model = model_of(cluster, row);
+        let power = trackers.get(row as usize)?.averages.usual_power();
+        if let Some(group) = self.of(row) {
+            return group.peers.role_clocks(model, power);
+        }
+        let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
+        let rows = node.device_rows(DeviceClass::Gpu);
+        PeerClocks::of(cluster, trackers, limits, rows).role_clocks(model, power)
+    }
 }
 
 impl JobGroup {
-    fn of(judge: &Judge, cluster: &Cluster, job: Option<SanitizedText>, gpus: Vec<u32>) -> Self {
+    fn of(
+        cluster: &Cluster,
+        trackers: &[GpuTracker],
+        limits: &Thresholds,
+        job: Option<SanitizedText>,
+        gpus: Vec<u32>,
+    ) -> Self {
         let mut nodes: Vec<NodeId> = gpus
             .iter()
             .filter_map(|row| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node))
             .collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let known = || gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let known = || gpus.iter().filter_map(|row| trackers.get(*row as usize));
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
-        let pace =
-            median(known().filter_map(|gpu| gpu.averages.activity_ratio(now, gap, &judge.limits)));
-        let peers = PeerClocks::of(judge, cluster, &gpus);
+        let pace = median(known().filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)));
+        let peers = PeerClocks::of(cluster, trackers, limits, &gpus);
         let first = nodes.first().filter(|_| job.is_none());
         let first = first.and_then(|id| Some(cluster.node_by_id(*id)?.name.clone()));
-        let goes_on = pace.is_none_or(|pace| pace >= judge.limits.standstill_ratio);
-        let waits = |row: &&u32| judge.gpu_state(**row) == GpuState::Waiting;
+        let goes_on = pace.is_none_or(|pace| pace >= limits.standstill_ratio);
+        let waits = |row: &&u32| gpu_tracker::state_at_row(trackers, **row) == GpuState::Waiting;
         let waiting = gpus.iter().filter(waits).count();
         Self {
             job,
@@ -168,8 +218,13 @@ impl JobGroup {
     }
 
     /// Whether most of its GPUs report profiling counters.
-    pub(super) fn is_profiled(&self, judge: &Judge, now: UnixMs, gap: std::time::Duration) -> bool {
-        let known = self.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+    pub(super) fn is_profiled(
+        &self,
+        trackers: &[GpuTracker],
+        now: UnixMs,
+        gap: std::time::Duration,
+    ) -> bool {
+        let known = self.gpus.iter().filter_map(|row| trackers.get(*row as usize));
         known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
     }
 
@@ -180,7 +235,7 @@ impl JobGroup {
     }
 
     /// Estimates the cost of a pending finding: the whole group's slowdown. The cost of an open finding is the sum of
-    /// the shares that are attributed to it ([`loss_attribution`]).
+    /// the shares that are attributed to it (`loss_attribution`).
     pub(super) fn lost_gpus(&self) -> f64 {
         self.slowdown_ratio().unwrap_or_default() * self.gpus.len() as f64
     }
@@ -234,19 +289,23 @@ impl JobGroup {
 }
 
 /// Groups nodes without job labels by their baselines of power and traffic, on GPUs of one model.
-fn infer_groups(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
-    let limits = &judge.limits;
+fn infer_groups(
+    cluster: &Cluster,
+    trackers: &[GpuTracker],
+    hosts: &HashMap<NodeId, HostAverages>,
+    limits: &Thresholds,
+) -> Vec<Vec<NodeId>> {
     let mut groups: BTreeMap<SanitizedText, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu);
         if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
             continue;
         }
-        let known = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let known = rows.iter().filter_map(|row| trackers.get(*row as usize));
         let Some(power) = median(known.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };
-        let traffic = judge.hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
+        let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
         let traffic = traffic.unwrap_or_default();
         let model = cluster.gpu_model(rows[0]);
         let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
@@ -261,4 +320,10 @@ fn infer_groups(judge: &Judge, cluster: &Cluster) -> Vec<Vec<NodeId>> {
         }
     }
     groups.into_values().flatten().map(|(_, _, nodes)| nodes).collect()
+}
+
+/// Whether a slowdown counts as lost time: the limit to leave is lower than the one to enter (hysteresis).
+pub(super) fn is_slowed(slowed: Option<f64>, before: bool, limits: &Thresholds) -> bool {
+    let slack = if before { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
+    slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio * slack)
 }

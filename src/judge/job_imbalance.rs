@@ -1,48 +1,23 @@
 //! Uneven work: pipeline stages that differ, or a slowest rank that changes with the data. The cause is software:
 //! informational findings that never page.
 
-use std::{
-    cell::OnceCell,
-    collections::{BTreeMap, HashSet, VecDeque},
-};
+use std::{cell::OnceCell, collections::HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, UnixMs};
+use gaunt_schema::{Entity, EntityKind, FindingKind};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, Thresholds,
+    EvidenceRow, FindingEvidence, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
-    moving_average::{MovingAverage, SampleTiming},
     pending_finding::{PendingFinding, finding_id, format_percent},
     robust_stats::median,
+    work_shares::{LEAST_NODES, WorkHistory},
 };
 use gaunt_cluster::{Cluster, NodeId};
 
-/// How a job group's nodes share the work, recorded every step.
-#[derive(Debug, Default)]
-pub(super) struct WorkShares {
-    histories: BTreeMap<String, WorkHistory>,
-}
-
-/// What a group did over a longer time: a training step that is long relative to the moving averages makes them swing.
-#[derive(Clone, Debug, Default)]
-struct WorkHistory {
-    /// Activity / baseline of each node.
-    paces: BTreeMap<NodeId, MovingAverage>,
-    /// The node that worked at each of the last samples at which most others waited.
-    busiest: VecDeque<NodeId>,
-    looked: Option<UnixMs>,
-}
-
-/// The maximum of recorded samples, whatever the settings.
-const MOST_LOOKS: usize = 256;
-
-/// The minimum of nodes in a group that can share work.
-const LEAST_NODES: usize = 2;
-
 /// Adds job groups whose work is uneven and that are slower for it.
 pub(super) fn detect_job_imbalance(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -65,98 +40,6 @@ pub(super) fn detect_job_imbalance(
     }
 }
 
-impl WorkShares {
-    /// Forgets a group whose present work was accepted as its baseline.
-    pub(super) fn forget_group(&mut self, group: &str) {
-        self.histories.remove(group);
-    }
-
-    /// Records how much each node works, and which one works while the others wait.
-    pub(super) fn observe_groups(judge: &mut Judge, cluster: &Cluster) {
-        let slow = judge.has_slow_period(cluster);
-        let mut shares = std::mem::take(&mut judge.shares);
-        let names: Vec<String> =
-            judge.job_groups.all_groups().iter().map(JobGroup::group_key).collect();
-        let known: HashSet<&String> = names.iter().collect();
-        shares.histories.retain(|name, _| known.contains(name));
-        for (group, name) in judge.job_groups.all_groups().iter().zip(names) {
-            if group.nodes.len() < LEAST_NODES {
-                continue;
-            }
-            let turns = shares.histories.entry(name).or_default();
-            let looked = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
-            let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
-            turns.looked = looked;
-            let limits = &judge.limits;
-            let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
-            let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
-            turns.paces.retain(|id, _| group.has_node(*id));
-            for (id, pace) in node_activity_ratios(judge, cluster, group) {
-                turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
-            }
-            let looks = kept_looks(limits);
-            // Values that exporters collect now and then are of different moments on every node.
-            let busiest = if slow { None } else { busiest_node(judge, cluster, group) };
-            let Some(busiest) = busiest else { continue };
-            while turns.busiest.len() >= looks {
-                turns.busiest.pop_front();
-            }
-            turns.busiest.push_back(busiest);
-        }
-        judge.shares = shares;
-    }
-}
-
-/// Recorded samples: several steps of a slow job.
-fn kept_looks(limits: &Thresholds) -> usize {
-    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
-}
-
-/// Returns the node that works now while most others of its group wait.
-fn busiest_node(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Option<NodeId> {
-    let of = |id: &NodeId| {
-        let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(&judge.limits)).reduce(f64::max)?))
-    };
-    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(of).collect();
-    let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
-    let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (most >= middle * judge.limits.stands_out_times).then_some(busiest)
-}
-
-impl WorkHistory {
-    /// Returns the share of samples at which the most frequent busiest node was busiest; none before enough samples.
-    fn busiest_share(&self, limits: &Thresholds) -> Option<f64> {
-        let looks = self.busiest.len();
-        if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
-            return None;
-        }
-        let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for node in &self.busiest {
-            *times.entry(*node).or_default() += 1;
-        }
-        times.into_values().max().map(|most| most as f64 / looks as f64)
-    }
-}
-
-/// Returns activity / baseline of each node of a group.
-fn node_activity_ratios(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Vec<(NodeId, f64)> {
-    let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let of = |id: &NodeId| {
-        let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        // The median of single instants is misleading: most instants are of the busiest phase.
-        let (mut sum, mut known) = (0.0, 0.0);
-        for pace in own.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, &judge.limits)) {
-            sum += pace;
-            known += 1.0;
-        }
-        (known > 0.0).then(|| (*id, sum / known))
-    };
-    group.nodes.iter().filter_map(of).collect()
-}
-
 /// Returns the nodes that a pending finding blames or lists as victims: that explains the lost time of groups there.
 fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId> {
     let held = seen.suspicions.iter().map(|held| &held.finding);
@@ -170,7 +53,7 @@ fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId>
 
 /// A job group in which some nodes may work more than others.
 struct UnevenGroup<'a> {
-    judge: &'a Judge,
+    judge: &'a JudgeState,
     cluster: &'a Cluster,
     group: &'a JobGroup,
     turns: &'a WorkHistory,
@@ -186,10 +69,14 @@ struct UnevenGroup<'a> {
 }
 
 impl<'a> UnevenGroup<'a> {
-    fn from_group(judge: &'a Judge, cluster: &'a Cluster, group: &'a JobGroup) -> Option<Self> {
+    fn from_group(
+        judge: &'a JudgeState,
+        cluster: &'a Cluster,
+        group: &'a JobGroup,
+    ) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let turns = judge.shares.histories.get(&group.group_key())?;
+        let turns = judge.shares.history_of(group)?;
         let known =
             turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
         // Without job labels, nodes of another, unchanged job may be among them.
@@ -199,7 +86,8 @@ impl<'a> UnevenGroup<'a> {
             return None;
         }
         let middle = median(paces.iter().map(|(_, pace)| *pace))?;
-        let instants = judge.has_slow_period(cluster) && !group.is_profiled(judge, now, gap);
+        let instants =
+            judge.limits.has_slow_period(cluster) && !group.is_profiled(&judge.gpus, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let of = paces.len();
         let slowed = (1.0 - middle).max(0.0);
@@ -315,7 +203,7 @@ struct SlowdownProfile {
 }
 
 impl SlowdownProfile {
-    fn of(judge: &Judge, cluster: &Cluster, group: &JobGroup) -> Self {
+    fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
         let hosts = group.nodes.iter().filter_map(|id| judge.hosts.get(id));

@@ -12,20 +12,9 @@ use super::{
     baseline::{Baseline, SampleMoment, WorseDirection},
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    port_counters::{LINK_ERRORS, RETRANSMITS},
 };
 use gaunt_cluster::{Cluster, Node};
-
-/// Error counters of the link itself; those that an application causes are not included.
-pub(super) const LINK_ERRORS: [MetricId; 4] = [
-    port::SYMBOL_ERRORS,
-    port::RECEIVE_ERRORS,
-    port::LOCAL_LINK_INTEGRITY_ERRORS,
-    port::ICRC_ERRORS,
-];
-
-/// Counters of retransmitted packets.
-pub(super) const RETRANSMITS: [MetricId; 3] =
-    [port::PACKET_SEQUENCE_ERRORS, port::ADAPTIVE_RETRANSMITS, port::RETRANSMIT_PACKETS];
 
 /// PFC pause time received, by priority.
 const PAUSED: [MetricId; 9] = [

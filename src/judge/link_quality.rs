@@ -7,17 +7,23 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
-    link_averages::{LINK_ERRORS, LinkAverages, current_value},
+    link_averages::{LinkAverages, current_value},
     pending_finding::{PendingFinding, finding_id},
-    port_down::{is_port_active, jobs_on_node},
+    port_counters::LINK_ERRORS,
+    port_down::jobs_on_node,
+    port_trackers::is_port_active,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds every port with a degraded link.
-pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_bad_links(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     let mut resends = HashMap::new();
     for (id, node) in cluster.sorted_nodes() {
         let rates = OnceCell::new();
@@ -39,7 +45,7 @@ pub(super) fn detect_bad_links(judge: &Judge, cluster: &Cluster, outcome: &mut D
 
 /// One active port with its link.
 struct ActivePort<'a> {
-    judge: &'a Judge,
+    judge: &'a JudgeState,
     cluster: &'a Cluster,
     id: NodeId,
     node: &'a Node,

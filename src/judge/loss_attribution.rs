@@ -7,7 +7,11 @@ use std::{cmp::Ordering, collections::HashMap, sync::Arc};
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, GpuState, Severity};
 
-use super::{GpuTracker, Judge, Thresholds, job_group::JobGroup};
+use super::{
+    JudgeState, Thresholds,
+    gpu_tracker::GpuTracker,
+    job_group::{JobGroup, is_slowed},
+};
 use gaunt_cluster::Cluster;
 
 /// Parts of one GPU in which shares are counted.
@@ -112,12 +116,6 @@ pub struct FleetLoss {
     pub totals: LossTotals,
 }
 
-/// Whether a slowdown counts as lost time: the limit to leave is lower than the one to enter (hysteresis).
-pub(super) fn is_slowed(slowed: Option<f64>, before: bool, limits: &Thresholds) -> bool {
-    let slack = if before { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
-    slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio * slack)
-}
-
 /// How well a finding explains loss; the greatest is the cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CauseRank {
@@ -159,7 +157,7 @@ struct CauseCandidates {
 }
 
 impl CauseCandidates {
-    fn of(judge: &Judge, cluster: &Cluster) -> (Self, Vec<(String, FindingKind)>) {
+    fn of(judge: &JudgeState, cluster: &Cluster) -> (Self, Vec<(String, FindingKind)>) {
         let all = judge.job_groups.all_groups();
         let mut named =
             Self { groups: vec![None; all.len()], idle: vec![None; all.len()], ..Self::default() };
@@ -250,7 +248,7 @@ fn explains_nothing(kind: FindingKind) -> bool {
 
 /// Returns the job group of an entity: its job; without job labels, the group of an affected node.
 fn group_of_entity(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     by_name: &HashMap<String, usize>,
     entity: &Entity,
@@ -271,11 +269,10 @@ fn group_of_entity(
 
 impl FleetLoss {
     /// Computes the loss of every GPU and the cost of every open finding.
-    pub(super) fn compute_losses(judge: &mut Judge, cluster: &Cluster) {
-        let mut loss = std::mem::take(&mut judge.loss);
-        loss.gpus.clear();
-        loss.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuLoss::default());
-        loss.totals = LossTotals::default();
+    pub(super) fn compute_losses(&mut self, judge: &mut JudgeState, cluster: &Cluster) {
+        self.gpus.clear();
+        self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuLoss::default());
+        self.totals = LossTotals::default();
         let (named, findings) = CauseCandidates::of(judge, cluster);
         let mut costs = vec![0_u64; findings.len()];
         let (now, gap) = (cluster.now(), cluster.freshness_window());
@@ -306,12 +303,12 @@ impl FleetLoss {
                 match (code, costs.get_mut(usize::from(code))) {
                     (_, Some(cost)) => {
                         *cost += u64::from(parts);
-                        loss.totals.findings += u64::from(parts);
+                        self.totals.findings += u64::from(parts);
                     }
-                    (IDLE, None) => loss.totals.idle += u64::from(parts),
-                    (_, None) => loss.totals.unexplained += u64::from(parts),
+                    (IDLE, None) => self.totals.idle += u64::from(parts),
+                    (_, None) => self.totals.unexplained += u64::from(parts),
                 }
-                loss.gpus[*row as usize] =
+                self.gpus[*row as usize] =
                     GpuLoss { state: one.shown_state(parts), parts, cause: code };
             }
         }
@@ -319,8 +316,7 @@ impl FleetLoss {
             now,
             findings.iter().zip(&costs).map(|((id, _), cost)| (id, gpus_of_parts(*cost))),
         );
-        loss.findings = findings.into();
-        judge.loss = loss;
+        self.findings = findings.into();
     }
 }
 

@@ -8,7 +8,6 @@ use std::{
 
 use gaunt_schema::SanitizedText;
 
-use super::Judge;
 use gaunt_cluster::{Cluster, MAX_TARGETS, TargetHealth, TrackedTarget, host_of};
 
 /// The closing reason for findings of a node without targets.
@@ -88,7 +87,7 @@ impl Gone {
 
 /// The targets of nodes as of one step: computed once, however many findings need it.
 pub(super) struct Whereabouts<'a> {
-    judge: &'a Judge,
+    known: &'a NodeNames,
     cluster: &'a Cluster,
     /// The nodes of all targets.
     expected: OnceCell<HashSet<SanitizedText>>,
@@ -97,8 +96,8 @@ pub(super) struct Whereabouts<'a> {
 }
 
 impl<'a> Whereabouts<'a> {
-    pub(super) fn of(judge: &'a Judge, cluster: &'a Cluster) -> Self {
-        Self { judge, cluster, expected: OnceCell::new(), unread: OnceCell::new() }
+    pub(super) fn of(known: &'a NodeNames, cluster: &'a Cluster) -> Self {
+        Self { known, cluster, expected: OnceCell::new(), unread: OnceCell::new() }
     }
 
     /// Returns why the node with this name is gone; none while it has a target, read or not.
@@ -106,7 +105,7 @@ impl<'a> Whereabouts<'a> {
         if is_heard(self.cluster, name) {
             return None;
         }
-        if let Some(now) = self.judge.node_names.renamed.get(name) {
+        if let Some(now) = self.known.renamed.get(name) {
             return Some(Gone::Renamed(now.clone()));
         }
         let expected = self.expected.get_or_init(|| self.names(|_| true));
@@ -125,7 +124,7 @@ impl<'a> Whereabouts<'a> {
         let names = wanted.map(|scraped| {
             let target = &scraped.target;
             let called = target.node.clone().filter(|name| !name.is_empty());
-            let reported = || self.judge.node_names.of(&target.address).cloned();
+            let reported = || self.known.of(&target.address).cloned();
             called.or_else(reported).unwrap_or_else(|| host_of(&target.address))
         });
         names.collect()

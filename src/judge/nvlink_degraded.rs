@@ -1,133 +1,16 @@
 //! GPUs with inactive NVLinks, or whose NVLinks have errors or retransmit packets.
 
-use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, catalogue::gpu_parts as parts,
-};
+use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, Thresholds,
-    finding_lifecycle::DetectorOutcome,
-    job_group::JobGroup,
-    moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
-    pending_finding::PendingFinding,
+    EvidenceRow, FindingEvidence, JudgeState, finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup, pending_finding::PendingFinding,
 };
-use gaunt_cluster::{Cluster, Node};
-
-/// The NVLinks of each GPU, by its row.
-#[derive(Debug, Default)]
-pub(super) struct NvlinkTable {
-    gpus: Vec<GpuNvlinks>,
-}
-
-/// The sum of the NVLinks of one GPU.
-#[derive(Clone, Copy, Debug, Default)]
-struct GpuNvlinks {
-    looked: CompactTimestamp,
-    errors: MovingAverage,
-    /// Active ones now, and the most that ever were.
-    up: Option<u16>,
-    most: u16,
-}
-
-impl NvlinkTable {
-    /// Ingests the newest sample of every NVLink.
-    pub(super) fn observe_nvlinks(&mut self, cluster: &Cluster, limits: &Thresholds) {
-        self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuNvlinks::default());
-        for (row, links) in (0..).zip(&mut self.gpus) {
-            if links.looked.is_set() && cluster.device_at(DeviceClass::Gpu, row).is_none() {
-                *links = GpuNvlinks::default();
-            }
-        }
-        for (_, node) in cluster.sorted_nodes() {
-            let Some(at) = node.last_fed(DeviceClass::Nvlink) else { continue };
-            self.observe_node(cluster, node, at, limits);
-        }
-    }
-
-    /// Returns the most links that a GPU was seen to have, if any was reported.
-    pub(super) fn max_links(&self, gpu: u32) -> Option<u16> {
-        self.of(gpu).map(|links| links.most).filter(|most| *most > 0)
-    }
-
-    /// Restores the number of links of a GPU from before a restart.
-    pub(super) fn restore_max_links(&mut self, gpu: u32, most: u16) {
-        if self.gpus.len() <= gpu as usize {
-            self.gpus.resize(gpu as usize + 1, GpuNvlinks::default());
-        }
-        self.gpus[gpu as usize].most = most;
-    }
-
-    /// Returns the links of a GPU, if any was reported.
-    fn of(&self, gpu: u32) -> Option<&GpuNvlinks> {
-        self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())
-    }
-
-    /// Returns the errors of a GPU's links per second.
-    pub(super) fn error_rate(&self, gpu: u32, cluster: &Cluster) -> Option<f64> {
-        self.of(gpu)?.errors.value_at(cluster.now(), cluster.freshness_window())
-    }
-
-    /// Returns the number of a GPU's active links.
-    pub(super) fn active_links(&self, gpu: u32) -> Option<f64> {
-        self.of(gpu)?.up.map(f64::from)
-    }
-
-    /// Ingests the links of a node, which are sorted by their GPUs' names: one pass suffices.
-    fn observe_node(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
-        let name = |class, row| cluster.device_at(class, row).and_then(|it| it.device.key.first());
-        let gpus = node.device_rows(DeviceClass::Gpu);
-        let stamp = CompactTimestamp::of(at);
-        if gpus.iter().any(|gpu| self.of(*gpu).is_some_and(|links| links.looked == stamp)) {
-            return;
-        }
-        let mut sums: Vec<(u32, NvlinkTotals)> =
-            gpus.iter().map(|gpu| (*gpu, NvlinkTotals::default())).collect();
-        let mut place = 0;
-        for row in node.device_rows(DeviceClass::Nvlink) {
-            let of = name(DeviceClass::Nvlink, *row);
-            if sums.get(place).is_none_or(|(gpu, _)| name(DeviceClass::Gpu, *gpu) != of) {
-                let found = sums.iter().position(|(gpu, _)| name(DeviceClass::Gpu, *gpu) == of);
-                let Some(found) = found else { continue };
-                place = found;
-            }
-            sums[place].1.add_link(cluster, *row);
-        }
-        let tick = &mut SampleTiming::new(at, limits.average_seconds, cluster.freshness_window());
-        for (gpu, sum) in sums {
-            let Some(links) = self.gpus.get_mut(gpu as usize) else { continue };
-            links.looked = stamp;
-            links.errors.add_sample(sum.errors, tick);
-            links.up = sum.has_state.then_some(sum.up);
-            links.most = links.most.max(sum.up);
-        }
-    }
-}
-
-/// The values of one GPU's links on one page.
-#[derive(Clone, Copy, Debug, Default)]
-struct NvlinkTotals {
-    errors: Option<f64>,
-    up: u16,
-    has_state: bool,
-}
-
-impl NvlinkTotals {
-    fn add_link(&mut self, cluster: &Cluster, row: u32) {
-        for metric in [parts::NVLINK_REPLAY, parts::NVLINK_RECOVERY, parts::NVLINK_CRC] {
-            if let Some(rate) = cluster.current_rate(metric, row) {
-                *self.errors.get_or_insert(0.0) += rate;
-            }
-        }
-        if let Some(state) = cluster.current_value(parts::NVLINK_UP, row) {
-            self.has_state = true;
-            self.up += u16::from(state > 0.0);
-        }
-    }
-}
+use gaunt_cluster::Cluster;
 
 /// Adds every GPU with degraded NVLinks.
 pub(super) fn detect_degraded_nvlinks(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {

@@ -5,14 +5,14 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding,
+    EvidenceRow, FindingEvidence, JudgeState, finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup, pending_finding::PendingFinding,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Adds every GPU with a degraded PCIe link.
 pub(super) fn detect_degraded_pcie(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -26,7 +26,7 @@ pub(super) fn detect_degraded_pcie(
 
 /// Returns the finding of a GPU whose link has less width or speed than it should have, or replays packets.
 fn degraded_link(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     (id, node): (NodeId, &Node),
     row: u32,
@@ -70,8 +70,8 @@ fn degraded_link(
     // counted.
     let hold = match (narrow, resent) {
         (true, _) => limits.pcie_seconds,
-        (_, true) => limits.pcie_replay_seconds.max(judge.two_sample_seconds(cluster)),
-        _ => limits.pcie_replay_seconds.max(judge.two_collection_seconds(cluster)),
+        (_, true) => limits.pcie_replay_seconds.max(judge.limits.two_sample_seconds(cluster)),
+        _ => limits.pcie_replay_seconds.max(judge.limits.two_collection_seconds(cluster)),
     };
     Some(
         PendingFinding::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)

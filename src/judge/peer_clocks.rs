@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{DeviceClass, SanitizedText};
+use gaunt_schema::SanitizedText;
 
-use super::{Judge, Thresholds, job_group::JobGroup, robust_stats::RobustStats};
+use super::{Thresholds, gpu_tracker::GpuTracker, robust_stats::RobustStats};
 use gaunt_cluster::Cluster;
 
 /// The clocks of busy peers, by model and role.
@@ -25,14 +25,19 @@ struct PeerRole {
 
 impl PeerClocks {
     /// Finds the peers among these GPUs.
-    pub(super) fn of(judge: &Judge, cluster: &Cluster, gpus: &[u32]) -> Self {
+    pub(super) fn of(
+        cluster: &Cluster,
+        trackers: &[GpuTracker],
+        limits: &Thresholds,
+        gpus: &[u32],
+    ) -> Self {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let least = judge.limits.utilization_launch_ratio;
+        let least = limits.utilization_launch_ratio;
         let mut models: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
         for row in gpus {
-            let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
+            let Some(gpu) = trackers.get(*row as usize) else { continue };
             let busy = gpu.averages.utilization_at(now, gap).is_some_and(|busy| busy >= least);
-            if let Some(clock) = gpu.averages.clock_hertz(now, &judge.limits).filter(|_| busy) {
+            if let Some(clock) = gpu.averages.clock_hertz(now, limits).filter(|_| busy) {
                 let power = gpu.averages.usual_power().unwrap_or(f64::NAN);
                 models.entry(model_of(cluster, *row)).or_default().push((power, clock));
             }
@@ -40,13 +45,13 @@ impl PeerClocks {
         let models = models.into_iter();
         Self(
             models
-                .map(|(model, of)| (SanitizedText::new(model), split_roles(of, &judge.limits)))
+                .map(|(model, of)| (SanitizedText::new(model), split_roles(of, limits)))
                 .collect(),
         )
     }
 
     /// Returns the clocks of a GPU's peers.
-    fn role_clocks(&self, model: &str, usual_power: Option<f64>) -> Option<RobustStats> {
+    pub(super) fn role_clocks(&self, model: &str, usual_power: Option<f64>) -> Option<RobustStats> {
         let roles = self.0.get(model)?;
         let role = match (roles.as_slice(), usual_power) {
             ([only], _) => only,
@@ -84,22 +89,6 @@ fn split_roles(mut gpus: Vec<(f64, f64)>, limits: &Thresholds) -> Vec<PeerRole> 
     }
     roles.push(role(&gpus[from..]));
     roles
-}
-
-/// Returns the clocks of the GPUs of its model and role in its job group, or on its node where there is no group.
-pub(super) fn clocks_of_peers(
-    judge: &Judge,
-    cluster: &Cluster,
-    row: u32,
-    group: Option<&JobGroup>,
-) -> Option<RobustStats> {
-    let model = model_of(cluster, row);
-    let power = judge.gpus.get(row as usize)?.averages.usual_power();
-    if let Some(group) = group {
-        return group.peers.role_clocks(model, power);
-    }
-    let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
-    PeerClocks::of(judge, cluster, node.device_rows(DeviceClass::Gpu)).role_clocks(model, power)
 }
 
 /// Returns the model of a GPU; empty if not reported.

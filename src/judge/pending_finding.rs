@@ -3,7 +3,7 @@
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs, unit::Unit};
 use serde::{Deserialize, Serialize};
 
-use super::{EvidenceRow, Thresholds, job_group::JobGroup};
+use super::{EvidenceRow, Thresholds};
 
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
@@ -172,12 +172,9 @@ impl PendingFinding {
         self
     }
 
-    /// Sets all affected jobs, also those that exceed the maximum of victims.
-    pub(super) fn with_slowed_jobs<'a>(
-        mut self,
-        groups: impl IntoIterator<Item = &'a JobGroup>,
-    ) -> Self {
-        let names = groups.into_iter().map(|group| SanitizedText::new(&group.group_key()));
+    /// Sets all affected job groups by name, also those that exceed the maximum of victims.
+    pub(super) fn with_slowed_jobs(mut self, names: impl Iterator<Item = String>) -> Self {
+        let names = names.map(|name| SanitizedText::new(&name));
         self.finding.jobs = names.take(MAX_JOBS).collect();
         self
     }

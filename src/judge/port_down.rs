@@ -3,14 +3,14 @@
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, GpuState, SanitizedText, Severity, UnixMs, catalogue::port,
+    DeviceClass, Entity, FindingKind, GpuState, SanitizedText, Severity, catalogue::port,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, Judge, Thresholds,
+    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
+    port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
 };
 use gaunt_cluster::{Cluster, DeviceEntry, Node};
 
@@ -18,158 +18,15 @@ mod expected_ports;
 
 use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts, SiblingKind};
 
-/// The logical state of an active port.
-const ACTIVE: f64 = 4.0;
-
-/// The physical state of a port whose link is up.
-const LINK_UP: f64 = 5.0;
-
 /// The physical state of a port that was disabled; on Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
 
-/// The state of each port, by row.
-#[derive(Debug, Default)]
-pub(super) struct PortTrackers {
-    ports: Vec<Option<PortTracker>>,
-}
-
-#[derive(Clone, Debug)]
-struct PortTracker {
-    /// The node that it is on: a row may be reassigned.
-    node: SanitizedText,
-    looked: UnixMs,
-    was_active: bool,
-    /// `link_downed` and the rate when it was last active.
-    downed_before: Option<f64>,
-    rate_before: Option<f64>,
-    /// Consecutive samples that show it down, and the time of the first.
-    down: u32,
-    since: UnixMs,
-}
-
-/// The last values of an active port, as saved over a restart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct LastActive {
-    /// Its `link_downed` counter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    downed: Option<f64>,
-    /// Its line rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rate: Option<f64>,
-    /// Since when it is down, if it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    down_since: Option<UnixMs>,
-}
-
-impl PortTracker {
-    fn new(node: &SanitizedText, at: UnixMs) -> Self {
-        Self {
-            node: node.clone(),
-            looked: UnixMs(i64::MIN),
-            was_active: false,
-            downed_before: None,
-            rate_before: None,
-            down: 0,
-            since: at,
-        }
-    }
-}
-
-impl PortTrackers {
-    /// Returns the last active values of every port that was ever active, by row.
-    pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
-        let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
-        known.filter(|(_, port)| port.was_active).map(|(row, port)| {
-            let down_since = (port.down > 0).then_some(port.since);
-            (row, LastActive { downed: port.downed_before, rate: port.rate_before, down_since })
-        })
-    }
-
-    /// Restores a port of this node that was active before a restart.
-    pub(super) fn restore_port(
-        &mut self,
-        node: &SanitizedText,
-        row: u32,
-        last: LastActive,
-        now: UnixMs,
-    ) {
-        if self.ports.len() <= row as usize {
-            self.ports.resize(row as usize + 1, None);
-        }
-        let port = &mut self.ports[row as usize];
-        if port.as_ref().is_none_or(|port| port.node != *node) {
-            // A clock that was set back must not leave the start in the future.
-            let since = last.down_since.unwrap_or(now).min(now);
-            // It was down then; one sample now confirms that it still is.
-            let down = u32::from(last.down_since.is_some());
-            *port = Some(PortTracker {
-                was_active: true,
-                downed_before: last.downed,
-                rate_before: last.rate,
-                down,
-                ..PortTracker::new(node, since)
-            });
-        }
-    }
-
-    /// Ingests the newest sample of every port.
-    pub(super) fn observe_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
-        self.ports.resize(cluster.row_count(DeviceClass::Port), None);
-        for (_, node) in cluster.sorted_nodes() {
-            let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
-            for row in node.device_rows(DeviceClass::Port) {
-                self.observe_port(cluster, node, *row, at, limits);
-            }
-        }
-    }
-
-    fn observe_port(
-        &mut self,
-        cluster: &Cluster,
-        node: &Node,
-        row: u32,
-        at: UnixMs,
-        limits: &Thresholds,
-    ) {
-        let Some(active) = is_port_active(cluster, row) else { return };
-        let known = &mut self.ports[row as usize];
-        if known.as_ref().is_some_and(|port| port.node != node.name) {
-            *known = None;
-        }
-        let port = known.get_or_insert_with(|| PortTracker::new(&node.name, at));
-        if port.looked >= at {
-            return;
-        }
-        port.looked = at;
-        let downed = cluster.current_value(port::LINK_DOWNED, row);
-        if active {
-            port.was_active = true;
-            port.down = 0;
-            port.downed_before = downed;
-            port.rate_before = cluster.current_value(port::RATE, row);
-            return;
-        }
-        if port.down == 0 {
-            port.since = at;
-        }
-        port.down = port.down.saturating_add(1);
-        // The link itself counted that it went down: no second sample is needed.
-        if port.downed_before.zip(downed).is_some_and(|(before, now)| now > before) {
-            port.down = port.down.max(limits.port_samples);
-        }
-    }
-}
-
-/// Whether a port is active; none if it reports no state.
-pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
-    let state = cluster.current_value(port::STATE, row)?;
-    let physical = cluster.current_value(port::PHYSICAL_STATE, row);
-    Some(state == ACTIVE && physical.is_none_or(|physical| physical == LINK_UP))
-}
-
 /// Adds the ports that are down.
-pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_down_ports(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     // A job whose waiting is explained already is not charged a second time.
     let mut charged: BTreeSet<SanitizedText> = outcome
         .findings
@@ -182,7 +39,7 @@ pub(super) fn detect_down_ports(judge: &Judge, cluster: &Cluster, outcome: &mut 
         let siblings = OnceCell::new();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
-            let port = judge.ports.ports.get(*row as usize).and_then(Option::as_ref);
+            let port = judge.ports.of(*row);
             let Some(port) = port.filter(|port| port.node == node.name) else { continue };
             match is_port_active(cluster, *row) {
                 None => outcome.undecidable.push(port_finding_id(node, entry)),
@@ -206,7 +63,7 @@ fn port_finding_id(node: &Node, entry: &DeviceEntry) -> String {
 
 /// One port that is down, with the context of its finding.
 struct DownPort<'a> {
-    judge: &'a Judge,
+    judge: &'a JudgeState,
     cluster: &'a Cluster,
     node: &'a Node,
     row: u32,
@@ -358,7 +215,7 @@ pub(super) fn jobs_on_node(cluster: &Cluster, node: &Node) -> Vec<SanitizedText>
 }
 
 /// Returns the number of GPUs of a job that wait.
-fn count_waiting_gpus(judge: &Judge, cluster: &Cluster, job: &SanitizedText) -> usize {
+fn count_waiting_gpus(judge: &JudgeState, cluster: &Cluster, job: &SanitizedText) -> usize {
     let gpus = cluster.gpus_by_job().get(job).into_iter().flatten();
     gpus.filter(|gpu| judge.gpu_state(**gpu) == GpuState::Waiting).count()
 }

@@ -5,7 +5,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, Judge,
+    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
 };
@@ -25,7 +25,12 @@ pub struct CrossNodeBandwidth {
 }
 
 /// Adds probe evidence. It comes last: a probe may be an hour old, and must not hide present evidence.
-pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn add_probe_evidence(
+    judge: &JudgeState,
+    cross_node: &[CrossNodeBandwidth],
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     for (_, node) in
         cluster.sorted_nodes().filter(|(_, node)| !node.device_rows(DeviceClass::Probe).is_empty())
     {
@@ -33,7 +38,7 @@ pub(super) fn add_probe_evidence(judge: &Judge, cluster: &Cluster, outcome: &mut
             probe.report_findings(node, outcome);
         }
     }
-    for measured in &judge.cross_node {
+    for measured in cross_node {
         add_cross_node(judge, measured, outcome);
     }
 }
@@ -61,7 +66,7 @@ struct SlowProbeSeries {
 
 impl SlowProbeSeries {
     /// Returns the worst result of one series. A measurement within one GPU is no evidence about a link.
-    fn of(judge: &Judge, cluster: &Cluster, row: u32, what: &str) -> Option<Self> {
+    fn of(judge: &JudgeState, cluster: &Cluster, row: u32, what: &str) -> Option<Self> {
         let entry = cluster.device_at(DeviceClass::Probe, row)?;
         let path = entry.info_label(probe_results::INFO, "path").map(SanitizedText::as_str);
         let said = [
@@ -90,7 +95,7 @@ impl SlowProbeSeries {
 }
 
 impl NodeProbe {
-    fn of(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<Self> {
+    fn of(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Option<Self> {
         let own = *node.device_rows(DeviceClass::Node).first()?;
         let ended = cluster.current_value(probe_results::LAST_RUN, own)?;
         let age = cluster.now().0 as f64 / 1e3 - ended;
@@ -163,7 +168,11 @@ impl NodeProbe {
 }
 
 /// Adds the result of probes between nodes about one port or leaf.
-fn add_cross_node(judge: &Judge, measured: &CrossNodeBandwidth, outcome: &mut DetectorOutcome) {
+fn add_cross_node(
+    judge: &JudgeState,
+    measured: &CrossNodeBandwidth,
+    outcome: &mut DetectorOutcome,
+) {
     let CrossNodeBandwidth { entity, across, ratio, pairs } = measured;
     if *ratio >= judge.limits.probe_baseline_ratio {
         return;

@@ -9,7 +9,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, Judge, Whereabouts, job_group::JobGroup,
+    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState, Whereabouts, job_group::JobGroup,
     link_averages, moving_average::MovingAverage, robust_stats::median,
 };
 use gaunt_cluster::{Cluster, NodeId};
@@ -77,7 +77,7 @@ const MEASURES: &[RecoveryMeasure] = &[
 
 /// The present devices that a finding blames.
 struct BlamedDevices<'a> {
-    judge: &'a Judge,
+    judge: &'a JudgeState,
     cluster: &'a Cluster,
     gpus: Vec<u32>,
     nodes: BTreeSet<NodeId>,
@@ -93,11 +93,11 @@ struct GpuRecoveryInput {
 
 /// Returns the signal that recovered, with its limit, as displayed text: `IO pressure (PSI some) 2 % < limit 8 %`.
 pub(super) fn explain_recovery(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     finding: &DetectedFinding,
 ) -> String {
-    let nodes = Whereabouts::of(judge, cluster);
+    let nodes = Whereabouts::of(&judge.node_names, cluster);
     if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
         return gone.reason().to_string();
     }
@@ -120,7 +120,7 @@ const fn default_reason(kind: FindingKind) -> &'static str {
 }
 
 impl<'a> BlamedDevices<'a> {
-    fn of(judge: &'a Judge, cluster: &'a Cluster, finding: &DetectedFinding) -> Self {
+    fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &DetectedFinding) -> Self {
         let culprit = &finding.entity;
         let node = culprit.node.as_ref().and_then(|name| cluster.node_by_name(name));
         let job = culprit.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
@@ -184,7 +184,10 @@ impl<'a> BlamedDevices<'a> {
         median(self.gpus.iter().filter_map(|row| of(*row)))
     }
 
-    fn median_of_hosts(&self, of: impl Fn(&super::HostAverages) -> Option<f64>) -> Option<f64> {
+    fn median_of_hosts(
+        &self,
+        of: impl Fn(&super::host_averages::HostAverages) -> Option<f64>,
+    ) -> Option<f64> {
         let hosts = self.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
         median(hosts.filter_map(of))
     }

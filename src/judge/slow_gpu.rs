@@ -3,18 +3,21 @@
 use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge, Thresholds,
-    clock_drift::ClockDrift,
+    EvidenceRow, FindingEvidence, JudgeState, Thresholds,
+    clock_decline::declined_clock,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
-    peer_clocks,
     pending_finding::{PendingFinding, format_count},
     robust_stats::RobustStats,
 };
 use gaunt_cluster::Cluster;
 
 /// Adds every GPU that runs slower than it should.
-pub(super) fn detect_slow_gpus(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
+pub(super) fn detect_slow_gpus(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
     for (_, node) in cluster.sorted_nodes() {
         for row in node.device_rows(DeviceClass::Gpu) {
             if let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) {
@@ -42,7 +45,7 @@ struct SlowGpu<'a> {
 }
 
 impl<'a> SlowGpu<'a> {
-    fn detect_gpu(judge: &'a Judge, cluster: &Cluster, row: u32) -> Option<Self> {
+    fn detect_gpu(judge: &'a JudgeState, cluster: &Cluster, row: u32) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let own = judge.gpus.get(row as usize)?;
@@ -54,7 +57,7 @@ impl<'a> SlowGpu<'a> {
         let clock = own.averages.clock_hertz(now, limits)?;
         let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
         let group = judge.job_groups.of(row);
-        let crowd = peer_clocks::clocks_of_peers(judge, cluster, row, group);
+        let crowd = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = own.averages.usual_clock();
         let is_below = crowd.is_some_and(|crowd| {
@@ -92,15 +95,15 @@ impl<'a> SlowGpu<'a> {
     /// Returns its clock / peer median if it drifted. Without job labels, a node on which most GPUs drifted runs
     /// another job than inferred.
     fn declined_clock(
-        judge: &Judge,
+        judge: &JudgeState,
         cluster: &Cluster,
         row: u32,
         group: Option<&JobGroup>,
     ) -> Option<(f64, f64)> {
-        let declined = ClockDrift::of(judge, cluster, row)?;
+        let declined = declined_clock(judge, cluster, row)?;
         let node = cluster.node_by_id(cluster.device_at(DeviceClass::Gpu, row)?.node)?;
         let rows = node.device_rows(DeviceClass::Gpu);
-        let too = rows.iter().filter(|row| ClockDrift::of(judge, cluster, **row).is_some()).count();
+        let too = rows.iter().filter(|row| declined_clock(judge, cluster, **row).is_some()).count();
         // When the others of its node wait, their clocks change slowly as well.
         let waits = judge.tracker.iter_open().any(|finding| {
             finding.kind == FindingKind::NvlinkDegraded
@@ -113,7 +116,7 @@ impl<'a> SlowGpu<'a> {
         (named || rows.len() == 1 || too * 2 <= rows.len()).then_some(declined)
     }
 
-    fn pending_finding(&self, judge: &Judge, cluster: &Cluster) -> PendingFinding {
+    fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> PendingFinding {
         let limits = &judge.limits;
         let slowed = self
             .group
@@ -127,7 +130,7 @@ impl<'a> SlowGpu<'a> {
         // A small decline is a warning, and does not page.
         let kinds = if self.declined.is_some() { 1 } else { kinds };
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
-        let samples = if self.is_held { 0.0 } else { judge.two_sample_seconds(cluster) };
+        let samples = if self.is_held { 0.0 } else { judge.limits.two_sample_seconds(cluster) };
         let next = if self.is_held { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);
         let group = self.group;

@@ -3,7 +3,7 @@
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource};
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, Judge,
+    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{finding_id, format_count, format_time_of_day},
 };
@@ -14,7 +14,7 @@ const MAX_SOURCES: usize = 64;
 
 /// Adds the sources that cannot be read: at once if one never listed a target, else when the failure lasts.
 pub(super) fn detect_unread_sources(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -24,7 +24,7 @@ pub(super) fn detect_unread_sources(
 }
 
 fn source_finding(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     source: &TargetSource,
 ) -> Option<DetectedFinding> {
@@ -70,7 +70,7 @@ mod tests {
     use gaunt_schema::{Delivery, UnixMs};
 
     use super::*;
-    use crate::Thresholds;
+    use crate::{Judge, Thresholds};
 
     fn target_source(targets: u32, taken: Option<i64>, failed_since: Option<i64>) -> TargetSource {
         TargetSource {

@@ -8,7 +8,8 @@ use std::{
 use gaunt_schema::{Entity, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs};
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, Judge, aggregator_late,
+    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
+    aggregator_late::{failed_targets, is_aggregator_late},
     finding_lifecycle::DetectorOutcome,
     pending_finding::{format_count, format_time_of_day},
     port_down::jobs_on_node,
@@ -19,8 +20,12 @@ use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
 const MAX_NAMED: usize = 8;
 
 /// Adds the nodes with failed targets.
-pub(super) fn detect_down_targets(judge: &Judge, cluster: &Cluster, outcome: &mut DetectorOutcome) {
-    let late = aggregator_late::is_aggregator_late(judge, cluster);
+pub(super) fn detect_down_targets(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
+    let late = is_aggregator_late(judge, cluster);
     let mut places: BTreeMap<SanitizedText, Vec<&TrackedTarget>> = BTreeMap::new();
     for target in failed_targets(judge, cluster).filter(|target| !(late && target.is_missed())) {
         places.entry(reported_node(judge, cluster, target)).or_default().push(target);
@@ -46,7 +51,7 @@ struct Found<'a> {
 }
 
 /// Returns the number of targets of every node.
-fn targets_of_nodes(judge: &Judge, cluster: &Cluster) -> HashMap<SanitizedText, usize> {
+fn targets_of_nodes(judge: &JudgeState, cluster: &Cluster) -> HashMap<SanitizedText, usize> {
     let mut all: HashMap<SanitizedText, usize> = HashMap::new();
     for target in cluster.tracked_targets() {
         *all.entry(reported_node(judge, cluster, target)).or_default() += 1;
@@ -54,16 +59,7 @@ fn targets_of_nodes(judge: &Judge, cluster: &Cluster) -> HashMap<SanitizedText, 
     all
 }
 
-/// Returns the targets whose scrapes failed, or were missed, often enough.
-pub(super) fn failed_targets<'a>(
-    judge: &Judge,
-    cluster: &'a Cluster,
-) -> impl Iterator<Item = &'a TrackedTarget> {
-    let least = judge.limits.target_failures.max(1);
-    cluster.tracked_targets().iter().filter(move |target| target.failures >= least)
-}
-
-fn node_finding(judge: &Judge, cluster: &Cluster, found: &Found<'_>) -> DetectedFinding {
+fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> DetectedFinding {
     let (name, targets) = (found.name, found.targets);
     let id = format!("{}/{name}", FindingKind::TargetDown);
     let known = cluster.node_by_name(name).map(|(_, node)| node);
@@ -141,7 +137,7 @@ fn render_summary(
 }
 
 /// Returns the node name under which a target's failure is reported.
-fn reported_node(judge: &Judge, cluster: &Cluster, target: &TrackedTarget) -> SanitizedText {
+fn reported_node(judge: &JudgeState, cluster: &Cluster, target: &TrackedTarget) -> SanitizedText {
     let configured = target.target.node.clone().filter(|name| !name.is_empty());
     let spoken = || target.node.and_then(|id| Some(cluster.node_by_id(id)?.name.clone()));
     // A target that was not read since a restart reported as the same node before.

@@ -6,7 +6,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, Judge,
+    EvidenceRow, FindingEvidence, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
@@ -14,7 +14,7 @@ use gaunt_cluster::{Cluster, Node, TargetHealth, TrackedTarget};
 
 /// Adds the nodes with a hung driver, and those with unchanging pages.
 pub(super) fn detect_stale_telemetry(
-    judge: &Judge,
+    judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
@@ -25,7 +25,11 @@ pub(super) fn detect_stale_telemetry(
 }
 
 /// Detects that the exporter answers and reports its GPU values as stale: a driver call has not returned.
-fn detect_driver_hang(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
+fn detect_driver_hang(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    node: &Node,
+) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let gpus = node.device_rows(DeviceClass::Gpu);
     // A missing page is no evidence about the driver; this one arrived, and names the stale collector.
@@ -76,7 +80,7 @@ fn is_gpu_stale(cluster: &Cluster, row: u32) -> bool {
 }
 
 /// Detects pages that arrive without any changed value.
-fn detect_stale_data(judge: &Judge, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
+fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let least =
         limits.stale_seconds.max(limits.stale_periods * cluster.scrape_period().as_secs_f64());

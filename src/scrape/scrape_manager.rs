@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use gaunt_schema::{ClockFn, Delivery, SanitizedText, TargetId};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::{AbortHandle, JoinSet},
 };
 
@@ -282,12 +282,10 @@ fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetS
     }
 }
 
-/// Sends the new id of a replaced machine.
-pub(super) type NewTargetIdSender = oneshot::Sender<TargetId>;
-
 #[cfg(test)]
 mod tests {
     use gaunt_schema::UnixMs;
+    use tokio::sync::oneshot;
 
     use super::{
         super::{DiscoverySource, discovery_source::DiscoveredTargets, tests::test_options},

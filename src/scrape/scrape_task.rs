@@ -19,7 +19,6 @@ use super::{
     fetch::{FetchContext, TargetClient},
     machine_identity::MachineIdentity,
     quotas::TargetQuotaUsage,
-    scrape_manager::NewTargetIdSender,
     scrape_slots::ScrapeSlots,
     timer_lateness::TimerLateness,
     widening::Widening,
@@ -49,7 +48,7 @@ pub(super) struct ScrapeTask {
 #[derive(Debug)]
 pub(super) struct MachineReplaced {
     pub(super) target: TargetId,
-    pub(super) reply: NewTargetIdSender,
+    pub(super) reply: oneshot::Sender<TargetId>,
 }
 
 /// The inbox is closed: receiver dropped.

@@ -28,10 +28,8 @@ use tokio::{
 };
 
 use super::{
+    api_responses::{busy_response, refusal_json, refusal_response, unavailable_response},
     chunked_body::{self, ChunkSource, NextChunk},
-    json_api::{
-        ApiParameters, busy_response, refusal_json, refusal_response, unavailable_response,
-    },
 };
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{Answer, Question, Refusal, json_diff};
@@ -208,7 +206,7 @@ async fn next_answer(
 /// Answers with a stream, or a refusal.
 pub(super) async fn handle_stream(
     State(hub): State<StreamHub>,
-    Query(parameters): ApiParameters,
+    Query(parameters): Query<Vec<(String, String)>>,
 ) -> Response {
     let (question, from) = match parse_stream_query(parameters) {
         Ok(read) => read,

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 use axum::{extract::State, http::HeaderMap, response::Response};
 use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet_metrics, text::ExpositionFormat};
 
-use super::{json_api::unavailable_response, negotiated_page};
+use super::{api_responses::unavailable_response, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{
     Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question, TargetList,

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::json_api::unavailable_response;
+use super::api_responses::unavailable_response;
 use crate::answer_source::AnswerSource;
 use gaunt_api::{Answer, Question, TargetState};
 

@@ -1,78 +1,23 @@
 //! JSON API: one path per question; each answer is its struct as JSON.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Query, RawPathParams, State},
-    http::{
-        StatusCode,
-        header::{CONTENT_TYPE, RETRY_AFTER},
-    },
+    http::header::CONTENT_TYPE,
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use hyper::body::Bytes;
-use tokio::sync::watch;
 
 use super::{
-    acknowledge::{self, WriteToken},
-    answer_streams::{self, StreamHub},
-    pairing_endpoint,
-    recording_endpoint::{self, RecordingFollowFn},
+    acknowledge, answer_streams,
+    api_responses::{busy_response, refusal_response, unavailable_response},
+    api_state::ApiState,
+    pairing_endpoint, recording_endpoint,
 };
-use crate::answer_source::{AnswerSource, AnswerSourceError};
-use gaunt_api::{Answer, Overview, PATHS, Question, Refusal};
+use gaunt_api::{Answer, PATHS, Question};
 
 /// The API description for programs.
 const OPENAPI: &str = include_str!("../../config/openapi.json");
-
-/// Query parameters of a question.
-pub(super) type ApiParameters = Query<Vec<(String, String)>>;
-
-/// Shared state of the routes.
-#[derive(Clone)]
-pub(super) struct ApiState {
-    pub(super) source: AnswerSource,
-    pub(super) hub: StreamHub,
-    pub(super) token: WriteToken,
-    pub(super) recording: Option<RecordingFollowFn>,
-    pub(super) stopped: watch::Receiver<bool>,
-    pub(super) overview_cache: OverviewCache,
-}
-
-/// The overview as last serialized: all clients request the same one until the next tick.
-#[derive(Clone, Default)]
-pub(super) struct OverviewCache(Arc<Mutex<Option<CachedOverview>>>);
-
-/// An overview and its JSON.
-type CachedOverview = (Arc<Overview>, Bytes);
-
-impl OverviewCache {
-    fn of(&self, overview: Arc<Overview>) -> serde_json::Result<Bytes> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, bytes)) = &*kept
-            && Arc::ptr_eq(known, &overview)
-        {
-            return Ok(bytes.clone());
-        }
-        let bytes = Bytes::from(serde_json::to_vec(&overview)?);
-        *kept = Some((overview, bytes.clone()));
-        Ok(bytes)
-    }
-}
-
-impl axum::extract::FromRef<ApiState> for AnswerSource {
-    fn from_ref(serving: &ApiState) -> Self {
-        serving.source.clone()
-    }
-}
-
-impl axum::extract::FromRef<ApiState> for StreamHub {
-    fn from_ref(serving: &ApiState) -> Self {
-        serving.hub.clone()
-    }
-}
 
 pub(super) fn api_routes() -> Router<ApiState> {
     let mut routes = Router::new()
@@ -107,7 +52,7 @@ async fn handle_question(
     State(serving): State<ApiState>,
     path: &'static str,
     parts: RawPathParams,
-    Query(parameters): ApiParameters,
+    Query(parameters): Query<Vec<(String, String)>>,
 ) -> Response {
     // No path has more than one name parameter.
     let name = parts.iter().next().map(|(_, name)| name.to_owned());
@@ -128,36 +73,4 @@ async fn handle_question(
         Ok(answer) => Json(answer).into_response(),
         Err(error) => unavailable_response(&error),
     }
-}
-
-/// A refusal with its message: 400 for a question that can never be answered, 401 and 403 for missing authorization,
-/// 404 for an unknown object, 409 for an object in another state than required.
-pub(super) fn refusal_response(refusal: &Refusal) -> Response {
-    let status = match refusal {
-        _ if refusal.is_invalid() => StatusCode::BAD_REQUEST,
-        Refusal::WritingOff => StatusCode::FORBIDDEN,
-        _ if refusal.is_denied() => StatusCode::UNAUTHORIZED,
-        _ if refusal.is_conflict() => StatusCode::CONFLICT,
-        _ => StatusCode::NOT_FOUND,
-    };
-    (status, Json(refusal_json(refusal))).into_response()
-}
-
-/// A refusal as JSON, with a message for people.
-pub(super) fn refusal_json(refusal: &Refusal) -> serde_json::Value {
-    let mut told = serde_json::to_value(refusal).unwrap_or_default();
-    if let Some(members) = told.as_object_mut() {
-        members.insert("message".to_owned(), refusal.to_string().into());
-    }
-    told
-}
-
-/// Response if the source has no answer.
-pub(super) fn unavailable_response(error: &AnswerSourceError) -> Response {
-    busy_response(&error.to_string())
-}
-
-/// Response if there is no answer now.
-pub(super) fn busy_response(why: &str) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], format!("{why}\n")).into_response()
 }

@@ -10,8 +10,8 @@ use gaunt_schema::{SanitizedText, plain_error, probe_pairing::PairingRequest};
 use hyper::body::Bytes;
 
 use super::{
-    acknowledge::denied_response,
-    json_api::{ApiState, refusal_response, unavailable_response},
+    api_responses::{denied_response, refusal_response, unavailable_response},
+    api_state::ApiState,
 };
 use gaunt_api::Refusal;
 

@@ -1,7 +1,5 @@
 //! Recording endpoint: forwards what targets report as an endless recording, for `gaunt record` on another machine.
 
-use std::sync::Arc;
-
 use axum::{
     extract::State,
     http::header::CONTENT_TYPE,
@@ -11,12 +9,10 @@ use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    api_responses::busy_response,
+    api_state::ApiState,
     chunked_body::{self, ChunkSource, NextChunk},
-    json_api::{ApiState, busy_response},
 };
-
-/// Returns the bytes of a segment from now on; none if there are too many followers.
-pub type RecordingFollowFn = Arc<dyn Fn() -> Option<mpsc::Receiver<Bytes>> + Send + Sync>;
 
 pub(super) async fn handle_recording(State(serving): State<ApiState>) -> Response {
     let Some(blocks) = serving.recording.as_ref().and_then(|start| start()) else {

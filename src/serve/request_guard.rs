@@ -15,7 +15,7 @@ use axum::{
 use gaunt_node::host_check::{HostNames, protect_from_browsers};
 use tokio::time::timeout;
 
-use super::{acknowledge, json_api::busy_response};
+use super::{acknowledge, api_responses::busy_response};
 
 /// Time limit for the start of a response. The engine answers in milliseconds; a longer wait is pointless.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use gaunt_schema::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    json_api::{refusal_response, unavailable_response},
+    api_responses::{refusal_response, unavailable_response},
     negotiated_page,
 };
 use crate::answer_source::AnswerSource;

@@ -1,4 +1,4 @@
-//! Alerting and report settings: Alertmanagers, prices and CO2.
+//! Cluster, alerting and report settings: Alertmanagers, prices and CO2.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
     access_section::{self, BasicAuthSection, TlsSection},
-    settings_file::{ClusterSection, PriceSetting, SpanSetting},
+    setting_values::{PriceSetting, SpanSetting},
 };
 use crate::{
     alert,
@@ -60,6 +60,21 @@ impl AlertmanagerSection {
             cluster: SanitizedText::new(cluster),
             access: access_section::of(self.tls, self.bearer_file, self.basic, folder),
         })
+    }
+}
+
+/// Name and costs of the cluster.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ClusterSection {
+    pub(super) name: String,
+    pub(super) price_per_gpu_hour: Option<PriceSetting>,
+    pub(super) currency: String,
+}
+
+impl Default for ClusterSection {
+    fn default() -> Self {
+        Self { name: String::new(), price_per_gpu_hour: None, currency: "USD".to_owned() }
     }
 }
 

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::{
     access_section::{self, BasicAuthSection, TlsSection},
-    settings_file::{SizeSetting, SpanSetting},
+    setting_values::{SizeSetting, SpanSetting},
 };
 use gaunt_scrape::{
     AddressPolicy, AddressRange, DEFAULT_PATH, DEFAULT_PORT, DiscoverySource, DnsDiscovery,

@@ -1,18 +1,17 @@
 //! Settings file: its sections and keys, and the valid values of each.
 
-use std::{net::SocketAddr, ops::Range, time::Duration};
+use std::ops::Range;
 
 use gaunt_schema::plain_error;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    LISTEN,
-    alerting::{AlertmanagerSection, ReportSection},
+    alerting::{AlertmanagerSection, ClusterSection, ReportSection},
     gather_section::GatherSection,
+    setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
 };
-use crate::cli::{parse_size, parse_span};
 use gaunt_console::{ColourDepth, GlyphSet, Palette};
 use gaunt_judge::Thresholds;
 
@@ -54,21 +53,6 @@ impl Default for SettingsFile {
     }
 }
 
-/// Name and costs of the cluster.
-#[derive(Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ClusterSection {
-    pub(super) name: String,
-    pub(super) price_per_gpu_hour: Option<PriceSetting>,
-    pub(super) currency: String,
-}
-
-impl Default for ClusterSection {
-    fn default() -> Self {
-        Self { name: String::new(), price_per_gpu_hour: None, currency: "USD".to_owned() }
-    }
-}
-
 /// Listen settings of the aggregator.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -94,7 +78,7 @@ impl Default for ConsoleSection {
     fn default() -> Self {
         Self {
             aggregator: String::new(),
-            refresh: SpanSetting(Duration::from_secs(1)),
+            refresh: SpanSetting::from_seconds(1),
             colour: ColourName::default(),
             glyphs: GlyphsName::default(),
             theme: ThemeName::default(),
@@ -254,96 +238,5 @@ fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
         Some((key, _)) if !key.trim().is_empty() => format!("{}: {message}", key.trim()),
         // A line without a key is not a setting.
         _ => format!("{message}; write [SECTION], KEY = VALUE or a comment"),
-    }
-}
-
-/// A duration.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SpanSetting(Duration);
-
-impl SpanSetting {
-    pub(super) const fn from_seconds(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-
-    pub(super) fn to_duration(self) -> Duration {
-        self.0
-    }
-}
-
-impl<'de> Deserialize<'de> for SpanSetting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_span(&text).map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// A valid price.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PriceSetting(f64);
-
-impl PriceSetting {
-    pub(super) fn to_amount(self) -> f64 {
-        self.0
-    }
-}
-
-impl<'de> Deserialize<'de> for PriceSetting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let price = f64::deserialize(deserializer)?;
-        if price.is_finite() && price > 0.0 {
-            return Ok(Self(price));
-        }
-        Err(D::Error::custom(format!(
-            "{price} is not a price; give a number above 0, or leave it out"
-        )))
-    }
-}
-
-/// A number of bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SizeSetting(u64);
-
-impl SizeSetting {
-    pub(super) const fn new(bytes: u64) -> Self {
-        Self(bytes)
-    }
-
-    pub(super) fn to_bytes(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl<'de> Deserialize<'de> for SizeSetting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_size(&text).map(Self).map_err(D::Error::custom)
-    }
-}
-
-/// An address to listen on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ListenSetting(SocketAddr);
-
-impl ListenSetting {
-    pub(super) fn to_socket_address(self) -> SocketAddr {
-        self.0
-    }
-}
-
-impl Default for ListenSetting {
-    fn default() -> Self {
-        Self(LISTEN.parse().expect("the default address is valid"))
-    }
-}
-
-impl<'de> Deserialize<'de> for ListenSetting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| {
-            D::Error::custom(format!(
-                "{text:?} is not an address to listen on; write ADDRESS:PORT, such as {LISTEN}"
-            ))
-        })
     }
 }

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::settings_file::{SettingsFile, SizeSetting};
+use super::setting_values::SizeSetting;
 use crate::{cli::parse_age, site};
 use gaunt_engine::record;
 
@@ -77,13 +77,15 @@ impl RecordSection {
     }
 }
 
-impl SettingsFile {
-    /// Site files.
-    pub(super) fn site_options(&self, settings: &Path) -> site::SiteOptions {
-        let folder = settings.parent().unwrap_or(Path::new(""));
-        let paths = |files: &SiteFilesSection| {
-            files.files.iter().take(site::MAX_FILES).map(|file| folder.join(file)).collect()
-        };
-        site::SiteOptions { topology: paths(&self.topology), jobs: paths(&self.jobs) }
-    }
+/// Site files: those of the sections `topology` and `jobs`.
+pub(super) fn site_options(
+    topology: &SiteFilesSection,
+    jobs: &SiteFilesSection,
+    settings: &Path,
+) -> site::SiteOptions {
+    let folder = settings.parent().unwrap_or(Path::new(""));
+    let paths = |section: &SiteFilesSection| {
+        section.files.iter().take(site::MAX_FILES).map(|file| folder.join(file)).collect()
+    };
+    site::SiteOptions { topology: paths(topology), jobs: paths(jobs) }
 }

@@ -69,8 +69,11 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Files that read answers of an aggregator: they decode JSON with `answer_source::safe_json` alone.
-const SAFE_DECODING: &[&str] =
-    &["src/answer_source/aggregator_client.rs", "src/answer_source/aggregator_streams.rs"];
+const SAFE_DECODING: &[&str] = &[
+    "src/answer_source/aggregator_client.rs",
+    "src/answer_source/aggregator_connection.rs",
+    "src/answer_source/aggregator_streams.rs",
+];
 
 /// Calls that decode JSON without sanitizing its texts.
 const DECODING: &[&str] = &["serde_json::from_s", "serde_json::from_reader", ".json()", ".text()"];
@@ -100,6 +103,18 @@ fn files_import_each_other_without_circles() {
         .map(|files| files.iter().map(|file| format!("\n  {}", file.display())).collect())
         .collect();
     assert!(circles.is_empty(), "{} circles of imports:{}", circles.len(), circles.join("\n"));
+}
+
+/// What the root of the judge defines composes the detectors; they read `JudgeState`, which is below them.
+#[test]
+fn detectors_name_nothing_that_the_judge_defines() {
+    let root = Path::new("src/judge/lib.rs");
+    let judge = CrateImports::read("src/judge/lib.rs");
+    let imports = judge.file_imports();
+    assert!(imports[root].len() > 20, "the root names its modules");
+    let upward: Vec<&Path> =
+        imports.iter().filter(|(_, named)| named.contains(root)).map(|(file, _)| *file).collect();
+    assert!(upward.is_empty(), "files that name what {} defines: {upward:?}", root.display());
 }
 
 #[test]

@@ -5,9 +5,10 @@ mod all_smi;
 mod amd_exporter;
 #[cfg(test)]
 mod captured_pages;
-mod custom_handlers;
+mod custom_handler;
 mod dcgm_exporter;
 mod dcgm_new_names;
+mod dcgm_values;
 mod decode_plan;
 mod dialect_table;
 #[cfg(test)]
@@ -45,6 +46,14 @@ static TABLES: [dialect_table::DialectTable; 11] = [
     model_servers::TRITON,
     model_servers::VLLM,
     snmp_exporter::TABLE,
+];
+
+/// The handlers of all exporters that have some.
+static CUSTOM_HANDLERS: [&[custom_handler::CustomHandler]; 4] = [
+    &infiniband_exporter::SPECIAL,
+    &nccl_inspector::SPECIAL,
+    &rdma_exporter::SPECIAL,
+    &snmp_exporter::SPECIAL,
 ];
 
 /// An exporter format that gaunt decodes. Where two report the same value, the better source comes first.

@@ -12,6 +12,7 @@ mod column_encoding;
 mod frame_decoder;
 mod frame_encoder;
 mod frame_error;
+mod frame_format;
 mod frame_header;
 mod frame_identity;
 mod frame_layout;
@@ -24,7 +25,7 @@ pub use client_state::{ClientState, HOLDS};
 pub use frame_decoder::{FrameDecodeState, FrameDecoder, FrameDecoderStats, LAYOUT_BYTES};
 pub use frame_encoder::{FrameEncoder, FrameParts, encode_reading};
 pub use frame_error::FrameError;
-pub use frame_header::VERSION;
+pub use frame_format::VERSION;
 pub use frame_layout::FrameLayout;
 pub use layout_hash::LayoutHash;
 

@@ -9,6 +9,7 @@ mod labels;
 pub mod limits;
 mod number;
 pub mod openmetrics;
+mod page_line;
 mod page_template;
 pub mod page_writer;
 pub mod reject_reason;
@@ -20,11 +21,12 @@ pub mod text_reader;
 pub use labels::SeriesLabel;
 pub use limits::PageLimits;
 pub use openmetrics::{decode_open_metrics, is_open_metrics};
+pub use page_line::{PageLine, TextSample};
 pub use page_writer::{CompatOptions, ExpositionFormat, write_page, write_text};
 pub use reject_reason::Reason;
 pub use template_cache::{TemplateCache, TemplateCacheStats, TemplateState};
 pub use text_decode::decode_page;
-pub use text_reader::{PageLine, RejectedLine, TextReader, TextSample};
+pub use text_reader::{RejectedLine, TextReader};
 
 /// The media type of a page of text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

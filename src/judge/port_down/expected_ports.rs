@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
-use super::{DISABLED, Judge, is_port_active, sibling_kind};
+use super::{DISABLED, JudgeState, is_port_active, sibling_kind};
 use gaunt_cluster::{Cluster, DeviceEntry, Node};
 
 /// The same port of nodes of one build: its device and number, link layer and type of adapter.
@@ -17,7 +17,7 @@ pub(super) struct PortSlotCounts<'a>(HashMap<PortSlot<'a>, (usize, usize)>);
 
 impl<'a> PortSlotCounts<'a> {
     /// Counts the slots of all ports that are down and were never seen active.
-    pub(super) fn count_slots(judge: &Judge, cluster: &'a Cluster) -> Self {
+    pub(super) fn count_slots(judge: &JudgeState, cluster: &'a Cluster) -> Self {
         let mut slots = HashMap::new();
         let ports = || {
             cluster
@@ -25,7 +25,7 @@ impl<'a> PortSlotCounts<'a> {
                 .flat_map(|(_, node)| node.device_rows(DeviceClass::Port).iter().copied())
         };
         for row in ports() {
-            let port = judge.ports.ports.get(row as usize).and_then(Option::as_ref);
+            let port = judge.ports.of(row);
             if port.is_some_and(|port| !port.was_active && port.down > 0)
                 && let Some(entry) = cluster.device_at(DeviceClass::Port, row)
             {

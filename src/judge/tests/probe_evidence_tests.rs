@@ -73,7 +73,7 @@ fn what_goes_through_the_host_blames_its_bus_and_an_old_probe_nobody() {
     stage.run(5, |_, place| probe_report(place, 0.4, "host", 1.0));
     assert_eq!(open_severities(&stage), [("pcie_degraded/ash", Severity::Warning)]);
     let mut stage = TargetFixture::new(&NODES);
-    stage.judge.limits.probe_valid_seconds = 60.0;
+    stage.judge.state.limits.probe_valid_seconds = 60.0;
     stage.run(5, |_, place| probe_report(place, 0.4, "peer", -100.0));
     assert_eq!(open_severities(&stage), []);
     stage.run(5, |_, place| probe_report(place, 0.4, "local", 1.0));

@@ -11,6 +11,7 @@ use serde_json::json;
 
 mod exporter_faults;
 mod fault_outcome;
+mod soak_random;
 mod soak_run;
 
 use crate::{cpu_clock, judge_bench::START};

@@ -8,6 +8,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+mod cuda_codes;
 mod cuda_machine;
 pub(crate) mod cuda_scenario;
 mod cuda_symbols;
@@ -22,8 +23,8 @@ use crate::driver_state::{FakeDriver, shared_driver};
 /// The machine of this process.
 fn lock_machine() -> Result<MutexGuard<'static, FakeCudaMachine>, u32> {
     static MACHINE: OnceLock<Mutex<FakeCudaMachine>> = OnceLock::new();
-    let driver = shared_driver().map_err(|_| cuda_machine::NOT_INITIALIZED)?;
-    let settings = driver.cuda_scenario().ok_or(cuda_machine::NO_DEVICE)?;
+    let driver = shared_driver().map_err(|_| cuda_codes::NOT_INITIALIZED)?;
+    let settings = driver.cuda_scenario().ok_or(cuda_codes::NO_DEVICE)?;
     let machine = MACHINE.get_or_init(|| Mutex::new(FakeCudaMachine::new(settings)));
     Ok(machine.lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -1,4 +1,4 @@
-//! dcgm-exporter: the identity of its GPUs, its blank values, and its mask of clock-event reasons.
+//! dcgm-exporter: the identity of its GPUs and its mask of clock-event reasons.
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -8,7 +8,7 @@ use super::{
     report_builder::{ReportBuilder, has_info},
 };
 use crate::{
-    AbsenceReason, Device, DeviceClass, MetricId, Report, SanitizedText,
+    Device, DeviceClass, MetricId, Report, SanitizedText,
     catalogue::{UnitScale, gpu, gpu_parts as parts},
     text::{Reason, SeriesLabel, TextSample},
 };
@@ -30,9 +30,6 @@ const LINK_ERRORS: [(&str, MetricId); 3] = [
 /// The device name of all NVLinks of a GPU together.
 const ALL_LINKS: &str = "all";
 
-/// An XID is a small number; beyond this it is noise.
-const LARGEST_XID: f64 = 10_000.0;
-
 /// The label that only series of a MIG instance have: they do not describe the whole GPU.
 const INSTANCE: &str = "GPU_I_ID";
 
@@ -46,18 +43,6 @@ const IDENTITY: [(&str, &str); 4] = [
     ("pci_bus_id", "pci_bus_id"),
     ("driver", "DCGM_FI_DRIVER_VERSION"),
 ];
-
-/// The first blank value of a 32-bit field; the next three encode the reason.
-const BLANK_32: f64 = 0x7fff_fff0 as f64;
-
-/// The first blank value of a 64-bit field; the next three encode the reason.
-const BLANK_64: u64 = 0x7fff_ffff_ffff_fff0;
-
-/// The first blank value of a floating-point field; the next three encode the reason.
-const BLANK_FLOAT: f64 = 140_737_488_355_328.0;
-
-/// How many numbers from the first blank value on are blank.
-const BLANKS: f64 = 16.0;
 
 /// The state that is collected over the page.
 #[derive(Debug, Default)]
@@ -195,31 +180,6 @@ impl<'a> DcgmDecoder<'a> {
     }
 }
 
-/// The XID that a value stands for, if it is one.
-pub(super) fn xid_of_value(value: f64) -> Option<u32> {
-    (value.fract() == 0.0 && (1.0..=LARGEST_XID).contains(&value)).then_some(value as u32)
-}
-
-/// The reason for absence, if the value is one of the blank values.
-///
-/// Counters can legitimately reach the numbers that are blank for gauges; only the blank numbers of 64 bits are
-/// beyond them.
-pub(super) fn blank_reason(gauge: bool, value: f64, digits: &[u8]) -> Option<AbsenceReason> {
-    if value >= BLANK_64 as f64 && value.is_finite() {
-        // A double cannot distinguish these, the digits can. With an exponent they are one number, and the most common
-        // reason by far is: not supported.
-        let exact = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
-        let code = exact.map_or(2, |exact| exact.saturating_sub(BLANK_64));
-        return Some(reason_of_code(code));
-    }
-    if !gauge {
-        return None;
-    }
-    let blank = [BLANK_32, BLANK_FLOAT].into_iter();
-    let mut blank = blank.filter(|blank| (*blank..*blank + BLANKS).contains(&value));
-    blank.next().map(|blank| reason_of_code((value - blank) as u64))
-}
-
 /// The controller of a pod, as far as its name shows: Kubernetes appends to the controller's name a template hash, five
 /// random characters or an index, and training operators a role before the index.
 pub(super) fn pod_owner(pod: &str) -> &str {
@@ -244,13 +204,3 @@ const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The roles that training operators give to the pods of one job.
 const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
-
-/// The reason for a blank number's distance from the first blank number.
-const fn reason_of_code(code: u64) -> AbsenceReason {
-    match code {
-        2 => AbsenceReason::Unsupported,
-        3 => AbsenceReason::NoPermission,
-        // No value yet, or not found.
-        _ => AbsenceReason::Error,
-    }
-}

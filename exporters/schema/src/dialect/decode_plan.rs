@@ -1,7 +1,7 @@
 //! The decode plan: what to do with each value of a page, compiled once from names and labels and replayed on pages
 //! with the same template.
 
-use super::dcgm_exporter;
+use super::dcgm_values;
 use crate::{
     AbsenceReason, Device, DeviceClass, MetricId, MetricSample, Reading, SanitizedText, UnixMs,
     catalogue::{UnitScale, gpu, gpu_parts},
@@ -82,8 +82,8 @@ impl BlankValues {
     fn of(self, value: f64, digits: &[u8]) -> Option<AbsenceReason> {
         match self {
             Self::Never => None,
-            Self::DcgmGauge => dcgm_exporter::blank_reason(true, value, digits),
-            Self::DcgmCounter => dcgm_exporter::blank_reason(false, value, digits),
+            Self::DcgmGauge => dcgm_values::blank_reason(true, value, digits),
+            Self::DcgmCounter => dcgm_values::blank_reason(false, value, digits),
             Self::Negative => (value < 0.0).then_some(AbsenceReason::Unsupported),
             Self::AllOnes => {
                 let ends = [f64::from(u16::MAX), f64::from(u32::MAX), u64::MAX as f64];
@@ -226,7 +226,7 @@ impl DecodePlan {
                 aside.time.get_or_insert(UnixMs::from_seconds(value));
             }
             DecodeOp::Xid(gpu) => {
-                if let Some(code) = dcgm_exporter::xid_of_value(value) {
+                if let Some(code) = dcgm_values::xid_of_value(value) {
                     aside.xids.push(ShownXid { gpu, code });
                 }
             }

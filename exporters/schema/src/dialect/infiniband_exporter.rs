@@ -6,7 +6,7 @@
 )]
 
 use super::{
-    custom_handlers::CustomHandler,
+    custom_handler::CustomHandler,
     decode_plan::{BlankValues, DecodeOp},
     dialect_table::{DecodeContext, DialectTable, same_unit},
     report_builder::{ReportBuilder, has_info, label_text},

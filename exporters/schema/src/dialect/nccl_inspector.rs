@@ -1,7 +1,7 @@
 //! NCCL's inspector: the speed of collectives, by communicator, operation and message size.
 
 use super::{
-    custom_handlers::CustomHandler,
+    custom_handler::CustomHandler,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
     dialect_table::DecodeContext,
     report_builder::{ReportBuilder, has_info, label_text},
@@ -29,7 +29,7 @@ const LABELS: [(&str, &str); 7] = [
     ("job", "slurm_job_id"),
 ];
 
-const fn nccl_handler(name: &'static str, take: super::custom_handlers::DecodeFn) -> CustomHandler {
+const fn nccl_handler(name: &'static str, take: super::custom_handler::DecodeFn) -> CustomHandler {
     CustomHandler { name, dialect: Dialect::Nccl, decode: take }
 }
 

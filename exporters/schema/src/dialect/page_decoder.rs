@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
-    Dialect, TABLES, absence, custom_handlers,
+    CUSTOM_HANDLERS, Dialect, TABLES, absence,
+    custom_handler::CustomHandler,
     dcgm_exporter::DcgmDecoder,
     decode_plan::{self, BlankValues, DecodeOp, DecodePlan, SideValues, ValueRule},
     dialect_table::{DecodeContext, DialectTable, NameMapping},
@@ -34,7 +35,7 @@ enum MetricHandler {
     /// A node_exporter series that is not one row.
     NodeExporter,
     /// A series of another exporter that no table can express.
-    Custom(&'static custom_handlers::CustomHandler),
+    Custom(&'static CustomHandler),
     /// An unknown name.
     Unknown,
 }
@@ -271,7 +272,7 @@ static WORDS: LazyLock<HandlersByName> = LazyLock::new(|| {
             all.insert(words[0].name, MetricHandler::Mapped(table, words));
         }
     }
-    for special in custom_handlers::ALL.iter().copied().flatten() {
+    for special in CUSTOM_HANDLERS.iter().copied().flatten() {
         all.insert(special.name, MetricHandler::Custom(special));
     }
     all
@@ -298,7 +299,7 @@ mod tests {
                 );
             }
         }
-        for special in custom_handlers::ALL.iter().copied().flatten() {
+        for special in CUSTOM_HANDLERS.iter().copied().flatten() {
             assert!(seen.insert(special.name), "{} is declared twice", special.name);
         }
     }

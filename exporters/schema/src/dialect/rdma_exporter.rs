@@ -6,7 +6,7 @@
 )]
 
 use super::{
-    custom_handlers::CustomHandler,
+    custom_handler::CustomHandler,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
     dialect_table::{
         DecodeContext, DialectTable, IdentityLabels, MappingTarget, NameMapping, same_unit,
@@ -97,10 +97,7 @@ pub(super) const TABLE: DialectTable = DialectTable {
     blank: BlankValues::Never,
 };
 
-const fn pause_handler(
-    name: &'static str,
-    take: super::custom_handlers::DecodeFn,
-) -> CustomHandler {
+const fn pause_handler(name: &'static str, take: super::custom_handler::DecodeFn) -> CustomHandler {
     CustomHandler { name, dialect: Dialect::Rdma, decode: take }
 }
 

@@ -1,6 +1,6 @@
 //! The errors of frame decoding.
 
-use super::{frame_header::VERSION, frame_layout::MOST_COLUMNS};
+use super::frame_format::{MOST_COLUMNS, VERSION};
 
 /// Why a frame is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

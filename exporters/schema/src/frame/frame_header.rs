@@ -1,10 +1,7 @@
 //! The header of a frame: 56 bytes that describe what follows, and a checksum over all of it.
 
-use super::{FrameError, LayoutHash};
+use super::{FrameError, LayoutHash, frame_format::VERSION};
 use crate::UnixMs;
-
-/// The version that is written, and the only one that is accepted.
-pub const VERSION: u8 = 1;
 
 /// The first bytes of every frame.
 const MAGIC: [u8; 4] = *b"GNTF";

@@ -3,14 +3,12 @@
 use super::{
     FrameError, LayoutHash,
     bytes::{ByteDecoder, encode_number, encode_text, zigzag_decode, zigzag_encode},
+    frame_format::MOST_COLUMNS,
 };
 use crate::{
     CowList, Device, DeviceClass, LimitExceeded, MetricId, Quota, SanitizedText, ScrapeFailure,
     catalogue::find_rows,
 };
-
-/// The most columns of a layout: no more than metrics can have numbers.
-pub(super) const MOST_COLUMNS: usize = 1 << 16;
 
 /// The position of a device of a class that is unknown here, or of none.
 pub(super) const UNKNOWN: u32 = u32::MAX;

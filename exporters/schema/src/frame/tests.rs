@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::{
     bytes::{encode_number, encode_text},
+    frame_format::MOST_COLUMNS,
     frame_header::{FrameHeader, LENGTH},
-    frame_layout::MOST_COLUMNS,
     *,
 };
 use crate::{

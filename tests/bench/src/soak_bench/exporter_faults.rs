@@ -8,7 +8,7 @@ use gaunt_schema::{
 };
 use gaunt_sim::{GroundTruth, SimFleet};
 
-use super::soak_run::SoakRandom;
+use super::soak_random::SoakRandom;
 
 /// Nodes from this one on have no job: an exporter fault there hides no loss.
 const FIRST_NODE: usize = 114;

@@ -11,6 +11,7 @@ use gaunt_sim::{GroundTruth, SimFleet};
 use super::{
     exporter_faults::ExporterFaults,
     fault_outcome::{FaultOutcome, FindingObserver, UnexplainedFinding},
+    soak_random::SoakRandom,
 };
 use crate::judge_bench::START;
 
@@ -147,17 +148,5 @@ fn ingest_reports(
     for node in 0..fleet.node_count() {
         let Some(report) = fleet.scraped_report(node) else { continue };
         engine.ingest_delivery(Delivery::Batch(exporters.node_batch(node, report, now)));
-    }
-}
-
-/// Random numbers that repeat (a 64-bit linear congruential generator, upper half).
-pub(super) struct SoakRandom(u64);
-
-impl SoakRandom {
-    /// A number below `limit`.
-    pub(super) fn next_below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit.max(1)
     }
 }

@@ -11,11 +11,10 @@ use std::{
 };
 
 use super::{
-    cuda_machine,
-    cuda_machine::{
-        FakeCudaMachine, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, OUT_OF_MEMORY,
-        StreamWork,
+    cuda_codes::{
+        INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_READY, OUT_OF_MEMORY,
     },
+    cuda_machine::{FakeCudaMachine, StreamWork},
     fake_memory::MemoryLocation,
 };
 use crate::driver_state::shared_driver;
@@ -416,11 +415,7 @@ extern "C" fn cuEventRecord(event: RawCudaHandle, stream: RawCudaHandle) -> u32 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventQuery(event: RawCudaHandle) -> u32 {
     error_code(begin_context_call("cuEventQuery").and_then(|(mut machine, _)| {
-        if machine.is_event_done(handle_number(event))? {
-            Ok(())
-        } else {
-            Err(cuda_machine::NOT_READY)
-        }
+        if machine.is_event_done(handle_number(event))? { Ok(()) } else { Err(NOT_READY) }
     }))
 }
 

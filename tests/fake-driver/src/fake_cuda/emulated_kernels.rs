@@ -1,7 +1,7 @@
 //! The effects of the kernels, by name. Written from their specification, not from their source.
 
 use super::{
-    cuda_machine::ILLEGAL_ADDRESS,
+    cuda_codes::ILLEGAL_ADDRESS,
     fake_memory::{FakeCudaMemory, FakeMemoryRange, MemoryLocation},
 };
 

@@ -1,9 +1,6 @@
-//! Handlers, by metric name, for series of other exporters that no table can express.
+//! The handler, by metric name, of a series of another exporter that no table can express.
 
-use super::{
-    decode_plan::DecodeOp, dialect_table::DecodeContext, infiniband_exporter, nccl_inspector,
-    rdma_exporter, report_builder::ReportBuilder, snmp_exporter,
-};
+use super::{decode_plan::DecodeOp, dialect_table::DecodeContext, report_builder::ReportBuilder};
 use crate::{
     Dialect,
     text::{Reason, TextSample},
@@ -26,11 +23,3 @@ pub(super) struct CustomHandler {
     /// The handler.
     pub(super) decode: DecodeFn,
 }
-
-/// All handlers, exporter by exporter.
-pub(super) static ALL: [&[CustomHandler]; 4] = [
-    &infiniband_exporter::SPECIAL,
-    &nccl_inspector::SPECIAL,
-    &rdma_exporter::SPECIAL,
-    &snmp_exporter::SPECIAL,
-];

@@ -5,8 +5,8 @@ use gaunt_schema::{
     catalogue::{gpu, port},
 };
 
-use super::{ComparedSignal, DetectedFinding, ExplanationScope, NodeId, join_series, median};
-use crate::{EvidenceRow, host_averages::BaselineComparison, link_averages};
+use super::{DetectedFinding, ExplanationScope, NodeId, join_series, median};
+use crate::{ComparedSignal, EvidenceRow, host_averages::BaselineComparison, link_averages};
 
 /// One signal of a GPU or a port, and how it is read.
 type DeviceSignalSpec = (EvidenceRow, fn(&ExplanationScope<'_>, u32) -> Option<f64>);

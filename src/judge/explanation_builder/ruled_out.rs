@@ -2,8 +2,8 @@
 
 use gaunt_schema::{DeviceClass, FindingKind};
 
-use super::{AlternativeCause, ExplanationScope, FindingEvidence, join_series};
-use crate::{EvidenceRow, link_averages, port_down::is_port_active};
+use super::{ExplanationScope, join_series};
+use crate::{AlternativeCause, EvidenceRow, FindingEvidence, is_port_active, link_averages};
 
 /// The fault, the value that would show it, and how that is measured. Without a limit a single occurrence is a fault.
 struct CauseCheck {

@@ -146,7 +146,7 @@ pub(super) fn missing_while_unread() -> Vec<String> {
 }
 
 fn has_slow_period(scope: &ExplanationScope<'_>) -> bool {
-    scope.judge.has_slow_period(scope.cluster)
+    scope.judge.limits.has_slow_period(scope.cluster)
 }
 
 impl ExplanationScope<'_> {

@@ -1,0 +1,52 @@
+//! GPUs whose clock declines relative to their peers: samples of the clock ratio, and its comparison with the baseline.
+
+use gaunt_cluster::Cluster;
+use gaunt_schema::{DeviceClass, UnixMs};
+
+use super::{JudgeState, moving_average::CompactTimestamp};
+
+/// Samples every GPU whose load is at its baseline.
+pub(super) fn observe_clocks(judge: &mut JudgeState, cluster: &Cluster) {
+    for (_, node) in cluster.sorted_nodes() {
+        let Some(at) = node.last_fed(DeviceClass::Gpu) else { continue };
+        let stamp = CompactTimestamp::of(at);
+        for row in node.device_rows(DeviceClass::Gpu) {
+            let known = judge.gpus.get(*row as usize).map(|gpu| gpu.drift);
+            let Some(mut drift) = known.filter(|drift| !drift.is_sampled_at(stamp)) else {
+                continue;
+            };
+            let Some(beside) = clock_over_peers(judge, cluster, *row, at) else { continue };
+            drift.add_clock_ratio(beside, stamp, judge.frozen.has_gpu(*row), &judge.limits);
+            judge.gpus[*row as usize].drift = drift;
+        }
+    }
+}
+
+/// Returns the clock / peer median, present and baseline, of a GPU whose clock has declined.
+pub(super) fn declined_clock(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    row: u32,
+) -> Option<(f64, f64)> {
+    let drift = judge.gpus.get(row as usize)?.drift;
+    let now = clock_over_peers(judge, cluster, row, cluster.now())?;
+    // A GPU that is as fast as its peers, or has recovered, does not delay others: it was faster for a while.
+    let baseline = drift.baseline_ratio();
+    let slower = now < baseline.min(1.0) * (1.0 - judge.limits.drift_slack_ratio);
+    (slower && drift.has_declined(&judge.limits)).then_some((now, baseline))
+}
+
+/// Returns the clock / peer median, while its load and power are not above their baselines: with more load the clock
+/// falls, and while waiting it rises.
+fn clock_over_peers(judge: &JudgeState, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
+    let (limits, gap) = (&judge.limits, cluster.freshness_window());
+    let own = &judge.gpus.get(row as usize)?.averages;
+    judge.job_groups.of(row)?;
+    let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
+    let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
+    if !busy || !draws {
+        return None;
+    }
+    let middle = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row)?.median;
+    (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
+}

@@ -1,0 +1,201 @@
+//! The observation step: ingests the newest samples of the cluster into averages, baselines, states and job groups.
+
+use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_schema::{AbsenceReason, DeviceClass, GpuState, UnixMs, catalogue::gpu};
+
+use super::{
+    JudgeState, baseline_restore, clock_decline,
+    clock_drift::ClockDrift,
+    fabric_congestion,
+    frozen_baselines::FrozenBaselines,
+    gpu_signals::{self, GpuSignals},
+    gpu_state_rules,
+    gpu_tracker::GpuTracker,
+    host_averages::HostAverages,
+    moving_average::{MovingAverage, SampleTiming},
+};
+
+impl JudgeState {
+    /// Ingests the newest samples of all nodes.
+    pub(super) fn observe_cluster(&mut self, cluster: &Cluster) {
+        let began = *self.first_step.get_or_insert(cluster.now());
+        if cluster.now().duration_since(began).as_secs_f64() >= self.limits.resume_seconds {
+            self.restored_hung_since.clear();
+        }
+        self.gpus.resize_with(cluster.row_count(DeviceClass::Gpu), GpuTracker::default);
+        self.hosts.retain(|id, _| cluster.node_by_id(*id).is_some());
+        self.health_read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
+        baseline_restore::restore_devices(self, cluster);
+        self.node_names.look(cluster);
+        self.frozen = FrozenBaselines::of(cluster, self.tracker.iter_open(), &self.job_groups);
+        for (id, node) in cluster.sorted_nodes() {
+            let frozen = self.frozen.has_node(id);
+            self.hosts.entry(id).or_default().observe_node(cluster, node, frozen, &self.limits);
+            self.observe_health(cluster, id, node);
+            let host = self.hosts.get(&id).copied().unwrap_or_default();
+            let (mut held, mut of_new_jobs) = (0, 0);
+            for row in node.device_rows(DeviceClass::Gpu) {
+                of_new_jobs += usize::from(self.observe_gpu(cluster, node, &host, *row));
+                held += usize::from(cluster.job_of_gpu(*row).is_some());
+            }
+            if of_new_jobs > 0 && of_new_jobs >= held {
+                self.reset_node_baselines(id, node);
+            }
+        }
+        self.mark_hung_jobs(cluster);
+        self.ports.observe_ports(cluster, &self.limits);
+        self.links.observe_ports(cluster, &self.frozen, &self.limits);
+        self.switches.observe_switch_ports(cluster, &self.limits);
+        self.nvlinks.observe_nvlinks(cluster, &self.limits);
+        self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, &self.limits);
+        self.pauses.look(cluster, &self.job_groups, &self.gpus, &self.hosts, &self.limits);
+        self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
+        let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
+        self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
+        clock_decline::observe_clocks(self, cluster);
+    }
+
+    fn observe_health(&mut self, cluster: &Cluster, id: NodeId, node: &Node) {
+        let Some(at) = node.last_fed(DeviceClass::Gpu) else { return };
+        match self.health_read_at.insert(id, at) {
+            Some(before) if before == at => {}
+            before => self.health.observe_node(cluster, node, at, before.is_none(), &self.limits),
+        }
+    }
+
+    /// Ingests the newest sample of a GPU; returns whether another job began on it.
+    fn observe_gpu(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        host: &HostAverages,
+        row: u32,
+    ) -> bool {
+        if cluster.device_at(DeviceClass::Gpu, row).is_none() {
+            return false;
+        }
+        let gpu = &mut self.gpus[row as usize];
+        if gpu.node.as_ref() != Some(&node.name) {
+            *gpu = GpuTracker { node: Some(node.name.clone()), ..GpuTracker::default() };
+        }
+        let silent = node.last_fed(DeviceClass::Gpu).is_none_or(|at| cluster.is_stale(at));
+        if silent || cluster.is_unseen(DeviceClass::Gpu, row) {
+            gpu.hysteresis.force_state(GpuState::Stale);
+            return false;
+        }
+        let gone =
+            cluster.current_reading(gpu::UTILIZATION, row) == Some(AbsenceReason::Lost.into());
+        if gone || cluster.current_value(gpu::PRESENT, row) == Some(0.0) {
+            gpu.hysteresis.force_state(GpuState::Lost);
+            return false;
+        }
+        let Some(at) = node
+            .last_fed(DeviceClass::Gpu)
+            .filter(|at| gpu.last_sample.is_none_or(|last| last < *at))
+        else {
+            return false;
+        };
+        gpu.last_sample = Some(at);
+        let tick =
+            &mut SampleTiming::new(at, self.limits.average_seconds, cluster.freshness_window());
+        gpu.averages.add_sample(cluster, row, at, tick, &self.limits);
+        gpu.allocated = gpu_signals::is_allocated(cluster, row, &self.limits);
+        let begins = self.observe_job_start(cluster, row, at);
+        let (frozen, gap) = (self.frozen.has_gpu(row), cluster.freshness_window());
+        let gpu = &mut self.gpus[row as usize];
+        gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
+        self.health.observe_work(
+            row,
+            at,
+            gpu.averages.works_as_usual(at, gap, &self.limits),
+            &self.limits,
+        );
+        let signals = self.collect_signals(cluster, row, host, at);
+        let gpu = &mut self.gpus[row as usize];
+        let verdict =
+            gpu_state_rules::classify_state(&signals, gpu.hysteresis.current_state(), &self.limits);
+        gpu.hysteresis.observe_verdict(verdict, at, &self.limits);
+        begins
+    }
+
+    fn collect_signals(
+        &self,
+        cluster: &Cluster,
+        row: u32,
+        host: &HostAverages,
+        at: UnixMs,
+    ) -> GpuSignals {
+        let gpu = &self.gpus[row as usize];
+        let mut signals = gpu.averages.signals_at(at, cluster.freshness_window(), &self.limits);
+        let of = |average: &MovingAverage| average.value_at(at, cluster.freshness_window());
+        signals.allocated = gpu.allocated;
+        signals.io_pressure = of(&host.io_pressure);
+        signals.cpu_pressure = of(&host.cpu_pressure);
+        signals.busiest_cpu = of(&host.busiest_cpu);
+        signals.queue = host.queue.map(|queue| queue.waiting);
+        signals.comm = match (signals.comm, of(&host.network)) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        signals.has_peers = cluster.job_size(row).is_none_or(|gpus| gpus > 1);
+        let least = self.limits.clock_event_ratio;
+        if signals.sw_thermal.is_some_and(|share| share >= least) {
+            let peers = self.job_groups.clocks_of_peers(&self.gpus, cluster, &self.limits, row);
+            let own = gpu.averages.clock_hertz(at, &self.limits);
+            signals.clock_in_job = own.zip(peers).map(|(clock, peers)| clock / peers.median);
+        }
+        signals
+    }
+
+    /// Marks a job as hung once all its GPUs wait while the network is silent for long enough.
+    fn mark_hung_jobs(&mut self, cluster: &Cluster) {
+        let now = cluster.now();
+        self.hung_since.retain(|job, _| cluster.gpus_by_job().contains_key(job));
+        for (job, gpus) in cluster.gpus_by_job() {
+            let still = gpus.iter().all(|row| {
+                let waits = matches!(self.gpu_state(*row), GpuState::Waiting | GpuState::Hung);
+                let node = cluster.device_at(DeviceClass::Gpu, *row).map(|entry| entry.node);
+                let host = node.and_then(|node| self.hosts.get(&node));
+                let network =
+                    host.and_then(|host| host.network.value_at(now, cluster.freshness_window()));
+                waits && network.is_none_or(|share| share < self.limits.silent_network_ratio)
+            });
+            if !still || gpus.len() < 2 {
+                self.hung_since.remove(job);
+                continue;
+            }
+            let before = self.restored_hung_since.remove(job).unwrap_or(now).min(now);
+            let since = *self.hung_since.entry(job.clone()).or_insert(before);
+            if now.duration_since(since).as_secs_f64() >= self.limits.hung_seconds {
+                for row in gpus {
+                    self.gpus[*row as usize].hysteresis.force_state(GpuState::Hung);
+                }
+            }
+        }
+    }
+
+    /// Whether a job begins on the GPU at this row: then its baselines are learned anew.
+    fn observe_job_start(&mut self, cluster: &Cluster, row: u32, at: UnixMs) -> bool {
+        let job = cluster.job_of_gpu(row);
+        let started = job.and_then(|job| cluster.job_attributes(job)?.started);
+        let frozen = self.frozen.has_gpu(row);
+        let Some(gpu) = self.gpus.get_mut(row as usize) else { return false };
+        let named = job.map(|job| (job, started));
+        let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
+        if begins {
+            gpu.averages.reset_baselines();
+            gpu.drift = ClockDrift::default();
+        }
+        begins
+    }
+
+    /// Resets the baselines of a node's host and ports because all its jobs began anew.
+    fn reset_node_baselines(&mut self, id: NodeId, node: &Node) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.reset_baselines();
+        }
+        for row in node.device_rows(DeviceClass::Port) {
+            self.links.reset_traffic_baselines(*row);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The tracker of one GPU: its averages and the timers behind its state.
+
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
+
+use super::{
+    clock_drift::ClockDrift, gpu_allocation::GpuAllocation, gpu_signals::GpuAverages,
+    hysteresis::StateHysteresis,
+};
+
+/// The state of one GPU, at its row.
+#[derive(Debug, Default)]
+pub(super) struct GpuTracker {
+    /// The node that it is on: a row may be reassigned.
+    pub(super) node: Option<SanitizedText>,
+    pub(super) averages: GpuAverages,
+    pub(super) allocated: Option<bool>,
+    pub(super) hysteresis: StateHysteresis,
+    pub(super) allocation: GpuAllocation,
+    pub(super) drift: ClockDrift,
+    /// The last sample that was read.
+    pub(super) last_sample: Option<UnixMs>,
+}
+
+/// Returns the state of the GPU at this row.
+pub(super) fn state_at_row(gpus: &[GpuTracker], row: u32) -> GpuState {
+    gpus.get(row as usize).map_or(GpuState::Unknown, |gpu| gpu.hysteresis.current_state())
+}

@@ -1,0 +1,91 @@
+//! The state of the judge, which it updates at each step and its detectors read.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use gaunt_cluster::NodeId;
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
+
+use super::{
+    BaselineSnapshot, Thresholds,
+    finding_lifecycle::FindingTracker,
+    frozen_baselines::FrozenBaselines,
+    gpu_errors::GpuErrorTracker,
+    gpu_tracker::{self, GpuTracker},
+    host_averages::HostAverages,
+    inferred_leaf::InferredLeaves,
+    job_group::JobGroups,
+    job_pauses::Pauses,
+    link_averages::LinkTable,
+    node_names::NodeNames,
+    nvlink_table::NvlinkTable,
+    port_trackers::PortTrackers,
+    switch_port_averages::SwitchPortTable,
+    work_shares::WorkShares,
+};
+
+/// What the judge knows between two steps: averages, baselines, job groups and findings. Detectors read it.
+#[derive(Debug)]
+pub(super) struct JudgeState {
+    pub(super) limits: Thresholds,
+    pub(super) gpus: Vec<GpuTracker>,
+    pub(super) hosts: HashMap<NodeId, HostAverages>,
+    pub(super) hung_since: BTreeMap<SanitizedText, UnixMs>,
+    /// The same as restored after a restart, for jobs that were not seen since.
+    pub(super) restored_hung_since: BTreeMap<SanitizedText, UnixMs>,
+    pub(super) ports: PortTrackers,
+    pub(super) links: LinkTable,
+    pub(super) switches: SwitchPortTable,
+    pub(super) nvlinks: NvlinkTable,
+    pub(super) health: GpuErrorTracker,
+    /// The timestamp of each node's page whose health was read last.
+    pub(super) health_read_at: HashMap<NodeId, UnixMs>,
+    pub(super) job_groups: JobGroups,
+    pub(super) pauses: Pauses,
+    pub(super) shares: WorkShares,
+    pub(super) inferred_leaves: InferredLeaves,
+    pub(super) tracker: FindingTracker,
+    /// GPUs and nodes that open findings name.
+    pub(super) frozen: FrozenBaselines,
+    /// Baselines from before a restart of devices that were not seen since.
+    pub(super) restored_baselines: BaselineSnapshot,
+    /// The GPUs of each node from before a restart, by node name.
+    pub(super) restored_gpus: HashMap<SanitizedText, HashSet<SanitizedText>>,
+    /// The node that each target reports as, now and before a restart.
+    pub(super) node_names: NodeNames,
+    /// The time of the first step.
+    pub(super) first_step: Option<UnixMs>,
+}
+
+impl JudgeState {
+    /// Creates a state with these limits and nothing known.
+    pub(super) fn new(limits: Thresholds) -> Self {
+        Self {
+            limits,
+            gpus: Vec::new(),
+            hosts: HashMap::new(),
+            hung_since: BTreeMap::new(),
+            restored_hung_since: BTreeMap::new(),
+            ports: PortTrackers::default(),
+            links: LinkTable::default(),
+            switches: SwitchPortTable::default(),
+            nvlinks: NvlinkTable::default(),
+            health: GpuErrorTracker::default(),
+            health_read_at: HashMap::new(),
+            job_groups: JobGroups::default(),
+            pauses: Pauses::default(),
+            shares: WorkShares::default(),
+            inferred_leaves: InferredLeaves::default(),
+            tracker: FindingTracker::default(),
+            frozen: FrozenBaselines::default(),
+            restored_baselines: BaselineSnapshot::default(),
+            restored_gpus: HashMap::new(),
+            node_names: NodeNames::default(),
+            first_step: None,
+        }
+    }
+
+    /// Returns the state of the GPU at this row.
+    pub(super) fn gpu_state(&self, row: u32) -> GpuState {
+        gpu_tracker::state_at_row(&self.gpus, row)
+    }
+}

@@ -1,0 +1,160 @@
+//! Port trackers: whether each port is active, was active before, and since when it is down.
+
+use gaunt_cluster::{Cluster, Node};
+use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::port};
+use serde::{Deserialize, Serialize};
+
+use super::Thresholds;
+
+/// The logical state of an active port.
+pub(super) const ACTIVE: f64 = 4.0;
+
+/// The physical state of a port whose link is up.
+pub(super) const LINK_UP: f64 = 5.0;
+
+/// The state of each port, by row.
+#[derive(Debug, Default)]
+pub(super) struct PortTrackers {
+    ports: Vec<Option<PortTracker>>,
+}
+
+/// The state of one port.
+#[derive(Clone, Debug)]
+pub(super) struct PortTracker {
+    /// The node that it is on: a row may be reassigned.
+    pub(super) node: SanitizedText,
+    pub(super) looked: UnixMs,
+    pub(super) was_active: bool,
+    /// `link_downed` and the rate when it was last active.
+    pub(super) downed_before: Option<f64>,
+    pub(super) rate_before: Option<f64>,
+    /// Consecutive samples that show it down, and the time of the first.
+    pub(super) down: u32,
+    pub(super) since: UnixMs,
+}
+
+/// The last values of an active port, as saved over a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct LastActive {
+    /// Its `link_downed` counter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    downed: Option<f64>,
+    /// Its line rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    /// Since when it is down, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    down_since: Option<UnixMs>,
+}
+
+impl PortTracker {
+    fn new(node: &SanitizedText, at: UnixMs) -> Self {
+        Self {
+            node: node.clone(),
+            looked: UnixMs(i64::MIN),
+            was_active: false,
+            downed_before: None,
+            rate_before: None,
+            down: 0,
+            since: at,
+        }
+    }
+}
+
+impl PortTrackers {
+    /// Returns the state of the port at this row.
+    pub(super) fn of(&self, row: u32) -> Option<&PortTracker> {
+        self.ports.get(row as usize)?.as_ref()
+    }
+
+    /// Returns the last active values of every port that was ever active, by row.
+    pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
+        let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
+        known.filter(|(_, port)| port.was_active).map(|(row, port)| {
+            let down_since = (port.down > 0).then_some(port.since);
+            (row, LastActive { downed: port.downed_before, rate: port.rate_before, down_since })
+        })
+    }
+
+    /// Restores a port of this node that was active before a restart.
+    pub(super) fn restore_port(
+        &mut self,
+        node: &SanitizedText,
+        row: u32,
+        last: LastActive,
+        now: UnixMs,
+    ) {
+        if self.ports.len() <= row as usize {
+            self.ports.resize(row as usize + 1, None);
+        }
+        let port = &mut self.ports[row as usize];
+        if port.as_ref().is_none_or(|port| port.node != *node) {
+            // A clock that was set back must not leave the start in the future.
+            let since = last.down_since.unwrap_or(now).min(now);
+            // It was down then; one sample now confirms that it still is.
+            let down = u32::from(last.down_since.is_some());
+            *port = Some(PortTracker {
+                was_active: true,
+                downed_before: last.downed,
+                rate_before: last.rate,
+                down,
+                ..PortTracker::new(node, since)
+            });
+        }
+    }
+
+    /// Ingests the newest sample of every port.
+    pub(super) fn observe_ports(&mut self, cluster: &Cluster, limits: &Thresholds) {
+        self.ports.resize(cluster.row_count(DeviceClass::Port), None);
+        for (_, node) in cluster.sorted_nodes() {
+            let Some(at) = node.last_fed(DeviceClass::Port) else { continue };
+            for row in node.device_rows(DeviceClass::Port) {
+                self.observe_port(cluster, node, *row, at, limits);
+            }
+        }
+    }
+
+    fn observe_port(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        row: u32,
+        at: UnixMs,
+        limits: &Thresholds,
+    ) {
+        let Some(active) = is_port_active(cluster, row) else { return };
+        let known = &mut self.ports[row as usize];
+        if known.as_ref().is_some_and(|port| port.node != node.name) {
+            *known = None;
+        }
+        let port = known.get_or_insert_with(|| PortTracker::new(&node.name, at));
+        if port.looked >= at {
+            return;
+        }
+        port.looked = at;
+        let downed = cluster.current_value(port::LINK_DOWNED, row);
+        if active {
+            port.was_active = true;
+            port.down = 0;
+            port.downed_before = downed;
+            port.rate_before = cluster.current_value(port::RATE, row);
+            return;
+        }
+        if port.down == 0 {
+            port.since = at;
+        }
+        port.down = port.down.saturating_add(1);
+        // The link itself counted that it went down: no second sample is needed.
+        if port.downed_before.zip(downed).is_some_and(|(before, now)| now > before) {
+            port.down = port.down.max(limits.port_samples);
+        }
+    }
+}
+
+/// Whether a port is active; none if it reports no state.
+pub fn is_port_active(cluster: &Cluster, row: u32) -> Option<bool> {
+    let state = cluster.current_value(port::STATE, row)?;
+    let physical = cluster.current_value(port::PHYSICAL_STATE, row);
+    Some(state == ACTIVE && physical.is_none_or(|physical| physical == LINK_UP))
+}

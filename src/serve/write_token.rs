@@ -1,0 +1,122 @@
+//! The token of the write API: read from its file at each request, and compared in constant time.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use axum::http::{HeaderMap, header::AUTHORIZATION};
+use gaunt_api::Refusal;
+use subtle::ConstantTimeEq as _;
+use tokio::task::spawn_blocking;
+
+/// The shortest token that is accepted: 16 random characters cannot be guessed over a network.
+const SHORTEST_TOKEN: usize = 16;
+
+/// The largest token file, in bytes.
+const LARGEST_TOKEN: u64 = 4_096;
+
+/// Path of the token file; without one all actions are refused.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriteToken(Option<Arc<Path>>);
+
+/// Why the token cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteTokenError {
+    /// The file cannot be read.
+    #[error("cannot read the token in {}: {error}; check the path and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// The file holds no valid token.
+    #[error(
+        "{} has no token of at least {SHORTEST_TOKEN} characters; create one with `openssl rand \
+         -hex 24`",
+        .0.display()
+    )]
+    Short(PathBuf),
+}
+
+impl WriteToken {
+    /// Checks that the file holds a token that is long enough. It is read again at each action.
+    pub(super) fn from_file(path: &Path) -> Result<Self, WriteTokenError> {
+        read_token(path)?;
+        Ok(Self(Some(path.into())))
+    }
+
+    /// Whether the request headers carry the token.
+    pub(super) async fn check_headers(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let path = self.0.clone().ok_or(Refusal::WritingOff)?;
+        let told = headers.get(AUTHORIZATION).and_then(|told| told.to_str().ok());
+        let told = told.and_then(|told| {
+            let (scheme, token) = told.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
+        });
+        let told = told.filter(|told| !told.is_empty()).ok_or(Refusal::NoToken)?;
+        let token = spawn_blocking(move || read_token(&path)).await;
+        let token = match token {
+            Ok(Ok(token)) => token,
+            Ok(Err(error)) => {
+                tracing::error!(%error, "write requests are refused until this is fixed");
+                return Err(Refusal::WritingOff);
+            }
+            Err(_) => return Err(Refusal::WritingOff),
+        };
+        // Constant-time comparison: a token that is nearly right takes as long as one that is entirely wrong.
+        if bool::from(token.as_bytes().ct_eq(told.as_bytes())) {
+            return Ok(());
+        }
+        Err(Refusal::WrongToken)
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, WriteTokenError> {
+    let failed = |error| WriteTokenError::Read { path: path.to_path_buf(), error };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(failed)?;
+    file.take(LARGEST_TOKEN).read_to_string(&mut text).map_err(failed)?;
+    let token = text.trim();
+    if token.len() < SHORTEST_TOKEN || token.contains(char::is_whitespace) {
+        return Err(WriteTokenError::Short(path.to_path_buf()));
+    }
+    Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_token_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(matches!(WriteToken::from_file(&path), Err(WriteTokenError::Read { .. })));
+        std::fs::write(&path, "short\n").unwrap();
+        assert!(matches!(WriteToken::from_file(&path), Err(WriteTokenError::Short(_))));
+        std::fs::write(&path, "0123456789abcdef\n").unwrap();
+        let token = WriteToken::from_file(&path).unwrap();
+        let mut headers = HeaderMap::new();
+        assert_eq!(WriteToken::default().check_headers(&headers).await, Err(Refusal::WritingOff));
+        assert_eq!(token.check_headers(&headers).await, Err(Refusal::NoToken));
+        for (told, expected) in [
+            ("Bearer 0123456789abcdef", Ok(())),
+            ("bearer  0123456789abcdef ", Ok(())),
+            ("Bearer 0123456789abcdeg", Err(Refusal::WrongToken)),
+            ("Bearer 0123456789abcde", Err(Refusal::WrongToken)),
+            ("Bearer ", Err(Refusal::NoToken)),
+            ("Basic 0123456789abcdef", Err(Refusal::NoToken)),
+        ] {
+            headers.insert(AUTHORIZATION, told.parse().unwrap());
+            assert_eq!(token.check_headers(&headers).await, expected, "{told}");
+        }
+        std::fs::write(&path, "another-token-now").unwrap();
+        headers.insert(AUTHORIZATION, "Bearer another-token-now".parse().unwrap());
+        assert_eq!(token.check_headers(&headers).await, Ok(()), "it is read again");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(token.check_headers(&headers).await, Err(Refusal::WritingOff));
+    }
+}
