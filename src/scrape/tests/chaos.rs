@@ -125,7 +125,7 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
             ServerBehaviour::Makes(page_with_many_samples),
             "page has 5001 samples or more, over the limit of 5000",
         ),
-        ("explodes", ServerBehaviour::Makes(page_with_new_devices), "page brings 2000 series"),
+        ("explodes", ServerBehaviour::Makes(page_with_new_devices), "page has 2000 new series"),
         ("another machine each time", ServerBehaviour::Makes(page_with_new_gpu), ""),
         ("odd lines", answer(&ok_response(ODD)), ""),
     ]
