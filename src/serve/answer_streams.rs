@@ -2,7 +2,7 @@
 //!
 //! Each line is a JSON object with the `number` of the answer that it leads to. `whole` is a complete answer and comes
 //! first, or when a client was too slow for the changes; `change` is the diff to the number before (see
-//! `answer::json_diff`); `refused` is the reason why there is no answer now; `alive` is a heartbeat. A client that
+//! `gaunt_api::json_diff`); `refused` is the reason why there is no answer now; `alive` is a heartbeat. A client that
 //! reconnects with `from=STREAM-NUMBER` gets only what it missed, if that is still retained.
 //!
 //! Clients of one question share one feed: it asks once a tick, and each line is serialized once. A client holds only

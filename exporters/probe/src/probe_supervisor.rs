@@ -221,11 +221,11 @@ mod tests {
         let child = Command::new("sleep").arg("100000").spawn().expect("sleep runs");
         let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
         let flood = thread::spawn(move || {
-            let mut sent = 0_u64;
+            let mut count = 0_u64;
             while send.send(ProbeWorkerMessage::At("driver start".into())).is_ok() {
-                sent += 1;
+                count += 1;
             }
-            sent
+            count
         });
         let limits = MeasureLimits { setup_millis: 50, ..COLLECTIVE };
         let answer = follow_worker(&limits, child, &messages, &mut |_| {});

@@ -2,7 +2,7 @@
 //!
 //! `GAUNT_BLESS=1 cargo test -p gaunt judge::thresholds` rewrites that section; review it before the commit.
 
-use std::{fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn render_section() -> String {
             }
             line = format!("{line} {word}");
         }
-        section += &format!("{line}\n{} = {}\n", limit.name, limit.default);
+        writeln!(section, "{line}\n{} = {}", limit.name, limit.default).unwrap();
     }
     section
 }
