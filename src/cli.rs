@@ -56,7 +56,7 @@ pub struct GauntArguments {
     /// Data source of the console.
     #[command(flatten)]
     pub view: ViewArguments,
-    /// Log filter, such as `debug` or `gaunt::gather=trace`; overrides RUST_LOG. Logs go to stderr; disabled while
+    /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; disabled while
     /// the console is open.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
