@@ -108,7 +108,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             demo_command::run(story, settings.engine, settings.console).await
         }
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
-        Some(GauntCommand::Snapshot(options)) => run_snapshot(options).await,
+        Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
         Some(GauntCommand::Ack(options)) => {
             let settings = Settings::load_file(options.config.as_deref())?;
@@ -152,7 +152,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let flags = options.scrape.clone();
     let reload = move || build_scraping_setup(&flags, self::load_settings(&flags)?);
     let scraping = build_scraping_setup(&options.scrape, settings)?;
-    serve_command::run(scraping, serving, Box::new(reload)).await
+    Box::pin(serve_command::run(scraping, serving, Box::new(reload))).await
 }
 
 async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCode> {

@@ -35,6 +35,9 @@ pub(super) enum EngineRequest {
     Past(usize, oneshot::Sender<RecordedPast>),
 }
 
+/// Receiver of queries.
+pub(super) type RequestReceiver = mpsc::Receiver<EngineRequest>;
+
 /// A change of state.
 #[derive(Debug)]
 pub(super) enum EngineChange {
@@ -64,7 +67,7 @@ pub(super) struct PublishedState {
 /// The receivers for the engine's loop.
 pub(super) struct EngineChannels {
     pub(super) deliveries: mpsc::Receiver<Delivery>,
-    pub(super) requests: mpsc::Receiver<EngineRequest>,
+    pub(super) requests: RequestReceiver,
     pub(super) published: watch::Sender<PublishedState>,
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     Engine, EngineHandle, EngineOptions,
     engine_end::EngineEnd,
-    engine_handle::{EngineChannels, EngineRequest, INBOX},
+    engine_handle::{EngineChannels, INBOX},
     ingest_quota::IngestQuota,
     query_scheduler::QueryScheduler,
 };
@@ -238,9 +238,6 @@ async fn step_engine(
     desk.publish_state();
     Ok(())
 }
-
-/// Receiver of queries.
-pub(super) type RequestReceiver = mpsc::Receiver<EngineRequest>;
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,7 @@ use tokio::{
 use super::{
     Engine, PersistedState, RecordedPast,
     engine_end::EngineEnd,
-    engine_handle::{EngineChange, EngineRequest, PublishedState, QUESTIONS},
-    engine_loop::RequestReceiver,
+    engine_handle::{EngineChange, EngineRequest, PublishedState, QUESTIONS, RequestReceiver},
 };
 use gaunt_api::{Answer, BuiltinField, FieldKey, Filter, Question, Subject};
 

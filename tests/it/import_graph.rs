@@ -205,7 +205,10 @@ impl<'ast> Visit<'ast> for PathReader {
     fn visit_file(&mut self, file: &'ast syn::File) {
         let program = || file.items.iter().filter(|item| !is_test(item_attributes(item)));
         for item in program() {
-            if let Item::Mod(ItemMod { ident, content: None, .. }) = item {
+            // A file of another folder belongs to the program there.
+            if let Item::Mod(ItemMod { ident, content: None, attrs, .. }) = item
+                && !attrs.iter().any(|attribute| attribute.path().is_ident("path"))
+            {
                 self.children.push(ident.to_string());
             }
             self.items.extend(item_name(item));

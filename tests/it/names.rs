@@ -52,7 +52,7 @@ fn public_type_is_made_of_glossary_and_standard_words() {
     let architecture = read_source(&repository_root().join("ARCHITECTURE.md"));
     let (_, glossary) = architecture.split_once("\n## Glossary\n").expect("a glossary");
     let terms = glossary.lines().filter_map(|line| line.strip_prefix("| **")?.split("**").next());
-    let terms: BTreeSet<String> = terms.flat_map(|term| split_words(term)).collect();
+    let terms: BTreeSet<String> = terms.flat_map(split_words).collect();
     let standard = read_source(&repository_root().join("tests/fixtures/names/standard_words.txt"));
     let standard: BTreeSet<&str> = standard.split_whitespace().collect();
     let is_term = |word: &str| {
@@ -100,8 +100,9 @@ fn split_words(term: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// The type that a line declares.
+/// The type that a line declares; an associated type has the name of its trait's.
 fn declared_type(line: &str) -> Option<&str> {
+    let is_associated = line.starts_with(' ') && line.trim_start().starts_with("type ");
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
@@ -111,5 +112,5 @@ fn declared_type(line: &str) -> Option<&str> {
     let declared = ["struct ", "enum ", "trait ", "union ", "type "];
     let name = declared.into_iter().find_map(|word| line.strip_prefix(word))?;
     let end = name.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(name.len());
-    Some(&name[..end]).filter(|name| name.starts_with(char::is_uppercase))
+    Some(&name[..end]).filter(|name| !is_associated && name.starts_with(char::is_uppercase))
 }

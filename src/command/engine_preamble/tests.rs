@@ -165,9 +165,11 @@ async fn recorded_with_segments_removed(
         Duration::from_mins(10),
     );
     let mut stood = BTreeMap::new();
+    let mut given = 0;
     for (at, all) in deliveries(scenario) {
         now.store(at.0, Ordering::Relaxed);
         for delivery in all {
+            given += 1;
             recorder.record_delivery(at, &delivery);
             handle.delivery_sender().send(delivery).await.unwrap();
         }
@@ -175,6 +177,11 @@ async fn recorded_with_segments_removed(
         handle.wait_for_tick(at + Duration::ZERO - Duration::from_millis(1)).await.unwrap();
         if at == self::at(BEGINS) {
             stood = standing(handle.ask_question(Question::Findings).await.unwrap());
+            // Virtual time does not wait for the disk: everything until now must be in the segments that go.
+            let status = recorder.disk_status().unwrap();
+            while status.written.load(Ordering::Relaxed) < given {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             for path in segments(folder) {
                 fs::remove_file(path).unwrap();
             }

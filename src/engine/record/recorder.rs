@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -20,7 +20,7 @@ use super::{
     recorder_status::RecorderStatus,
     segment_ring::SegmentRing,
     segment_start::{Preambles, preamble_room},
-    segment_writer::{SegmentWriter, WriterMessage},
+    segment_writer::{SegmentWriter, Waiting, WriterMessage},
 };
 
 /// Batches that may be queued for the disk; more are dropped and counted. One of 8 GPUs takes about 50 kB here.
@@ -83,15 +83,6 @@ struct RecorderChannel {
     asks: Arc<Notify>,
     /// The most bytes of a preamble.
     preamble_room: usize,
-}
-
-/// Counters of messages queued for the thread.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    /// Batches.
-    pub(super) batches: AtomicUsize,
-    /// Whether a preamble is queued: one is enough, because the next one replaces it.
-    pub(super) preamble: AtomicBool,
 }
 
 /// Handle to follow what is recorded.

@@ -1,5 +1,7 @@
 //! Segment format: header and blocks as bytes, and recovery from truncated or damaged data.
 
+use std::time::Duration;
+
 use gaunt_schema::{Delivery, RecordingPreamble, UnixMs, text};
 
 use super::entry_codec;
@@ -68,6 +70,11 @@ impl SegmentBlock<'_> {
         }
         found
     }
+}
+
+/// A duration as encoded in headers.
+pub(super) fn to_header_millis(span: Duration) -> u32 {
+    u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// Encodes the header of a segment.

@@ -10,7 +10,7 @@ use std::{
 
 use gaunt_schema::UnixMs;
 
-use super::{ENDING, RecordError, RecordOptions, segment, segment_writer::to_header_millis};
+use super::{ENDING, RecordError, RecordOptions, segment};
 
 /// A segment is at most this part of the ring, so that little is removed at once.
 const PARTS: u64 = 8;
@@ -87,7 +87,7 @@ impl SegmentRing {
     }
 
     fn create_segment(&self, at: UnixMs) -> io::Result<OpenSegment> {
-        let period_ms = to_header_millis(self.options.period);
+        let period_ms = segment::to_header_millis(self.options.period);
         let mut name = at.0.max(0);
         loop {
             let path = self.options.folder.join(format!("{name:016}.{ENDING}"));

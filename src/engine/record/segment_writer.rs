@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 
 use super::{
     entry_codec,
-    recorder::Waiting,
     recorder_status::RecorderStatus,
     segment,
     segment_ring::SegmentRing,
@@ -34,6 +33,15 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// Time between two preambles within a segment: what a reader that starts there must replay at most.
 const PREAMBLE_EVERY: Duration = Duration::from_mins(1);
+
+/// Counters of messages queued for the thread.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Batches.
+    pub(super) batches: AtomicUsize,
+    /// Whether a preamble is queued: one is enough, because the next one replaces it.
+    pub(super) preamble: AtomicBool,
+}
 
 /// Messages to the thread.
 #[derive(Debug)]
@@ -213,7 +221,7 @@ impl SegmentWriter {
     fn start_follower(&mut self, follower: mpsc::Sender<Bytes>, at: UnixMs) {
         // Pages arrive only while there is a follower: the newest entry may be as old as this process.
         let at = self.newest.max(at);
-        let mut begin = segment::encode_header(to_header_millis(self.period), at);
+        let mut begin = segment::encode_header(segment::to_header_millis(self.period), at);
         let mut standing = Vec::new();
         let entries = self.standing.write(at, &mut standing);
         let room = preamble_room(None);
@@ -339,11 +347,6 @@ impl SegmentWriter {
         self.standing.drop_past();
         Ok(Some(block.len() as u64))
     }
-}
-
-/// A duration as encoded in headers.
-pub(super) fn to_header_millis(span: Duration) -> u32 {
-    u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
