@@ -318,7 +318,7 @@ fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
     let answers = query_all(&all, &prometheus);
     for series in DASHBOARD_12239 {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
-        assert_eq!(query_instant(&prometheus, &text).len(), 8, "{text}");
+        wait_for(&text, || (query_instant(&prometheus, &text).len() == 8).then_some(()));
     }
     check_report_agrees(&own, &prometheus);
     print_answers(&all, &answers);
