@@ -17,8 +17,10 @@ use crate::{
     answer_source::{AnswerSource, AnswerSourceError},
     site,
 };
-use gaunt_engine::record::{Recorder, RecorderFollowHandle, spawn_recording_inbox};
-use gaunt_engine::{Engine, EngineHandle};
+use gaunt_engine::{
+    Engine, EngineHandle,
+    record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
+};
 use gaunt_scrape::{ScrapeManagerHandle, ScrapePlan};
 
 pub mod ack_command;

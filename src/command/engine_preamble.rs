@@ -9,8 +9,10 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use gaunt_engine::record::{Earlier, RecorderFollowHandle, Recording};
-use gaunt_engine::{BaselineSnapshot, Engine, EngineHandle, PersistedState, RecordedPast};
+use gaunt_engine::{
+    BaselineSnapshot, Engine, EngineHandle, PersistedState, RecordedPast,
+    record::{Earlier, RecorderFollowHandle, Recording},
+};
 
 /// Time between two preambles: a segment begins with the last one.
 const EVERY: Duration = Duration::from_secs(10);

@@ -10,8 +10,10 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use gaunt_engine::state_store::{LoadedPart, StatePart, StateStore, StateStoreError};
-use gaunt_engine::{BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow};
+use gaunt_engine::{
+    BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow,
+    state_store::{LoadedPart, StatePart, StateStore, StateStoreError},
+};
 
 #[cfg(test)]
 mod tests;

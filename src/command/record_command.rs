@@ -12,8 +12,10 @@ use tokio::{
 
 use super::{ScrapingSetup, engine_preamble};
 use crate::{answer_source::AggregatorClient, site};
-use gaunt_engine::Engine;
-use gaunt_engine::record::{RecordOptions, Recorder};
+use gaunt_engine::{
+    Engine,
+    record::{RecordOptions, Recorder},
+};
 
 mod remote_recorder;
 

@@ -8,8 +8,10 @@ use super::{console_command::has_terminal, engine_preamble, snapshot_command};
 use crate::answer_source::AnswerSource;
 use gaunt_api::Question;
 use gaunt_console::ReplayControl;
-use gaunt_engine::Engine;
-use gaunt_engine::record::{RecordError, RecordedDeliveries, Recording};
+use gaunt_engine::{
+    Engine,
+    record::{RecordError, RecordedDeliveries, Recording},
+};
 
 /// This much time before the requested position is simulated first: judgements need history, and so do graphs.
 const BEFORE: Duration = Duration::from_mins(15);

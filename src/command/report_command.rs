@@ -14,8 +14,7 @@ use super::{
     snapshot_command,
 };
 use gaunt_api::{Answer, Question, UsageReport};
-use gaunt_engine::Engine;
-use gaunt_engine::record;
+use gaunt_engine::{Engine, record};
 
 mod cost_report;
 mod gpu_prices;

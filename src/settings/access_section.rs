@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use gaunt_scrape::tls::TlsOptions;
-use gaunt_scrape::{HttpCredentials, ServerAccess};
+use gaunt_scrape::{HttpCredentials, ServerAccess, tls::TlsOptions};
 
 /// TLS settings of a group of servers.
 #[derive(Debug, Default, Deserialize)]

@@ -3,8 +3,9 @@
 use gaunt_schema::Severity;
 
 use super::*;
-use crate::ReplayProgress;
-use crate::{action::MouseEvent, console_state::OverviewPanel, screens::tests::all_screens};
+use crate::{
+    ReplayProgress, action::MouseEvent, console_state::OverviewPanel, screens::tests::all_screens,
+};
 use gaunt_api::TimeParam;
 
 fn gpu_list_console() -> GoldenConsole {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use gaunt_schema::UnixMs;
 
 use super::{UpdateOutcome, show_message};
-use crate::ReplayProgress;
 use crate::{
+    ReplayProgress,
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, LatestAnswers},
     display_text,

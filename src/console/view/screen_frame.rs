@@ -7,8 +7,8 @@ use ratatui::{
 };
 
 use super::{prompt_view, status_line};
-use crate::ReplayProgress;
 use crate::{
+    ReplayProgress,
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
     display_text, keymap,
