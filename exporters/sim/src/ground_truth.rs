@@ -43,6 +43,7 @@ pub(crate) struct TruthContext<'a> {
     pub(crate) names: &'a [SanitizedText],
     pub(crate) content: ReportedContent,
     pub(crate) start: UnixMs,
+    pub(crate) faults: &'a [SimFault],
 }
 
 /// What is wrong, which entity is to blame, and how fast that can be detected.
@@ -82,7 +83,10 @@ impl TruthContext<'_> {
             .or_else(|| self.fabric_verdict(fault.effect, node, job.nodes.len() > 1))
             .or_else(|| self.job_verdict(fault.effect, gang, job, node))?;
         let waits = verdict.on_gpus && self.content.dialect == Dialect::Dcgm;
-        let limit_s = verdict.limit_s + if waits { COLLECT_S } else { 0.0 };
+        let mut limit_s = verdict.limit_s + if waits { COLLECT_S } else { 0.0 };
+        if verdict.on_gpus {
+            limit_s += self.checkpoint_seconds(fault, limit_s);
+        }
         let after = |seconds: f64| self.start + Duration::from_secs_f64(seconds);
         let ends = fault.lasts_s.filter(|lasts| lasts.is_finite());
         let stops = is_job_stopped(fault.effect, self.shape, job);
@@ -103,6 +107,19 @@ impl TruthContext<'_> {
             ends: ends.map(|lasts| after(fault.onset_s + lasts)),
             limit: Duration::from_secs_f64(limit_s),
         })
+    }
+
+    /// Seconds of checkpoints of the job that begin or last within so many seconds of a fault: meanwhile nothing shows it.
+    fn checkpoint_seconds(&self, fault: &SimFault, limit_s: f64) -> f64 {
+        let until = fault.onset_s + limit_s;
+        let checkpoints = self.faults.iter().filter(|other| {
+            other.gang == fault.gang && matches!(other.effect, FaultEffect::Checkpoint { .. })
+        });
+        let lasts = checkpoints.filter(|other| other.onset_s < until).map(|other| {
+            let ends = other.onset_s + other.lasts_s.unwrap_or(0.0);
+            (ends - other.onset_s.max(fault.onset_s)).max(0.0)
+        });
+        lasts.sum()
     }
 
     /// Faults of a GPU or of its host.

@@ -235,9 +235,15 @@ impl FleetPlan {
     /// The actual faults of this run.
     pub(crate) fn ground_truths(&self, start: UnixMs) -> Vec<GroundTruth> {
         let names = node_names(self.shape.nodes);
-        let setting =
-            TruthContext { shape: &self.shape, names: &names, content: self.content, start };
-        self.scenario.faults.iter().filter_map(|fault| setting.truth_of_fault(fault)).collect()
+        let faults = self.scenario.faults.as_slice();
+        let setting = TruthContext {
+            shape: &self.shape,
+            names: &names,
+            content: self.content,
+            start,
+            faults,
+        };
+        faults.iter().filter_map(|fault| setting.truth_of_fault(fault)).collect()
     }
 }
 
