@@ -10,13 +10,13 @@ use ratatui::layout::Rect;
 
 use super::{
     action::KeyIntent,
+    csv_export::ExportFormat,
     cursor::RowCursor,
     evidence_history::EvidenceHistory,
     freshness::FailedQuestions,
     list_state::ListState,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
-    prompt_commands::ExportFormat,
     screens::Screen,
 };
 use crate::ReplayProgress;

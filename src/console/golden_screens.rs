@@ -10,7 +10,7 @@ use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, styl
 use super::{
     action::{ConsoleAction, ConsoleEffect},
     console_state::ConsoleState,
-    keymap::KeyPress,
+    key_press::KeyPress,
     preferences::ConsolePreferences,
     sample_answers::{self, AT},
     screens::{

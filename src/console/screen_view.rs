@@ -9,7 +9,7 @@ use super::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ClickTarget, ConsoleState, ScreenLayout},
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
-    keymap::KeyBinding,
+    key_binding::KeyBinding,
     screens::Screen,
     theme::Theme,
     update::{self, UpdateOutcome},

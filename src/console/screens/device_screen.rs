@@ -17,7 +17,7 @@ use super::{Screen, topology_screen::TopologyScreen};
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
     screen_view::{ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
     view::{draw_lines, event_rows, node_details, node_tables, placeholders, render_titled_line},

@@ -9,7 +9,7 @@ use ratatui::{
 
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
-    keymap::{BACK, KeyBinding, NODE_KEYS},
+    key_binding::{BACK, KeyBinding, NODE_KEYS},
     node_events,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},

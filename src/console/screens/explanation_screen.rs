@@ -12,7 +12,7 @@ use super::finding_screen;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
+    key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     view::{draw_lines, draw_page, finding_details, node_tables, placeholders},

@@ -10,7 +10,8 @@ use super::{
 use crate::{
     action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
-    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding, KeyPress, OPEN, bind},
+    key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding, OPEN, bind},
+    key_press::KeyPress,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     update::{self, UpdateOutcome},

@@ -10,7 +10,7 @@ use crate::{
     cursor::first_visible_row,
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
-    keymap::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
+    key_binding::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
     update::{self, UpdateOutcome},

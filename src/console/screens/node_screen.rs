@@ -7,7 +7,7 @@ use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-    keymap::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::Theme,
     update::{self, UpdateOutcome},

@@ -14,7 +14,7 @@ use ratatui::{
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{BACK, KeyBinding, NODE_KEYS},
+    key_binding::{BACK, KeyBinding, NODE_KEYS},
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     view::{draw_page, node_details, node_tables, placeholders},

@@ -8,7 +8,7 @@ use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
-    keymap::{BACK, KeyBinding, OPEN},
+    key_binding::{BACK, KeyBinding, OPEN},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     update::{self, UpdateOutcome},

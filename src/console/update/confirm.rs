@@ -10,7 +10,7 @@ use crate::{
     action::ConsoleEffect,
     console_state::{ConfirmDialog, ConsoleState},
     display_text,
-    keymap::KeyPress,
+    key_press::KeyPress,
 };
 use gaunt_api::Finding;
 

@@ -8,9 +8,11 @@ use super::{UpdateOutcome, confirm, navigation, show_message, time_navigation};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, OverviewPanel},
-    keymap::KeyPress,
-    prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
-    prompt_commands::{self, ExportFormat, PromptCommand},
+    csv_export::ExportFormat,
+    key_press::KeyPress,
+    prompt::{Prompt, PromptError, PromptKind, PromptOutcome},
+    prompt_commands::{self, PromptCommand},
+    prompt_completion::{CompletionContext, complete_prompt},
     screens::Screen,
 };
 use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
@@ -42,7 +44,18 @@ pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> Update
 
 /// Shows the prompt with its completion candidates.
 fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
-    prompt.completion = with_completion_context(state, |known| prompt.compute_completion(known));
+    let subject = state.screen.filter_subject();
+    let table = subject.and_then(|subject| state.subject_table(subject));
+    let values = |field: &SubjectField| -> Vec<SanitizedText> {
+        let column = table.and_then(|table| table.find_column(&field.name));
+        match column.map(|column| &column.cells) {
+            Some(gaunt_api::AnswerCells::Texts { words, .. }) => words.clone(),
+            _ => Vec::new(),
+        }
+    };
+    let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
+    let known = CompletionContext { values: &values, nodes, subject };
+    prompt.completion = complete_prompt(&prompt, &known);
     state.prompt = Some(prompt);
 }
 
@@ -75,11 +88,13 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
 /// Handles a key in the prompt.
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(mut prompt) = state.prompt.take() else { return UpdateOutcome::default() };
-    let past = state.prompt_history.clone();
-    let typed = with_completion_context(state, |known| prompt.handle_key(key, &past, known));
-    match typed {
+    match prompt.handle_key(key, &state.prompt_history) {
         PromptOutcome::Cancelled => UpdateOutcome::with_redraw(),
-        PromptOutcome::Continues => {
+        PromptOutcome::Edited => {
+            show_prompt(state, prompt);
+            UpdateOutcome::with_redraw()
+        }
+        PromptOutcome::Completed => {
             state.prompt = Some(prompt);
             UpdateOutcome::with_redraw()
         }
@@ -240,21 +255,4 @@ fn export_rows(
     let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
     state.to_write = Some((Question::Table(filter), form, path));
     Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
-}
-
-/// Calls `take` with the completion data: the texts of the shown rows and the names of nodes.
-fn with_completion_context<T>(
-    state: &ConsoleState,
-    take: impl FnOnce(&CompletionContext<'_>) -> T,
-) -> T {
-    let table = state.screen.filter_subject().and_then(|subject| state.subject_table(subject));
-    let values = |field: &SubjectField| -> Vec<SanitizedText> {
-        let column = table.and_then(|table| table.find_column(&field.name));
-        match column.map(|column| &column.cells) {
-            Some(gaunt_api::AnswerCells::Texts { words, .. }) => words.clone(),
-            _ => Vec::new(),
-        }
-    };
-    let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
-    take(&CompletionContext { values: &values, nodes, screen: &state.screen })
 }
