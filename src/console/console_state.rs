@@ -17,7 +17,7 @@ use super::{
     list_state::ListState,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
-    screens::Screen,
+    screen::Screen,
 };
 use crate::ReplayProgress;
 use gaunt_api::{

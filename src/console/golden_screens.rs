@@ -13,10 +13,7 @@ use super::{
     key_press::KeyPress,
     preferences::ConsolePreferences,
     sample_answers::{self, AT},
-    screens::{
-        Screen, explanation_screen::ExplanationScreen, finding_screen::FindingScreen,
-        findings_screen::FindingsScreen, list_screen::ListScreen, node_screen::NodeScreen,
-    },
+    screen::{ExplanationScreen, FindingScreen, FindingsScreen, ListScreen, NodeScreen, Screen},
     theme::{ColourDepth, GlyphSet, Palette, Theme},
     update::apply_action,
     view,

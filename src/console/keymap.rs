@@ -4,8 +4,9 @@ use super::{
     action::KeyIntent,
     key_binding::{KeyBinding, bind},
     key_press::KeyPress,
+    screen::Screen,
     screen_view::ScreenCommand,
-    screens::{self, Screen},
+    screens,
 };
 
 /// Keys of every screen, after its own keys and the numbers of the main screens.

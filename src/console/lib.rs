@@ -39,6 +39,7 @@ mod prompt_commands;
 mod prompt_completion;
 mod question_queue;
 mod replay_control;
+mod screen;
 mod screen_view;
 mod screens;
 mod terminal;

@@ -4,11 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use gaunt_schema::UnixMs;
 
-use super::{
-    csv_export::ExportFormat,
-    screens::{self, Screen},
-    theme::Palette,
-};
+use super::{csv_export::ExportFormat, screen::Screen, screens, theme::Palette};
 use gaunt_api::TimeParam;
 
 /// Parsed command.
@@ -165,10 +161,7 @@ mod tests {
     use gaunt_api::Subject;
 
     use super::*;
-    use crate::screens::{
-        device_screen::DeviceScreen, job_screen::JobScreen, list_screen::ListScreen,
-        node_screen::NodeScreen,
-    };
+    use crate::screen::{DeviceScreen, JobScreen, ListScreen, NodeScreen};
 
     #[test]
     fn every_command_of_the_table_is_understood() {

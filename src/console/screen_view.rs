@@ -10,7 +10,7 @@ use super::{
     console_state::{ClickTarget, ConsoleState, ScreenLayout},
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
     key_binding::KeyBinding,
-    screens::Screen,
+    screen::Screen,
     theme::Theme,
     update::{self, UpdateOutcome},
 };

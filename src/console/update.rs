@@ -9,7 +9,7 @@ use super::{
     console_state::{ConsoleState, SourceStatus, StatusMessage},
     freshness::is_overview,
     keymap,
-    screens::Screen,
+    screen::Screen,
 };
 
 mod confirm;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    screens::{device_screen::DeviceScreen, job_screen::JobScreen, network_screen::NetworkScreen},
+    screen::{DeviceScreen, JobScreen, NetworkScreen},
     theme::StyleRole,
 };
 use gaunt_api::{AnswerCells, ProbeMatrix};

@@ -11,14 +11,11 @@ use crate::{
     console_state::{ConsoleState, ScreenLayout},
     key_binding::{BACK, KeyBinding, NODE_KEYS},
     node_events,
+    screen::EventsScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     view::{draw_page, event_rows::render_event, node_details, placeholders},
 };
-
-/// Recent events of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventsScreen(pub(crate) SanitizedText);
 
 impl ScreenView for EventsScreen {
     fn header_title(&self) -> String {

@@ -13,6 +13,7 @@ use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
     key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
+    screen::ExplanationScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     view::{draw_lines, draw_page, finding_details, node_tables, placeholders},
@@ -27,10 +28,6 @@ use gaunt_api::{
 const NARROW: usize = 100;
 /// Columns of a number.
 const NUMBER: usize = 10;
-
-/// Explanation of one finding, by its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExplanationScreen(pub(crate) SanitizedText);
 
 impl ScreenView for ExplanationScreen {
     fn header_title(&self) -> String {

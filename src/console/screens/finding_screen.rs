@@ -3,25 +3,18 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{
-    Screen, device_screen::DeviceScreen, explanation_screen::ExplanationScreen,
-    job_screen::JobScreen, node_screen::NodeScreen,
-};
 use crate::{
     action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
     key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding, OPEN, bind},
     key_press::KeyPress,
+    screen::{DeviceScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen, Screen},
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     update::{self, UpdateOutcome},
     view::{draw_page, finding_details, placeholders},
 };
 use gaunt_api::{Finding, Question};
-
-/// One finding, by its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FindingScreen(pub(crate) SanitizedText);
 
 impl ScreenView for FindingScreen {
     fn header_title(&self) -> String {

@@ -3,7 +3,6 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{Screen, finding_screen::FindingScreen};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
@@ -11,6 +10,7 @@ use crate::{
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
     key_binding::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
+    screen::{FindingScreen, FindingsScreen, Screen},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -23,10 +23,6 @@ use gaunt_api::{Filter, Finding, FindingGroup, Question, Subject};
 
 /// Minimum number of lines to show the finding under the cursor below the list.
 const HIGH: usize = 36;
-
-/// All open findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FindingsScreen;
 
 impl ScreenView for FindingsScreen {
     fn commands() -> &'static [ScreenCommand] {

@@ -10,12 +10,12 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
     key_binding::{BACK, KeyBinding, OPEN},
+    screen::{DeviceScreen, JobScreen, Screen},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     view::{LABEL, draw_lines, placeholders, render_titled_line},
@@ -30,10 +30,6 @@ const ODD: f64 = 0.3;
 
 /// Name of the cursor in the GPU timelines.
 const CURSOR: &str = "timelines";
-
-/// One job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JobScreen(pub(crate) SanitizedText);
 
 impl ScreenView for JobScreen {
     fn commands() -> &'static [ScreenCommand] {

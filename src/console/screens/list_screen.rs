@@ -8,10 +8,6 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{
-    Screen, device_screen::DeviceScreen, finding_screen::FindingScreen, job_screen::JobScreen,
-    node_screen::NodeScreen,
-};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
@@ -20,6 +16,7 @@ use crate::{
     key_binding::{BACK, FILTER, JOB, KeyBinding, OPEN, bind},
     key_press::KeyPress,
     list_state::{ListState, identity_fields},
+    screen::{DeviceScreen, FindingScreen, JobScreen, ListScreen, NodeScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -27,10 +24,6 @@ use crate::{
     widget::text_table,
 };
 use gaunt_api::{AnswerTable, Question, Subject};
-
-/// Rows of a subject, as a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListScreen(pub(crate) Subject);
 
 impl ScreenView for ListScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -104,7 +97,7 @@ impl ScreenView for ListScreen {
             }
             Subject::Ports => {
                 let name = SanitizedText::new(&format!("{}/{}", text("device")?, text("port")?));
-                DeviceScreen::new(text("node")?, DeviceClass::Port, name).into()
+                DeviceScreen(text("node")?, DeviceClass::Port, name).into()
             }
             Subject::Findings | Subject::Closed => FindingScreen(text("id")?).into(),
             _ => NodeScreen(text("node")?).into(),

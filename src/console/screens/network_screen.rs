@@ -8,7 +8,6 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, list_screen::ListScreen, probe_screen::ProbeScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
@@ -17,6 +16,7 @@ use crate::{
     fabric_map::{self, FabricMapRow},
     key_binding::{BACK, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
+    screen::{ListScreen, NetworkScreen, ProbeScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -32,10 +32,6 @@ const LEAF: usize = 16;
 const PAUSED: f32 = 0.01;
 /// Load, as a share of the line rate, that counts as saturated.
 const FULL: f32 = 0.9;
-
-/// Network map: leaves by rails.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NetworkScreen;
 
 impl ScreenView for NetworkScreen {
     fn commands() -> &'static [ScreenCommand] {

@@ -3,11 +3,11 @@
 use gaunt_schema::{DeviceClass, SanitizedText};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    screen::{DeviceScreen, NodeScreen, Screen},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::Theme,
     update::{self, UpdateOutcome},
@@ -21,10 +21,6 @@ use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Name of the cursor in the devices of the node.
 pub(crate) const DEVICES_CURSOR: &str = "devices";
-
-/// One node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeScreen(pub(crate) SanitizedText);
 
 impl ScreenView for NodeScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -58,7 +54,7 @@ impl ScreenView for NodeScreen {
         let devices = openable_devices(state.node_detail(&self.0)?);
         let at = state.cursors.of(DEVICES_CURSOR).row_index(devices.len(), |at| &devices[at].name);
         let device = devices.get(at)?;
-        Some(DeviceScreen::new(self.0.clone(), device.class, device.name.clone()).into())
+        Some(DeviceScreen(self.0.clone(), device.class, device.name.clone()).into())
     }
 
     /// Moves the cursor; beyond the last device, the page scrolls on to the host's section, and back.

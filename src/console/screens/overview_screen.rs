@@ -3,9 +3,6 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{
-    Screen, finding_screen::FindingScreen, findings_screen::FindingsScreen, node_screen::NodeScreen,
-};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{
@@ -18,6 +15,7 @@ use crate::{
     freshness::RARE_POLL_AGE,
     key_binding::{FOLD, KeyBinding, MEASURE, OPEN, bind},
     key_press::KeyPress,
+    screen::{FindingScreen, FindingsScreen, NodeScreen, OverviewScreen, Screen},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -41,10 +39,6 @@ const TROUBLES: usize = 2;
 
 /// Name of the cursor in the worst nodes.
 const WORST_CURSOR: &str = "worst nodes";
-
-/// Overview of the fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OverviewScreen;
 
 impl ScreenView for OverviewScreen {
     fn commands() -> &'static [ScreenCommand] {

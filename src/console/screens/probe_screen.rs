@@ -10,7 +10,6 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, node_screen::NodeScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
@@ -20,6 +19,7 @@ use crate::{
     key_binding::{BACK, FOLD, KeyBinding, OPEN, bind},
     key_press::KeyPress,
     pair_matrix::{PairMatrix, PairMatrixCell},
+    screen::{NodeScreen, ProbeScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -43,10 +43,6 @@ const SLOW: f64 = 0.8;
 const ROW_CURSOR: &str = "probe row";
 /// Name of the cursor in the columns of the matrix.
 const COLUMN_CURSOR: &str = "probe column";
-
-/// Measurements of the cross-node probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbeScreen;
 
 impl ScreenView for ProbeScreen {
     fn commands() -> &'static [ScreenCommand] {

@@ -15,6 +15,7 @@ use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
     key_binding::{BACK, KeyBinding, NODE_KEYS},
+    screen::TopologyScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
     view::{draw_page, node_details, node_tables, placeholders},
@@ -23,10 +24,6 @@ use gaunt_api::DeviceDetail;
 
 /// Columns of the load bar of an edge.
 const EDGE: usize = 10;
-
-/// Topology of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TopologyScreen(pub(crate) SanitizedText);
 
 impl ScreenView for TopologyScreen {
     fn header_title(&self) -> String {

@@ -3,12 +3,12 @@
 use gaunt_schema::UnixMs;
 use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
 
-use super::{Screen, list_screen::ListScreen};
 use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
     display_text,
     key_binding::{BACK, KeyBinding, OPEN},
+    screen::{ListScreen, Screen, UsersScreen},
     screen_view::{CursorRows, ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
     update::{self, UpdateOutcome},
@@ -20,10 +20,6 @@ use gaunt_api::{Filter, Question, Subject};
 
 /// Name of the cursor in the users.
 const CURSOR: &str = "users";
-
-/// Users with the GPUs that their jobs hold and lose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UsersScreen;
 
 impl ScreenView for UsersScreen {
     fn commands() -> &'static [ScreenCommand] {

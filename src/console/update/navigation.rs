@@ -5,10 +5,8 @@ use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, TRAIL},
     cursor::RowCursor,
-    screens::{
-        Screen, events_screen::EventsScreen, job_screen::JobScreen, list_screen::ListScreen,
-        node_screen::DEVICES_CURSOR, topology_screen::TopologyScreen,
-    },
+    screen::{EventsScreen, JobScreen, ListScreen, Screen, TopologyScreen},
+    screens::node_screen::DEVICES_CURSOR,
 };
 use gaunt_api::{Subject, filter::quote_text};
 

@@ -13,7 +13,7 @@ use crate::{
     prompt::{Prompt, PromptError, PromptKind, PromptOutcome},
     prompt_commands::{self, PromptCommand},
     prompt_completion::{CompletionContext, complete_prompt},
-    screens::Screen,
+    screen::Screen,
 };
 use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
 

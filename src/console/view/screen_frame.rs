@@ -12,7 +12,8 @@ use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
     display_text, keymap,
-    screens::{self, Screen},
+    screen::Screen,
+    screens,
     theme::{StyleRole, Theme},
 };
 use gaunt_api::Overview;
