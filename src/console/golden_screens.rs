@@ -14,9 +14,9 @@ use super::{
     preferences::ConsolePreferences,
     sample_answers::{self, AT},
     screen::{ExplanationScreen, FindingScreen, FindingsScreen, ListScreen, NodeScreen, Screen},
+    screen_frame,
     theme::{ColourDepth, GlyphSet, Palette, Theme},
     update::apply_action,
-    view,
 };
 use gaunt_api::{
     Answer, FindingList, MetricHistory, NodeList, Overview, Question, Refusal, Subject,
@@ -81,7 +81,7 @@ impl GoldenConsole {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut room = None;
         terminal
-            .draw(|frame| room = Some(view::draw(frame.buffer_mut(), &self.state, theme)))
+            .draw(|frame| room = Some(screen_frame::draw(frame.buffer_mut(), &self.state, theme)))
             .unwrap();
         self.state.layout = room.unwrap();
         buffer_lines(terminal.backend().buffer())
@@ -423,7 +423,7 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
     desk.press_keys(&[KeyPress::Down]);
     let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    view::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &desk.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
     assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is selected");
 }

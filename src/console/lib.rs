@@ -40,6 +40,7 @@ mod prompt_completion;
 mod question_queue;
 mod replay_control;
 mod screen;
+mod screen_frame;
 mod screen_view;
 mod screens;
 mod terminal;
@@ -250,7 +251,8 @@ impl ConsoleApp {
         let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
         let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
         let (state, mut room) = (&self.state, None);
-        let bytes = self.terminal.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
+        let bytes =
+            self.terminal.draw(|buffer| room = Some(screen_frame::draw(buffer, state, theme)))?;
         tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
         let room = room.unwrap_or_default();
         // Request the data of the side pane as soon as the layout has space for it.

@@ -16,7 +16,7 @@ use crate::{
     screen::ExplanationScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_lines, draw_page, finding_details, node_tables, placeholders},
+    view::{draw_lines, draw_page, finding_details, node_tables, placeholders, render_paragraph},
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{
@@ -89,24 +89,9 @@ impl ScreenView for ExplanationScreen {
         let width = usize::from(area.width);
         let finding = &told.finding;
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
-        lines.extend(finding_details::render_paragraph(
-            "WHAT",
-            &SanitizedText::new(&finding.summary),
-            width,
-            theme,
-        ));
-        lines.extend(finding_details::render_paragraph(
-            "RULE",
-            &SanitizedText::new(&told.rule),
-            width,
-            theme,
-        ));
-        lines.extend(finding_details::render_paragraph(
-            "NEXT",
-            &SanitizedText::new(&finding.next),
-            width,
-            theme,
-        ));
+        lines.extend(render_paragraph("WHAT", &SanitizedText::new(&finding.summary), width, theme));
+        lines.extend(render_paragraph("RULE", &SanitizedText::new(&told.rule), width, theme));
+        lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
         lines.extend(render_chain(told, width, theme));
         lines.extend(render_limits(&told.limits, width, theme));
         if !finding.missing.is_empty() {

@@ -16,7 +16,7 @@ use gaunt_api::Overview;
 /// 40×10 is too small:
 /// gaunt needs 60×12
 /// ```
-pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
+pub(crate) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
     let (width, height) = (area.width, area.height);
     let lines = [
         Line::raw(format!("{width}×{height} is too small:")),
@@ -36,7 +36,7 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
 ///    running there?
 ///    Retrying until it answers.
 /// ```
-pub(super) fn draw_loading(
+pub(crate) fn draw_loading(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,

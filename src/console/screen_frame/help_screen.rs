@@ -7,11 +7,11 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::draw_lines;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text, keymap, prompt_commands,
     theme::{self, StyleRole, Theme},
+    view::draw_lines,
 };
 
 /// Columns of the keys.

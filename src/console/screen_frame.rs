@@ -1,4 +1,4 @@
-//! Frame of every screen: source and time in the header, status line and keys at the bottom.
+//! The whole screen: source and time in the header, the shown screen, status line and keys at the bottom.
 
 use ratatui::{
     buffer::Buffer,
@@ -6,20 +6,46 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{prompt_view, status_line};
-use crate::{
+use super::{
     ReplayProgress,
     action::KeyIntent,
-    console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout, SourceStatus},
     display_text, keymap,
     screen::Screen,
     screens,
     theme::{StyleRole, Theme},
+    view::{MIN_HEIGHT, MIN_WIDTH, placeholders},
 };
 use gaunt_api::Overview;
 
+mod help_screen;
+mod prompt_view;
+mod status_line;
+
 /// Lines below the body: status line and footer.
 const BELOW: u16 = 2;
+
+/// Draws the whole screen and returns its layout.
+pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
+    let area = buffer.area;
+    let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
+        placeholders::draw_too_small(buffer, area);
+        ScreenLayout::default()
+    } else {
+        let (body, spots) = draw_frame(buffer, area, state, theme);
+        let mut room = if state.help {
+            help_screen::draw(buffer, body, state, theme)
+        } else if state.data.overview.is_none() {
+            placeholders::draw_loading(buffer, body, state, theme)
+        } else {
+            state.screen.draw(buffer, body, state, theme)
+        };
+        room.click_areas.extend(spots);
+        room
+    };
+    theme.replace_non_ascii(buffer);
+    room
+}
 
 /// Draws header, status line and footer, and returns the area between them with the click areas. Messages have a line
 /// of their own, so that no row moves under the pointer when one appears.
@@ -30,7 +56,7 @@ const BELOW: u16 = 2;
 ///  ▲ nodes: no answer since 12:03:42Z (31s): …
 ///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
 /// ```
-pub(super) fn draw(
+fn draw_frame(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
