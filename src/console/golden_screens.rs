@@ -15,6 +15,7 @@ use super::{
     sample_answers::{self, AT},
     screen::{ExplanationScreen, FindingScreen, FindingsScreen, ListScreen, NodeScreen, Screen},
     screen_frame,
+    screens::view_of,
     theme::{ColourDepth, GlyphSet, Palette, Theme},
     update::apply_action,
 };
@@ -50,13 +51,18 @@ impl GoldenConsole {
         desk
     }
 
+    /// Returns the questions of the shown screen.
+    fn screen_questions(&self) -> Vec<Question> {
+        view_of(&self.state.screen).all_questions(&self.state)
+    }
+
     /// Answers the question that the shown screen asks for this kind of answer.
     fn deliver_answer(&mut self, answer: Answer) -> Vec<ConsoleEffect> {
         let question = match &answer {
             Answer::Overview(_) => Question::Overview,
             Answer::Nodes(_) => Question::Nodes,
             Answer::Findings(_) => Question::Findings,
-            _ => self.state.screen_questions().pop().unwrap(),
+            _ => self.screen_questions().pop().unwrap(),
         };
         self.answer_question(question, answer)
     }
@@ -203,7 +209,7 @@ fn finding_screen() {
     };
     let id = "port_down/gpu003/mlx5_1/1";
     desk.answer_question(Question::Finding(id.into()), told());
-    let asked = desk.state.screen_questions();
+    let asked = desk.screen_questions();
     let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] = &asked[..]
     else {
         panic!("{asked:?}")
@@ -216,7 +222,7 @@ fn finding_screen() {
     desk.answer_question(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
     desk.answer_question(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
-    assert_eq!(desk.state.screen_questions().len(), 2, "histories are not requested at every tick");
+    assert_eq!(desk.screen_questions().len(), 2, "histories are not requested at every tick");
     desk.expect_golden("finding");
     desk.press_keys(&[KeyPress::Char('e')]);
     assert_eq!(desk.state.screen, ExplanationScreen(id.into()).into());
@@ -233,7 +239,10 @@ fn all_findings() {
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
     desk.deliver_answer(findings_answer());
     desk.draw(80, 24);
-    assert!(desk.state.evidence_finding().is_none(), "a low screen has space for the list only");
+    assert!(
+        view_of(&desk.state.screen).evidence_finding(&desk.state).is_none(),
+        "a low screen has space for the list only"
+    );
     desk.expect_golden("findings");
     let asked = desk.press_keys(&[KeyPress::Down]);
     let asked = format!("{asked:?}");
@@ -241,7 +250,7 @@ fn all_findings() {
     desk.press_keys(&[KeyPress::Up]);
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
     assert!(
-        !desk.state.screen_questions().contains(&Question::Alerts),
+        !desk.screen_questions().contains(&Question::Alerts),
         "it is not requested at every tick"
     );
     desk.expect_golden("findings-alerts");

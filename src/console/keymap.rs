@@ -6,7 +6,7 @@ use super::{
     key_press::KeyPress,
     screen::Screen,
     screen_view::ScreenCommand,
-    screens,
+    screens::{self, view_of},
 };
 
 /// Keys of every screen, after its own keys and the numbers of the main screens.
@@ -77,7 +77,7 @@ fn number_binding(command: &ScreenCommand) -> Option<KeyBinding> {
 
 /// Returns the bindings that are active on a screen, in the order of the help.
 pub(crate) fn screen_bindings(place: &Screen) -> impl Iterator<Item = KeyBinding> {
-    let own = place.keys().iter().copied().flatten();
+    let own = view_of(place).keys().iter().copied().flatten();
     let numbers = screens::main_commands().into_iter().filter_map(number_binding);
     own.copied().chain(numbers).chain(COMMON_KEYS.iter().copied())
 }

@@ -22,9 +22,11 @@ mod console_source;
 mod console_state;
 mod csv_export;
 mod cursor;
+mod cursor_rows;
 mod display_text;
 mod evidence_history;
 mod fabric_map;
+mod failed_questions;
 mod finding_list_rows;
 mod freshness;
 mod key_binding;
@@ -62,6 +64,7 @@ pub use console_source::{ConsoleSource, PendingAnswer, SourceError};
 use console_state::ConsoleState;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
+use screens::view_of;
 use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
@@ -259,7 +262,8 @@ impl ConsoleApp {
         let wider = room.has_side_pane && !self.state.layout.has_side_pane;
         self.state.layout = room;
         if wider {
-            self.questions.enqueue_questions(self.state.screen_questions());
+            let shown = view_of(&self.state.screen);
+            self.questions.enqueue_questions(shown.all_questions(&self.state));
         }
         (self.changed, self.urgent, self.drawn) = (false, false, Some(begun));
         Ok(())

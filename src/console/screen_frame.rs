@@ -10,9 +10,9 @@ use super::{
     ReplayProgress,
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout, SourceStatus},
-    display_text, keymap,
+    display_text, freshness, keymap,
     screen::Screen,
-    screens,
+    screens::{self, view_of},
     theme::{StyleRole, Theme},
     view::{MIN_HEIGHT, MIN_WIDTH, placeholders},
 };
@@ -38,7 +38,7 @@ pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> S
         } else if state.data.overview.is_none() {
             placeholders::draw_loading(buffer, body, state, theme)
         } else {
-            state.screen.draw(buffer, body, state, theme)
+            view_of(&state.screen).draw(buffer, body, state, theme)
         };
         room.click_areas.extend(spots);
         room
@@ -104,7 +104,7 @@ fn draw_header(
         _ => render_identity(overview, theme),
     };
     if state.screen != Screen::default() {
-        let title = format!("   {}", state.screen.header_title());
+        let title = format!("   {}", view_of(&state.screen).header_title());
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
     let left = Line::from(left);
@@ -164,7 +164,7 @@ fn render_shown_time(
 ) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
     let answered = matches!(state.source_status, SourceStatus::Fresh(at) if state.now.duration_since(at) < state.late_threshold());
-    let age = state.stale_age();
+    let age = freshness::stale_age(state);
     let fresh = state.past_instant.is_none() && answered && age.is_none();
     let (sign, meaning) = if fresh { ("●", StyleRole::Good) } else { ("○", StyleRole::Bad) };
     let replay = state.replay.map_or_else(Span::default, |replay| {
@@ -182,7 +182,7 @@ fn render_shown_time(
         };
         Span::styled(text, theme.style_for(meaning))
     });
-    let at = state.shown_at().unwrap_or(overview.at);
+    let at = view_of(&state.screen).shown_at(state).unwrap_or(overview.at);
     let (period, style) = match (age, state.past_instant) {
         (Some(age), _) => (
             format!("{} old ", display_text::format_duration(age)),
@@ -229,7 +229,7 @@ fn draw_footer(
     if !state.help {
         for command in screens::main_commands() {
             let (Some(number), word) = (command.number(), command.word) else { continue };
-            let here = state.screen == Screen::main(number);
+            let here = state.screen == screens::main_screen(number);
             let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
             let style = if here { title } else { dim };
             put(&text, style, Some(KeyIntent::Screen(number)), &mut x);

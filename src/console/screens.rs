@@ -1,7 +1,5 @@
 //! Table of the screens: dispatches to the view of a screen, and finds screens by number and command.
 
-use std::ops::Deref;
-
 use crate::{
     screen::{self, Screen, with_screens},
     screen_view::{ScreenCommand, ScreenView},
@@ -24,13 +22,10 @@ pub(crate) mod users_screen;
 /// Defines what is the same for every row of the table.
 macro_rules! dispatch_screens {
     ($($(#[$doc:meta])* $name:ident($view:ident $($parameters:tt)?),)+) => {
-        impl Deref for Screen {
-            type Target = dyn ScreenView;
-
-            fn deref(&self) -> &Self::Target {
-                match self {
-                    $(Self::$name(view) => view,)+
-                }
+        /// Returns the view of a screen.
+        pub(crate) fn view_of(screen: &Screen) -> &dyn ScreenView {
+            match screen {
+                $(Screen::$name(view) => view,)+
             }
         }
 
@@ -47,12 +42,10 @@ macro_rules! dispatch_screens {
 
 with_screens!(dispatch_screens);
 
-impl Screen {
-    /// Returns the main screen of a number.
-    pub(crate) fn main(number: u8) -> Self {
-        let found = screen_commands().find(|command| command.number() == Some(number));
-        found.and_then(|command| (command.open)("").ok()).unwrap_or_default()
-    }
+/// Returns the main screen of a number.
+pub(crate) fn main_screen(number: u8) -> Screen {
+    let found = screen_commands().find(|command| command.number() == Some(number));
+    found.and_then(|command| (command.open)("").ok()).unwrap_or_default()
 }
 
 /// Returns the commands of the main screens, by their numbers.

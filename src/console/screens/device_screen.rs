@@ -20,7 +20,7 @@ use crate::{
     screen::{DeviceScreen, Screen, TopologyScreen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
-    view::{draw_lines, event_rows, node_details, node_tables, placeholders, render_titled_line},
+    view::{draw_lines, event_rows, node_details, node_tables, render_titled_line},
     widget::graph,
 };
 use gaunt_api::{DeviceDetail, field::shown_unit};
@@ -109,7 +109,7 @@ impl ScreenView for DeviceScreen {
         let Self(node, class, name) = self;
         let answered = state.node_detail(node).filter(|_| state.data.refused.is_none());
         let Some(detail) = answered else {
-            return placeholders::draw_waiting(buffer, area, node, state, theme);
+            return self.draw_waiting(buffer, area, node, state, theme);
         };
         let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
         let Some(device) = detail.devices.iter().find(is) else {

@@ -16,7 +16,7 @@ use crate::{
     screen::ExplanationScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_lines, draw_page, finding_details, node_tables, placeholders, render_paragraph},
+    view::{draw_lines, draw_page, finding_details, node_tables, render_paragraph},
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{
@@ -39,7 +39,7 @@ impl ScreenView for ExplanationScreen {
     }
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
-        finding_screen::finding_questions(&self.0, state)
+        finding_screen::finding_questions(&self.0, self.evidence_finding(state), state)
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
@@ -79,7 +79,7 @@ impl ScreenView for ExplanationScreen {
     ) -> ScreenLayout {
         let Some(told) = state.data.explained.as_deref() else {
             if state.past_instant.is_none() {
-                return placeholders::draw_waiting(buffer, area, "the explanation", state, theme);
+                return self.draw_waiting(buffer, area, "the explanation", state, theme);
             }
             let text = " past explanations are not stored; press . to return to now";
             let line = Line::styled(text, theme.style_for(StyleRole::Dim));

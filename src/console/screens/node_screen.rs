@@ -6,15 +6,15 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    cursor_rows::{self, CursorRows},
     key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
     screen::{DeviceScreen, NodeScreen, Screen},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::Theme,
-    update::{self, UpdateOutcome},
     view::{
         draw_page,
         node_details::{render_body, render_finding, render_headline},
-        node_tables, placeholders,
+        node_tables,
     },
 };
 use gaunt_api::{DeviceDetail, NodeDetail};
@@ -58,8 +58,8 @@ impl ScreenView for NodeScreen {
     }
 
     /// Moves the cursor; beyond the last device, the page scrolls on to the host's section, and back.
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-        let by = update::row_steps(state, intent);
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        let by = cursor_rows::row_steps(state, intent);
         let rows = self.cursor_rows(state).filter(|rows| !rows.keys.is_empty());
         let scrolled_back = state.scroll > 0 && by < 0 && by != isize::MIN;
         if let (Some(rows), false) = (rows, scrolled_back) {
@@ -67,14 +67,14 @@ impl ScreenView for NodeScreen {
             rows.move_by(state, by);
             match by {
                 isize::MIN => state.scroll = 0,
-                isize::MAX => update::scroll_by(state, by),
-                by if by > 0 && rows.index(state) == from => update::scroll_by(state, by),
+                isize::MAX => cursor_rows::scroll_by(state, by),
+                by if by > 0 && rows.index(state) == from => cursor_rows::scroll_by(state, by),
                 _ => {}
             }
         } else {
-            update::scroll_by(state, by);
+            cursor_rows::scroll_by(state, by);
         }
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 
     /// Draws the opened node.
@@ -96,7 +96,7 @@ impl ScreenView for NodeScreen {
     ) -> ScreenLayout {
         let Some(detail) = state.node_detail(&self.0).filter(|_| state.data.refused.is_none())
         else {
-            return placeholders::draw_waiting(buffer, area, &self.0, state, theme);
+            return self.draw_waiting(buffer, area, &self.0, state, theme);
         };
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(detail, theme)];

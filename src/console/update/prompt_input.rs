@@ -1,34 +1,36 @@
 //! Input of the prompt: filters, commands and notes.
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use gaunt_schema::SanitizedText;
 
-use super::{UpdateOutcome, confirm, navigation, show_message, time_navigation};
+use super::{confirm, navigation, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, OverviewPanel},
     csv_export::ExportFormat,
+    finding_list_rows::FindingRow,
     key_press::KeyPress,
     prompt::{Prompt, PromptError, PromptKind, PromptOutcome},
     prompt_commands::{self, PromptCommand},
     prompt_completion::{CompletionContext, complete_prompt},
     screen::Screen,
+    screens::view_of,
 };
-use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
+use gaunt_api::{Filter, Finding, Question, Subject, SubjectField, filter::MAX_ROWS};
 
 /// Opens the prompt.
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let prompt = match intent {
         KeyIntent::Filter => {
-            let Some(subject) = state.screen.filter_subject() else {
+            let Some(subject) = view_of(&state.screen).filter_subject() else {
                 return UpdateOutcome::default();
             };
             let rows = state.list_state(subject).rows.clone();
             Prompt::new(PromptKind::Filter(subject), &rows)
         }
         KeyIntent::Columns => {
-            let Some(subject) = state.screen.filter_subject() else {
+            let Some(subject) = view_of(&state.screen).filter_subject() else {
                 return UpdateOutcome::default();
             };
             let columns = state.list_state(subject).shown_columns();
@@ -44,7 +46,7 @@ pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> Update
 
 /// Shows the prompt with its completion candidates.
 fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
-    let subject = state.screen.filter_subject();
+    let subject = view_of(&state.screen).filter_subject();
     let table = subject.and_then(|subject| state.subject_table(subject));
     let values = |field: &SubjectField| -> Vec<SanitizedText> {
         let column = table.and_then(|table| table.find_column(&field.name));
@@ -61,10 +63,10 @@ fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
 
 /// Opens the prompt for a note on the finding, or withdraws its acknowledgement.
 fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
-    let findings = state.findings_to_acknowledge();
+    let findings = findings_to_acknowledge(state);
     let Some(first) = findings.first() else { return UpdateOutcome::default() };
     if state.past_instant.is_some() {
-        show_message(state, false, "cannot acknowledge at a past time; press . to return to now");
+        state.show_message(false, "cannot acknowledge at a past time; press . to return to now");
         return UpdateOutcome::with_redraw();
     }
     let open: Vec<SanitizedText> = findings
@@ -83,6 +85,22 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
     };
     show_prompt(state, Prompt::new(PromptKind::Note(open, what), ""));
     UpdateOutcome::with_redraw()
+}
+
+/// Returns the findings that an acknowledgement or its withdrawal applies to: those of the row under the cursor.
+fn findings_to_acknowledge(state: &ConsoleState) -> Vec<&Finding> {
+    let view = view_of(&state.screen);
+    if view.finding_id().is_some() {
+        return state.data.finding.iter().map(|(finding, _)| finding).collect();
+    }
+    let group = match view.finding_row(state) {
+        Some(FindingRow::Group { group, .. }) => group,
+        row => return row.and_then(FindingRow::single_finding).into_iter().collect(),
+    };
+    let list = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
+    let known: HashMap<&str, &Finding> =
+        list.iter().map(|finding| (finding.id.as_str(), finding)).collect();
+    group.members.iter().filter_map(|id| known.get(id.as_str()).copied()).collect()
 }
 
 /// Handles a key in the prompt.
@@ -146,7 +164,7 @@ fn submit_filter(
         prompt.show_error(&error);
         PromptRejected
     })?;
-    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
+    Ok(UpdateOutcome::with_questions(state))
 }
 
 fn submit_command(
@@ -182,13 +200,14 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             let text = format!("sort {words}");
             let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
             state.list_state_mut(subject).sort = filter.sort_fields().next();
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Filter(text) => {
-            let subject =
-                state.screen.filter_subject().ok_or("this screen has no rows to filter")?;
+            let subject = view_of(&state.screen)
+                .filter_subject()
+                .ok_or("this screen has no rows to filter")?;
             state.list_state_mut(subject).apply_filter(&text).map_err(|error| error.to_string())?;
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Colour(name) => {
             state.tint = match name {
@@ -205,7 +224,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             };
             state.panel = OverviewPanel::Heat;
             navigation::open_screen(state, Screen::default());
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
         PromptCommand::Help => {
@@ -218,7 +237,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
 
 /// Returns the subject of the shown list.
 fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
-    let subject = state.screen.table_subject();
+    let subject = view_of(&state.screen).table_subject();
     subject.ok_or_else(|| "this screen has no columns; open 3, 5, 6, 7 or 9".into())
 }
 
@@ -233,7 +252,7 @@ fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome
     }
     let effects = vec![
         ConsoleEffect::SavePreferences(state.preferences.clone()),
-        ConsoleEffect::Ask(state.screen_questions()),
+        ConsoleEffect::Ask(view_of(&state.screen).all_questions(state)),
     ];
     Ok(UpdateOutcome { changed: true, effects })
 }
@@ -244,8 +263,9 @@ fn export_rows(
     form: ExportFormat,
     path: PathBuf,
 ) -> Result<UpdateOutcome, String> {
-    let subject =
-        state.screen.filter_subject().ok_or("this screen has no rows; open a list first")?;
+    let subject = view_of(&state.screen)
+        .filter_subject()
+        .ok_or("this screen has no rows; open a list first")?;
     let list = state.list_state(subject);
     let names: Vec<&str> = list.shown_columns().iter().map(|field| field.name.as_str()).collect();
     let sort = list.sort.map_or_else(String::new, |(field, falls)| {
@@ -254,5 +274,5 @@ fn export_rows(
     let text = format!("{}{sort} limit {MAX_ROWS} columns {}", list.rows, names.join(","));
     let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
     state.to_write = Some((Question::Table(filter), form, path));
-    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
+    Ok(UpdateOutcome::with_questions(state))
 }
