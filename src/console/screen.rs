@@ -5,7 +5,7 @@ use gaunt_schema::{DeviceClass, SanitizedText};
 
 /// Passes the table of the screens to a macro, one row each: the screen, and its type with the parameters.
 ///
-/// A new screen is one row here, and its file in `screens/`.
+/// A new screen is one row here, and one file in `screens/`.
 macro_rules! with_screens {
     ($then:ident) => {
         $then! {

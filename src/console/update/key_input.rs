@@ -1,6 +1,10 @@
 //! Key input: performs the operation of a key, on the whole console or on the shown screen.
 
-use super::{navigation, prompt_input, time_navigation, update_outcome::UpdateOutcome};
+use super::{
+    navigation::{self, apply_screen_outcome},
+    prompt_input, time_navigation,
+    update_outcome::UpdateOutcome,
+};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::ConsoleState,
@@ -39,10 +43,7 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
     let view = view_of(&screen);
     match intent {
         KeyIntent::Screen(number) => navigation::open_screen(state, screens::main_screen(number)),
-        KeyIntent::Open => {
-            let outcome = view.open_item(state);
-            navigation::apply_screen_outcome(state, outcome)
-        }
+        KeyIntent::Open => apply_screen_outcome(view.open_item(state), state),
         KeyIntent::Back => navigation::go_back(state),
         KeyIntent::Job => navigation::open_job(state),
         KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
@@ -66,9 +67,6 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
             UpdateOutcome::with_effect(ConsoleEffect::ToggleReplay)
         }
         KeyIntent::ToggleReplay => UpdateOutcome::default(),
-        _ => {
-            let outcome = view.handle_intent(state, intent);
-            navigation::apply_screen_outcome(state, outcome)
-        }
+        _ => apply_screen_outcome(view.handle_intent(state, intent), state),
     }
 }

@@ -37,15 +37,11 @@ pub(super) fn handle_mouse(state: &mut ConsoleState, mouse: MouseEvent) -> Updat
             state.panel = panel;
         }
         let outcomes = (0..WHEEL).map(|_| view_of(&screen).handle_intent(state, turn));
-        let outcome = outcomes.last().unwrap_or_default();
-        return apply_screen_outcome(state, outcome);
+        return apply_screen_outcome(outcomes.last().unwrap_or_default(), state);
     }
     match what {
         Some(ClickTarget::Key(intent)) => handle_intent(state, intent),
-        Some(target) => {
-            let outcome = view_of(&screen).handle_click(state, target);
-            apply_screen_outcome(state, outcome)
-        }
+        Some(target) => apply_screen_outcome(view_of(&screen).handle_click(state, target), state),
         None => UpdateOutcome::default(),
     }
 }

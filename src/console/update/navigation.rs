@@ -13,8 +13,8 @@ use gaunt_api::{Subject, filter::quote_text};
 
 /// Does what a screen wants after a key or a click.
 pub(super) fn apply_screen_outcome(
-    state: &mut ConsoleState,
     outcome: ScreenOutcome,
+    state: &mut ConsoleState,
 ) -> UpdateOutcome {
     match outcome {
         ScreenOutcome::Unchanged => UpdateOutcome::default(),
@@ -85,5 +85,5 @@ pub(super) fn open_node_screen(state: &mut ConsoleState, intent: KeyIntent) -> U
         }
         _ => ScreenOutcome::Open(EventsScreen(node).into()),
     };
-    apply_screen_outcome(state, outcome)
+    apply_screen_outcome(outcome, state)
 }
