@@ -1,4 +1,4 @@
-//! State of the console: answers, cursors and the shown screen; plain data, drawn by `view`, changed only by `update`.
+//! State of the console: answers, cursors and the shown screen. Plain data; only `update` changes it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

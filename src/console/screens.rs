@@ -1,4 +1,4 @@
-//! Table of the screens: dispatches to the view of a screen, and finds screens by number and command.
+//! Views of the screens, one file each: dispatches to the view of a screen, and finds screens by number and command.
 
 use crate::{
     screen::{self, Screen, with_screens},
