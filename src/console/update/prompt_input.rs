@@ -21,23 +21,17 @@ use gaunt_api::{Filter, Finding, Question, Subject, SubjectField, filter::MAX_RO
 
 /// Opens the prompt.
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let prompt = match intent {
-        KeyIntent::Filter => {
-            let Some(subject) = view_of(&state.screen).filter_subject() else {
-                return UpdateOutcome::default();
-            };
-            let rows = state.list_state(subject).rows.clone();
-            Prompt::new(PromptKind::Filter(subject), &rows)
+    let prompt = match (intent, view_of(&state.screen).filter_subject()) {
+        (KeyIntent::Filter | KeyIntent::Columns, None) => return UpdateOutcome::default(),
+        (KeyIntent::Filter, Some(subject)) => {
+            Prompt::new(PromptKind::Filter(subject), &state.list_state(subject).rows)
         }
-        KeyIntent::Columns => {
-            let Some(subject) = view_of(&state.screen).filter_subject() else {
-                return UpdateOutcome::default();
-            };
+        (KeyIntent::Columns, Some(subject)) => {
             let columns = state.list_state(subject).shown_columns();
             let names: Vec<&str> = columns.iter().map(|field| field.name.as_str()).collect();
             Prompt::new(PromptKind::Command, &format!("columns {}", names.join(",")))
         }
-        KeyIntent::Acknowledge => return start_acknowledgement(state),
+        (KeyIntent::Acknowledge, _) => return start_acknowledgement(state),
         _ => Prompt::new(PromptKind::Command, ""),
     };
     show_prompt(state, prompt);
@@ -107,15 +101,9 @@ fn findings_to_acknowledge(state: &ConsoleState) -> Vec<&Finding> {
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(mut prompt) = state.prompt.take() else { return UpdateOutcome::default() };
     match prompt.handle_key(key, &state.prompt_history) {
-        PromptOutcome::Cancelled => UpdateOutcome::with_redraw(),
-        PromptOutcome::Edited => {
-            show_prompt(state, prompt);
-            UpdateOutcome::with_redraw()
-        }
-        PromptOutcome::Completed => {
-            state.prompt = Some(prompt);
-            UpdateOutcome::with_redraw()
-        }
+        PromptOutcome::Cancelled => {}
+        PromptOutcome::Edited => show_prompt(state, prompt),
+        PromptOutcome::Completed => state.prompt = Some(prompt),
         PromptOutcome::Entered(line) => {
             let asks = prompt.asks.clone();
             let taken = match &asks {
@@ -127,14 +115,13 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             };
             if let Ok(outcome) = taken {
                 state.prompt_history.record_line(&asks, &line);
-                outcome
-            } else {
-                // The prompt stays open and shows its error.
-                state.prompt = Some(prompt);
-                UpdateOutcome::with_redraw()
+                return outcome;
             }
+            // The prompt stays open and shows its error.
+            state.prompt = Some(prompt);
         }
     }
+    UpdateOutcome::with_redraw()
 }
 
 /// Acknowledges a finding with the note; many findings only after a confirmation with their number.

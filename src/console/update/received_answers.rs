@@ -84,8 +84,9 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
     outcome.effects.extend(bell);
     // A fleet of one node is shown in full: its further questions can be asked at once.
-    if first && view_of(&state.screen).all_questions(state).len() > 1 {
-        outcome.effects.push(ConsoleEffect::Ask(view_of(&state.screen).all_questions(state)));
+    let questions = view_of(&state.screen).all_questions(state);
+    if first && questions.len() > 1 {
+        outcome.effects.push(ConsoleEffect::Ask(questions));
     }
     outcome
 }
@@ -107,9 +108,8 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
     if state.list_state(Subject::Findings).rows.is_empty() {
         state.unfolded.retain(known);
     }
-    if let (Some(id), Some((kept, open))) =
-        (view_of(&state.screen).finding_id(), &mut state.data.finding)
-    {
+    let shown = view_of(&state.screen).finding_id();
+    if let (Some(id), Some((kept, open))) = (shown, &mut state.data.finding) {
         let now = list.findings.iter().find(|finding| *id == *finding.id);
         *open = now.is_some();
         if let Some(now) = now {
@@ -137,10 +137,8 @@ fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal
 
 /// Stores the explanation of the shown finding.
 fn store_explanation(state: &mut ConsoleState, question: &Question, explained: Arc<Explanation>) {
-    if view_of(&state.screen)
-        .finding_id()
-        .is_some_and(|id| *question == Question::Finding(id.to_string()))
-    {
+    let shown = view_of(&state.screen).finding_id();
+    if shown.is_some_and(|id| *question == Question::Finding(id.to_string())) {
         let open = explained.finding.life.closed.is_none();
         state.data.refused = None;
         state.data.finding = Some((explained.finding.clone(), open));
