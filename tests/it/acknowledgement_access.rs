@@ -28,7 +28,7 @@ fn send_request(
     address: &str,
     method: &str,
     path: &str,
-    more: &str,
+    headers: &str,
     body: &str,
 ) -> (u16, String, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -36,7 +36,7 @@ fn send_request(
     let length = body.len();
     let request = format!(
         "{method} {API}/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-         Content-Length: {length}\r\n{more}\r\n{body}"
+         Content-Length: {length}\r\n{headers}\r\n{body}"
     );
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -77,50 +77,50 @@ fn bearer_header(token: &str) -> String {
 }
 
 #[test]
-fn only_who_has_the_token_acknowledges_and_everybody_sees_it() {
+fn acknowledgement_needs_the_token_and_every_client_sees_it() {
     let folder = tempfile::tempdir().unwrap();
     let (running, address, _) = start_aggregator(&folder);
     let path = format!("findings/{FINDING}/acknowledge");
     let note =
         json!({"by": "alice", "note": "the node is being reinstalled\u{1b}[31m"}).to_string();
-    for (more, said) in [
+    for (headers, reason) in [
         (String::new(), "no_token"),
         (bearer_header("wrong-token-of-16-chars"), "wrong_token"),
         (bearer_header(""), "no_token"),
     ] {
-        let (status, head, body) = send_request(&address, "POST", &path, &more, &note);
-        assert_eq!((status, body["refused"].as_str()), (401, Some(said)), "{body}");
+        let (status, head, body) = send_request(&address, "POST", &path, &headers, &note);
+        assert_eq!((status, body["refused"].as_str()), (401, Some(reason)), "{body}");
         assert!(head.contains("www-authenticate: bearer"), "{head}");
     }
-    let mine = bearer_header(TOKEN);
-    let nobody = "findings/port_down/nobody/acknowledge";
-    for (method, path, body, status, said) in [
+    let bearer = bearer_header(TOKEN);
+    let unknown_finding = "findings/port_down/nobody/acknowledge";
+    for (method, path, body, status, reason) in [
         ("POST", path.as_str(), "{}", 400, "bad_parameter"),
         ("POST", path.as_str(), r#"{"by": ""}"#, 400, "bad_parameter"),
-        ("POST", nobody, &note, 404, "unknown_finding"),
+        ("POST", unknown_finding, &note, 404, "unknown_finding"),
         ("DELETE", path.as_str(), "", 400, "bad_parameter"),
         ("DELETE", &format!("{path}?by=bob"), "", 409, "not_acknowledged"),
     ] {
-        let (got, _, answer) = send_request(&address, method, path, &mine, body);
+        let (got, _, answer) = send_request(&address, method, path, &bearer, body);
         assert_eq!(
             (got, answer["refused"].as_str()),
-            (status, Some(said)),
+            (status, Some(reason)),
             "{method} {path}: {answer}"
         );
     }
     let long = "x".repeat(9 << 10);
-    assert_eq!(send_request(&address, "POST", &path, &mine, &long).0, 413);
-    let elsewhere = send_request(&address, "POST", "overview", &mine, "");
+    assert_eq!(send_request(&address, "POST", &path, &bearer, &long).0, 413);
+    let elsewhere = send_request(&address, "POST", "overview", &bearer, "");
     assert_eq!(elsewhere.0, 405, "nothing else can be done");
 
-    let (status, _, told) = send_request(&address, "POST", &path, &mine, &note);
-    assert_eq!(status, 200, "{told}");
-    let ack = &told["finding"]["acknowledged"];
+    let (status, _, answer) = send_request(&address, "POST", &path, &bearer, &note);
+    assert_eq!(status, 200, "{answer}");
+    let ack = &answer["finding"]["acknowledged"];
     assert_eq!((&ack["by"], &ack["severity"]), (&json!("alice"), &json!("warning")));
     assert_eq!(ack["note"], "the node is being reinstalled\u{fffd}[31m");
     let line = running.line_with("gaunt::audit: acknowledged");
     assert!(line.contains("by=\"alice\"") && line.contains(FINDING), "{line}");
-    let (status, _, again) = send_request(&address, "POST", &path, &mine, &note);
+    let (status, _, again) = send_request(&address, "POST", &path, &bearer, &note);
     assert_eq!((status, again["refused"].as_str()), (409, Some("already_acknowledged")));
 
     // Every client sees the acknowledgement at once.
@@ -131,17 +131,18 @@ fn only_who_has_the_token_acknowledges_and_everybody_sees_it() {
     assert!(line.contains("acknowledged=\"true\""), "{line}");
     let rows = fetch_json(&address, "table/findings?columns=id,acknowledged,life");
     assert_eq!(rows["columns"][1]["cells"]["texts"]["words"], json!(["alice"]));
-    let turns = |told: &Value| -> Vec<String> {
-        let changes = told["finding"]["life"]["changes"].as_array().unwrap();
+    let change_kinds = |answer: &Value| -> Vec<String> {
+        let changes = answer["finding"]["life"]["changes"].as_array().unwrap();
         changes.iter().map(|change| change["what"].as_str().unwrap().to_owned()).collect()
     };
-    let (status, _, told) = send_request(&address, "DELETE", &format!("{path}?by=bob"), &mine, "");
-    assert_eq!((status, &told["finding"]["acknowledged"]), (200, &Value::Null));
-    assert_eq!(turns(&told), ["opened", "acknowledged", "withdrawn"]);
+    let (status, _, answer) =
+        send_request(&address, "DELETE", &format!("{path}?by=bob"), &bearer, "");
+    assert_eq!((status, &answer["finding"]["acknowledged"]), (200, &Value::Null));
+    assert_eq!(change_kinds(&answer), ["opened", "acknowledged", "withdrawn"]);
 }
 
 #[test]
-fn without_a_token_nobody_acts() {
+fn acknowledgement_is_refused_without_a_token_file() {
     let running = TestProcess::start_aggregator(&["--targets", "127.0.0.1:9"]);
     let address = running.served_address();
     let path = format!("findings/{FINDING}/acknowledge");
@@ -158,8 +159,8 @@ fn without_a_token_nobody_acts() {
         .arg(&file)
         .run_to_end();
     assert_eq!(refused.status.code(), Some(3));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("has no token of at least 16 characters"), "{said}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(stderr.contains("has no token of at least 16 characters"), "{stderr}");
 }
 
 /// Runs `gaunt` with a token in its environment, or without.
@@ -175,33 +176,35 @@ fn run_with_token(token: Option<&str>, args: &[&str]) -> (Option<i32>, String, S
 }
 
 #[test]
-fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
+fn finding_is_acknowledged_explained_and_withdrawn_on_the_command_line() {
     let folder = tempfile::tempdir().unwrap();
     let (_running, address, file) = start_aggregator(&folder);
-    let at = ["--aggregator", &address];
-    let ack = |token: Option<&str>, more: &[&str]| {
-        run_with_token(token, &[&["ack"], &at[..], more].concat())
+    let aggregator_args = ["--aggregator", &address];
+    let ack = |token: Option<&str>, arguments: &[&str]| {
+        run_with_token(token, &[&["ack"], &aggregator_args[..], arguments].concat())
     };
-    let (code, _, said) = ack(None, &["target_down", "--by", "alice"]);
+    let (code, _, stderr) = ack(None, &["target_down", "--by", "alice"]);
     assert_eq!(code, Some(3));
     assert!(
-        said.starts_with("gaunt: this action needs the aggregator's token: --token-file"),
-        "{said}"
+        stderr.starts_with("gaunt: this action needs the aggregator's token: --token-file"),
+        "{stderr}"
     );
-    let (code, _, said) = ack(None, &["nothing_like_it", "--by", "alice", "--token-file", &file]);
+    let (code, _, stderr) = ack(None, &["nothing_like_it", "--by", "alice", "--token-file", &file]);
     assert_eq!(code, Some(3));
     let list =
         format!("gaunt: no finding id contains nothing_like_it; known ids are\n  {FINDING}\n");
-    assert_eq!(said, list);
+    assert_eq!(stderr, list);
     let note = ["target_down", "--by", "alice", "--note", "being reinstalled"];
-    let (code, said, errors) = ack(Some(TOKEN), &note);
+    let (code, stdout, stderr) = ack(Some(TOKEN), &note);
     assert_eq!(
-        (code, said.as_str()),
+        (code, stdout.as_str()),
         (Some(0), "target_down/127.0.0.1 is acknowledged by alice\n"),
-        "{errors}"
+        "{stderr}"
     );
 
-    let explain = |more: &[&str]| run_with_token(None, &[&["explain"], &at[..], more].concat());
+    let explain = |arguments: &[&str]| {
+        run_with_token(None, &[&["explain"], &aggregator_args[..], arguments].concat())
+    };
     let (code, page, _) = explain(&[]);
     assert_eq!(code, Some(0));
     for part in [
@@ -222,20 +225,20 @@ fn a_finding_is_acknowledged_explained_and_given_back_from_the_command_line() {
     }
     let (code, json, _) = explain(&[FINDING, "--format", "json"]);
     assert_eq!(code, Some(0));
-    let told: Value = serde_json::from_str(&json).unwrap();
+    let explanation: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&told["finding"]["id"], &told["limits"][3]["value"]),
+        (&explanation["finding"]["id"], &explanation["limits"][3]["value"]),
         (&json!(FINDING), &json!(2.0))
     );
 
-    let (code, said, _) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
+    let (code, stdout, _) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
     assert_eq!(
-        (code, said.as_str()),
+        (code, stdout.as_str()),
         (Some(0), "acknowledgement of target_down/127.0.0.1 is withdrawn\n")
     );
-    let (code, _, said) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
+    let (code, _, stderr) = ack(Some(TOKEN), &["target_down", "--by", "bob", "--withdraw"]);
     assert_eq!(
-        (code, said.as_str()),
+        (code, stderr.as_str()),
         (Some(3), "gaunt: target_down/127.0.0.1 is not acknowledged\n")
     );
 }

@@ -26,7 +26,7 @@ fn start_aggregator(folder: &Path, targets: &str) -> (TestProcess, String) {
 }
 
 /// The same, with the line that it logs before it serves. Settings in the folder are used.
-fn start_until_line(folder: &Path, targets: &str, said: &str) -> (TestProcess, String, String) {
+fn start_until_line(folder: &Path, targets: &str, text: &str) -> (TestProcess, String, String) {
     let token = folder.join("token");
     fs::write(&token, "correct-horse-battery-staple").unwrap();
     let (state, token) = (folder.join("state"), token.to_str().unwrap().to_owned());
@@ -37,7 +37,7 @@ fn start_until_line(folder: &Path, targets: &str, said: &str) -> (TestProcess, S
         args.extend(["--config", settings.to_str().unwrap()]);
     }
     let running = TestProcess::start_aggregator(&args);
-    let line = running.line_with(said);
+    let line = running.line_with(text);
     let address = match line.split("address=").nth(1) {
         Some(address) => address.split(' ').next().unwrap().to_owned(),
         None => running.served_address(),
@@ -61,7 +61,7 @@ fn metric_value(address: &str, series: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_killed_aggregator_goes_on_where_it_ended() {
+fn killed_aggregator_continues_where_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (running, address) = start_aggregator(folder.path(), "127.0.0.1:9");
     let before = wait_for_finding(&address, FINDING);
@@ -78,13 +78,13 @@ fn a_killed_aggregator_goes_on_where_it_ended() {
     assert_eq!((ack["by"].as_str(), ack["note"].as_str()), (Some("alice"), Some("cable ordered")));
     assert_eq!(after["life"]["opened"], before["life"]["opened"], "the same finding");
     assert_eq!(after["since"], before["since"]);
-    let turns: Vec<&str> = after["life"]["changes"]
+    let changes: Vec<&str> = after["life"]["changes"]
         .as_array()
         .unwrap()
         .iter()
         .map(|change| change["what"].as_str().unwrap())
         .collect();
-    assert_eq!(turns, ["opened", "acknowledged"], "it was not opened anew");
+    assert_eq!(changes, ["opened", "acknowledged"], "it was not opened anew");
     let opened = "gaunt_findings_opened_total{kind=\"target_down\"}";
     wait_for("it is counted once", || {
         metric_value(&address, opened).filter(|count| count.to_bits() == 1.0_f64.to_bits())
@@ -92,7 +92,7 @@ fn a_killed_aggregator_goes_on_where_it_ended() {
 }
 
 #[test]
-fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() {
+fn damaged_state_is_set_aside_and_a_state_folder_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
     let (running, address) = start_aggregator(folder.path(), "127.0.0.1:9");
     wait_for_finding(&address, FINDING);
@@ -103,8 +103,8 @@ fn a_damaged_memory_is_said_set_aside_and_begun_anew_and_two_do_not_share_one() 
         .arg(&state)
         .run_to_end();
     assert_eq!(second.status.code(), Some(3));
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.contains("another gaunt uses the state folder "), "{said}");
+    let stderr = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(stderr.contains("another gaunt uses the state folder "), "{stderr}");
     assert!(running.terminate_and_wait().success());
 
     let file = state.join("findings.gaunt");
@@ -148,10 +148,10 @@ impl Drop for RestartFleetProcess {
 }
 
 #[test]
-fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() {
+fn finding_stays_open_over_a_restart_and_no_false_one_opens() {
     let fleet = RestartFleetProcess::start_scenario("port_down");
     let folder = tempfile::tempdir().unwrap();
-    // It survives the restart because its evidence is seen, not because findings may not be closed yet.
+    // The finding survives because its evidence is read again, not because findings may not be closed yet.
     fs::write(folder.path().join("settings.toml"), "[judge]\nresume_seconds = 1.0\n").unwrap();
     let (running, address) = start_aggregator(folder.path(), &fleet.1);
     let port = wait_for("the port is down", || {
@@ -159,17 +159,20 @@ fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() 
         list["findings"].as_array().unwrap().iter().find(|f| f["kind"] == "port_down").cloned()
     });
     let id = port["id"].as_str().unwrap().to_owned();
-    let watched = |address: &str| fetch_json(address, "usage?last=1h")["watched_seconds"].as_f64();
-    wait_for("some time is watched", || watched(&address).filter(|seconds| *seconds >= 5.0));
+    let watched_seconds =
+        |address: &str| fetch_json(address, "usage?last=1h")["watched_seconds"].as_f64();
+    wait_for("some time is watched", || {
+        watched_seconds(&address).filter(|seconds| *seconds >= 5.0)
+    });
     acknowledge_finding(folder.path(), &address, &id);
     running.send_signal(Signal::KILL);
     drop(running);
-    let begun = Instant::now();
+    let restarted = Instant::now();
 
     let (_running, address) = start_aggregator(folder.path(), &fleet.1);
     // The first window: everything is new to the judge, and there must be no false finding.
     let end = Instant::now() + Duration::from_secs(20);
-    let mut looks = 0;
+    let mut polls = 0;
     while Instant::now() < end {
         let list = fetch_json(&address, "findings");
         let open: Vec<&str> = list["findings"]
@@ -178,15 +181,15 @@ fn a_fault_that_lasts_over_a_restart_is_one_finding_and_nothing_false_is_said() 
             .iter()
             .map(|finding| finding["id"].as_str().unwrap())
             .collect();
-        assert_eq!(open, [id.as_str()], "after {looks} looks");
+        assert_eq!(open, [id.as_str()], "after {polls} looks");
         let finding = &list["findings"][0];
         assert_eq!(finding["life"]["opened"], port["life"]["opened"]);
         assert_eq!(finding["acknowledged"]["by"], "alice");
-        looks += 1;
+        polls += 1;
         std::thread::sleep(Duration::from_millis(200));
     }
-    let (seconds, lives) = (watched(&address).unwrap(), begun.elapsed().as_secs_f64());
-    assert!(seconds > lives, "{seconds} s are known by one who lives for {lives} s");
+    let (watched, uptime) = (watched_seconds(&address).unwrap(), restarted.elapsed().as_secs_f64());
+    assert!(watched > uptime, "{watched} s are known by one who lives for {uptime} s");
     let closed = fetch_json(&address, "closed");
     assert_eq!(closed["total"], 0, "nothing was closed");
 }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Time limit for what takes half a minute on an idle machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// The shipped configuration with shorter waits and no other change. The order of the waits is kept: a finding is
 /// faster than the signals that it suppresses.
@@ -176,7 +176,8 @@ pub(crate) fn next(
     posted: &Receiver<WebhookPost>,
     what: &str,
 ) -> (String, String, Vec<NotificationLabels>) {
-    let (path, body) = posted.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what}: nothing"));
+    let (path, body) =
+        posted.recv_timeout(TIME_LIMIT).unwrap_or_else(|_| panic!("{what}: nothing"));
     let labels = |alert: &Value| serde_json::from_value(alert["labels"].clone()).unwrap();
     let alerts = body["alerts"].as_array().unwrap().iter().map(labels);
     (path, body["status"].as_str().unwrap().to_owned(), alerts.collect())
@@ -230,7 +231,7 @@ fn log_line(line: &str) {
 }
 
 #[test]
-fn a_port_that_goes_down_is_told_once_and_resolved() {
+fn port_down_alert_is_sent_once_and_resolved() {
     let machine = FourPortNode::start_node("gpu003");
     let targets = format!("gpu003={}", machine.address);
     // A standby scrapes and reports the same.
@@ -244,13 +245,13 @@ fn a_port_that_goes_down_is_told_once_and_resolved() {
     let _manager = start_alertmanager(&hook, &manager);
     let (prometheus, _prometheus, _rules) = start_prometheus(&addresses, &manager);
     wait_for("Prometheus has read all", || {
-        let seen = prometheus_scrape::query_instant(
+        let active_ports = prometheus_scrape::query_instant(
             &prometheus,
             "gaunt_port_state_id{node=\"gpu003\"} == 4",
         );
-        let both =
+        let aggregators_up =
             prometheus_scrape::query_instant(&prometheus, "up{job=\"gaunt\"} == 1").len() == 2;
-        (both && seen.len() == 4).then_some(())
+        (aggregators_up && active_ports.len() == 4).then_some(())
     });
 
     let cut = Instant::now();
@@ -294,16 +295,16 @@ fn check_read_back(aggregator: &str, silence: &str) {
         (line["state"] == "suppressed").then_some(line)
     });
     assert_eq!(line["finding"], "port_down/gpu003/mlx5_1/1");
-    let known = &line["silences"][0];
-    assert_eq!((&known["id"], &known["by"]), (&silence.into(), &"mira".into()));
-    assert_eq!(known["comment"], "cable ordered");
+    let listed = &line["silences"][0];
+    assert_eq!((&listed["id"], &listed["by"]), (&silence.into(), &"mira".into()));
+    assert_eq!(listed["comment"], "cable ordered");
     let shown = run_gaunt(&["snapshot", "--aggregator", aggregator, "--ask", "alerts"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("silenced") && shown.contains("cable ordered"), "{shown}");
 }
 
 #[test]
-fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_back() {
+fn findings_reach_alertmanager_once_without_prometheus_and_silences_are_read_back() {
     let machine = FourPortNode::start_node("gpu003");
     let manager = format!("127.0.0.1:{}", free_port());
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +320,7 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
     let aggregators = [(); 2]
         .map(|()| TestProcess::start_aggregator(&["--config", settings, "--targets", &targets]));
     let addresses = aggregators.each_ref().map(TestProcess::served_address);
-    let alerts = |at: usize| fetch_alerts(&addresses[at]);
+    let alerts = |index: usize| fetch_alerts(&addresses[index]);
     for address in &addresses {
         wait_for("the node is known", || {
             get(address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
@@ -337,15 +338,16 @@ fn without_prometheus_findings_reach_alertmanager_once_and_its_silences_come_bac
     assert_eq!(next(&posted, "the alert"), expected_notification("firing"));
     let fired = back.elapsed();
     wait_for("both are heard", || {
-        let heard = |at| Some(alerts(at)?["servers"][0]["failure"].is_null());
-        (heard(0)? && heard(1)?).then_some(())
+        let is_delivered = |index| Some(alerts(index)?["servers"][0]["failure"].is_null());
+        (is_delivered(0)? && is_delivered(1)?).then_some(())
     });
     let (_, body) = get(&manager, "/api/v2/alerts").unwrap();
-    let known: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(known.as_array().unwrap().len(), 1, "two aggregators, one alert: {known}");
+    let listed: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "two aggregators, one alert: {listed}");
 
-    let words = ["silence", "add", "node=gpu003", "-a", "mira", "-c", "cable ordered", "-d", "1h"];
-    let silence = run_amtool(&manager, &words);
+    let arguments =
+        ["silence", "add", "node=gpu003", "-a", "mira", "-c", "cable ordered", "-d", "1h"];
+    let silence = run_amtool(&manager, &arguments);
     check_read_back(&addresses[0], &silence);
 
     run_amtool(&manager, &["silence", "expire", &silence]);

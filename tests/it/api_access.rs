@@ -36,7 +36,7 @@ fn start_aggregator() -> (TestProcess, String) {
 }
 
 #[test]
-fn only_who_names_this_host_is_answered() {
+fn request_with_a_foreign_host_name_is_rejected() {
     let (_running, address) = start_aggregator();
     let port = address.rsplit(':').next().unwrap();
     for (host, status) in [
@@ -66,12 +66,12 @@ fn only_who_names_this_host_is_answered() {
 }
 
 #[test]
-fn it_is_only_read_and_no_other_page_may_read_it() {
+fn api_is_read_only_and_closed_to_other_origins() {
     let (_running, address) = start_aggregator();
-    let ask = |method: &str, path: &str, more: &str, body: &str| {
+    let ask = |method: &str, path: &str, headers: &str, body: &str| {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://evil.example\r\n\
-             Connection: close\r\n{more}\r\n{body}"
+             Connection: close\r\n{headers}\r\n{body}"
         );
         send_request(&address, &request)
     };

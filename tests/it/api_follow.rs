@@ -22,11 +22,11 @@ async fn wait_for_answer<T>(
     let end = Instant::now() + DEADLINE;
     loop {
         let answer = source.ask_question(question.clone()).await.map_err(|error| error.to_string());
-        let said = format!("{answer:?}");
+        let last_answer = format!("{answer:?}");
         if let Some(found) = wanted(answer) {
             return found;
         }
-        assert!(Instant::now() < end, "never as wanted; last {said:.300}");
+        assert!(Instant::now() < end, "never as wanted; last {last_answer:.300}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -40,7 +40,7 @@ fn answer_time(answer: Result<Answer, String>) -> UnixMs {
 }
 
 #[tokio::test]
-async fn what_is_followed_moves_on_and_a_refusal_is_told() {
+async fn followed_answer_advances_and_a_refusal_is_reported() {
     let (_sim, _running, address) = start_fleet_aggregator(3);
     let source = AnswerSource::Aggregator(AggregatorClient::new(&address).unwrap()).with_streams();
     let table = Question::parse_line("gpus?filter=power>1W sort power desc limit 5", &[]).unwrap();
@@ -52,15 +52,15 @@ async fn what_is_followed_moves_on_and_a_refusal_is_told() {
         })
         .await;
     }
-    let nobody = Question::Node("nobody".into());
-    let Answer::Refused(refusal) = source.ask_question(nobody).await.unwrap() else {
+    let unknown_node = Question::Node("nobody".into());
+    let Answer::Refused(refusal) = source.ask_question(unknown_node).await.unwrap() else {
         panic!("not refused")
     };
     assert!(refusal.to_string().starts_with("no node is named nobody"), "{refusal}");
 }
 
 #[tokio::test]
-async fn an_aggregator_that_comes_back_is_followed_again() {
+async fn restarted_aggregator_is_followed_again() {
     let address = format!("127.0.0.1:{}", free_port());
     let serve = || {
         let mut command = std::process::Command::new(crate::binaries::program_path("gaunt"));

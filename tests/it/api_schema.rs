@@ -19,26 +19,26 @@ fn load_openapi() -> Value {
     serde_json::from_str(include_str!("../../config/openapi.json")).unwrap()
 }
 
-/// A validator of the schema at `place`, which may refer to all others.
-fn schema_validator(api: &Value, place: &Value) -> Validator {
-    let mut schema = place.clone();
+/// A validator of `subschema`, which may refer to all others.
+fn schema_validator(api: &Value, subschema: &Value) -> Validator {
+    let mut schema = subschema.clone();
     schema["components"] = api["components"].clone();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     jsonschema::validator_for(&schema).unwrap()
 }
 
-fn check_answer(validator: &Validator, answer: &Value, asked: &str) {
+fn check_answer(validator: &Validator, answer: &Value, path: &str) {
     let errors: Vec<String> = validator
         .iter_errors(answer)
         .take(5)
         .map(|e| format!("{}: {e}", e.instance_path()))
         .collect();
-    assert!(errors.is_empty(), "{asked}: {}", errors.join("\n"));
+    assert!(errors.is_empty(), "{path}: {}", errors.join("\n"));
 }
 
 /// Sends a request to the API; blanks and special characters of the filter are escaped.
 fn ask_api(address: &str, path: &str) -> (u16, Value) {
-    // A slash that is already escaped is kept.
+    // A slash that is already escaped stays so.
     let escaped: String = path
         .replace("%2F", "\u{1}")
         .bytes()
@@ -74,7 +74,7 @@ pub(crate) fn start_fleet_aggregator(nodes: usize) -> (SimulatorProcess, TestPro
 }
 
 #[test]
-fn every_answer_of_a_running_aggregator_fits_its_description() {
+fn answers_of_a_running_aggregator_fit_their_description() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
     let api = load_openapi();
     let served = get(&address, &format!("{API}/openapi.json")).unwrap();
@@ -114,8 +114,8 @@ fn every_answer_of_a_running_aggregator_fits_its_description() {
         // Every field, as a column and as a filter.
         let names: Vec<&str> =
             subject.all_fields().iter().map(|field| field.name.as_str()).collect();
-        for some in names.chunks(40) {
-            let path = format!("table/{}?columns={}", subject.as_str(), some.join(","));
+        for chunk in names.chunks(40) {
+            let path = format!("table/{}?columns={}", subject.as_str(), chunk.join(","));
             asked.push(("table/{subject}", path));
         }
         let has = names[..names.len().min(24)].iter().map(|name| format!("has {name}"));
@@ -134,7 +134,7 @@ fn every_answer_of_a_running_aggregator_fits_its_description() {
 }
 
 #[test]
-fn every_refusal_fits_its_description() {
+fn refusals_fit_their_description() {
     let (_sim, _running, address) = start_fleet_aggregator(2);
     let api = load_openapi();
     let refusal = schema_validator(&api, &json!({"$ref": "#/components/schemas/Refusal"}));
@@ -195,10 +195,12 @@ fn tables_lists_and_details_say_the_same() {
 
     // The GPUs of all jobs add up to the GPUs that have a job.
     let (_, jobs) = ask_api(&address, "jobs?columns=job,gpus,nodes");
-    let held = jobs["columns"][1]["cells"]["numbers"]["values"].as_array().unwrap();
-    let held: f64 = held.iter().map(|n| n.as_f64().unwrap()).sum();
-    let (_, having) = ask_api(&address, "gpus?filter=has job");
-    assert!((having["matched"].as_f64().unwrap() - held).abs() < 0.5 && held > 0.0);
+    let gpus_of_jobs = jobs["columns"][1]["cells"]["numbers"]["values"].as_array().unwrap();
+    let gpus_of_jobs: f64 = gpus_of_jobs.iter().map(|n| n.as_f64().unwrap()).sum();
+    let (_, with_job) = ask_api(&address, "gpus?filter=has job");
+    assert!(
+        (with_job["matched"].as_f64().unwrap() - gpus_of_jobs).abs() < 0.5 && gpus_of_jobs > 0.0
+    );
     let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap();
     let (_, detail) = ask_api(&address, &format!("jobs/{job}"));
     let first = &jobs["columns"][1]["cells"]["numbers"]["values"][0];

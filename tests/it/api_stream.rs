@@ -44,7 +44,7 @@ impl LineStream {
 }
 
 #[test]
-fn changes_lead_from_the_whole_answer_to_the_newest() {
+fn stream_changes_lead_from_the_whole_answer_to_the_newest() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
     let mut lines =
         LineStream::open_stream(&address, "ask=gpus&columns=node,gpu,state,power&limit=48");
@@ -96,7 +96,7 @@ fn changes_lead_from_the_whole_answer_to_the_newest() {
 }
 
 #[test]
-fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
+fn stream_state_equals_the_answer_to_the_question() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
     let mut lines = LineStream::open_stream(&address, "ask=overview");
     lines.read_head();
@@ -118,7 +118,7 @@ fn what_a_stream_leads_to_is_what_a_question_is_answered_with() {
 }
 
 #[test]
-fn there_is_a_limit_of_streams_and_who_does_not_read_disturbs_nobody() {
+fn streams_are_limited_and_silent_clients_disturb_no_other() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
     // One less than the limit; none of these clients reads anything.
     let mut silent: Vec<LineStream> =

@@ -25,9 +25,11 @@ use crate::{
 const SILENT: usize = 700;
 
 /// gaunt-node without a driver, and its address.
-fn start_node(more: &[&str]) -> (TestProcess, String) {
+fn start_node(arguments: &[&str]) -> (TestProcess, String) {
     let mut command = Command::new(program_path("gaunt-node"));
-    command.args(["--listen", "127.0.0.1:0", "--nvml-library", "libgaunt-absent.so.1"]).args(more);
+    command
+        .args(["--listen", "127.0.0.1:0", "--nvml-library", "libgaunt-absent.so.1"])
+        .args(arguments);
     let node = TestProcess::start_command(&mut command);
     let address = node.served_address();
     wait_for("the first sample", || get(&address, "/metrics").filter(|(status, _)| *status == 200));
@@ -166,8 +168,11 @@ fn exporter_answers_only_who_names_this_host() {
             "{host}: {head}"
         );
         assert!(head.contains("x-content-type-options: nosniff"), "{head}");
-        let said = String::from_utf8(body).unwrap();
-        assert!(status == "200" || said.contains("add the name with --name or names"), "{said}");
+        let message = String::from_utf8(body).unwrap();
+        assert!(
+            status == "200" || message.contains("add the name with --name or names"),
+            "{message}"
+        );
     }
     let other = "GET /metrics HTTP/1.0\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n";
     assert!(send_request(&address, other).0.contains(" 403 "));

@@ -17,9 +17,9 @@ const BEGIN: &[u8] = b"\x1b[?2026h";
 
 /// A console whose aggregator does not exist: it only displays that.
 fn start_waiting_console() -> TestPty {
-    let line = TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
-    line.wait_for_screen("the console", |screen| screen.contains("no answer since"));
-    line
+    let pty = TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
+    pty.wait_for_screen("the console", |screen| screen.contains("no answer since"));
+    pty
 }
 
 /// A busy-waiting process uses the whole second; a blocked one uses a few hundredths.
@@ -35,49 +35,49 @@ fn count_frames(bytes: &[u8]) -> usize {
 }
 
 #[test]
-fn a_signal_at_any_moment_of_the_start_leaves_the_terminal_as_it_was() {
+fn terminal_is_restored_after_a_signal_at_any_moment_of_the_start() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         for delay in [0, 1, 2, 4, 8, 16, 32, 64, 128] {
-            let line =
+            let pty =
                 TestPty::start_program("", &program_path("gaunt"), "--aggregator 127.0.0.1:1");
-            let pid = line.program_pid();
+            let pid = pty.program_pid();
             thread::sleep(Duration::from_millis(delay));
             // The handler may not be installed yet: but before that the terminal is not in raw mode.
             kill_process(pid, signal).unwrap();
-            let code: i32 = line.read_file("code").trim().parse().unwrap();
-            let killed = 128 + signal.as_raw();
-            assert!([0, killed].contains(&code), "{signal:?} after {delay} ms: {code}");
-            let modes = (line.terminal_modes("after"), line.terminal_modes("before"));
+            let code: i32 = pty.read_file("code").trim().parse().unwrap();
+            let signal_code = 128 + signal.as_raw();
+            assert!([0, signal_code].contains(&code), "{signal:?} after {delay} ms: {code}");
+            let modes = (pty.terminal_modes("after"), pty.terminal_modes("before"));
             assert_eq!(modes.0, modes.1, "{signal:?} after {delay} ms");
             wait_for_some("the main screen", || {
-                (!line.replay_from(0).screen().alternate_screen()).then_some(())
+                (!pty.replay_from(0).screen().alternate_screen()).then_some(())
             });
         }
     }
 }
 
 #[test]
-fn a_storm_of_signals_draws_no_more_than_anybody_can_read() {
-    let line = start_waiting_console();
-    let pid = line.program_pid();
-    let (from, begun) = (line.byte_count(), Instant::now());
+fn frame_rate_is_limited_in_a_burst_of_signals() {
+    let pty = start_waiting_console();
+    let pid = pty.program_pid();
+    let (from, begun) = (pty.byte_count(), Instant::now());
     for _ in 0..500 {
         kill_process(pid, Signal::WINCH).unwrap();
         thread::sleep(Duration::from_millis(1));
     }
     // Twenty frames per second, and one that was due.
-    let most = begun.elapsed().as_secs_f64() * 20.0 + 2.0;
-    let drawn = count_frames(&line.bytes_from(from));
-    assert!((drawn as f64) < most, "{drawn} frames of at most {most:.0}");
+    let limit = begun.elapsed().as_secs_f64() * 20.0 + 2.0;
+    let drawn = count_frames(&pty.bytes_from(from));
+    assert!((drawn as f64) < limit, "{drawn} frames of at most {limit:.0}");
     check_low_cpu(pid);
-    line.press_keys("q");
-    line.check_restored("0");
+    pty.press_keys("q");
+    pty.check_restored("0");
 }
 
 #[test]
-fn stopped_and_continued_again_and_again_it_ends_as_it_began() {
-    let line = start_waiting_console();
-    let pid = line.program_pid();
+fn console_is_intact_after_repeated_stop_and_continue() {
+    let pty = start_waiting_console();
+    let pid = pty.program_pid();
     let group = getpgid(Some(pid)).unwrap();
     for _ in 0..20 {
         kill_process(pid, Signal::TSTP).unwrap();
@@ -92,44 +92,45 @@ fn stopped_and_continued_again_and_again_it_ends_as_it_began() {
         if rounds % 10 == 0 {
             kill_process_group(group, Signal::CONT).unwrap();
         }
-        let screen = line.replay_from(0);
-        let ours = screen.screen().alternate_screen();
-        (ours && screen.screen().contents().contains("no answer since")).then_some(())
+        let screen = pty.replay_from(0);
+        let on_alternate_screen = screen.screen().alternate_screen();
+        (on_alternate_screen && screen.screen().contents().contains("no answer since"))
+            .then_some(())
     });
     check_low_cpu(pid);
-    line.press_keys("q");
-    line.check_restored("0");
+    pty.press_keys("q");
+    pty.check_restored("0");
 }
 
 #[test]
-fn a_terminal_that_takes_nothing_costs_nothing_and_is_right_again_later() {
-    let line = start_waiting_console();
-    let pid = line.program_pid();
-    line.set_draining(false);
+fn blocked_terminal_costs_no_cpu_and_is_redrawn_later() {
+    let pty = start_waiting_console();
+    let pid = pty.program_pid();
+    pty.set_draining(false);
     // Full redraws until the pty buffer is full.
     for _ in 0..400 {
-        line.press_keys("\x0c");
+        pty.press_keys("\x0c");
         thread::sleep(Duration::from_millis(2));
     }
     check_low_cpu(pid);
-    line.press_keys("?");
-    line.set_draining(true);
-    line.wait_for_screen("the keys", |screen| screen.contains("KEYS: overview"));
-    line.press_keys("qq");
-    line.check_restored("0");
+    pty.press_keys("?");
+    pty.set_draining(true);
+    pty.wait_for_screen("the keys", |screen| screen.contains("KEYS: overview"));
+    pty.press_keys("qq");
+    pty.check_restored("0");
 }
 
 #[test]
-fn a_line_that_is_cut_while_it_takes_nothing_ends_the_console() {
-    let mut line = start_waiting_console();
-    let pid = line.program_pid();
-    line.set_draining(false);
+fn console_ends_when_a_blocked_terminal_hangs_up() {
+    let mut pty = start_waiting_console();
+    let pid = pty.program_pid();
+    pty.set_draining(false);
     for _ in 0..400 {
-        line.press_keys("\x0c");
+        pty.press_keys("\x0c");
         thread::sleep(Duration::from_millis(1));
     }
     let begun = Instant::now();
-    line.hang_up();
+    pty.hang_up();
     wait_for_some("the end of the console", || has_ended(pid).then_some(()));
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }

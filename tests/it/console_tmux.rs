@@ -25,10 +25,10 @@ struct TmuxTerminal {
 impl TmuxTerminal {
     fn new(width: u16, height: u16) -> Self {
         assert!(Path::new("/usr/bin/tmux").exists(), "tmux is missing: run tests/run");
-        let desk = Self { folder: tempfile::tempdir().expect("a folder can be made") };
+        let terminal = Self { folder: tempfile::tempdir().expect("a folder can be made") };
         let shell = format!("env LANG=C.UTF-8 PS1='{PROMPT} ' sh");
         let (width, height) = (width.to_string(), height.to_string());
-        desk.run_tmux(&[
+        terminal.run_tmux(&[
             "-f",
             "/dev/null",
             "new-session",
@@ -39,9 +39,9 @@ impl TmuxTerminal {
             &height,
             &shell,
         ]);
-        desk.wait_for_screen("the shell's prompt", |screen| screen.starts_with(PROMPT));
-        desk.type_line("stty -a >before");
-        desk
+        terminal.wait_for_screen("the shell's prompt", |screen| screen.starts_with(PROMPT));
+        terminal.type_line("stty -a >before");
+        terminal
     }
 
     fn run_tmux(&self, arguments: &[&str]) -> Output {
@@ -53,8 +53,8 @@ impl TmuxTerminal {
             .args(arguments)
             .output()
             .expect("tmux starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "tmux {arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {arguments:?}: {stderr}");
         output
     }
 
@@ -117,145 +117,146 @@ fn wait_for_end(pid: Pid) {
 }
 
 #[test]
-fn the_demo_shows_its_finding_first_and_all_screens_follow() {
-    let desk = TmuxTerminal::new(100, 30);
-    desk.start_gaunt("", "demo --scenario port_down");
-    let first = desk.wait_for_screen("port_down", |screen| screen.contains("port_down"));
+fn demo_shows_its_finding_first_and_opens_all_screens() {
+    let terminal = TmuxTerminal::new(100, 30);
+    terminal.start_gaunt("", "demo --scenario port_down");
+    let first = terminal.wait_for_screen("port_down", |screen| screen.contains("port_down"));
     for part in ["GPU TIME", "LOST", "FINDINGS  1 open", "HEAT      one cell = one GPU", "gpu001"] {
         assert!(first.contains(part), "no {part} on the first screen:\n{first}");
     }
-    desk.press_key("Enter");
-    let finding = desk.wait_for_screen("evidence", |screen| screen.contains("EVIDENCE"));
+    terminal.press_key("Enter");
+    let finding = terminal.wait_for_screen("evidence", |screen| screen.contains("EVIDENCE"));
     assert!(finding.contains("NEXT"), "{finding}");
-    desk.press_key("Enter");
-    let node = desk.wait_for_screen("port table", |screen| screen.contains("PORT "));
+    terminal.press_key("Enter");
+    let node = terminal.wait_for_screen("port table", |screen| screen.contains("PORT "));
     assert!(node.contains("DOWN") && node.contains("mlx5_0/1") && node.contains("GPU "), "{node}");
-    desk.press_key("5");
-    desk.wait_for_screen("list of nodes", |screen| {
+    terminal.press_key("5");
+    terminal.wait_for_screen("list of nodes", |screen| {
         screen.contains("NODES") && screen.contains("worst first")
     });
-    desk.press_key("2");
-    desk.wait_for_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
-    desk.press_key("?");
-    desk.wait_for_screen("keys", |screen| screen.contains("2         open findings"));
-    desk.press_key("Escape");
-    desk.press_key("1");
-    desk.wait_for_screen("overview", |screen| screen.contains("GPU TIME"));
-    desk.press_key("q");
-    desk.check_restored();
+    terminal.press_key("2");
+    terminal.wait_for_screen("list of findings", |screen| screen.contains("\n FINDINGS  1 open"));
+    terminal.press_key("?");
+    terminal.wait_for_screen("keys", |screen| screen.contains("2         open findings"));
+    terminal.press_key("Escape");
+    terminal.press_key("1");
+    terminal.wait_for_screen("overview", |screen| screen.contains("GPU TIME"));
+    terminal.press_key("q");
+    terminal.check_restored();
 }
 
 #[test]
-fn a_starved_host_is_on_the_first_screen() {
-    let desk = TmuxTerminal::new(80, 24);
-    desk.start_gaunt("", "demo --scenario data_starved");
-    let first = desk.wait_for_screen("data_starved", |screen| {
+fn starved_host_is_on_the_first_screen() {
+    let terminal = TmuxTerminal::new(80, 24);
+    terminal.start_gaunt("", "demo --scenario data_starved");
+    let first = terminal.wait_for_screen("data_starved", |screen| {
         screen.contains("data_starved") && screen.contains("data-starved")
     });
     assert!(first.contains("FINDINGS  1 open"), "{first}");
-    desk.press_key("q");
-    desk.check_restored();
+    terminal.press_key("q");
+    terminal.check_restored();
 }
 
 #[test]
-fn this_box_is_shown_without_any_configuration() {
-    let desk = TmuxTerminal::new(100, 30);
-    desk.start_gaunt("", "");
-    let screen = desk.wait_for_screen("this box", |screen| screen.contains("HOST      CPU"));
+fn local_machine_is_shown_without_any_configuration() {
+    let terminal = TmuxTerminal::new(100, 30);
+    terminal.start_gaunt("", "");
+    let screen = terminal.wait_for_screen("this box", |screen| screen.contains("HOST      CPU"));
     assert!(screen.contains("1 node") && screen.contains("memory"), "{screen}");
-    desk.press_key("C-c");
-    desk.check_restored();
+    terminal.press_key("C-c");
+    terminal.check_restored();
 }
 
 #[test]
-fn the_terminal_is_given_back_on_every_signal_that_ends() {
+fn terminal_is_restored_on_every_terminating_signal() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let desk = TmuxTerminal::new(80, 24);
-        let pid = desk.start_gaunt("", "demo");
-        desk.wait_for_screen("console", |screen| screen.contains("1 overview"));
+        let terminal = TmuxTerminal::new(80, 24);
+        let pid = terminal.start_gaunt("", "demo");
+        terminal.wait_for_screen("console", |screen| screen.contains("1 overview"));
         kill_process(pid, signal).unwrap();
         wait_for_end(pid);
-        desk.check_restored();
+        terminal.check_restored();
     }
 }
 
 #[test]
-fn a_suspended_console_leaves_the_terminal_and_comes_back() {
-    let desk = TmuxTerminal::new(80, 24);
-    desk.start_gaunt("", "demo");
-    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
-    desk.press_key("C-z");
-    desk.check_restored();
-    desk.type_line("fg");
-    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
-    desk.press_key("q");
-    desk.check_restored();
+fn suspended_console_restores_the_terminal_and_resumes() {
+    let terminal = TmuxTerminal::new(80, 24);
+    terminal.start_gaunt("", "demo");
+    terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    terminal.press_key("C-z");
+    terminal.check_restored();
+    terminal.type_line("fg");
+    terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    terminal.press_key("q");
+    terminal.check_restored();
 }
 
 #[test]
-fn a_terminal_that_is_resized_is_drawn_anew() {
-    let desk = TmuxTerminal::new(80, 24);
-    desk.start_gaunt("", "demo");
-    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
-    desk.run_tmux(&["resize-window", "-x", "50", "-y", "10"]);
-    desk.wait_for_screen("refusal", |screen| screen.starts_with("50×10 is too small"));
-    desk.run_tmux(&["resize-window", "-x", "120", "-y", "40"]);
-    let wide = desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+fn resized_terminal_is_redrawn() {
+    let terminal = TmuxTerminal::new(80, 24);
+    terminal.start_gaunt("", "demo");
+    terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    terminal.run_tmux(&["resize-window", "-x", "50", "-y", "10"]);
+    terminal.wait_for_screen("refusal", |screen| screen.starts_with("50×10 is too small"));
+    terminal.run_tmux(&["resize-window", "-x", "120", "-y", "40"]);
+    let wide = terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
     assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
-    desk.run_tmux(&["resize-window", "-x", "80", "-y", "24"]);
+    terminal.run_tmux(&["resize-window", "-x", "80", "-y", "24"]);
     // tmux notifies the program after it cuts the screen: only a new frame has its right end again.
-    desk.wait_for_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
-    desk.press_key("q");
-    desk.check_restored();
+    terminal.wait_for_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
+    terminal.press_key("q");
+    terminal.check_restored();
 }
 
 /// In a session of its own there is no SIGHUP: only the terminal itself reports the hang-up.
 #[test]
-fn a_console_whose_terminal_is_gone_ends() {
-    let desk = TmuxTerminal::new(80, 24);
-    let pid = desk.start_gaunt("setsid -w", "demo");
-    desk.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
-    desk.run_tmux(&["kill-server"]);
+fn console_ends_when_its_terminal_is_gone() {
+    let terminal = TmuxTerminal::new(80, 24);
+    let pid = terminal.start_gaunt("setsid -w", "demo");
+    terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    terminal.run_tmux(&["kill-server"]);
     wait_for_end(pid);
 }
 
 #[test]
-fn a_replay_is_held_led_on_and_ends() {
+fn replay_is_paused_advanced_and_ends() {
     let sim = crate::fleet_snapshot::SimulatorProcess::start_healthy(2);
-    let desk = TmuxTerminal::new(100, 30);
-    let to = desk.file_path("recording");
-    let to = to.to_str().expect("a path of letters");
+    let terminal = TmuxTerminal::new(100, 30);
+    let recording = terminal.file_path("recording");
+    let recording = recording.to_str().expect("a path of letters");
     let recorded = crate::test_process::run_gaunt(&[
         "record",
         "--targets",
         &sim.list,
         "--to",
-        to,
+        recording,
         "--duration",
         "4s",
     ]);
     assert!(recorded.status.success(), "{recorded:?}");
-    desk.start_gaunt("", &format!("replay --speed 0.1 --from {to}"));
-    desk.wait_for_screen("replay", |screen| screen.contains("replay z: pause"));
-    desk.press_key("z");
-    let held = desk.wait_for_screen("paused replay", |screen| screen.contains("PAUSED z: play"));
+    terminal.start_gaunt("", &format!("replay --speed 0.1 --from {recording}"));
+    terminal.wait_for_screen("replay", |screen| screen.contains("replay z: pause"));
+    terminal.press_key("z");
+    let paused =
+        terminal.wait_for_screen("paused replay", |screen| screen.contains("PAUSED z: play"));
     let clock = |screen: &str| {
         screen.lines().next().and_then(|line| line.split("z: play").nth(1)).map(str::to_owned)
     };
     // Keys still work, and nothing moves.
-    desk.press_key("5");
-    let nodes = desk.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
-    assert_eq!(clock(&nodes), clock(&held));
+    terminal.press_key("5");
+    let nodes = terminal.wait_for_screen("list of nodes", |screen| screen.contains("NODES"));
+    assert_eq!(clock(&nodes), clock(&paused));
     // While paused, it can seek forward, but not beyond the latest data.
-    desk.press_key("]");
-    let led = desk.wait_for_screen("the end", |screen| {
-        screen.contains("PAUSED") && clock(screen) != clock(&held)
+    terminal.press_key("]");
+    let at_end = terminal.wait_for_screen("the end", |screen| {
+        screen.contains("PAUSED") && clock(screen) != clock(&paused)
     });
-    desk.press_key("]");
-    desk.wait_for_screen("no further", |screen| screen.contains("the recording ends at"));
-    assert!(led.contains("2 nodes"), "{led}");
-    desk.press_key("z");
-    desk.wait_for_screen("the end", |screen| screen.contains("end of the replay"));
-    desk.press_key("q");
-    desk.check_restored();
+    terminal.press_key("]");
+    terminal.wait_for_screen("no further", |screen| screen.contains("the recording ends at"));
+    assert!(at_end.contains("2 nodes"), "{at_end}");
+    terminal.press_key("z");
+    terminal.wait_for_screen("the end", |screen| screen.contains("end of the replay"));
+    terminal.press_key("q");
+    terminal.check_restored();
 }

@@ -40,10 +40,10 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         let finding = &page["findings"]["findings"][0];
         assert_eq!(finding["kind"], "target_down", "{source}: {page}");
         assert_eq!(finding["entity"]["type"], "source", "{source}: {page}");
-        let named = finding["entity"]["source"].as_str().unwrap();
-        assert!(source.contains(named.trim_end_matches('/')), "{source}: {named}");
-        let says = "partial data: 1 of 1 target sources cannot be read completely; first: ";
-        assert!(stderr_text(&output).contains(says), "{source}: {}", stderr_text(&output));
+        let source_name = finding["entity"]["source"].as_str().unwrap();
+        assert!(source.contains(source_name.trim_end_matches('/')), "{source}: {source_name}");
+        let warning = "partial data: 1 of 1 target sources cannot be read completely; first: ";
+        assert!(stderr_text(&output).contains(warning), "{source}: {}", stderr_text(&output));
     }
     // A pattern that matches no file names no target: that is not a healthy fleet.
     let pattern = folder.path().join("*.yml");
@@ -89,7 +89,7 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
     let settings = folder.path().join("gaunt.toml");
     fs::write(&settings, "[console]\naggregator = \"127.0.0.1:3\"\n").unwrap();
     let settings = settings.to_str().unwrap();
-    let ask = |args: &[&str], variable: Option<&str>| {
+    let run = |args: &[&str], variable: Option<&str>| {
         let mut command = Command::new(program_path("gaunt"));
         command.args(args).stdin(Stdio::null()).env_remove("GAUNT_AGGREGATOR").env("USER", "mira");
         if let Some(url) = variable {
@@ -97,8 +97,8 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
         }
         command.output().unwrap()
     };
-    for asks in [&["snapshot"][..], &["report"], &["explain"], &["ack", "x"]] {
-        for (more, variable, says) in [
+    for subcommand in [&["snapshot"][..], &["report"], &["explain"], &["ack", "x"]] {
+        for (flags, variable, message) in [
             (
                 &["--aggregator", "127.0.0.1:1"][..],
                 Some("127.0.0.1:2"),
@@ -112,13 +112,13 @@ fn aggregator_is_the_flag_or_the_environment_or_that_of_the_settings() {
             ),
             (&["--config", settings], None, "gaunt: aggregator 127.0.0.1:3 unreachable"),
         ] {
-            for args in [[asks, more].concat(), [more, asks].concat()] {
-                let output = ask(&args, variable);
+            for args in [[subcommand, flags].concat(), [flags, subcommand].concat()] {
+                let output = run(&args, variable);
                 assert_eq!(exit_code(&output), Some(3), "{args:?}");
                 let error = stderr_text(&output);
-                assert!(error.starts_with(says), "{args:?}: {error}");
-                let named = error.contains("(address from GAUNT_AGGREGATOR)");
-                assert_eq!(named, says.contains(":2 "), "{args:?}: {error}");
+                assert!(error.starts_with(message), "{args:?}: {error}");
+                let names_variable = error.contains("(address from GAUNT_AGGREGATOR)");
+                assert_eq!(names_variable, message.contains(":2 "), "{args:?}: {error}");
             }
         }
     }
@@ -141,14 +141,14 @@ fn messages_are_in_words_of_gaunt_and_name_the_next_step() {
         }
     });
     let output = run_gaunt(&["snapshot", "--aggregator", &address]);
-    let says = format!(
+    let message = format!(
         "gaunt: aggregator {address} sent an invalid answer: it is not JSON; is it gaunt of this \
          version?\n"
     );
-    assert_eq!((exit_code(&output), stderr_text(&output)), (Some(3), says));
+    assert_eq!((exit_code(&output), stderr_text(&output)), (Some(3), message));
     let output = run_gaunt(&["snapshot", "--log", "gaunt=loud"]);
     assert_eq!(exit_code(&output), Some(3));
-    let says =
+    let message =
         "gaunt: \"gaunt=loud\" is not a log filter; write a level such as debug, or MODULE=LEVEL";
-    assert!(stderr_text(&output).starts_with(says), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).starts_with(message), "{}", stderr_text(&output));
 }

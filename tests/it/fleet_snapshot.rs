@@ -92,21 +92,21 @@ fn gpu_device(detail: &Value, index: usize) -> &Value {
 }
 
 #[test]
-fn a_snapshot_shows_every_value_of_every_program() {
+fn snapshot_shows_every_value_of_every_program() {
     let sim = SimulatorProcess::start_healthy(30);
     let nodes = [start_node("node-a"), start_node("node-b")];
-    let own: Vec<_> = nodes.iter().map(TestProcess::served_address).collect();
+    let node_addresses: Vec<_> = nodes.iter().map(TestProcess::served_address).collect();
     let foreign = format!("127.0.0.1:{}", free_port());
     let _exporter = TestProcess::start_command(
         debian_program("prometheus-node-exporter").arg(format!("--web.listen-address={foreign}")),
     );
-    for address in &own {
+    for address in &node_addresses {
         wait_for("the fake driver's values", || {
             get(address, "/metrics").filter(|(_, page)| page.contains("gaunt_gpu_power_watts{"))
         });
     }
     wait_for("the node exporter's page", || get(&foreign, "/metrics"));
-    let list = format!("{},{},foreign={foreign}", own.join(","), sim.list);
+    let list = format!("{},{},foreign={foreign}", node_addresses.join(","), sim.list);
     let aggregator = TestProcess::start_aggregator(&["--targets", &list]);
     let address = aggregator.served_address();
     wait_for("every target was tried", || {
@@ -147,25 +147,26 @@ fn check_scenario(detail: &Value) {
     assert_eq!(detail["line"]["gpu_states"].as_str().unwrap().len(), gpus.len());
     for (index, gpu_scenario) in gpus.iter().enumerate() {
         let device = gpu_device(detail, index);
-        let set = |key: &str| gpu_scenario[key].as_integer().unwrap() as f64;
+        let configured = |key: &str| gpu_scenario[key].as_integer().unwrap() as f64;
         for (metric, expected) in [
-            ("gaunt_gpu_utilization_ratio", set("utilization_percent") / 100.0),
-            ("gaunt_gpu_memory_activity_ratio", set("memory_activity_percent") / 100.0),
-            ("gaunt_gpu_memory_total_bytes", set("memory_total_bytes")),
-            ("gaunt_gpu_memory_used_bytes", set("memory_used_bytes")),
-            ("gaunt_gpu_power_watts", set("power_milliwatts") / 1e3),
-            ("gaunt_gpu_power_limit_watts", set("power_limit_milliwatts") / 1e3),
-            ("gaunt_gpu_energy_joules_total", set("energy_millijoules") / 1e3),
-            ("gaunt_gpu_temperature_celsius", set("temperature_celsius")),
-            ("gaunt_gpu_sm_clock_hertz", set("sm_clock_megahertz") * 1e6),
-            ("gaunt_gpu_sm_clock_max_hertz", set("sm_clock_max_megahertz") * 1e6),
-            ("gaunt_gpu_processes", set("processes")),
+            ("gaunt_gpu_utilization_ratio", configured("utilization_percent") / 100.0),
+            ("gaunt_gpu_memory_activity_ratio", configured("memory_activity_percent") / 100.0),
+            ("gaunt_gpu_memory_total_bytes", configured("memory_total_bytes")),
+            ("gaunt_gpu_memory_used_bytes", configured("memory_used_bytes")),
+            ("gaunt_gpu_power_watts", configured("power_milliwatts") / 1e3),
+            ("gaunt_gpu_power_limit_watts", configured("power_limit_milliwatts") / 1e3),
+            ("gaunt_gpu_energy_joules_total", configured("energy_millijoules") / 1e3),
+            ("gaunt_gpu_temperature_celsius", configured("temperature_celsius")),
+            ("gaunt_gpu_sm_clock_hertz", configured("sm_clock_megahertz") * 1e6),
+            ("gaunt_gpu_sm_clock_max_hertz", configured("sm_clock_max_megahertz") * 1e6),
+            ("gaunt_gpu_processes", configured("processes")),
             ("gaunt_gpu_present", 1.0),
         ] {
             assert_eq!(device["values"][metric], expected, "GPU {index}: {metric}");
         }
-        let free =
-            set("memory_total_bytes") - set("memory_used_bytes") - set("memory_reserved_bytes");
+        let free = configured("memory_total_bytes")
+            - configured("memory_used_bytes")
+            - configured("memory_reserved_bytes");
         assert_eq!(device["values"]["gaunt_gpu_memory_free_bytes"], free, "GPU {index}: free");
         let events = gpu_scenario["clock_events"].as_integer().unwrap() as u64;
         for (bit, metric) in CLOCK_EVENTS {
@@ -198,29 +199,29 @@ fn page_samples(page: &ScrapedPage) -> SamplesByName {
 fn shown_samples(address: &str, node: &str) -> SamplesByName {
     let (_, body) = get(address, &format!("/api/gaunt/v1/nodes/{node}")).unwrap();
     let detail: Value = serde_json::from_str(&body).unwrap();
-    let mut all = BTreeMap::new();
+    let mut samples = BTreeMap::new();
     for device in detail["devices"].as_array().unwrap() {
         for (metric, value) in device["values"].as_object().unwrap() {
             let name = device["name"].as_str().unwrap().to_owned();
-            all.insert((name, metric.clone()), value.clone());
+            samples.insert((name, metric.clone()), value.clone());
         }
     }
-    all
+    samples
 }
 
 /// Waits until the aggregator has ingested the current page of the node, and compares every sample of it.
 fn check_simulated(target: &str, address: &str, node: &str) {
-    let differences = |said: &SamplesByName, shown: &SamplesByName| -> Vec<_> {
-        let wrong = |(key, value): &(&(String, String), &Value)| shown.get(*key) != Some(*value);
-        let pairs = said.iter().filter(wrong);
+    let differences = |scraped: &SamplesByName, shown: &SamplesByName| -> Vec<_> {
+        let differs = |(key, value): &(&(String, String), &Value)| shown.get(*key) != Some(*value);
+        let pairs = scraped.iter().filter(differs);
         pairs.map(|(key, value)| (key.clone(), value.clone(), shown.get(key).cloned())).collect()
     };
     let mut fewest = Vec::new();
     let end = Instant::now() + DEADLINE;
     loop {
-        let (said, shown) = (page_samples(&scrape_page(target)), shown_samples(address, node));
-        assert!(said.len() > 500, "a node of 8 GPUs says more than {} samples", said.len());
-        let found = differences(&said, &shown);
+        let (scraped, shown) = (page_samples(&scrape_page(target)), shown_samples(address, node));
+        assert!(scraped.len() > 500, "a node of 8 GPUs says more than {} samples", scraped.len());
+        let found = differences(&scraped, &shown);
         if found.is_empty() {
             return;
         }
@@ -234,9 +235,9 @@ fn check_simulated(target: &str, address: &str, node: &str) {
 /// Checks what a foreign exporter reports and does not change from one second to the next.
 fn check_foreign(page: &ScrapedPage, detail: &Value) {
     assert_eq!(detail["targets"][0]["dialect"], "node_exporter");
-    let said = page_samples(page);
+    let samples = page_samples(page);
     for metric in ["gaunt_node_memory_total_bytes", "gaunt_node_cpus"] {
-        let expected = &said[&("node".to_owned(), metric.to_owned())];
+        let expected = &samples[&("node".to_owned(), metric.to_owned())];
         let node = &detail["devices"][0];
         assert_eq!(&node["values"][metric], expected, "{metric}");
     }

@@ -21,7 +21,7 @@ struct ForeignGpuActivity {
     reasons: u32,
 }
 
-const TRAINS: ForeignGpuActivity = ForeignGpuActivity {
+const TRAINING: ForeignGpuActivity = ForeignGpuActivity {
     busy: 97.0,
     tensor: 0.38,
     watts: 345.0,
@@ -29,7 +29,7 @@ const TRAINS: ForeignGpuActivity = ForeignGpuActivity {
     celsius: 58.0,
     reasons: 0,
 };
-const WAITS: ForeignGpuActivity = ForeignGpuActivity {
+const WAITING: ForeignGpuActivity = ForeignGpuActivity {
     busy: 100.0,
     tensor: 0.0,
     watts: 96.0,
@@ -37,7 +37,7 @@ const WAITS: ForeignGpuActivity = ForeignGpuActivity {
     celsius: 44.0,
     reasons: 0,
 };
-const RESTS: ForeignGpuActivity = ForeignGpuActivity {
+const IDLE: ForeignGpuActivity = ForeignGpuActivity {
     busy: 0.0,
     tensor: 0.0,
     watts: 58.0,
@@ -56,9 +56,9 @@ struct ForeignHostActivity {
     gigabits: f64,
 }
 
-const FEEDS: ForeignHostActivity =
+const FEEDING: ForeignHostActivity =
     ForeignHostActivity { io: 0.01, cpu: 0.01, gigabytes: 4.0, errors: 0.0, gigabits: 200.0 };
-const QUIET: ForeignHostActivity = ForeignHostActivity { gigabytes: 0.0, ..FEEDS };
+const QUIET: ForeignHostActivity = ForeignHostActivity { gigabytes: 0.0, ..FEEDING };
 
 /// A site that is monitored by foreign exporters.
 struct ForeignSite {
@@ -72,27 +72,27 @@ struct ForeignSite {
 }
 
 impl ForeignSite {
-    /// Records this many periods; `of` returns the activity of a node and one of its GPUs at a second.
+    /// Records this many periods; `activity_at` returns the activity of a node and one of its GPUs at a second.
     fn write_recording(
         &self,
         folder: &Path,
         seconds: i64,
-        of: impl Fn(i64, usize, usize) -> (ForeignHostActivity, ForeignGpuActivity),
+        activity_at: impl Fn(i64, usize, usize) -> (ForeignHostActivity, ForeignGpuActivity),
     ) {
         for (node, name) in self.nodes.iter().enumerate() {
             let mut host = ForeignHostCounters::default();
             let mut energy = vec![0.0; self.gpus];
             let phase = (node as i64 * 7_919) % (self.period * 1_000);
             for second in (self.period..=seconds).step_by(self.period as usize) {
-                let boards: Vec<(ForeignHostActivity, ForeignGpuActivity)> =
-                    (0..self.gpus).map(|gpu| of(second, node, gpu)).collect();
-                host.advance_by(&boards[0].0, self.period as f64);
-                for (joules, (_, board)) in energy.iter_mut().zip(&boards) {
-                    *joules += board.watts * self.period as f64;
+                let loads: Vec<(ForeignHostActivity, ForeignGpuActivity)> =
+                    (0..self.gpus).map(|gpu| activity_at(second, node, gpu)).collect();
+                host.advance_by(&loads[0].0, self.period as f64);
+                for (joules, (_, load)) in energy.iter_mut().zip(&loads) {
+                    *joules += load.watts * self.period as f64;
                 }
                 let at = START_MS + second * 1_000 + phase;
-                let cards = self.dcgm_page(name, &boards, &energy, second);
-                write_page(folder, &format!("{name}-dcgm"), at, &cards);
+                let page = self.dcgm_page(name, &loads, &energy, second);
+                write_page(folder, &format!("{name}-dcgm"), at, &page);
                 write_page(
                     folder,
                     &format!("{name}-node"),
@@ -106,7 +106,7 @@ impl ForeignSite {
     fn dcgm_page(
         &self,
         name: &str,
-        boards: &[(ForeignHostActivity, ForeignGpuActivity)],
+        loads: &[(ForeignHostActivity, ForeignGpuActivity)],
         energy: &[f64],
         second: i64,
     ) -> String {
@@ -115,7 +115,7 @@ impl ForeignSite {
             |metric: &str, kind: &str, value: &dyn Fn(usize, &ForeignGpuActivity) -> f64| {
                 _ = writeln!(page, "# HELP {metric} {metric}.\n# TYPE {metric} {kind}");
                 // The last GPU comes first: the order is not guaranteed.
-                for (gpu, (_, board)) in boards.iter().enumerate().rev() {
+                for (gpu, (_, load)) in loads.iter().enumerate().rev() {
                     let job = self.job.map_or(String::new(), |job| format!(",hpc_job=\"{job}\""));
                     let uuid =
                         format!("GPU-{:08x}-{gpu:04x}", name.bytes().map(u32::from).sum::<u32>());
@@ -123,29 +123,29 @@ impl ForeignSite {
                         page,
                         "{metric}{{gpu=\"{gpu}\",UUID=\"{uuid}\",device=\"nvidia{gpu}\",modelName=\"{}\",Hostname=\"{name}\"{job}}} {}",
                         self.model,
-                        value(gpu, board)
+                        value(gpu, load)
                     );
                 }
             };
         // Noise for each GPU and second.
-        let wobble = |gpu: usize| {
+        let noise = |gpu: usize| {
             let mixed = (second as u64 * 6_364_136_223 + gpu as u64 * 1_442_695) % 1_009;
             1.0 + (mixed as f64 / 1_009.0 - 0.5) * 0.03
         };
-        family("DCGM_FI_DEV_POWER_USAGE", "gauge", &|gpu, board| board.watts * wobble(gpu));
-        family("DCGM_FI_DEV_GPU_UTIL", "gauge", &|_, board| board.busy);
-        family("DCGM_FI_DEV_SM_CLOCK", "gauge", &|_, board| board.megahertz);
-        family("DCGM_FI_DEV_GPU_TEMP", "gauge", &|_, board| board.celsius);
+        family("DCGM_FI_DEV_POWER_USAGE", "gauge", &|gpu, load| load.watts * noise(gpu));
+        family("DCGM_FI_DEV_GPU_UTIL", "gauge", &|_, load| load.busy);
+        family("DCGM_FI_DEV_SM_CLOCK", "gauge", &|_, load| load.megahertz);
+        family("DCGM_FI_DEV_GPU_TEMP", "gauge", &|_, load| load.celsius);
         family("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", &|gpu, _| energy[gpu] * 1e3);
-        let held = |board: &ForeignGpuActivity| {
-            if board.megahertz > 1_000.0 || board.busy > 0.0 { 31_000.0 } else { 600.0 }
+        let used_mib = |load: &ForeignGpuActivity| {
+            if load.megahertz > 1_000.0 || load.busy > 0.0 { 31_000.0 } else { 600.0 }
         };
-        family("DCGM_FI_DEV_FB_USED", "gauge", &|_, board| held(board));
-        family("DCGM_FI_DEV_FB_FREE", "gauge", &|_, board| 40_500.0 - held(board));
-        family("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", &|_, board| f64::from(board.reasons));
+        family("DCGM_FI_DEV_FB_USED", "gauge", &|_, load| used_mib(load));
+        family("DCGM_FI_DEV_FB_FREE", "gauge", &|_, load| 40_500.0 - used_mib(load));
+        family("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", &|_, load| f64::from(load.reasons));
         if self.profiled {
-            family("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", &|gpu, board| {
-                board.tensor * wobble(gpu)
+            family("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", &|gpu, load| {
+                load.tensor * noise(gpu)
             });
         }
         page
@@ -156,16 +156,16 @@ impl ForeignSite {
         for (port, card) in ["ibp65s0", "ibp193s0"].into_iter().enumerate() {
             let labels = format!("{{device=\"{card}\",port=\"1\"}}");
             let first = port == 0;
-            let mut say = |series: &str, value: f64| {
+            let mut push = |series: &str, value: f64| {
                 _ = writeln!(page, "node_infiniband_{series}{labels} {value}");
             };
-            say("state_id", 4.0);
-            say("physical_state_id", 5.0);
-            say("rate_bytes_per_second", if first { host.gigabits } else { 200.0 } * 1e9 / 8.0);
-            say("port_data_received_bytes_total", host.bytes);
-            say("port_data_transmitted_bytes_total", host.bytes + 1e9);
-            say("link_downed_total", 2.0);
-            say("symbol_error_total", if first { host.errors.floor() } else { 0.0 });
+            push("state_id", 4.0);
+            push("physical_state_id", 5.0);
+            push("rate_bytes_per_second", if first { host.gigabits } else { 200.0 } * 1e9 / 8.0);
+            push("port_data_received_bytes_total", host.bytes);
+            push("port_data_transmitted_bytes_total", host.bytes + 1e9);
+            push("link_downed_total", 2.0);
+            push("symbol_error_total", if first { host.errors.floor() } else { 0.0 });
         }
         for (cpu, share) in [(0, 0.4), (1, 0.7), (2, 0.2)] {
             let busy = share * host.seconds;
@@ -192,13 +192,13 @@ struct ForeignHostCounters {
 }
 
 impl ForeignHostCounters {
-    fn advance_by(&mut self, machine: &ForeignHostActivity, seconds: f64) {
+    fn advance_by(&mut self, load: &ForeignHostActivity, seconds: f64) {
         self.seconds += seconds;
-        self.io += machine.io * seconds;
-        self.cpu += machine.cpu * seconds;
-        self.bytes += machine.gigabytes * 1e9 * seconds;
-        self.errors += machine.errors * seconds;
-        self.gigabits = machine.gigabits;
+        self.io += load.io * seconds;
+        self.cpu += load.cpu * seconds;
+        self.bytes += load.gigabytes * 1e9 * seconds;
+        self.errors += load.errors * seconds;
+        self.gigabits = load.gigabits;
     }
 }
 
@@ -212,10 +212,10 @@ fn write_page(folder: &Path, target: &str, at: i64, page: &str) {
 fn judged_findings(folder: &Path) -> Vec<(String, String, String, i64)> {
     let output = run_gaunt(&["judge", "--from", folder.to_str().unwrap(), "--format", "json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["totals"]["rejected"], serde_json::json!({}));
+    let judgement: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(judgement["totals"]["rejected"], serde_json::json!({}));
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let one = |episode: &Value| {
+    let summarise = |episode: &Value| {
         let finding = &episode["finding"];
         let entity = &finding["entity"];
         let parts = ["job", "leaf", "rail", "node", "gpu", "device"];
@@ -223,22 +223,22 @@ fn judged_findings(folder: &Path) -> Vec<(String, String, String, i64)> {
         let opened = (episode["opened"].as_i64().unwrap() - START_MS) / 1_000;
         (text(&finding["kind"]), parts.join("/"), text(&episode["worst"]), opened)
     };
-    told["findings"].as_array().unwrap().iter().map(one).collect()
+    judgement["findings"].as_array().unwrap().iter().map(summarise).collect()
 }
 
 /// Asserts that one finding exists, and that no other entity is blamed.
 fn check_finding(folder: &Path, kind: &str, entity: &str, within: std::ops::Range<i64>) {
-    let said = judged_findings(folder);
-    let right = said.iter().find(|(is, of, ..)| is == kind && of == entity);
-    let Some((_, _, worst, opened)) = right else { panic!("no {kind} of {entity}: {said:?}") };
-    assert!(worst == "critical", "{said:?}");
-    assert!(within.contains(opened), "{said:?}");
-    let others = said.iter().filter(|(_, of, worst, _)| of != entity && worst != "info");
-    assert_eq!(others.count(), 0, "{said:?}");
+    let found = judged_findings(folder);
+    let matching = found.iter().find(|row| row.0 == kind && row.1 == entity);
+    let Some((_, _, worst, opened)) = matching else { panic!("no {kind} of {entity}: {found:?}") };
+    assert!(worst == "critical", "{found:?}");
+    assert!(within.contains(opened), "{found:?}");
+    let others = found.iter().filter(|row| row.1 != entity && row.2 != "info");
+    assert_eq!(others.count(), 0, "{found:?}");
 }
 
 #[test]
-fn a_gpu_that_runs_slower_than_its_peers() {
+fn slow_gpu_is_found_as_compute_straggler() {
     let site = ForeignSite {
         nodes: vec!["r07-c12", "r07-c14", "r08-c01", "r08-c03", "r09-c11"],
         gpus: 7,
@@ -252,20 +252,20 @@ fn a_gpu_that_runs_slower_than_its_peers() {
         let slow = second >= 240;
         match (slow, (node, gpu)) {
             (true, (3, 5)) => {
-                (FEEDS, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINS })
+                (FEEDING, ForeignGpuActivity { megahertz: 810.0, watts: 250.0, ..TRAINING })
             }
             (true, _) => (
-                ForeignHostActivity { gigabytes: 2.6, ..FEEDS },
-                ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINS },
+                ForeignHostActivity { gigabytes: 2.6, ..FEEDING },
+                ForeignGpuActivity { watts: 255.0, megahertz: 1_340.0, busy: 99.0, ..TRAINING },
             ),
-            _ => (FEEDS, TRAINS),
+            _ => (FEEDING, TRAINING),
         }
     });
     check_finding(folder.path(), "compute_straggler", "r08-c03/5", 240..345);
 }
 
 #[test]
-fn a_host_whose_loader_waits_for_its_disk() {
+fn slow_loader_is_found_as_data_starved() {
     let site = ForeignSite {
         nodes: vec!["trn-a", "trn-bb", "trn-ccc", "trn-d"],
         gpus: 4,
@@ -277,20 +277,20 @@ fn a_host_whose_loader_waits_for_its_disk() {
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 480, |second, node, _| match (second >= 270, node) {
         (true, 1) => (
-            ForeignHostActivity { io: 0.55, gigabytes: 2.0, ..FEEDS },
-            ForeignGpuActivity { busy: 48.0, tensor: 0.19, watts: 200.0, ..TRAINS },
+            ForeignHostActivity { io: 0.55, gigabytes: 2.0, ..FEEDING },
+            ForeignGpuActivity { busy: 48.0, tensor: 0.19, watts: 200.0, ..TRAINING },
         ),
         (true, _) => (
-            ForeignHostActivity { gigabytes: 2.0, ..FEEDS },
-            ForeignGpuActivity { busy: 98.0, tensor: 0.19, watts: 210.0, ..TRAINS },
+            ForeignHostActivity { gigabytes: 2.0, ..FEEDING },
+            ForeignGpuActivity { busy: 98.0, tensor: 0.19, watts: 210.0, ..TRAINING },
         ),
-        _ => (FEEDS, ForeignGpuActivity { watts: 300.0, ..TRAINS }),
+        _ => (FEEDING, ForeignGpuActivity { watts: 300.0, ..TRAINING }),
     });
     check_finding(folder.path(), "data_starved", "trn-bb", 270..390);
 }
 
 #[test]
-fn storage_that_all_nodes_wait_for() {
+fn slow_storage_of_all_nodes_is_found_as_storage_slow() {
     let site = ForeignSite {
         nodes: vec!["n1", "n2", "n3", "n4", "n5", "n6"],
         gpus: 4,
@@ -302,18 +302,18 @@ fn storage_that_all_nodes_wait_for() {
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 900, |second, _, _| {
         if second < 450 {
-            return (FEEDS, TRAINS);
+            return (FEEDING, TRAINING);
         }
         (
-            ForeignHostActivity { io: 0.45, gigabytes: 2.4, ..FEEDS },
-            ForeignGpuActivity { busy: 55.0, tensor: 0.21, watts: 230.0, ..TRAINS },
+            ForeignHostActivity { io: 0.45, gigabytes: 2.4, ..FEEDING },
+            ForeignGpuActivity { busy: 55.0, tensor: 0.21, watts: 230.0, ..TRAINING },
         )
     });
     check_finding(folder.path(), "storage_slow", "", 450..600);
 }
 
 #[test]
-fn a_cable_that_loses_bits_and_then_half_of_its_lanes() {
+fn bad_cable_is_found_as_link_errors_and_port_rate_low() {
     let site = ForeignSite {
         nodes: vec!["hgx01", "hgx02", "hgx03"],
         gpus: 8,
@@ -322,26 +322,26 @@ fn a_cable_that_loses_bits_and_then_half_of_its_lanes() {
         profiled: true,
         model: "NVIDIA H100 80GB HBM3",
     };
-    let slowed = ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINS };
+    let slowed = ForeignGpuActivity { tensor: 0.27, watts: 270.0, ..TRAINING };
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
-        (true, 2) => (ForeignHostActivity { errors: 40.0, gigabytes: 2.7, ..FEEDS }, slowed),
-        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDS }, slowed),
-        _ => (FEEDS, TRAINS),
+        (true, 2) => (ForeignHostActivity { errors: 40.0, gigabytes: 2.7, ..FEEDING }, slowed),
+        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDING }, slowed),
+        _ => (FEEDING, TRAINING),
     });
     check_finding(folder.path(), "link_errors", "hgx03/ibp65s0", 240..330);
 
     let folder = tempfile::tempdir().unwrap();
     site.write_recording(folder.path(), 480, |second, node, _| match (second >= 240, node) {
-        (true, 0) => (ForeignHostActivity { gigabits: 100.0, gigabytes: 2.7, ..FEEDS }, slowed),
-        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDS }, slowed),
-        _ => (FEEDS, TRAINS),
+        (true, 0) => (ForeignHostActivity { gigabits: 100.0, gigabytes: 2.7, ..FEEDING }, slowed),
+        (true, _) => (ForeignHostActivity { gigabytes: 2.7, ..FEEDING }, slowed),
+        _ => (FEEDING, TRAINING),
     });
     check_finding(folder.path(), "port_rate_low", "hgx01/ibp65s0", 240..300);
 }
 
 #[test]
-fn a_collective_that_never_ends_seen_without_profiling_counters() {
+fn hung_collective_is_found_without_profiling_counters() {
     for job in [Some("4711"), None] {
         let site = ForeignSite {
             nodes: vec!["west-3", "west-4", "west-9", "west-21"],
@@ -354,24 +354,24 @@ fn a_collective_that_never_ends_seen_without_profiling_counters() {
         let folder = tempfile::tempdir().unwrap();
         site.write_recording(folder.path(), 600, |second, node, gpu| {
             match (second >= 300, (node, gpu)) {
-                (true, (2, 1)) => (QUIET, ForeignGpuActivity { busy: 0.0, watts: 92.0, ..WAITS }),
-                (true, _) => (QUIET, WAITS),
-                _ => (FEEDS, TRAINS),
+                (true, (2, 1)) => (QUIET, ForeignGpuActivity { busy: 0.0, watts: 92.0, ..WAITING }),
+                (true, _) => (QUIET, WAITING),
+                _ => (FEEDING, TRAINING),
             }
         });
-        let said = judged_findings(folder.path());
-        let hangs: Vec<_> = said.iter().filter(|(kind, ..)| kind == "collective_hang").collect();
-        let [(_, of, worst, opened)] = hangs.as_slice() else { panic!("{job:?}: {said:?}") };
-        assert_eq!((worst.as_str(), job.unwrap_or(of)), ("critical", of.as_str()), "{said:?}");
-        assert!((360..450).contains(opened), "{said:?}");
+        let found = judged_findings(folder.path());
+        let hangs: Vec<_> = found.iter().filter(|(kind, ..)| kind == "collective_hang").collect();
+        let [(_, id, worst, opened)] = hangs.as_slice() else { panic!("{job:?}: {found:?}") };
+        assert_eq!((worst.as_str(), job.unwrap_or(id)), ("critical", id.as_str()), "{found:?}");
+        assert!((360..450).contains(opened), "{found:?}");
         assert!(
-            said.iter().all(|(kind, _, worst, _)| kind == "collective_hang" || worst == "info")
+            found.iter().all(|(kind, _, worst, _)| kind == "collective_hang" || worst == "info")
         );
     }
 }
 
 #[test]
-fn a_board_that_heat_holds_down() {
+fn hot_gpu_is_found_as_throttled() {
     let site = ForeignSite {
         nodes: vec!["gpu-17.hall2.example", "gpu-18.hall2.example"],
         gpus: 7,
@@ -385,24 +385,24 @@ fn a_board_that_heat_holds_down() {
         match (second >= 240, (node, gpu)) {
             // Hardware slowdown, thermal.
             (true, (0, 6)) => (
-                FEEDS,
+                FEEDING,
                 ForeignGpuActivity {
                     megahertz: 690.0,
                     celsius: 91.0,
                     reasons: 0x48,
                     watts: 260.0,
-                    ..TRAINS
+                    ..TRAINING
                 },
             ),
-            (true, _) => (FEEDS, ForeignGpuActivity { tensor: 0.22, watts: 240.0, ..TRAINS }),
-            _ => (FEEDS, TRAINS),
+            (true, _) => (FEEDING, ForeignGpuActivity { tensor: 0.22, watts: 240.0, ..TRAINING }),
+            _ => (FEEDING, TRAINING),
         }
     });
     check_finding(folder.path(), "throttled", "gpu-17.hall2.example/6", 240..300);
 }
 
 #[test]
-fn checkpoints_an_evaluation_and_a_job_that_ends_accuse_nobody() {
+fn checkpoints_evaluation_and_job_end_raise_no_finding() {
     for (period, profiled) in [(10, true), (15, false), (30, true)] {
         let site = ForeignSite {
             nodes: vec!["a1", "a2", "a3", "a4", "a5"],
@@ -417,23 +417,23 @@ fn checkpoints_an_evaluation_and_a_job_that_ends_accuse_nobody() {
             // All are idle while each writes; then all wait for the first to write.
             300..360 => (
                 ForeignHostActivity { io: 0.4, ..QUIET },
-                ForeignGpuActivity { busy: 0.0, watts: 90.0, ..WAITS },
+                ForeignGpuActivity { busy: 0.0, watts: 90.0, ..WAITING },
             ),
             700..790 if node == 0 => (
                 ForeignHostActivity { io: 0.5, ..QUIET },
-                ForeignGpuActivity { busy: 0.0, ..WAITS },
+                ForeignGpuActivity { busy: 0.0, ..WAITING },
             ),
-            700..790 => (QUIET, WAITS),
+            700..790 => (QUIET, WAITING),
             1_000..1_120 => (
-                ForeignHostActivity { gigabytes: 0.1, ..FEEDS },
-                ForeignGpuActivity { busy: 91.0, tensor: 0.05, watts: 240.0, ..TRAINS },
+                ForeignHostActivity { gigabytes: 0.1, ..FEEDING },
+                ForeignGpuActivity { busy: 91.0, tensor: 0.05, watts: 240.0, ..TRAINING },
             ),
-            1_350.. => (QUIET, RESTS),
-            _ => (FEEDS, TRAINS),
+            1_350.. => (QUIET, IDLE),
+            _ => (FEEDING, TRAINING),
         });
-        let said = judged_findings(folder.path());
-        let flags = said.iter().filter(|(_, _, worst, _)| worst != "info");
-        assert_eq!(flags.count(), 0, "each {period} s: {said:?}");
+        let found = judged_findings(folder.path());
+        let flags = found.iter().filter(|(_, _, worst, _)| worst != "info");
+        assert_eq!(flags.count(), 0, "each {period} s: {found:?}");
     }
 }
 
@@ -447,7 +447,7 @@ fn model_server_page(waiting: f64, running: f64, answered: f64) -> String {
 }
 
 #[test]
-fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() {
+fn full_queue_beside_idle_gpus_is_a_finding_and_no_requests_are_none() {
     for stuck in [false, true] {
         let site = ForeignSite {
             nodes: vec!["serve-01", "serve-02"],
@@ -458,24 +458,24 @@ fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() 
             model: "NVIDIA L40S",
         };
         let folder = tempfile::tempdir().unwrap();
-        let bout = |second: i64, node: usize| (second / 45 + node as i64) % 6 == 0;
-        let ends = |second: i64, node: usize| stuck && node == 1 && second >= 600;
+        let has_requests = |second: i64, node: usize| (second / 45 + node as i64) % 6 == 0;
+        let is_stuck = |second: i64, node: usize| stuck && node == 1 && second >= 600;
         site.write_recording(folder.path(), 1_200, |second, node, _| {
-            let held = ForeignGpuActivity { busy: 0.0, watts: 80.0, megahertz: 2_400.0, ..RESTS };
-            let works = bout(second, node) && !ends(second, node);
-            let board = if works {
-                ForeignGpuActivity { busy: 70.0, tensor: 0.04, watts: 210.0, ..held }
+            let idle = ForeignGpuActivity { busy: 0.0, watts: 80.0, megahertz: 2_400.0, ..IDLE };
+            let serves = has_requests(second, node) && !is_stuck(second, node);
+            let load = if serves {
+                ForeignGpuActivity { busy: 70.0, tensor: 0.04, watts: 210.0, ..idle }
             } else {
-                held
+                idle
             };
-            (QUIET, board)
+            (QUIET, load)
         });
         for (node, name) in site.nodes.iter().enumerate() {
             for second in (15..=1_200).step_by(15) {
-                let ended = ends(second, node);
-                let waiting = if ended { 37.0 } else { 0.0 };
-                let running = f64::from(bout(second, node) && !ended);
-                let answered = if ended { 600 } else { second } as f64 * 2.0;
+                let blocked = is_stuck(second, node);
+                let waiting = if blocked { 37.0 } else { 0.0 };
+                let running = f64::from(has_requests(second, node) && !blocked);
+                let answered = if blocked { 600 } else { second } as f64 * 2.0;
                 let at = START_MS + second * 1_000 + 313;
                 write_page(
                     folder.path(),
@@ -485,16 +485,16 @@ fn servers_without_requests_are_calm_and_a_full_queue_beside_idle_gpus_is_not() 
                 );
             }
         }
-        let said = judged_findings(folder.path());
-        let flags: Vec<_> = said.iter().filter(|(_, _, worst, _)| worst != "info").collect();
+        let found = judged_findings(folder.path());
+        let flags: Vec<_> = found.iter().filter(|(_, _, worst, _)| worst != "info").collect();
         match (stuck, flags.as_slice()) {
             (false, []) => {}
-            (true, [(kind, of, worst, opened)]) => {
-                assert_eq!((kind.as_str(), of.as_str()), ("data_starved", "serve-02"), "{said:?}");
-                assert_eq!(worst, "critical", "requests wait, and none is answered: {said:?}");
-                assert!((600..700).contains(opened), "{said:?}");
+            (true, [(kind, id, worst, opened)]) => {
+                assert_eq!((kind.as_str(), id.as_str()), ("data_starved", "serve-02"), "{found:?}");
+                assert_eq!(worst, "critical", "requests wait, and none is answered: {found:?}");
+                assert!((600..700).contains(opened), "{found:?}");
             }
-            _ => panic!("{stuck}: {said:?}"),
+            _ => panic!("{stuck}: {found:?}"),
         }
     }
 }

@@ -54,11 +54,11 @@ impl Drop for LoadSimulatorProcess {
 }
 
 /// The answer to a client that reads frames: the head, and the frame.
-fn fetch_frame(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
+fn fetch_frame(address: &str, client_state: &str) -> Option<(String, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).ok()?;
     write!(
         stream,
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: {CONTENT_TYPE}\r\nX-Gaunt-Frame: {holds}\r\n\r\n"
+        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: {CONTENT_TYPE}\r\nX-Gaunt-Frame: {client_state}\r\n\r\n"
     )
     .ok()?;
     let mut answer = Vec::new();
@@ -71,7 +71,7 @@ fn fetch_frame(address: &str, holds: &str) -> Option<(String, Vec<u8>)> {
 /// The content of a page, independent of order, without collection durations, which differ between ticks.
 fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
     let report = &page.report;
-    let device = |at: u32| &report.devices[at as usize];
+    let device = |index: u32| &report.devices[index as usize];
     let samples = report.samples.iter();
     let samples = samples
         .map(|s| format!("{} {:?} {:?}", s.metric.series_key(), device(s.device), s.reading));
@@ -82,7 +82,7 @@ fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
+fn exporter_reports_the_same_as_text_and_as_a_frame() {
     let scenario =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/scenarios/eight.toml");
     let mut command = Command::new(program_path("gaunt-node"));
@@ -93,16 +93,17 @@ fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
         .env("GAUNT_FAKE_DRIVER", scenario);
     let node = TestProcess::start_command(&mut command);
     let address = node.served_address();
-    let (frames, mut memory) = (FrameDecoder::default(), FrameDecodeState::default());
+    let (frames, mut decode_state) = (FrameDecoder::default(), FrameDecodeState::default());
     let limits = PageLimits::default();
     let mut read = || {
-        let (head, frame) = fetch_frame(&address, &frames.client_state(&mut memory).to_string())?;
+        let (head, frame) =
+            fetch_frame(&address, &frames.client_state(&mut decode_state).to_string())?;
         if !head.starts_with("http/1.1 200 ") {
             return None; // The first sample is not complete.
         }
         assert!(head.contains(&format!("\r\ncontent-type: {CONTENT_TYPE}\r\n")), "{head}");
         assert!(head.contains("\r\nvary: accept, accept-encoding, x-gaunt-frame\r\n"), "{head}");
-        Some(frames.decode_frame(&mut memory, &frame, &limits).unwrap())
+        Some(frames.decode_frame(&mut decode_state, &frame, &limits).unwrap())
     };
     // Of one tick: the text page is of the same tick if the frames before and after it are.
     let (page, text) = wait_for("both forms of one tick with all boards", || {
@@ -110,9 +111,9 @@ fn a_real_exporter_says_the_same_as_text_and_as_a_frame() {
         let (_, text) = get(&address, "/metrics")?;
         let after = read()?;
         let text = text::decode_page(text.as_bytes(), &limits).unwrap();
-        let same = before.report.node_time == after.report.node_time;
-        let boards = after.report.samples.len() > 300;
-        (same && boards).then_some((after, text))
+        let is_same_tick = before.report.node_time == after.report.node_time;
+        let has_all_gpus = after.report.samples.len() > 300;
+        (is_same_tick && has_all_gpus).then_some((after, text))
     });
     assert_eq!(page_content(&page), page_content(&text));
     assert_eq!(page.report.node_time, text.report.node_time);
@@ -128,10 +129,10 @@ fn fetch_targets(address: &str) -> Option<Value> {
 /// Waits until all targets are in this state.
 fn wait_for_states(address: &str, nodes: usize, state: &str) -> Value {
     wait_for(&format!("{nodes} targets are {state}"), || {
-        let told = fetch_targets(address)?;
-        let lines = told["targets"].as_array()?;
-        let stand = lines.iter().filter(|line| line["state"] == state).count();
-        (stand == nodes).then_some(told)
+        let answer = fetch_targets(address)?;
+        let lines = answer["targets"].as_array()?;
+        let count = lines.iter().filter(|line| line["state"] == state).count();
+        (count == nodes).then_some(answer)
     })
 }
 
@@ -141,25 +142,26 @@ fn rings_are_read_as_frames_unless_the_settings_say_text() {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     fs::write(&settings, "[gather]\nframes = false\n").unwrap();
-    for (args, few) in [(vec![], true), (vec!["--config", settings.to_str().unwrap()], false)] {
+    for (args, is_small) in [(vec![], true), (vec!["--config", settings.to_str().unwrap()], false)]
+    {
         let args = [args, vec!["--targets", &rings.list]].concat();
         let aggregator = TestProcess::start_aggregator(&args);
         let address = aggregator.served_address();
-        let told = wait_for("each was read twice", || {
+        let answer = wait_for("each was read twice", || {
             fetch_targets(&address)
-                .filter(|told| told["totals"]["scrapes"]["ok"].as_u64() >= Some(36))
+                .filter(|answer| answer["totals"]["scrapes"]["ok"].as_u64() >= Some(36))
         });
-        for line in told["targets"].as_array().unwrap() {
+        for line in answer["targets"].as_array().unwrap() {
             assert_eq!((&line["samples"], &line["dialect"]), (&960.into(), &"gaunt".into()));
-            assert_eq!(line["bytes"].as_u64() < Some(5_000), few, "{line}");
+            assert_eq!(line["bytes"].as_u64() < Some(5_000), is_small, "{line}");
         }
-        assert_eq!(told["totals"]["scrapes"].as_object().unwrap().len(), 1, "{told}");
+        assert_eq!(answer["totals"]["scrapes"].as_object().unwrap().len(), 1, "{answer}");
     }
 }
 
 /// All targets go down at once, and come up at once.
 #[test]
-fn a_fleet_that_went_away_is_read_again_once_it_is_back() {
+fn fleet_that_was_down_is_scraped_again_once_it_is_up() {
     let port = free_port();
     let rings = LoadSimulatorProcess::start_nodes(300, port);
     let aggregator = TestProcess::start_aggregator(&["--targets", &rings.list, "--period", "1s"]);
@@ -168,12 +170,12 @@ fn a_fleet_that_went_away_is_read_again_once_it_is_back() {
     drop(rings);
     wait_for_states(&address, 300, "down");
     let _rings = LoadSimulatorProcess::start_nodes(300, port);
-    let told = wait_for_states(&address, 300, "live");
-    assert!(told["targets"].as_array().unwrap().iter().all(|line| line["samples"] == 960));
+    let answer = wait_for_states(&address, 300, "live");
+    assert!(answer["targets"].as_array().unwrap().iter().all(|line| line["samples"] == 960));
 }
 
 #[test]
-fn who_runs_out_of_files_says_so_and_still_answers() {
+fn aggregator_out_of_open_files_reports_it_and_still_answers() {
     let rings = LoadSimulatorProcess::start_nodes(100, 0);
     let limited = format!(
         "ulimit -n 64; exec {} serve --listen 127.0.0.1:0 --period 1s --targets '{}'",
@@ -184,13 +186,13 @@ fn who_runs_out_of_files_says_so_and_still_answers() {
     let hint = aggregator.line_with("the limit of open files");
     assert!(hint.contains("`ulimit -n 26024`, or LimitNOFILE=26024 in gaunt's unit"), "{hint}");
     let address = aggregator.served_address();
-    let told = wait_for("some are read and the others are told why not", || {
-        let told = fetch_targets(&address)?;
-        let lines = told["targets"].as_array()?;
+    let answer = wait_for("some are read and the others are told why not", || {
+        let answer = fetch_targets(&address)?;
+        let lines = answer["targets"].as_array()?;
         let count = |state: &str| lines.iter().filter(|line| line["state"] == state).count();
-        (count("live") == 32 && count("down") == 68).then_some(told)
+        (count("live") == 32 && count("down") == 68).then_some(answer)
     });
-    let down = told["targets"].as_array().unwrap().iter().find(|line| line["state"] == "down");
+    let down = answer["targets"].as_array().unwrap().iter().find(|line| line["state"] == "down");
     let why = down.unwrap()["message"].as_str().unwrap();
     assert!(
         why.ends_with(
@@ -200,7 +202,7 @@ fn who_runs_out_of_files_says_so_and_still_answers() {
         "{why}"
     );
     assert_eq!(
-        told["totals"]["scrapes"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        answer["totals"]["scrapes"].as_object().unwrap().keys().collect::<Vec<_>>(),
         ["ok", "out_of_files"]
     );
 }

@@ -26,12 +26,12 @@ fn stderr_text(output: &Output) -> String {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
+fn invalid_command_ends_with_3_and_names_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("gaunt.toml");
     std::fs::write(&config, "[gather]\nperod = \"1s\"\n").unwrap();
     let config = config.to_str().unwrap();
-    let table: &[(&[&str], &str)] = &[
+    let cases: &[(&[&str], &str)] = &[
         (&["--bogus"], "error: unexpected argument '--bogus' found\n"),
         (
             &["demo", "--nodes", "0"],
@@ -75,7 +75,7 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
             "error: invalid value '0s' for '--period <DURATION>': 0s is out of range",
         ),
     ];
-    for (args, expected) in table {
+    for (args, expected) in cases {
         let output = run_gaunt(args);
         assert_eq!(exit_code(&output), 3, "{args:?}: {}", stderr_text(&output));
         assert!(
@@ -92,7 +92,7 @@ fn what_cannot_be_done_is_said_with_the_next_step_and_ends_with_3() {
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_end_with_0() {
     for args in [&["--help"][..], &["--version"], &["snapshot", "--help"], &["metrics"]] {
         let output = run_gaunt(args);
         assert_eq!((exit_code(&output), stderr_text(&output).as_str()), (0, ""), "{args:?}");
@@ -101,7 +101,7 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn the_demo_without_a_terminal_shows_both_faults_at_once() {
+fn demo_without_a_terminal_shows_both_faults_at_once() {
     let output = run_gaunt(&["demo"]);
     assert_eq!(exit_code(&output), 0, "{}", stderr_text(&output));
     let page = stdout_text(&output);
@@ -136,7 +136,7 @@ fn serve_page(page: &'static str) -> String {
 }
 
 #[test]
-fn a_snapshot_of_targets_needs_no_aggregator() {
+fn snapshot_of_targets_needs_no_aggregator() {
     let good = serve_page("gaunt_node_info{node=\"box\"} 1\ngaunt_node_cpus 64\n");
     let output = run_gaunt(&[
         "snapshot",
@@ -172,7 +172,7 @@ fn partial_data_ends_with_3_and_shows_what_there_is() {
 }
 
 #[test]
-fn the_aggregator_answers_every_path_and_stops_when_told() {
+fn aggregator_answers_every_path_and_stops_on_sigterm() {
     let good = serve_page("gaunt_node_info{node=\"rack 1 / box\"} 1\ngaunt_node_cpus 64\n");
     let aggregator = TestProcess::start_aggregator(&["--targets", &format!("{good},127.0.0.1:1")]);
     let address = aggregator.served_address();

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_wait_for_errors_that_breaks_is_begun_anew() {
+fn failed_wait_for_errors_is_restarted() {
     let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
     let text = read_scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
@@ -24,7 +24,7 @@ fn a_wait_for_errors_that_breaks_is_begun_anew() {
 }
 
 #[test]
-fn the_kernel_log_tells_of_errors_while_the_driver_hangs() {
+fn kernel_log_errors_are_counted_while_the_driver_hangs() {
     let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
     let node = FakeDriverSampler::start_scenario(
         &(read_scenario("full.toml") + fault),

@@ -91,11 +91,11 @@ const ALLOWED: &[(&str, CallSubject)] = &[
 const AT_A_TIME: usize = 6;
 
 /// Runs a check for every call, a few at a time.
-fn each_call(what: impl Fn(&'static str, CallSubject) + Sync) {
+fn each_call(check: impl Fn(&'static str, CallSubject) + Sync) {
     for chunk in ALLOWED.chunks(AT_A_TIME) {
         thread::scope(|scope| {
-            for (call, about) in chunk {
-                scope.spawn(|| what(call, *about));
+            for (call, subject) in chunk {
+                scope.spawn(|| check(call, *subject));
             }
         });
     }
@@ -118,10 +118,10 @@ fn worker_pids(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
-    each_call(|call, about| {
+fn hang_at_any_call_is_named_while_reports_keep_coming() {
+    each_call(|call, subject| {
         let node = start_faulty(&format!("call = '{call}'\nhang = true"));
-        if about == Release {
+        if subject == Release {
             node.wait_for_report("a tick", |report| collector_success(report, "nvml") == Some(1.0));
             let folder = node.stop_sampler();
             // A worker that cannot finish is killed: nothing reads from it any more.
@@ -130,8 +130,8 @@ fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
             return;
         }
         // The wrapper queries the driver version during initialization.
-        let within = if call == "nvmlSystemGetDriverVersion" { "nvmlInit_v2" } else { call };
-        let named = format!("driver call {within}");
+        let reported_call = if call == "nvmlSystemGetDriverVersion" { "nvmlInit_v2" } else { call };
+        let named = format!("driver call {reported_call}");
         let flagged = node.wait_for_report(&format!("the flag of {call}"), |report| {
             collector_message(report, "nvml").contains(&named)
                 && collector_success(report, "nvml") == Some(0.0)
@@ -143,40 +143,40 @@ fn a_hang_at_any_call_is_named_while_reports_keep_coming() {
 }
 
 #[test]
-fn a_gpu_lost_at_any_call_costs_that_gpu_alone() {
-    each_call(|call, about| {
-        let gpu = if matches!(about, Gpu) { "gpu = 1\n" } else { "" };
+fn gpu_lost_at_any_call_costs_that_gpu_alone() {
+    each_call(|call, subject| {
+        let gpu = if matches!(subject, Gpu) { "gpu = 1\n" } else { "" };
         let node = start_faulty(&format!("call = '{call}'\n{gpu}error = 'GPU_IS_LOST'"));
-        let present = |number: u32, there: f64| {
+        let present = |number: u32, expected: f64| {
             move |report: &gaunt_schema::Report| {
                 report.find_reading(&Device::new_gpu(number), gpu::PRESENT)
-                    == Some(Reading::of(there))
+                    == Some(Reading::of(expected))
             }
         };
-        match about {
+        match subject {
             Driver => {
                 node.wait_for_report(call, |report| collector_success(report, "nvml") == Some(0.0));
             }
             Gpu | AllGpus => {
                 let report = node.wait_for_report(call, present(1, 0.0));
-                if about == AllGpus {
+                if subject == AllGpus {
                     node.wait_for_report(call, present(0, 0.0));
                 } else {
-                    let there = |report: &gaunt_schema::Report| {
+                    let is_unaffected = |report: &gaunt_schema::Report| {
                         present(0, 1.0)(report)
                             && report.find_reading(&Device::new_gpu(0), gpu::POWER)
                                 == Some(Reading::of(300.0))
                     };
-                    node.wait_for_report(&format!("the other GPU beside {call}"), there);
+                    node.wait_for_report(&format!("the other GPU beside {call}"), is_unaffected);
                 }
 
                 expect_reading(&report, &Device::new_gpu(1), gpu::UTILIZATION);
             }
             Optional | Release => {
-                let fine = |report: &gaunt_schema::Report| {
+                let both_present = |report: &gaunt_schema::Report| {
                     present(0, 1.0)(report) && present(1, 1.0)(report)
                 };
-                node.wait_for_report(&format!("both GPUs beside {call}"), fine);
+                node.wait_for_report(&format!("both GPUs beside {call}"), both_present);
                 let folder = node.stop_sampler();
                 let ended = || worker_pids(folder.path()).iter().all(|pid| !is_running(pid));
                 wait_until(&format!("the end after {call}"), ended);
@@ -186,9 +186,9 @@ fn a_gpu_lost_at_any_call_costs_that_gpu_alone() {
 }
 
 #[test]
-fn the_calls_that_are_made_are_those_that_are_allowed_and_all_of_them_read() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("calls");
+fn driver_calls_are_exactly_the_allowed_ones_and_only_read() {
+    let calls_folder = tempfile::tempdir().unwrap();
+    let file = calls_folder.path().join("calls");
     let text = format!("calls = '{}'\n{}", file.display(), read_scenario("full.toml"));
     let node = FakeDriverSampler::start_scenario(&text, |_, _| {});
     let mig = Device::new_gpu_part(gaunt_schema::DeviceClass::Mig, 1, 1);
@@ -200,17 +200,18 @@ fn the_calls_that_are_made_are_those_that_are_allowed_and_all_of_them_read() {
     let made: BTreeSet<&str> = made.lines().collect();
     let allowed: BTreeSet<&str> = ALLOWED.iter().map(|(call, _)| *call).collect();
     assert_eq!(made, allowed);
-    let reads = ["nvmlDeviceGet", "nvmlSystemGet", "nvmlGpm", "nvmlEventSet", "nvmlDeviceRegister"];
+    let prefixes =
+        ["nvmlDeviceGet", "nvmlSystemGet", "nvmlGpm", "nvmlEventSet", "nvmlDeviceRegister"];
     for call in &allowed {
-        let fits = reads.iter().any(|start| call.starts_with(start));
-        assert!(fits || ["nvmlInit_v2", "nvmlShutdown"].contains(call), "{call} may write");
+        let reads = prefixes.iter().any(|prefix| call.starts_with(prefix));
+        assert!(reads || ["nvmlInit_v2", "nvmlShutdown"].contains(call), "{call} may write");
     }
 }
 
 #[test]
-fn no_source_names_a_function_that_writes() {
+fn nvml_sources_name_no_function_that_writes() {
     let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("exporters/node/src/nvml")];
-    let mut seen = 0;
+    let mut files_with_device = 0;
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -219,7 +220,7 @@ fn no_source_names_a_function_that_writes() {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap();
-            seen += usize::from(text.contains("device."));
+            files_with_device += usize::from(text.contains("device."));
             for word in [
                 "nvmlDeviceSet",
                 "nvmlDeviceReset",
@@ -238,17 +239,17 @@ fn no_source_names_a_function_that_writes() {
             }
         }
     }
-    assert!(seen >= 3, "the walk found almost nothing");
+    assert!(files_with_device >= 3, "the walk found almost nothing");
 }
 
 #[test]
-fn a_worker_that_is_stopped_for_good_is_flagged_and_comes_back() {
+fn stopped_worker_is_flagged_and_replaced() {
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, _| {
         options.period = Duration::from_millis(100);
         options.call_deadline = Duration::from_millis(300);
     });
-    let fine = |report: &gaunt_schema::Report| collector_success(report, "nvml") == Some(1.0);
-    node.wait_for_report("a tick", fine);
+    let is_up = |report: &gaunt_schema::Report| collector_success(report, "nvml") == Some(1.0);
+    node.wait_for_report("a tick", is_up);
     let pid = worker_pids(node.folder.path())[0].clone();
     let signal = |name: &str| {
         let kill = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
@@ -257,11 +258,14 @@ fn a_worker_that_is_stopped_for_good_is_flagged_and_comes_back() {
     signal("STOP");
     let flagged =
         node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
-    let said = collector_message(&flagged, "nvml");
-    assert!(said.starts_with("the driver answers too slowly; GPU values are stale"), "{said}");
+    let message = collector_message(&flagged, "nvml");
+    assert!(
+        message.starts_with("the driver answers too slowly; GPU values are stale"),
+        "{message}"
+    );
     let power = flagged.find_reading(&Device::new_gpu(0), gpu::POWER);
     assert_eq!(power, Some(gaunt_schema::AbsenceReason::Stale.into()));
-    node.wait_for_report("the spare", fine);
+    node.wait_for_report("the spare", is_up);
     assert!(is_running(&pid), "a worker that does not answer is left alone");
     signal("CONT");
     wait_until("the end of the worker that is not needed any more", || !is_running(&pid));

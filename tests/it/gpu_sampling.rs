@@ -99,8 +99,9 @@ pub(crate) fn reading_value(report: &Report, device: &Device, metric: MetricId) 
 }
 
 pub(crate) fn info_labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
-    let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
-    let info = report.infos.iter().find(|info| info.device == at && info.metric == metric).unwrap();
+    let index = report.devices.iter().position(|other| other == device).unwrap() as u32;
+    let info =
+        report.infos.iter().find(|info| info.device == index && info.metric == metric).unwrap();
     info.labels.iter().map(|(label, text)| format!("{label}={text}")).collect()
 }
 
@@ -140,7 +141,7 @@ fn samples_cover_the_whole_period_and_their_integral_loses_nothing() {
 }
 
 #[test]
-fn a_stall_that_a_mean_hides_is_in_the_extremes() {
+fn stall_hidden_by_the_mean_shows_in_the_extremes() {
     let node = FakeDriverSampler::start_scenario(
         &gpu_scenario(
             "sm_active_percent = [[0.0, 80], [2.0, 0], [2.5, 80]]\n\
@@ -172,12 +173,12 @@ fn a_stall_that_a_mean_hides_is_in_the_extremes() {
 }
 
 #[test]
-fn what_is_switched_off_is_neither_asked_nor_shown() {
+fn disabled_source_is_neither_queried_nor_shown() {
     let calls = |folder: &Path| fs::read_to_string(folder.join("calls")).unwrap_or_default();
-    let place = tempfile::tempdir().unwrap();
+    let calls_folder = tempfile::tempdir().unwrap();
     let text = format!(
         "calls = '{}'\n{}",
-        place.path().join("calls").display(),
+        calls_folder.path().join("calls").display(),
         read_scenario("full.toml")
     );
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
@@ -186,16 +187,16 @@ fn what_is_switched_off_is_neither_asked_nor_shown() {
     let device = Device::new_gpu(0);
     let report = node
         .wait_for_report("a tick", |report| reading_value(report, &device, gpu::POWER).is_some());
-    let more = node.wait_for_report("another", |later| later.node_time > report.node_time);
-    assert_eq!(more.find_reading(&device, gpu::SM_ACTIVE), None);
-    assert!(!more.devices.iter().any(|device| device.class == DeviceClass::Process));
+    let later = node.wait_for_report("another", |later| later.node_time > report.node_time);
+    assert_eq!(later.find_reading(&device, gpu::SM_ACTIVE), None);
+    assert!(!later.devices.iter().any(|device| device.class == DeviceClass::Process));
     // Without link counters the links' bytes are those of the GPU.
-    assert_eq!(reading_value(&more, &device, gpu::NVLINK_RECEIVE), Some(2_000_003.0));
+    assert_eq!(reading_value(&later, &device, gpu::NVLINK_RECEIVE), Some(2_000_003.0));
     drop(node.stop_sampler());
-    let made = calls(place.path());
-    assert!(made.contains("nvmlDeviceGetFieldValues"), "{made}");
-    for never in ["nvmlGpm", "nvmlEvent", "ProcessUtilization"] {
-        assert!(!made.contains(never), "{never} in {made}");
+    let called = calls(calls_folder.path());
+    assert!(called.contains("nvmlDeviceGetFieldValues"), "{called}");
+    for call in ["nvmlGpm", "nvmlEvent", "ProcessUtilization"] {
+        assert!(!called.contains(call), "{call} in {called}");
     }
 }
 
@@ -230,18 +231,18 @@ fn errors_come_from_the_driver_and_from_the_kernel_log_and_count_once() {
     assert_eq!((errors(&report, first, 31), errors(&report, first, 63)), (Some(2.0), Some(1.0)));
     assert_eq!(errors(&report, first, 48), None, "a line of a board that is not here");
     let lost = Device::new_gpu_part(DeviceClass::Xid, second, 79);
-    let seen = reading_value(&report, &lost, parts::XID_LAST_SEEN).unwrap();
-    assert!((report.node_time.unwrap().to_seconds() - seen).abs() < 60.0, "{seen}");
-    let said = info_labels(&report, &lost, parts::XID_INFO);
+    let last_seen = reading_value(&report, &lost, parts::XID_LAST_SEEN).unwrap();
+    assert!((report.node_time.unwrap().to_seconds() - last_seen).abs() < 60.0, "{last_seen}");
+    let labels = info_labels(&report, &lost, parts::XID_INFO);
     let row = gaunt_schema::xid::describe_xid(79);
-    let wanted = ["severity=critical".to_owned(), format!("meaning={}", row.meaning)];
-    assert_eq!(said[..2], wanted);
-    assert_eq!(said[2], format!("action={}", row.action));
+    let expected = ["severity=critical".to_owned(), format!("meaning={}", row.meaning)];
+    assert_eq!(labels[..2], expected);
+    assert_eq!(labels[2], format!("action={}", row.action));
     assert_eq!(collector_success(&report, "kernel_log"), Some(1.0));
 }
 
 #[test]
-fn a_kernel_log_that_cannot_be_read_is_said_and_costs_nothing_else() {
+fn unreadable_kernel_log_is_reported_and_costs_nothing_else() {
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, folder| {
         options.kernel_log = Some(folder.join("nothing"));
     });
@@ -252,7 +253,7 @@ fn a_kernel_log_that_cannot_be_read_is_said_and_costs_nothing_else() {
 }
 
 #[test]
-fn processes_are_those_of_jobs_pods_and_containers() {
+fn processes_are_attributed_to_jobs_pods_and_containers() {
     let pod = "8b1e2f6c_0d3a_4c55_9e0b_7a6f5d4c3b2a";
     let id = "4f5a1c9e2b7d8f6031aa4f5a1c9e2b7d8f6031aa4f5a1c9e2b7d8f6031aabbcc";
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, folder| {
@@ -295,7 +296,7 @@ fn processes_are_those_of_jobs_pods_and_containers() {
 }
 
 #[test]
-fn each_instance_of_a_partitioned_gpu_has_its_own_activity_and_memory() {
+fn mig_instances_have_their_own_activity_and_memory() {
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |_, _| {});
     let mig = |number| Device::new_gpu_part(DeviceClass::Mig, 1, number);
     let report = node.wait_for_report("activity", |report| {
@@ -317,19 +318,19 @@ fn each_instance_of_a_partitioned_gpu_has_its_own_activity_and_memory() {
             Reading::of(total)
         );
     }
-    let who = [
+    let expected = [
         "uuid=MIG-c1",
         "name=NVIDIA H100 80GB HBM3 MIG 3g.40gb",
         "gpu_instance=5",
         "compute_instance=0",
     ];
-    assert_eq!(info_labels(&report, &mig(1), parts::MIG_INFO), who);
+    assert_eq!(info_labels(&report, &mig(1), parts::MIG_INFO), expected);
     assert_eq!(expect_reading(&report, &Device::new_gpu(1), health::MIG_MODE), Reading::of(1.0));
     assert_eq!(expect_reading(&report, &Device::new_gpu(0), health::MIG_MODE), Reading::of(0.0));
 }
 
 #[test]
-fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
+fn fabric_and_modes_are_labels_with_old_drivers_too() {
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |options, folder| {
         for (device, numa) in [("0000:19:00.0", "1\n"), ("0000:1a:00.0", "-1\n")] {
             let device = folder.join("sys/bus/pci/devices").join(device);
@@ -342,7 +343,7 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
     let report =
         node.wait_for_report("a tick", |report| reading_value(report, &new, gpu::POWER).is_some());
     for device in [&old, &new] {
-        let said = info_labels(&report, device, gpu::INFO);
+        let labels = info_labels(&report, device, gpu::INFO);
         for label in [
             "compute_mode=default",
             "persistence=on",
@@ -350,7 +351,7 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
             "clique=4",
             "vbios=96.00.74.00.01",
         ] {
-            assert!(said.iter().any(|known| known == label), "{label} of {device}: {said:?}");
+            assert!(labels.iter().any(|other| other == label), "{label} of {device}: {labels:?}");
         }
         assert_eq!(expect_reading(&report, device, health::FABRIC_STATE), Reading::of(3.0));
     }
@@ -359,7 +360,7 @@ fn the_fabric_and_the_modes_are_told_in_words_by_old_drivers_too() {
 }
 
 #[test]
-fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
+fn reloaded_driver_or_changed_gpu_count_is_read_again() {
     let fault =
         "[[fault]]\ncall = 'nvmlDeviceGetCount_v2'\nfrom = 1.0\nerror = 'DRIVER_NOT_LOADED'\n";
     let reloaded = format!("{}\n{fault}", read_scenario("full.toml"));
@@ -368,26 +369,29 @@ fn a_driver_that_is_reloaded_or_counts_anew_is_asked_anew() {
         let node = FakeDriverSampler::start_scenario(&text, |options, _| {
             options.period = Duration::from_millis(100);
         });
-        let fine = |report: &Report| {
+        let both_up = |report: &Report| {
             collector_success(report, "nvml") == Some(1.0)
                 && reading_value(report, &Device::new_gpu(1), gpu::POWER) == Some(300.0)
         };
-        node.wait_for_report("both GPUs", fine);
+        node.wait_for_report("both GPUs", both_up);
         let down = node
             .wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
-        let said = crate::node_program::collector_message(&down, "nvml");
-        assert!(said.starts_with("the NVIDIA driver was reloaded or lists other GPUs"), "{said}");
-        node.wait_for_report("the return", fine);
+        let message = crate::node_program::collector_message(&down, "nvml");
+        assert!(
+            message.starts_with("the NVIDIA driver was reloaded or lists other GPUs"),
+            "{message}"
+        );
+        node.wait_for_report("the return", both_up);
     }
 }
 
 #[test]
-fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
+fn links_of_every_generation_have_state_errors_traffic_and_peer() {
     let node = FakeDriverSampler::start_scenario(&read_scenario("full.toml"), |_, _| {});
     let link = |gpu, link| Device::new_gpu_part(DeviceClass::Nvlink, gpu, link);
-    let there =
+    let has_traffic =
         |report: &Report| reading_value(report, &link(1, 1), parts::NVLINK_RECEIVE).is_some();
-    let report = node.wait_for_report("traffic", there);
+    let report = node.wait_for_report("traffic", has_traffic);
     // Newer drivers have fields for all of it, and count bytes.
     assert_eq!(
         expect_reading(&report, &link(0, 1), parts::NVLINK_TRANSMIT),
@@ -400,24 +404,24 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
     );
     assert_eq!(info_labels(&report, &link(0, 1), parts::NVLINK_INFO), ["peer=00000000:C4:00.0"]);
     // Besides its counters a GPU counts the traffic of each link.
-    let rates =
+    let has_rates =
         |report: &Report| reading_value(report, &link(0, 0), parts::NVLINK_RECEIVE_RATE).is_some();
-    let counted = node.wait_for_report("rates", rates);
+    let with_rates = node.wait_for_report("rates", has_rates);
     for (metric, wanted) in [
         (parts::NVLINK_RECEIVE_RATE, 500.0 * 1_048_576.0),
         (parts::NVLINK_TRANSMIT_RATE, 600.0 * 1_048_576.0),
         (parts::NVLINK_RECEIVE, 1_000_001.0),
     ] {
         assert_eq!(
-            expect_reading(&counted, &link(0, 0), metric),
+            expect_reading(&with_rates, &link(0, 0), metric),
             Reading::of(wanted),
             "{}",
             metric.series_key()
         );
     }
-    assert_eq!(counted.find_reading(&link(0, 1), parts::NVLINK_RECEIVE_RATE), None);
+    assert_eq!(with_rates.find_reading(&link(0, 1), parts::NVLINK_RECEIVE_RATE), None);
     for (metric, wanted) in [(health::NVLINK_CRC_FLIT, 7.0), (health::NVLINK_CRC_DATA, 8.0)] {
-        assert_eq!(expect_reading(&counted, &Device::new_gpu(0), metric), Reading::of(wanted));
+        assert_eq!(expect_reading(&with_rates, &Device::new_gpu(0), metric), Reading::of(wanted));
     }
     // Older drivers are queried call by call, and count kibibytes.
     for (metric, wanted) in [
@@ -438,7 +442,7 @@ fn links_of_every_generation_tell_their_state_errors_traffic_and_peer() {
 }
 
 #[test]
-fn what_has_no_counter_of_its_own_is_integrated() {
+fn rates_without_a_counter_are_integrated() {
     let link = "[[gpu.link]]\nup = 1\nreceive_mebibytes_per_second = 100\n";
     let mut text = gpu_scenario(&format!("sm_active_percent = 10\nencoder_percent = 50\n{link}"));
     let partitioned = read_scenario("full.toml");
@@ -458,20 +462,20 @@ fn what_has_no_counter_of_its_own_is_integrated() {
         |report: &Report| wanted.map(|(device, metric)| reading_value(report, device, metric));
     let first =
         node.wait_for_report("integrals", |report| values(report).iter().all(Option::is_some));
-    let grown = |report: &Report| {
+    let is_second_later = |report: &Report| {
         report.node_time.unwrap().duration_since(first.node_time.unwrap()).as_secs() >= 1
     };
-    let later = node.wait_for_report("a second", grown);
+    let later = node.wait_for_report("a second", is_second_later);
     let seconds = later.node_time.unwrap().duration_since(first.node_time.unwrap()).as_secs_f64();
-    let (from, to) = (values(&first), values(&later));
-    for (at, per_second) in [100.0 * 1_048_576.0, 0.5, 0.5].into_iter().enumerate() {
-        let grew = to[at].unwrap() - from[at].unwrap();
-        let ratio = grew / (per_second * seconds);
+    let (before, after) = (values(&first), values(&later));
+    for (index, per_second) in [100.0 * 1_048_576.0, 0.5, 0.5].into_iter().enumerate() {
+        let growth = after[index].unwrap() - before[index].unwrap();
+        let ratio = growth / (per_second * seconds);
         // There may be one tick more or less than the five between the two.
         assert!(
             (0.5..=1.5).contains(&ratio),
-            "{} grew by {grew} in {seconds} s",
-            wanted[at].1.series_key()
+            "{} grew by {growth} in {seconds} s",
+            wanted[index].1.series_key()
         );
     }
     let silent = expect_reading(&later, &Device::new_gpu(0), health::OFA_SECONDS);

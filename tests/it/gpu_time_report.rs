@@ -18,19 +18,19 @@ fn as_number(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_recording_is_counted_to_the_second_and_to_the_cent() {
+fn report_of_a_recording_is_exact_to_the_second_and_the_cent() {
     let folder = tempfile::tempdir().unwrap();
     let pages = folder.path().join("pages");
     let mut sim = Command::new(program_path("gaunt-sim"));
     sim.args(["--nodes", "4", "--scenario", "data_starved", "--span", "60s", "--write"]);
     assert!(sim.arg(&pages).run_to_end().status.success());
     let from = pages.to_str().unwrap();
-    let report = |more: &[&str]| {
+    let report = |flags: &[&str]| {
         let mut args = vec!["report", "--from", from, "--price", "*H100*=2.50", "--co2", "0.4"];
-        args.extend(more);
+        args.extend(flags);
         let output = run_gaunt(&args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
         String::from_utf8(output.stdout).unwrap()
     };
     let json: Value = serde_json::from_str(&report(&["--format", "json"])).unwrap();
@@ -66,15 +66,15 @@ fn a_recording_is_counted_to_the_second_and_to_the_cent() {
         head,
         "job,name,user,account,model,state,lost,cause,gpu_hours,energy_kwh,cost,currency,co2_kg,lost_gpu_hours"
     );
-    let of_csv: f64 =
+    let csv_hours: f64 =
         lines.map(|line| line.split(',').nth(8).unwrap().parse::<f64>().unwrap()).sum();
-    assert!((of_csv - hours).abs() < 1e-9);
+    assert!((csv_hours - hours).abs() < 1e-9);
     let text = report(&[]);
     assert!(text.contains("\nSTATE") && text.contains("\nUSER") && text.contains("USD"), "{text}");
 }
 
 #[test]
-fn an_aggregator_says_what_it_watched() {
+fn report_of_an_aggregator_covers_what_it_watched() {
     let sim = SimulatorProcess::start_healthy(2);
     let aggregator = TestProcess::start_aggregator(&["--targets", &sim.list]);
     let address = aggregator.served_address();
@@ -85,6 +85,6 @@ fn an_aggregator_says_what_it_watched() {
     });
     assert_eq!(report["total"]["cost"], Value::Null, "nobody said what it costs");
     let output = run_gaunt(&["report", "--aggregator", &address, "--price", "cheap"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("MODEL=2.50"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("MODEL=2.50"), "{stderr}");
 }

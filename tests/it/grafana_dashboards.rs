@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Time for two faults to begin, to be found and to become alerts.
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIME_LIMIT: Duration = Duration::from_secs(150);
 
 /// Probe metrics that gaunt-node forwards.
 const PROBED: &str = "\
@@ -91,17 +91,17 @@ fn read_dashboards() -> Vec<(String, Value)> {
 
 /// Every query of a dashboard: its panels, its variables, its annotations.
 fn dashboard_queries(name: &str, dashboard: &Value) -> Vec<DashboardQuery> {
-    let one = |panel: String, query: &str| DashboardQuery {
+    let build_query = |panel: String, query: &str| DashboardQuery {
         dashboard: name.to_owned(),
         panel,
         query: fill_variables(query),
         label: None,
     };
-    let mut all = Vec::new();
+    let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().unwrap_or(&Vec::new()) {
             let title = panel["title"].as_str().unwrap().to_owned();
-            all.push(one(title, target["expr"].as_str().unwrap()));
+            queries.push(build_query(title, target["expr"].as_str().unwrap()));
         }
     }
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
@@ -112,13 +112,16 @@ fn dashboard_queries(name: &str, dashboard: &Value) -> Vec<DashboardQuery> {
             let (series, label) = inside.rsplit_once(", ").unwrap();
             let query = format!("count by ({label}) ({series})");
             let name = format!("${}", variable["name"].as_str().unwrap());
-            all.push(DashboardQuery { label: Some(label.to_owned()), ..one(name, &query) });
+            queries.push(DashboardQuery {
+                label: Some(label.to_owned()),
+                ..build_query(name, &query)
+            });
         }
     }
     for annotation in dashboard["annotations"]["list"].as_array().unwrap() {
-        all.push(one("annotations".to_owned(), annotation["expr"].as_str().unwrap()));
+        queries.push(build_query("annotations".to_owned(), annotation["expr"].as_str().unwrap()));
     }
-    all
+    queries
 }
 
 /// A query as Grafana sends it with every variable set to all.
@@ -144,8 +147,8 @@ fn fill_variables(query: &str) -> String {
 
 #[test]
 fn dashboards_are_sound_and_name_what_exists() {
-    let all = read_dashboards();
-    let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let dashboards = read_dashboards();
+    let names: Vec<_> = dashboards.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names,
         [
@@ -160,7 +163,7 @@ fn dashboards_are_sound_and_name_what_exists() {
         ]
     );
     let readme = fs::read_to_string(repository_root().join("dashboards/README.md")).unwrap();
-    for (name, dashboard) in &all {
+    for (name, dashboard) in &dashboards {
         assert_eq!(dashboard["uid"], name.as_str());
         assert!(dashboard["schemaVersion"].as_u64().unwrap() >= 39, "{name}");
         assert!(
@@ -180,16 +183,16 @@ fn dashboards_are_sound_and_name_what_exists() {
             // A link points to an existing dashboard.
             for link in panel["fieldConfig"]["defaults"]["links"].as_array().unwrap_or(&Vec::new())
             {
-                let place = link["url"].as_str().unwrap().trim_start_matches("/d/");
-                let place = place.split('?').next().unwrap();
-                assert!(names.contains(&place), "{name}: {title} leads to {place}");
+                let target = link["url"].as_str().unwrap().trim_start_matches("/d/");
+                let target = target.split('?').next().unwrap();
+                assert!(names.contains(&target), "{name}: {title} leads to {target}");
             }
         }
         for DashboardQuery { panel, query, .. } in dashboard_queries(name, dashboard) {
-            let said = metric_names(&query);
-            assert!(!said.is_empty(), "{name}: {panel}");
-            let strange: Vec<_> = said.iter().filter(|metric| !is_known(metric)).collect();
-            assert!(strange.is_empty(), "{name}: {panel}: nobody says {strange:?}");
+            let metrics = metric_names(&query);
+            assert!(!metrics.is_empty(), "{name}: {panel}");
+            let unknown: Vec<_> = metrics.iter().filter(|metric| !is_known(metric)).collect();
+            assert!(unknown.is_empty(), "{name}: {panel}: nobody says {unknown:?}");
             if query.contains("rate(") {
                 assert!(!query.contains("[5m]"), "{name}: {panel} has an interval of its own");
             }
@@ -228,21 +231,21 @@ fn compatible_node() -> (TestProcess, tempfile::TempDir) {
 
 /// The answers to all queries. Faults begin after 15 and 25 seconds: in the end every query must have its answer at one
 /// and the same time.
-fn query_all(all: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
-    let end = Instant::now() + PATIENCE;
+fn query_all(queries: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
+    let end = Instant::now() + TIME_LIMIT;
     loop {
         let answers: Vec<_> =
-            all.iter().map(|asked| query_instant(prometheus, &asked.query)).collect();
-        let empty: Vec<_> = all
+            queries.iter().map(|entry| query_instant(prometheus, &entry.query)).collect();
+        let empty: Vec<_> = queries
             .iter()
             .zip(&answers)
-            .filter(|(asked, rows)| !asked.is_answered(rows))
-            .map(|(asked, _)| format!("{}: {}: {}", asked.dashboard, asked.panel, asked.query))
+            .filter(|(entry, rows)| !entry.is_answered(rows))
+            .map(|(entry, _)| format!("{}: {}: {}", entry.dashboard, entry.panel, entry.query))
             .collect();
         if empty.is_empty() {
             return answers;
         }
-        assert!(Instant::now() < end, "empty after {PATIENCE:?}:\n{}", empty.join("\n"));
+        assert!(Instant::now() < end, "empty after {TIME_LIMIT:?}:\n{}", empty.join("\n"));
         std::thread::sleep(Duration::from_millis(500));
     }
 }
@@ -250,34 +253,35 @@ fn query_all(all: &[DashboardQuery], prometheus: &str) -> Vec<QueryRows> {
 /// Average GPUs and watts, in the report and in the dashboard: their sampling times differ.
 fn check_report_agrees(aggregator: &str, prometheus: &str) {
     // Both cover the last minute, and agree once the faults are older than that.
-    let end = Instant::now() + PATIENCE;
-    let mut said = String::new();
+    let end = Instant::now() + TIME_LIMIT;
+    let mut last_values = String::new();
     let mut compare = || {
         let args = ["report", "--aggregator", aggregator, "--last", "1m", "--format", "json"];
         let report: Value = serde_json::from_slice(&run_gaunt(&args).stdout).ok()?;
         let watched = report["watched_seconds"].as_f64()?;
         let lost = report["total"]["lost_gpu_hours"].as_f64()? * 3_600.0 / watched;
         let watts = report["total"]["energy_kwh"].as_f64()? * 3.6e6 / watched;
-        let one = |expression: &str| Some(query_instant(prometheus, expression).first()?.1);
-        let same = |one: f64, other: f64| one > 0.0 && (one / other - 1.0).abs() < 0.1;
-        let lost_there = one("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
-        let watts_there = one("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
-        said = format!("GPUs lost {lost} and {lost_there}, watts {watts} and {watts_there}");
-        (same(lost, lost_there) && same(watts, watts_there)).then_some(())
+        let query_value = |expression: &str| Some(query_instant(prometheus, expression).first()?.1);
+        let is_close = |left: f64, right: f64| left > 0.0 && (left / right - 1.0).abs() < 0.1;
+        let dashboard_lost = query_value("sum(avg_over_time(gaunt:fleet_lost_gpus:count[1m]))")?;
+        let dashboard_watts = query_value("sum(rate(gaunt_gpu_energy_joules_total[1m]))")?;
+        last_values =
+            format!("GPUs lost {lost} and {dashboard_lost}, watts {watts} and {dashboard_watts}");
+        (is_close(lost, dashboard_lost) && is_close(watts, dashboard_watts)).then_some(())
     };
     while compare().is_none() {
         std::thread::sleep(Duration::from_millis(500));
-        assert!(Instant::now() < end, "the report and the dashboard: {said}");
+        assert!(Instant::now() < end, "the report and the dashboard: {last_values}");
     }
 }
 
 /// Prints what a user would see: each panel with its rows and their range.
-fn print_answers(all: &[DashboardQuery], answers: &[QueryRows]) {
+fn print_answers(queries: &[DashboardQuery], answers: &[QueryRows]) {
     let mut table = format!(
         "{:<16} {:<44} {:>5} {:>14} {:>14}\n",
         "dashboard", "panel", "rows", "least", "most"
     );
-    for (DashboardQuery { dashboard, panel, .. }, rows) in all.iter().zip(answers) {
+    for (DashboardQuery { dashboard, panel, .. }, rows) in queries.iter().zip(answers) {
         let values = rows.iter().map(|(_, value)| *value);
         let (least, most) = values.fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)));
         let rows = rows.len();
@@ -288,15 +292,15 @@ fn print_answers(all: &[DashboardQuery], answers: &[QueryRows]) {
 }
 
 #[test]
-fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
+fn panels_and_variables_are_answered_by_a_scraped_fleet() {
     let sim = SimulatorProcess::start_scenario(8, "demo");
     let (node, _folder) = compatible_node();
     let address = node.served_address();
     let list = format!("{},{address},probed={}", sim.list, probed_node());
     let aggregator = TestProcess::start_aggregator(&["--targets", &list]);
-    let own = aggregator.served_address();
+    let gaunt = aggregator.served_address();
     wait_for("the aggregator has tried all", || {
-        get(&own, "/readyz").filter(|(status, _)| *status == 200)
+        get(&gaunt, "/readyz").filter(|(status, _)| *status == 200)
     });
     let rules = tempfile::tempdir().unwrap();
     for name in ["recording", "findings"] {
@@ -309,17 +313,17 @@ fn every_panel_and_variable_is_answered_by_a_scraped_fleet() {
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
          rule_files: ['{}/*.yml']\n\
          scrape_configs:\n\
-         - {{job_name: gaunt, static_configs: [{{targets: ['{own}']}}], {cluster}}}\n\
-         - {{job_name: gaunt-node, http_sd_configs: [{{url: 'http://{own}/sd/http', refresh_interval: 1s}}], {cluster}}}\n",
+         - {{job_name: gaunt, static_configs: [{{targets: ['{gaunt}']}}], {cluster}}}\n\
+         - {{job_name: gaunt-node, http_sd_configs: [{{url: 'http://{gaunt}/sd/http', refresh_interval: 1s}}], {cluster}}}\n",
         rules.path().display(),
     ));
-    let all: Vec<_> =
+    let queries: Vec<_> =
         read_dashboards().iter().flat_map(|(name, json)| dashboard_queries(name, json)).collect();
-    let answers = query_all(&all, &prometheus);
+    let answers = query_all(&queries, &prometheus);
     for series in DASHBOARD_12239 {
         let text = format!("{series}{{instance=~\"{address}\", gpu=~\"[0-7]\"}}");
         wait_for(&text, || (query_instant(&prometheus, &text).len() == 8).then_some(()));
     }
-    check_report_agrees(&own, &prometheus);
-    print_answers(&all, &answers);
+    check_report_agrees(&gaunt, &prometheus);
+    print_answers(&queries, &answers);
 }

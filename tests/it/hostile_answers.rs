@@ -26,7 +26,7 @@ const POISON: &str = "x\u{1b}]0;y\u{7}\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}\r\n
 const FORBIDDEN: [char; 7] = ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{200b}', '\r', '\u{85}'];
 
 /// Each answer: its request path, and the path in the API description.
-const ASKS: [(&str, &str); 16] = [
+const REQUESTS: [(&str, &str); 16] = [
     ("overview", "/overview"),
     ("nodes", "/nodes"),
     ("nodes/a", "/nodes/{node}"),
@@ -60,8 +60,8 @@ const KINDS: [(&str, &str); 3] = [
 ];
 
 /// A text for a field of which nothing else is known.
-fn plain_text(place: &str) -> String {
-    let kind = KINDS.iter().find(|(end, _)| place.ends_with(end));
+fn plain_text(pointer: &str) -> String {
+    let kind = KINDS.iter().find(|(end, _)| pointer.ends_with(end));
     kind.map_or("x", |(_, kind)| kind).to_owned()
 }
 
@@ -70,10 +70,10 @@ fn load_openapi() -> Value {
 }
 
 /// A value of a schema with every member and one item in each list; `text` returns the text at a position.
-fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> String) -> Value {
+fn value_of(api: &Value, schema: &Value, pointer: &str, text: &dyn Fn(&str) -> String) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.rsplit('/').next().unwrap();
-        return value_of(api, &api["components"]["schemas"][name], place, text);
+        return value_of(api, &api["components"]["schemas"][name], pointer, text);
     }
     if let Some(fixed) = schema.get("const").or_else(|| schema["enum"].get(0)) {
         return fixed.clone();
@@ -82,40 +82,44 @@ fn value_of(api: &Value, schema: &Value, place: &str, text: &dyn Fn(&str) -> Str
         // A failure with a text; else the last type that is not null: that of a column is the one of texts.
         let kind = kinds.iter().find(|kind| kind["properties"]["detail"]["type"] == "string");
         let kind = kind.or_else(|| kinds.iter().rfind(|kind| kind["type"] != "null")).unwrap();
-        return value_of(api, kind, place, text);
+        return value_of(api, kind, pointer, text);
     }
     let any = if schema.get("properties").is_some() { "object" } else { "string" };
     let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str()).unwrap_or(any);
     match kind {
-        "string" => text(place).into(),
+        "string" => text(pointer).into(),
         // Each row of a column of texts refers to the first one.
-        "integer" | "number" => json!(u8::from(!place.contains("/codes"))),
+        "integer" | "number" => json!(u8::from(!pointer.contains("/codes"))),
         "boolean" => json!(true),
         "null" => Value::Null,
         "array" => {
-            let places = schema["prefixItems"].as_array().cloned();
-            let least = schema["minItems"].as_u64().unwrap_or(1).max(1) as usize;
-            let items = places.unwrap_or_else(|| vec![schema["items"].clone(); least]);
+            let prefix_items = schema["prefixItems"].as_array().cloned();
+            let min_items = schema["minItems"].as_u64().unwrap_or(1).max(1) as usize;
+            let items = prefix_items.unwrap_or_else(|| vec![schema["items"].clone(); min_items]);
             let items = items.iter().enumerate();
-            items.map(|(at, item)| value_of(api, item, &format!("{place}/{at}"), text)).collect()
+            items
+                .map(|(index, item)| value_of(api, item, &format!("{pointer}/{index}"), text))
+                .collect()
         }
         _ => {
             let members = schema["properties"].as_object().cloned().unwrap_or_default();
-            let mut made: serde_json::Map<_, _> = members
+            let mut object: serde_json::Map<_, _> = members
                 .iter()
                 .map(|(name, member)| {
-                    (name.clone(), value_of(api, member, &format!("{place}/{name}"), text))
+                    (name.clone(), value_of(api, member, &format!("{pointer}/{name}"), text))
                 })
                 .collect();
-            let more = &schema["additionalProperties"];
-            if more.is_object() {
-                let place = format!("{place}/*");
-                let name = NAMES.iter().find(|(end, _)| place.ends_with(end));
-                let name = name
-                    .map_or_else(|| text(&format!("{place}name")), |(_, name)| (*name).to_owned());
-                made.insert(name, value_of(api, more, &place, text));
+            let additional = &schema["additionalProperties"];
+            if additional.is_object() {
+                let pointer = format!("{pointer}/*");
+                let name = NAMES.iter().find(|(end, _)| pointer.ends_with(end));
+                let name = name.map_or_else(
+                    || text(&format!("{pointer}name")),
+                    |(_, name)| (*name).to_owned(),
+                );
+                object.insert(name, value_of(api, additional, &pointer, text));
             }
-            Value::Object(made)
+            Value::Object(object)
         }
     }
 }
@@ -148,8 +152,8 @@ fn handle_request(mut stream: TcpStream, answers: &CannedAnswers) -> std::io::Re
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        if let Some(told) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = told.trim().parse().unwrap_or(0);
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
         }
         if line.trim().is_empty() {
             break;
@@ -180,18 +184,18 @@ fn handle_request(mut stream: TcpStream, answers: &CannedAnswers) -> std::io::Re
     )
 }
 
-fn check_clean(said: &str, what: &str) {
-    assert!(!said.contains(FORBIDDEN), "{what}: {said:?}");
+fn check_clean(text: &str, what: &str) {
+    assert!(!text.contains(FORBIDDEN), "{what}: {text:?}");
 }
 
 /// Every text and name in a value.
-fn collect_texts(value: &Value, to: &mut Vec<String>) {
+fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     match value {
-        Value::String(text) => to.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, to)),
+        Value::String(text) => texts.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
         Value::Object(members) => {
-            to.extend(members.keys().cloned());
-            members.values().for_each(|member| collect_texts(member, to));
+            texts.extend(members.keys().cloned());
+            members.values().for_each(|member| collect_texts(member, texts));
         }
         _ => {}
     }
@@ -215,18 +219,18 @@ fn read_answer(
     match answer {
         Ok(answer) => {
             assert!(!matches!(answer, Answer::Refused(_)), "{ask}");
-            let mut said = Vec::new();
-            collect_texts(&serde_json::to_value(&answer).unwrap(), &mut said);
-            for text in &said {
+            let mut texts = Vec::new();
+            collect_texts(&serde_json::to_value(&answer).unwrap(), &mut texts);
+            for text in &texts {
                 check_clean(text, ask);
                 assert!(!text.contains('\n'), "{ask}: {text:?}");
             }
-            Ok(said.iter().filter(|text| text.contains('\u{fffd}')).count())
+            Ok(texts.iter().filter(|text| text.contains('\u{fffd}')).count())
         }
         Err(error) => {
-            let said = format!("{error} {error:?}");
-            check_clean(&said.replace("\\u{", "{"), ask);
-            Err(said)
+            let message = format!("{error} {error:?}");
+            check_clean(&message.replace("\\u{", "{"), ask);
+            Err(message)
         }
     }
 }
@@ -234,43 +238,43 @@ fn read_answer(
 /// Each answer as described, and with escape sequences in every free text.
 fn poisoned_answers(runtime: &tokio::runtime::Runtime) -> BTreeMap<String, Value> {
     let api = load_openapi();
-    let mut all = BTreeMap::new();
-    for (ask, path) in ASKS {
+    let mut answers = BTreeMap::new();
+    for (ask, path) in REQUESTS {
         let schema =
             &api["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
-        let usual = value_of(&api, schema, "", &plain_text);
-        read_answer(runtime, ask, &usual, false)
-            .unwrap_or_else(|why| panic!("{ask}: {why}: {usual}"));
-        let places = std::cell::RefCell::new(Vec::new());
-        value_of(&api, schema, "", &|place| {
-            places.borrow_mut().push(place.to_owned());
+        let valid = value_of(&api, schema, "", &plain_text);
+        read_answer(runtime, ask, &valid, false)
+            .unwrap_or_else(|why| panic!("{ask}: {why}: {valid}"));
+        let pointers = std::cell::RefCell::new(Vec::new());
+        value_of(&api, schema, "", &|pointer| {
+            pointers.borrow_mut().push(pointer.to_owned());
             String::new()
         });
         // A text with fixed values is not free text: escape sequences in it make the answer invalid, which is reported.
-        let free: Vec<String> = places
+        let free: Vec<String> = pointers
             .into_inner()
             .into_iter()
             .filter(|poisoned| {
-                let one = value_of(&api, schema, "", &|place| {
-                    if place == poisoned { POISON.to_owned() } else { plain_text(place) }
+                let candidate = value_of(&api, schema, "", &|pointer| {
+                    if pointer == poisoned { POISON.to_owned() } else { plain_text(pointer) }
                 });
-                read_answer(runtime, ask, &one, false).is_ok()
+                read_answer(runtime, ask, &candidate, false).is_ok()
             })
             .collect();
-        let value = value_of(&api, schema, "", &|place| {
-            let is_free = free.iter().any(|known| known == place);
-            if is_free { POISON.to_owned() } else { plain_text(place) }
+        let value = value_of(&api, schema, "", &|pointer| {
+            let is_free = free.iter().any(|other| other == pointer);
+            if is_free { POISON.to_owned() } else { plain_text(pointer) }
         });
         let marks = read_answer(runtime, ask, &value, false).unwrap();
         assert!(marks > 0 || free.is_empty(), "{ask}: the poison went nowhere");
         assert_eq!(read_answer(runtime, ask, &value, true), Ok(marks), "{ask} as a stream");
-        all.insert(answer_key(ask), value);
+        answers.insert(answer_key(ask), value);
     }
-    all
+    answers
 }
 
 #[test]
-fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
+fn escape_sequences_in_answers_never_reach_the_terminal() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut answers = poisoned_answers(&runtime);
     let marked = answers.values().filter(|answer| answer.to_string().contains("]52;c;")).count();
@@ -281,15 +285,15 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
     let address = serve_answers(Arc::new(answers.clone()));
     let mut shown = 0;
     let mut run = |address: &str, args: &[&str]| {
-        let at = format!("http://{address}");
-        let args: Vec<&str> = args.iter().copied().chain(["--aggregator", &at]).collect();
+        let url = format!("http://{address}");
+        let args: Vec<&str> = args.iter().copied().chain(["--aggregator", &url]).collect();
         let output = run_gaunt(&args);
-        for said in [&output.stdout, &output.stderr] {
-            let said = str::from_utf8(said).unwrap();
+        for text in [&output.stdout, &output.stderr] {
+            let text = str::from_utf8(text).unwrap();
             // CSV lines end with `\r\n`; the line break of the injected text comes before its own marker.
-            assert!(!said.contains("\nOK"), "{args:?}: {said:?}");
-            check_clean(&said.replace("\r\n", "\n"), &format!("{args:?}"));
-            shown += said.matches('\u{fffd}').count();
+            assert!(!text.contains("\nOK"), "{args:?}: {text:?}");
+            check_clean(&text.replace("\r\n", "\n"), &format!("{args:?}"));
+            shown += text.matches('\u{fffd}').count();
         }
     };
     let commands: [&[&str]; 10] = [
@@ -308,16 +312,16 @@ fn no_text_of_an_answer_reaches_the_terminal_as_a_sequence() {
         run(&address, command);
     }
     // With escape sequences in every text, fixed values included, the output is only an error.
-    let all = answers.into_keys().map(|key| {
+    let invalid = answers.into_keys().map(|key| {
         let mut finding = finding.clone();
         finding["kind"] = POISON.into();
         (key, json!({ "at": 1, "findings": [finding], "state": POISON }))
     });
-    let unreadable = serve_answers(Arc::new(all.collect()));
-    let nobody = serve_answers(Arc::default());
+    let unreadable = serve_answers(Arc::new(invalid.collect()));
+    let empty = serve_answers(Arc::default());
     for command in commands {
         run(&unreadable, command);
-        run(&nobody, command);
+        run(&empty, command);
     }
     assert!(shown > 20, "the texts are shown, made safe: {shown}");
 

@@ -53,9 +53,9 @@ impl CrateImports {
         };
         reader.visit_file(&parsed);
         for name in &reader.children {
-            let below: ModulePath = module.iter().chain([name]).cloned().collect();
-            let place = folder.join(name).with_extension("rs");
-            self.read_module(&place, &folder.join(name), below);
+            let child: ModulePath = module.iter().chain([name]).cloned().collect();
+            let child_file = folder.join(name).with_extension("rs");
+            self.read_module(&child_file, &folder.join(name), child);
         }
         let file = file.strip_prefix(repository_root()).unwrap().to_owned();
         let PathReader { paths, names, items, .. } = reader;
@@ -71,33 +71,33 @@ impl CrateImports {
 
     /// For each file the files of the same crate that define what it names.
     pub(crate) fn file_imports(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
-        let imports = |own: &ModulePath, module: &ParsedModule| {
+        let imports = |importer: &ModulePath, module: &ParsedModule| {
             let named = module.paths.iter().filter(|path| path[0] == "crate");
             let defined = named.filter_map(|path| self.defining_module(&path[1..], 0));
-            let others = defined.filter(|other| other != own);
+            let others = defined.filter(|other| other != importer);
             others.map(|other| self.modules[&other].file.as_path()).collect()
         };
         self.modules
             .iter()
-            .map(|(own, module)| (module.file.as_path(), imports(own, module)))
+            .map(|(importer, module)| (module.file.as_path(), imports(importer, module)))
             .collect()
     }
 
     /// The module that defines what an absolute path names, re-exports followed.
     fn defining_module(&self, path: &[String], depth: usize) -> Option<ModulePath> {
-        let mut at = path.len();
-        while !self.modules.contains_key(&path[..at]) {
-            at = at.checked_sub(1)?;
+        let mut prefix_length = path.len();
+        while !self.modules.contains_key(&path[..prefix_length]) {
+            prefix_length = prefix_length.checked_sub(1)?;
         }
-        let module = &self.modules[&path[..at]];
-        let Some(name) = path.get(at) else { return Some(path.to_vec()) };
+        let module = &self.modules[&path[..prefix_length]];
+        let Some(name) = path.get(prefix_length) else { return Some(path.to_vec()) };
         match module.names.get(name) {
             Some(target) if depth < 8 && !module.items.contains(name) => {
-                // A name from another crate is nobody's here.
+                // No module of this crate defines a name from another crate.
                 let inner = (target[0] == "crate").then(|| &target[1..])?;
                 self.defining_module(inner, depth + 1)
             }
-            _ => Some(path[..at].to_vec()),
+            _ => Some(path[..prefix_length].to_vec()),
         }
     }
 
@@ -111,18 +111,18 @@ impl CrateImports {
         let reach: BTreeMap<&Path, BTreeSet<&Path>> = imports
             .keys()
             .map(|from| {
-                let mut seen = BTreeSet::new();
+                let mut reached = BTreeSet::new();
                 let mut open = vec![*from];
                 while let Some(file) = open.pop() {
                     let next = imports[file].iter().filter(|to| !composes(file, to));
-                    open.extend(next.filter(|to| seen.insert(**to)).copied());
+                    open.extend(next.filter(|to| reached.insert(**to)).copied());
                 }
-                (*from, seen)
+                (*from, reached)
             })
             .collect();
         let mut circles: BTreeSet<Vec<&Path>> = BTreeSet::new();
-        for (file, seen) in reach.iter().filter(|(file, seen)| seen.contains(*file)) {
-            let back = seen.iter().filter(|other| reach[*other].contains(file)).copied();
+        for (file, reached) in reach.iter().filter(|(file, reached)| reached.contains(*file)) {
+            let back = reached.iter().filter(|other| reach[*other].contains(file)).copied();
             circles.insert(back.collect());
         }
         circles.into_iter().collect()
@@ -146,12 +146,10 @@ impl PathReader {
             "crate" => (Vec::new(), &path[1..]),
             "self" => (self.module.clone(), &path[1..]),
             "super" => {
-                let kept = self.module.len().checked_sub(above)?;
-                (self.module[..kept].to_vec(), &path[above..])
+                let remaining = self.module.len().checked_sub(above)?;
+                (self.module[..remaining].to_vec(), &path[above..])
             }
-            child if self.children.iter().any(|known| known == child) => {
-                (self.module.clone(), path)
-            }
+            child if self.children.iter().any(|name| name == child) => (self.module.clone(), path),
             name => {
                 if let Some(target) = self.names.get(name) {
                     return Some(target.iter().chain(&path[1..]).cloned().collect());
@@ -176,8 +174,8 @@ impl PathReader {
                 }
             }
             UseTree::Name(name) if name.ident == "self" => {
-                let own = prefix.last().cloned().unwrap_or_default();
-                self.add_name(&own, &prefix.clone());
+                let module_name = prefix.last().cloned().unwrap_or_default();
+                self.add_name(&module_name, &prefix.clone());
             }
             UseTree::Name(name) => {
                 let name = name.ident.to_string();

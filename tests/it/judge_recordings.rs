@@ -35,8 +35,8 @@ fn record_fleet(folder: &Path, scenario: &str, nodes: usize, seconds: i64) -> Ve
     fleet.ground_truths().to_vec()
 }
 
-fn run_judge(folder: &Path, more: &[&str]) -> Output {
-    let args = [&["judge", "--from", folder.to_str().unwrap()], more].concat();
+fn run_judge(folder: &Path, flags: &[&str]) -> Output {
+    let args = [&["judge", "--from", folder.to_str().unwrap()], flags].concat();
     run_gaunt(&args)
 }
 
@@ -47,20 +47,22 @@ fn judge_json(folder: &Path) -> Value {
 }
 
 #[test]
-fn a_recorded_fault_is_found_with_the_instant_of_its_opening() {
+fn recorded_fault_is_found_with_its_opening_time() {
     let folder = tempfile::tempdir().unwrap();
     let truths = record_fleet(folder.path(), "port_down", 4, 75);
     let [truth] = truths.as_slice() else { panic!("{truths:?}") };
-    let told = judge_json(folder.path());
-    let [finding] = told["findings"].as_array().unwrap().as_slice() else { panic!("{told}") };
+    let judgement = judge_json(folder.path());
+    let [finding] = judgement["findings"].as_array().unwrap().as_slice() else {
+        panic!("{judgement}")
+    };
     assert_eq!(finding["finding"]["kind"], "port_down");
     assert_eq!(finding["finding"]["entity"]["node"], truth.blamed.node.as_ref().unwrap().as_str());
     let opened = UnixMs(finding["opened"].as_i64().unwrap());
     assert!(opened >= truth.onset, "{finding}");
     assert!(opened.duration_since(truth.onset) < Duration::from_secs(10), "{finding}");
     assert_eq!((&finding["closed"], &finding["worst"]), (&Value::Null, &"critical".into()));
-    assert_eq!((&told["period_ms"], &told["targets"]), (&1_000.into(), &4.into()));
-    assert_eq!(told["totals"]["scrapes"]["ok"], 4 * 75);
+    assert_eq!((&judgement["period_ms"], &judgement["targets"]), (&1_000.into(), &4.into()));
+    assert_eq!(judgement["totals"]["scrapes"]["ok"], 4 * 75);
 
     let output = run_judge(folder.path(), &[]);
     let page = String::from_utf8(output.stdout).unwrap();
@@ -88,7 +90,7 @@ fn a_recorded_fault_is_found_with_the_instant_of_its_opening() {
 }
 
 #[test]
-fn a_recording_of_foreign_exporters_is_judged_at_its_own_period() {
+fn recording_of_foreign_exporters_is_judged_at_its_own_period() {
     let case = suite::list_cases(suite::SuiteSplit::Tune)
         .into_iter()
         .find(|case| case.scenario == "F8" && case.dialect == Dialect::Dcgm)
@@ -107,36 +109,38 @@ fn a_recording_of_foreign_exporters_is_judged_at_its_own_period() {
             }
         }
     }
-    let told = judge_json(folder.path());
-    assert_eq!(told["period_ms"], 15_000);
-    assert_eq!(told["targets"], 2 * fleet.node_count());
-    assert_eq!(told["totals"]["rejected"], serde_json::json!({}));
+    let judgement = judge_json(folder.path());
+    assert_eq!(judgement["period_ms"], 15_000);
+    assert_eq!(judgement["targets"], 2 * fleet.node_count());
+    assert_eq!(judgement["totals"]["rejected"], serde_json::json!({}));
     let blamed = truth.blamed.node.unwrap();
-    let finding = told["findings"].as_array().unwrap().iter().find(|episode| {
+    let finding = judgement["findings"].as_array().unwrap().iter().find(|episode| {
         let finding = &episode["finding"];
         finding["kind"] == "port_down" && finding["entity"]["node"] == blamed.as_str()
     });
-    let opened = finding.unwrap_or_else(|| panic!("{told}"))["opened"].as_i64().unwrap();
-    assert!(UnixMs(opened).duration_since(truth.onset) <= Duration::from_mins(1), "{told}");
+    let opened = finding.unwrap_or_else(|| panic!("{judgement}"))["opened"].as_i64().unwrap();
+    assert!(UnixMs(opened).duration_since(truth.onset) <= Duration::from_mins(1), "{judgement}");
 }
 
 #[test]
-fn a_target_that_falls_silent_or_brings_rubbish_is_said() {
+fn target_with_invalid_pages_is_reported_as_down() {
     let folder = tempfile::tempdir().unwrap();
     let page = "gaunt_node_info{node=\"box\"} 1\ngaunt_node_cpus 64\n";
     for second in 0..30 {
         let at = UnixMs(START.0 + second * 1_000);
         write_page(folder.path(), "steady", at, &page.replace("box", "steady"));
-        let brings = if (10..20).contains(&second) { "" } else { page };
-        write_page(folder.path(), "broken", at, brings);
+        let body = if (10..20).contains(&second) { "" } else { page };
+        write_page(folder.path(), "broken", at, body);
     }
-    let told = judge_json(folder.path());
-    let [down] = told["findings"].as_array().unwrap().as_slice() else { panic!("{told}") };
+    let judgement = judge_json(folder.path());
+    let [down] = judgement["findings"].as_array().unwrap().as_slice() else {
+        panic!("{judgement}")
+    };
     assert_eq!(down["finding"]["kind"], "target_down");
     let opened = down["opened"].as_i64().unwrap() - START.0;
     let closed = down["closed"].as_i64().unwrap() - START.0;
     assert!((10_000..15_000).contains(&opened) && closed >= 20_000, "{down}");
-    assert_eq!(told["totals"]["scrapes"]["not_a_page"], 10);
+    assert_eq!(judgement["totals"]["scrapes"]["not_a_page"], 10);
     let text = String::from_utf8(run_judge(folder.path(), &[]).stdout).unwrap();
     assert!(text.contains("\nfailed       10 pages: not_a_page\n"), "{text}");
     let from = folder.path().to_str().unwrap();
@@ -147,7 +151,7 @@ fn a_target_that_falls_silent_or_brings_rubbish_is_said() {
 }
 
 #[test]
-fn what_is_no_recording_ends_with_3() {
+fn missing_or_empty_recording_ends_with_3() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
     let none = run_gaunt(&["judge", "--from", root]);

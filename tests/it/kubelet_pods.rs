@@ -119,21 +119,22 @@ impl FakeKubelet {
         let socket = folder.join("kubelet.sock");
         let listener = Listener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let (says, hear) = watch::channel(first);
+        let (answer_sender, answer_receiver) = watch::channel(first);
         thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();
                 while let Ok((stream, _)) = listener.accept().await {
-                    let hear = hear.clone();
-                    let answer =
-                        service_fn(move |question| handle_request(question, hear.borrow().clone()));
+                    let answer_receiver = answer_receiver.clone();
+                    let answer = service_fn(move |request| {
+                        handle_request(request, answer_receiver.borrow().clone())
+                    });
                     let server = http2::Builder::new(TokioExecutor::new());
                     tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
                 }
             });
         });
-        Self { socket, answer_sender: says }
+        Self { socket, answer_sender }
     }
 
     fn set_answer(&self, answer: KubeletAnswer) {
@@ -142,22 +143,22 @@ impl FakeKubelet {
 }
 
 async fn handle_request(
-    question: Request<Incoming>,
+    request: Request<Incoming>,
     answer: KubeletAnswer,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
-    assert_eq!(question.uri().path(), "/v1.PodResourcesLister/List");
+    assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
     assert_eq!(
-        (question.method().as_str(), &question.headers()["te"]),
+        (request.method().as_str(), &request.headers()["te"]),
         ("POST", &HeaderValue::from_static("trailers"))
     );
-    assert_eq!(question.headers()["content-type"], "application/grpc");
+    assert_eq!(request.headers()["content-type"], "application/grpc");
     // An empty message, prefixed by the compression flag and its length.
-    assert_eq!(*question.into_body().collect().await?.to_bytes(), [0; 5]);
+    assert_eq!(*request.into_body().collect().await?.to_bytes(), [0; 5]);
     let mut status = HeaderMap::new();
     let body = match answer {
         KubeletAnswer::NoAnswer => std::future::pending().await,
-        KubeletAnswer::Refusal(code, says) => {
-            status.insert("grpc-message", HeaderValue::from_static(says));
+        KubeletAnswer::Refusal(code, message) => {
+            status.insert("grpc-message", HeaderValue::from_static(message));
             status.insert("grpc-status", HeaderValue::from_static(code));
             let mut refusal = Response::new(Full::default().boxed());
             refusal.headers_mut().extend(status);
@@ -196,13 +197,14 @@ fn start_node(socket: impl FnOnce(&Path) -> PathBuf) -> FakeDriverSampler {
 
 fn job_labels(report: &Report, number: u32) -> Option<Vec<String>> {
     let device = Device::new_gpu(number);
-    let at = report.devices.iter().position(|known| *known == device)? as u32;
-    let has = |info: &gaunt_schema::InfoSeries| info.device == at && info.metric == gpu::JOB_INFO;
+    let index = report.devices.iter().position(|other| *other == device)? as u32;
+    let has =
+        |info: &gaunt_schema::InfoSeries| info.device == index && info.metric == gpu::JOB_INFO;
     report.infos.iter().any(has).then(|| info_labels(report, &device, gpu::JOB_INFO))
 }
 
 #[test]
-fn pods_have_names_where_the_kubelet_tells_them() {
+fn pods_have_names_where_the_kubelet_lists_them() {
     let mut kubelet = None;
     let node = start_node(|folder| {
         let pods = vec![
@@ -215,9 +217,13 @@ fn pods_have_names_where_the_kubelet_tells_them() {
     let report = node.wait_for_report("the names", |report| {
         job_labels(report, 0).is_some() && job_labels(report, 1).is_some()
     });
-    let held =
+    let expected =
         ["job=ml/llama-0", "namespace=ml", "pod=llama-0", "container=trainer", "source=kubernetes"];
-    assert_eq!(job_labels(&report, 0).unwrap(), held, "a pod holds it, though nobody runs on it");
+    assert_eq!(
+        job_labels(&report, 0).unwrap(),
+        expected,
+        "a pod holds it, though nobody runs on it"
+    );
     let mig = |number| {
         info_labels(&report, &Device::new_gpu_part(DeviceClass::Mig, 1, number), parts::MIG_INFO)
     };
@@ -236,30 +242,33 @@ fn pods_have_names_where_the_kubelet_tells_them() {
         |report: &Report| job_labels(report, 1).is_some_and(|job| job[0] == "job=web/chat-1");
     let report = node.wait_for_report("the new pods", named);
     let uid = format!("pod_uid={UID}");
-    let place = ["namespace=web", "pod=chat-1", "container=server", &uid, "source=kubernetes"];
-    assert_eq!(job_labels(&report, 1).unwrap()[1..], place);
+    let pod_labels = ["namespace=web", "pod=chat-1", "container=server", &uid, "source=kubernetes"];
+    assert_eq!(job_labels(&report, 1).unwrap()[1..], pod_labels);
     let process = Device::new_gpu_part(DeviceClass::Process, 1, 4712);
     let labels = info_labels(&report, &process, parts::PROCESS_INFO);
-    assert_eq!((&*labels[0], &labels[1..]), ("name=trainer", &place.map(str::to_owned)[..]));
+    assert_eq!((&*labels[0], &labels[1..]), ("name=trainer", &pod_labels.map(str::to_owned)[..]));
     assert_eq!(job_labels(&report, 0), None, "given back");
 }
 
 #[test]
-fn a_kubelet_that_hangs_costs_only_the_names() {
+fn hung_kubelet_costs_only_the_pod_names() {
     let mut kubelet = None;
     let node = start_node(|folder| {
         kubelet.insert(FakeKubelet::start_kubelet(folder, KubeletAnswer::NoAnswer)).socket.clone()
     });
     let flagged = node
         .wait_for_report("the flag", |report| collector_success(report, "kubelet") == Some(0.0));
-    let said = collector_message(&flagged, "kubelet");
-    assert!(said.contains("kubelet.sock: no answer within 3 s; pods are shown by UID"), "{said}");
+    let message = collector_message(&flagged, "kubelet");
+    assert!(
+        message.contains("kubelet.sock: no answer within 3 s; pods are shown by UID"),
+        "{message}"
+    );
     let uid = format!("job={UID}");
-    let whole = |report: &Report| {
+    let is_complete = |report: &Report| {
         job_labels(report, 1).is_some_and(|job| job[0] == uid)
             && collector_success(report, "nvml") == Some(1.0)
     };
-    let first = node.wait_for_report("the rest", whole);
+    let first = node.wait_for_report("the rest", is_complete);
     assert_eq!(expect_reading(&first, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
     // Reports keep their period while the next request hangs too.
     let later = node.wait_for_report("more ticks", |report| {
@@ -278,7 +287,7 @@ fn a_kubelet_that_hangs_costs_only_the_names() {
 }
 
 #[test]
-fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
+fn missing_or_refusing_kubelet_is_reported_with_the_reason() {
     let absent = start_node(|folder| folder.join("kubelet.sock"));
     let report =
         absent.wait_for_report("a word", |report| collector_success(report, "kubelet").is_some());
@@ -287,10 +296,10 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
         Some(1.0),
         "that there is none is no failure"
     );
-    let said = collector_message(&report, "kubelet");
+    let message = collector_message(&report, "kubelet");
     assert!(
-        said.starts_with("no kubelet: ") && said.ends_with("kubelet.sock does not exist"),
-        "{said}"
+        message.starts_with("no kubelet: ") && message.ends_with("kubelet.sock does not exist"),
+        "{message}"
     );
 
     let refusal = KubeletAnswer::Refusal("12", "unknown service v1.PodResourcesLister");
@@ -300,13 +309,13 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
     });
     let report = refused
         .wait_for_report("the refusal", |report| collector_success(report, "kubelet") == Some(0.0));
-    let said = collector_message(&report, "kubelet");
-    let says =
+    let message = collector_message(&report, "kubelet");
+    let expected =
         "rejected: unknown service v1.PodResourcesLister (gRPC status 12); pods are shown by UID";
-    assert!(said.contains(says), "{said}");
+    assert!(message.contains(expected), "{message}");
 
     // Another server listens, and closes connections that are not HTTP/2.
-    let deaf = start_node(|folder| {
+    let not_http = start_node(|folder| {
         let socket = folder.join("kubelet.sock");
         let listener = Listener::bind(&socket).unwrap();
         thread::spawn(move || {
@@ -316,8 +325,8 @@ fn without_a_kubelet_or_with_one_that_refuses_the_reason_is_said() {
         });
         socket
     });
-    let report = deaf
+    let report = not_http
         .wait_for_report("the break", |report| collector_success(report, "kubelet") == Some(0.0));
-    let said = collector_message(&report, "kubelet");
-    assert!(said.contains("kubelet.sock: the connection broke: "), "{said}");
+    let message = collector_message(&report, "kubelet");
+    assert!(message.contains("kubelet.sock: the connection broke: "), "{message}");
 }

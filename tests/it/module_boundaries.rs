@@ -31,7 +31,7 @@ const CRATE_ROOTS: &[&str] = &[
     "tests/fake-driver/src/lib.rs",
 ];
 
-/// The crates of this workspace that each crate may depend on, dev-dependencies excluded. Cargo holds that nothing else
+/// The crates of this workspace that each crate may depend on, dev-dependencies excluded. Cargo ensures that nothing else
 /// is imported, and that there is no circle between crates.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("exporters/schema", &[]),
@@ -143,7 +143,7 @@ fn crates_depend_downward_only() {
 }
 
 #[test]
-fn no_file_names_its_forbidden_paths() {
+fn files_name_no_forbidden_paths() {
     let mut broken = Vec::new();
     for root in CRATE_ROOTS {
         let imports = CrateImports::read(root);
@@ -192,7 +192,7 @@ fn unsafe_is_in_ffi_files_only_and_has_a_safety_comment() {
 }
 
 #[test]
-fn every_file_begins_with_its_purpose_and_is_short() {
+fn files_begin_with_their_purpose_and_are_short() {
     for path in rust_files(&["src", "exporters", "tests"]) {
         let text = read_source(&repository_root().join(&path));
         let first = text.lines().next().unwrap_or_default();
@@ -219,7 +219,7 @@ const UNBOUNDED_ALLOWED: &[&str] = &[
 ];
 
 #[test]
-fn every_channel_is_bounded_and_in_architecture() {
+fn channels_are_bounded_and_in_architecture() {
     let architecture = read_source(&repository_root().join("ARCHITECTURE.md"));
     let mut broken = Vec::new();
     let mut found = 0;

@@ -43,7 +43,7 @@ const NUMBERS: &[(&str, MetricId, f64)] = &[
 ];
 
 /// The same for the additional keys of the fuller scenarios.
-const MORE: &[(&str, MetricId, f64)] = &[
+const ADDITIONAL_NUMBERS: &[(&str, MetricId, f64)] = &[
     ("memory_reserved_bytes", health::MEMORY_RESERVED, 1.0),
     ("bar1_total_bytes", health::BAR1_TOTAL, 1.0),
     ("bar1_used_bytes", health::BAR1_USED, 1.0),
@@ -114,7 +114,8 @@ fn scale_number(number: f64, divisor: f64) -> f64 {
 /// All expected values of a GPU of a static scenario, in the catalogue's units.
 fn expected_values(table: &Table) -> Vec<(MetricId, f64)> {
     let number = |key: &str| number_at(table, key);
-    let simple = NUMBERS.iter().map(|(key, metric, by)| (*metric, scale_number(number(key), *by)));
+    let simple =
+        NUMBERS.iter().map(|(key, metric, divisor)| (*metric, scale_number(number(key), *divisor)));
     let mut values: Vec<_> = simple.collect();
     let free = number("memory_total_bytes") - number("memory_used_bytes");
     values.push((gpu::PRESENT, 1.0));
@@ -129,18 +130,18 @@ fn expected_values(table: &Table) -> Vec<(MetricId, f64)> {
 fn is_basic(metric: MetricId) -> bool {
     let sums = [gpu::UTILIZATION_SECONDS, gpu::MEMORY_ACTIVITY_SECONDS];
     sums.contains(&metric)
-        || expected_values(&Table::new()).iter().any(|(known, _)| *known == metric)
+        || expected_values(&Table::new()).iter().any(|(basic, _)| *basic == metric)
 }
 
 /// The metrics of a device without a value, and the reason.
 fn absent_metrics(
     report: &Report,
     device: &Device,
-    which: impl Fn(MetricId) -> bool,
+    is_wanted: impl Fn(MetricId) -> bool,
 ) -> Vec<(String, AbsenceReason)> {
-    let at = report.devices.iter().position(|known| known == device).unwrap() as u32;
-    let samples = report.samples.iter().filter(|sample| sample.device == at);
-    let samples = samples.filter(|sample| which(sample.metric));
+    let index = report.devices.iter().position(|other| other == device).unwrap() as u32;
+    let samples = report.samples.iter().filter(|sample| sample.device == index);
+    let samples = samples.filter(|sample| is_wanted(sample.metric));
     let absent =
         samples.filter_map(|sample| Some((sample.metric, sample.reading.absence_reason()?)));
     absent.map(|(metric, reason)| (metric.series_key(), reason)).collect()
@@ -150,7 +151,7 @@ fn absent_metrics(
 fn check_links(report: &Report, index: u32, table: &Table) {
     for (link, table) in table["link"].as_array().unwrap().iter().enumerate() {
         let device = Device::new_gpu_part(DeviceClass::Nvlink, index, link as u32);
-        for (key, metric, by) in [
+        for (key, metric, divisor) in [
             ("up", parts::NVLINK_UP, 1.0),
             ("receive_kibibytes", parts::NVLINK_RECEIVE, 1.0 / 1024.0),
             ("transmit_kibibytes", parts::NVLINK_TRANSMIT, 1.0 / 1024.0),
@@ -158,7 +159,7 @@ fn check_links(report: &Report, index: u32, table: &Table) {
             ("recovery", parts::NVLINK_RECOVERY, 1.0),
             ("crc", parts::NVLINK_CRC, 1.0),
         ] {
-            let value = scale_number(number_at(table.as_table().unwrap(), key), by);
+            let value = scale_number(number_at(table.as_table().unwrap(), key), divisor);
             assert_eq!(
                 expect_reading(report, &device, metric),
                 Reading::of(value),
@@ -169,7 +170,7 @@ fn check_links(report: &Report, index: u32, table: &Table) {
 }
 
 #[test]
-fn every_value_of_eight_gpus_is_on_the_page_exactly() {
+fn values_of_eight_gpus_are_on_the_page_exactly() {
     let report = run_once("eight.toml");
     let gpus = scenario_gpus("eight.toml");
     assert_eq!(gpus.len(), 8);
@@ -179,8 +180,8 @@ fn every_value_of_eight_gpus_is_on_the_page_exactly() {
             let found = expect_reading(&report, &device, metric);
             assert_eq!(found, Reading::of(value), "{} of {device}", metric.series_key());
         }
-        for (key, metric, by) in MORE {
-            let value = scale_number(table[*key].as_integer().unwrap() as f64, *by);
+        for (key, metric, divisor) in ADDITIONAL_NUMBERS {
+            let value = scale_number(table[*key].as_integer().unwrap() as f64, *divisor);
             let found = expect_reading(&report, &device, *metric).value().unwrap();
             // A mean of steps is exact up to its last bits.
             let close = (found - value).abs() <= value.abs() * 1e-12;
@@ -188,10 +189,11 @@ fn every_value_of_eight_gpus_is_on_the_page_exactly() {
         }
         assert_eq!(absent_metrics(&report, &device, |_| true), [], "{device}");
         check_links(&report, index as u32, table);
-        let at = report.devices.iter().position(|known| *known == device).unwrap() as u32;
-        let found =
-            |info: &&gaunt_schema::InfoSeries| info.device == at && info.metric == gpu::INFO;
-        let info = report.infos.iter().find(found).unwrap();
+        let device_index = report.devices.iter().position(|other| *other == device).unwrap() as u32;
+        let is_info = |info: &&gaunt_schema::InfoSeries| {
+            info.device == device_index && info.metric == gpu::INFO
+        };
+        let info = report.infos.iter().find(is_info).unwrap();
         for name in ["uuid", "model", "pci_bus_id", "serial", "vbios"] {
             let label = info.labels.iter().find(|(label, _)| &**label == name).unwrap();
             assert_eq!(&*label.1, table[name].as_str().unwrap(), "{name} of {device}");
@@ -201,7 +203,7 @@ fn every_value_of_eight_gpus_is_on_the_page_exactly() {
 }
 
 #[test]
-fn each_call_that_fails_costs_only_its_own_values() {
+fn failed_call_costs_only_its_own_values() {
     let report = run_once("errors.toml");
     let events = || CLOCK_EVENTS.iter().map(|(_, metric)| *metric);
     let failing: Vec<(Vec<MetricId>, AbsenceReason)> = vec![
@@ -240,21 +242,21 @@ fn each_call_that_fails_costs_only_its_own_values() {
             assert_eq!(found, Reading::of(value), "{} of {device}", metric.series_key());
         }
     }
-    let said = collector_message(&report, "nvml");
-    assert!(said.contains("nvmlDeviceGetComputeRunningProcesses_v3 of GPU 9"), "{said}");
-    assert!(said.ends_with("; and 3 more, see the log"), "{said}");
+    let message = collector_message(&report, "nvml");
+    assert!(message.contains("nvmlDeviceGetComputeRunningProcesses_v3 of GPU 9"), "{message}");
+    assert!(message.ends_with("; and 3 more, see the log"), "{message}");
     assert_eq!(collector_success(&report, "nvml"), Some(1.0));
 }
 
 #[test]
-fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
+fn lost_gpu_stays_on_the_page_as_lost() {
     let node = NodeProcess::start_scenario("lost.toml");
     let lost = Device::new_gpu(1);
-    let there = |report: &Report| report.find_reading(&lost, gpu::PRESENT);
-    node.wait_for_report("the GPU", |report| there(report) == Some(Reading::of(1.0)));
+    let presence = |report: &Report| report.find_reading(&lost, gpu::PRESENT);
+    node.wait_for_report("the GPU", |report| presence(report) == Some(Reading::of(1.0)));
     let silent = Device::new_gpu(3);
     let report = node.wait_for_report("the loss", |report| {
-        there(report) == Some(Reading::of(0.0))
+        presence(report) == Some(Reading::of(0.0))
             && report.find_reading(&silent, gpu::PRESENT) == Some(Reading::of(0.0))
     });
     assert_eq!(expect_reading(&report, &lost, gpu::POWER), AbsenceReason::Lost.into());
@@ -267,9 +269,9 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
         expect_reading(&report, &silent, gpu::CLOCK_EVENT_IDLE),
         AbsenceReason::Error.into()
     );
-    let said = collector_message(&report, "nvml");
+    let message = collector_message(&report, "nvml");
     let call = "nvmlDeviceGetHandleByIndex_v2 of GPU 3";
-    assert!(said.contains(&format!("4 GPUs; lost: GPU 1, 3; {call}")), "{said}");
+    assert!(message.contains(&format!("4 GPUs; lost: GPU 1, 3; {call}")), "{message}");
     for index in [0, 2] {
         let device = Device::new_gpu(index);
         assert_eq!(expect_reading(&report, &device, gpu::PRESENT), Reading::of(1.0));
@@ -278,7 +280,7 @@ fn a_gpu_that_is_lost_stays_on_the_page_as_lost() {
 }
 
 #[test]
-fn an_integral_grows_with_its_ratio_and_then_stands() {
+fn integral_grows_with_its_ratio_and_then_stops() {
     let node = NodeProcess::start_scenario("steps.toml");
     let device = Device::new_gpu(0);
     let value = |report: &Report, metric| report.find_reading(&device, metric)?.value();
@@ -299,7 +301,7 @@ fn an_integral_grows_with_its_ratio_and_then_stands() {
 }
 
 #[test]
-fn a_driver_without_gpus_is_no_failure() {
+fn driver_without_gpus_is_no_failure() {
     let report = run_once("none.toml");
     assert_eq!(collector_success(&report, "nvml"), Some(1.0));
     assert_eq!(
@@ -309,7 +311,7 @@ fn a_driver_without_gpus_is_no_failure() {
 }
 
 #[test]
-fn a_scenario_with_an_unknown_key_is_no_driver() {
+fn scenario_with_an_unknown_key_is_no_driver() {
     let report = run_once("unknown_key.toml");
     assert_eq!(collector_success(&report, "nvml"), Some(0.0));
     assert!(collector_message(&report, "nvml").starts_with("the NVIDIA driver is not loaded"));

@@ -39,15 +39,15 @@ fn node_command(tree: &TempDir) -> Command {
 }
 
 fn info_labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
-    let of_it = |info: &&gaunt_schema::InfoSeries| {
+    let is_wanted = |info: &&gaunt_schema::InfoSeries| {
         info.metric == metric && report.devices[info.device as usize] == *device
     };
-    let labels = &report.infos.iter().find(of_it).unwrap().labels;
+    let labels = &report.infos.iter().find(is_wanted).unwrap().labels;
     labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 #[test]
-fn a_busy_host_is_read_to_the_last_number() {
+fn busy_host_is_read_to_the_last_number() {
     let report = busy_host_report();
     let (nvme, sda) = (Device::new_disk("nvme0n1"), Device::new_disk("sda"));
     let (nfs, lustre) = (Device::new_mount("/data"), Device::new_mount("scratch"));
@@ -83,8 +83,9 @@ fn a_busy_host_is_read_to_the_last_number() {
             metric.series_key()
         );
     }
-    let of_class = |device: &&Device| ["nvme0n1p1", "loop0", "sdb"].contains(&&*device.to_string());
-    assert_eq!(report.devices.iter().find(of_class), None, "partitions, files and garbage");
+    let is_excluded =
+        |device: &&Device| ["nvme0n1p1", "loop0", "sdb"].contains(&&*device.to_string());
+    assert_eq!(report.devices.iter().find(is_excluded), None, "partitions, files and garbage");
     assert_eq!(info_labels(&report, &nfs, hardware::MOUNT_INFO), ["kind=nfs4", "source=nas:/data"]);
     assert_eq!(
         info_labels(&report, &lustre, hardware::MOUNT_INFO),
@@ -93,7 +94,7 @@ fn a_busy_host_is_read_to_the_last_number() {
 }
 
 #[test]
-fn sensors_are_told_apart_and_one_that_fails_costs_itself() {
+fn sensors_are_distinct_and_a_failed_one_costs_only_itself() {
     let report = busy_host_report();
     let sensor = Device::new_sensor;
     for (device, metric, reading) in [
@@ -114,7 +115,7 @@ fn sensors_are_told_apart_and_one_that_fails_costs_itself() {
 }
 
 #[test]
-fn network_devices_say_what_they_are() {
+fn network_devices_are_labelled_with_their_function() {
     let report = busy_host_report();
     let labels = |name| info_labels(&report, &Device::new_netdev(name), host::NETDEV_INFO);
     assert_eq!(labels("bond0"), ["function=bond"]);
@@ -125,7 +126,7 @@ fn network_devices_say_what_they_are() {
 }
 
 #[test]
-fn boards_of_amd_are_gpus_like_others() {
+fn amd_gpus_are_read_like_others() {
     let report = run_over_tree(&build_tree("hosts/amd.tree"));
     // NVIDIA's card is number 0.
     let (good, bad) = (Device::new_gpu(1), Device::new_gpu(2));
@@ -162,8 +163,8 @@ fn boards_of_amd_are_gpus_like_others() {
         None,
         "no difference without its parts"
     );
-    let of_gpus = report.devices.iter().filter(|device| device.class == DeviceClass::Gpu);
-    assert_eq!(of_gpus.count(), 2, "connectors and renderers are no GPUs");
+    let gpus = report.devices.iter().filter(|device| device.class == DeviceClass::Gpu);
+    assert_eq!(gpus.count(), 2, "connectors and renderers are no GPUs");
     let labels = info_labels(&report, &good, gpu::INFO);
     let expected = [
         "uuid=a1b2c3d4e5f60718",
@@ -176,7 +177,7 @@ fn boards_of_amd_are_gpus_like_others() {
 }
 
 #[test]
-fn files_of_other_programs_are_passed_on() {
+fn text_files_of_other_programs_are_forwarded() {
     let (tree, files) = (build_tree("hosts/busy.tree"), tempfile::tempdir().unwrap());
     let text = "# TYPE loader_throughput_gbs gauge\nloader_throughput_gbs{rank=\"0\"} 471.5\n";
     fs::write(files.path().join("nccl.prom"), text).unwrap();
@@ -193,6 +194,6 @@ fn files_of_other_programs_are_passed_on() {
     assert!(!page.contains("gaunt_gpu_power_watts{gpu=\"0\"} 9") && !page.contains("half_a_fi"));
     let report = decode_report(&page);
     assert_eq!(collector_success(&report, "textfiles"), Some(0.0));
-    let said = collector_message(&report, "textfiles");
-    assert_eq!(said, "wild.prom, line 2: the name gaunt_gpu_power_watts is reserved");
+    let message = collector_message(&report, "textfiles");
+    assert_eq!(message, "wild.prom, line 2: the name gaunt_gpu_power_watts is reserved");
 }

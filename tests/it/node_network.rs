@@ -44,23 +44,26 @@ fn five_families_of_cards_are_named_alike() {
             fs::write(&golden, &page).unwrap();
         }
         let golden = fs::read_to_string(golden).unwrap();
-        for (at, (found, golden)) in page.lines().zip(golden.lines()).enumerate() {
-            assert_eq!(found, golden, "line {} of tests/fixtures/nics/{family}.prom", at + 1);
+        for (index, (found, golden)) in page.lines().zip(golden.lines()).enumerate() {
+            assert_eq!(found, golden, "line {} of tests/fixtures/nics/{family}.prom", index + 1);
         }
         assert_eq!(page.lines().count(), golden.lines().count(), "{family} is longer or shorter");
     }
 }
 
 #[test]
-fn a_file_that_blocks_costs_its_card_and_stops_nothing() {
+fn blocked_file_costs_its_card_only() {
     let tree = build_nic_tree("mlx5");
     let stuck = block_file(&tree, "class/infiniband/mlx5_1/ports/1/counters/port_rcv_data");
     let node = NodeProcess::run(node_over_tree(&tree));
     let report =
         node.wait_for_report("the flag", |report| collector_success(report, "ports") == Some(0.0));
-    let said = collector_message(&report, "ports");
-    assert!(said.starts_with("mlx5_1: reading "), "{said}");
-    assert!(said.contains("ports/1/counters/port_rcv_data takes longer than 0.3 s"), "{said}");
+    let message = collector_message(&report, "ports");
+    assert!(message.starts_with("mlx5_1: reading "), "{message}");
+    assert!(
+        message.contains("ports/1/counters/port_rcv_data takes longer than 0.3 s"),
+        "{message}"
+    );
     assert_eq!(collector_success(&report, "cpu"), Some(1.0));
     let good = Device::new_port("mlx5_0", "1");
     assert_eq!(expect_reading(&report, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
@@ -74,14 +77,14 @@ fn a_file_that_blocks_costs_its_card_and_stops_nothing() {
     assert_eq!(expect_reading(&later, &good, port::RECEIVE_BYTES), Reading::of(4004.0));
 
     unblock_file(&stuck);
-    let back =
+    let recovered =
         node.wait_for_report("the card", |report| collector_success(report, "ports") == Some(1.0));
-    let bytes = expect_reading(&back, &Device::new_port("mlx5_1", "1"), port::RECEIVE_BYTES);
+    let bytes = expect_reading(&recovered, &Device::new_port("mlx5_1", "1"), port::RECEIVE_BYTES);
     assert_eq!(bytes, Reading::of(2000.0));
 }
 
 #[test]
-fn a_card_that_worked_and_blocks_is_stale_and_not_gone() {
+fn blocked_card_becomes_stale_and_stays_listed() {
     let tree = build_nic_tree("mlx5");
     let mut command = node_over_tree(&tree);
     // Files are reopened every sixty ticks, and only that can block here.
@@ -104,13 +107,13 @@ fn a_card_that_worked_and_blocks_is_stale_and_not_gone() {
     }
     assert_eq!(expect_reading(&stale, &good, port::STATE), Reading::of(4.0));
     unblock_file(&stuck);
-    let back =
+    let recovered =
         node.wait_for_report("the card", |report| collector_success(report, "ports") == Some(1.0));
-    assert_eq!(expect_reading(&back, &card, port::TRANSMIT_DISCARDS), Reading::of(500.0));
+    assert_eq!(expect_reading(&recovered, &card, port::TRANSMIT_DISCARDS), Reading::of(500.0));
 }
 
 #[test]
-fn gpus_and_cards_know_their_nearest_and_by_what() {
+fn gpus_and_cards_are_labelled_with_their_nearest() {
     let tree = build_nic_tree("mlx5");
     let gpus = [("GPU-a", "18"), ("GPU-b", "3A"), ("GPU-c", "77")].map(|(uuid, bus)| {
         format!("[[gpu]]\nuuid = '{uuid}'\nmodel = 'H100'\npci_bus_id = '00000000:{bus}:00.0'\n")
@@ -122,27 +125,27 @@ fn gpus_and_cards_know_their_nearest_and_by_what() {
             options.rails = rails.iter().map(|name| (*name).to_owned()).collect();
         })
     };
-    let (found, said) = (node(&[]), node(&["mlx5_1", "mlx5_9", "mlx5_0/1"]));
-    let whole = |report: &Report| {
+    let (automatic, configured) = (node(&[]), node(&["mlx5_1", "mlx5_9", "mlx5_0/1"]));
+    let is_complete = |report: &Report| {
         collector_success(report, "ports").is_some()
             && report.find_reading(&Device::new_gpu(2), gpu::PRESENT).is_some()
     };
-    let report = found.wait_for_report("GPUs and ports", whole);
-    let near = |number| {
+    let report = automatic.wait_for_report("GPUs and ports", is_complete);
+    let nearest = |number| {
         let labels = info_labels(&report, &Device::new_gpu(number), gpu::INFO);
-        let of_place = |label: &String| label.starts_with('n');
-        labels.into_iter().filter(of_place).collect::<Vec<_>>()
+        let is_placement = |label: &String| label.starts_with('n');
+        labels.into_iter().filter(is_placement).collect::<Vec<_>>()
     };
-    assert_eq!(near(0), ["numa_node=0", "nics=mlx5_0", "nics_by=pci_bridge"]);
-    assert_eq!(near(1), ["numa_node=1", "nics=mlx5_1", "nics_by=pci_bridge"]);
-    assert_eq!(near(2), [""; 0], "the kernel does not know it");
+    assert_eq!(nearest(0), ["numa_node=0", "nics=mlx5_0", "nics_by=pci_bridge"]);
+    assert_eq!(nearest(1), ["numa_node=1", "nics=mlx5_1", "nics_by=pci_bridge"]);
+    assert_eq!(nearest(2), [""; 0], "the kernel does not know it");
     let rail = |report: &Report, device| {
         let labels = info_labels(report, &Device::new_port(device, "1"), port::INFO);
         labels[labels.len() - 3..].join(" ")
     };
     assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=0 rail_by=gpu_order");
     assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=1 rail_by=gpu_order");
-    let report = said.wait_for_report("ports", whole);
+    let report = configured.wait_for_report("ports", is_complete);
     assert_eq!(rail(&report, "mlx5_0"), "gpus_by=pci_bridge rail=2 rail_by=settings");
     assert_eq!(rail(&report, "mlx5_1"), "gpus_by=pci_bridge rail=0 rail_by=settings");
 }
@@ -164,7 +167,7 @@ fn unblock_file(pipe: &Path) {
 }
 
 #[test]
-fn an_excluded_device_is_not_even_read() {
+fn excluded_device_is_not_read() {
     let tree = build_nic_tree("mlx5");
     for device in ["mlx5_1", "mlx5_2"] {
         // A thread that reads it never returns.
@@ -182,8 +185,8 @@ fn an_excluded_device_is_not_even_read() {
     let devices = report.devices.iter().map(ToString::to_string);
     let ports: Vec<_> = devices.filter(|name| name.starts_with("mlx5_")).collect();
     assert_eq!(ports, ["mlx5_0/1"]);
-    let said = collector_message(&report, "ports");
-    assert_eq!(said, "mlx5_3: not read: only NVIDIA's Fabric Manager may access this card");
+    let message = collector_message(&report, "ports");
+    assert_eq!(message, "mlx5_3: not read: only NVIDIA's Fabric Manager may access this card");
 }
 
 /// Whether a line of a page is about ports or their collector.
@@ -222,9 +225,9 @@ pub(crate) fn build_tree(fixture_file: &str) -> TempDir {
 
 fn add_tree_entry(root: &Path, line: &str) {
     if let Some((link, target)) = line.split_once(" -> ") {
-        let place = root.join(link);
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        return symlink(target, place).unwrap();
+        let link_path = root.join(link);
+        fs::create_dir_all(link_path.parent().unwrap()).unwrap();
+        return symlink(target, link_path).unwrap();
     }
     // Addresses have colons too; the separator is the one that ends the path.
     let (path, text) = line.split_once(": ").unwrap_or((line.trim_end_matches(':'), ""));

@@ -66,7 +66,7 @@ fn wait_for_page(address: &str, wanted: &str) -> String {
 }
 
 #[test]
-fn a_client_gets_the_form_that_it_asks_for() {
+fn page_has_the_form_that_the_client_accepts() {
     let node = TestProcess::start_command(&mut eight_gpu_command());
     let address = node.served_address();
     wait_for_page(&address, "gaunt_gpu_power_watts{gpu=\"7\"}");
@@ -91,8 +91,8 @@ fn a_client_gets_the_form_that_it_asks_for() {
             page = String::from_utf8(body).unwrap();
         }
         assert!(page.contains("\ngaunt_gpu_power_watts{gpu=\"7\"} 620.078\n"), "{headers}: {page}");
-        let ends = page.ends_with("\n# EOF\n");
-        assert_eq!(ends, form == text::ExpositionFormat::OpenMetrics, "{headers}: {page}");
+        let has_eof = page.ends_with("\n# EOF\n");
+        assert_eq!(has_eof, form == text::ExpositionFormat::OpenMetrics, "{headers}: {page}");
     }
 }
 
@@ -182,8 +182,8 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
 
     // As the dashboard queries: by scrape target and GPU.
     for (name, expected) in DASHBOARD.iter().chain(&RULES) {
-        let asked = format!("{name}{{instance=~\"{compat}\", gpu=~\"1\"}}");
-        assert_eq!(value(&asked), expected.to_string(), "{name}");
+        let query = format!("{name}{{instance=~\"{compat}\", gpu=~\"1\"}}");
+        assert_eq!(value(&query), expected.to_string(), "{name}");
         assert_eq!(value(&format!("count({name})")), "8", "{name}: of the compatible page alone");
     }
     let found = prometheus_scrape::query_instant(&prometheus, "DCGM_FI_DEV_GPU_UTIL{gpu=\"1\"}");
@@ -216,8 +216,8 @@ fn gaunt_reads_a_compatible_page_as_it_reads_a_native_one() {
     assert!(page.contains("\nnode_infiniband_state_id{device=\"mlx5_0\""), "{page}");
     let page = text::decode_page(page.as_bytes(), &text::PageLimits::default()).unwrap();
     assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
-    let own = page.report.infos.iter().filter(|info| info.metric == gpu::INFO).count();
-    assert_eq!((own, page.report.node.as_deref()), (8, Some("gpu-0417")));
+    let gpu_infos = page.report.infos.iter().filter(|info| info.metric == gpu::INFO).count();
+    assert_eq!((gpu_infos, page.report.node.as_deref()), (8, Some("gpu-0417")));
     assert_eq!(
         expect_reading(&page.report, &Device::new_gpu(1), gpu::POWER).value(),
         Some(613.412)
@@ -225,7 +225,7 @@ fn gaunt_reads_a_compatible_page_as_it_reads_a_native_one() {
 }
 
 #[test]
-fn settings_change_while_it_runs_and_mistakes_change_nothing() {
+fn settings_are_reloaded_and_invalid_ones_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("node.toml");
     let write = |text: &str| fs::write(&config, text).unwrap();
@@ -243,17 +243,23 @@ fn settings_change_while_it_runs_and_mistakes_change_nothing() {
     node.send_signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded, the previous settings stay in effect");
     assert!(refused.contains("node.toml, line 1: unknown field \"nodes\"; known: "), "{refused}");
-    let said = wait_for_page(&address, "gaunt_collector_success{collector=\"settings\"} 0");
-    assert!(said.contains("gaunt_node_info{node=\"a\""), "{said}");
-    let why = "message=\"not reloaded, the previous settings stay in effect: ";
-    assert!(said.contains(why) && said.contains(r#"line 1: unknown field \"nodes\""#), "{said}");
+    let page = wait_for_page(&address, "gaunt_collector_success{collector=\"settings\"} 0");
+    assert!(page.contains("gaunt_node_info{node=\"a\""), "{page}");
+    let message = "message=\"not reloaded, the previous settings stay in effect: ";
+    assert!(
+        page.contains(message) && page.contains(r#"line 1: unknown field \"nodes\""#),
+        "{page}"
+    );
 
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = taken.local_addr().unwrap();
-    write(&format!("listen = \"{place}\"\nnode = \"b\"\n"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken_address = listener.local_addr().unwrap();
+    write(&format!("listen = \"{taken_address}\"\nnode = \"b\"\n"));
     node.send_signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded");
-    assert!(refused.contains(&format!("cannot listen on {place}: address in use")), "{refused}");
+    assert!(
+        refused.contains(&format!("cannot listen on {taken_address}: address in use")),
+        "{refused}"
+    );
     wait_for_page(&address, "gaunt_node_info{node=\"a\"");
 
     write(&format!("listen = \"127.0.0.1:{second}\"\nnode = \"b\"\ncompat = [\"dcgm\"]\n"));

@@ -24,61 +24,64 @@ pub(crate) use node_process::{
 };
 
 #[test]
-fn the_page_of_the_made_tree_is_the_golden_one() {
+fn page_of_the_fixture_tree_equals_the_golden_page() {
     let page = success_stdout(over_fixture(NO_LIBRARY).arg("--once").run_to_end());
-    let varies = |line: &&str| {
+    let is_stable = |line: &&str| {
         let series = ["node_time_seconds ", "_duration_seconds{", "_timestamp_seconds{"];
         !series.iter().any(|name| line.contains(name)) || line.starts_with('#')
     };
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     let page = page.replace(&version, "version=\"VERSION\"");
-    let found: Vec<_> = page.lines().filter(varies).collect();
+    let found: Vec<_> = page.lines().filter(is_stable).collect();
     let path = fixture_path("sysroot/page.prom");
     if env::var_os("GAUNT_BLESS").is_some() {
         fs::write(&path, found.join("\n") + "\n").unwrap();
     }
     let golden = fs::read_to_string(path).unwrap();
-    for (at, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
-        assert_eq!(*found, golden, "line {} of tests/fixtures/sysroot/page.prom", at + 1);
+    for (index, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
+        assert_eq!(*found, golden, "line {} of tests/fixtures/sysroot/page.prom", index + 1);
     }
     assert_eq!(found.len(), golden.lines().count(), "the page is longer or shorter:\n{page}");
 }
 
 #[test]
-fn without_a_library_the_rest_is_served_and_the_reason_said() {
+fn missing_default_library_is_reported_and_the_rest_is_served() {
     let page = success_stdout(over_fixture(NO_LIBRARY).arg("--once").run_to_end());
     let report = decode_report(&page);
     assert_eq!(collector_success(&report, "nvml"), Some(1.0));
-    let said =
+    let message =
         format!("no GPU: {NO_LIBRARY} not found; install the NVIDIA driver or pass --nvml-library");
-    assert_eq!(collector_message(&report, "nvml"), said);
+    assert_eq!(collector_message(&report, "nvml"), message);
     assert_eq!(expect_reading(&report, &Device::new_node(), host::CPUS), Reading::of(2.0));
 }
 
 #[test]
-fn a_library_that_is_named_and_not_there_is_a_failure() {
+fn missing_named_library_is_a_failure() {
     let page =
         success_stdout(over_fixture("/nowhere/libnvidia-ml.so.1").arg("--once").run_to_end());
     let report = decode_report(&page);
     assert_eq!(collector_success(&report, "nvml"), Some(0.0));
-    let said = collector_message(&report, "nvml");
-    assert!(said.starts_with("cannot load the NVML library /nowhere/libnvidia-ml.so.1"), "{said}");
+    let message = collector_message(&report, "nvml");
+    assert!(
+        message.starts_with("cannot load the NVML library /nowhere/libnvidia-ml.so.1"),
+        "{message}"
+    );
 }
 
 #[test]
-fn a_hung_call_is_named_while_pages_keep_coming() {
+fn hung_call_is_named_while_pages_keep_coming() {
     let mut node = NodeProcess::start_scenario("hang.toml");
     let worker = node.logged_value("pid=");
-    let both = [Device::new_gpu(0), Device::new_gpu(1)];
+    let gpus = [Device::new_gpu(0), Device::new_gpu(1)];
     let before = node
-        .wait_for_report("a tick", |report| report.find_reading(&both[1], gpu::POWER).is_some());
-    assert_eq!(expect_reading(&before, &both[1], gpu::POWER), Reading::of(301.0));
+        .wait_for_report("a tick", |report| report.find_reading(&gpus[1], gpu::POWER).is_some());
+    assert_eq!(expect_reading(&before, &gpus[1], gpu::POWER), Reading::of(301.0));
 
     let flagged =
         node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
-    let said = collector_message(&flagged, "nvml");
-    assert!(said.contains("nvmlDeviceGetPowerUsage of GPU 1 does not return"), "{said}");
-    for device in &both {
+    let message = collector_message(&flagged, "nvml");
+    assert!(message.contains("nvmlDeviceGetPowerUsage of GPU 1 does not return"), "{message}");
+    for device in &gpus {
         for metric in [gpu::POWER, gpu::UTILIZATION, gpu::PRESENT] {
             assert_eq!(
                 expect_reading(&flagged, device, metric),
@@ -90,8 +93,9 @@ fn a_hung_call_is_named_while_pages_keep_coming() {
     assert_eq!(collector_success(&flagged, "cpu"), Some(1.0));
     // The call began up to a period after the last good round, and is flagged three seconds later at most.
     let nvml = Device::new_collector("nvml");
-    let last = expect_reading(&flagged, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
-    let silence = flagged.node_time.unwrap().to_seconds() - last;
+    let last_success =
+        expect_reading(&flagged, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
+    let silence = flagged.node_time.unwrap().to_seconds() - last_success;
     assert!((2.0..=4.2).contains(&silence), "flagged {silence} s after the last good round");
 
     let later =
@@ -105,23 +109,26 @@ fn a_hung_call_is_named_while_pages_keep_coming() {
 }
 
 #[test]
-fn values_that_arrive_late_are_not_called_fresh() {
+fn late_values_are_not_reported_as_fresh() {
     let node = NodeProcess::start_scenario("slow.toml");
     let nvml = Device::new_collector("nvml");
     let flagged =
         node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
-    let back =
+    let recovered =
         node.wait_for_report("the return", |report| collector_success(report, "nvml") == Some(1.0));
-    let last =
+    let last_success =
         |report| expect_reading(report, &nvml, exporter::COLLECTOR_LAST_SUCCESS).value().unwrap();
-    let age = back.node_time.unwrap().to_seconds() - last(&back);
+    let age = recovered.node_time.unwrap().to_seconds() - last_success(&recovered);
     assert!(age <= 3.0, "called fresh at an age of {age} s");
-    assert!(last(&back) > last(&flagged) + 3.0, "the late round is no success");
-    assert_eq!(expect_reading(&back, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
+    assert!(
+        last_success(&recovered) > last_success(&flagged) + 3.0,
+        "the late round is no success"
+    );
+    assert_eq!(expect_reading(&recovered, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
 }
 
 #[test]
-fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
+fn driver_hanging_at_start_costs_only_the_gpus() {
     let node = NodeProcess::start_scenario("hang_init.toml");
     let report =
         node.wait_for_report("a page", |report| !collector_message(report, "nvml").is_empty());
@@ -131,7 +138,7 @@ fn a_driver_that_hangs_at_once_costs_only_the_gpus() {
 }
 
 #[test]
-fn a_driver_that_is_installed_later_is_found() {
+fn driver_installed_later_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libnvidia-ml.so.1");
     let mut command = over_fixture(library.to_str().unwrap());
@@ -145,7 +152,7 @@ fn a_driver_that_is_installed_later_is_found() {
 }
 
 #[test]
-fn a_sampler_in_process_publishes_each_tick_and_ends_when_it_is_dropped() {
+fn in_process_sampler_publishes_each_tick_and_ends_when_dropped() {
     let sampler = gaunt_node::NodeSampler::start_sampling(gaunt_node::SamplerOptions {
         sys_root: fixture_path("sysroot/sys"),
         proc_root: fixture_path("sysroot/proc"),
@@ -168,7 +175,7 @@ fn a_sampler_in_process_publishes_each_tick_and_ends_when_it_is_dropped() {
 }
 
 #[test]
-fn a_worker_that_dies_is_said_and_started_again() {
+fn dead_worker_is_reported_and_restarted() {
     let mut node = NodeProcess::start_scenario("eight.toml");
     let worker = node.logged_value("pid=");
     let gpu = Device::new_gpu(7);
@@ -181,16 +188,16 @@ fn a_worker_that_dies_is_said_and_started_again() {
             .starts_with("the NVML worker ended unexpectedly (signal: 9")
     );
     assert_eq!(expect_reading(&down, &gpu, gpu::POWER), AbsenceReason::Stale.into());
-    let back =
+    let recovered =
         node.wait_for_report("the return", |report| collector_success(report, "nvml") == Some(1.0));
-    assert_eq!(expect_reading(&back, &gpu, gpu::POWER), Reading::of(620.078));
+    assert_eq!(expect_reading(&recovered, &gpu, gpu::POWER), Reading::of(620.078));
 }
 
 #[test]
-fn the_server_has_manners() {
+fn server_answers_each_request_line_with_its_status() {
     let node = NodeProcess::start_scenario("none.toml");
     node.fetch_report();
-    for (line, status, says) in [
+    for (line, status, expected) in [
         ("GET /", "200 OK", "/metrics"),
         ("GET /healthz", "200 OK", "ok"),
         ("GET /metrics", "200 OK", "# TYPE gaunt_node_info gauge"),
@@ -201,7 +208,7 @@ fn the_server_has_manners() {
     ] {
         let answer = node.send_request(line);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{line}: {answer}");
-        assert!(answer.contains(says), "{line}: {answer}");
+        assert!(answer.contains(expected), "{line}: {answer}");
     }
     let head = node.send_request("HEAD /metrics");
     assert!(head.contains(&format!("content-type: {}", text::CONTENT_TYPE)), "{head}");
@@ -215,9 +222,9 @@ fn spare_stands_in_for_hung_worker_and_next_one_waits_longer() {
     let mut node = NodeProcess::start_scenario("hang.toml");
     let first = node.logged_value("pid=");
     node.wait_for_report("the flag", |report| collector_success(report, "nvml") == Some(0.0));
-    let back =
+    let recovered =
         node.wait_for_report("the spare", |report| collector_success(report, "nvml") == Some(1.0));
-    assert_eq!(expect_reading(&back, &Device::new_gpu(1), gpu::POWER), Reading::of(301.0));
+    assert_eq!(expect_reading(&recovered, &Device::new_gpu(1), gpu::POWER), Reading::of(301.0));
     assert!(is_running(&first), "the hung worker is left alone");
     node.wait_for_report("the spare's flag", |report| {
         collector_success(report, "nvml") == Some(0.0)
@@ -226,7 +233,7 @@ fn spare_stands_in_for_hung_worker_and_next_one_waits_longer() {
 }
 
 #[test]
-fn it_ends_cleanly_and_its_worker_with_it() {
+fn node_ends_cleanly_with_its_worker() {
     for name in ["TERM", "INT"] {
         let mut node = NodeProcess::start_scenario("eight.toml");
         let worker = node.logged_value("pid=");
@@ -237,7 +244,7 @@ fn it_ends_cleanly_and_its_worker_with_it() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_the_next_step() {
+fn invalid_flags_are_rejected_with_the_next_step() {
     let node = NodeProcess::start_scenario("none.toml");
     let refused = |arguments: &[&str]| {
         let output = Command::new(program_path("gaunt-node")).args(arguments).run_to_end();

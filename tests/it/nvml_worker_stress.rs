@@ -29,8 +29,8 @@ fn xid_storm_is_counted_whole_while_values_stay_live() {
     // 10,000 a second for two seconds.
     const STORM: u32 = 20_000;
     let mut xids = String::new();
-    for at in 0..STORM {
-        write!(xids, "[{:.4}, 13],", 1.0 + f64::from(at) / 10_000.0).unwrap();
+    for index in 0..STORM {
+        write!(xids, "[{:.4}, 13],", 1.0 + f64::from(index) / 10_000.0).unwrap();
     }
     let text = read_scenario("full.toml").replacen("vbios", &format!("xids = [{xids}]\nvbios"), 1);
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
@@ -95,10 +95,10 @@ fn third_worker_takes_over_after_two_hung_calls_and_their_number_is_limited() {
         reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(3.0)
             && collector_success(report, "nvml") == Some(0.0)
     });
-    let said = collector_message(&last, "nvml");
+    let message = collector_message(&last, "nvml");
     assert!(
-        said.starts_with("3 NVML workers hang in driver calls, and no more are started"),
-        "{said}"
+        message.starts_with("3 NVML workers hang in driver calls, and no more are started"),
+        "{message}"
     );
     node.wait_for_report("later reports", |report| report.node_time > last.node_time);
     assert_eq!(started(), 3);
@@ -118,7 +118,7 @@ fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
     let socket = node.folder.path().join("notify");
     let systemd = UnixDatagram::bind(&socket).unwrap();
     systemd.set_nonblocking(true).unwrap();
-    let fed = || {
+    let received = || {
         let mut buffer = [0; 64];
         let size = systemd.recv(&mut buffer).ok()?;
         Some(String::from_utf8_lossy(&buffer[..size]).into_owned())
@@ -136,13 +136,13 @@ fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
         node.wait_for_report("values", |report| collector_success(report, "nvml") == Some(1.0));
     watchdog.note(&healthy, start);
     assert!(watchdog.feed(start));
-    assert_eq!(fed().as_deref(), Some("WATCHDOG=1"));
+    assert_eq!(received().as_deref(), Some("WATCHDOG=1"));
     let blind = node.wait_for_report("all workers hanging", |report| {
         reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
     });
     watchdog.note(&blind, start);
     assert!(watchdog.feed(start), "calls that return late are waited for");
-    assert_eq!(fed().as_deref(), Some("WATCHDOG=1"));
+    assert_eq!(received().as_deref(), Some("WATCHDOG=1"));
     let later = node.wait_for_report("a later report", |report| {
         report.node_time > blind.node_time
             && reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
@@ -150,7 +150,7 @@ fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
     let end = start + BLIND_FOR;
     watchdog.note(&later, end);
     assert!(!watchdog.feed(end));
-    assert_eq!(fed(), None);
+    assert_eq!(received(), None);
 }
 
 /// The program itself, as systemd starts it.
@@ -167,12 +167,14 @@ fn watchdog_of_the_program_is_fed() {
         .spawn()
         .unwrap();
     let mut buffer = [0; 64];
-    let fed: Vec<_> =
+    let messages: Vec<_> =
         (0..3).map(|_| systemd.recv(&mut buffer).map(|size| buffer[..size].to_owned())).collect();
     node.kill().unwrap();
     node.wait().unwrap();
     assert!(
-        fed.iter().all(|said| said.as_ref().is_ok_and(|said| said == b"WATCHDOG=1")),
-        "{fed:?}"
+        messages
+            .iter()
+            .all(|message| message.as_ref().is_ok_and(|message| message == b"WATCHDOG=1")),
+        "{messages:?}"
     );
 }

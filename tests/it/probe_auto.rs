@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// One automatic probe; GPU time is host time here, hence the generous limits.
-fn run_auto(probe: &ProbeFixture, more: &[&str]) -> ProbeOutput {
+fn run_auto(probe: &ProbeFixture, flags: &[&str]) -> ProbeOutput {
     let state = probe.file_path("state");
     let mut command = probe.probe_command(&["auto", "--state", state.to_str().unwrap()]);
     command.args(["--bytes", "64KiB", "--runs", "2", "--busy", "60s", "--within", "60s"]);
-    parse_output(&command.args(more).run_to_end())
+    parse_output(&command.args(flags).run_to_end())
 }
 
 fn read_page(probe: &ProbeFixture) -> Report {
@@ -32,7 +32,7 @@ fn reading_value(report: &Report, device: &Device, metric: gaunt_schema::MetricI
 }
 
 #[test]
-fn what_is_usual_is_learnt_and_a_drop_is_told() {
+fn baseline_is_learned_and_a_drop_is_reported() {
     let probe = ProbeFixture::with_gpus(2, "", "");
     let node = Device::new_node();
     for _ in 0..3 {
@@ -61,29 +61,30 @@ fn what_is_usual_is_learnt_and_a_drop_is_told() {
     assert!(dropped.ending_message().contains("% of its baseline"), "{}", dropped.ending_message());
     let report = read_page(&probe);
     assert!(reading_value(&report, &pair, rows::BASELINE_RATIO).unwrap() < 0.5);
-    let back = Device::new_probe("read", "gpu1>gpu0");
-    assert!((reading_value(&report, &back, rows::BASELINE_RATIO).unwrap() - 1.0).abs() < 0.01);
+    let reverse = Device::new_probe("read", "gpu1>gpu0");
+    assert!((reading_value(&report, &reverse, rows::BASELINE_RATIO).unwrap() - 1.0).abs() < 0.01);
     assert_eq!(reading_value(&report, &node, rows::LAST_CODE), Some(5.0));
 }
 
 #[test]
-fn it_rests_and_counts_why() {
+fn skipped_runs_are_counted_by_reason() {
     let probe = ProbeFixture::with_gpus(2, "", "");
     let node = Device::new_node();
     assert_eq!(run_auto(&probe, &[]).code, 0);
-    let resting = run_auto(&probe, &[]);
-    assert_eq!(resting.code, 13, "{}", resting.ending_message());
+    let cooling_down = run_auto(&probe, &[]);
+    assert_eq!(cooling_down.code, 13, "{}", cooling_down.ending_message());
     assert!(
-        resting.ending_message().contains("the cool-down ends in"),
+        cooling_down.ending_message().contains("the cool-down ends in"),
         "{}",
-        resting.ending_message()
+        cooling_down.ending_message()
     );
-    let spent = run_auto(&probe, &["--cool-down", "1ms", "--daily-busy", "1ms"]);
-    assert_eq!((spent.code, &spent.answer["ending"]["reason"]), (13, &"budget".into()));
+    let over_budget = run_auto(&probe, &["--cool-down", "1ms", "--daily-busy", "1ms"]);
+    assert_eq!((over_budget.code, &over_budget.answer["ending"]["reason"]), (13, &"budget".into()));
     let job = probe.file_path("job");
     fs::write(&job, "").unwrap();
-    let taken = run_auto(&probe, &["--cool-down", "1ms", "--unless-exists", job.to_str().unwrap()]);
-    assert_eq!(taken.code, 3, "{}", taken.ending_message());
+    let with_job =
+        run_auto(&probe, &["--cool-down", "1ms", "--unless-exists", job.to_str().unwrap()]);
+    assert_eq!(with_job.code, 3, "{}", with_job.ending_message());
     let report = read_page(&probe);
     for metric in [rows::SKIPPED_COOL_DOWN, rows::SKIPPED_BUDGET, rows::SKIPPED_JOB] {
         assert_eq!(reading_value(&report, &node, metric), Some(1.0), "{}", metric.series_key());
@@ -94,7 +95,7 @@ fn it_rests_and_counts_why() {
 }
 
 #[test]
-fn gaunt_node_starts_it_and_shows_what_it_found() {
+fn gaunt_node_starts_the_probe_and_shows_its_results() {
     let probe = ProbeFixture::with_gpus(2, "", "");
     let state = probe.file_path("state");
     assert_eq!(run_auto(&probe, &[]).code, 0);

@@ -6,20 +6,20 @@ const COLLECTIVES: [&str; 6] =
     ["all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast", "send-recv"];
 
 /// Runs a collective with one GPU for each rank, in random order.
-fn check_collective(collective: &str, gpus: usize, more: &[&str]) {
+fn check_collective(collective: &str, gpus: usize, flags: &[&str]) {
     let probe =
         ProbeFixture::with_gpus(gpus, "", &format!("shuffle = {}", 17 * gpus + collective.len()));
     let mut arguments = vec![collective, "--runs", "2", "--warm-up", "0"];
-    arguments.extend(more);
-    let said = probe.run(&arguments);
-    assert_eq!(said.code, 0, "{collective} of {gpus}, {more:?}: {}", said.ending_message());
-    let one = &said.answer["measured"][0];
-    assert_eq!(one["wrong"], 0, "{collective} of {gpus}");
-    assert_eq!(one["busbw"].is_null(), one["ranks"] == 1, "one rank uses no link");
+    arguments.extend(flags);
+    let output = probe.run(&arguments);
+    assert_eq!(output.code, 0, "{collective} of {gpus}, {flags:?}: {}", output.ending_message());
+    let measurement = &output.answer["measured"][0];
+    assert_eq!(measurement["wrong"], 0, "{collective} of {gpus}");
+    assert_eq!(measurement["busbw"].is_null(), measurement["ranks"] == 1, "one rank uses no link");
 }
 
 #[test]
-fn every_collective_is_right_for_1_to_16_gpus() {
+fn collectives_are_right_for_1_to_16_gpus() {
     for collective in COLLECTIVES {
         for gpus in 1..=16 {
             check_collective(collective, gpus, &["--bytes", "20004", "--channels", "2"]);
@@ -28,7 +28,7 @@ fn every_collective_is_right_for_1_to_16_gpus() {
 }
 
 #[test]
-fn every_collective_is_right_for_odd_sizes_of_both_elements() {
+fn collectives_are_right_for_odd_sizes_of_both_elements() {
     for collective in COLLECTIVES {
         for bytes in ["4", "36", "4092", "65541", "100003"] {
             for element in ["f32", "bf16"] {
@@ -39,7 +39,7 @@ fn every_collective_is_right_for_odd_sizes_of_both_elements() {
 }
 
 #[test]
-fn virtual_ranks_on_one_gpu_prove_the_same() {
+fn virtual_ranks_on_one_gpu_give_right_results() {
     for collective in COLLECTIVES {
         for ranks in ["2", "5", "8", "16"] {
             check_collective(collective, 1, &["--ranks", ranks, "--bytes", "30000"]);
@@ -49,22 +49,22 @@ fn virtual_ranks_on_one_gpu_prove_the_same() {
 }
 
 #[test]
-fn nccl_is_measured_beside_with_the_same_check() {
+fn nccl_is_measured_with_the_same_check() {
     for collective in COLLECTIVES {
         for element in ["f32", "bf16"] {
             let probe = ProbeFixture::with_gpus(4, "", "shuffle = 3");
-            let all = [collective, "--nccl", "--bytes", "65536", "--type", element];
-            let said = probe.run(&all);
-            assert_eq!(said.code, 0, "{collective}: {}", said.ending_message());
-            let measured = said.answer["measured"].as_array().expect("a list");
+            let arguments = [collective, "--nccl", "--bytes", "65536", "--type", element];
+            let output = probe.run(&arguments);
+            assert_eq!(output.code, 0, "{collective}: {}", output.ending_message());
+            let measured = output.answer["measured"].as_array().expect("a list");
             let tools: Vec<_> = measured.iter().map(|one| one["tool"].as_str()).collect();
             assert_eq!(tools, [Some("gaunt"), Some("nccl")], "{collective}");
             assert!(measured.iter().all(|one| one["wrong"] == 0 && one["runs"] == 5));
         }
     }
     let probe = ProbeFixture::with_gpus(3, "", "");
-    let said = probe.run(&["all-reduce", "--nccl", "--bytes", "100004"]);
-    assert_eq!(said.answer["measured"].as_array().map(Vec::len), Some(1));
-    let notes = said.answer["notes"].to_string();
+    let output = probe.run(&["all-reduce", "--nccl", "--bytes", "100004"]);
+    assert_eq!(output.answer["measured"].as_array().map(Vec::len), Some(1));
+    let notes = output.answer["notes"].to_string();
     assert!(notes.contains("it needs equal chunks"), "{notes}");
 }

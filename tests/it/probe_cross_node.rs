@@ -47,9 +47,9 @@ impl CrossNodeSetup {
         let nodes = wait_for("all nodes are known", || {
             let (_, body) = get(&address, "/api/gaunt/v1/nodes")?;
             let list: Value = serde_json::from_str(&body).ok()?;
-            let known = list["nodes"].as_array()?.iter();
+            let rows = list["nodes"].as_array()?.iter();
             let mut names: Vec<_> =
-                known.map(|node| node["node"].as_str().unwrap().to_owned()).collect();
+                rows.map(|node| node["node"].as_str().unwrap().to_owned()).collect();
             names.sort();
             (names.len() == nodes).then_some(names)
         });
@@ -80,10 +80,10 @@ impl CrossNodeSetup {
 
 /// Runs commands concurrently.
 fn run_at_once(commands: Vec<Command>) -> Vec<Output> {
-    let running =
+    let threads =
         commands.into_iter().map(|mut command| thread::spawn(move || command.run_to_end()));
-    let running: Vec<_> = running.collect();
-    running.into_iter().map(|one| one.join().unwrap()).collect()
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().map(|one| one.join().unwrap()).collect()
 }
 
 /// The result that one of them printed.
@@ -98,7 +98,7 @@ fn first_pair(matrix: &Value) -> &Value {
 }
 
 #[test]
-fn two_nodes_meet_and_both_say_what_the_wires_carry() {
+fn two_nodes_are_paired_and_both_report_the_bandwidth() {
     let setup = CrossNodeSetup::new(2);
     let cuda = "remote_gigabytes_per_second = 40.0\nlatency_microseconds = 0.0";
     let probes = [ProbeFixture::with_gpus(8, "", cuda), ProbeFixture::with_gpus(8, "", cuda)];
@@ -112,8 +112,8 @@ fn two_nodes_meet_and_both_say_what_the_wires_carry() {
             (&result["tool"], &result["peer"]),
             (&"nccl".into(), &setup.nodes[peer].as_str().into())
         );
-        let carried = result["bytes_per_second"].as_f64().unwrap();
-        assert!((carried / 40e9 - 1.0).abs() < 0.01, "{} carried {carried}", setup.nodes[node]);
+        let bandwidth = result["bytes_per_second"].as_f64().unwrap();
+        assert!((bandwidth / 40e9 - 1.0).abs() < 0.01, "{} carried {bandwidth}", setup.nodes[node]);
     }
     let matrix = setup.fetch_matrix();
     let pair = first_pair(&matrix);
@@ -121,20 +121,20 @@ fn two_nodes_meet_and_both_say_what_the_wires_carry() {
     assert_eq!((&pair["failure"], &pair["tool"]), (&Value::Null, &"nccl".into()));
     assert!((pair["bytes_per_second"].as_f64().unwrap() / 40e9 - 1.0).abs() < 0.01);
     for probe in &probes {
-        let ledger = fs::read_to_string(probe.file_path("ledger")).unwrap();
-        assert_eq!(ledger.lines().count(), 1, "one GPU each: {ledger}");
-        assert!(ledger.contains("bytes=0 streams=0 events=0 modules=0"), "{ledger}");
+        let allocations = fs::read_to_string(probe.file_path("ledger")).unwrap();
+        assert_eq!(allocations.lines().count(), 1, "one GPU each: {allocations}");
+        assert!(allocations.contains("bytes=0 streams=0 events=0 modules=0"), "{allocations}");
         assert!(probe.file_path("state/meetings.json").is_file(), "baselines are saved");
     }
 }
 
 #[test]
-fn a_side_that_fails_is_named_and_frees_the_other() {
+fn failing_side_is_named_and_frees_the_other() {
     let setup = CrossNodeSetup::new(2);
     let small = "memory_bytes = 100000";
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
     let [mut first, mut second] =
-        [0, 1].map(|at| setup.cross_node_command(&probes[at], &setup.nodes[at]));
+        [0, 1].map(|index| setup.cross_node_command(&probes[index], &setup.nodes[index]));
     // The failing side starts first: the other one creates the key, and waits this long for it. The first polls each
     // second for a partner; it must do so before the other one gives up.
     first.args(["--setup", "10s", "--patience", "60s"]);
@@ -161,7 +161,7 @@ fn a_side_that_fails_is_named_and_frees_the_other() {
 }
 
 #[test]
-fn without_nccl_perftest_measures_and_without_both_it_is_said() {
+fn perftest_measures_without_nccl_and_missing_both_is_reported() {
     let setup = CrossNodeSetup::new(2);
     let script = setup.folder.path().join("ib_write_bw");
     fs::write(&script, WRITE_BW).unwrap();
@@ -199,9 +199,9 @@ fn without_nccl_perftest_measures_and_without_both_it_is_said() {
 
     let output =
         command(&probes[0], &setup.nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("install perftest, or NCCL: NCCL not found"), "{said}");
+    assert!(stderr.contains("install perftest, or NCCL: NCCL not found"), "{stderr}");
 }
 
 /// A stand-in for `ib_write_bw`: the side without a host argument waits for the one with it, on the given port and
@@ -232,7 +232,7 @@ echo " 65536      5000             392.44             391.20               0.746
 "#;
 
 #[test]
-fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
+fn unauthorized_or_unknown_node_is_rejected_with_the_next_step() {
     let setup = CrossNodeSetup::new(2);
     let probe = ProbeFixture::with_gpus(1, "", "");
     let refused = |command: &mut Command| {
@@ -240,21 +240,21 @@ fn who_may_not_meet_or_is_not_known_is_told_what_to_do() {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let said = refused(&mut setup.cross_node_command(&probe, "stranger"));
-    assert!(said.contains("no RDMA port of stranger is known; set --node"), "{said}");
+    let stderr = refused(&mut setup.cross_node_command(&probe, "stranger"));
+    assert!(stderr.contains("no RDMA port of stranger is known; set --node"), "{stderr}");
     fs::write(setup.folder.path().join("wrong"), "another-token-of-them").unwrap();
     // The alias of cross-node.
     let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &setup.nodes[0]]);
     command.arg("--aggregator").arg(&setup.address);
-    let said = refused(&mut command);
-    assert!(said.contains("401") && said.contains("--token-file"), "{said}");
-    let said = refused(command.arg("--token-file").arg(setup.folder.path().join("wrong")));
-    assert!(said.contains("401") && said.contains("refused"), "{said}");
+    let stderr = refused(&mut command);
+    assert!(stderr.contains("401") && stderr.contains("--token-file"), "{stderr}");
+    let stderr = refused(command.arg("--token-file").arg(setup.folder.path().join("wrong")));
+    assert!(stderr.contains("401") && stderr.contains("refused"), "{stderr}");
     let busy = ProbeFixture::with_gpus(1, "processes = 1\n", "");
     let output = setup.cross_node_command(&busy, &setup.nodes[0]).run_to_end();
     assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
     let output =
         setup.cross_node_command(&probe, &setup.nodes[0]).args(["--patience", "1ms"]).run_to_end();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("no other node was free within --patience"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("no other node was free within --patience"), "{stderr}");
 }

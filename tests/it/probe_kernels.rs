@@ -20,11 +20,11 @@ fn ptx_is_current_and_taken_by_every_target() {
         Command::new(root.join("exporters/probe/kernels/make")).arg("--check").run_to_end();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     for (file, oldest) in [("copy", 70), ("f32", 70), ("bf16", 80)] {
         for target in TARGETS.into_iter().filter(|target| *target >= oldest) {
             let line = format!("{file}.ptx sm_{target}: ");
-            assert!(said.contains(&line), "{line} is missing from\n{said}");
+            assert!(stdout.contains(&line), "{line} is missing from\n{stdout}");
         }
     }
 }

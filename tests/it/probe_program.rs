@@ -32,9 +32,9 @@ impl ProbeFixture {
     /// Idle GPUs; `gpu` is added to each of them, `cuda` sets how they differ from the default.
     pub(crate) fn with_gpus(gpus: usize, gpu: &str, cuda: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = folder.path().join("ledger");
-        let ledger = ledger.display();
-        let mut text = format!("driver = '570.1'\n[cuda]\nledger = '{ledger}'\n{cuda}\n");
+        let ledger_path = folder.path().join("ledger");
+        let ledger_path = ledger_path.display();
+        let mut text = format!("driver = '570.1'\n[cuda]\nledger = '{ledger_path}'\n{cuda}\n");
         for index in 0..gpus {
             let _ = writeln!(
                 text,
@@ -42,7 +42,7 @@ impl ProbeFixture {
                  pci_bus_id = '00000000:{:02X}:00.0'\nmemory_total_bytes = 85899345920",
                 0x1b + 2 * index
             );
-            let free = [
+            let idle_keys = [
                 "utilization_percent",
                 "memory_activity_percent",
                 "mig_mode",
@@ -50,7 +50,7 @@ impl ProbeFixture {
                 "processes",
                 "compute_mode",
             ];
-            for key in free.iter().filter(|key| !gpu.contains(**key)) {
+            for key in idle_keys.iter().filter(|key| !gpu.contains(**key)) {
                 let _ = writeln!(text, "{key} = 0");
             }
             text += gpu;
@@ -95,9 +95,9 @@ impl ProbeFixture {
 
     /// Every context ended without leftover allocations.
     fn check_all_freed(&self, gpus: usize) {
-        let left = self.context_leftovers();
-        assert_eq!(left.len(), gpus, "{left:?}");
-        for line in left {
+        let leftovers = self.context_leftovers();
+        assert_eq!(leftovers.len(), gpus, "{leftovers:?}");
+        for line in leftovers {
             assert!(line.contains("bytes=0 streams=0 events=0 modules=0"), "{line}");
         }
     }
@@ -118,33 +118,37 @@ impl ProbeOutput {
     /// The only measurement.
     fn only_measurement(&self) -> &Value {
         assert_eq!(self.code, 0, "{}", self.ending_message());
-        let all = self.answer["measured"].as_array().unwrap();
-        assert_eq!(all.len(), 1, "{all:?}");
-        &all[0]
+        let measurements = self.answer["measured"].as_array().unwrap();
+        assert_eq!(measurements.len(), 1, "{measurements:?}");
+        &measurements[0]
     }
 
     /// The bandwidth of one direction of a matrix, in GB/s.
     fn way_bandwidth(&self, what: &str, between: &str, tool: &str) -> f64 {
-        let all = self.answer["measured"].as_array().unwrap();
+        let measurements = self.answer["measured"].as_array().unwrap();
         let fits = |one: &&Value| {
             one["collective"] == what && one["between"] == between && one["tool"] == tool
         };
-        let one = all.iter().find(fits).unwrap_or_else(|| panic!("no {what} {between}: {all:?}"));
-        one["algbw"].as_f64().unwrap() / 1e9
+        let measurement = measurements
+            .iter()
+            .find(fits)
+            .unwrap_or_else(|| panic!("no {what} {between}: {measurements:?}"));
+        measurement["algbw"].as_f64().unwrap() / 1e9
     }
 }
 
 #[test]
 fn eight_gpus_reach_what_their_links_carry() {
     let probe = ProbeFixture::with_gpus(8, "", "latency_microseconds = 0.1");
-    let said = probe.run(&["all-reduce", "--bytes", "2MiB", "--runs", "3"]);
-    let one = said.only_measurement();
-    assert_eq!(one["between"], "gpu0..7");
-    assert_eq!(one["way"], "peer");
-    assert_eq!(one["ranks"], 8);
-    assert_eq!(one["wrong"], 0);
-    assert_eq!(one["runs"], 3);
-    let (busbw, algbw) = (one["busbw"].as_f64().unwrap(), one["algbw"].as_f64().unwrap());
+    let output = probe.run(&["all-reduce", "--bytes", "2MiB", "--runs", "3"]);
+    let measurement = output.only_measurement();
+    assert_eq!(measurement["between"], "gpu0..7");
+    assert_eq!(measurement["way"], "peer");
+    assert_eq!(measurement["ranks"], 8);
+    assert_eq!(measurement["wrong"], 0);
+    assert_eq!(measurement["runs"], 3);
+    let (busbw, algbw) =
+        (measurement["busbw"].as_f64().unwrap(), measurement["algbw"].as_f64().unwrap());
     assert!((busbw / algbw - 1.75).abs() < 1e-9);
     // Links carry 400 GB/s here; the difference is latency.
     assert!((300e9..=400e9).contains(&busbw), "{busbw}");
@@ -152,34 +156,36 @@ fn eight_gpus_reach_what_their_links_carry() {
 }
 
 #[test]
-fn a_slow_link_is_seen_in_the_matrix_and_by_a_floor() {
+fn slow_link_shows_in_the_matrix_and_fails_a_floor() {
     let link = "[[cuda.link]]\nfrom = 1\nto = 2\ngigabytes_per_second = 40";
     let probe = ProbeFixture::with_gpus(3, "", link);
-    let said = probe.run(&["matrix", "--bytes", "1MiB", "--runs", "2"]);
-    assert_eq!(said.code, 0, "{}", said.ending_message());
-    let slow = said.way_bandwidth("read", "gpu1>gpu2", "gaunt");
-    let normal = said.way_bandwidth("read", "gpu2>gpu1", "gaunt");
+    let output = probe.run(&["matrix", "--bytes", "1MiB", "--runs", "2"]);
+    assert_eq!(output.code, 0, "{}", output.ending_message());
+    let slow = output.way_bandwidth("read", "gpu1>gpu2", "gaunt");
+    let normal = output.way_bandwidth("read", "gpu2>gpu1", "gaunt");
     assert!(slow < 40.0 && normal > 200.0, "{slow} against {normal}");
-    assert!((said.way_bandwidth("write", "gpu1>gpu2", "gaunt") - slow).abs() < 1.0);
-    let host = said.way_bandwidth("to_gpu", "host>gpu0", "driver");
+    assert!((output.way_bandwidth("write", "gpu1>gpu2", "gaunt") - slow).abs() < 1.0);
+    let host = output.way_bandwidth("to_gpu", "host>gpu0", "driver");
     assert!((40.0..50.0).contains(&host), "{host}");
-    let (ours, driver) =
-        (said.way_bandwidth("copy", "gpu0", "gaunt"), said.way_bandwidth("copy", "gpu0", "driver"));
+    let (ours, driver) = (
+        output.way_bandwidth("copy", "gpu0", "gaunt"),
+        output.way_bandwidth("copy", "gpu0", "driver"),
+    );
     assert!((ours / driver - 1.0).abs() < 0.01);
     probe.check_all_freed(3);
 
-    let said = probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "100"]);
-    assert_eq!(said.code, 5, "{}", said.ending_message());
+    let output = probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "100"]);
+    assert_eq!(output.code, 5, "{}", output.ending_message());
     assert!(
-        said.ending_message().contains("below the floor of 100 GB/s"),
+        output.ending_message().contains("below the floor of 100 GB/s"),
         "{}",
-        said.ending_message()
+        output.ending_message()
     );
     assert_eq!(probe.run(&["send-recv", "--bytes", "1MiB", "--floor", "20"]).code, 0);
 }
 
 #[test]
-fn wrong_data_is_found_and_placed() {
+fn wrong_data_is_found_and_located() {
     for (kernel, arguments) in [
         ("gaunt_add_f32", ["all-reduce", "--type", "f32"]),
         ("gaunt_add_bf16", ["all-reduce", "--type", "bf16"]),
@@ -188,12 +194,12 @@ fn wrong_data_is_found_and_placed() {
     ] {
         let fault = format!("[[cuda.fault]]\nkernel = '{kernel}'\ngpu = 1\nnth = 3\nwrong = true");
         let probe = ProbeFixture::with_gpus(4, "", &fault);
-        let mut all = arguments.to_vec();
-        all.extend(["--bytes", "64KiB"]);
-        let said = probe.run(&all);
-        assert_eq!(said.code, 4, "{arguments:?}: {}", said.ending_message());
-        assert_eq!(said.answer["ending"]["kind"], "wrong_data");
-        let bad = said.answer["measured"].as_array().unwrap().iter();
+        let mut full_arguments = arguments.to_vec();
+        full_arguments.extend(["--bytes", "64KiB"]);
+        let output = probe.run(&full_arguments);
+        assert_eq!(output.code, 4, "{arguments:?}: {}", output.ending_message());
+        assert_eq!(output.answer["ending"]["kind"], "wrong_data");
+        let bad = output.answer["measured"].as_array().unwrap().iter();
         let bad: Vec<_> = bad.filter(|one| one["wrong"].as_u64() > Some(0)).collect();
         assert_eq!(bad.len(), 1, "{bad:?}");
         assert!(bad[0]["wrong_at"].as_str().unwrap().contains("element"), "{bad:?}");
@@ -202,62 +208,62 @@ fn wrong_data_is_found_and_placed() {
 }
 
 #[test]
-fn a_kernel_that_hangs_is_killed_in_time() {
+fn hung_kernel_is_killed_in_time() {
     let probe = ProbeFixture::with_gpus(
         4,
         "",
         "[[cuda.fault]]\nkernel = 'gaunt_add_f32'\ngpu = 2\nnth = 5\nhang = true",
     );
-    let said = probe.run(&["all-reduce", "--bytes", "64KiB", "--within", "700ms"]);
-    assert_eq!(said.code, 6, "{}", said.ending_message());
-    assert!(said.ending_message().contains("all_reduce, run 1"), "{}", said.ending_message());
-    let seconds = said.answer["cost"]["seconds"].as_f64().unwrap();
+    let output = probe.run(&["all-reduce", "--bytes", "64KiB", "--within", "700ms"]);
+    assert_eq!(output.code, 6, "{}", output.ending_message());
+    assert!(output.ending_message().contains("all_reduce, run 1"), "{}", output.ending_message());
+    let seconds = output.answer["cost"]["seconds"].as_f64().unwrap();
     assert!(seconds < 20.0, "{seconds}");
 }
 
 #[test]
-fn a_driver_that_hangs_is_killed_as_well() {
+fn hung_driver_is_killed_as_well() {
     let probe = ProbeFixture::with_gpus(
         2,
         "",
         "[[cuda.fault]]\ncall = 'cuDevicePrimaryCtxRetain'\ngpu = 1\nhang = true",
     );
-    let said = probe.run(&["all-reduce", "--bytes", "64KiB", "--setup", "500ms"]);
-    assert_eq!(said.code, 6, "{}", said.ending_message());
-    assert!(said.ending_message().contains("context of GPU 1"), "{}", said.ending_message());
+    let output = probe.run(&["all-reduce", "--bytes", "64KiB", "--setup", "500ms"]);
+    assert_eq!(output.code, 6, "{}", output.ending_message());
+    assert!(output.ending_message().contains("context of GPU 1"), "{}", output.ending_message());
 }
 
 #[test]
-fn a_lost_gpu_is_named() {
+fn lost_gpu_is_named() {
     let probe = ProbeFixture::with_gpus(
         4,
         "",
         "[[cuda.fault]]\nkernel = 'gaunt_add_f32'\ngpu = 3\nnth = 9\nerror = 719",
     );
-    let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
-    assert_eq!(said.code, 7, "{}", said.ending_message());
-    assert!(said.ending_message().starts_with("GPU 3: CUDA error CUDA_ERROR_LAUNCH_FAILED"));
+    let output = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+    assert_eq!(output.code, 7, "{}", output.ending_message());
+    assert!(output.ending_message().starts_with("GPU 3: CUDA error CUDA_ERROR_LAUNCH_FAILED"));
     // Allocations on the other GPUs are freed; those of a dead context are lost with it.
-    let left = probe.context_leftovers();
-    assert_eq!(left.len(), 4);
-    for line in left.iter().filter(|line| !line.starts_with("gpu=3")) {
+    let leftovers = probe.context_leftovers();
+    assert_eq!(leftovers.len(), 4);
+    for line in leftovers.iter().filter(|line| !line.starts_with("gpu=3")) {
         assert!(line.contains("bytes=0 streams=0 events=0 modules=0"), "{line}");
     }
 }
 
 #[test]
-fn without_peer_access_it_goes_through_the_host_and_says_so() {
+fn transfer_without_peer_access_is_staged_through_the_host() {
     let probe = ProbeFixture::with_gpus(4, "", "peer = false");
-    let said = probe.run(&["all-reduce", "--bytes", "1MiB"]);
-    assert_eq!(said.only_measurement()["way"], "staged");
-    assert!(said.answer["notes"][0].as_str().unwrap().contains("through host memory"));
-    assert!(said.only_measurement()["busbw"].as_f64().unwrap() < 25e9);
-    let said = probe.run(&["matrix", "--bytes", "256KiB"]);
-    assert!(said.way_bandwidth("read", "gpu0>gpu1", "driver") < 25.0);
+    let output = probe.run(&["all-reduce", "--bytes", "1MiB"]);
+    assert_eq!(output.only_measurement()["way"], "staged");
+    assert!(output.answer["notes"][0].as_str().unwrap().contains("through host memory"));
+    assert!(output.only_measurement()["busbw"].as_f64().unwrap() < 25e9);
+    let output = probe.run(&["matrix", "--bytes", "256KiB"]);
+    assert!(output.way_bandwidth("read", "gpu0>gpu1", "driver") < 25.0);
 
-    let said = probe.run(&["all-reduce", "--bytes", "1MiB", "--require-peer"]);
-    assert_eq!(said.code, 11);
-    assert!(said.ending_message().starts_with("GPU 0 cannot access the memory of GPU 1"));
+    let output = probe.run(&["all-reduce", "--bytes", "1MiB", "--require-peer"]);
+    assert_eq!(output.code, 11);
+    assert!(output.ending_message().starts_with("GPU 0 cannot access the memory of GPU 1"));
 
     let pair = ProbeFixture::with_gpus(4, "", "[[cuda.link]]\nfrom = 0\nto = 1\npeer = false");
     assert_eq!(pair.run(&["all-reduce", "--bytes", "64KiB"]).only_measurement()["way"], "mixed");
@@ -265,33 +271,33 @@ fn without_peer_access_it_goes_through_the_host_and_says_so() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_not_taken() {
+fn unavailable_memory_is_not_allocated() {
     let probe = ProbeFixture::with_gpus(2, "", "memory_bytes = 1000000");
-    let said = probe.run(&["all-reduce", "--bytes", "1MiB"]);
-    assert_eq!(said.code, 8, "{}", said.ending_message());
-    assert!(said.ending_message().contains("1000000 are free"), "{}", said.ending_message());
+    let output = probe.run(&["all-reduce", "--bytes", "1MiB"]);
+    assert_eq!(output.code, 8, "{}", output.ending_message());
+    assert!(output.ending_message().contains("1000000 are free"), "{}", output.ending_message());
     probe.check_all_freed(2);
     let probe = ProbeFixture::with_gpus(
         2,
         "",
         "[[cuda.fault]]\ncall = 'cuMemAlloc'\ngpu = 1\nnth = 2\nerror = 2",
     );
-    let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
-    assert_eq!(said.code, 8, "{}", said.ending_message());
+    let output = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+    assert_eq!(output.code, 8, "{}", output.ending_message());
     probe.check_all_freed(2);
 }
 
 #[test]
-fn a_process_that_appears_stops_it_at_once() {
+fn new_process_on_a_gpu_stops_the_probe_at_once() {
     let probe = ProbeFixture::with_gpus(4, "", "process_after_launches = 400");
-    let said = probe.run(&["all-reduce", "--bytes", "256KiB", "--runs", "1000"]);
-    assert_eq!(said.code, 9, "{}", said.ending_message());
+    let output = probe.run(&["all-reduce", "--bytes", "256KiB", "--runs", "1000"]);
+    assert_eq!(output.code, 9, "{}", output.ending_message());
     assert!(
-        said.ending_message().contains("process 4000000 is on GPU 0"),
+        output.ending_message().contains("process 4000000 is on GPU 0"),
         "{}",
-        said.ending_message()
+        output.ending_message()
     );
-    assert_eq!(said.answer["ending"]["reason"], "process");
+    assert_eq!(output.answer["ending"]["reason"], "process");
     probe.check_all_freed(4);
 }
 
@@ -300,7 +306,7 @@ fn gpus_that_are_not_free_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("job_17"), "").unwrap();
     let job = folder.path().join("job_*");
-    for (gpu, reason, says) in [
+    for (gpu, reason, message) in [
         ("processes = 1", "process", "is on GPU 0"),
         ("compute_mode = 3", "mode", "exclusive"),
         ("mig_mode = 1", "mode", "in MIG mode"),
@@ -309,29 +315,29 @@ fn gpus_that_are_not_free_are_left_alone() {
         ("[[gpu.process]]\npid = 77\nmemory_bytes = 1\nsm_percent = 1", "process", "process 77"),
     ] {
         let probe = ProbeFixture::with_gpus(2, gpu, "");
-        let said = probe.run(&["all-reduce", "--bytes", "64KiB"]);
-        assert_eq!(said.code, 3, "{gpu}: {}", said.ending_message());
-        assert_eq!(said.answer["ending"]["reason"], reason, "{gpu}");
-        assert!(said.ending_message().contains(says), "{}", said.ending_message());
+        let output = probe.run(&["all-reduce", "--bytes", "64KiB"]);
+        assert_eq!(output.code, 3, "{gpu}: {}", output.ending_message());
+        assert_eq!(output.answer["ending"]["reason"], reason, "{gpu}");
+        assert!(output.ending_message().contains(message), "{}", output.ending_message());
         assert!(probe.context_leftovers().is_empty(), "no context was made");
         assert_eq!(probe.run(&["all-reduce", "--bytes", "64KiB", "--even-if-busy"]).code, 0);
     }
     let probe = ProbeFixture::with_gpus(2, "", "");
-    let said = probe.run(&["all-reduce", "--unless-exists", job.to_str().unwrap()]);
-    assert_eq!((said.code, &said.answer["ending"]["reason"]), (3, &Value::from("job")));
+    let output = probe.run(&["all-reduce", "--unless-exists", job.to_str().unwrap()]);
+    assert_eq!((output.code, &output.answer["ending"]["reason"]), (3, &Value::from("job")));
 }
 
 #[test]
-fn limits_are_kept_and_said() {
+fn limits_are_enforced_and_reported() {
     let probe = ProbeFixture::with_gpus(4, "", "");
-    for (limit, says) in [("--memory", "a GPU, the limit is"), ("--traffic", "one run moves")] {
-        let said = probe.run(&["all-reduce", "--bytes", "1MiB", limit, "100KiB"]);
-        assert_eq!(said.code, 12, "{}", said.ending_message());
-        assert!(said.ending_message().contains(says), "{}", said.ending_message());
+    for (limit, message) in [("--memory", "a GPU, the limit is"), ("--traffic", "one run moves")] {
+        let output = probe.run(&["all-reduce", "--bytes", "1MiB", limit, "100KiB"]);
+        assert_eq!(output.code, 12, "{}", output.ending_message());
+        assert!(output.ending_message().contains(message), "{}", output.ending_message());
     }
-    let said = probe.run(&["all-reduce", "--bytes", "1MiB", "--traffic", "20MiB"]);
-    assert_eq!(said.only_measurement()["runs"], 1);
-    assert!(said.answer["cost"]["traffic_bytes"].as_u64().unwrap() <= 20 << 20);
+    let output = probe.run(&["all-reduce", "--bytes", "1MiB", "--traffic", "20MiB"]);
+    assert_eq!(output.only_measurement()["runs"], 1);
+    assert!(output.answer["cost"]["traffic_bytes"].as_u64().unwrap() <= 20 << 20);
     let probe = ProbeFixture::with_gpus(2, "", "");
     assert_eq!(probe.run(&["all-reduce", "--bytes", "1MiB", "--sms", "8", "--ranks", "4"]).code, 0);
     for line in probe.context_leftovers() {
@@ -346,7 +352,7 @@ fn limits_are_kept_and_said() {
 }
 
 #[test]
-fn without_a_driver_the_answer_is_plain() {
+fn missing_driver_is_reported_in_one_line() {
     let mut command = Command::new(program_path("gaunt-probe"));
     let output = command
         .args(["all-reduce", "--even-if-busy", "--cuda-library", "/nowhere/libcuda.so"])
@@ -371,15 +377,15 @@ fn without_a_driver_the_answer_is_plain() {
 }
 
 #[test]
-fn the_doctor_says_what_is_there() {
+fn doctor_reports_what_is_there() {
     let output = ProbeFixture::with_gpus(2, "", "[[cuda.link]]\nfrom = 0\nto = 1\npeer = false")
         .probe_command(&["doctor"])
         .run_to_end();
     assert_eq!(output.status.code(), Some(0));
     let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let of = |name: &str| checks.iter().find(|check| check["name"] == name).unwrap();
-    assert_eq!(of("GPUs")["says"], "2 NVIDIA H100 80GB HBM3, sm_90");
-    assert!(of("peer access")["says"].as_str().unwrap().contains("0-1, 1-0"));
-    assert_eq!(of("peer access")["good"], false);
-    assert_eq!(of("idle")["good"], true);
+    let check_named = |name: &str| checks.iter().find(|check| check["name"] == name).unwrap();
+    assert_eq!(check_named("GPUs")["says"], "2 NVIDIA H100 80GB HBM3, sm_90");
+    assert!(check_named("peer access")["says"].as_str().unwrap().contains("0-1, 1-0"));
+    assert_eq!(check_named("peer access")["good"], false);
+    assert_eq!(check_named("idle")["good"], true);
 }

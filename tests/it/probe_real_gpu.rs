@@ -31,9 +31,9 @@ fn probe_command(arguments: &str) -> Command {
 }
 
 fn run(arguments: &str) -> ProbeOutput {
-    let said = parse_output(&probe_command(arguments).run_to_end());
-    assert_eq!(said.code, 0, "gaunt-probe {arguments}: {}", said.ending_message());
-    said
+    let output = parse_output(&probe_command(arguments).run_to_end());
+    assert_eq!(output.code, 0, "gaunt-probe {arguments}: {}", output.ending_message());
+    output
 }
 
 fn as_number(value: &Value) -> f64 {
@@ -41,10 +41,14 @@ fn as_number(value: &Value) -> f64 {
 }
 
 /// GB/s of one row.
-fn measured_rate(said: &ProbeOutput, what: &str, tool: &str) -> f64 {
-    let all = said.answer["measured"].as_array().unwrap();
-    let one = all.iter().find(|one| one["collective"] == what && one["tool"] == tool);
-    as_number(&one.unwrap_or_else(|| panic!("no {what} by {tool}: {all:?}"))["algbw"]) / 1e9
+fn measured_rate(output: &ProbeOutput, what: &str, tool: &str) -> f64 {
+    let measurements = output.answer["measured"].as_array().unwrap();
+    let measurement = measurements
+        .iter()
+        .find(|measurement| measurement["collective"] == what && measurement["tool"] == tool);
+    as_number(
+        &measurement.unwrap_or_else(|| panic!("no {what} by {tool}: {measurements:?}"))["algbw"],
+    ) / 1e9
 }
 
 /// A continuous load: large sums on the same GPU.
@@ -58,9 +62,9 @@ fn start_load() -> Child {
 
 /// The median of a load's runs, in milliseconds.
 fn load_millis(load: Child) -> f64 {
-    let said = parse_output(&load.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{}", said.ending_message());
-    as_number(&said.answer["measured"][0]["seconds"][1]) * 1e3
+    let output = parse_output(&load.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{}", output.ending_message());
+    as_number(&output.answer["measured"][0]["seconds"][1]) * 1e3
 }
 
 #[test]
@@ -91,37 +95,39 @@ fn kernels_are_right_and_copies_fast_and_a_probe_costs_little() {
     );
 
     for bytes in ["64MiB", "1GiB"] {
-        let said = run(&format!("matrix --bytes {bytes} --sms 1000 --memory 4GiB --within 60s"));
+        let output = run(&format!("matrix --bytes {bytes} --sms 1000 --memory 4GiB --within 60s"));
         let (ours, driver) =
-            (measured_rate(&said, "copy", "gaunt"), measured_rate(&said, "copy", "driver"));
+            (measured_rate(&output, "copy", "gaunt"), measured_rate(&output, "copy", "driver"));
         println!(
             "copy {bytes:8} {ours:.0} GB/s, the driver's {driver:.0}: {:.0} %",
             100.0 * ours / driver
         );
         assert!(ours >= COPY_RATIO * driver, "{ours}, the driver {driver}");
-        let (to, from) =
-            (measured_rate(&said, "to_gpu", "driver"), measured_rate(&said, "from_gpu", "driver"));
-        println!("host {bytes:8} {to:.1} GB/s to the GPU, {from:.1} from it, pinned");
+        let (to_gpu, from_gpu) = (
+            measured_rate(&output, "to_gpu", "driver"),
+            measured_rate(&output, "from_gpu", "driver"),
+        );
+        println!("host {bytes:8} {to_gpu:.1} GB/s to the GPU, {from_gpu:.1} from it, pinned");
     }
 
-    let said = run("all-reduce --ranks 8 --bytes 64MiB --memory 2GiB");
-    let cost = &said.answer["cost"];
-    let (all, contexts) = (as_number(&cost["seconds"]), as_number(&cost["contexts_seconds"]));
+    let output = run("all-reduce --ranks 8 --bytes 64MiB --memory 2GiB");
+    let cost = &output.answer["cost"];
+    let (total, contexts) = (as_number(&cost["seconds"]), as_number(&cost["contexts_seconds"]));
     println!(
-        "start         {all:.2} s to the result, {:.3} s of it after the context",
-        all - contexts
+        "start         {total:.2} s to the result, {:.3} s of it after the context",
+        total - contexts
     );
     println!("busy          {:.1} ms of GPU time", as_number(&cost["busy_seconds"]) * 1e3);
 
-    let said = run("all-reduce --ranks 1 --bytes 64MiB --nccl");
-    for one in said.answer["measured"].as_array().unwrap() {
+    let output = run("all-reduce --ranks 1 --bytes 64MiB --nccl");
+    for measurement in output.answer["measured"].as_array().unwrap() {
         println!(
             "comparison    {} {:.0} GB/s on one GPU",
-            one["tool"],
-            as_number(&one["algbw"]) / 1e9
+            measurement["tool"],
+            as_number(&measurement["algbw"]) / 1e9
         );
     }
-    println!("notes         {}", said.answer["notes"]);
+    println!("notes         {}", output.answer["notes"]);
 
     let before = load_millis(start_load());
     let during = start_load();

@@ -56,31 +56,31 @@ fn all_rules() -> &'static [Value] {
 }
 
 fn read_rules() -> Vec<Value> {
-    let all = yaml_files("rules/gaunt").into_iter().chain(yaml_files("rules/dcgm"));
-    let groups = all.flat_map(|(_, file)| file["groups"].as_array().unwrap().clone());
+    let files = yaml_files("rules/gaunt").into_iter().chain(yaml_files("rules/dcgm"));
+    let groups = files.flat_map(|(_, file)| file["groups"].as_array().unwrap().clone());
     groups.flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
 /// The alerts by name; names are unique.
 fn alert_rules() -> BTreeMap<String, Value> {
-    let mut named = BTreeMap::new();
+    let mut alerts = BTreeMap::new();
     for rule in all_rules().iter().filter(|rule| rule["alert"].is_string()) {
         let name = rule["alert"].as_str().unwrap().to_owned();
-        assert!(named.insert(name.clone(), rule.clone()).is_none(), "{name} stands twice");
+        assert!(alerts.insert(name.clone(), rule.clone()).is_none(), "{name} stands twice");
     }
-    named
+    alerts
 }
 
 /// The words of an expression that are names of metrics: not in quotes, and not a label or a function.
 pub(crate) fn metric_names(expression: &str) -> BTreeSet<String> {
-    let bare = expression.split('"').step_by(2).collect::<Vec<_>>().join(" ");
+    let unquoted = expression.split('"').step_by(2).collect::<Vec<_>>().join(" ");
     let words =
-        bare.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_:".contains(letter)));
-    let named = |word: &&str| {
+        unquoted.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_:".contains(letter)));
+    let is_metric = |word: &&str| {
         ["gaunt_", "gaunt:", "DCGM_", "node_"].iter().any(|start| word.starts_with(start))
             || ["up", "ALERTS", "scrape_duration_seconds"].contains(word)
     };
-    words.filter(named).map(str::to_owned).collect()
+    words.filter(is_metric).map(str::to_owned).collect()
 }
 
 /// Whether a metric of this name exists: in the catalogue, another exporter, or one of our recording rules.
@@ -95,19 +95,19 @@ pub(crate) fn is_known(name: &str) -> bool {
 }
 
 #[test]
-fn every_metric_that_a_rule_names_is_said_by_somebody() {
-    let mut strange = BTreeSet::new();
+fn metrics_named_by_rules_exist() {
+    let mut unknown = BTreeSet::new();
     for rule in all_rules() {
         let expression = rule["expr"].as_str().unwrap();
         let named = metric_names(expression);
         assert!(!named.is_empty(), "no metric in {expression}");
-        strange.extend(named.into_iter().filter(|name| !is_known(name)));
+        unknown.extend(named.into_iter().filter(|name| !is_known(name)));
     }
-    assert!(strange.is_empty(), "nobody says {strange:?}");
+    assert!(unknown.is_empty(), "nobody says {unknown:?}");
 }
 
 #[test]
-fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
+fn alerts_have_a_severity_a_runbook_and_tests_both_ways() {
     let mut tested: BTreeMap<String, (bool, bool)> = BTreeMap::new();
     for (path, file) in yaml_files("tests/gaunt").into_iter().chain(yaml_files("tests/dcgm")) {
         for test in file["tests"].as_array().unwrap() {
@@ -115,8 +115,8 @@ fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
                 let name = case["alertname"].as_str().unwrap().to_owned();
                 let expected = case["exp_alerts"].as_array();
                 let expected = expected.unwrap_or_else(|| panic!("{}: {name}", path.display()));
-                let seen = tested.entry(name).or_default();
-                if expected.is_empty() { seen.1 = true } else { seen.0 = true }
+                let coverage = tested.entry(name).or_default();
+                if expected.is_empty() { coverage.1 = true } else { coverage.0 = true }
             }
         }
     }
@@ -127,12 +127,12 @@ fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
         assert_eq!(tested.get(name), Some(&(true, true)), "{name} is not tested both ways");
         let (labels, notes) = (&rule["labels"], &rule["annotations"]);
         let severity = labels["severity"].as_str().unwrap();
-        let known = ["critical", "warning", "info", "{{ $labels.severity }}"];
-        assert!(known.contains(&severity), "{name}: {severity}");
+        let severities = ["critical", "warning", "info", "{{ $labels.severity }}"];
+        assert!(severities.contains(&severity), "{name}: {severity}");
         assert!(["finding", "signal"].contains(&labels["layer"].as_str().unwrap()), "{name}");
         assert!(notes["summary"].is_string() && notes["description"].is_string(), "{name}");
-        let place = format!("config/prometheus/runbooks.md#{}", name.to_lowercase());
-        assert_eq!(notes["runbook"], place.as_str());
+        let runbook = format!("config/prometheus/runbooks.md#{}", name.to_lowercase());
+        assert_eq!(notes["runbook"], runbook.as_str());
         let section = runbooks.split(&format!("\n## {name}\n")).nth(1);
         let section = section.unwrap_or_else(|| panic!("{name} has no section in runbooks.md"));
         let section = section.split("\n## ").next().unwrap();
@@ -140,65 +140,84 @@ fn every_alert_has_a_severity_a_runbook_and_tests_both_ways() {
     }
     let written: BTreeSet<_> =
         runbooks.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let known: BTreeSet<_> = alerts.keys().map(String::as_str).collect();
-    assert_eq!(written, known, "sections of runbooks.md and alerts");
+    let names: BTreeSet<_> = alerts.keys().map(String::as_str).collect();
+    assert_eq!(written, names, "sections of runbooks.md and alerts");
 }
 
 #[test]
-fn every_kind_of_finding_has_its_alert() {
+fn finding_kinds_have_one_alert_each() {
     let expressions: Vec<_> =
         alert_rules().values().map(|rule| rule["expr"].as_str().unwrap().to_owned()).collect();
     for kind in FindingKind::ALL {
-        let one = format!("gaunt:finding{{kind=\"{kind}\"}} == 1");
-        assert_eq!(expressions.iter().filter(|all| **all == one).count(), 1, "{kind}");
+        let expression = format!("gaunt:finding{{kind=\"{kind}\"}} == 1");
+        assert_eq!(expressions.iter().filter(|other| **other == expression).count(), 1, "{kind}");
     }
 }
 
 #[test]
-fn every_xid_leads_to_the_action_of_its_row() {
+fn xids_lead_to_the_action_of_their_row() {
     let alerts = alert_rules();
-    let own = |code: u32| {
-        let name = alerts.iter().filter(|(name, _)| name.starts_with("GauntXid"));
-        let codes = |rule: &Value| {
+    let gaunt_alerts = |code: u32| {
+        let xid_alerts = alerts.iter().filter(|(name, _)| name.starts_with("GauntXid"));
+        let has_code = |rule: &Value| {
             let expression = rule["expr"].as_str().unwrap().to_owned();
             let codes =
                 expression.split("xid=~\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
             codes.split('|').any(|one| one == code.to_string())
         };
-        name.filter(|(_, rule)| codes(rule)).map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        xid_alerts
+            .filter(|(_, rule)| has_code(rule))
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
     };
-    let foreign = |code: u32| {
-        let ends = format!("gaunt:dcgm_new_xid:code == {code}");
-        let says =
-            |rule: &Value| {
-                rule["expr"].as_str().unwrap().split(" or ").any(|part| {
-                    part.lines().any(|line| line.trim_start_matches("or ").trim() == ends)
-                })
-            };
+    let dcgm_alerts = |code: u32| {
+        let condition = format!("gaunt:dcgm_new_xid:code == {code}");
+        let has_condition = |rule: &Value| {
+            rule["expr"].as_str().unwrap().split(" or ").any(|part| {
+                part.lines().any(|line| line.trim_start_matches("or ").trim() == condition)
+            })
+        };
         alerts
             .iter()
-            .filter(|(_, rule)| says(rule))
+            .filter(|(_, rule)| has_condition(rule))
             .map(|(name, _)| name.clone())
             .collect::<Vec<_>>()
     };
     for row in XIDS {
-        let (own, foreign) = (own(row.code), foreign(row.code));
+        let (gaunt_alerts, dcgm_alerts) = (gaunt_alerts(row.code), dcgm_alerts(row.code));
         if WATCHED.contains(&row.code) {
-            assert!(own.is_empty() && foreign.is_empty(), "XID {}: {own:?}", row.code);
+            assert!(
+                gaunt_alerts.is_empty() && dcgm_alerts.is_empty(),
+                "XID {}: {gaunt_alerts:?}",
+                row.code
+            );
             continue;
         }
-        assert_eq!((own.len(), foreign.len()), (1, 1), "XID {}: {own:?} {foreign:?}", row.code);
-        assert_eq!(own[0].trim_start_matches("Gaunt"), foreign[0].trim_start_matches("Dcgm"));
-        let rule = &alerts[&own[0]];
+        assert_eq!(
+            (gaunt_alerts.len(), dcgm_alerts.len()),
+            (1, 1),
+            "XID {}: {gaunt_alerts:?} {dcgm_alerts:?}",
+            row.code
+        );
+        assert_eq!(
+            gaunt_alerts[0].trim_start_matches("Gaunt"),
+            dcgm_alerts[0].trim_start_matches("Dcgm")
+        );
+        let rule = &alerts[&gaunt_alerts[0]];
         assert_eq!(
             rule["annotations"]["description"],
-            alerts[&foreign[0]]["annotations"]["description"]
+            alerts[&dcgm_alerts[0]]["annotations"]["description"]
         );
-        let said = rule["annotations"]["description"].as_str().unwrap().to_lowercase();
+        let description = rule["annotations"]["description"].as_str().unwrap().to_lowercase();
         // The first words of the row: reset, reboot, inspect, restart, look.
         let key = ["reboot", "inspect", "restart", "look at the job", "reset"];
         let key = key.iter().find(|key| row.action.contains(**key)).unwrap();
-        assert!(said.contains(key), "XID {}: {:?} and {said:?}", row.code, row.action);
+        assert!(
+            description.contains(key),
+            "XID {}: {:?} and {description:?}",
+            row.code,
+            row.action
+        );
         // A row that pages has a critical alert; a row that needs a reset does, too.
         let paged = rule["labels"]["severity"] == "critical";
         assert!(paged || row.severity != Severity::Critical, "XID {}", row.code);
@@ -206,7 +225,7 @@ fn every_xid_leads_to_the_action_of_its_row() {
 }
 
 #[test]
-fn no_rule_has_a_form_that_never_fires_or_always_does() {
+fn rules_have_no_form_that_never_or_always_fires() {
     for rule in all_rules() {
         let expression = rule["expr"].as_str().unwrap();
         for (form, why) in [
@@ -225,8 +244,8 @@ fn no_rule_has_a_form_that_never_fires_or_always_does() {
             assert!(!expression.contains(form), "{form}: {why}, in {expression}");
         }
         // A saturated counter must not be compared with a bound that it never leaves.
-        for (at, _) in expression.match_indices("_total") {
-            let rest = expression[at + 6..].trim_start();
+        for (index, _) in expression.match_indices("_total") {
+            let rest = expression[index + 6..].trim_start();
             let rest =
                 rest.strip_prefix('{').map_or(rest, |inside| inside.split_once('}').unwrap().1);
             assert!(!rest.trim_start().starts_with('>'), "a bare counter in {expression}");
@@ -235,7 +254,7 @@ fn no_rule_has_a_form_that_never_fires_or_always_does() {
 }
 
 #[test]
-fn what_is_critical_pages_whatever_it_is_called() {
+fn critical_alerts_page_whatever_their_name() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus/alertmanager.yml");
     let names: BTreeSet<&str> =
         all_rules().iter().filter_map(|rule| rule["alert"].as_str()).collect();
@@ -249,9 +268,9 @@ fn what_is_critical_pages_whatever_it_is_called() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    for (severity, whom) in [("critical", "pager"), ("warning", "day"), ("info", "nobody")] {
+    for (severity, expected) in [("critical", "pager"), ("warning", "day"), ("info", "nobody")] {
         for name in &names {
-            assert_eq!(receiver(name, severity), whom, "{name} {severity}");
+            assert_eq!(receiver(name, severity), expected, "{name} {severity}");
         }
     }
 }

@@ -26,10 +26,10 @@ use tempfile::TempDir;
 use vt100::Parser;
 
 /// Time limit for anything that a test waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_mins(2);
 
 /// Poll interval.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Clears the screen, which begins a new frame after a resize.
 const CLEAR: &[u8] = b"\x1b[2J";
@@ -74,7 +74,7 @@ impl TestPty {
         tcsetwinsize(&master, window_size(size)).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let end = || Stdio::from(open(name.as_c_str(), flags, Mode::empty()).unwrap());
+        let open_end = || Stdio::from(open(name.as_c_str(), flags, Mode::empty()).unwrap());
         let mut command = Command::new("setsid");
         command
             .args(["--ctty", "--wait", "sh", "-c", script])
@@ -83,18 +83,20 @@ impl TestPty {
             .env("LANG", "C.UTF-8")
             .env("SHELL", "/bin/sh")
             .env("HOME", folder.path())
-            .stdin(end())
-            .stdout(end())
-            .stderr(end());
+            .stdin(open_end())
+            .stdout(open_end())
+            .stderr(open_end());
         for name in ["XDG_STATE_HOME", "NO_COLOR", "COLORTERM", "LC_ALL", "LC_CTYPE"] {
             command.env_remove(name);
         }
         let keys = File::from(master.try_clone().unwrap());
-        let (bytes, drains) = (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicBool::new(true)));
-        let cut = Arc::new(AtomicBool::new(false));
+        let (bytes, is_draining) =
+            (Arc::<Mutex<Vec<u8>>>::default(), Arc::new(AtomicBool::new(true)));
+        let is_cut = Arc::new(AtomicBool::new(false));
         let reader = thread::spawn({
-            let (bytes, drains, cut) = (Arc::clone(&bytes), Arc::clone(&drains), Arc::clone(&cut));
-            move || read_output(&master, &bytes, &drains, &cut)
+            let (bytes, is_draining, is_cut) =
+                (Arc::clone(&bytes), Arc::clone(&is_draining), Arc::clone(&is_cut));
+            move || read_output(&master, &bytes, &is_draining, &is_cut)
         });
         Self {
             folder,
@@ -102,8 +104,8 @@ impl TestPty {
             keys: Some(keys),
             reader: Some(reader),
             bytes,
-            is_draining: drains,
-            is_cut: cut,
+            is_draining,
+            is_cut,
             size,
         }
     }
@@ -199,7 +201,8 @@ impl TestPty {
         assert_eq!(screen.mouse_protocol_mode(), vt100::MouseProtocolMode::None);
         assert!(!screen.bracketed_paste(), "pasting is as before");
         let bytes = self.bytes_from(0);
-        let last = |wanted: &[u8]| bytes.windows(wanted.len()).rposition(|part| part == wanted);
+        let last =
+            |sequence: &[u8]| bytes.windows(sequence.len()).rposition(|part| part == sequence);
         assert!(last(b"\x1b[?2026h") < last(b"\x1b[?2026l"), "the last frame is closed");
     }
 
@@ -229,16 +232,21 @@ impl Drop for TestPty {
 }
 
 /// Reads output from the pty, until it is closed or the other end is.
-fn read_output(master: &OwnedFd, bytes: &Mutex<Vec<u8>>, drains: &AtomicBool, cut: &AtomicBool) {
+fn read_output(
+    master: &OwnedFd,
+    bytes: &Mutex<Vec<u8>>,
+    is_draining: &AtomicBool,
+    is_cut: &AtomicBool,
+) {
     let mut buffer = vec![0; 1 << 14];
-    let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    while !cut.load(Ordering::Relaxed) {
-        if !drains.load(Ordering::Relaxed) {
-            thread::sleep(LOOK);
+    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+    while !is_cut.load(Ordering::Relaxed) {
+        if !is_draining.load(Ordering::Relaxed) {
+            thread::sleep(POLL_INTERVAL);
             continue;
         }
-        let mut wanted = [PollFd::new(master, PollFlags::IN)];
-        if poll(&mut wanted, Some(&look)).is_ok_and(|ready| ready == 0) {
+        let mut poll_fds = [PollFd::new(master, PollFlags::IN)];
+        if poll(&mut poll_fds, Some(&timeout)).is_ok_and(|ready| ready == 0) {
             continue;
         }
         match rustix::io::read(master, &mut buffer) {
@@ -271,26 +279,26 @@ pub(crate) fn wait_for_text(
     read_screen: impl Fn() -> String,
     is_right: impl Fn(&str) -> bool,
 ) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         let screen = read_screen();
         if is_right(&screen) {
             return screen;
         }
         assert!(Instant::now() < deadline, "{what} is awaited in vain on\n{screen}");
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// Polls until there is a value.
-pub(crate) fn wait_for_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn wait_for_some<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = attempt() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what} is awaited in vain");
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

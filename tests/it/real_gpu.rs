@@ -36,7 +36,7 @@ const NAMES: &[(&str, &str)] =
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
-fn every_value_is_the_one_that_nvidia_smi_shows() {
+fn values_equal_those_of_nvidia_smi() {
     let output = Command::new(program_path("gaunt-node")).arg("--once").run_to_end();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let page = text::decode_page(&output.stdout, &text::PageLimits::default()).unwrap();
@@ -46,9 +46,9 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
     assert!(!gpus.is_empty(), "nvidia-smi lists no GPU");
     for (index, row) in gpus.iter().enumerate() {
         let device = Device::new_gpu(index as u32);
-        for ((query, metric, scale, apart), said) in PAIRS.iter().zip(row) {
+        for ((query, metric, scale, tolerance), cell) in PAIRS.iter().zip(row) {
             let ours = page.report.find_reading(&device, *metric);
-            let Ok(theirs) = said.parse::<f64>() else {
+            let Ok(theirs) = cell.parse::<f64>() else {
                 // A value that nvidia-smi does not have must be absent here too, never a number.
                 assert_eq!(ours.and_then(gaunt_schema::Reading::value), None, "{device}: {query}");
                 continue;
@@ -56,7 +56,11 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
             let ours = ours.and_then(gaunt_schema::Reading::value);
             let ours = ours.unwrap_or_else(|| panic!("{device}: {query} is {theirs}, ours absent"));
             let difference = (ours - theirs * scale).abs();
-            assert!(difference <= *apart, "{device}: {query}: {ours} beside {}", theirs * scale);
+            assert!(
+                difference <= *tolerance,
+                "{device}: {query}: {ours} beside {}",
+                theirs * scale
+            );
         }
     }
 
@@ -65,7 +69,7 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
         for ((_, label), theirs) in NAMES.iter().zip(row) {
             let ours = label_of(&page.report, index as u32, label);
             if theirs.starts_with('[') {
-                continue; // "[N/A]": then we may say nothing either, and a label has no reason.
+                continue; // "[N/A]": then our label may be absent too; a label has no reason.
             }
             assert_eq!(ours.as_deref(), Some(theirs.as_str()), "GPU {index}: {label}");
         }
@@ -74,8 +78,8 @@ fn every_value_is_the_one_that_nvidia_smi_shows() {
 
 /// A label of the GPU's info series.
 fn label_of(report: &Report, gpu: u32, label: &str) -> Option<String> {
-    let place = report.devices.iter().position(|device| *device == Device::new_gpu(gpu))? as u32;
-    let info = report.infos.iter().find(|info| info.metric == INFO && info.device == place)?;
+    let index = report.devices.iter().position(|device| *device == Device::new_gpu(gpu))? as u32;
+    let info = report.infos.iter().find(|info| info.metric == INFO && info.device == index)?;
     let (_, value) = info.labels.iter().find(|(name, _)| *name == label)?;
     Some(value.to_string())
 }

@@ -86,7 +86,7 @@ fn start_python() -> RealTarget {
 }
 
 /// Combinations of request formats.
-const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+const FORMATS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
 /// The targets answer of an aggregator once each was scraped with these formats.
 fn scrape_targets(
@@ -113,7 +113,7 @@ fn scrape_targets(
 }
 
 #[test]
-fn every_line_of_real_pages_is_taken_in_every_form() {
+fn lines_of_real_pages_are_accepted_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
     let servers = [
         start_node_exporter(),
@@ -121,8 +121,8 @@ fn every_line_of_real_pages_is_taken_in_every_form() {
         start_alertmanager(folder.path()),
         start_python(),
     ];
-    for way in WAYS {
-        let (_aggregator, address, targets) = scrape_targets(&servers, way);
+    for formats in FORMATS {
+        let (_aggregator, address, targets) = scrape_targets(&servers, formats);
         for (server, target) in servers.iter().zip(&targets) {
             let name = server.name;
             assert_eq!(target["address"], server.address, "{target}");
@@ -143,7 +143,7 @@ fn every_line_of_real_pages_is_taken_in_every_form() {
 
 /// The client library answers in OpenMetrics whenever the request accepts it, and its page is strictly valid.
 #[test]
-fn the_page_of_the_client_library_is_openmetrics_to_the_letter() {
+fn client_library_page_is_valid_openmetrics() {
     let python = start_python();
     let mut stream = TcpStream::connect(&python.address).unwrap();
     let accept = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5";

@@ -25,7 +25,7 @@ use crate::{
 const KILLS: u32 = 4;
 
 /// Maximum time until a recording is killed, in milliseconds.
-const LIFE: u64 = 1_500;
+const MAX_KILL_DELAY_MS: u64 = 1_500;
 
 /// Segments of a folder in their order.
 fn list_segments(folder: &Path) -> Vec<PathBuf> {
@@ -56,15 +56,15 @@ fn count_torn_bytes(folder: &Path, whole: &[PathBuf]) -> usize {
             continue;
         };
         torn += segment.lost;
-        let kept = decode_segment(&bytes[..bytes.len() - segment.lost]).unwrap();
-        let same = (kept.blocks.len(), kept.lost) == (segment.blocks.len(), 0);
-        assert!(same, "{}: something before its end is damaged", path.display());
+        let intact = decode_segment(&bytes[..bytes.len() - segment.lost]).unwrap();
+        let is_intact = (intact.blocks.len(), intact.lost) == (segment.blocks.len(), 0);
+        assert!(is_intact, "{}: something before its end is damaged", path.display());
     }
     torn
 }
 
 #[test]
-fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
+fn killed_recording_loses_only_its_unfinished_tail() {
     let kills = std::env::var("GAUNT_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let sim = SimulatorProcess::start_healthy(2);
@@ -74,7 +74,7 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
     for kill in 0..kills {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let life = Duration::from_millis((random >> 33) % LIFE);
+        let delay = Duration::from_millis((random >> 33) % MAX_KILL_DELAY_MS);
         let mut command = Command::new(program_path("gaunt"));
         command.args([
             "record",
@@ -88,21 +88,21 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
         let recording =
             TestProcess::start_command(command.args(["--to", to, "--max-bytes", "1073741824"]));
         recording.line_with("recording");
-        sleep(life / 2);
+        sleep(delay / 2);
         // What a reader saw during recording is there after the kill.
-        let (found, told) = (list_segments(folder.path()), count_readable(folder.path()));
+        let (found, during) = (list_segments(folder.path()), count_readable(folder.path()));
         let whole: Vec<_> = found
             .into_iter()
             .filter(|path| decode_segment(&fs::read(path).unwrap()).is_ok())
             .collect();
-        sleep(life / 2);
+        sleep(delay / 2);
         recording.send_signal(Signal::KILL);
         drop(recording);
         let after = count_readable(folder.path());
         let torn = count_torn_bytes(folder.path(), &whole);
         assert!(
-            after >= told && told >= before,
-            "kill {kill} of seed {seed}: {before} {told} {after}"
+            after >= during && during >= before,
+            "kill {kill} of seed {seed}: {before} {during} {after}"
         );
         (before, tails) = (after, tails + usize::from(torn > 0));
     }
@@ -120,14 +120,18 @@ fn a_recording_that_is_killed_loses_its_unfinished_tail_at_most() {
 }
 
 /// An aggregator that records, and its address.
-fn start_recorder(folder: &Path, sim: &SimulatorProcess, around: &[&str]) -> (TestProcess, String) {
+fn start_recorder(
+    folder: &Path,
+    sim: &SimulatorProcess,
+    wrapper: &[&str],
+) -> (TestProcess, String) {
     let config = folder.join("gaunt.toml");
     fs::write(&config, "[record]\nfolder = \"rec\"\n").unwrap();
     let program = program_path("gaunt");
-    let mut words: Vec<&str> = around.to_vec();
-    words.extend([program.to_str().unwrap(), "serve", "--listen", "127.0.0.1:0"]);
-    words.extend(["--config", config.to_str().unwrap(), "--targets", &sim.list]);
-    let running = TestProcess::start_command(Command::new(words[0]).args(&words[1..]));
+    let mut arguments: Vec<&str> = wrapper.to_vec();
+    arguments.extend([program.to_str().unwrap(), "serve", "--listen", "127.0.0.1:0"]);
+    arguments.extend(["--config", config.to_str().unwrap(), "--targets", &sim.list]);
+    let running = TestProcess::start_command(Command::new(arguments[0]).args(&arguments[1..]));
     let address = running.served_address();
     (running, address)
 }
@@ -139,18 +143,18 @@ fn fetch_json(address: &str, question: &str) -> Value {
 }
 
 /// Polls until the recording status meets a condition.
-fn wait_for_status(address: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+fn wait_for_status(address: &str, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
     wait_for(what, || {
-        Some(fetch_json(address, "targets")["keeping"].clone()).filter(|told| holds(told))
+        Some(fetch_json(address, "targets")["keeping"].clone()).filter(|status| condition(status))
     })
 }
 
 /// The aggregator reports everywhere that its recording is stopped, and otherwise continues.
 fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
-    let told = wait_for_status(address, "it says that it is stopped", |told| {
-        told["stopped"]["reason"] == reason
+    let status = wait_for_status(address, "it says that it is stopped", |status| {
+        status["stopped"]["reason"] == reason
     });
-    let trouble = told["trouble"].as_str().unwrap();
+    let trouble = status["trouble"].as_str().unwrap();
     assert!(trouble.starts_with("recording stopped: cannot write to "), "{trouble}");
     let overview = wait_for("the overview says so", || {
         Some(fetch_json(address, "overview")).filter(|overview| overview["trouble"][0] == trouble)
@@ -171,10 +175,13 @@ fn check_stopped(running: &TestProcess, address: &str, reason: &str) {
 
 /// Recording resumes, and reports what is missing.
 fn check_goes_on(running: &TestProcess, address: &str, stopped: &Value) {
-    let told = wait_for_status(address, "it goes on", |told| {
-        told["stopped"].is_null() && told["written"].as_u64() > stopped["written"].as_u64()
+    let status = wait_for_status(address, "it goes on", |status| {
+        status["stopped"].is_null() && status["written"].as_u64() > stopped["written"].as_u64()
     });
-    assert!(told["dropped_stopped"].as_u64().unwrap() > 0 && told["trouble"].is_null(), "{told}");
+    assert!(
+        status["dropped_stopped"].as_u64().unwrap() > 0 && status["trouble"].is_null(),
+        "{status}"
+    );
     running.line_with("recording resumed");
     let page = get(address, "/metrics").unwrap().1;
     assert!(page.contains("\ngaunt_record_active 1\n"), "{page}");
@@ -182,27 +189,30 @@ fn check_goes_on(running: &TestProcess, address: &str, stopped: &Value) {
 }
 
 #[test]
-fn a_file_that_may_not_grow_stops_the_recording_and_nothing_else() {
+fn file_size_limit_stops_only_the_recording() {
     let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
     let (running, address) = start_recorder(folder.path(), &sim, &[]);
-    wait_for_status(&address, "something is written", |told| told["written"].as_u64() > Some(0));
-    let limit = |bytes| {
+    wait_for_status(&address, "something is written", |status| {
+        status["written"].as_u64() > Some(0)
+    });
+    let set_limit = |bytes| {
         let limit = Rlimit { current: bytes, maximum: None };
         prlimit(Some(running.process_id()), Resource::Fsize, limit).unwrap();
     };
-    limit(Some(0));
+    set_limit(Some(0));
     check_stopped(&running, &address, "too_large");
     let stopped = fetch_json(&address, "targets")["keeping"].clone();
-    limit(None);
+    set_limit(None);
     check_goes_on(&running, &address, &stopped);
     assert!(running.terminate_and_wait().success());
     assert!(count_readable(&folder.path().join("rec")) > 0);
 }
 
 #[test]
-fn a_full_disk_stops_the_recording_and_nothing_else() {
-    let may = Command::new("unshare").args(["-Urm", "true"]).stderr(Stdio::null()).status();
-    if !may.is_ok_and(|status| status.success()) {
+fn full_disk_stops_only_the_recording() {
+    let unshare_status =
+        Command::new("unshare").args(["-Urm", "true"]).stderr(Stdio::null()).status();
+    if !unshare_status.is_ok_and(|status| status.success()) {
         // A separate file system needs a namespace, which not every machine allows; the test above needs none.
         return;
     }
@@ -210,9 +220,11 @@ fn a_full_disk_stops_the_recording_and_nothing_else() {
     let disk = folder.path().join("rec");
     fs::create_dir(&disk).unwrap();
     let mount = "mount -t tmpfs -o size=2m none \"$0\" && exec \"$@\"";
-    let around = ["unshare", "-Urm", "sh", "-c", mount, disk.to_str().unwrap()];
-    let (running, address) = start_recorder(folder.path(), &sim, &around);
-    wait_for_status(&address, "something is written", |told| told["written"].as_u64() > Some(0));
+    let wrapper = ["unshare", "-Urm", "sh", "-c", mount, disk.to_str().unwrap()];
+    let (running, address) = start_recorder(folder.path(), &sim, &wrapper);
+    wait_for_status(&address, "something is written", |status| {
+        status["written"].as_u64() > Some(0)
+    });
     // The disk as the program sees it.
     let root = PathBuf::from(format!("/proc/{}/root", running.process_id().as_raw_nonzero()));
     let inside = root.join(disk.strip_prefix("/").unwrap());
@@ -226,7 +238,7 @@ fn a_full_disk_stops_the_recording_and_nothing_else() {
 }
 
 #[test]
-fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
+fn data_of_an_aggregator_can_be_recorded_elsewhere() {
     let (_sim, _running, address) = crate::api_schema::start_fleet_aggregator(3);
     wait_for("the target that cannot be read is a finding", || {
         let open = fetch_json(&address, "findings");
@@ -238,15 +250,16 @@ fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
     let recording = Recording::open_folder(folder.path()).unwrap();
     assert_eq!((recording.scrape_period(), recording.lost_bytes()), (Duration::from_secs(1), 0));
-    let all: Vec<_> = recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect();
-    let targets = all.iter().find_map(|one| match one {
+    let deliveries: Vec<_> =
+        recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect();
+    let targets = deliveries.iter().find_map(|one| match one {
         Delivery::Targets(targets) => Some(targets.clone()),
         _ => None,
     });
     for target in targets.expect("what stands comes first") {
-        let of =
+        let is_of_target =
             |one: &&Delivery| matches!(one, Delivery::Batch(batch) if batch.target == target.id);
-        assert!(all.iter().filter(of).count() >= 2, "{}", target.address);
+        assert!(deliveries.iter().filter(is_of_target).count() >= 2, "{}", target.address);
     }
     let page = String::from_utf8(run_gaunt(&["replay", "--from", to]).stdout).unwrap();
     assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
@@ -257,26 +270,26 @@ fn what_an_aggregator_reads_can_be_recorded_elsewhere() {
     assert_eq!(down["finding"]["kind"], "target_down", "{judged}");
     assert_eq!(down["opened"], judged["from"], "{judged}");
     assert!(down["finding"]["since"].as_i64() < judged["from"].as_i64(), "{judged}");
-    let nobody = run_gaunt(&["record", "--aggregator", "127.0.0.1:1", "--to", to]);
-    let said = String::from_utf8(nobody.stderr).unwrap();
-    assert_eq!(nobody.status.code(), Some(3));
-    assert!(said.starts_with("gaunt: aggregator 127.0.0.1:1 unreachable: "), "{said}");
+    let unreachable = run_gaunt(&["record", "--aggregator", "127.0.0.1:1", "--to", to]);
+    let stderr = String::from_utf8(unreachable.stderr).unwrap();
+    assert_eq!(unreachable.status.code(), Some(3));
+    assert!(stderr.starts_with("gaunt: aggregator 127.0.0.1:1 unreachable: "), "{stderr}");
 }
 
 #[test]
 fn recording_of_targets_judges_and_replay_says_that_there_is_no_earlier_state() {
     let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
     let to = folder.path().to_str().unwrap();
-    let words = ["record", "--targets", &sim.list, "--to", to, "--duration", "4s"];
-    let recorded = run_gaunt(&words);
+    let arguments = ["record", "--targets", &sim.list, "--to", to, "--duration", "4s"];
+    let recorded = run_gaunt(&arguments);
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
     let recording = Recording::open_folder(folder.path()).unwrap();
     let (first, _) = recording.time_span();
-    let Earlier::Known(at, known) = recording.earlier(first).unwrap() else { panic!("not known") };
-    assert!(!known.findings.is_empty() && !known.past.is_empty(), "judged at {at:?}");
-    assert!(known.since.is_some_and(|since| since <= at), "it began to look by itself");
+    let Earlier::Known(at, state) = recording.earlier(first).unwrap() else { panic!("not known") };
+    assert!(!state.findings.is_empty() && !state.past.is_empty(), "judged at {at:?}");
+    assert!(state.since.is_some_and(|since| since <= at), "it began to look by itself");
     let replayed = run_gaunt(&["replay", "--from", to]);
-    let said = String::from_utf8(replayed.stderr).unwrap();
-    assert!(said.contains("the recording has no earlier state: gaunt started with"), "{said}");
+    let stderr = String::from_utf8(replayed.stderr).unwrap();
+    assert!(stderr.contains("the recording has no earlier state: gaunt started with"), "{stderr}");
     assert!(String::from_utf8(replayed.stdout).unwrap().starts_with("gaunt  replay · 2 nodes"));
 }

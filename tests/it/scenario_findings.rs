@@ -15,7 +15,7 @@ use gaunt_sim::{GroundTruth, suite::FaultLevel};
 const START: UnixMs = UnixMs(1_760_017_311_000);
 
 /// Time of the check: over a minute after the onset of a fault, so that the explanation is complete.
-const LOOK: Duration = Duration::from_secs(150);
+const SNAPSHOT_AFTER: Duration = Duration::from_secs(150);
 
 fn capture_scenario(
     scenario: &str,
@@ -29,7 +29,7 @@ fn capture_scenario(
 
 /// Whether both entities have the same key; jobs count only where there is nothing else.
 fn is_same_entity(a: &Entity, b: &Entity) -> bool {
-    let place = |e: &Entity| {
+    let key = |e: &Entity| {
         (
             e.node.clone(),
             e.gpu.clone(),
@@ -39,8 +39,8 @@ fn is_same_entity(a: &Entity, b: &Entity) -> bool {
             e.rail.clone(),
         )
     };
-    let bare = place(a) == place(&Entity::new(a.kind));
-    a.kind == b.kind && place(a) == place(b) && (!bare || a.job == b.job)
+    let has_empty_key = key(a) == key(&Entity::new(a.kind));
+    a.kind == b.kind && key(a) == key(b) && (!has_empty_key || a.job == b.job)
 }
 
 fn names_fault(episode: &FindingEpisode, truth: &GroundTruth) -> bool {
@@ -53,20 +53,25 @@ fn names_fault(episode: &FindingEpisode, truth: &GroundTruth) -> bool {
 
 /// The finding is open at the check, the page shows it first, and no other entity is blamed by a warning.
 fn check_named(scenario: &str, nodes: usize) {
-    let seen = capture_scenario(scenario, Some(nodes), Some(LOOK));
-    let truth = seen.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
-    let open: Vec<&FindingEpisode> =
-        seen.finding_log.all_episodes().iter().filter(|episode| episode.closed.is_none()).collect();
+    let capture = capture_scenario(scenario, Some(nodes), Some(SNAPSHOT_AFTER));
+    let truth = capture.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
+    let open: Vec<&FindingEpisode> = capture
+        .finding_log
+        .all_episodes()
+        .iter()
+        .filter(|episode| episode.closed.is_none())
+        .collect();
     let named = open.iter().find(|episode| names_fault(episode, truth));
     let named =
-        named.unwrap_or_else(|| panic!("{:?} is not named in\n{}", truth.blamed, seen.page));
+        named.unwrap_or_else(|| panic!("{:?} is not named in\n{}", truth.blamed, capture.page));
     assert!(named.finding.life.opened >= truth.onset, "{scenario}: {:?}", named.finding);
     let line =
         format!("{:<9} {:<16} ", named.finding.severity.as_str(), named.finding.kind.as_str());
-    let lines: Vec<&str> = seen.page.lines().collect();
-    let at = lines.iter().position(|line| line.starts_with("FINDINGS")).unwrap();
-    assert!(lines[at + 1].starts_with(&line), "{line:?} is not first in\n{}", seen.page);
-    for other in seen.finding_log.all_episodes().iter().filter(|e| e.worst == Severity::Critical) {
+    let lines: Vec<&str> = capture.page.lines().collect();
+    let heading = lines.iter().position(|line| line.starts_with("FINDINGS")).unwrap();
+    assert!(lines[heading + 1].starts_with(&line), "{line:?} is not first in\n{}", capture.page);
+    for other in capture.finding_log.all_episodes().iter().filter(|e| e.worst == Severity::Critical)
+    {
         let follows = truth.follows.iter().any(|(kind, entity)| {
             other.finding.kind == *kind && is_same_entity(entity, &other.finding.entity)
         });
@@ -76,11 +81,11 @@ fn check_named(scenario: &str, nodes: usize) {
 
 /// Nothing is wrong, and there is no finding that needs attention.
 fn check_quiet(scenario: &str, nodes: Option<usize>) {
-    let seen = capture_scenario(scenario, nodes, None);
-    assert!(seen.truths.is_empty(), "{scenario} has a fault");
-    let loud = seen.finding_log.all_episodes().iter().filter(|e| e.worst > Severity::Info);
-    let loud: Vec<&str> = loud.map(|episode| episode.finding.id.as_str()).collect();
-    assert_eq!(loud, [""; 0], "{scenario}\n{}", seen.page);
+    let capture = capture_scenario(scenario, nodes, None);
+    assert!(capture.truths.is_empty(), "{scenario} has a fault");
+    let raised = capture.finding_log.all_episodes().iter().filter(|e| e.worst > Severity::Info);
+    let raised: Vec<&str> = raised.map(|episode| episode.finding.id.as_str()).collect();
+    assert_eq!(raised, [""; 0], "{scenario}\n{}", capture.page);
 }
 
 /// Output of `gaunt-bench captures` for each scenario.
@@ -92,7 +97,7 @@ const CAPTURED_LINES: usize = 34;
 
 /// The screen still matches its capture.
 fn check_captured(scenario: &str) {
-    let page = capture_scenario(scenario, Some(CAPTURED_NODES), Some(LOOK)).page;
+    let page = capture_scenario(scenario, Some(CAPTURED_NODES), Some(SNAPSHOT_AFTER)).page;
     let shown: Vec<&str> = page.lines().take(CAPTURED_LINES).collect();
     let shown = shown.join("\n");
     let shown = shown.trim_end();
@@ -116,19 +121,19 @@ macro_rules! scenario_tests {
 }
 
 scenario_tests! {
-    a_slow_loader_is_named: check_named("data_starved", 8);
+    slow_loader_is_named: check_named("data_starved", 8);
     slow_storage_is_named: check_named("storage_slow", 8);
-    a_slow_gpu_is_named: check_named("slow_gpu", 8);
-    a_hot_gpu_is_named: check_named("throttled", 8);
-    a_host_that_launches_too_slowly_is_named: check_named("launch_bound", 8);
-    a_port_that_is_down_is_named: check_named("port_down", 8);
-    a_bad_cable_is_named: check_named("link_errors", 8);
-    a_congested_leaf_is_named: check_named("leaf_congested", 16);
-    a_job_that_hangs_is_named: check_named("hang", 8);
-    a_gpu_that_is_lost_is_named: check_named("gpu_lost", 8);
-    a_healthy_fleet_is_quiet: check_quiet("healthy", Some(8));
+    slow_gpu_is_named: check_named("slow_gpu", 8);
+    hot_gpu_is_named: check_named("throttled", 8);
+    slowly_launching_host_is_named: check_named("launch_bound", 8);
+    port_down_is_named: check_named("port_down", 8);
+    bad_cable_is_named: check_named("link_errors", 8);
+    congested_leaf_is_named: check_named("leaf_congested", 16);
+    hung_job_is_named: check_named("hang", 8);
+    lost_gpu_is_named: check_named("gpu_lost", 8);
+    healthy_fleet_is_quiet: check_quiet("healthy", Some(8));
     checkpoints_are_quiet: check_quiet("checkpoint", Some(8));
-    a_dead_port_is_as_captured: check_captured("port_down");
-    a_starving_host_is_as_captured: check_captured("data_starved");
-    a_calm_job_is_as_captured: check_captured("checkpoint");
+    dead_port_matches_its_capture: check_captured("port_down");
+    starved_host_matches_its_capture: check_captured("data_starved");
+    calm_job_matches_its_capture: check_captured("checkpoint");
 }

@@ -132,7 +132,7 @@ fn time_passes_on_one_connection_that_stays_open() {
 }
 
 #[test]
-fn targets_go_where_the_user_wants_them() {
+fn target_list_is_written_where_the_user_wants_it() {
     let sim = GauntSimProcess::start_with_args(&["--nodes", "2", "--targets", "-"]);
     assert_eq!(sim.line, format!("gpu001=127.1.0.1:{}\n", sim.port));
     let folder = tempfile::tempdir().unwrap();
@@ -145,7 +145,7 @@ fn targets_go_where_the_user_wants_them() {
 }
 
 #[test]
-fn it_ends_cleanly_when_it_is_told_to() {
+fn sim_ends_cleanly_on_sigterm() {
     let mut sim = GauntSimProcess::start_with_args(&["--nodes", "1"]);
     assert_eq!(sim.line, format!("127.1.0.1:{}\n", sim.port));
     kill_process(Pid::from_child(&sim.child), Signal::TERM).unwrap();
@@ -168,31 +168,31 @@ fn one_page_is_printed_once() {
 }
 
 #[test]
-fn mistakes_are_named_with_the_next_step() {
-    let complaint = |args: &[&str]| {
+fn invalid_flags_are_rejected_with_the_next_step() {
+    let rejection = |args: &[&str]| {
         let output = run_sim(args);
         assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}");
         String::from_utf8(output.stderr).unwrap()
     };
     assert_eq!(
-        complaint(&["--scenario", "meltdown"]),
+        rejection(&["--scenario", "meltdown"]),
         "gaunt-sim: no scenario is called \"meltdown\"; \
          choose one of demo, healthy, port_down, data_starved, storage_slow, slow_gpu, throttled, \
          launch_bound, leaf_congested, link_errors, hang, gpu_lost, checkpoint, \
          or a case F1 to F18 or H1 to H16\n"
     );
     assert_eq!(
-        complaint(&["--nodes", "64001"]),
+        rejection(&["--nodes", "64001"]),
         "gaunt-sim: --nodes is 64001; it must be between 1 and 64000\n"
     );
     assert_eq!(
-        complaint(&["--nodes", "2", "--once", "gpu003"]),
+        rejection(&["--nodes", "2", "--once", "gpu003"]),
         "gaunt-sim: no node is called \"gpu003\"; the nodes are gpu001 to gpu002\n"
     );
     let sim = GauntSimProcess::start_with_args(&["--nodes", "1"]);
     let port = sim.port.to_string();
     assert_eq!(
-        complaint(&["--nodes", "1", "--listen-port", &port]),
+        rejection(&["--nodes", "1", "--listen-port", &port]),
         format!(
             "gaunt-sim: cannot listen on port {port}: it is in use; \
              stop what listens there, or pass another --listen-port\n"
@@ -201,7 +201,7 @@ fn mistakes_are_named_with_the_next_step() {
 }
 
 #[test]
-fn a_case_is_written_with_its_truth_and_read_back() {
+fn case_is_written_with_its_truth_and_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let args = ["--scenario", "F8", "--seed", "2", "--dialect", "dcgm", "--truth"];
@@ -231,7 +231,7 @@ fn a_case_is_written_with_its_truth_and_read_back() {
 }
 
 #[test]
-fn foreign_words_are_served_on_a_port_each() {
+fn dialects_are_served_on_a_port_each() {
     let sim = GauntSimProcess::start_with_args(&[
         "--scenario",
         "healthy",
@@ -253,7 +253,7 @@ fn foreign_words_are_served_on_a_port_each() {
 }
 
 #[test]
-fn a_ring_is_served_to_many_over_connections_that_stay() {
+fn page_ring_is_served_to_many_keep_alive_connections() {
     let sim =
         GauntSimProcess::start_with_args(&["--load", "--scenario", "healthy", "--nodes", "260"]);
     let page = |stream: &mut TcpStream| {
@@ -276,9 +276,9 @@ fn a_ring_is_served_to_many_over_connections_that_stay() {
             .unwrap()
     };
     let first: Vec<_> = streams.iter_mut().map(page).collect();
-    for (at, (stream, before)) in nodes().zip(streams.iter_mut().zip(&first)) {
+    for (node, (stream, before)) in nodes().zip(streams.iter_mut().zip(&first)) {
         let now = page(stream);
-        assert_eq!(now.node.as_deref(), Some(&*format!("gpu{:05}", at + 1)));
+        assert_eq!(now.node.as_deref(), Some(&*format!("gpu{:05}", node + 1)));
         assert!(sent(&now) > sent(before) && now.node_time >= before.node_time);
         let (status, _) = get(stream, "/nothing");
         assert_eq!(status, 404);
@@ -296,8 +296,8 @@ fn too_few_open_files_are_named_with_the_way_out() {
         format!("ulimit -n 64; exec {} --load --nodes 200 --listen-port 0", program.display());
     let output = Command::new("sh").args(["-c", &limited]).run_to_end();
     assert!(!output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
-    let last = said.lines().last().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let last = stderr.lines().last().unwrap();
     assert_eq!(
         last,
         "gaunt-sim: 200 nodes need 232 open files and the hard limit is 64; raise it with \
@@ -306,8 +306,8 @@ fn too_few_open_files_are_named_with_the_way_out() {
 }
 
 #[test]
-fn a_case_brings_its_own_fleet() {
+fn case_brings_its_own_fleet() {
     let refused = run_sim(&["--scenario", "F3", "--nodes", "4"]);
-    let complaint = String::from_utf8(refused.stderr).unwrap();
-    assert!(!refused.status.success() && complaint.contains("leave out --nodes"), "{complaint}");
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && stderr.contains("leave out --nodes"), "{stderr}");
 }

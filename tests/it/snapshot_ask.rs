@@ -22,8 +22,8 @@ fn output_texts(output: &Output) -> (Option<i32>, String, String) {
 fn one_question_is_printed_in_three_forms() {
     let (_sim, _running, address) = start_fleet_aggregator(6);
     let ask = |args: &[&str]| {
-        let all = [&["snapshot", "--aggregator", &address, "--log", "off"], args].concat();
-        output_texts(&run_gaunt(&all))
+        let arguments = [&["snapshot", "--aggregator", &address, "--log", "off"], args].concat();
+        output_texts(&run_gaunt(&arguments))
     };
     let filter = "power>1W sort power desc limit 3 columns node,gpu,power";
     // One target of the aggregator is unreachable, which determines the exit code.
@@ -73,10 +73,10 @@ fn one_question_is_printed_in_three_forms() {
 }
 
 #[test]
-fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
+fn invalid_question_ends_with_3_and_its_error_is_marked() {
     let ask = |args: &[&str]| {
-        let all = [&["snapshot", "--aggregator", "127.0.0.1:9"], args].concat();
-        output_texts(&run_gaunt(&all))
+        let arguments = [&["snapshot", "--aggregator", "127.0.0.1:9"], args].concat();
+        output_texts(&run_gaunt(&arguments))
     };
     for (args, expected) in [
         (
@@ -102,7 +102,7 @@ fn a_question_that_makes_no_sense_ends_with_3_and_is_pointed_at() {
 }
 
 #[test]
-fn processes_are_rows_that_a_filter_narrows_and_of_the_past_there_are_none() {
+fn processes_can_be_filtered_and_have_no_past() {
     const PAGE: &str = "# TYPE gaunt_gpu_present gauge
 gaunt_gpu_present{gpu=\"0\"} 1
 gaunt_gpu_process_info{gpu=\"0\",pid=\"77\",name=\"python3\",user=\"alice\",job=\"8812\"} 1

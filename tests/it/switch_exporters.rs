@@ -32,17 +32,17 @@ fn serve_fixture(fixture: &str) -> String {
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n == 1) {
                 head.push(byte[0]);
             }
-            let more = start.elapsed().as_secs_f64() * GROWTH;
-            let grown = |line: &str| match line.rsplit_once(' ') {
+            let growth = start.elapsed().as_secs_f64() * GROWTH;
+            let grow_counter = |line: &str| match line.rsplit_once(' ') {
                 Some((series, value))
                     if !series.starts_with('#')
                         && (series.contains("bytes_total") || series.contains("Octets")) =>
                 {
-                    format!("{series} {}\n", (value.parse::<f64>().unwrap() + more).floor())
+                    format!("{series} {}\n", (value.parse::<f64>().unwrap() + growth).floor())
                 }
                 _ => format!("{line}\n"),
             };
-            let body: String = page.lines().map(grown).collect();
+            let body: String = page.lines().map(grow_counter).collect();
             // The other side may have gone.
             _ = write!(
                 stream,
@@ -67,7 +67,7 @@ fn wait_for_ports(aggregator: &str, node: &str) -> Vec<Value> {
 }
 
 #[test]
-fn ports_of_switches_have_rates_and_say_where_they_lead() {
+fn switch_ports_have_rates_and_a_peer() {
     let (fabric, leaf) =
         (serve_fixture("infiniband_exporter.prom"), serve_fixture("snmp_exporter.prom"));
     let targets = format!("fabric={fabric},leaf7={leaf}");

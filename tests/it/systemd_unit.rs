@@ -23,23 +23,23 @@ fn run_systemd_analyze(arguments: &[&str]) -> String {
     let copy = folder.path().join("gaunt-node.service");
     fs::write(&copy, text).unwrap();
     let output = debian_program("systemd-analyze").args(arguments).arg(&copy).run_to_end();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(output.status.success(), "{said}");
-    said
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert!(output.status.success(), "{printed}");
+    printed
 }
 
 #[test]
-fn systemd_understands_every_line_of_the_unit() {
-    let said = run_systemd_analyze(&["verify", "--man=no"]);
-    assert!(!said.contains("gaunt-node.service"), "{said}");
+fn unit_is_valid_for_systemd() {
+    let printed = run_systemd_analyze(&["verify", "--man=no"]);
+    assert!(!printed.contains("gaunt-node.service"), "{printed}");
 }
 
 #[test]
-fn the_unit_may_do_little_more_than_it_must() {
-    let said = run_systemd_analyze(&["security", "--offline=true"]);
-    let overall = said.lines().find_map(|line| line.split_once("gaunt-node.service: "));
+fn unit_exposure_is_low() {
+    let printed = run_systemd_analyze(&["security", "--offline=true"]);
+    let overall = printed.lines().find_map(|line| line.split_once("gaunt-node.service: "));
     let exposure = overall.and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
-    let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {said}"));
-    assert!(exposure <= MAX_EXPOSURE, "{said}");
+    let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {printed}"));
+    assert!(exposure <= MAX_EXPOSURE, "{printed}");
 }

@@ -70,7 +70,7 @@ fn wait_for_targets(
     what: &str,
     wanted: impl Fn(&TargetsAnswer) -> bool,
 ) -> TargetsAnswer {
-    wait_for(what, || fetch_targets(aggregator).filter(|told| wanted(told)))
+    wait_for(what, || fetch_targets(aggregator).filter(|answer| wanted(answer)))
 }
 
 /// The addresses of a small fleet.
@@ -95,7 +95,7 @@ fn replace_file(path: &Path, text: &str) {
 }
 
 #[test]
-fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
+fn target_files_of_flags_are_followed_and_sighup_confirms_removals() {
     let (_sim, addresses) = start_fleet(4);
     let folder = tempfile::tempdir().unwrap();
     let (sd, yaml, hosts) = (
@@ -118,52 +118,55 @@ fn files_of_flags_are_followed_and_hang_up_confirms_what_vanished() {
     let serving = aggregator.line_with("serving");
     assert!(serving.contains("sources=3") && !serving.contains("targets="), "{serving}");
     let address = serving.split("address=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    let told =
-        wait_for_targets(&address, "three files", |told| told.live_addresses() == addresses[..3]);
-    let origins: Vec<&str> = told.target_states().iter().map(|(.., origin)| *origin).collect();
+    let answer = wait_for_targets(&address, "three files", |answer| {
+        answer.live_addresses() == addresses[..3]
+    });
+    let origins: Vec<&str> = answer.target_states().iter().map(|(.., origin)| *origin).collect();
     for file in ["sd.json", "more.yml", "targets:2"] {
         assert!(origins.iter().any(|origin| origin.ends_with(file)), "{file}: {origins:?}");
     }
 
     replace_file(&sd, &targets_json(&[addresses[0].clone(), addresses[3].clone()]));
-    wait_for_targets(&address, "the file that grew", |told| told.live_addresses() == addresses);
+    wait_for_targets(&address, "the file that grew", |answer| answer.live_addresses() == addresses);
     // A truncated file changes nothing, and is reported.
     fs::write(&sd, "[{\"targets\": [").unwrap();
-    wait_for_targets(&address, "half a file", |told| {
-        told.source_trouble("sd.json").is_some_and(|why| why.contains("incomplete JSON"))
-            && told.live_addresses() == addresses
+    wait_for_targets(&address, "half a file", |answer| {
+        answer.source_trouble("sd.json").is_some_and(|why| why.contains("incomplete JSON"))
+            && answer.live_addresses() == addresses
     });
     replace_file(&sd, "[]");
-    wait_for_targets(&address, "the guard", |told| {
-        told.source_trouble("sd.json").is_some_and(|why| why.contains("send gaunt SIGHUP"))
-            && told.live_addresses() == addresses
+    wait_for_targets(&address, "the guard", |answer| {
+        answer.source_trouble("sd.json").is_some_and(|why| why.contains("send gaunt SIGHUP"))
+            && answer.live_addresses() == addresses
     });
     aggregator.send_signal(Signal::HUP);
-    wait_for_targets(&address, "what the operator confirmed", |told| {
-        told.live_addresses() == addresses[1..3] && told.source_trouble("sd.json").is_none()
+    wait_for_targets(&address, "what the operator confirmed", |answer| {
+        answer.live_addresses() == addresses[1..3] && answer.source_trouble("sd.json").is_none()
     });
     assert!(aggregator.terminate_and_wait().success());
 }
 
 #[test]
-fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
+fn settings_are_reloaded_on_sighup_and_invalid_ones_are_rejected() {
     let (_sim, addresses) = start_fleet(3);
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     fs::write(folder.path().join("hosts"), format!("{}\n", addresses[1])).unwrap();
     fs::write(folder.path().join("sd.json"), targets_json(&addresses[2..])).unwrap();
-    let say = |text: &str| fs::write(&settings, format!("[gather]\n{text}")).unwrap();
-    say(&format!("targets = [\"{}\"]\n", addresses[0]));
+    let write_settings = |text: &str| fs::write(&settings, format!("[gather]\n{text}")).unwrap();
+    write_settings(&format!("targets = [\"{}\"]\n", addresses[0]));
     let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
     let address = aggregator.served_address();
-    wait_for_targets(&address, "the first target", |told| told.live_addresses() == addresses[..1]);
+    wait_for_targets(&address, "the first target", |answer| {
+        answer.live_addresses() == addresses[..1]
+    });
 
-    say(&format!(
+    write_settings(&format!(
         "targets = [\"{}\"]\ntargets_files = [\"hosts\"]\nfile_sd = [\"sd.*n\"]\n",
         addresses[0]
     ));
     aggregator.send_signal(Signal::HUP);
-    wait_for_targets(&address, "all three", |told| told.live_addresses() == addresses);
+    wait_for_targets(&address, "all three", |answer| answer.live_addresses() == addresses);
 
     for (text, why) in [
         ("targetz = []\n", "unknown key `targetz`"),
@@ -171,7 +174,7 @@ fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
         ("targets = []\n", "no targets"),
         ("targets_files = [\"nowhere\"]\n", "cannot read targets file"),
     ] {
-        say(text);
+        write_settings(text);
         aggregator.send_signal(Signal::HUP);
         let line = aggregator.line_with("keeping the previous ones");
         assert!(line.contains(why), "{line}");
@@ -179,10 +182,10 @@ fn settings_are_taken_up_on_hang_up_and_broken_ones_are_not() {
     assert_eq!(fetch_targets(&address).unwrap().target_states().len(), 3);
 
     // Targets that the settings no longer name are removed, though only one remains.
-    say("targets_files = [\"hosts\"]\n");
+    write_settings("targets_files = [\"hosts\"]\n");
     aggregator.send_signal(Signal::HUP);
-    wait_for_targets(&address, "the one that stays", |told| {
-        told.live_addresses() == addresses[1..2] && told.target_states().len() == 1
+    wait_for_targets(&address, "the one that stays", |answer| {
+        answer.live_addresses() == addresses[1..2] && answer.target_states().len() == 1
     });
 }
 
@@ -233,7 +236,7 @@ fn serve_dns(ports: &Arc<Mutex<Vec<u16>>>) -> SocketAddr {
 }
 
 #[test]
-fn servers_of_settings_name_targets_where_they_are_allowed() {
+fn http_discovery_of_settings_lists_allowed_targets() {
     let (_sim, addresses) = start_fleet(2);
     let text = Arc::new(Mutex::new(targets_json(&addresses[..1])));
     let http = serve_list(&text);
@@ -250,26 +253,27 @@ fn servers_of_settings_name_targets_where_they_are_allowed() {
     .unwrap();
     let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
     let address = aggregator.served_address();
-    let told = wait_for_targets(&address, "the first list", |told| {
-        told.live_addresses() == addresses[..1]
+    let answer = wait_for_targets(&address, "the first list", |answer| {
+        answer.live_addresses() == addresses[..1]
     });
-    assert_eq!(told.target_states()[0].2, format!("http://{http}/targets"));
+    assert_eq!(answer.target_states()[0].2, format!("http://{http}/targets"));
     *text.lock().unwrap() = targets_json(&addresses);
-    wait_for_targets(&address, "the list that grew", |told| told.live_addresses() == addresses);
+    wait_for_targets(&address, "the list that grew", |answer| answer.live_addresses() == addresses);
     *text.lock().unwrap() = "[]".to_owned();
-    wait_for_targets(&address, "the guard", |told| {
-        told.source_trouble("/targets")
+    wait_for_targets(&address, "the guard", |answer| {
+        answer
+            .source_trouble("/targets")
             .is_some_and(|why| why.contains("2 of 2 targets disappeared"))
     });
     assert_eq!(self::fetch_targets(&address).unwrap().live_addresses(), addresses);
     aggregator.send_signal(Signal::HUP);
-    wait_for_targets(&address, "what the operator confirmed", |told| {
-        told.target_states().is_empty()
+    wait_for_targets(&address, "what the operator confirmed", |answer| {
+        answer.target_states().is_empty()
     });
 }
 
 #[test]
-fn dns_of_settings_names_services_and_who_is_not_allowed_is_not_asked() {
+fn dns_discovery_lists_services_and_forbidden_targets_are_not_scraped() {
     let ports = Arc::new(Mutex::new(vec![9100]));
     let server = serve_dns(&ports);
     let folder = tempfile::tempdir().unwrap();
@@ -284,26 +288,26 @@ fn dns_of_settings_names_services_and_who_is_not_allowed_is_not_asked() {
     .unwrap();
     let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
     let address = aggregator.served_address();
-    let addresses = |told: &TargetsAnswer| -> Vec<String> {
+    let addresses = |answer: &TargetsAnswer| -> Vec<String> {
         let mut addresses: Vec<String> =
-            told.target_states().iter().map(|(address, ..)| (*address).to_owned()).collect();
+            answer.target_states().iter().map(|(address, ..)| (*address).to_owned()).collect();
         addresses.sort_unstable();
         addresses
     };
-    wait_for_targets(&address, "a service", |told| addresses(told) == ["node.test:9100"]);
+    wait_for_targets(&address, "a service", |answer| addresses(answer) == ["node.test:9100"]);
     ports.lock().unwrap().push(9101);
-    wait_for_targets(&address, "two", |told| {
-        addresses(told) == ["node.test:9100", "node.test:9101"]
+    wait_for_targets(&address, "two", |answer| {
+        addresses(answer) == ["node.test:9100", "node.test:9101"]
     });
     // Flags override the settings: a server that names this machine itself is rejected.
     let (_sim, nodes) = start_fleet(1);
     let http = self::serve_list(&Arc::new(Mutex::new(targets_json(&nodes))));
     let flags = TestProcess::start_aggregator(&["--http-sd", &format!("http://{http}/")]);
-    let told =
-        wait_for_targets(&flags.served_address(), "the target that is this machine", |told| {
-            told.target_states().iter().any(|(_, state, _)| *state == "down")
+    let answer =
+        wait_for_targets(&flags.served_address(), "the target that is this machine", |answer| {
+            answer.target_states().iter().any(|(_, state, _)| *state == "down")
         });
-    let target = &told.0["targets"][0];
+    let target = &answer.0["targets"][0];
     assert_eq!(target["failure"]["reason"], "forbidden", "{target}");
     assert!(target["message"].as_str().unwrap().contains("add its network to `allow`"), "{target}");
 }

@@ -60,21 +60,21 @@ impl TestProcess {
     /// The first line that contains `text`.
     pub(crate) fn line_with(&self, text: &str) -> String {
         let end = Instant::now() + DEADLINE;
-        let mut heard = Vec::new();
+        let mut other_lines = Vec::new();
         while let Some(line) = self.unread_lines.borrow_mut().pop_front() {
             if line.contains(text) {
                 return line;
             }
-            heard.push(line);
+            other_lines.push(line);
         }
         while let Ok(line) = self.lines.recv_timeout(end.saturating_duration_since(Instant::now()))
         {
             if line.contains(text) {
                 return line;
             }
-            heard.push(line);
+            other_lines.push(line);
         }
-        panic!("no line with {text:?} in\n{}", heard.join("\n"));
+        panic!("no line with {text:?} in\n{}", other_lines.join("\n"));
     }
 
     /// The address that the program logs.
@@ -131,8 +131,8 @@ impl RunToEnd for Command {
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
         let readers = outputs.map(|mut pipe| {
             thread::spawn(move || {
-                let mut said = Vec::new();
-                pipe.read_to_end(&mut said).map(|_| said)
+                let mut bytes = Vec::new();
+                pipe.read_to_end(&mut bytes).map(|_| bytes)
             })
         });
         let (send, ended) = channel();
@@ -142,15 +142,15 @@ impl RunToEnd for Command {
             _ = send.send(());
             status
         });
-        let late = ended.recv_timeout(ENDING).is_err();
-        if late {
+        let timed_out = ended.recv_timeout(ENDING).is_err();
+        if timed_out {
             // It may end at this very moment.
             _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         let status = waiter.join().unwrap().unwrap();
         let [stdout, stderr] = readers.map(|reader| reader.join().unwrap().unwrap());
-        let said = [&stdout, &stderr].map(|said| String::from_utf8_lossy(said).into_owned());
-        assert!(!late, "{self:?} does not end within {ENDING:?}: {said:?}");
+        let texts = [&stdout, &stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(!timed_out, "{self:?} does not end within {ENDING:?}: {texts:?}");
         Output { status, stdout, stderr }
     }
 }
@@ -188,10 +188,10 @@ pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
 }
 
 /// Polls until there is an answer.
-pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + DEADLINE;
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = attempt() {
             return answer;
         }
         assert!(Instant::now() < end, "{what}: not within {DEADLINE:?}");
@@ -210,6 +210,6 @@ pub(crate) fn check_with_promtool(page: &str) {
         .unwrap();
     child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.is_empty(), "promtool says\n{said}\nof\n{page}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.is_empty(), "promtool says\n{stderr}\nof\n{page}");
 }

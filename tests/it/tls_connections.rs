@@ -34,17 +34,17 @@ struct TlsTestCertificates {
 
 impl TlsTestCertificates {
     fn new() -> Self {
-        let papers = Self { folder: tempfile::tempdir().unwrap() };
+        let certificates = Self { folder: tempfile::tempdir().unwrap() };
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let server = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let server = server.signed_by(&key, &authority).unwrap();
-        papers.write_file("ca.pem", &authority.pem());
-        papers.write_file("server.pem", &server.pem());
-        papers.write_file("server.key", &key.serialize_pem());
-        papers
+        certificates.write_file("ca.pem", &authority.pem());
+        certificates.write_file("server.pem", &server.pem());
+        certificates.write_file("server.key", &key.serialize_pem());
+        certificates
     }
 
     fn file_path(&self, name: &str) -> PathBuf {
@@ -56,8 +56,8 @@ impl TlsTestCertificates {
         self.file_path(name)
     }
 
-    /// A TLS proxy in front of `behind`.
-    fn serve_tls(&self, behind: String) -> String {
+    /// A TLS proxy in front of `upstream`.
+    fn serve_tls(&self, upstream: String) -> String {
         let chain = CertificateDer::from_pem_file(self.file_path("server.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file_path("server.key")).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -73,10 +73,10 @@ impl TlsTestCertificates {
         thread::spawn(move || {
             runtime.block_on(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let (acceptor, behind) = (acceptor.clone(), behind.clone());
+                    let (acceptor, upstream) = (acceptor.clone(), upstream.clone());
                     tokio::spawn(async move {
                         let mut front = acceptor.accept(stream).await.ok()?;
-                        let mut back = TcpStream::connect(behind).await.ok()?;
+                        let mut back = TcpStream::connect(upstream).await.ok()?;
                         tokio::io::copy_bidirectional(&mut front, &mut back).await.ok()
                     });
                 }
@@ -87,10 +87,10 @@ impl TlsTestCertificates {
 }
 
 #[test]
-fn an_alertmanager_that_wants_tls_and_a_password_is_told_and_settings_are_taken_up() {
-    let papers = TlsTestCertificates::new();
+fn alertmanager_with_tls_and_password_is_notified_and_settings_are_reloaded() {
+    let certificates = TlsTestCertificates::new();
     let machine = FourPortNode::start_node("gpu003");
-    let web = papers.write_file(
+    let web = certificates.write_file(
         "web.yml",
         &format!(
             "tls_server_config: {{cert_file: server.pem, key_file: server.key}}\n\
@@ -100,36 +100,36 @@ fn an_alertmanager_that_wants_tls_and_a_password_is_told_and_settings_are_taken_
     let manager = format!("127.0.0.1:{}", free_port());
     let (hook, posted) = serve_webhook();
     let _manager = spawn_alertmanager(&hook, &manager, Some(&web));
-    papers.write_file("password", "red cable\n");
+    certificates.write_file("password", "red cable\n");
     let settings = format!(
         "[gather]\ntargets = ['gpu003={}']\n[alertmanager]\nurls = ['https://{manager}']\nevery = '5s'\n\
          tls = {{ ca_file = 'ca.pem' }}\nbasic = {{ user = 'gaunt', password_file = 'password' }}\n",
         machine.address
     );
-    let file = papers.write_file("gaunt.toml", &settings);
+    let file = certificates.write_file("gaunt.toml", &settings);
     let aggregator = TestProcess::start_aggregator(&["--config", file.to_str().unwrap()]);
     let address = aggregator.served_address();
     wait_for("the node is known", || {
         get(&address, "/node/gpu003/metrics").filter(|(status, _)| *status == 200)
     });
     machine.set_link(1, false);
-    let failure = |wanted: &str| {
-        wait_for(wanted, || {
+    let failure = |expected: &str| {
+        wait_for(expected, || {
             let failure = fetch_alerts(&address)?["servers"][0]["failure"].clone();
-            failure.as_str().unwrap_or("none").contains(wanted).then_some(())
+            failure.as_str().unwrap_or("none").contains(expected).then_some(())
         });
     };
     failure("HTTP status 401");
     // A corrected password is used without a restart.
-    papers.write_file("password", "blue cable\n");
+    certificates.write_file("password", "blue cable\n");
     assert_eq!(next(&posted, "the alert"), expected_notification("firing"));
     failure("none");
     // A server with an untrusted certificate receives nothing.
     let stranger = TlsTestCertificates::new();
-    fs::copy(stranger.file_path("ca.pem"), papers.file_path("ca.pem")).unwrap();
+    fs::copy(stranger.file_path("ca.pem"), certificates.file_path("ca.pem")).unwrap();
     failure("certificate");
-    let nobody = settings.split("[alertmanager]").next().unwrap();
-    papers.write_file("gaunt.toml", nobody);
+    let without_alertmanager = settings.split("[alertmanager]").next().unwrap();
+    certificates.write_file("gaunt.toml", without_alertmanager);
     aggregator.send_signal(Signal::HUP);
     wait_for("nobody is alerted", || {
         fetch_alerts(&address)?["servers"].as_array()?.is_empty().then_some(())
@@ -137,23 +137,24 @@ fn an_alertmanager_that_wants_tls_and_a_password_is_told_and_settings_are_taken_
 }
 
 #[test]
-fn an_aggregator_is_asked_over_tls_by_who_believes_its_authority() {
-    let papers = TlsTestCertificates::new();
+fn aggregator_is_queried_over_tls_with_a_trusted_ca_only() {
+    let certificates = TlsTestCertificates::new();
     let machine = FourPortNode::start_node("gpu003");
     let targets = format!("gpu003={}", machine.address);
     let aggregator = TestProcess::start_aggregator(&["--targets", &targets, "--name", "127.0.0.1"]);
-    let front = papers.serve_tls(aggregator.served_address());
-    let ask = |authorities: &str| {
+    let front = certificates.serve_tls(aggregator.served_address());
+    let ask = |ca_file: &str| {
         let mut command = Command::new(program_path("gaunt"));
         command.args(["snapshot", "--aggregator", &format!("https://{front}"), "--ask", "nodes"]);
-        let said = command.env("SSL_CERT_FILE", papers.file_path(authorities)).run_to_end();
-        let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
-        (said.status.code().unwrap(), text.into_owned())
+        let output = command.env("SSL_CERT_FILE", certificates.file_path(ca_file)).run_to_end();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap(), text.into_owned())
     };
     wait_for("the node is shown", || ask("ca.pem").1.contains("gpu003").then_some(()));
     let stranger = TlsTestCertificates::new();
-    fs::copy(stranger.file_path("ca.pem"), papers.file_path("other.pem")).unwrap();
-    let (code, said) = ask("other.pem");
-    assert_eq!(code, 3, "{said}");
-    assert!(said.contains("certificate"), "{said}");
+    fs::copy(stranger.file_path("ca.pem"), certificates.file_path("other.pem")).unwrap();
+    let (code, printed) = ask("other.pem");
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.contains("certificate"), "{printed}");
 }

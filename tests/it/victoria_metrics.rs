@@ -20,7 +20,7 @@ fn run_checked(command: &mut Command) {
 }
 
 #[test]
-fn what_is_shipped_is_understood() {
+fn shipped_configuration_is_valid_for_victoriametrics() {
     let mut vmagent = debian_program("vmagent");
     vmagent.args([
         "-dryRun",
@@ -35,7 +35,7 @@ fn what_is_shipped_is_understood() {
 }
 
 #[test]
-fn a_port_that_goes_down_is_alerted_through_victoriametrics() {
+fn port_down_alert_is_sent_through_victoriametrics() {
     let machine = FourPortNode::start_node("gpu003");
     let aggregator =
         TestProcess::start_aggregator(&["--targets", &format!("gpu003={}", machine.address)]);

@@ -58,7 +58,7 @@ struct QuestionSubjects {
     job: String,
 }
 
-const ASKED: &[BenchQuestion] = &[
+const QUESTIONS: &[BenchQuestion] = &[
     BenchQuestion {
         name: "one GPU's power, 15 min",
         question: |at, names| {
@@ -125,15 +125,18 @@ pub(crate) fn run(options: &AnswersBenchOptions, out: &mut dyn Write) -> anyhow:
     writeln!(out, "{} nodes, {} GPUs", fleet.node_count(), fleet.node_count() * 8)?;
     writeln!(out, "{:32} {:>12} {:>12} {:>12}", "question", "engine ms", "JSON ms", "bytes")?;
     let mut figures = serde_json::Map::new();
-    for asked in ASKED {
-        let cost = measure_answer(&mut engine, asked, &names)?;
+    for bench_question in QUESTIONS {
+        let cost = measure_answer(&mut engine, bench_question, &names)?;
         writeln!(
             out,
             "{:32} {:>12.3} {:>12.3} {:>12}",
-            asked.name, cost.engine_ms, cost.json_ms, cost.bytes
+            bench_question.name, cost.engine_ms, cost.json_ms, cost.bytes
         )?;
-        let key: String =
-            asked.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let key: String = bench_question
+            .name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .collect();
         figures.insert(key, json!({ "owner_ms": round_millis(cost.engine_ms), "json_ms": round_millis(cost.json_ms), "bytes": cost.bytes }));
     }
     let published = measure_published(&mut engine, &mut fleet, out)?;
@@ -204,27 +207,28 @@ struct AnswerCost {
 /// The median of some rounds, in milliseconds of CPU.
 fn measure_answer(
     engine: &mut Engine,
-    asked: &BenchQuestion,
+    bench_question: &BenchQuestion,
     names: &QuestionSubjects,
 ) -> anyhow::Result<AnswerCost> {
-    let (mut engines, mut jsons, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for at in 0..ROUNDS {
-        let line = (asked.question)(at, names);
+    let (mut engine_times, mut json_times, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let line = (bench_question.question)(round, names);
         let question = Question::parse_line(&line, &[])?;
         let before = cpu_clock::process_cpu_time();
         let answer = engine.answer_question(&question);
-        let made = cpu_clock::process_cpu_time();
+        let answered = cpu_clock::process_cpu_time();
         if let Answer::Refused(refusal) = &answer {
             bail!("{line}: {refusal}");
         }
         let json = serde_json::to_vec(&answer)?;
-        engines.push((made.saturating_sub(before)).as_secs_f64() * 1e3);
-        jsons.push((cpu_clock::process_cpu_time().saturating_sub(made)).as_secs_f64() * 1e3);
+        engine_times.push((answered.saturating_sub(before)).as_secs_f64() * 1e3);
+        json_times
+            .push((cpu_clock::process_cpu_time().saturating_sub(answered)).as_secs_f64() * 1e3);
         bytes = black_box(json).len();
     }
-    engines.sort_by(f64::total_cmp);
-    jsons.sort_by(f64::total_cmp);
-    Ok(AnswerCost { engine_ms: engines[ROUNDS / 2], json_ms: jsons[ROUNDS / 2], bytes })
+    engine_times.sort_by(f64::total_cmp);
+    json_times.sort_by(f64::total_cmp);
+    Ok(AnswerCost { engine_ms: engine_times[ROUNDS / 2], json_ms: json_times[ROUNDS / 2], bytes })
 }
 
 /// Cost of what is published once a tick: the overview, and the difference that a stream sends.
@@ -252,9 +256,13 @@ fn measure_published(
     let before = cpu_clock::process_cpu_time();
     let busy_bytes = length(&calm, &busy);
     let difference = cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64() * 1e3;
-    let (calm_bytes, whole) = (length(&old, &calm), busy.to_string().len());
+    let (calm_bytes, overview_bytes) = (length(&old, &calm), busy.to_string().len());
     writeln!(out, "{:32} {tick:>12.3}", "a tick without batches: judge, overview")?;
-    writeln!(out, "{:32} {value:>12.3} {:>12} {whole:>12}", "the overview as a value", "")?;
+    writeln!(
+        out,
+        "{:32} {value:>12.3} {:>12} {overview_bytes:>12}",
+        "the overview as a value", ""
+    )?;
     writeln!(
         out,
         "{:32} {difference:>12.3} {:>12} {busy_bytes:>12}",
@@ -268,7 +276,7 @@ fn measure_published(
     Ok(json!({
         "tick_ms": round_millis(tick),
         "overview_value_ms": round_millis(value),
-        "overview_bytes": whole,
+        "overview_bytes": overview_bytes,
         "difference_ms": round_millis(difference),
         "change_bytes_period": busy_bytes,
         "change_bytes_calm": calm_bytes,
@@ -288,7 +296,7 @@ fn measure_waits(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (heat, history) = runtime.block_on(async {
         let handle = gaunt_engine::spawn_existing(engine, clock.clone());
-        let feeding = tokio::task::spawn_blocking({
+        let feeder = tokio::task::spawn_blocking({
             let inbox = handle.delivery_sender();
             let clock = clock.clone();
             move || {
@@ -304,7 +312,7 @@ fn measure_waits(
                 }
             }
         });
-        let long = tokio::spawn(flood_questions(handle.clone()));
+        let flood = tokio::spawn(flood_questions(handle.clone()));
         let overview = Question::Overview;
         let power = Question::parse_line(
             &format!("history?metric=power&filter=node={} and gpu=0", names.node),
@@ -317,38 +325,38 @@ fn measure_waits(
             waits.1.push(time_question(&handle, power.clone()).await?);
             tokio::time::sleep(Duration::from_millis(7)).await;
         }
-        feeding.await?;
-        long.abort();
+        feeder.await?;
+        flood.abort();
         anyhow::Ok(waits)
     })?;
     let mut figures = serde_json::Map::new();
     for (name, mut waits) in [("heatmap", heat), ("history", history)] {
         waits.sort_by(f64::total_cmp);
-        let (half, most) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
+        let (p50, p99) = (waits[waits.len() / 2], waits[waits.len() * 99 / 100]);
         writeln!(
             out,
-            "{name:32} response p50 {half:.3} ms, p99 {most:.3} ms of {} questions",
+            "{name:32} response p50 {p50:.3} ms, p99 {p99:.3} ms of {} questions",
             waits.len()
         )?;
-        figures.insert(format!("{name}_p50_ms"), json!(round_millis(half)));
-        figures.insert(format!("{name}_p99_ms"), json!(round_millis(most)));
+        figures.insert(format!("{name}_p50_ms"), json!(round_millis(p50)));
+        figures.insert(format!("{name}_p99_ms"), json!(round_millis(p99)));
     }
     Ok(Value::Object(figures))
 }
 
 async fn time_question(handle: &EngineHandle, question: Question) -> anyhow::Result<f64> {
-    let asked = Instant::now();
+    let begun = Instant::now();
     black_box(handle.ask_question(question).await?);
-    Ok(asked.elapsed().as_secs_f64() * 1e3)
+    Ok(begun.elapsed().as_secs_f64() * 1e3)
 }
 
 /// Asks for the whole fabric and the whole fleet continuously.
 async fn flood_questions(handle: EngineHandle) {
-    for at in 0_usize.. {
-        let line = if at.is_multiple_of(2) {
-            format!("fabric?filter=symbol_errors<{}", 1_000_000 + at)
+    for number in 0_usize.. {
+        let line = if number.is_multiple_of(2) {
+            format!("fabric?filter=symbol_errors<{}", 1_000_000 + number)
         } else {
-            format!("gpus?filter=power>{}W sort power desc limit 20", at % 90)
+            format!("gpus?filter=power>{}W sort power desc limit 20", number % 90)
         };
         let Ok(question) = Question::parse_line(&line, &[]) else { return };
         if handle.ask_question(question).await.is_err() {

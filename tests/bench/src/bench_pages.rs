@@ -87,15 +87,15 @@ pub(crate) fn short_page_sequence() -> Vec<String> {
 
 fn short_page_of_seed(seed: u64) -> String {
     let name = |field: &str| {
-        let (_, bare) = field.split_once('_').unwrap_or(("", field));
-        format!("gaunt_gpu_{}", bare.to_lowercase())
+        let (_, suffix) = field.split_once('_').unwrap_or(("", field));
+        format!("gaunt_gpu_{}", suffix.to_lowercase())
     };
     build_page(seed, name, |gpu| format!("gpu=\"{gpu}\""))
 }
 
 fn build_page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> String) -> String {
     let labels: Vec<String> = (0..GPUS).map(labels).collect();
-    let mut dice = SplitMix64(seed);
+    let mut random = SplitMix64(seed);
     let mut page = String::new();
     for (field, shape) in FIELDS {
         let name = name(field);
@@ -103,38 +103,40 @@ fn build_page(seed: u64, name: impl Fn(&str) -> String, labels: impl Fn(u64) -> 
         let help = field.replace('_', " ").to_lowercase();
         let _ = writeln!(page, "# HELP {name} {help}.\n# TYPE {name} {kind}");
         for labels in &labels {
-            let _ = writeln!(page, "{name}{{{labels}}} {}", random_value(shape, &mut dice));
+            let _ = writeln!(page, "{name}{{{labels}}} {}", random_value(shape, &mut random));
         }
     }
     page
 }
 
 /// A number as an exporter would print it.
-fn random_value(shape: FieldShape, dice: &mut SplitMix64) -> String {
+fn random_value(shape: FieldShape, random: &mut SplitMix64) -> String {
     match shape {
-        FieldShape::Megahertz => (1095 + dice.next_below(886)).to_string(),
-        FieldShape::Celsius => (31 + dice.next_below(60)).to_string(),
-        FieldShape::Watts => format!("{}.{:03}", 70 + dice.next_below(630), dice.next_below(1000)),
-        FieldShape::Percent => dice.next_below(101).to_string(),
-        FieldShape::Mebibytes => dice.next_below(81_559).to_string(),
-        FieldShape::Ratio => format!("0.{:06}", dice.next_below(1_000_000)),
+        FieldShape::Megahertz => (1095 + random.next_below(886)).to_string(),
+        FieldShape::Celsius => (31 + random.next_below(60)).to_string(),
+        FieldShape::Watts => {
+            format!("{}.{:03}", 70 + random.next_below(630), random.next_below(1000))
+        }
+        FieldShape::Percent => random.next_below(101).to_string(),
+        FieldShape::Mebibytes => random.next_below(81_559).to_string(),
+        FieldShape::Ratio => format!("0.{:06}", random.next_below(1_000_000)),
         FieldShape::Rare => {
-            (if dice.next_below(20) == 0 { dice.next_below(64) } else { 0 }).to_string()
+            (if random.next_below(20) == 0 { random.next_below(64) } else { 0 }).to_string()
         }
         FieldShape::Large => {
-            let magnitude = dice.next_below(6) as u32;
-            dice.next_below(10_u64.pow(9 + magnitude)).to_string()
+            let magnitude = random.next_below(6) as u32;
+            random.next_below(10_u64.pow(9 + magnitude)).to_string()
         }
-        FieldShape::Rate if dice.next_below(3) == 0 => {
+        FieldShape::Rate if random.next_below(3) == 0 => {
             format!(
                 "{}.{:06}e+{:02}",
-                1 + dice.next_below(9),
-                dice.next_below(1_000_000),
-                8 + dice.next_below(3)
+                1 + random.next_below(9),
+                random.next_below(1_000_000),
+                8 + random.next_below(3)
             )
         }
         FieldShape::Rate => {
-            format!("{}.{:06}", dice.next_below(900_000_000), dice.next_below(1_000_000))
+            format!("{}.{:06}", random.next_below(900_000_000), random.next_below(1_000_000))
         }
     }
 }
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_pages_are_those_that_this_file_makes() {
+    fn committed_pages_equal_the_generated_ones() {
         for (name, make) in PAGES {
             let committed = std::fs::read_to_string(fixture_path(name)).unwrap();
             assert!(committed == make(), "{name} is stale: cargo run -p gaunt-bench -- pages");
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_of_the_pages_is_taken() {
+    fn parser_accepts_every_sample_of_the_pages() {
         use gaunt_schema::text::{PageLimits, PageLine, TextReader};
         for (_, make) in PAGES {
             let page = make();

@@ -61,13 +61,13 @@ impl BenchProcess {
     }
 
     /// Memory of it and its children in bytes, with shared pages divided among their users, without the mappings of
-    /// files called `without`.
-    pub(crate) fn memory_bytes(&self, without: &str) -> anyhow::Result<u64> {
+    /// files called `excluded`.
+    pub(crate) fn memory_bytes(&self, excluded: &str) -> anyhow::Result<u64> {
         let mut bytes = 0;
         for id in self.child_ids()?.into_iter().chain([self.child.id()]) {
             let path = format!("/proc/{id}/smaps");
             let maps = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-            bytes += sum_pss(&maps, without);
+            bytes += sum_pss(&maps, excluded);
         }
         Ok(bytes)
     }
@@ -121,14 +121,14 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-fn sum_pss(maps: &str, without: &str) -> u64 {
-    let mut counts = true;
+fn sum_pss(maps: &str, excluded: &str) -> u64 {
+    let mut is_counted = true;
     let mut kilobytes = 0;
     for line in maps.lines() {
         let first = line.split(' ').next().unwrap_or_default();
         if !first.ends_with(':') {
-            counts = !line.contains(without);
-        } else if first == "Pss:" && counts {
+            is_counted = !line.contains(excluded);
+        } else if first == "Pss:" && is_counted {
             let number = line.split_whitespace().nth(1).and_then(|number| number.parse().ok());
             kilobytes += number.unwrap_or(0_u64);
         }
@@ -141,13 +141,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_spaces_and_brackets_hides_no_field() {
+    fn cpu_ticks_are_read_after_a_name_with_spaces_and_brackets() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 30 0 0 20 0 1 0 5 0 0";
         assert_eq!(cpu_ticks(stat), Some(42));
     }
 
     #[test]
-    fn the_named_library_is_left_out() {
+    fn memory_leaves_out_the_named_library() {
         let maps = "55d0-55d1 r--p 00000000 fe:00 1 /usr/bin/gaunt-node\nSize: 4 kB\nPss: 3 kB\n\
                     Pss_Dirty: 1 kB\n7f00-7f01 r-xp 0 fe:00 2 /t/libfake.so\nPss: 100 kB\n\
                     7f02-7f03 rw-p 0 00:00 0\nPss: 2 kB\n";

@@ -42,7 +42,7 @@ const CAPTURE_AFTER: Duration = Duration::from_secs(150);
 const LINES: usize = 34;
 
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
-    let (mut right, mut quiet, mut faults) = (0, 0, 0);
+    let (mut named, mut quiet, mut faults) = (0, 0, 0);
     for (name, seed) in CAPTURED_SCENARIOS {
         // A case has its own size, and defines when it is captured.
         let is_case = name.starts_with(char::is_uppercase);
@@ -53,23 +53,23 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
             level: FaultLevel::Hard,
             snapshot_after: (!is_case).then_some(CAPTURE_AFTER),
         };
-        let seen =
+        let capture =
             capture_demo(&options, START, gaunt_engine::EngineOptions::default()).context(*name)?;
         let line = scenario_run::list_names()
-            .find(|(known, _)| known == name)
+            .find(|(other, _)| other == name)
             .map_or("", |(_, line)| line);
-        write_section(name, line, &seen, out)?;
-        faults += usize::from(!seen.truths.is_empty());
-        if seen.truths.is_empty() {
-            quiet += usize::from(count_warnings(&seen) == 0);
+        write_section(name, line, &capture, out)?;
+        faults += usize::from(!capture.truths.is_empty());
+        if capture.truths.is_empty() {
+            quiet += usize::from(count_warnings(&capture) == 0);
         } else {
-            right += usize::from(is_kind_found(&seen));
+            named += usize::from(is_kind_found(&capture));
         }
     }
     let row = json!({
         "bench": "captures",
         "faults": faults,
-        "faults_named": right,
+        "faults_named": named,
         "harmless": CAPTURED_SCENARIOS.len() - faults,
         "harmless_quiet": quiet,
     });
@@ -79,10 +79,10 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
 fn write_section(
     name: &str,
     line: &str,
-    seen: &DemoCapture,
+    capture: &DemoCapture,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let DemoCapture { page, truths, after, nodes, .. } = seen;
+    let DemoCapture { page, truths, after, nodes, .. } = capture;
     let truth = truths.first().map_or_else(
         || "no fault".to_owned(),
         |truth| {
@@ -110,14 +110,14 @@ fn whole_seconds(span: Duration) -> u64 {
 }
 
 /// Whether the right kind was found on the right entity.
-fn is_kind_found(seen: &DemoCapture) -> bool {
-    seen.truths.iter().all(|truth| {
-        seen.finding_log.all_episodes().iter().any(|episode| episode.finding.kind == truth.kind)
+fn is_kind_found(capture: &DemoCapture) -> bool {
+    capture.truths.iter().all(|truth| {
+        capture.finding_log.all_episodes().iter().any(|episode| episode.finding.kind == truth.kind)
     })
 }
 
 /// Findings of a severity above info.
-fn count_warnings(seen: &DemoCapture) -> usize {
+fn count_warnings(capture: &DemoCapture) -> usize {
     let is_warning = |worst: Severity| worst > Severity::Info;
-    seen.finding_log.all_episodes().iter().filter(|episode| is_warning(episode.worst)).count()
+    capture.finding_log.all_episodes().iter().filter(|episode| is_warning(episode.worst)).count()
 }

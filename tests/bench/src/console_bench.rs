@@ -61,11 +61,11 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(500));
     let first_bytes = terminal.pty.byte_count();
     thread::sleep(SETTLED);
-    let calm = terminal.measure_rate()?;
+    let calm_rate = terminal.measure_rate()?;
     busy.store(WAITING, Ordering::Relaxed);
     thread::sleep(SETTLED);
     let from = terminal.pty.byte_count();
-    let hectic = terminal.measure_rate()?;
+    let busy_rate = terminal.measure_rate()?;
     let cells = terminal.changed_cells(from) as f64 / COUNTED.as_secs_f64();
     busy.store(0, Ordering::Relaxed);
     let keys = measure_keys(&terminal)?;
@@ -82,11 +82,11 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
         ("frame_p99_ms", Some(percentile_of(&frames, 0.99))),
         ("key_p50_ms", Some(percentile_of(&keys, 0.5))),
         ("key_p99_ms", Some(percentile_of(&keys, 0.99))),
-        ("calm_bytes_s", Some(calm.bytes)),
-        ("busy_bytes_s", Some(hectic.bytes)),
+        ("calm_bytes_s", Some(calm_rate.bytes)),
+        ("busy_bytes_s", Some(busy_rate.bytes)),
         ("busy_cells_percent", Some(cells / all_cells * 100.0)),
-        ("cpu_percent", Some(calm.cpu)),
-        ("busy_cpu_percent", Some(hectic.cpu)),
+        ("cpu_percent", Some(calm_rate.cpu)),
+        ("busy_cpu_percent", Some(busy_rate.cpu)),
         ("rss_bytes", Some(memory as f64)),
         ("htop_bytes_s", htop.map(|rate| rate.bytes)),
         ("btop_bytes_s", btop.map(|rate| rate.bytes)),
@@ -140,8 +140,8 @@ fn read_frame_times(log: &Path) -> anyhow::Result<Vec<f64>> {
 fn percentile_of(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
-    sorted.get(at).copied().unwrap_or(f64::NAN)
+    let index = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
 }
 
 /// Output of another program in a terminal of the same size; `None` if it is not installed.

@@ -160,8 +160,8 @@ pub(crate) fn run(
         !cfg!(debug_assertions),
         "build with --release: figures of a debug build are meaningless"
     );
-    let one = [options.nodes];
-    let sizes: &[usize] = if options.growth { &GROWTH } else { &one };
+    let single = [options.nodes];
+    let sizes: &[usize] = if options.growth { &GROWTH } else { &single };
     writeln!(
         out,
         "{:>7} {:>7} {:>8} {:>7} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
@@ -201,8 +201,8 @@ pub(crate) fn run(
         )?;
         lines.push(line);
     }
-    let last = if options.growth { Value::Array(lines) } else { lines.remove(0) };
-    writeln!(out, "{last}").context("cannot write")
+    let output = if options.growth { Value::Array(lines) } else { lines.remove(0) };
+    writeln!(out, "{output}").context("cannot write")
 }
 
 /// A program that ends with the bench.
@@ -298,12 +298,12 @@ fn observe_window(
     span: Duration,
 ) -> anyhow::Result<FleetWindow> {
     let before = FleetCounters::read_now(gaunt, client)?;
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let (waits, finding) = thread::scope(|scope| {
         let watch =
-            scope.spawn(|| loss_latency::measure_loss_latency(&gaunt.address, nodes, &over));
+            scope.spawn(|| loss_latency::measure_loss_latency(&gaunt.address, nodes, &is_over));
         let waits = time_questions(client, span);
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         let losses =
             watch.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))??;
         anyhow::Ok((waits?, WaitTimes::of(losses)))
@@ -324,8 +324,8 @@ fn measure_fleet(
     // After two scrapes rates and layouts are known.
     wait_for_scrapes(&mut client, 2 * nodes as u64)?;
     let seconds = options.seconds.unwrap_or(if quick { 20 } else { 60 });
-    let seen = observe_window(&gaunt, &mut client, nodes, Duration::from_secs(seconds))?;
-    let FleetWindow { before, after, .. } = &seen;
+    let window = observe_window(&gaunt, &mut client, nodes, Duration::from_secs(seconds))?;
+    let FleetWindow { before, after, .. } = &window;
     let span = (after.at - before.at).as_secs_f64();
     let used = after.cpu.percent_since(before.cpu, span).total_percent() / 100.0;
     let (resident, connections) = (gaunt.resident_bytes()?, count_connections(port)?);
@@ -351,10 +351,10 @@ fn measure_fleet(
         scraped: after.samples - before.samples,
         missed: (after.missed - before.missed) / (nodes as f64 * span / options.period as f64),
         duration_p99_ms: percentile_of(&mut lags, 99),
-        heatmap: seen.heatmap,
-        history: seen.history,
+        heatmap: window.heatmap,
+        history: window.history,
         consoles,
-        finding: seen.finding,
+        finding: window.finding,
         storm,
     })
 }
@@ -367,7 +367,7 @@ fn measure_consoles(
     seconds: u64,
     used_without: f64,
 ) -> anyhow::Result<ConsoleCost> {
-    let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (received, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..consoles {
             let mut stream = TcpStream::connect(address)?;
@@ -376,12 +376,12 @@ fn measure_consoles(
                 stream,
                 "GET /api/gaunt/v1/stream?ask=overview HTTP/1.1\r\nHost: {address}\r\n\r\n"
             )?;
-            let (received, over) = (&received, &over);
+            let (received, is_over) = (&received, &is_over);
             scope.spawn(move || {
-                let mut part = vec![0; 64 << 10];
-                while !over.load(Ordering::Relaxed) {
+                let mut buffer = vec![0; 64 << 10];
+                while !is_over.load(Ordering::Relaxed) {
                     // A timeout is not the end of the stream.
-                    let count = stream.read(&mut part).unwrap_or_default();
+                    let count = stream.read(&mut buffer).unwrap_or_default();
                     received.fetch_add(count as u64, Ordering::Relaxed);
                 }
             });
@@ -392,7 +392,7 @@ fn measure_consoles(
         let span = before.0.elapsed().as_secs_f64();
         let bytes = received.load(Ordering::Relaxed) - before.2;
         let used = gaunt.read_cpu_usage();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         let cores = used?.percent_since(before.1?, span).total_percent() / 100.0;
         Ok(ConsoleCost {
             cores: cores - used_without,
@@ -435,14 +435,14 @@ fn time_questions(
 ) -> anyhow::Result<(WaitTimes, WaitTimes)> {
     let (mut heat, mut history) = (Vec::new(), Vec::new());
     let end = Instant::now() + span;
-    let mut at = 0;
+    let mut number = 0;
     while Instant::now() < end {
-        at += 1;
+        number += 1;
         heat.push(client.get("/api/gaunt/v1/overview", PLAIN)?.0.as_secs_f64() * 1e3);
-        let node = format!("gpu{:05}", at % 100 + 1);
+        let node = format!("gpu{:05}", number % 100 + 1);
         let ask = format!(
             "/api/gaunt/v1/history?metric=power&filter=node={node}%20and%20gpu=0&points={}",
-            90 + at % 7
+            90 + number % 7
         );
         history.push(client.get(&ask, PLAIN)?.0.as_secs_f64() * 1e3);
         thread::sleep(PAUSE);
@@ -450,9 +450,9 @@ fn time_questions(
     Ok((WaitTimes::of(heat), WaitTimes::of(history)))
 }
 
-fn percentile_of(values: &mut [f64], of: usize) -> f64 {
+fn percentile_of(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() * of / 100).copied().unwrap_or(f64::NAN)
+    values.get(values.len() * percent / 100).copied().unwrap_or(f64::NAN)
 }
 
 /// Open connections to this port of this machine, from the kernel's table.

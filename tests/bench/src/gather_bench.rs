@@ -70,19 +70,23 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         "build with --release: figures of a debug build are meaningless"
     );
     let mut figures = Vec::new();
-    let mut kept = 0;
+    let mut retained = 0;
     for coding in ["identity", "gzip"] {
         let (measured, samples) = measure_encoding(coding, quick)?;
         figures.extend(measured);
-        kept = samples;
+        retained = samples;
     }
-    print_figures(&figures, kept, out)
+    print_figures(&figures, retained, out)
 }
 
-fn print_figures(figures: &[GatherFigure], kept: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_figures(
+    figures: &[GatherFigure],
+    retained: u64,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     writeln!(
         out,
-        "{NODES} targets × {SAMPLES} samples every {PERIOD:?}; gaunt keeps {kept} samples of a page, the others all"
+        "{NODES} targets × {SAMPLES} samples every {PERIOD:?}; gaunt keeps {retained} samples of a page, the others all"
     )?;
     writeln!(
         out,
@@ -100,10 +104,10 @@ fn print_figures(figures: &[GatherFigure], kept: u64, out: &mut dyn Write) -> an
             figure.resident as f64 / 1e6
         )?;
     }
-    let of = |name: &str, coding: &str| {
+    let find_figure = |name: &str, coding: &str| {
         figures.iter().find(|figure| figure.name == name && figure.coding == coding)
     };
-    let cost = |name, coding| of(name, coding).map(GatherFigure::per_million);
+    let cost = |name, coding| find_figure(name, coding).map(GatherFigure::per_million);
     let ratio = |name, coding| Some(cost(name, coding)? / cost(GAUNT, coding)?);
     let round = |value: Option<f64>| value.map(|value| (value * 1e3).round() / 1e3);
     let line = json!({
@@ -115,10 +119,10 @@ fn print_figures(figures: &[GatherFigure], kept: u64, out: &mut dyn Write) -> an
         "ratio_cpu_gzip": round(ratio(PROMETHEUS, "gzip")),
         "victoria_cpu_s_per_million": round(cost(VICTORIA, "identity")),
         "victoria_cpu_s_per_million_gzip": round(cost(VICTORIA, "gzip")),
-        "gaunt_rss_bytes": of(GAUNT, "identity").map(|figure| figure.resident),
-        "prometheus_rss_bytes": of(PROMETHEUS, "identity").map(|figure| figure.resident),
+        "gaunt_rss_bytes": find_figure(GAUNT, "identity").map(|figure| figure.resident),
+        "prometheus_rss_bytes": find_figure(PROMETHEUS, "identity").map(|figure| figure.resident),
         "samples": SAMPLES,
-        "samples_kept": kept,
+        "samples_kept": retained,
         "targets": NODES,
     });
     writeln!(out, "{line}").context("cannot write")
@@ -140,10 +144,10 @@ fn measure_encoding(coding: &'static str, quick: bool) -> anyhow::Result<(Vec<Ga
     if !quick && let Some(victoria) = start_victoria(folder.path(), port)? {
         contenders.push((VICTORIA, victoria));
     }
-    let warm = u64::from(NODES) * if quick { QUICK_WARM_UP } else { WARM_UP };
+    let warm_up = u64::from(NODES) * if quick { QUICK_WARM_UP } else { WARM_UP };
     let end = Instant::now() + TIMEOUT;
-    while read_usage(&contenders, &mut farm)?.iter().any(|(_, pages)| *pages < warm) {
-        ensure!(Instant::now() < end, "not all contenders read {warm} pages within {TIMEOUT:?}");
+    while read_usage(&contenders, &mut farm)?.iter().any(|(_, pages)| *pages < warm_up) {
+        ensure!(Instant::now() < end, "not all contenders read {warm_up} pages within {TIMEOUT:?}");
         thread::sleep(POLL);
     }
     let window = if quick { QUICK_WINDOW } else { WINDOW };

@@ -59,21 +59,24 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
         fleet.advance_to(START + PERIOD * frame as u32);
         frames.push((0..nodes).map(|node| fleet.node_report(node)).collect());
     }
-    let some = measure_history(&frames, HistoryRetention::DEFAULT)?;
-    let mut every = self::measure_history(
+    let default_history = measure_history(&frames, HistoryRetention::DEFAULT)?;
+    let mut full_history = self::measure_history(
         &frames,
         HistoryRetention { every_metric: true, ..HistoryRetention::DEFAULT },
     )?;
     // The second cluster reuses the memory of the first.
-    every.cluster_bytes = some.cluster_bytes + (every.bytes - some.bytes) as u64;
-    let few: Vec<Vec<Report>> =
+    full_history.cluster_bytes =
+        default_history.cluster_bytes + (full_history.bytes - default_history.bytes) as u64;
+    let few_nodes: Vec<Vec<Report>> =
         frames.iter().map(|reports| reports[..FEW_NODES].to_vec()).collect();
-    let long =
-        self::measure_history(&few, HistoryRetention { slots: LONG_SLOTS, every_metric: false })?;
-    write_results(&frames, &some, &every, &long, out)
+    let long_history = self::measure_history(
+        &few_nodes,
+        HistoryRetention { slots: LONG_SLOTS, every_metric: false },
+    )?;
+    write_results(&frames, &default_history, &full_history, &long_history, out)
 }
 
-/// Which history is kept.
+/// Which history is retained.
 #[derive(Clone, Copy, Debug)]
 struct HistoryRetention {
     /// Points of each series.
@@ -95,65 +98,73 @@ struct HistoryCost {
     cluster_bytes: u64,
 }
 
-fn measure_history(frames: &[Vec<Report>], kept: HistoryRetention) -> anyhow::Result<HistoryCost> {
+fn measure_history(
+    frames: &[Vec<Report>],
+    retention: HistoryRetention,
+) -> anyhow::Result<HistoryCost> {
     let before = resident_bytes()?;
-    let (cost, mut cluster) = measure_reports(frames, kept);
+    let (cost, mut cluster) = measure_reports(frames, retention);
     let cluster_bytes = resident_bytes()?.saturating_sub(before);
     Ok(HistoryCost { cost, bytes: cluster.history_bytes(), cluster_bytes })
 }
 
 fn write_results(
     frames: &[Vec<Report>],
-    some: &HistoryCost,
-    every: &HistoryCost,
-    long: &HistoryCost,
+    default_history: &HistoryCost,
+    full_history: &HistoryCost,
+    long_history: &HistoryCost,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let nodes = frames[0].len();
     let series = frames[0].iter().map(|report| report.samples.len()).sum::<usize>();
     let text = measure_text(frames)?;
     let binary = measure_frames(frames)?;
-    let bytes = some.bytes;
-    let kept = count_with_history(frames[0].iter());
+    let bytes = default_history.bytes;
+    let series_with_history = count_with_history(frames[0].iter());
     let long_bytes =
-        long.bytes as f64 / count_with_history(frames[0].iter().take(FEW_NODES)) as f64;
-    let a_point = bytes as f64 / (kept * SLOTS) as f64;
+        long_history.bytes as f64 / count_with_history(frames[0].iter().take(FEW_NODES)) as f64;
+    let bytes_per_point = bytes as f64 / (series_with_history * SLOTS) as f64;
     writeln!(
         out,
-        "{nodes} nodes, {series} series, of which {kept} keep {SLOTS} points of history"
+        "{nodes} nodes, {series} series, of which {series_with_history} keep {SLOTS} points of history"
     )?;
     for (what, cost) in [
-        ("reports into columns, history, rates", &some.cost),
-        ("the same with history of every metric", &every.cost),
+        ("reports into columns, history, rates", &default_history.cost),
+        ("the same with history of every metric", &full_history.cost),
         ("text of a known layout, into columns", &text),
         ("frames of differences, into columns", &binary.cost),
         ("frames of differences, decoding alone", &binary.decode_cost),
     ] {
         writeln!(out, "{what:44} {:>8.2} M samples/s", cost.per_second() / 1e6)?;
     }
-    let a_sample = binary.bytes as f64 / binary.cost.samples as f64;
-    writeln!(out, "{:44} {a_sample:>8.2} bytes", "a sample in a frame of differences")?;
-    writeln!(out, "{:44} {a_point:>8.2} bytes", "a point of history, overhead included")?;
+    let bytes_per_sample = binary.bytes as f64 / binary.cost.samples as f64;
+    writeln!(out, "{:44} {bytes_per_sample:>8.2} bytes", "a sample in a frame of differences")?;
+    writeln!(out, "{:44} {bytes_per_point:>8.2} bytes", "a point of history, overhead included")?;
     writeln!(out, "{:44} {long_bytes:>8.0} bytes", "900 points of history: 15 minutes at 1 s")?;
-    let a_series = |cost: &HistoryCost| (cost.cluster_bytes as f64 / series as f64).round();
+    let bytes_per_series = |cost: &HistoryCost| (cost.cluster_bytes as f64 / series as f64).round();
     let what = "a series: cells, rates, history, devices";
-    writeln!(out, "{what:44} {:>8.0} bytes", a_series(some))?;
-    writeln!(out, "{:44} {:>8.0} bytes", "the same with history of every metric", a_series(every))?;
+    writeln!(out, "{what:44} {:>8.0} bytes", bytes_per_series(default_history))?;
+    writeln!(
+        out,
+        "{:44} {:>8.0} bytes",
+        "the same with history of every metric",
+        bytes_per_series(full_history)
+    )?;
     let line = json!({
         "nodes": nodes,
-        "cluster_bytes_per_series": a_series(some),
-        "cluster_bytes_per_series_every_metric": a_series(every),
-        "column_samples_s_core_every_metric": every.cost.per_second().round(),
-        "history_bytes_per_series_every_metric": (every.bytes as f64 / series as f64).round(),
+        "cluster_bytes_per_series": bytes_per_series(default_history),
+        "cluster_bytes_per_series_every_metric": bytes_per_series(full_history),
+        "column_samples_s_core_every_metric": full_history.cost.per_second().round(),
+        "history_bytes_per_series_every_metric": (full_history.bytes as f64 / series as f64).round(),
         "series": series,
-        "column_samples_s_core": some.cost.per_second().round(),
+        "column_samples_s_core": default_history.cost.per_second().round(),
         "text_memory_samples_s_core": text.per_second().round(),
         "frame_samples_s_core": binary.cost.per_second().round(),
         "frame_read_samples_s_core": binary.decode_cost.per_second().round(),
-        "frame_bytes_per_sample": (a_sample * 1e3).round() / 1e3,
-        "history_bytes_per_point": (a_point * 1e3).round() / 1e3,
+        "frame_bytes_per_sample": (bytes_per_sample * 1e3).round() / 1e3,
+        "history_bytes_per_point": (bytes_per_point * 1e3).round() / 1e3,
         "history_bytes_per_series_900": long_bytes.round(),
-        "history_bytes_per_series": (bytes as f64 / kept as f64).round(),
+        "history_bytes_per_series": (bytes as f64 / series_with_history as f64).round(),
     });
     writeln!(out, "{line}").context("cannot write")
 }
@@ -176,10 +187,10 @@ fn resident_bytes() -> anyhow::Result<u64> {
     Ok(pages * PAGE)
 }
 
-fn build_cluster(nodes: usize, kept: HistoryRetention) -> Cluster {
-    let cluster = Cluster::new(PERIOD, kept.slots);
+fn build_cluster(nodes: usize, retention: HistoryRetention) -> Cluster {
+    let cluster = Cluster::new(PERIOD, retention.slots);
     let mut cluster =
-        if kept.every_metric { cluster.with_full_history(kept.slots) } else { cluster };
+        if retention.every_metric { cluster.with_full_history(retention.slots) } else { cluster };
     let target = |node: usize| ScrapeTarget {
         id: TargetId(node as u32),
         address: format!("10.0.0.{node}:9770").into(),
@@ -204,9 +215,9 @@ fn time_prepared_rounds<T>(
     let mut cost = IngestCost::default();
     for number in 0..2 * slots {
         let at = START + PERIOD * (number as u32 + 1);
-        let made = prepare(number, at);
+        let input = prepare(number, at);
         let before = cpu_clock::process_cpu_time();
-        let samples = round(number, at, made);
+        let samples = round(number, at, input);
         if number >= slots {
             cost.samples += samples;
             cost.seconds += cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64();
@@ -215,9 +226,9 @@ fn time_prepared_rounds<T>(
     cost
 }
 
-fn measure_reports(frames: &[Vec<Report>], kept: HistoryRetention) -> (IngestCost, Cluster) {
-    let mut cluster = build_cluster(frames[0].len(), kept);
-    let cost = time_rounds(kept.slots, |number, at| {
+fn measure_reports(frames: &[Vec<Report>], retention: HistoryRetention) -> (IngestCost, Cluster) {
+    let mut cluster = build_cluster(frames[0].len(), retention);
+    let cost = time_rounds(retention.slots, |number, at| {
         let mut samples = 0;
         for (node, report) in frames[number % FRAMES].iter().enumerate() {
             let mut report = report.clone();
@@ -246,7 +257,7 @@ fn measure_reports(frames: &[Vec<Report>], kept: HistoryRetention) -> (IngestCos
 
 fn measure_text(frames: &[Vec<Report>]) -> anyhow::Result<IngestCost> {
     let nodes = frames[0].len();
-    let written: Vec<Vec<String>> = frames
+    let pages: Vec<Vec<String>> = frames
         .iter()
         .map(|reports| {
             let page = |report: &Report| {
@@ -260,12 +271,12 @@ fn measure_text(frames: &[Vec<Report>]) -> anyhow::Result<IngestCost> {
         .collect();
     let mut cluster = build_cluster(nodes, HistoryRetention::DEFAULT);
     let (layouts, limits) = (TemplateCache::default(), PageLimits::default());
-    let mut memories: Vec<TemplateState> = (0..nodes).map(|_| TemplateState::default()).collect();
+    let mut states: Vec<TemplateState> = (0..nodes).map(|_| TemplateState::default()).collect();
     let cost = time_rounds(SLOTS, |number, at| {
         let mut samples = 0;
-        for (node, memory) in memories.iter_mut().enumerate() {
-            let body = written[number % FRAMES][node].as_bytes();
-            let outcome = layouts.decode_page(memory, body, &limits);
+        for (node, state) in states.iter_mut().enumerate() {
+            let body = pages[number % FRAMES][node].as_bytes();
+            let outcome = layouts.decode_page(state, body, &limits);
             samples += outcome.as_ref().map_or(0, |page| page.report.samples.len() as u64);
             let target = TargetId(node as u32);
             cluster.ingest_delivery(Delivery::Batch(Batch {
@@ -294,13 +305,13 @@ struct FrameCost {
 fn measure_frames(frames: &[Vec<Report>]) -> anyhow::Result<FrameCost> {
     let nodes = frames[0].len();
     let reader = FrameDecoder::default();
-    let mut memories: Vec<frame::FrameDecodeState> =
+    let mut states: Vec<frame::FrameDecodeState> =
         (0..nodes).map(|_| frame::FrameDecodeState::default()).collect();
     let mut last: Vec<Option<FrameEncoder>> = vec![None; nodes];
     let (mut cluster, limits) =
         (build_cluster(nodes, HistoryRetention::DEFAULT), PageLimits::default());
-    let (mut bytes, mut read) = (0, IngestCost::default());
-    let write = |number: usize, at: UnixMs| {
+    let (mut bytes, mut decode_cost) = (0, IngestCost::default());
+    let encode_round = |number: usize, at: UnixMs| {
         let node = |(report, last): (&Report, &mut Option<FrameEncoder>)| {
             let report = Report { node_time: Some(at), ..report.clone() };
             let encoder = FrameEncoder::of(&report, number as u64, last.as_ref());
@@ -316,13 +327,14 @@ fn measure_frames(frames: &[Vec<Report>]) -> anyhow::Result<FrameCost> {
         };
         frames[number % FRAMES].iter().zip(&mut last).map(node).collect::<Vec<Vec<u8>>>()
     };
-    let cost = time_prepared_rounds(SLOTS, write, |number, at, bodies| {
+    let cost = time_prepared_rounds(SLOTS, encode_round, |number, at, bodies| {
         let mut samples = 0;
-        for (node, (memory, body)) in memories.iter_mut().zip(&bodies).enumerate() {
+        for (node, (state, body)) in states.iter_mut().zip(&bodies).enumerate() {
             let before = cpu_clock::process_cpu_time();
-            let outcome = reader.decode_frame(memory, body, &limits);
+            let outcome = reader.decode_frame(state, body, &limits);
             if number >= SLOTS {
-                read.seconds += cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64();
+                decode_cost.seconds +=
+                    cpu_clock::process_cpu_time().saturating_sub(before).as_secs_f64();
                 bytes += body.len() as u64;
             }
             samples += outcome.as_ref().map_or(0, |page| page.report.samples.len() as u64);
@@ -337,8 +349,8 @@ fn measure_frames(frames: &[Vec<Report>]) -> anyhow::Result<FrameCost> {
         cluster.advance_to(at);
         samples
     });
-    let stats = reader.decoder_stats();
-    ensure!(stats.faults == 0 && stats.differences > 0, "frames were not decoded: {stats:?}");
-    read.samples = cost.samples;
-    Ok(FrameCost { cost, decode_cost: read, bytes })
+    let totals = reader.decoder_stats();
+    ensure!(totals.faults == 0 && totals.differences > 0, "frames were not decoded: {totals:?}");
+    decode_cost.samples = cost.samples;
+    Ok(FrameCost { cost, decode_cost, bytes })
 }

@@ -54,16 +54,16 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
     ensure!(rejected == 0, "{rejected} lines of simulated pages are rejected by our own parser");
     let pages: u64 = outcomes.iter().map(|outcome| outcome.pages).sum();
 
-    let of = |wanted: &dyn Fn(&LabelledRun) -> bool| -> Vec<ScoredRun> {
+    let scored_runs = |wanted: &dyn Fn(&LabelledRun) -> bool| -> Vec<ScoredRun> {
         let pairs = runs.iter().zip(&outcomes).filter(|(run, _)| wanted(run));
         pairs.map(|(_, outcome)| outcome.scored.clone()).collect()
     };
-    let short = of(&|run| !run.is_fault_free);
-    let long = of(&|run| run.is_fault_free);
-    let calm = by_period(&runs, &outcomes);
-    score_table::write_table(out, &short)?;
-    if !long.is_empty() {
-        write_fault_free(out, options, &long, &calm)?;
+    let short_runs = scored_runs(&|run| !run.is_fault_free);
+    let long_runs = scored_runs(&|run| run.is_fault_free);
+    let calm_by_period = by_period(&runs, &outcomes);
+    score_table::write_table(out, &short_runs)?;
+    if !long_runs.is_empty() {
+        write_fault_free(out, options, &long_runs, &calm_by_period)?;
     }
     if options.explain {
         for (run, outcome) in runs.iter().zip(&outcomes) {
@@ -72,14 +72,15 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
     }
     // In a hard negative a look-alike occurs within minutes; false pages are counted where look-alikes occur at a
     // realistic rate.
-    let (negatives, fault_free) = (FaultFreeCounts::of(&short), FaultFreeCounts::of(&long));
-    let mut line = compute_figures(&short);
-    let more = json!({
+    let (negatives, fault_free) =
+        (FaultFreeCounts::of(&short_runs), FaultFreeCounts::of(&long_runs));
+    let mut line = compute_figures(&short_runs);
+    let extra = json!({
         "hard_negative_rate": round_figure(negatives.flag_rate()),
         "hard_negative_pages": negatives.pages,
         "false_pages_per_1000_gpu_days": round_figure(fault_free.pages_per_1000_gpu_days()),
         "gpu_days": round_figure(Some(fault_free.gpu_days)),
-        "calm_by_period_s": calm.iter().map(|(period, counts)| json!({
+        "calm_by_period_s": calm_by_period.iter().map(|(period, counts)| json!({
             "period_s": period,
             "gpu_days": round_figure(Some(counts.gpu_days)),
             "pages": counts.pages,
@@ -87,8 +88,8 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
         })).collect::<Vec<_>>(),
         "ns_per_signal": round_figure(Some(cost.ns_per_signal)),
         "bytes_per_gpu": cost.bytes_per_gpu.round(),
-        "gaunt_1s": dialect_figures(&of(&|run| !run.is_fault_free && run.dialect == Dialect::Gaunt)),
-        "dcgm_15s": dialect_figures(&of(&|run| !run.is_fault_free && run.dialect != Dialect::Gaunt)),
+        "gaunt_1s": dialect_figures(&scored_runs(&|run| !run.is_fault_free && run.dialect == Dialect::Gaunt)),
+        "dcgm_15s": dialect_figures(&scored_runs(&|run| !run.is_fault_free && run.dialect != Dialect::Gaunt)),
         "seeds": options.seed_set_name(),
         "sample": options.size_name(),
         "runs": runs.len(),
@@ -96,8 +97,8 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
         "wall_s": started.elapsed().as_secs(),
     });
-    if let (Some(line), serde_json::Value::Object(more)) = (line.as_object_mut(), more) {
-        line.extend(more);
+    if let (Some(line), serde_json::Value::Object(extra)) = (line.as_object_mut(), extra) {
+        line.extend(extra);
     }
     writeln!(out, "{line}")?;
     Ok(())
@@ -107,17 +108,20 @@ pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::R
 fn write_fault_free(
     out: &mut dyn Write,
     options: &JudgeBenchOptions,
-    long: &[ScoredRun],
-    calm: &BTreeMap<u64, FaultFreeCounts>,
+    long_runs: &[ScoredRun],
+    calm_by_period: &BTreeMap<u64, FaultFreeCounts>,
 ) -> anyhow::Result<()> {
-    let close = if options.size_name() == "full" {
+    let scrape_rate = if options.size_name() == "full" {
         "every second"
     } else {
         "every 30 s, a part every second"
     };
-    writeln!(out, "long fault-free runs, scraped {close}; other exporters at most every 15 s:")?;
-    score_table::write_table(out, long)?;
-    for (period, counts) in calm {
+    writeln!(
+        out,
+        "long fault-free runs, scraped {scrape_rate}; other exporters at most every 15 s:"
+    )?;
+    score_table::write_table(out, long_runs)?;
+    for (period, counts) in calm_by_period {
         let rate = counts.pages_per_1000_gpu_days().unwrap_or_default();
         let (pages, days) = (counts.pages, counts.gpu_days);
         writeln!(
@@ -139,28 +143,28 @@ fn by_period(runs: &[LabelledRun], outcomes: &[RunOutcome]) -> BTreeMap<u64, Fau
 
 /// The main figures of the runs in one exporter format.
 fn dialect_figures(runs: &[ScoredRun]) -> serde_json::Value {
-    let mut all = compute_figures(runs);
-    if let Some(all) = all.as_object_mut() {
+    let mut figures = compute_figures(runs);
+    if let Some(figures) = figures.as_object_mut() {
         let rate = round_figure(FaultFreeCounts::of(runs).flag_rate());
-        all.insert("hard_negative_rate".to_owned(), json!(rate));
-        all.insert("false_flags".to_owned(), json!(FlagCounts::of(runs).false_flags));
+        figures.insert("hard_negative_rate".to_owned(), json!(rate));
+        figures.insert("false_flags".to_owned(), json!(FlagCounts::of(runs).false_flags));
     }
-    all
+    figures
 }
 
 /// Plays every run, the longest first, on as many threads as there are cores; results are in the order of the runs.
 fn play_all(runs: &[LabelledRun]) -> anyhow::Result<Vec<RunOutcome>> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(runs[*at].run_weight()));
+    order.sort_by_key(|index| std::cmp::Reverse(runs[*index].run_weight()));
     let next = AtomicUsize::new(0);
     let (send, outcomes) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let (send, next, order) = (send.clone(), &next, &order);
             scope.spawn(move || {
-                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // The receiver outlives the scope.
-                    _ = send.send((*at, play_one(&runs[*at])));
+                    _ = send.send((*index, play_one(&runs[*index])));
                 }
             });
         }
@@ -168,7 +172,7 @@ fn play_all(runs: &[LabelledRun]) -> anyhow::Result<Vec<RunOutcome>> {
     drop(send);
     let mut played: Vec<_> = outcomes.into_iter().collect();
     ensure!(played.len() == runs.len(), "a run ended before its score was known");
-    played.sort_by_key(|(at, _)| *at);
+    played.sort_by_key(|(index, _)| *index);
     Ok(played.into_iter().map(|(_, outcome)| outcome).collect())
 }
 

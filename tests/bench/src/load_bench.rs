@@ -117,13 +117,13 @@ fn start_simulator() -> anyhow::Result<(LoadServerProcess, u16)> {
 
 impl LoadClient {
     fn connect_all(port: u16) -> anyhow::Result<Self> {
-        let most = getrlimit(Resource::Nofile).maximum;
+        let hard_limit = getrlimit(Resource::Nofile).maximum;
         let needed = NODES as u64 + RESERVED;
         ensure!(
-            most.is_none_or(|most| most >= needed),
+            hard_limit.is_none_or(|hard_limit| hard_limit >= needed),
             "{needed} open files are needed and the hard limit is lower; raise it with `ulimit -Hn {needed}` as root"
         );
-        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
+        setrlimit(Resource::Nofile, Rlimit { current: hard_limit, maximum: hard_limit })?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut peers = Vec::with_capacity(NODES);
         for node in 0..NODES {
@@ -140,14 +140,14 @@ impl LoadClient {
 
     /// Requests every node at its own offset in each period and reads responses, until so long after the start.
     fn request_until(&mut self, started: Instant, until: Duration) -> anyhow::Result<()> {
-        let due = |elapsed: Duration| {
+        let requests_due = |elapsed: Duration| {
             (elapsed.as_secs_f64() / PERIOD.as_secs_f64() * NODES as f64) as usize
         };
-        let mut next = due(started.elapsed());
+        let mut next = requests_due(started.elapsed());
         let mut scratch = vec![0; 1 << 18];
         let mut events = Vec::with_capacity(1_024);
         while started.elapsed() < until {
-            let now = due(started.elapsed());
+            let now = requests_due(started.elapsed());
             for node in next..now {
                 self.send_request(node % NODES)?;
             }

@@ -144,8 +144,9 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// A program of this build.
 fn built_program(name: &str) -> anyhow::Result<std::path::PathBuf> {
-    let own = std::env::current_exe().context("cannot determine the path of this program")?;
-    let path = own.with_file_name(name);
+    let bench_path =
+        std::env::current_exe().context("cannot determine the path of this program")?;
+    let path = bench_path.with_file_name(name);
     anyhow::ensure!(
         path.exists(),
         "{} is not built: run `cargo build --release --workspace` first",

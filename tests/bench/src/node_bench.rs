@@ -53,32 +53,34 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     let scenario = std::fs::read_to_string(&eight).context("cannot read the scenario")?;
     std::fs::write(&hanging, scenario + HANG).context("cannot write the scenario")?;
 
-    let ours = start_node(&sys, &eight)?;
-    let theirs = start_node_exporter(&sys)?;
-    let (mut own, mut other) =
-        (ScrapeClient::new(&ours.address)?, ScrapeClient::new(&theirs.address)?);
-    own.wait_for_page(TIMEOUT, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
-    let (text, peer_text) = (own.scrape_page()?, other.scrape_page()?);
-    let usage = measure_usage([(&ours, &mut own), (&theirs, &mut other)])?;
-    let memory = [ours.memory_bytes(FAKE_DRIVER)?, theirs.memory_bytes(FAKE_DRIVER)?];
+    let gaunt_node = start_node(&sys, &eight)?;
+    let node_exporter = start_node_exporter(&sys)?;
+    let (mut gaunt_client, mut peer_client) =
+        (ScrapeClient::new(&gaunt_node.address)?, ScrapeClient::new(&node_exporter.address)?);
+    gaunt_client
+        .wait_for_page(TIMEOUT, |page| page.contains("gaunt_gpu_power_watts{gpu=\"7\"}"))?;
+    let (text, peer_text) = (gaunt_client.scrape_page()?, peer_client.scrape_page()?);
+    let usage =
+        measure_usage([(&gaunt_node, &mut gaunt_client), (&node_exporter, &mut peer_client)])?;
+    let memory = [gaunt_node.memory_bytes(FAKE_DRIVER)?, node_exporter.memory_bytes(FAKE_DRIVER)?];
 
     let hung = start_node(&sys, &hanging)?;
-    let mut third = ScrapeClient::new(&hung.address)?;
-    let flagged = measure_hang_detection(&mut third)?;
+    let mut hung_client = ScrapeClient::new(&hung.address)?;
+    let flagged = measure_hang_detection(&mut hung_client)?;
     let times = measure_scrape_times(&mut [
-        (&mut own, PLAIN),
-        (&mut connect_again(&ours)?, OPEN_GZIP),
-        (&mut third, PLAIN),
-        (&mut other, PLAIN),
+        (&mut gaunt_client, PLAIN),
+        (&mut connect_again(&gaunt_node)?, OPEN_GZIP),
+        (&mut hung_client, PLAIN),
+        (&mut peer_client, PLAIN),
     ])?;
-    let gzip = own.scrape_metrics(OPEN_GZIP)?.1.len();
+    let gzip = gaunt_client.scrape_metrics(OPEN_GZIP)?.1.len();
     let figures =
         NodeFigures { text, peer_text, usage, memory, hang_detected_s: flagged, times, gzip };
     figures.print_table(out)
 }
 
-fn connect_again(ours: &BenchProcess) -> anyhow::Result<ScrapeClient> {
-    ScrapeClient::new(&ours.address)
+fn connect_again(process: &BenchProcess) -> anyhow::Result<ScrapeClient> {
+    ScrapeClient::new(&process.address)
 }
 
 /// All measured figures.
@@ -118,10 +120,10 @@ impl NodeFigures {
             format_megabytes(self.memory[1]),
         )?;
         for (what, rank) in [("p50", 0.5), ("p99", 0.99)] {
-            let of = |times: &[f64]| format!("{:.3}", percentile_of(times, rank));
-            row(&format!("scrape ms, {what}"), of(plain), of(peer))?;
-            row("  OpenMetrics, compressed", of(gzip), String::new())?;
-            row("  with NVML hung", of(hung), String::new())?;
+            let percentile = |times: &[f64]| format!("{:.3}", percentile_of(times, rank));
+            row(&format!("scrape ms, {what}"), percentile(plain), percentile(peer))?;
+            row("  OpenMetrics, compressed", percentile(gzip), String::new())?;
+            row("  with NVML hung", percentile(hung), String::new())?;
         }
         row("s from a hang to its report", two_decimals(self.hang_detected_s), String::new())?;
         let p99 = |times: &[f64]| round_to(percentile_of(times, 0.99), 1e3);
@@ -181,15 +183,15 @@ fn start_node_exporter(sys: &Path) -> anyhow::Result<BenchProcess> {
 
 /// Resource use of each process while it is scraped once a second, as Prometheus does.
 fn measure_usage(
-    mut both: [(&BenchProcess, &mut ScrapeClient); 2],
+    mut processes: [(&BenchProcess, &mut ScrapeClient); 2],
 ) -> anyhow::Result<[CpuUsage; 2]> {
     let begun = Instant::now();
     let mut before = Vec::new();
-    for (process, _) in &both {
+    for (process, _) in &processes {
         before.push(process.read_cpu_usage()?);
     }
     for second in 1..=CALM.as_secs() {
-        for (_, client) in &mut both {
+        for (_, client) in &mut processes {
             client.scrape_metrics(OPEN_GZIP)?;
         }
         thread::sleep(
@@ -198,7 +200,7 @@ fn measure_usage(
     }
     let seconds = begun.elapsed().as_secs_f64();
     let mut usage = Vec::new();
-    for ((process, _), before) in both.iter().zip(before) {
+    for ((process, _), before) in processes.iter().zip(before) {
         usage.push(process.read_cpu_usage()?.percent_since(before, seconds));
     }
     usage.try_into().map_err(|_| anyhow::anyhow!("two processes have two usages"))
@@ -238,8 +240,8 @@ fn measure_scrape_times<const N: usize>(
 
 /// A file of this build.
 fn built_file(name: &str) -> anyhow::Result<PathBuf> {
-    let own = env::current_exe().context("cannot determine the path of this program")?;
-    let path = own.with_file_name(name);
+    let bench_path = env::current_exe().context("cannot determine the path of this program")?;
+    let path = bench_path.with_file_name(name);
     if !path.exists() {
         bail!("{} is not built: run `cargo build --release --workspace` first", path.display());
     }
@@ -260,8 +262,8 @@ fn count_series(page: &str) -> usize {
 
 /// The value below which this share of sorted times is.
 fn percentile_of(sorted: &[f64], rank: f64) -> f64 {
-    let at = (sorted.len() as f64 * rank).ceil() as usize;
-    sorted.get(at.max(1) - 1).copied().unwrap_or(f64::NAN)
+    let position = (sorted.len() as f64 * rank).ceil() as usize;
+    sorted.get(position.max(1) - 1).copied().unwrap_or(f64::NAN)
 }
 
 fn round_to(value: f64, steps: f64) -> f64 {
@@ -283,7 +285,10 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
-        let at = |count, rank| percentile_of(&sorted[..count], rank).to_string();
-        assert_eq!([at(100, 0.5), at(100, 0.99), at(1, 0.99)], ["50", "99", "1"]);
+        let percentile = |count, rank| percentile_of(&sorted[..count], rank).to_string();
+        assert_eq!(
+            [percentile(100, 0.5), percentile(100, 0.99), percentile(1, 0.99)],
+            ["50", "99", "1"]
+        );
     }
 }

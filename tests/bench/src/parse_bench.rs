@@ -28,17 +28,17 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
             "prometheus-parse does not accept every sample"
         );
     }
-    let moved = [bench_pages::dcgm_page_sequence(), bench_pages::short_page_sequence()];
+    let sequences = [bench_pages::dcgm_page_sequence(), bench_pages::short_page_sequence()];
     let mut contenders = [
         page_contender("strict parser, dcgm labels", &dcgm, parse_strictly),
         page_contender("strict parser, short labels", &short, parse_strictly),
         page_contender("decode to a report, dcgm labels", &dcgm, decode_page),
         page_contender("prometheus-parse, dcgm labels", &dcgm, parse_with_prometheus),
         page_contender("prometheus-parse, short labels", &short, parse_with_prometheus),
-        repeating_contender("repeated layout to a report, dcgm labels", &moved[0]),
-        repeating_contender("repeated layout to a report, short labels", &moved[1]),
-        ingesting_contender("repeated layout into columns, dcgm labels", &moved[0]),
-        ingesting_contender("repeated layout into columns, short labels", &moved[1]),
+        repeating_contender("repeated layout to a report, dcgm labels", &sequences[0]),
+        repeating_contender("repeated layout to a report, short labels", &sequences[1]),
+        ingesting_contender("repeated layout into columns, dcgm labels", &sequences[0]),
+        ingesting_contender("repeated layout into columns, short labels", &sequences[1]),
     ];
     let sizes = contenders.each_ref().map(|contender| contender.bytes as f64);
     let costs = interleaved_rounds::run(&mut contenders);
@@ -50,18 +50,19 @@ pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
             megabytes_per_second(size, cost.most),
             megabytes_per_second(size, cost.least)
         );
-        let each = cost.median / SAMPLES as f64 * 1e9;
+        let ns_per_sample = cost.median / SAMPLES as f64 * 1e9;
         let speed = megabytes_per_second(size, cost.median);
-        writeln!(out, "{:42} {speed:>8.0} {range:>15} {each:>10.0}", contender.name)?;
+        writeln!(out, "{:42} {speed:>8.0} {range:>15} {ns_per_sample:>10.0}", contender.name)?;
     }
     writeln!(out, "{}", summarize_costs(&sizes, &costs))?;
     Ok(())
 }
 
 fn summarize_costs(sizes: &[f64; 9], costs: &[RoundCost]) -> serde_json::Value {
-    let speed =
-        |at: usize| (megabytes_per_second(sizes[at], costs[at].median) * 10.0).round() / 10.0;
-    let ns = |at: usize| (costs[at].median / SAMPLES as f64 * 1e9).round();
+    let speed = |index: usize| {
+        (megabytes_per_second(sizes[index], costs[index].median) * 10.0).round() / 10.0
+    };
+    let ns = |index: usize| (costs[index].median / SAMPLES as f64 * 1e9).round();
     json!({
         "strict_dcgm_mb_s": speed(0),
         "strict_short_mb_s": speed(1),
@@ -100,13 +101,13 @@ fn page_contender<'a>(
 
 /// Decodes pages in turn that differ only in values, as a target sends them, into reports.
 fn repeating_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundContender<'a> {
-    let (layouts, mut memory, limits) =
+    let (layouts, mut state, limits) =
         (TemplateCache::default(), TemplateState::default(), PageLimits::default());
-    let mut turn = 0;
+    let mut round = 0;
     let work = move || {
-        turn += 1;
-        let body = pages[turn % pages.len()].as_bytes();
-        let page = layouts.decode_page(&mut memory, body, &limits);
+        round += 1;
+        let body = pages[round % pages.len()].as_bytes();
+        let page = layouts.decode_page(&mut state, body, &limits);
         page.map_or(0, |page| page.report.samples.len())
     };
     RoundContender { name, bytes: pages[0].len(), work: Box::new(work) }
@@ -115,18 +116,18 @@ fn repeating_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundCont
 /// The same, and ingests them into the columns of a cluster, with rates and history.
 fn ingesting_contender<'a>(name: &'static str, pages: &'a [String]) -> RoundContender<'a> {
     const PERIOD: Duration = Duration::from_secs(10);
-    let (layouts, mut memory, limits) =
+    let (layouts, mut state, limits) =
         (TemplateCache::default(), TemplateState::default(), PageLimits::default());
     let target = TargetId(0);
     let mut cluster = Cluster::new(PERIOD, 90);
     let (address, origin) = ("a:9400".into(), "bench".into());
-    let known = ScrapeTarget { id: target, address, node: Some("a".into()), origin };
-    cluster.ingest_delivery(Delivery::Targets(vec![known]));
-    let (mut turn, mut at) = (0, UnixMs(1_000_000));
+    let scrape_target = ScrapeTarget { id: target, address, node: Some("a".into()), origin };
+    cluster.ingest_delivery(Delivery::Targets(vec![scrape_target]));
+    let (mut round, mut at) = (0, UnixMs(1_000_000));
     let work = move || {
-        (turn, at) = (turn + 1, at + PERIOD);
-        let body = pages[turn % pages.len()].as_bytes();
-        let outcome = layouts.decode_page(&mut memory, body, &limits);
+        (round, at) = (round + 1, at + PERIOD);
+        let body = pages[round % pages.len()].as_bytes();
+        let outcome = layouts.decode_page(&mut state, body, &limits);
         let samples = outcome.as_ref().map_or(0, |page| page.report.samples.len());
         cluster.ingest_delivery(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
         samples

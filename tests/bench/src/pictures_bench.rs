@@ -36,12 +36,12 @@ use ValueOwner::{Blamed, Peers};
 /// One column: title, entity, metric, factor, decimals.
 type PictureColumn = (&'static str, ValueOwner, MetricId, f64, usize);
 
-const ITS: [PictureColumn; 3] = [
+const FAULT_COLUMNS: [PictureColumn; 3] = [
     ("its util", Blamed, gpu::UTILIZATION, 1.0, 2),
     ("its tensor", Blamed, gpu::TENSOR_ACTIVE, 1.0, 3),
     ("its W", Blamed, gpu::POWER, 1.0, 0),
 ];
-const PEERS: [PictureColumn; 3] = [
+const PEER_COLUMNS: [PictureColumn; 3] = [
     ("peer util", Peers, gpu::UTILIZATION, 1.0, 2),
     ("peer tensor", Peers, gpu::TENSOR_ACTIVE, 1.0, 3),
     ("peer W", Peers, gpu::POWER, 1.0, 0),
@@ -177,20 +177,22 @@ fn write_picture(picture: &PictureSpec, out: &mut dyn Write) -> anyhow::Result<(
         out,
         "`--scenario {scenario} --level {level} --seed {seed}`, truth: {truth_text}. {caption}\n"
     )?;
-    let columns: Vec<PictureColumn> = ITS.iter().chain(between).chain(&PEERS).copied().collect();
-    let heads: Vec<&str> = columns.iter().map(|column| column.0).collect();
-    writeln!(out, "| time | {} |", heads.join(" | "))?;
-    writeln!(out, "| ---: |{}", " ---: |".repeat(heads.len()))?;
+    let columns: Vec<PictureColumn> =
+        FAULT_COLUMNS.iter().chain(between).chain(&PEER_COLUMNS).copied().collect();
+    let headings: Vec<&str> = columns.iter().map(|column| column.0).collect();
+    writeln!(out, "| time | {} |", headings.join(" | "))?;
+    writeln!(out, "| ---: |{}", " ---: |".repeat(headings.len()))?;
     let first = fleet.scenario().faults.iter().filter(|fault| fault.gang == 0);
     let first = first.map(|fault| fault.onset_s).fold(f64::MAX, f64::min);
     let first = Duration::from_secs_f64(first);
     let onset = truth.as_ref().map_or(START + first, |truth| truth.onset);
-    let its = ValueLocation::from_truth(&case, &fleet, truth.as_ref());
-    let peer = its.peer_location(&case);
+    let location = ValueLocation::from_truth(&case, &fleet, truth.as_ref());
+    let peer = location.peer_location(&case);
     for row in ROWS {
         let until = UnixMs(onset.0 + row * 1_000);
-        let means = ColumnMeans::of(&mut fleet, until, [&its, &peer], &columns);
-        let cells = columns.iter().enumerate().map(|(at, column)| means.format_cell(at, column));
+        let means = ColumnMeans::of(&mut fleet, until, [&location, &peer], &columns);
+        let cells =
+            columns.iter().enumerate().map(|(index, column)| means.format_cell(index, column));
         writeln!(out, "| {row:+} s | {} |", cells.collect::<Vec<_>>().join(" | "))?;
     }
     Ok(())
@@ -210,15 +212,15 @@ impl ValueLocation {
             |text: Option<&gaunt_schema::SanitizedText>| text.and_then(|text| text.parse().ok());
         let Some(truth) = truth else { return Self { node: first, gpu: 0, rail: 0 } };
         let blamed = &truth.blamed;
-        let named = |node: &usize| Some(fleet.node_name(*node)) == blamed.node.as_deref();
+        let is_blamed = |node: &usize| Some(fleet.node_name(*node)) == blamed.node.as_deref();
         let leaf = blamed.leaf.as_deref().and_then(|leaf| leaf.strip_prefix("leaf-"));
-        let (leaf, on) = leaf.and_then(|leaf| leaf.split_once("-r")).unzip();
-        let below = leaf.and_then(|leaf| leaf.parse::<usize>().ok());
-        let below = below.map(|leaf| leaf * case.shape.leaf_nodes);
+        let (leaf, leaf_rail) = leaf.and_then(|leaf| leaf.split_once("-r")).unzip();
+        let leaf_node = leaf.and_then(|leaf| leaf.parse::<usize>().ok());
+        let leaf_node = leaf_node.map(|leaf| leaf * case.shape.leaf_nodes);
         let rail = blamed.device.as_deref().and_then(|device| device.strip_prefix("mlx5_"));
-        let rail = rail.or(on).and_then(|rail| rail.parse().ok());
+        let rail = rail.or(leaf_rail).and_then(|rail| rail.parse().ok());
         Self {
-            node: (0..fleet.node_count()).find(named).or(below).unwrap_or(first),
+            node: (0..fleet.node_count()).find(is_blamed).or(leaf_node).unwrap_or(first),
             gpu: number(blamed.gpu.as_ref()).unwrap_or(0),
             rail: rail.or_else(|| number(blamed.rail.as_ref())).unwrap_or(0),
         }
@@ -265,31 +267,31 @@ impl ColumnMeans {
         for second in (0..=SPAN).rev() {
             fleet.advance_to(until - Duration::from_secs(second.into()));
             let reports = locations.map(|location| fleet.node_report(location.node));
-            for (at, (_, whose, metric, ..)) in columns.iter().enumerate() {
-                let side = *whose as usize;
+            for (index, (_, subject, metric, ..)) in columns.iter().enumerate() {
+                let side = *subject as usize;
                 let Some(value) = locations[side].read_value(&reports[side], *metric) else {
                     continue;
                 };
-                let counts = matches!(metric.catalogue_row().kind, MetricKind::Counter(_));
-                let last = before.insert(at, value);
-                let shown = match (counts, last) {
+                let is_counter = matches!(metric.catalogue_row().kind, MetricKind::Counter(_));
+                let last = before.insert(index, value);
+                let measured = match (is_counter, last) {
                     (true, Some(last)) => value - last,
                     (false, Some(_)) => value,
                     // The first sample only gives the start value of counters.
                     (_, None) => continue,
                 };
-                let sum: &mut (f64, u32) = sums.entry(at).or_default();
-                *sum = (sum.0 + shown, sum.1 + 1);
+                let sum: &mut (f64, u32) = sums.entry(index).or_default();
+                *sum = (sum.0 + measured, sum.1 + 1);
             }
         }
         Self(sums)
     }
 
-    fn format_cell(&self, at: usize, column: &PictureColumn) -> String {
-        let (_, _, _, times, decimals) = *column;
-        self.0.get(&at).map_or_else(
+    fn format_cell(&self, index: usize, column: &PictureColumn) -> String {
+        let (_, _, _, factor, decimals) = *column;
+        self.0.get(&index).map_or_else(
             || "-".to_owned(),
-            |(sum, count)| format!("{:.decimals$}", sum / f64::from(*count) * times),
+            |(sum, count)| format!("{:.decimals$}", sum / f64::from(*count) * factor),
         )
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_length_or_its_last_chunk_is_there() {
+    fn response_is_complete_with_its_length_or_its_last_chunk() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
         assert_eq!(body_range(answer), Some((answer.len() - 3, answer.len())));
         assert_eq!(body_range(&answer[..answer.len() - 1]), None);

@@ -78,7 +78,7 @@ fn compare_case(case: &SuiteCase, out: &mut dyn Write) -> anyhow::Result<usize> 
     let mut fleet = case.build_fleet(START);
     let truth = fleet.ground_truths().first().cloned();
     let onset = find_onset(case, &fleet, truth.as_ref());
-    let mut shown = SubjectMeans::default();
+    let mut means = SubjectMeans::default();
     let mut last = LastCounters::new();
     let (from, until) = (onset - BEFORE, onset + AFTER);
     let mut now = from;
@@ -94,13 +94,14 @@ fn compare_case(case: &SuiteCase, out: &mut dyn Write) -> anyhow::Result<usize> 
             for (_, page) in fleet.scraped_pages(node) {
                 let page = text::decode_page(page.as_bytes(), &text::PageLimits::default());
                 let page = page.map_err(|failure| anyhow!("{failure:?}"))?;
-                let of = |device: &Device| of(case, truth.as_ref(), node, &name, device);
-                shown.add_report(&page.report, node, now, window, &mut last, of);
+                let subject_of =
+                    |device: &Device| value_subject(case, truth.as_ref(), node, &name, device);
+                means.add_report(&page.report, node, now, window, &mut last, subject_of);
             }
         }
         now = now + STEP;
     }
-    write_changes(case, truth.as_ref(), &shown, out)
+    write_changes(case, truth.as_ref(), &means, out)
 }
 
 /// The first onset: of the fault, or of the harmless look-alike.
@@ -122,26 +123,27 @@ impl SubjectMeans {
         now: UnixMs,
         window: Option<usize>,
         last: &mut LastCounters,
-        of: impl Fn(&Device) -> ValueSubject,
+        subject_of: impl Fn(&Device) -> ValueSubject,
     ) {
         for sample in &report.samples {
             let device = &report.devices[sample.device as usize];
             let Some(value) = sample.reading.value() else { continue };
             let value = if matches!(sample.metric.catalogue_row().kind, MetricKind::Counter(_)) {
                 let key = (node, device.clone(), sample.metric);
-                let Some((then, before)) = last.insert(key, (now, value)) else { continue };
-                (value - before) / now.duration_since(then).as_secs_f64()
+                let Some((earlier, before)) = last.insert(key, (now, value)) else { continue };
+                (value - before) / now.duration_since(earlier).as_secs_f64()
             } else {
                 value
             };
             if let Some(window) = window {
-                self.0.entry((sample.metric, of(device))).or_default()[window].add_value(value);
+                self.0.entry((sample.metric, subject_of(device))).or_default()[window]
+                    .add_value(value);
             }
         }
     }
 }
 
-fn of(
+fn value_subject(
     case: &SuiteCase,
     truth: Option<&GroundTruth>,
     node: usize,
@@ -160,22 +162,22 @@ fn of(
     let its_rail =
         its_rail.or_else(|| blamed.leaf.as_ref()?.rsplit_once("-r").map(|(_, rail)| rail));
     let on_rail = rail.is_some() && rail == its_rail;
-    let here = blamed.node.as_ref().is_some_and(|its| its.as_str() == name);
+    let is_on_node = blamed.node.as_ref().is_some_and(|node| node.as_str() == name);
     let mut leaf = blamed.leaf.iter();
-    let below =
+    let is_below_leaf =
         leaf.any(|leaf| leaf.starts_with(&format!("leaf-{:02}-", node / case.shape.leaf_nodes)));
-    let itself = match device.class {
+    let is_itself = match device.class {
         DeviceClass::Gpu | DeviceClass::Nvlink | DeviceClass::Xid => {
-            here && blamed.gpu.as_ref().is_some_and(|gpu| gpu.as_str() == key)
+            is_on_node && blamed.gpu.as_ref().is_some_and(|gpu| gpu.as_str() == key)
         }
         DeviceClass::Port | DeviceClass::Netdev => {
-            on_rail && (here || below || blamed.rail.is_some())
+            on_rail && (is_on_node || is_below_leaf || blamed.rail.is_some())
         }
         _ => false,
     };
     match () {
-        () if itself => ValueSubject::It,
-        () if here => ValueSubject::ItsNode,
+        () if is_itself => ValueSubject::It,
+        () if is_on_node => ValueSubject::ItsNode,
         () if on_rail => ValueSubject::ItsRail,
         () if first.contains(&node) => ValueSubject::Peers,
         () => ValueSubject::Others,
@@ -185,7 +187,7 @@ fn of(
 fn write_changes(
     case: &SuiteCase,
     truth: Option<&GroundTruth>,
-    shown: &SubjectMeans,
+    means: &SubjectMeans,
     out: &mut dyn Write,
 ) -> anyhow::Result<usize> {
     let dialect = if case.dialect == Dialect::Gaunt { "gaunt" } else { "dcgm" };
@@ -200,22 +202,22 @@ fn write_changes(
         case.seed,
     )?;
     let mut lines = 0;
-    for ((metric, of), [before, after]) in &shown.0 {
+    for ((metric, subject), [before, after]) in &means.0 {
         let (before, after) = (before.mean_value(), after.mean_value());
-        let moved = match (before, after) {
+        let has_changed = match (before, after) {
             (Some(before), Some(after)) => {
                 (after - before).abs() > MIN_CHANGE * before.abs().max(after.abs()) + 1e-9
             }
             _ => true,
         };
-        if moved {
+        if has_changed {
             lines += 1;
             let number = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.4e}"));
             writeln!(
                 out,
                 "  {:58} {:8} {:>12} -> {:>12}",
                 metric.series_key(),
-                format!("{of:?}"),
+                format!("{subject:?}"),
                 number(before),
                 number(after),
             )?;

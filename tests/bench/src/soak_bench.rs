@@ -110,14 +110,15 @@ fn write_table(
     kinds.dedup();
     writeln!(out, "{:<20} faults right missed closed ids lingers", "kind")?;
     for kind in kinds {
-        let of: Vec<&FaultOutcome> =
+        let of_kind: Vec<&FaultOutcome> =
             truths.iter().zip(outcomes).filter(|(t, _)| t.kind == kind).map(|(_, s)| s).collect();
-        let count = |wrong: &dyn Fn(&FaultOutcome) -> bool| of.iter().filter(|s| wrong(s)).count();
+        let count =
+            |wrong: &dyn Fn(&FaultOutcome) -> bool| of_kind.iter().filter(|s| wrong(s)).count();
         writeln!(
             out,
             "{:<20} {:>6} {:>5} {:>6} {:>6} {:>3} {:>7}",
             kind.as_str(),
-            of.len(),
+            of_kind.len(),
             count(&FaultOutcome::is_right),
             count(&|s| s.found.is_none()),
             count(&|s| s.away > NO_GAP),

@@ -31,26 +31,26 @@ struct StandingFaultResult {
 
 /// Every finding kind that a fleet can have.
 fn tested_kinds() -> impl Iterator<Item = FindingKind> {
-    let own = [FindingKind::AggregatorLate, FindingKind::FindingsOverLimit];
-    FindingKind::ALL.iter().copied().filter(move |kind| !own.contains(kind))
+    let own_kinds = [FindingKind::AggregatorLate, FindingKind::FindingsOverLimit];
+    FindingKind::ALL.iter().copied().filter(move |kind| !own_kinds.contains(kind))
 }
 
 /// Runs a persistent fault of each kind, and prints a row each.
 pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{:<20} found s  gaps  ids  lost GPUs first, last eighth", "kind")?;
-    let (mut right_all, mut kinds_all) = (0, 0);
+    let (mut right_count, mut kind_count) = (0, 0);
     for kind in tested_kinds() {
         let result = run_standing_fault(kind);
         let found = result.found_s.map_or("never".to_owned(), |seconds| seconds.to_string());
         let (gaps, ids) = (result.missing_ticks, result.ids.len());
         let (first, last) = (result.first, result.last);
         writeln!(out, "{:<20} {found:>7} {gaps:>5} {ids:>4}  {first:.2} {last:.2}", kind.as_str())?;
-        kinds_all += 1;
-        right_all += u32::from(result.found_s.is_some() && gaps == 0 && ids == 1);
+        kind_count += 1;
+        right_count += u32::from(result.found_s.is_some() && gaps == 0 && ids == 1);
     }
     let line = json!({
-        "kinds": kinds_all,
-        "stood": right_all,
+        "kinds": kind_count,
+        "stood": right_count,
         "hours": LASTS.as_secs() / 3_600,
         "cpu_s": cpu_clock::process_cpu_time().as_secs(),
     });
@@ -78,20 +78,20 @@ fn run_standing_fault(kind: FindingKind) -> StandingFaultResult {
         let Answer::Findings(list) = virtual_run.answer_question(&Question::Findings) else {
             continue;
         };
-        let of_kind: Vec<_> = list.findings.iter().filter(|f| f.kind == kind).collect();
-        if now < onset || (of_kind.is_empty() && result.found_s.is_none()) {
+        let findings: Vec<_> = list.findings.iter().filter(|f| f.kind == kind).collect();
+        if now < onset || (findings.is_empty() && result.found_s.is_none()) {
             if now > onset + FOUND {
                 return result;
             }
             continue;
         }
         result.found_s.get_or_insert(now.duration_since(onset).as_secs());
-        result.missing_ticks += u64::from(of_kind.is_empty());
-        result.ids.extend(of_kind.iter().map(|finding| finding.id.clone()));
-        costs.push(of_kind.iter().map(|finding| finding.lost_gpus).sum::<f64>());
+        result.missing_ticks += u64::from(findings.is_empty());
+        result.ids.extend(findings.iter().map(|finding| finding.id.clone()));
+        costs.push(findings.iter().map(|finding| finding.lost_gpus).sum::<f64>());
     }
-    let part = (costs.len() / 8).max(1).min(costs.len());
+    let eighth = (costs.len() / 8).max(1).min(costs.len());
     let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len().max(1) as f64;
-    (result.first, result.last) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
+    (result.first, result.last) = (mean(&costs[..eighth]), mean(&costs[costs.len() - eighth..]));
     result
 }

@@ -55,11 +55,11 @@ struct FarmPageTemplate {
 impl FarmPageTemplate {
     fn new(page: String) -> Self {
         let page = page.into_bytes();
-        let after = |mark: &[u8]| {
-            let found = page.windows(mark.len()).enumerate().filter(|(_, part)| *part == mark);
-            found.map(|(at, _)| at + mark.len()).collect()
+        let positions_after = |marker: &[u8]| {
+            let found = page.windows(marker.len()).enumerate().filter(|(_, part)| *part == marker);
+            found.map(|(start, _)| start + marker.len()).collect()
         };
-        Self { hosts: after(HOST.0), uuids: after(UUID.0), page }
+        Self { hosts: positions_after(HOST.0), uuids: positions_after(UUID.0), page }
     }
 
     fn of(&self, node: u16) -> Vec<u8> {
@@ -67,8 +67,8 @@ impl FarmPageTemplate {
         for (positions, text) in
             [(&self.hosts, format!("{node:04}")), (&self.uuids, format!("{node:04x}"))]
         {
-            for at in positions {
-                page[*at..*at + text.len()].copy_from_slice(text.as_bytes());
+            for position in positions {
+                page[*position..*position + text.len()].copy_from_slice(text.as_bytes());
             }
         }
         page
@@ -95,19 +95,19 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
 
 impl TargetFarm {
     fn new(compress: bool) -> anyhow::Result<Self> {
-        let moments: Vec<_> =
+        let templates: Vec<_> =
             bench_pages::dcgm_page_sequence().into_iter().map(FarmPageTemplate::new).collect();
         let mut compressed = Vec::new();
         for node in 0..if compress { NODES } else { 0 } {
             let mut pages = Vec::new();
-            for moment in moments.iter().take(COMPRESSED_MOMENTS) {
+            for template in templates.iter().take(COMPRESSED_MOMENTS) {
                 let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-                encoder.write_all(&moment.of(node))?;
+                encoder.write_all(&template.of(node))?;
                 pages.push(encoder.finish()?);
             }
             compressed.push(pages);
         }
-        Ok(Self { page_versions: moments, compressed, served: Mutex::default() })
+        Ok(Self { page_versions: templates, compressed, served: Mutex::default() })
     }
 
     /// Serves one connection until it ends.
@@ -141,11 +141,11 @@ impl TargetFarm {
                 .unwrap_or_else(PoisonError::into_inner)
                 .entry(agent)
                 .or_default() += 1;
-            let zipped = text.split("\r\naccept-encoding: ").nth(1).is_some_and(|rest| {
+            let accepts_gzip = text.split("\r\naccept-encoding: ").nth(1).is_some_and(|rest| {
                 rest.split('\r').next().is_some_and(|codings| codings.contains("gzip"))
             });
             count += 1;
-            if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| zipped) {
+            if let Some(pages) = self.compressed.get(usize::from(node)).filter(|_| accepts_gzip) {
                 let page = &pages[count % COMPRESSED_MOMENTS];
                 self.write_response(&mut stream, page, "Content-Encoding: gzip\r\n").await?;
             } else {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_has_its_own_labels_and_each_moment_other_values() {
+    fn page_labels_differ_by_node_and_values_over_time() {
         let template = FarmPageTemplate::new(bench_pages::dcgm_page());
         assert_eq!(
             (template.hosts.len(), template.uuids.len()),
@@ -184,9 +184,9 @@ mod tests {
         let page = String::from_utf8(template.of(37)).unwrap();
         assert!(page.contains("Hostname=\"gpu-0037\"") && page.contains("UUID=\"GPU-0025"));
         let later = &bench_pages::dcgm_page_sequence()[1];
-        let moved =
+        let changed_lines =
             bench_pages::dcgm_page().lines().zip(later.lines()).filter(|(a, b)| a != b).count();
-        let share = moved as f64 / bench_pages::SAMPLES as f64;
+        let share = changed_lines as f64 / bench_pages::SAMPLES as f64;
         assert!(share > 0.6, "{share}");
     }
 }

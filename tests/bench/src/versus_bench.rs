@@ -70,10 +70,10 @@ pub(crate) fn run(quick: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut figures = Vec::new();
     for ((contender, before), after) in contenders.iter().zip(before.1).zip(after) {
         let samples = (after.1 - before.1) / seconds;
-        let wanted = (NODES * fleet_bench::SAMPLES) as f64 / PERIOD as f64;
+        let expected = (NODES * fleet_bench::SAMPLES) as f64 / PERIOD as f64;
         ensure!(
-            samples > wanted * (1.0 - SLACK),
-            "{} ingested {samples:.0} samples per second, not {wanted}: the machine is too busy to measure",
+            samples > expected * (1.0 - SLACK),
+            "{} ingested {samples:.0} samples per second, not {expected}: the machine is too busy to measure",
             contender.name
         );
         let cores = (after.0 - before.0) / seconds;
@@ -96,8 +96,8 @@ fn print_figures(
     writeln!(out, "{:14} {:>10} {:>9} {:>10} {:>9}", "", "samples/s", "cores", "MB", "B/series")?;
     let series = (NODES * fleet_bench::SAMPLES) as f64;
     for VersusFigure { name, samples, cores, resident } in figures {
-        let (mb, each) = (*resident as f64 / 1e6, *resident as f64 / series);
-        writeln!(out, "{name:14} {samples:>10.0} {cores:>9.4} {mb:>10.0} {each:>9.0}")?;
+        let (mb, bytes_per_series) = (*resident as f64 / 1e6, *resident as f64 / series);
+        writeln!(out, "{name:14} {samples:>10.0} {cores:>9.4} {mb:>10.0} {bytes_per_series:>9.0}")?;
     }
     let [gaunt, text, prometheus] = figures else { return Ok(()) };
     let round = |value: f64| (value * 1e3).round() / 1e3;

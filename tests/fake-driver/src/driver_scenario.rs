@@ -97,7 +97,7 @@ impl GpuScenario {
 
 fn is_value_key(key: &str) -> bool {
     let fields = FIELDS.iter().chain(GPM).map(|(_, key)| *key);
-    fields.chain(VALUES.iter().copied()).any(|known| known == key)
+    fields.chain(VALUES.iter().copied()).any(|other| other == key)
 }
 
 /// A constant value, or one that changes at certain seconds after initialisation.
@@ -114,7 +114,8 @@ impl ScenarioValue {
     /// The exact mean between two instants.
     pub(crate) fn mean_between(&self, from: f64, to: f64) -> Option<f64> {
         let Self::Steps(steps) = self else { return self.value_at(from).map(|value| value as f64) };
-        let inside = steps.iter().map(|(second, _)| *second).filter(|at| *at > from && *at < to);
+        let inside =
+            steps.iter().map(|(second, _)| *second).filter(|second| *second > from && *second < to);
         let edges: Vec<f64> = [from].into_iter().chain(inside).chain([to]).collect();
         let mut sum = 0.0;
         for edge in edges.windows(2) {
@@ -191,29 +192,29 @@ impl DriverScenario {
     /// Parses a scenario file's text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        for (at, gpu) in scenario.gpus.iter().enumerate() {
+        for (index, gpu) in scenario.gpus.iter().enumerate() {
             if let Some(key) = gpu.values.keys().find(|key| !is_value_key(key)) {
-                return Err(format!("gpu {at}: unknown value {key}"));
+                return Err(format!("gpu {index}: unknown value {key}"));
             }
             let keys = gpu.links.iter().flat_map(|link| link.values.keys());
             let mut unknown = keys.filter(|key| {
-                let fields = LINK_FIELDS.iter().map(|(_, known)| *known);
+                let fields = LINK_FIELDS.iter().map(|(_, name)| *name);
                 let counters = LINK_VALUES.iter().chain(&LINK_GPM.1).copied();
-                !fields.chain(counters).any(|known| known == *key)
+                !fields.chain(counters).any(|name| name == *key)
             });
             if let Some(key) = unknown.next() {
-                return Err(format!("gpu {at}: unknown link value {key}"));
+                return Err(format!("gpu {index}: unknown link value {key}"));
             }
         }
-        if let Some(why) = scenario
+        if let Some(message) = scenario
             .cuda
             .as_ref()
             .and_then(crate::fake_cuda::cuda_scenario::CudaScenario::invalid_fault)
         {
-            return Err(why);
+            return Err(message);
         }
-        for (at, fault) in scenario.faults.iter().enumerate() {
-            let number = at + 1;
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            let number = index + 1;
             if let Some(call) = &fault.call
                 && !CALLS.contains(&call.as_str())
             {
@@ -222,8 +223,8 @@ impl DriverScenario {
             if let Some(error) = &fault.error
                 && fault.error_code().is_none()
             {
-                let known = ERRORS.map(|(name, _)| name);
-                return Err(format!("fault {number}: unknown error {error}; known: {known:?}"));
+                let names = ERRORS.map(|(name, _)| name);
+                return Err(format!("fault {number}: unknown error {error}; known: {names:?}"));
             }
             if fault.error.is_none() && !fault.hang && fault.latency_ms == 0 {
                 return Err(format!("fault {number} has no effect: set error, hang or latency_ms"));
@@ -405,10 +406,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_hold_until_the_next_one() {
+    fn step_applies_until_the_next_one() {
         let value = ScenarioValue::Steps(vec![(0.0, 90), (5.0, 0), (9.0, 40)]);
-        let at = |seconds| value.value_at(seconds);
-        assert_eq!([at(0.0), at(4.9), at(5.0), at(100.0)].map(Option::unwrap), [90, 90, 0, 40]);
+        let value_at = |seconds| value.value_at(seconds);
+        assert_eq!(
+            [value_at(0.0), value_at(4.9), value_at(5.0), value_at(100.0)].map(Option::unwrap),
+            [90, 90, 0, 40]
+        );
         assert_eq!(ScenarioValue::Always(7).value_at(3.0), Some(7));
         let mean = |from, to| value.mean_between(from, to).unwrap().to_string();
         assert_eq!(
@@ -418,9 +422,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_scenario_is_rejected() {
         let gpu = "[[gpu]]\nuuid = 'a'\nmodel = 'b'\npci_bus_id = 'c'\n";
-        for (text, why) in [
+        for (text, expected) in [
             ("", "driver"),
             ("driver = '1'\nspeed = 3", "speed"),
             (&format!("driver = '1'\n{gpu}powr = 3"), "powr"),
@@ -428,8 +432,8 @@ mod tests {
             ("driver = '1'\n[[fault]]\nerror = 'OOPS'", "unknown error OOPS"),
             ("driver = '1'\n[[fault]]\ngpu = 1", "has no effect"),
         ] {
-            let refused = DriverScenario::parse(text).unwrap_err();
-            assert!(refused.contains(why), "{refused}");
+            let error = DriverScenario::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -43,14 +43,9 @@ pub(crate) fn shared_driver() -> Result<&'static FakeDriver, u32> {
     static DRIVER: OnceLock<Option<FakeDriver>> = OnceLock::new();
     let driver = DRIVER.get_or_init(|| match load_scenario() {
         Ok(scenario) => {
-            let matched = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
-            let made = Mutex::default();
-            Some(FakeDriver {
-                scenario,
-                started: Instant::now(),
-                match_counts: matched,
-                recorded_calls: made,
-            })
+            let match_counts = scenario.faults.iter().map(|_| AtomicU64::new(0)).collect();
+            let recorded_calls = Mutex::default();
+            Some(FakeDriver { scenario, started: Instant::now(), match_counts, recorded_calls })
         }
         Err(why) => {
             _ = writeln!(io::stderr().lock(), "gaunt-fake-driver: {why}");
@@ -73,11 +68,11 @@ impl FakeDriver {
         self.record_call(call);
         sleep_millis(self.scenario.latency_ms);
         let seconds = self.elapsed_seconds();
-        for (fault, matched) in self.scenario.faults.iter().zip(&self.match_counts) {
+        for (fault, match_count) in self.scenario.faults.iter().zip(&self.match_counts) {
             if !fault_matches(fault, call, gpu, seconds) {
                 continue;
             }
-            let count = matched.fetch_add(1, Ordering::Relaxed) + 1;
+            let count = match_count.fetch_add(1, Ordering::Relaxed) + 1;
             if fault.nth.is_some_and(|nth| nth != count) {
                 continue;
             }
@@ -96,8 +91,8 @@ impl FakeDriver {
     /// Records a call that is made for the first time.
     fn record_call(&self, call: &str) {
         let Some(path) = &self.scenario.calls else { return };
-        let mut made = self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.insert(call.to_owned()) {
+        let mut recorded = self.recorded_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.insert(call.to_owned()) {
             let file = fs::OpenOptions::new().create(true).append(true).open(path);
             _ = file.and_then(|mut file| writeln!(file, "{call}"));
         }
@@ -117,8 +112,8 @@ impl FakeDriver {
 
     /// The number of GPUs.
     pub(crate) fn gpu_count(&self) -> u32 {
-        let all = self.scenario.gpus.len() as u32;
-        self.value_now(self.scenario.count.as_ref()).map_or(all, |count| all.min(count as u32))
+        let total = self.scenario.gpus.len() as u32;
+        self.value_now(self.scenario.count.as_ref()).map_or(total, |count| total.min(count as u32))
     }
 
     /// One of them.

@@ -39,8 +39,8 @@ const OTHER_PROCESS: u32 = 4_000_000;
 /// The processes on a GPU: this one, and the other one that a scenario starts.
 pub(crate) fn list_processes(gpu: u32) -> Vec<u32> {
     let settings = shared_driver().ok().and_then(FakeDriver::cuda_scenario);
-    let after = settings.and_then(|settings| settings.process_after_launches);
-    let started = after.is_some_and(|after| LAUNCHES.load(Ordering::Relaxed) >= after);
-    let own = (OPEN.load(Ordering::Relaxed) >> gpu & 1 == 1).then(std::process::id);
-    own.into_iter().chain(started.then_some(OTHER_PROCESS)).collect()
+    let threshold = settings.and_then(|settings| settings.process_after_launches);
+    let started = threshold.is_some_and(|threshold| LAUNCHES.load(Ordering::Relaxed) >= threshold);
+    let own_process = (OPEN.load(Ordering::Relaxed) >> gpu & 1 == 1).then(std::process::id);
+    own_process.into_iter().chain(started.then_some(OTHER_PROCESS)).collect()
 }

@@ -34,11 +34,11 @@ fn two_gpu_command(folder: &std::path::Path, settings: &str) -> Command {
 }
 
 #[test]
-fn what_is_switched_off_leaves_no_series_and_comes_back() {
+fn disabled_collectors_leave_no_series_and_return_when_enabled() {
     let folder = tempfile::tempdir().unwrap();
-    let off =
+    let disabled =
         "disable = [\"ports\", \"ethernet\", \"gpm\", \"fast-sampling\", \"processes\", \"xid\"]\n";
-    let node = TestProcess::start_command(&mut two_gpu_command(folder.path(), off));
+    let node = TestProcess::start_command(&mut two_gpu_command(folder.path(), disabled));
     let address = node.served_address();
     let page = wait_for_page(&address, "gaunt_gpu_power_watts{gpu=\"1\"}");
     for (name, series) in SERIES {
@@ -52,7 +52,7 @@ fn what_is_switched_off_leaves_no_series_and_comes_back() {
     for (_, series) in SERIES {
         wait_for_page(&address, series);
     }
-    fs::write(folder.path().join("node.toml"), off).unwrap();
+    fs::write(folder.path().join("node.toml"), disabled).unwrap();
     node.send_signal(Signal::HUP);
     node.line_with("disabled: ethernet, ports, gpm, fast-sampling, xid, processes");
     wait_for("a page without them", || {
@@ -62,7 +62,7 @@ fn what_is_switched_off_leaves_no_series_and_comes_back() {
 }
 
 #[test]
-fn a_flag_switches_off_and_an_unknown_name_is_refused() {
+fn disable_flag_is_applied_and_an_unknown_name_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = two_gpu_command(folder.path(), "");
     let output = command.args(["--once", "--disable", "nvml,ports"]).run_to_end();
@@ -75,7 +75,10 @@ fn a_flag_switches_off_and_an_unknown_name_is_refused() {
     assert!(!page.contains("collector=\"ports\"") && !page.contains("gaunt_port_"), "{page}");
 
     let output = two_gpu_command(folder.path(), "").args(["--disable", "prots"]).run_to_end();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
-    assert!(said.contains("unknown collector \"prots\"; must be one of cpu, memory,"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{stderr}");
+    assert!(
+        stderr.contains("unknown collector \"prots\"; must be one of cpu, memory,"),
+        "{stderr}"
+    );
 }

@@ -33,21 +33,21 @@ fn is_varying(name: &str) -> bool {
 
 /// The page with one of the eight identical GPUs, and without values that differ from run to run.
 fn stable_lines(page: &str) -> Vec<String> {
-    let other = |line: &&str| (1..8).any(|gpu| line.contains(&format!("gpu=\"{gpu}\"")));
+    let is_other_gpu = |line: &&str| (1..8).any(|gpu| line.contains(&format!("gpu=\"{gpu}\"")));
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-    let line = |line: &str| {
+    let stabilize = |line: &str| {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
-        let said = line.rsplit_once(' ').map_or(line, |(said, _)| said);
+        let series = line.rsplit_once(' ').map_or(line, |(series, _)| series);
         if is_varying(name) {
-            return format!("{said} {ANY}");
+            return format!("{series} {ANY}");
         }
         line.replace(&version, "version=\"VERSION\"")
     };
-    page.lines().filter(|line| !other(line)).map(line).collect()
+    page.lines().filter(|line| !is_other_gpu(line)).map(stabilize).collect()
 }
 
 #[test]
-fn the_whole_page_is_the_golden_one() {
+fn page_equals_the_golden_page() {
     let node = TestProcess::start_command(eight_gpu_command().args(["--compat", "dcgm,node"]));
     let address = node.served_address();
     // Values that need two rounds of the driver appear last.
@@ -58,12 +58,12 @@ fn the_whole_page_is_the_golden_one() {
         fs::write(&path, found.join("\n") + "\n").unwrap();
     }
     let golden = fs::read_to_string(&path).unwrap();
-    for (at, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
+    for (index, (found, golden)) in found.iter().zip(golden.lines()).enumerate() {
         assert_eq!(
             found,
             golden,
             "line {} of {}; {BLESS}=1 writes it anew",
-            at + 1,
+            index + 1,
             path.display()
         );
     }

@@ -42,23 +42,23 @@ const DEVICES: [(&str, &str); 3] =
     [("mlx5_0", "MT4129"), ("mlx4_0", "MT4103"), ("bnxt_re0", "BCM57608")];
 
 fn write_tree(sys: &Path) {
-    for (at, (device, hca_type)) in DEVICES.iter().enumerate() {
+    for (index, (device, hca_type)) in DEVICES.iter().enumerate() {
         let device = sys.join("class/infiniband").join(device);
         for port in ["1", "2"] {
             let port = device.join("ports").join(port);
             fs::create_dir_all(port.join("counters")).unwrap();
-            for (file, says) in FILES {
-                fs::write(port.join(file), format!("{says}\n")).unwrap();
+            for (file, content) in FILES {
+                fs::write(port.join(file), format!("{content}\n")).unwrap();
             }
         }
         let down = device.join("ports/2");
         fs::write(down.join("state"), "1: DOWN\n").unwrap();
         fs::write(down.join("phys_state"), "3: Disabled\n").unwrap();
         fs::write(down.join("rate"), "2.5 Gb/sec (1X SDR)\n").unwrap();
-        fs::write(down.join("counters/link_error_recovery"), format!("{at}\n")).unwrap();
+        fs::write(down.join("counters/link_error_recovery"), format!("{index}\n")).unwrap();
         fs::write(device.join("fw_ver"), "28.39.1002\n").unwrap();
         fs::write(device.join("hca_type"), format!("{hca_type}\n")).unwrap();
-        fs::write(device.join("board_id"), format!("MT_{at}\n")).unwrap();
+        fs::write(device.join("board_id"), format!("MT_{index}\n")).unwrap();
     }
 }
 
@@ -78,15 +78,15 @@ fn infiniband_series(page: &str) -> BTreeMap<String, (f64, String)> {
             .iter()
             .map(|label| (label.name, label.unescaped_value().into_owned()))
             .collect();
-        let said = (sample.value, kinds[sample.name].to_owned());
-        let twin = found.insert(format!("{}{labels:?}", sample.name), said);
-        assert_eq!(twin, None, "{} stands twice", sample.name);
+        let value_and_type = (sample.value, kinds[sample.name].to_owned());
+        let previous = found.insert(format!("{}{labels:?}", sample.name), value_and_type);
+        assert_eq!(previous, None, "{} stands twice", sample.name);
     }
     found
 }
 
 #[test]
-fn every_value_is_that_of_node_exporter_on_the_same_tree() {
+fn values_equal_those_of_node_exporter_on_the_same_tree() {
     let sys = tempfile::tempdir().unwrap();
     write_tree(sys.path());
     let address = format!("127.0.0.1:{}", free_port());
@@ -103,8 +103,8 @@ fn every_value_is_that_of_node_exporter_on_the_same_tree() {
 
     // Two ports of three devices with 21 counters that have a number, two states and a rate; and each device once.
     assert_eq!(theirs.len(), 3 * (2 * (21 + 3) + 1), "{theirs:#?}");
-    for (name, said) in &theirs {
-        assert_eq!(ours.get(name), Some(said), "{name}");
+    for (name, expected) in &theirs {
+        assert_eq!(ours.get(name), Some(expected), "{name}");
     }
     assert_eq!(ours.len(), theirs.len(), "{ours:#?}");
 }

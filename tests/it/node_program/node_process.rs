@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Time limit for anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A library name that no loader finds.
 pub(super) const NO_LIBRARY: &str = "libgaunt-absent.so.1";
@@ -85,8 +85,10 @@ impl NodeProcess {
         command.args(["--listen", "127.0.0.1:0"]).env("RUST_LOG", "info");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, log) = mpsc::channel();
-        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        let (line_sender, log) = mpsc::channel();
+        thread::spawn(move || {
+            lines.map_while(Result::ok).try_for_each(|line| line_sender.send(line))
+        });
         let mut node = Self { child, address: String::new(), log, logged_lines: Vec::new() };
         node.address = node.logged_value("address=");
         node
@@ -94,7 +96,7 @@ impl NodeProcess {
 
     /// The value after `key` in the log, once it appears.
     pub(super) fn logged_value(&mut self, key: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             if let Some((_, rest)) = self.logged_lines.iter().find_map(|line| line.split_once(key))
             {
@@ -116,7 +118,7 @@ impl NodeProcess {
     /// The same, or `None` if the connection broke.
     pub(super) fn try_request(&self, line: &str) -> Option<String> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         write!(stream, "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -139,7 +141,7 @@ impl NodeProcess {
 
     /// The page, once there is one.
     pub(super) fn fetch_report(&self) -> Report {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let answer = self.send_request("GET /metrics");
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -153,7 +155,7 @@ impl NodeProcess {
 
     /// Polls pages until one fits.
     pub(crate) fn wait_for_report(&self, what: &str, fits: impl Fn(&Report) -> bool) -> Report {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let report = self.fetch_report();
             if fits(&report) {
@@ -187,9 +189,9 @@ impl Drop for NodeProcess {
     }
 }
 
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIME_LIMIT;
+    while !condition() {
         assert!(Instant::now() < deadline, "{what} never came");
         thread::park_timeout(Duration::from_millis(20));
     }

@@ -250,7 +250,7 @@ impl DecodePlan {
         for op in &self.ops {
             match *op {
                 DecodeOp::Read { index, .. } | DecodeOp::Add { index, .. } => {
-                    clear_samples(index, 1)
+                    clear_samples(index, 1);
                 }
                 DecodeOp::Bits { index, .. } => clear_samples(index, gpu::CLOCK_EVENTS.len()),
                 _ => {}

@@ -91,7 +91,7 @@ fn write_own_families(report: &Report, format: ExpositionFormat, out: &mut Strin
         }
         match entry {
             PageEntry::Sample(_) => {
-                write_sample(row.name, device_labels.chain(row.tag), value, out)
+                write_sample(row.name, device_labels.chain(row.tag), value, out);
             }
             PageEntry::NodeTime => write_sample(row.name, [], value, out),
             PageEntry::NodeName => write_sample(row.name, node_label(report), value, out),

@@ -216,7 +216,7 @@ fn calm_faults(noise: NoiseKey) -> Vec<SimFault> {
                     time += absence + 150.0;
                 }
                 1..4 => {
-                    faults.push(job_fault(job_index, time, duration * 3.0, FaultEffect::Evaluate))
+                    faults.push(job_fault(job_index, time, duration * 3.0, FaultEffect::Evaluate));
                 }
                 4 => faults.push(SimFault {
                     gang: job_index,

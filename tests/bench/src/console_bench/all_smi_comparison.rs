@@ -32,7 +32,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
         return Ok(None);
     };
     let folder = tempfile::tempdir()?;
-    let list = |name: &str, named: bool| -> anyhow::Result<PathBuf> {
+    let write_list = |name: &str, named: bool| -> anyhow::Result<PathBuf> {
         let path = folder.path().join(name);
         let lines = (0..NODES).map(|node| {
             let name = if named { format!("n{node:03}=") } else { String::new() };
@@ -41,7 +41,7 @@ pub(super) fn compare_all_smi(gaunt: &Path) -> anyhow::Result<Option<[OutputRate
         fs::write(&path, lines.collect::<String>())?;
         Ok(path)
     };
-    let (hosts, targets) = (list("hosts", false)?, list("targets", true)?);
+    let (hosts, targets) = (write_list("hosts", false)?, write_list("targets", true)?);
     let _farm = AllSmiMockFarm::start_farm(&farm, folder.path())?;
     let measure = |command: &str| -> anyhow::Result<OutputRate> {
         let terminal = BenchTerminal::start_command(command);

@@ -46,7 +46,7 @@ impl BenchTerminal {
     /// Waits until a text is written.
     pub(super) fn wait_for_text(&self, what: &str) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let contains = |seen: &[u8]| seen.windows(what.len()).any(|part| part == what.as_bytes());
+        let contains = |bytes: &[u8]| bytes.windows(what.len()).any(|part| part == what.as_bytes());
         while !contains(&self.pty.bytes_from(0)) {
             ensure!(begun.elapsed() < TIMEOUT, "{what:?} does not appear");
             thread::sleep(Duration::from_micros(200));
@@ -74,20 +74,20 @@ impl BenchTerminal {
 
     /// Number of screen cells that changed since the first `from` bytes, as a terminal shows them after each frame.
     pub(super) fn changed_cells(&self, from: usize) -> usize {
-        let seen = self.pty.bytes_from(0);
+        let bytes = self.pty.bytes_from(0);
         let (columns, lines) = SIZE;
         let mut parser = vt100::Parser::new(lines, columns, 0);
-        let (before, after) = seen.split_at(from.min(seen.len()));
+        let (before, after) = bytes.split_at(from.min(bytes.len()));
         parser.process(before);
-        let mut shown = parser.screen().clone();
+        let mut previous = parser.screen().clone();
         let (mut rest, mut changed) = (after, 0);
         while let Some(end) = rest.windows(FRAME_END.len()).position(|part| part == FRAME_END) {
             let (frame, next) = rest.split_at(end + FRAME_END.len());
             parser.process(frame);
             let screen = parser.screen();
-            let places = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
-            changed += places.filter(|(l, c)| screen.cell(*l, *c) != shown.cell(*l, *c)).count();
-            shown = screen.clone();
+            let cells = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
+            changed += cells.filter(|(l, c)| screen.cell(*l, *c) != previous.cell(*l, *c)).count();
+            previous = screen.clone();
             rest = next;
         }
         changed

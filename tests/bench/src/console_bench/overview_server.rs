@@ -121,7 +121,7 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
             .into(),
         groups: Vec::new(),
         heat,
-        worst: (0..WORST).map(|at| build_worst_node(name(3 + at * 37), noise)).collect(),
+        worst: (0..WORST).map(|index| build_worst_node(name(3 + index * 37), noise)).collect(),
         trouble: Vec::new(),
     }
 }

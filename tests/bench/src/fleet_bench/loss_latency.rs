@@ -21,16 +21,16 @@ const OLD_MS: f64 = 60_000.0;
 /// Poll interval.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Milliseconds from loss to finding, for each GPU that was lost until `over`.
+/// Milliseconds from loss to finding, for each GPU that was lost until `is_over`.
 pub(super) fn measure_loss_latency(
     address: &str,
     nodes: usize,
-    over: &AtomicBool,
+    is_over: &AtomicBool,
 ) -> anyhow::Result<Vec<f64>> {
     let mut client = ScrapeClient::new(address)?;
     let mut reported: HashSet<u64> = lost_gpu_nodes(&mut client)?.into_iter().collect();
     let mut lags = Vec::new();
-    while !over.load(Ordering::Relaxed) {
+    while !is_over.load(Ordering::Relaxed) {
         thread::sleep(POLL);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         for node in lost_gpu_nodes(&mut client)? {

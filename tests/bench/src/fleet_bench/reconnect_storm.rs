@@ -49,18 +49,14 @@ pub(super) fn measure_storms(
     let period = Duration::from_secs(options.period);
     thread::sleep(period);
     let (farm, _) = start_simulator(nodes, options.period, port)?;
-    let (reconnect, wave) = wait_for_full_rate(&mut client, nodes, period)?;
+    let (reconnect, peak_rate_ratio) = wait_for_full_rate(&mut client, nodes, period)?;
     drop((client, gaunt));
     let begun = Instant::now();
-    let (again, _settings) = start_aggregator(targets, options)?;
-    let mut client = ScrapeClient::new(&again.address)?;
+    let (restarted, _settings) = start_aggregator(targets, options)?;
+    let mut client = ScrapeClient::new(&restarted.address)?;
     wait_for_scrapes(&mut client, nodes as u64)?;
     drop(farm);
-    Ok(ReconnectFigures {
-        reconnect,
-        peak_rate_ratio: wave,
-        restart: begun.elapsed().as_secs_f64(),
-    })
+    Ok(ReconnectFigures { reconnect, peak_rate_ratio, restart: begun.elapsed().as_secs_f64() })
 }
 
 /// Seconds until nearly every target answered within one period, and the highest page rate on the way.
@@ -70,15 +66,15 @@ fn wait_for_full_rate(
     period: Duration,
 ) -> anyhow::Result<(f64, f64)> {
     let begun = Instant::now();
-    let mut seen = vec![(0.0, ok_scrapes(&fetch_targets(client)?))];
+    let mut samples = vec![(0.0, ok_scrapes(&fetch_targets(client)?))];
     loop {
         thread::sleep(POLL);
         let now = begun.elapsed().as_secs_f64();
         let count = ok_scrapes(&fetch_targets(client)?);
-        seen.push((now, count));
-        let before = seen.iter().rev().find(|(at, _)| now - at >= period.as_secs_f64());
+        samples.push((now, count));
+        let before = samples.iter().rev().find(|(time, _)| now - time >= period.as_secs_f64());
         if before.is_some_and(|(_, before)| (count - before) as f64 >= FULL * nodes as f64) {
-            return Ok((now, peak_rate_ratio(&seen, nodes, period)));
+            return Ok((now, peak_rate_ratio(&samples, nodes, period)));
         }
         ensure!(
             begun.elapsed() < TIMEOUT,
@@ -88,17 +84,17 @@ fn wait_for_full_rate(
 }
 
 /// The most pages within a quarter of a period, relative to the mean at full rate.
-fn peak_rate_ratio(seen: &[(f64, u64)], nodes: usize, period: Duration) -> f64 {
+fn peak_rate_ratio(samples: &[(f64, u64)], nodes: usize, period: Duration) -> f64 {
     let window = period.as_secs_f64() / 4.0;
-    let mut most = 0.0_f64;
-    for (at, (now, count)) in seen.iter().enumerate() {
-        let before = seen[..at].iter().rev().find(|(then, _)| now - then >= window);
-        if let Some((then, before)) = before {
-            let rate = (count - before) as f64 / (now - then);
-            most = most.max(rate / (nodes as f64 / period.as_secs_f64()));
+    let mut highest = 0.0_f64;
+    for (index, (now, count)) in samples.iter().enumerate() {
+        let before = samples[..index].iter().rev().find(|(earlier, _)| now - earlier >= window);
+        if let Some((earlier, before)) = before {
+            let rate = (count - before) as f64 / (now - earlier);
+            highest = highest.max(rate / (nodes as f64 / period.as_secs_f64()));
         }
     }
-    most
+    highest
 }
 
 fn ok_scrapes(answer: &Value) -> u64 {

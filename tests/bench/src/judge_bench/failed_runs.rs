@@ -58,9 +58,9 @@ pub(super) fn write_if_failed(
         writeln!(out, "    {outcome_text}")?;
     }
     // Critical findings come first: there may be one among thousands.
-    let pages = |episode: &&FindingEpisode| episode.worst == Severity::Critical;
-    let others = outcome.episodes.iter().filter(|episode| !pages(episode));
-    for episode in outcome.episodes.iter().filter(pages).chain(others).take(MAX_FINDINGS) {
+    let is_critical = |episode: &&FindingEpisode| episode.worst == Severity::Critical;
+    let others = outcome.episodes.iter().filter(|episode| !is_critical(episode));
+    for episode in outcome.episodes.iter().filter(is_critical).chain(others).take(MAX_FINDINGS) {
         write_episode(out, episode)?;
     }
     if outcome.episodes.len() > MAX_FINDINGS {

@@ -89,11 +89,11 @@ fn ingest_second(fleet: &mut SimFleet, cluster: &mut Cluster, second: i64) -> us
     let mut signals = 0;
     for node in 0..fleet.node_count() {
         let report = fleet.node_report(node);
-        let of_gpu = |sample: &&gaunt_schema::MetricSample| {
+        let is_of_gpu = |sample: &&gaunt_schema::MetricSample| {
             let device = report.devices.get(sample.device as usize);
             device.is_some_and(|device| device.class == DeviceClass::Gpu)
         };
-        signals += report.samples.iter().filter(of_gpu).count();
+        signals += report.samples.iter().filter(is_of_gpu).count();
         let page = ScrapedPage {
             report,
             dialect: Dialect::Gaunt,

@@ -45,14 +45,14 @@ pub(crate) struct FleetScrapePlan {
 impl FleetScrapePlan {
     /// The default scrape plan: each second, or each 15 for dcgm-exporter and node_exporter.
     pub(crate) fn with_dialect(dialect: Dialect, seconds: u32, seed: u64) -> Self {
-        let every = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
+        let steps_per_scrape = if dialect == Dialect::Gaunt { 1 } else { FOREIGN_STEPS };
         let mixed = (seed as u32).wrapping_mul(MIXER) >> 16;
         let phase = Duration::from_millis(u64::from(mixed) % TICK.as_millis() as u64);
         Self {
             dialect,
             steps: seconds,
             step: TICK,
-            steps_per_scrape: every,
+            steps_per_scrape,
             phase,
             without_encoding: false,
         }
@@ -124,8 +124,8 @@ pub(crate) fn play_run(
         }
         fleet.advance_to(now);
         for node in 0..fleet.node_count() {
-            let due = |dialect| plan.is_due(target_id(node, dialect), step);
-            if !plan.scraped_dialects().iter().any(|dialect| due(*dialect)) {
+            let is_due = |dialect| plan.is_due(target_id(node, dialect), step);
+            if !plan.scraped_dialects().iter().any(|dialect| is_due(*dialect)) {
                 continue;
             }
             let report = if plan.without_encoding { fleet.scraped_report(node) } else { None };
@@ -135,7 +135,9 @@ pub(crate) fn play_run(
                 continue;
             }
             let pages = fleet.scraped_pages(node);
-            for dialect in plan.scraped_dialects().iter().copied().filter(|dialect| due(*dialect)) {
+            for dialect in
+                plan.scraped_dialects().iter().copied().filter(|dialect| is_due(*dialect))
+            {
                 let page = pages.iter().find(|(format, _)| *format == dialect);
                 page_count += u64::from(page.is_some());
                 let outcome = match page {
@@ -166,7 +168,7 @@ fn report_batch(report: Report, node: usize, at: UnixMs) -> Batch {
 }
 
 fn fleet_targets(fleet: &SimFleet, dialects: &[Dialect]) -> Vec<ScrapeTarget> {
-    let of = |node: usize| dialects.iter().map(move |dialect| (node, *dialect));
+    let node_dialects = |node: usize| dialects.iter().map(move |dialect| (node, *dialect));
     let target = |(node, dialect): (usize, Dialect)| ScrapeTarget {
         id: target_id(node, dialect),
         address: SanitizedText::from(format!(
@@ -178,7 +180,7 @@ fn fleet_targets(fleet: &SimFleet, dialects: &[Dialect]) -> Vec<ScrapeTarget> {
         node: None,
         origin: "the bench".into(),
     };
-    (0..fleet.node_count()).flat_map(of).map(target).collect()
+    (0..fleet.node_count()).flat_map(node_dialects).map(target).collect()
 }
 
 fn target_id(node: usize, dialect: Dialect) -> TargetId {
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_target_is_read_once_a_period_and_not_all_in_one_step() {
+    fn targets_are_scraped_once_a_period_and_not_all_in_one_step() {
         let plan = FleetScrapePlan::with_dialect(Dialect::Dcgm, 240, 1);
         assert_eq!(plan.limit_grace(), Duration::from_secs(45));
         let mut steps = [0; FOREIGN_STEPS as usize];
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_seeds_are_read_at_the_same_moment_of_the_second() {
+    fn phases_differ_between_seeds() {
         let phase = |seed| FleetScrapePlan::with_dialect(Dialect::Gaunt, 240, seed).phase;
         let mut phases: Vec<_> = (1..=20).map(|number| phase(number * 1_000)).collect();
         phases.sort_unstable();
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_a_fleet_is_said_and_nothing_else() {
+    fn fault_of_a_played_fleet_is_its_only_finding() {
         let scenario = Scenario::from_name("port_down").unwrap();
         let plan = FleetScrapePlan::with_dialect(Dialect::Gaunt, 75, 3);
         let fleet = || SimFleet::new(scenario.clone(), 4, 3, START);

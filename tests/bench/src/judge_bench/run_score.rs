@@ -18,7 +18,7 @@ const QUIET: [FindingKind; 3] =
     [FindingKind::IdleAllocated, FindingKind::StageImbalance, FindingKind::DataSkew];
 
 /// Kinds about gaunt's own telemetry: a warning of theirs, where pages really stop, is not a false accusation.
-const OWN: [FindingKind; 3] =
+const OWN_TELEMETRY: [FindingKind; 3] =
     [FindingKind::TargetDown, FindingKind::DriverHung, FindingKind::DataStale];
 
 /// What the judge can know, and its time limits.
@@ -85,20 +85,22 @@ pub(crate) fn score_run(
     let mut used = BTreeSet::new();
     let mut score = RunScore::default();
     for fault in &faults {
-        let mut right: Vec<_> = order
+        let mut candidates: Vec<_> = order
             .iter()
             .enumerate()
-            .filter_map(|(at, episode)| Some((fault.answered_at(episode)?, at)))
-            .filter(|(_, at)| !used.contains(at) && !is_of_another(&faults, fault, order[*at]))
+            .filter_map(|(index, episode)| Some((fault.answered_at(episode)?, index)))
+            .filter(|(_, index)| {
+                !used.contains(index) && !is_of_another(&faults, fault, order[*index])
+            })
             .collect();
-        right.sort_by_key(|(when, at)| (*when, order[*at].rank));
-        let found = right.first().map(|(when, at)| {
-            used.insert(*at);
-            let finding = &order[*at].finding;
-            let blamed = fault.accepts_entity(&finding.entity, &finding.victims);
+        candidates.sort_by_key(|(when, index)| (*when, order[*index].rank));
+        let found = candidates.first().map(|(when, index)| {
+            used.insert(*index);
+            let finding = &order[*index].finding;
+            let is_blame_right = fault.accepts_entity(&finding.entity, &finding.victims);
             AnsweringFlag {
                 delay: when.duration_since(fault.truth.onset),
-                is_blame_right: blamed,
+                is_blame_right,
                 kind: finding.kind,
             }
         });
@@ -109,9 +111,9 @@ pub(crate) fn score_run(
         score.answers.push(FaultAnswer { kind: fault.truth.kind, limit, flag: found, misnamed });
     }
     let mut false_flags = BTreeSet::new();
-    for (at, episode) in order.iter().enumerate() {
-        let answers = used.contains(&at);
-        if answers || faults.iter().any(|fault| fault.is_about(episode)) {
+    for (index, episode) in order.iter().enumerate() {
+        let is_answer = used.contains(&index);
+        if is_answer || faults.iter().any(|fault| fault.is_about(episode)) {
             continue;
         }
         let Some(_) = flagged_at(episode) else { continue };
@@ -149,8 +151,9 @@ fn is_of_another(
 
 /// When a finding became a flag, if it did.
 fn flagged_at(episode: &FindingEpisode) -> Option<UnixMs> {
-    let own = OWN.contains(&episode.finding.kind) && episode.worst < Severity::Critical;
-    episode.warned.filter(|_| !own)
+    let is_own_telemetry =
+        OWN_TELEMETRY.contains(&episode.finding.kind) && episode.worst < Severity::Critical;
+    episode.warned.filter(|_| !is_own_telemetry)
 }
 
 /// A fault as the scorer sees it.
@@ -177,8 +180,8 @@ impl ScoredFault<'_> {
         let quiet = QUIET.contains(&finding.kind).then_some(episode.opened);
         let when = quiet.or(episode.warned)?;
         // A finding that was open before the fault cannot be about it, even if its severity rises later.
-        let new = episode.opened >= self.truth.onset;
-        (kind && new && self.lasts_at(when) && self.is_touched_by(episode)).then_some(when)
+        let is_new = episode.opened >= self.truth.onset;
+        (kind && is_new && self.lasts_at(when) && self.is_touched_by(episode)).then_some(when)
     }
 
     /// Whether an episode during the fault blames an accepted entity, of any kind, or reports a consequence.
@@ -204,34 +207,36 @@ impl ScoredFault<'_> {
     fn is_touched_by(&self, episode: &FindingEpisode) -> bool {
         let finding = &episode.finding;
         let affected: Vec<&SanitizedText> = self.affected_nodes().collect();
-        let on_it = |entity: &Entity| entity.node.as_ref().is_some_and(|n| affected.contains(&n));
+        let is_affected =
+            |entity: &Entity| entity.node.as_ref().is_some_and(|n| affected.contains(&n));
         self.accepts_entity(&finding.entity, &finding.victims)
-            || on_it(&finding.entity)
-            || finding.victims.iter().any(on_it)
+            || is_affected(&finding.entity)
+            || finding.victims.iter().any(is_affected)
     }
 
     /// Whether blaming this entity is right.
     fn accepts_entity(&self, entity: &Entity, victims: &[Entity]) -> bool {
         let accepted = std::iter::once(&self.truth.blamed).chain(&self.truth.also);
-        accepted.into_iter().any(|right| self.matches_entity(right, entity, victims))
+        accepted.into_iter().any(|expected| self.matches_entity(expected, entity, victims))
     }
 
     /// Whether the entity of a finding is this one.
-    fn matches_entity(&self, right: &Entity, entity: &Entity, victims: &[Entity]) -> bool {
-        let unnamed = !self.terms.labels && is_of_job(right.kind) && right.kind == entity.kind;
-        if unnamed {
+    fn matches_entity(&self, expected: &Entity, entity: &Entity, victims: &[Entity]) -> bool {
+        let is_unnamed =
+            !self.terms.labels && is_of_job(expected.kind) && expected.kind == entity.kind;
+        if is_unnamed {
             // Without job labels, a job is identified by its nodes.
             let affected: Vec<&SanitizedText> = self.affected_nodes().collect();
             return victims.iter().filter_map(|v| v.node.as_ref()).any(|n| affected.contains(&n));
         }
-        is_same_entity(right, entity)
+        is_same_entity(expected, entity)
     }
 
     /// The nodes that the fault affects.
     fn affected_nodes(&self) -> impl Iterator<Item = &SanitizedText> {
         let truth = self.truth;
-        let all = std::iter::once(&truth.blamed).chain(&truth.also).chain(&truth.victims);
-        all.filter_map(|entity| entity.node.as_ref())
+        let entities = std::iter::once(&truth.blamed).chain(&truth.also).chain(&truth.victims);
+        entities.filter_map(|entity| entity.node.as_ref())
     }
 }
 
@@ -240,19 +245,19 @@ fn is_of_job(kind: EntityKind) -> bool {
 }
 
 /// Whether a pair, such as `2-5`, has the GPU of the other among its numbers.
-fn pair_has(pair: &Entity, one: &Entity) -> bool {
-    let (Some(pair), Some(one)) = (&pair.gpu, &one.gpu) else { return false };
-    pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == one.as_str())
+fn pair_has(pair: &Entity, single: &Entity) -> bool {
+    let (Some(pair), Some(single)) = (&pair.gpu, &single.gpu) else { return false };
+    pair.split(|c: char| !c.is_ascii_digit()).any(|number| number == single.as_str())
 }
 
 /// Whether two entities are the same: of one type, with the same key. Additional labels, such as the leaf of a port,
 /// are ignored.
-fn is_same_entity(right: &Entity, other: &Entity) -> bool {
+fn is_same_entity(entity: &Entity, other: &Entity) -> bool {
     type EntityPart = fn(&Entity) -> Option<&SanitizedText>;
-    if right.kind == EntityKind::GpuPair {
-        return right.kind == other.kind && right.node == other.node && pair_has(other, right);
+    if entity.kind == EntityKind::GpuPair {
+        return entity.kind == other.kind && entity.node == other.node && pair_has(other, entity);
     }
-    let parts: &[EntityPart] = match right.kind {
+    let parts: &[EntityPart] = match entity.kind {
         EntityKind::Gpu | EntityKind::GpuPair => &[|e| e.node.as_ref(), |e| e.gpu.as_ref()],
         EntityKind::Node | EntityKind::NvlinkDomain => &[|e| e.node.as_ref()],
         EntityKind::Port => &[|e| e.node.as_ref(), |e| e.device.as_ref(), |e| e.port.as_ref()],
@@ -265,7 +270,7 @@ fn is_same_entity(right: &Entity, other: &Entity) -> bool {
         | EntityKind::Aggregator
         | EntityKind::Source => &[],
     };
-    right.kind == other.kind && parts.iter().all(|part| part(right) == part(other))
+    entity.kind == other.kind && parts.iter().all(|part| part(entity) == part(other))
 }
 
 #[cfg(test)]

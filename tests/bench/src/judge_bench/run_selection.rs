@@ -178,11 +178,12 @@ impl JudgeBenchOptions {
     pub(crate) fn select_runs(&self) -> anyhow::Result<Vec<LabelledRun>> {
         let mut runs: Vec<LabelledRun> =
             self.select_cases()?.into_iter().map(LabelledRun::of).collect();
-        let chosen = self.level.is_some() || self.dialect.is_some() || self.seed.is_some();
-        if self.only.iter().any(|wanted| wanted == suite::CALM) || (self.only.is_empty() && !chosen)
+        let is_filtered = self.level.is_some() || self.dialect.is_some() || self.seed.is_some();
+        if self.only.iter().any(|wanted| wanted == suite::CALM)
+            || (self.only.is_empty() && !is_filtered)
         {
-            let wanted = |run: &LabelledRun| self.seed.is_none_or(|seed| seed == run.seed);
-            runs.extend(self.fault_free_runs().into_iter().filter(wanted));
+            let matches_seed = |run: &LabelledRun| self.seed.is_none_or(|seed| seed == run.seed);
+            runs.extend(self.fault_free_runs().into_iter().filter(matches_seed));
         }
         for run in &mut runs {
             run.scrape_plan.without_encoding = self.unwired;
@@ -197,8 +198,8 @@ impl JudgeBenchOptions {
     /// All labelled runs of the sample.
     pub(crate) fn select_cases(&self) -> anyhow::Result<Vec<SuiteCase>> {
         for wanted in self.only.iter().filter(|wanted| *wanted != suite::CALM) {
-            let known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
-            ensure!(known, "unknown scenario {wanted}; use F1 to F18, H1 to H16 or H0");
+            let is_known = suite::SCENARIOS.iter().any(|(name, _)| name == wanted);
+            ensure!(is_known, "unknown scenario {wanted}; use F1 to F18, H1 to H16 or H0");
         }
         ensure!(
             self.from == 0 || self.suite_split() == SuiteSplit::Tune,
@@ -206,7 +207,7 @@ impl JudgeBenchOptions {
         );
         let mut cases = suite::list_cases_from(self.suite_split(), self.from);
         // The list has all scenarios and levels of one seed before those of the next.
-        let a_seed = cases.len() / suite::SEEDS as usize;
+        let cases_per_seed = cases.len() / suite::SEEDS as usize;
         let seeds = match self.size_name() {
             "full" => suite::SEEDS,
             "quick" => 1,
@@ -214,8 +215,8 @@ impl JudgeBenchOptions {
             _ if self.seed.is_some() => suite::SEEDS,
             _ => DEFAULT_SEEDS,
         };
-        cases.truncate(a_seed * seeds as usize);
-        let wanted = |case: &SuiteCase| {
+        cases.truncate(cases_per_seed * seeds as usize);
+        let is_selected = |case: &SuiteCase| {
             let quick = !self.quick || self.level.is_some() || case.level == FaultLevel::Medium;
             let level = self.level.is_none_or(|level| level.matches_level(case.level));
             let dialect = self.dialect.is_none_or(|dialect| dialect.matches_dialect(case.dialect));
@@ -223,7 +224,7 @@ impl JudgeBenchOptions {
             let only = self.only.is_empty() || self.only.iter().any(|id| *id == case.scenario);
             quick && level && dialect && seed && only
         };
-        cases.retain(wanted);
+        cases.retain(is_selected);
         Ok(cases)
     }
 
@@ -257,12 +258,13 @@ impl JudgeBenchOptions {
     /// sample size requires.
     fn fault_free_runs(&self) -> Vec<LabelledRun> {
         let split = self.suite_split();
-        let (days, close) = match self.size_name() {
+        let (days, close_days) = match self.size_name() {
             "full" => (0.0, FAULT_FREE_GPU_DAYS),
             "quick" => (QUICK_FAULT_FREE_GPU_DAYS - QUICK_CLOSE_GPU_DAYS, QUICK_CLOSE_GPU_DAYS),
             _ => (FAULT_FREE_GPU_DAYS - CLOSE_GPU_DAYS, CLOSE_GPU_DAYS),
         };
-        let (longest, first) = if self.full { (u32::MAX, 0) } else { (CLOSE_SECONDS, CLOSE_FROM) };
+        let (max_steps, first) =
+            if self.full { (u32::MAX, 0) } else { (CLOSE_SECONDS, CLOSE_FROM) };
         let first = first + self.from;
         let mut runs = fault_free_runs_for_days(split, self.from, days, |run| {
             let steps = run.scrape_plan.steps.div_ceil(FAULT_FREE_STEP.as_secs() as u32).max(1);
@@ -276,8 +278,8 @@ impl JudgeBenchOptions {
                 ..run
             }
         });
-        runs.extend(fault_free_runs_for_days(split, first, close, |run| {
-            let steps = run.scrape_plan.steps.min(longest);
+        runs.extend(fault_free_runs_for_days(split, first, close_days, |run| {
+            let steps = run.scrape_plan.steps.min(max_steps);
             LabelledRun { scrape_plan: FleetScrapePlan { steps, ..run.scrape_plan }, ..run }
         }));
         runs
@@ -291,17 +293,17 @@ fn fault_free_runs_for_days(
     gpu_days: f64,
     with_plan: impl Fn(LabelledRun) -> LabelledRun,
 ) -> Vec<LabelledRun> {
-    let mut left = gpu_days;
+    let mut remaining_days = gpu_days;
     let mut runs = Vec::new();
     for number in first.. {
-        if left <= 0.0 {
+        if remaining_days <= 0.0 {
             break;
         }
         let run = with_plan(LabelledRun::of(suite::calm_case(split, number)));
         let step = run.scrape_plan.step.as_secs_f64();
-        let wanted = (left * DAY_S / (step * run.gpus as f64)).ceil() as u32;
-        let steps = run.scrape_plan.steps.min(wanted);
-        left -= f64::from(steps) * step * run.gpus as f64 / DAY_S;
+        let needed_steps = (remaining_days * DAY_S / (step * run.gpus as f64)).ceil() as u32;
+        let steps = run.scrape_plan.steps.min(needed_steps);
+        remaining_days -= f64::from(steps) * step * run.gpus as f64 / DAY_S;
         runs.push(LabelledRun {
             scrape_plan: FleetScrapePlan { steps, ..run.scrape_plan },
             is_fault_free: true,
@@ -333,28 +335,29 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_is_in_every_sample_as_often_as_any_other() {
-        for (full, quick, each) in [(false, true, 1), (false, false, 9), (true, false, 60)] {
+    fn scenarios_are_in_every_sample_equally_often() {
+        for (full, quick, expected) in [(false, true, 1), (false, false, 9), (true, false, 60)] {
             let runs = bench_options(full, quick, SeedSet::Tune).select_runs().unwrap();
             let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
             for run in runs.iter().filter(|run| !run.is_fault_free) {
                 *counts.entry(run.scenario).or_default() += 1;
             }
             assert_eq!(counts.len(), suite::SCENARIOS.len());
-            assert!(counts.values().all(|count| *count == each), "{counts:?}");
+            assert!(counts.values().all(|count| *count == expected), "{counts:?}");
         }
     }
 
     #[test]
-    fn false_pages_are_counted_over_days_enough() {
+    fn fault_free_runs_last_the_required_gpu_days() {
         let days = |quick| -> f64 {
             let runs = bench_options(false, quick, SeedSet::Test).select_runs().unwrap();
-            let long = runs.iter().filter(|run| run.is_fault_free);
-            long.map(|run| {
-                let watched = run.scrape_plan.step * run.scrape_plan.steps;
-                run.gpus as f64 * watched.as_secs_f64() / DAY_S
-            })
-            .sum()
+            let fault_free = runs.iter().filter(|run| run.is_fault_free);
+            fault_free
+                .map(|run| {
+                    let watched = run.scrape_plan.step * run.scrape_plan.steps;
+                    run.gpus as f64 * watched.as_secs_f64() / DAY_S
+                })
+                .sum()
         };
         assert!((FAULT_FREE_GPU_DAYS..FAULT_FREE_GPU_DAYS * 1.01).contains(&days(false)));
         assert!((QUICK_FAULT_FREE_GPU_DAYS..QUICK_FAULT_FREE_GPU_DAYS * 1.1).contains(&days(true)));

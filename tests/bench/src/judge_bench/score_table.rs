@@ -38,8 +38,8 @@ pub(crate) fn write_table(out: &mut dyn Write, runs: &[ScoredRun]) -> io::Result
 /// `F1  12  1/4  3/4  4/4  7/8  2  14.2  22.0  30  data_starved 8, late 1, nothing 3 | port_down 2`
 fn write_fault_row(out: &mut dyn Write, runs: &[&ScoredRun]) -> io::Result<()> {
     let level = |level| FlagCounts::of(runs.iter().copied().filter(|run| run.level == level));
-    let found = |counts: FlagCounts| format!("{}/{}", counts.found, counts.faults);
-    let all = FlagCounts::of(runs.iter().copied());
+    let ratio = |counts: FlagCounts| format!("{}/{}", counts.found, counts.faults);
+    let totals = FlagCounts::of(runs.iter().copied());
     let delays = detection_delays(runs.iter().copied());
     let answers = || runs.iter().flat_map(|run| &run.score.answers);
     let limits: Vec<_> = answers().map(|answer| answer.limit.as_secs()).collect();
@@ -54,11 +54,11 @@ fn write_fault_row(out: &mut dyn Write, runs: &[&ScoredRun]) -> io::Result<()> {
         "{:4} {:>4} {:>7} {:>7} {:>7} {:>7} {:>6} {:>7} {:>7} {:>6}  {} | {}",
         runs[0].scenario,
         runs.len(),
-        found(level(FaultLevel::Mild)),
-        found(level(FaultLevel::Medium)),
-        found(level(FaultLevel::Hard)),
-        format!("{}/{}", all.blamed, all.found),
-        all.false_flags,
+        ratio(level(FaultLevel::Mild)),
+        ratio(level(FaultLevel::Medium)),
+        ratio(level(FaultLevel::Hard)),
+        format!("{}/{}", totals.blamed, totals.found),
+        totals.false_flags,
         format_seconds(quantile_of(&delays, 0.5)),
         format_seconds(quantile_of(&delays, 0.95)),
         limit,
@@ -97,14 +97,14 @@ fn false_flags(runs: &[&ScoredRun]) -> String {
 }
 
 /// Labels with their counts, the most frequent first.
-fn format_counts(words: impl Iterator<Item = &'static str>) -> String {
+fn format_counts(labels: impl Iterator<Item = &'static str>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for word in words {
-        *counts.entry(word).or_default() += 1;
+    for label in labels {
+        *counts.entry(label).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let texts: Vec<_> = counts.iter().map(|(word, count)| format!("{word} {count}")).collect();
+    let texts: Vec<_> = counts.iter().map(|(label, count)| format!("{label} {count}")).collect();
     if texts.is_empty() { NONE.to_owned() } else { texts.join(", ") }
 }
 

@@ -120,13 +120,14 @@ pub(crate) fn quantile_of(sorted: &[f64], share: f64) -> Option<f64> {
 /// The published figures of these runs; null where there is no data.
 pub(crate) fn compute_figures(runs: &[ScoredRun]) -> Value {
     let faults = || runs.iter().filter(|run| !run.is_negative());
-    let of = |scenarios: &'static [&str]| {
+    let delays_of = |scenarios: &'static [&str]| {
         detection_delays(faults().filter(|run| scenarios.contains(&run.scenario)))
     };
     let strong = FlagCounts::of(faults().filter(|run| run.is_strong()));
     let mild = FlagCounts::of(faults().filter(|run| !run.is_strong()));
-    let (soft, hard, over) = (of(&SOFT), of(&HARD), over_limits(faults()));
-    let never = faults().flat_map(|run| &run.score.answers).filter(|answer| answer.flag.is_none());
+    let (soft, hard, over) = (delays_of(&SOFT), delays_of(&HARD), over_limits(faults()));
+    let unanswered =
+        faults().flat_map(|run| &run.score.answers).filter(|answer| answer.flag.is_none());
     json!({
         "precision": round_figure(strong.precision()),
         "recall": round_figure(strong.recall()),
@@ -138,7 +139,7 @@ pub(crate) fn compute_figures(runs: &[ScoredRun]) -> Value {
         "ttd_hard_median_s": round_figure(quantile_of(&hard, 0.5)),
         "ttd_over_limit_p95": round_figure(quantile_of(&over, 0.95)),
         "faults": strong.faults + mild.faults,
-        "never_found": never.count(),
+        "never_found": unanswered.count(),
     })
 }
 
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_are_those_of_the_counts() {
+    fn figures_equal_those_of_the_counts() {
         use FaultLevel::{Hard, Medium, Mild};
         let runs = [
             run("F1", Hard, Some(10), 0),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_null() {
+    fn figures_without_data_are_null() {
         let figures = compute_figures(&[]);
         for name in ["precision", "recall", "f1", "ttd_median_s", "ttd_over_limit_p95"] {
             assert_eq!(figures[name], Value::Null, "{name}");
@@ -255,10 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_is_the_nearest_rank() {
+    fn quantile_is_the_nearest_rank() {
         let values: Vec<f64> = (1..=20).map(f64::from).collect();
-        let at = |share| quantile_of(&values, share).unwrap();
-        assert_eq!((at(0.0), at(0.5), at(0.95), at(1.0)), (1.0, 10.0, 19.0, 20.0));
+        let quantile = |share| quantile_of(&values, share).unwrap();
+        assert_eq!(
+            (quantile(0.0), quantile(0.5), quantile(0.95), quantile(1.0)),
+            (1.0, 10.0, 19.0, 20.0)
+        );
         assert_eq!(quantile_of(&[], 0.5), None);
     }
 }

@@ -35,8 +35,8 @@ impl ExporterFaults {
         random: &mut SoakRandom,
     ) -> Self {
         let mut faults = Vec::new();
-        for (at, (kind, limit)) in KINDS.into_iter().enumerate() {
-            let node = FIRST_NODE + at;
+        for (index, (kind, limit)) in KINDS.into_iter().enumerate() {
+            let node = FIRST_NODE + index;
             let mut from = 1_800;
             loop {
                 from += LASTS_S.0 + random.next_below(LASTS_S.1);
@@ -44,10 +44,16 @@ impl ExporterFaults {
                 if until > seconds {
                     break;
                 }
-                let after = |s: u64| start + Duration::from_secs(s);
+                let at_second = |s: u64| start + Duration::from_secs(s);
                 faults.push((
                     node,
-                    exporter_truth(kind, fleet.node_name(node), after(from), after(until), limit),
+                    exporter_truth(
+                        kind,
+                        fleet.node_name(node),
+                        at_second(from),
+                        at_second(until),
+                        limit,
+                    ),
                 ));
                 from = until;
             }
@@ -62,8 +68,8 @@ impl ExporterFaults {
 
     /// The batch of a node at an instant, with its exporter fault applied.
     pub(super) fn node_batch(&mut self, node: usize, report: Report, at: UnixMs) -> Batch {
-        let is_active = |(of, truth): &&(usize, GroundTruth)| {
-            *of == node && at >= truth.onset && truth.ends.is_some_and(|end| at < end)
+        let is_active = |(fault_node, truth): &&(usize, GroundTruth)| {
+            *fault_node == node && at >= truth.onset && truth.ends.is_some_and(|end| at < end)
         };
         let kind = self.faults.iter().find(is_active).map(|(_, truth)| truth.kind);
         let report = match kind {

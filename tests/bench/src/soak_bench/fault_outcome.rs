@@ -40,7 +40,7 @@ pub(super) struct FaultOutcome {
     pub(super) ids: BTreeSet<String>,
     /// A finding that stays open long after the end of the fault, and for how long.
     pub(super) lingers: Option<(String, Duration)>,
-    /// What its finding said before each absence, and how it closed.
+    /// Text and evidence of its finding before each absence, and how it closed.
     gaps: Vec<String>,
     /// Id, text and evidence of its finding at the last tick; none while it has none.
     last_seen: Option<(String, String)>,
@@ -78,7 +78,7 @@ impl FaultOutcome {
             && self.lingers.is_none()
     }
 
-    /// Records an absence, with what the finding said before. Returns the finding's id if it has just begun.
+    /// Records an absence, with the finding's text before it. Returns the finding's id if it has just begun.
     fn record_gap(&mut self, now: UnixMs) -> Option<String> {
         let (id, before) = self.last_seen.take()?;
         self.gaps.push(format!("    away from {}: before {before}", now.0));
@@ -130,9 +130,9 @@ impl FindingObserver {
 
     /// Evaluates the open findings of one tick. Returns the ids of those that are absent under their fault since now.
     pub(super) fn observe_findings(&mut self, list: &FindingList, step: Duration) -> Vec<String> {
-        let mut lapsed = Vec::new();
+        let mut absent_ids = Vec::new();
         let now = list.at;
-        let passed = self.last.map_or(step, |last| now.duration_since(last));
+        let elapsed = self.last.map_or(step, |last| now.duration_since(last));
         self.last = Some(now);
         let open: BTreeSet<String> = list.findings.iter().map(|f| f.id.clone()).collect();
         self.openings += open.difference(&self.open).count() as u64;
@@ -140,7 +140,7 @@ impl FindingObserver {
         for (truth, outcome) in self.truths.iter().zip(&mut self.outcomes) {
             let since = now.duration_since(truth.onset);
             if outcome.found.is_none() {
-                outcome.down += passed.min(since).saturating_sub(step);
+                outcome.down += elapsed.min(since).saturating_sub(step);
             }
             let limit = truth.limit + step * PERIODS;
             let ended = truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2);
@@ -150,10 +150,11 @@ impl FindingObserver {
             let found: Vec<&Finding> =
                 list.findings.iter().filter(|finding| answers_fault(truth, finding)).collect();
             if let Some(end) = truth.ends.filter(|end| now >= *end) {
-                let known = |finding: &&&Finding| {
+                let is_known_id = |finding: &&&Finding| {
                     outcome.ids.contains(&finding.id) && finding.life.opened < end
                 };
-                let still_open = found.iter().find(known).filter(|_| now > end + limit + CLOSES);
+                let still_open =
+                    found.iter().find(is_known_id).filter(|_| now > end + limit + CLOSES);
                 if let Some(finding) = still_open {
                     let (_, after) = outcome
                         .lingers
@@ -164,26 +165,27 @@ impl FindingObserver {
             }
             if found.is_empty() {
                 if outcome.found.is_some() {
-                    outcome.away += passed;
-                    lapsed.extend(outcome.record_gap(now));
+                    outcome.away += elapsed;
+                    absent_ids.extend(outcome.record_gap(now));
                 }
                 continue;
             }
             outcome.last_seen = found.first().map(|it| (it.id.clone(), evidence(it)));
-            // A finding that an earlier fault of the same entity opened goes on as this one's.
-            let own: Vec<_> = found.iter().filter(|f| f.life.opened >= truth.onset).collect();
-            let counted = if own.is_empty() { found.iter().collect() } else { own };
+            // A finding that an earlier fault of the same entity opened counts for this one.
+            let since_onset: Vec<_> =
+                found.iter().filter(|f| f.life.opened >= truth.onset).collect();
+            let counted = if since_onset.is_empty() { found.iter().collect() } else { since_onset };
             outcome.ids.extend(counted.iter().map(|finding| finding.id.clone()));
             if outcome.found.is_none() {
                 outcome.found = Some(since);
-                outcome.late = since - outcome.down > limit;
+                outcome.late = since > limit + outcome.down;
             }
             let cost: f64 = found.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
             let (low, high) = outcome.cost.unwrap_or((cost, cost));
             outcome.cost = Some((low.min(cost), high.max(cost)));
         }
         self.observe_unexplained(list, step);
-        lapsed
+        absent_ids
     }
 
     /// Adds to the absences of these findings how they closed.

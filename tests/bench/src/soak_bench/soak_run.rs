@@ -3,7 +3,7 @@
 use std::{ops::Range, time::Duration};
 
 use anyhow::Context;
-use gaunt_api::{Answer, Question};
+use gaunt_api::{Answer, FindingList, Question};
 use gaunt_engine::{Engine, PersistedState};
 use gaunt_schema::{Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
 use gaunt_sim::{GroundTruth, SimFleet};
@@ -62,22 +62,19 @@ pub(super) fn run_soak(
     let mut engine = resume_engine(&options, PersistedState::default(), &fleet);
     // State on disk as of the tick before the last: later changes are lost.
     let (mut disk, mut newest) = (PersistedState::default(), PersistedState::default());
-    let (mut loss_wrong, mut loss_worst, mut down_ticks) = (0, 0.0_f64, 0_u64);
+    let (mut loss_mismatch_ticks, mut worst_loss_difference, mut down_ticks) = (0, 0.0_f64, 0_u64);
     for tick in 1..=ticks {
         let now = START + step * tick as u32;
-        if now < second(span.start) {
+        if !(second(span.start)..=second(span.end)).contains(&now) {
             continue;
-        }
-        if now > second(span.end) {
-            break;
         }
         if step > Duration::from_secs(1) {
             fleet.advance_to(now - Duration::from_secs(1));
         }
         fleet.advance_to(now);
         if kill_ticks.binary_search(&tick).is_ok() {
-            let kept = round_trip_state(&disk)?;
-            engine = resume_engine(&options, kept, &fleet);
+            let restored = round_trip_state(&disk)?;
+            engine = resume_engine(&options, restored, &fleet);
             // It restarts after up to two minutes.
             down_ticks = random.next_below(120 / step.as_secs().max(1) + 1);
         }
@@ -92,26 +89,21 @@ pub(super) fn run_soak(
             engine.persisted_state().context("a judgement is still running")?,
         );
         let Answer::Findings(list) = engine.answer_question(&Question::Findings) else { continue };
-        let lapsed = observer.observe_findings(&list, step);
-        if !lapsed.is_empty()
+        let absent_ids = observer.observe_findings(&list, step);
+        if !absent_ids.is_empty()
             && let Answer::Findings(closed) = engine.answer_question(&Question::Closed)
         {
-            observer.explain_gaps(&lapsed, &closed);
+            observer.explain_gaps(&absent_ids, &closed);
         }
-        if let Answer::Overview(overview) = engine.answer_question(&Question::Overview) {
-            let whole = &overview.lost;
-            let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
-            let parts = findings + whole.idle_gpus + whole.unexplained_gpus;
-            let difference = (whole.gpus - parts).abs();
-            loss_wrong += u64::from(difference > SAME_LOSS);
-            loss_worst = loss_worst.max(difference);
-        }
+        let difference = loss_difference(&engine, &list);
+        loss_mismatch_ticks += u64::from(difference > SAME_LOSS);
+        worst_loss_difference = worst_loss_difference.max(difference);
     }
-    let counted = match engine.answer_question(&Question::Targets) {
-        Answer::Targets(list) => list.totals.findings_opened.values().sum(),
+    let opened = match engine.answer_question(&Question::Targets) {
+        Answer::Targets(answer) => answer.totals.findings_opened.values().sum(),
         _ => 0,
     };
-    let opened_twice = u64::saturating_sub(counted, observer.opening_count());
+    let opened_twice = u64::saturating_sub(opened, observer.opening_count());
     let (outcomes, unexplained) = observer.into_outcomes();
     Ok(SoakOutcome {
         truths,
@@ -120,18 +112,29 @@ pub(super) fn run_soak(
         ticks,
         kills: kill_ticks.iter().map(|tick| tick * step.as_secs()).collect(),
         opened_twice,
-        loss_mismatch_ticks: loss_wrong,
-        worst_loss_difference: loss_worst,
+        loss_mismatch_ticks,
+        worst_loss_difference,
     })
+}
+
+/// How far the parts of the loss are from the whole, in GPUs.
+fn loss_difference(engine: &Engine, list: &FindingList) -> f64 {
+    let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
+        return 0.0;
+    };
+    let lost = &overview.lost;
+    let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
+    let parts = findings + lost.idle_gpus + lost.unexplained_gpus;
+    (lost.gpus - parts).abs()
 }
 
 /// An engine restored from persisted state.
 fn resume_engine(
     options: &gaunt_engine::EngineOptions,
-    kept: PersistedState,
+    state: PersistedState,
     fleet: &SimFleet,
 ) -> Engine {
-    let mut engine = Engine::from_persisted(options.clone(), kept);
+    let mut engine = Engine::from_persisted(options.clone(), state);
     let targets = (0..fleet.node_count()).map(|node| ScrapeTarget {
         id: TargetId(node as u32),
         address: SanitizedText::from(format!("10.{}.{}.7:9770", node / 250, node % 250)),
@@ -143,12 +146,12 @@ fn resume_engine(
 }
 
 /// Persisted state after a round trip through its files.
-fn round_trip_state(kept: &PersistedState) -> anyhow::Result<PersistedState> {
-    let back: PersistedState = serde_json::from_slice(&serde_json::to_vec(kept)?)?;
-    let recent = serde_json::from_slice(&serde_json::to_vec(kept.usage_window())?)?;
-    let back = back.with_usage_window(recent);
-    let Some(baselines) = kept.learned_baselines() else { return Ok(back) };
-    Ok(back.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**baselines)?)?))
+fn round_trip_state(state: &PersistedState) -> anyhow::Result<PersistedState> {
+    let restored: PersistedState = serde_json::from_slice(&serde_json::to_vec(state)?)?;
+    let recent = serde_json::from_slice(&serde_json::to_vec(state.usage_window())?)?;
+    let restored = restored.with_usage_window(recent);
+    let Some(baselines) = state.learned_baselines() else { return Ok(restored) };
+    Ok(restored.with_baselines(serde_json::from_slice(&serde_json::to_vec(&**baselines)?)?))
 }
 
 /// Ingests the reports of all nodes.

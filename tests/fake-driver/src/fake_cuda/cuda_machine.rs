@@ -124,10 +124,10 @@ impl FakeCudaMachine {
         fits: impl Fn(&CudaFault) -> bool,
     ) -> Option<&'static CudaFault> {
         let settings = self.settings;
-        for (fault, matched) in settings.faults.iter().zip(&mut self.match_counts) {
+        for (fault, match_count) in settings.faults.iter().zip(&mut self.match_counts) {
             if fits(fault) {
-                *matched += 1;
-                if *matched == fault.nth {
+                *match_count += 1;
+                if *match_count == fault.nth {
                     return Some(fault);
                 }
             }
@@ -155,9 +155,9 @@ impl FakeCudaMachine {
         self.open_contexts.remove(&gpu);
         super::OPEN.fetch_and(!(1 << gpu), Ordering::Relaxed);
         let streams = self.streams.values().filter(|stream| stream.gpu == gpu).count();
-        let events = self.events.iter().filter(|(at, _)| !self.marks.contains(at));
+        let events = self.events.iter().filter(|(handle, _)| !self.marks.contains(handle));
         let events = events.filter(|(_, event)| event.gpu == gpu).count();
-        let modules = self.modules.values().filter(|home| **home == gpu).count();
+        let modules = self.modules.values().filter(|module_gpu| **module_gpu == gpu).count();
         let bytes = self.memory.used_bytes(MemoryLocation::Gpu(gpu));
         if let Some(path) = &self.settings.ledger {
             let file = fs::OpenOptions::new().create(true).append(true).open(path);
@@ -180,11 +180,11 @@ impl FakeCudaMachine {
 
     /// Whether kernels of `gpu` can access the memory of `peer`.
     pub(super) fn can_reach(&self, gpu: u32, peer: u32) -> bool {
-        let of = |from, to| {
+        let allows_access = |from, to| {
             let mut links = self.settings.links.iter();
             links.find(|link| link.from == from && link.to == to).is_none_or(|link| link.peer)
         };
-        gpu != peer && self.settings.peer && of(gpu, peer) && of(peer, gpu)
+        gpu != peer && self.settings.peer && allows_access(gpu, peer) && allows_access(peer, gpu)
     }
 
     pub(super) fn load_module(&mut self, gpu: u32) -> u64 {
@@ -209,16 +209,16 @@ impl FakeCudaMachine {
     /// The name of a kernel whose module is loaded on a GPU.
     pub(super) fn kernel_name(&self, function: u64, gpu: u32) -> Result<String, u32> {
         let (module, name) = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
-        let here = self.modules.get(module) == Some(&gpu);
-        if here { Ok(name.clone()) } else { Err(INVALID_HANDLE) }
+        let is_loaded = self.modules.get(module) == Some(&gpu);
+        if is_loaded { Ok(name.clone()) } else { Err(INVALID_HANDLE) }
     }
 
     pub(super) fn create_stream(&mut self, gpu: u32) -> u64 {
         let handle = self.new_handle();
         let queue = VecDeque::new();
         self.streams.insert(handle, FakeCudaStream { gpu, queue, time: 0.0, stuck: false });
-        let here = self.streams.values().filter(|stream| stream.gpu == gpu).count();
-        self.most_streams = self.most_streams.max(here);
+        let stream_count = self.streams.values().filter(|stream| stream.gpu == gpu).count();
+        self.most_streams = self.most_streams.max(stream_count);
         handle
     }
 
@@ -246,13 +246,13 @@ impl FakeCudaMachine {
     }
 
     pub(super) fn record_event(&mut self, event: u64, stream: u64) -> Result<(), u32> {
-        let known = self.events.get_mut(&event).ok_or(INVALID_HANDLE)?;
-        let home = self.streams.get(&stream).ok_or(INVALID_HANDLE)?.gpu;
-        if known.gpu != home {
+        let state = self.events.get_mut(&event).ok_or(INVALID_HANDLE)?;
+        let stream_gpu = self.streams.get(&stream).ok_or(INVALID_HANDLE)?.gpu;
+        if state.gpu != stream_gpu {
             return Err(INVALID_HANDLE);
         }
-        known.recorded += 1;
-        let number = known.recorded;
+        state.recorded += 1;
+        let number = state.recorded;
         self.push(stream, StreamWork::Record { event, number })
     }
 
@@ -294,26 +294,26 @@ impl FakeCudaMachine {
     /// Runs all queued work of a GPU; false if it never ends.
     pub(super) fn drain_gpu(&mut self, gpu: u32) -> bool {
         self.run_ready_work(true);
-        let mut here = self.streams.values().filter(|stream| stream.gpu == gpu);
-        self.failed_contexts.contains_key(&gpu) || !here.any(|stream| stream.stuck)
+        let mut streams = self.streams.values().filter(|stream| stream.gpu == gpu);
+        self.failed_contexts.contains_key(&gpu) || !streams.any(|stream| stream.stuck)
     }
 
     /// Runs all work that can run. Closed gates block their streams, unless `time_out` is set.
     fn run_ready_work(&mut self, time_out: bool) {
         while let Some(stream) = self.next(time_out) {
             let opened = self.streams.values().map(|stream| stream.time).fold(0.0, f64::max);
-            let Some(known) = self.streams.get_mut(&stream) else { return };
-            let Some(work) = known.queue.pop_front() else { return };
-            let (gpu, from) = (known.gpu, known.time);
+            let Some(state) = self.streams.get_mut(&stream) else { return };
+            let Some(work) = state.queue.pop_front() else { return };
+            let (gpu, from) = (state.gpu, state.time);
             match self.run_work(gpu, from, opened, &work) {
                 Ok(Some(until)) => {
-                    if let Some(known) = self.streams.get_mut(&stream) {
-                        known.time = until;
+                    if let Some(state) = self.streams.get_mut(&stream) {
+                        state.time = until;
                     }
                 }
                 Ok(None) => {
-                    if let Some(known) = self.streams.get_mut(&stream) {
-                        known.stuck = true;
+                    if let Some(state) = self.streams.get_mut(&stream) {
+                        state.stuck = true;
                     }
                 }
                 Err(code) => {
@@ -380,13 +380,13 @@ impl FakeCudaMachine {
             StreamWork::Fill { to, word, words } => {
                 let to = self.memory.find_range(*to, words * 4).ok_or(ILLEGAL_ADDRESS)?;
                 self.memory.write_range(to, &word.to_le_bytes().repeat(*words));
-                Ok(Some(self.schedule_transfer(to.home, to.home, words * 4, from)))
+                Ok(Some(self.schedule_transfer(to.location, to.location, words * 4, from)))
             }
             StreamWork::Copy { to, from: source, bytes } => {
                 let to = self.memory.find_range(*to, *bytes).ok_or(ILLEGAL_ADDRESS)?;
                 let source = self.memory.find_range(*source, *bytes).ok_or(ILLEGAL_ADDRESS)?;
                 self.memory.write_range(to, &self.memory.read_range(source));
-                Ok(Some(self.schedule_transfer(source.home, to.home, *bytes, from)))
+                Ok(Some(self.schedule_transfer(source.location, to.location, *bytes, from)))
             }
             StreamWork::SumWithPeer { number, send, receive, bytes, element } => {
                 let send = self.memory.find_range(*send, *bytes).ok_or(ILLEGAL_ADDRESS)?;
@@ -423,11 +423,11 @@ impl FakeCudaMachine {
         if fault.is_some_and(|fault| fault.hang) {
             return Ok(None);
         }
-        let may = |home| match home {
+        let can_access = |location| match location {
             MemoryLocation::Host => true,
             MemoryLocation::Gpu(other) => other == gpu || self.peers.contains(&(gpu, other)),
         };
-        let flow = emulated_kernels::execute_kernel(&self.memory, name, arguments, &may)?;
+        let flow = emulated_kernels::execute_kernel(&self.memory, name, arguments, &can_access)?;
         if fault.is_some_and(|fault| fault.wrong) {
             let mut bytes = self.memory.read_range(flow.wrote);
             let middle = bytes.len() / 2;

@@ -87,12 +87,12 @@ impl CudaScenario {
     /// The error in its faults, if any.
     pub(crate) fn invalid_fault(&self) -> Option<String> {
         let mut faults = self.faults.iter().enumerate();
-        let (at, _) = faults.find(|(_, fault)| {
+        let (index, _) = faults.find(|(_, fault)| {
             let has_effect = fault.error.is_some() || fault.hang || fault.wrong;
-            let one = fault.call.is_some() != fault.kernel.is_some();
-            !has_effect || !one || (fault.wrong && fault.kernel.is_none())
+            let names_one = fault.call.is_some() != fault.kernel.is_some();
+            !has_effect || !names_one || (fault.wrong && fault.kernel.is_none())
         })?;
-        Some(format!("cuda.fault {}: set call or kernel, and error, hang or wrong", at + 1))
+        Some(format!("cuda.fault {}: set call or kernel, and error, hang or wrong", index + 1))
     }
 }
 

@@ -247,50 +247,53 @@ extern "C" fn cuCtxEnablePeerAccess(peer: RawCudaHandle, _flags: c_uint) -> u32 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
     error_code(begin_context_call("cuMemGetInfo").and_then(|(machine, gpu)| {
-        let all = machine.settings.memory_bytes;
-        write_value(free, all.saturating_sub(machine.memory.used_bytes(MemoryLocation::Gpu(gpu))))?;
-        write_value(total, all)
+        let capacity = machine.settings.memory_bytes;
+        write_value(
+            free,
+            capacity.saturating_sub(machine.memory.used_bytes(MemoryLocation::Gpu(gpu))),
+        )?;
+        write_value(total, capacity)
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemAlloc_v2(to: *mut u64, bytes: usize) -> u32 {
     error_code(begin_context_call("cuMemAlloc").and_then(|(mut machine, gpu)| {
-        let home = MemoryLocation::Gpu(gpu);
+        let location = MemoryLocation::Gpu(gpu);
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        if machine.memory.used_bytes(home) + bytes > machine.settings.memory_bytes {
+        if machine.memory.used_bytes(location) + bytes > machine.settings.memory_bytes {
             return Err(OUT_OF_MEMORY);
         }
-        write_value(to, machine.memory.allocate_block(home, bytes))
+        write_value(to, machine.memory.allocate_block(location, bytes))
     }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuMemFree_v2(at: u64) -> u32 {
+extern "C" fn cuMemFree_v2(address: u64) -> u32 {
     error_code(begin_context_call("cuMemFree").and_then(|(mut machine, gpu)| {
         // Memory is freed after the work that uses it, which may never end.
         if !machine.drain_gpu(gpu) {
             drop(machine);
             hang_forever();
         }
-        if machine.memory.free_block(at) { Ok(()) } else { Err(INVALID_VALUE) }
+        if machine.memory.free_block(address) { Ok(()) } else { Err(INVALID_VALUE) }
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostAlloc(to: *mut RawCudaHandle, bytes: usize, _flags: c_uint) -> u32 {
     error_code(begin_context_call("cuMemHostAlloc").and_then(|(mut machine, _)| {
-        let at = machine.memory.allocate_block(MemoryLocation::Host, bytes);
-        write_value(to, ptr::with_exposed_provenance_mut(at as usize))
+        let address = machine.memory.allocate_block(MemoryLocation::Host, bytes);
+        write_value(to, ptr::with_exposed_provenance_mut(address as usize))
     }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuMemFreeHost(at: RawCudaHandle) -> u32 {
+extern "C" fn cuMemFreeHost(address: RawCudaHandle) -> u32 {
     error_code(begin_context_call("cuMemFreeHost").and_then(|(mut machine, _)| {
-        if machine.memory.free_block(handle_number(at)) { Ok(()) } else { Err(INVALID_VALUE) }
+        if machine.memory.free_block(handle_number(address)) { Ok(()) } else { Err(INVALID_VALUE) }
     }))
 }
 
@@ -311,10 +314,10 @@ extern "C" fn cuMemcpyPeerAsync(
     stream: RawCudaHandle,
 ) -> u32 {
     error_code(begin_context_call("cuMemcpyPeerAsync").and_then(|(mut machine, _)| {
-        for (at, context) in [(to, to_context), (from, from_context)] {
-            let home = MemoryLocation::Gpu(gpu_of_context(context)?);
-            let range = machine.memory.find_range(at, bytes).ok_or(INVALID_VALUE)?;
-            if range.home != home {
+        for (address, context) in [(to, to_context), (from, from_context)] {
+            let location = MemoryLocation::Gpu(gpu_of_context(context)?);
+            let range = machine.memory.find_range(address, bytes).ok_or(INVALID_VALUE)?;
+            if range.location != location {
                 return Err(INVALID_VALUE);
             }
         }
@@ -446,12 +449,16 @@ extern "C" fn cuLaunchKernel(
     error_code(begin_context_call("cuLaunchKernel").and_then(|(mut machine, gpu)| {
         let name = machine.kernel_name(handle_number(function), gpu)?;
         let widths = parameter_widths(&name).ok_or(INVALID_HANDLE)?;
-        let read = |(at, long): (usize, &bool)| {
+        let read = |(index, is_wide): (usize, &bool)| {
             // SAFETY: the caller passes as many pointers as the kernel has parameters, each to a value of the width
             // that the kernel declares.
             unsafe {
-                let value = *arguments.add(at);
-                if *long { value.cast::<u64>().read() } else { value.cast::<u32>().read().into() }
+                let value = *arguments.add(index);
+                if *is_wide {
+                    value.cast::<u64>().read()
+                } else {
+                    value.cast::<u32>().read().into()
+                }
             }
         };
         let arguments = widths.iter().enumerate().map(read).collect();

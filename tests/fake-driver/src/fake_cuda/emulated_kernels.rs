@@ -14,78 +14,94 @@ pub(super) struct KernelTransfer {
     pub(super) wrote: FakeMemoryRange,
 }
 
-/// Executes a kernel; `may` returns whether it can access memory at a location.
+/// Executes a kernel; `can_access` returns whether it can access memory at a location.
 pub(super) fn execute_kernel(
     memory: &FakeCudaMemory,
     name: &str,
     arguments: &[u64],
-    may: &dyn Fn(MemoryLocation) -> bool,
+    can_access: &dyn Fn(MemoryLocation) -> bool,
 ) -> Result<KernelTransfer, u32> {
-    let reach = |at: u64, bytes: usize| {
-        memory.find_range(at, bytes).filter(|range| may(range.home)).ok_or(ILLEGAL_ADDRESS)
+    let find_accessible = |address: u64, bytes: usize| {
+        memory
+            .find_range(address, bytes)
+            .filter(|range| can_access(range.location))
+            .ok_or(ILLEGAL_ADDRESS)
     };
     let (kernel, element) = name.rsplit_once('_').ok_or(ILLEGAL_ADDRESS)?;
     let size = element_size(element);
     match (kernel, arguments) {
         ("gaunt", &[to, from, bytes]) if element == "copy" => {
-            let (to, from) = (reach(to, bytes as usize)?, reach(from, bytes as usize)?);
+            let (to, from) =
+                (find_accessible(to, bytes as usize)?, find_accessible(from, bytes as usize)?);
             memory.write_range(to, &memory.read_range(from));
-            Ok(KernelTransfer { from: from.home, to: to.home, bytes: bytes as usize, wrote: to })
+            Ok(KernelTransfer {
+                from: from.location,
+                to: to.location,
+                bytes: bytes as usize,
+                wrote: to,
+            })
         }
-        ("gaunt_add", &[to, mine, theirs, count]) => {
+        ("gaunt_add", &[to, left, right, count]) => {
             let bytes = count as usize * size;
-            let (to, mine) = (reach(to, bytes)?, reach(mine, bytes)?);
-            let theirs = reach(theirs, bytes)?;
+            let (to, left) = (find_accessible(to, bytes)?, find_accessible(left, bytes)?);
+            let right = find_accessible(right, bytes)?;
             memory.write_range(
                 to,
-                &sum_elements(&memory.read_range(mine), &memory.read_range(theirs), element),
+                &sum_elements(&memory.read_range(left), &memory.read_range(right), element),
             );
-            Ok(KernelTransfer { from: theirs.home, to: to.home, bytes, wrote: to })
+            Ok(KernelTransfer { from: right.location, to: to.location, bytes, wrote: to })
         }
         ("gaunt_pattern", &[to, count, base, rank, round]) => {
             let bytes = count as usize * size;
-            let to = reach(to, bytes)?;
+            let to = find_accessible(to, bytes)?;
             let mut values = Vec::with_capacity(bytes);
-            for at in 0..count {
-                let value = sent_value(rank as u32, base + at, round as u32) as f32;
+            for index in 0..count {
+                let value = sent_value(rank as u32, base + index, round as u32) as f32;
                 values.extend_from_slice(&encode_element(value, size)[..size]);
             }
             memory.write_range(to, &values);
-            Ok(KernelTransfer { from: to.home, to: to.home, bytes, wrote: to })
+            Ok(KernelTransfer { from: to.location, to: to.location, bytes, wrote: to })
         }
-        ("gaunt_check", &[data, count, base, place, first, ranks, round, wrong]) => {
-            let data = reach(data, count as usize * size)?;
-            let wrong = reach(wrong, 16)?;
-            let right = |at: u64| {
+        ("gaunt_check", &[data, count, base, offset, first, ranks, round, wrong]) => {
+            let data = find_accessible(data, count as usize * size)?;
+            let wrong = find_accessible(wrong, 16)?;
+            let expected = |index: u64| {
                 let sources = first as u32..(first + ranks) as u32;
-                let sum: u32 = sources.map(|rank| sent_value(rank, base + at, round as u32)).sum();
+                let sum: u32 =
+                    sources.map(|rank| sent_value(rank, base + index, round as u32)).sum();
                 encode_element(sum as f32, size)
             };
-            let is = memory.read_range(data);
-            let elements = is.chunks_exact(size).zip(0_u64..);
-            let bad: Vec<u64> = elements
-                .filter(|(is, at)| **is != right(*at)[..size])
-                .map(|(_, at)| place + at)
+            let found = memory.read_range(data);
+            let elements = found.chunks_exact(size).zip(0_u64..);
+            let wrong_offsets: Vec<u64> = elements
+                .filter(|(element, index)| **element != expected(*index)[..size])
+                .map(|(_, index)| offset + index)
                 .collect();
-            let known = memory.read_range(wrong);
-            let number = |at: usize| known[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-            let count = number(0) + bad.len() as u64;
-            let first = bad.first().map_or(0, |at| !at).max(number(8));
+            let previous = memory.read_range(wrong);
+            let number =
+                |start: usize| previous[start..start + 8].try_into().map_or(0, u64::from_le_bytes);
+            let count = number(0) + wrong_offsets.len() as u64;
+            let first = wrong_offsets.first().map_or(0, |offset| !offset).max(number(8));
             memory.write_range(wrong, &[count.to_le_bytes(), first.to_le_bytes()].concat());
-            Ok(KernelTransfer { from: data.home, to: data.home, bytes: is.len(), wrote: wrong })
+            Ok(KernelTransfer {
+                from: data.location,
+                to: data.location,
+                bytes: found.len(),
+                wrote: wrong,
+            })
         }
         _ => Err(ILLEGAL_ADDRESS),
     }
 }
 
 /// The sums of the elements of two buffers.
-pub(super) fn sum_elements(one: &[u8], other: &[u8], element: &str) -> Vec<u8> {
+pub(super) fn sum_elements(left: &[u8], right: &[u8], element: &str) -> Vec<u8> {
     let size = element_size(element);
-    let pairs = one.chunks_exact(size).zip(other.chunks_exact(size));
-    let mut sum = Vec::with_capacity(one.len());
-    for (one, other) in pairs {
+    let pairs = left.chunks_exact(size).zip(right.chunks_exact(size));
+    let mut sum = Vec::with_capacity(left.len());
+    for (left, right) in pairs {
         sum.extend_from_slice(
-            &encode_element(decode_element(one) + decode_element(other), size)[..size],
+            &encode_element(decode_element(left) + decode_element(right), size)[..size],
         );
     }
     sum
@@ -104,7 +120,7 @@ fn sent_value(rank: u32, index: u64, round: u32) -> u32 {
         (u64::from(rank) + 1, 0xC2B2_AE3D),
         (u64::from(round), 0x27D4_EB2F),
     ];
-    let mix = parts.iter().fold(0, |mix, (part, by)| mix ^ part.wrapping_mul(*by) as u32);
+    let mix = parts.iter().fold(0, |mix, (part, factor)| mix ^ part.wrapping_mul(*factor) as u32);
     let mix = (mix ^ mix >> 15).wrapping_mul(0x2C1B_3C6D);
     let mix = (mix ^ mix >> 12).wrapping_mul(0x297A_2D39);
     (mix >> 28) + 1

@@ -29,7 +29,7 @@ struct NcclCall {
     count: usize,
     /// `f32` or `bf16`, and its size.
     element: (&'static str, usize),
-    what: NcclOperation,
+    operation: NcclOperation,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ static GROUP: Mutex<Vec<NcclCall>> = Mutex::new(Vec::new());
 fn add_call(
     (send, receive, count): (u64, u64, usize),
     kind: c_int,
-    what: NcclOperation,
+    operation: NcclOperation,
     (communicator, stream): (RawNcclHandle, RawNcclHandle),
 ) -> c_int {
     let element = match kind {
@@ -58,7 +58,7 @@ fn add_call(
     };
     let stream = stream.addr() as u64;
     if let Some(number) = remote_rank::peer_number(communicator.addr()) {
-        if what != NcclOperation::AllReduce {
+        if operation != NcclOperation::AllReduce {
             return INVALID_ARGUMENT;
         }
         let bytes = count * element.1;
@@ -67,35 +67,42 @@ fn add_call(
         return if queued.is_ok() { 0 } else { INVALID_ARGUMENT };
     }
     let Some(rank) = communicator.addr().checked_sub(1) else { return INVALID_ARGUMENT };
-    let call = NcclCall { rank, stream, send, receive, count, element, what };
+    let call = NcclCall { rank, stream, send, receive, count, element, operation };
     GROUP.lock().unwrap_or_else(PoisonError::into_inner).push(call);
     0
 }
 
 /// Queues the work of one call of a group, given all calls.
-fn queue_call(machine: &mut FakeCudaMachine, call: &NcclCall, all: &[NcclCall]) -> Result<(), u32> {
+fn queue_call(
+    machine: &mut FakeCudaMachine,
+    call: &NcclCall,
+    calls: &[NcclCall],
+) -> Result<(), u32> {
     let bytes = call.count * call.element.1;
-    let same = || all.iter().filter(|other| other.what == call.what);
+    let same_operation = || calls.iter().filter(|other| other.operation == call.operation);
     let mut copy = |to, from| machine.push(call.stream, StreamWork::Copy { to, from, bytes });
-    match call.what {
+    match call.operation {
         NcclOperation::Send(_) => Ok(()),
         NcclOperation::Broadcast => {
-            let root = same().find(|other| other.rank == 0).ok_or(1_u32)?;
+            let root = same_operation().find(|other| other.rank == 0).ok_or(1_u32)?;
             copy(call.receive, root.send)
         }
-        NcclOperation::AllGather => same()
+        NcclOperation::AllGather => same_operation()
             .try_for_each(|other| copy(call.receive + (other.rank * bytes) as u64, other.send)),
         NcclOperation::Receive(peer) => {
-            let mine = |other: &&NcclCall| {
-                other.rank == peer && other.what == NcclOperation::Send(call.rank)
+            let is_matching_send = |other: &&NcclCall| {
+                other.rank == peer && other.operation == NcclOperation::Send(call.rank)
             };
-            let sent = all.iter().find(mine).ok_or(1_u32)?;
-            copy(call.receive, sent.send)
+            let sender = calls.iter().find(is_matching_send).ok_or(1_u32)?;
+            copy(call.receive, sender.send)
         }
         NcclOperation::AllReduce | NcclOperation::ReduceScatter => {
-            let part =
-                if call.what == NcclOperation::AllReduce { 0 } else { (call.rank * bytes) as u64 };
-            let mut sources = same().map(|other| other.send + part);
+            let part = if call.operation == NcclOperation::AllReduce {
+                0
+            } else {
+                (call.rank * bytes) as u64
+            };
+            let mut sources = same_operation().map(|other| other.send + part);
             copy(call.receive, sources.next().ok_or(1_u32)?)?;
             for source in sources {
                 let name = format!("gaunt_add_{}", call.element.0);
@@ -176,20 +183,20 @@ extern "C" fn ncclGroupStart() -> c_int {
 extern "C" fn ncclGroupEnd() -> c_int {
     let group = GROUP.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(mut machine) = super::lock_machine() else { return SYSTEM_ERROR };
-    let mut arrive = || {
-        let mut arrived = Vec::new();
+    let mut queue_group = || {
+        let mut events = Vec::new();
         for call in &*group {
-            arrived.push(machine.record_mark(call.stream)?);
+            events.push(machine.record_mark(call.stream)?);
         }
         for call in &*group {
-            for event in &arrived {
+            for event in &events {
                 machine.wait_event(call.stream, *event)?;
             }
             queue_call(&mut machine, call, &group)?;
         }
         Ok::<_, u32>(())
     };
-    if arrive().is_ok() { 0 } else { INVALID_ARGUMENT }
+    if queue_group().is_ok() { 0 } else { INVALID_ARGUMENT }
 }
 
 #[unsafe(no_mangle)]

@@ -55,16 +55,16 @@ pub(super) fn join_peer(key: &FakeNcclUniqueId, first: bool) -> io::Result<usize
 }
 
 /// The sum of both ranks' data. Blocks until the other rank sends its data.
-pub(super) fn sum_with_peer(number: usize, mine: &[u8], element: &str) -> io::Result<Vec<u8>> {
+pub(super) fn sum_with_peer(number: usize, data: &[u8], element: &str) -> io::Result<Vec<u8>> {
     let peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut peer = peers.get(number).ok_or(io::ErrorKind::NotFound)?.try_clone()?;
     drop(peers);
-    let mut theirs = vec![0; mine.len()];
+    let mut peer_data = vec![0; data.len()];
     thread::scope(|scope| {
         let mut out = peer.try_clone()?;
-        let sent = scope.spawn(move || out.write_all(mine));
-        peer.read_exact(&mut theirs)?;
+        let sent = scope.spawn(move || out.write_all(data));
+        peer.read_exact(&mut peer_data)?;
         sent.join().map_err(|_| io::Error::other("the sender failed"))?
     })?;
-    Ok(emulated_kernels::sum_elements(mine, &theirs, element))
+    Ok(emulated_kernels::sum_elements(data, &peer_data, element))
 }

@@ -46,8 +46,8 @@ struct NvmlGpmQuery {
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpmQueryDeviceSupport(handle: RawNvmlDevice, to: *mut NvmlGpmSupport) -> c_uint {
     error_code(begin_device_call("nvmlGpmQueryDeviceSupport", handle).and_then(|(_, gpu)| {
-        let counts = GPM.iter().any(|(_, key)| gpu.value_of_key(key).is_some());
-        write_value(to, NvmlGpmSupport { version: 1, supported: c_uint::from(counts) })
+        let is_supported = GPM.iter().any(|(_, key)| gpu.value_of_key(key).is_some());
+        write_value(to, NvmlGpmSupport { version: 1, supported: c_uint::from(is_supported) })
     }))
 }
 
@@ -90,7 +90,7 @@ fn take_sample(
     to: *mut FakeGpmSample,
 ) -> c_uint {
     error_code(begin_device_call(call, handle).and_then(|(driver, gpu)| {
-        let exists = |id: u32| gpu.instances.iter().any(|known| known.gpu_instance == id);
+        let exists = |id: u32| gpu.instances.iter().any(|other| other.gpu_instance == id);
         if !instance.is_none_or(exists) {
             return Err(NOT_FOUND);
         }

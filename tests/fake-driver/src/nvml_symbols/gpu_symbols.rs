@@ -211,14 +211,14 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(
             let state = driver.value_now(gpu.value_of_key("fabric_state"))? as u8;
             // SAFETY: by NVML's contract a pointer that is not null points to a structure with its version set.
             let version = unsafe { to.as_ref() }.ok_or(INVALID_ARGUMENT)?.version;
-            let known = driver.value_now(gpu.value_of_key("fabric_version")).unwrap_or(3);
-            if u64::from(version >> 24) > known {
+            let newest_version = driver.value_now(gpu.value_of_key("fabric_version")).unwrap_or(3);
+            if u64::from(version >> 24) > newest_version {
                 return Err(VERSION_MISMATCH);
             }
             let digits = gpu.cluster.as_deref().unwrap_or_default();
             let mut cluster = [0; 16];
-            for (at, byte) in cluster.iter_mut().enumerate() {
-                let digits = digits.get(2 * at..2 * at + 2);
+            for (index, byte) in cluster.iter_mut().enumerate() {
+                let digits = digits.get(2 * index..2 * index + 2);
                 *byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0);
             }
             let clique = driver.value_now(gpu.value_of_key("fabric_clique")).unwrap_or(0) as c_uint;

@@ -29,19 +29,19 @@ struct NvmlProcessSample {
 }
 
 /// Writes a list to the caller's buffer, or returns the size that it needs.
-fn write_list<T>(all: Vec<T>, count: *mut c_uint, to: *mut T) -> Result<(), u32> {
+fn write_list<T>(items: Vec<T>, count: *mut c_uint, to: *mut T) -> Result<(), u32> {
     if count.is_null() {
         return Err(INVALID_ARGUMENT);
     }
     // SAFETY: by NVML's contract `count` points to the length of the list `to`.
     let capacity = unsafe { count.read() } as usize;
-    write_value(count, all.len() as c_uint)?;
-    if capacity < all.len() {
+    write_value(count, items.len() as c_uint)?;
+    if capacity < items.len() {
         return Err(INSUFFICIENT_SIZE);
     }
-    for (at, one) in all.into_iter().enumerate() {
-        // SAFETY: `at` is below `capacity`, the length of the caller's list.
-        unsafe { to.add(at).write(one) };
+    for (index, item) in items.into_iter().enumerate() {
+        // SAFETY: `index` is below `capacity`, the length of the caller's list.
+        unsafe { to.add(index).write(item) };
     }
     Ok(())
 }
@@ -70,20 +70,20 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     error_code(begin_device_call("nvmlDeviceGetComputeRunningProcesses_v3", handle).and_then(
         |(driver, gpu)| {
             let named =
-                gpu.processes.iter().map(|known| process_info(known.pid, known.memory_bytes));
-            let mut all: Vec<_> = named.collect();
+                gpu.processes.iter().map(|process| process_info(process.pid, process.memory_bytes));
+            let mut processes: Vec<_> = named.collect();
             let index = (handle as usize & super::PARENT) as u32 - 1;
-            all.extend(
+            processes.extend(
                 crate::fake_cuda::list_processes(index)
                     .into_iter()
                     .map(|pid| process_info(pid, 1 << 29)),
             );
             match driver.value_now(gpu.value_of_key("processes")) {
-                Ok(count) => all.extend(counted_processes(gpu, count)),
-                Err(why) if all.is_empty() => return Err(why),
+                Ok(count) => processes.extend(counted_processes(gpu, count)),
+                Err(code) if processes.is_empty() => return Err(code),
                 Err(_) => {}
             }
-            write_list(all, count, to)
+            write_list(processes, count, to)
         },
     ))
 }
@@ -93,7 +93,7 @@ extern "C" fn nvmlDeviceGetProcessUtilization(
     handle: RawNvmlDevice,
     to: *mut NvmlProcessSample,
     count: *mut c_uint,
-    seen: c_ulonglong,
+    last_seen: c_ulonglong,
 ) -> c_uint {
     error_code(begin_device_call("nvmlDeviceGetProcessUtilization", handle).and_then(
         |(driver, gpu)| {
@@ -107,13 +107,13 @@ extern "C" fn nvmlDeviceGetProcessUtilization(
                 encoder: 0,
                 decoder: 0,
             };
-            let all: Vec<_> = gpu
+            let samples: Vec<_> = gpu
                 .processes
                 .iter()
-                .map(|known| sample(known.pid, known.sm_percent))
-                .filter(|sample| sample.timestamp > seen)
+                .map(|process| sample(process.pid, process.sm_percent))
+                .filter(|sample| sample.timestamp > last_seen)
                 .collect();
-            if all.is_empty() { Err(NOT_FOUND) } else { write_list(all, count, to) }
+            if samples.is_empty() { Err(NOT_FOUND) } else { write_list(samples, count, to) }
         },
     ))
 }

@@ -71,8 +71,8 @@ fn page_episode(second: i64, kind: FindingKind, name: &str) -> FindingEpisode {
 /// mistaken for, false flags and pages.
 type ScoreFacts = (bool, Option<u64>, Option<bool>, Option<FindingKind>, usize, u32);
 
-fn score_starvation(said: &[FindingEpisode]) -> ScoreFacts {
-    let score = score_run(&[starvation_truth()], said, TERMS);
+fn score_starvation(episodes: &[FindingEpisode]) -> ScoreFacts {
+    let score = score_run(&[starvation_truth()], episodes, TERMS);
     let answer = &score.answers[0];
     (
         answer.in_time().is_some(),
@@ -85,11 +85,11 @@ fn score_starvation(said: &[FindingEpisode]) -> ScoreFacts {
 }
 
 #[test]
-fn a_flag_of_an_accepted_kind_in_the_window_answers_the_fault() {
+fn flag_of_an_accepted_kind_in_the_window_answers_the_fault() {
     use FindingKind::{DataStarved, HostBound};
-    let right = (true, Some(20), Some(true), None, 0, 0);
-    assert_eq!(score_starvation(&[page_episode(120, DataStarved, "a")]), right);
-    assert_eq!(score_starvation(&[page_episode(120, HostBound, "a")]), right);
+    let expected = (true, Some(20), Some(true), None, 0, 0);
+    assert_eq!(score_starvation(&[page_episode(120, DataStarved, "a")]), expected);
+    assert_eq!(score_starvation(&[page_episode(120, HostBound, "a")]), expected);
     assert_eq!(score_starvation(&[]), (false, None, None, None, 0, 0));
     // The last instant still counts; the next one is late, and neither false nor in time.
     assert_eq!(
@@ -103,15 +103,15 @@ fn a_flag_of_an_accepted_kind_in_the_window_answers_the_fault() {
 }
 
 #[test]
-fn slow_scrapes_are_given_time() {
-    let said = [page_episode(150, FindingKind::DataStarved, "a")];
+fn slow_scrapes_extend_the_limit() {
+    let episodes = [page_episode(150, FindingKind::DataStarved, "a")];
     let terms = ScoreTerms { grace: Duration::from_secs(45), ..TERMS };
-    let answer = &score_run(&[starvation_truth()], &said, terms).answers[0];
+    let answer = &score_run(&[starvation_truth()], &episodes, terms).answers[0];
     assert_eq!((answer.limit.as_secs(), answer.in_time().is_some()), (75, true));
 }
 
 #[test]
-fn what_is_said_before_the_onset_or_long_after_the_end_is_false() {
+fn flag_before_the_onset_or_long_after_the_end_is_false() {
     use FindingKind::DataStarved;
     assert_eq!(
         score_starvation(&[page_episode(99, DataStarved, "a")]),
@@ -126,34 +126,34 @@ fn what_is_said_before_the_onset_or_long_after_the_end_is_false() {
         (false, None, None, None, 1, 1)
     );
     // It was open before as an info finding: it is not about the fault.
-    let mut grown = page_episode(120, DataStarved, "a");
-    grown.opened = at_second(50);
-    assert_eq!(score_starvation(&[grown]), (false, None, None, None, 1, 1));
+    let mut early = page_episode(120, DataStarved, "a");
+    early.opened = at_second(50);
+    assert_eq!(score_starvation(&[early]), (false, None, None, None, 1, 1));
 }
 
 #[test]
-fn the_wrong_kind_on_the_right_entity_is_misnamed_and_a_miss() {
-    let said = [page_episode(120, FindingKind::Throttled, "a")];
-    let taken_for = Some(FindingKind::Throttled);
-    assert_eq!(score_starvation(&said), (false, None, None, taken_for, 0, 0));
+fn wrong_kind_on_the_right_entity_is_misnamed_and_a_miss() {
+    let episodes = [page_episode(120, FindingKind::Throttled, "a")];
+    let misnamed = Some(FindingKind::Throttled);
+    assert_eq!(score_starvation(&episodes), (false, None, None, misnamed, 0, 0));
     // After the right finding it is only an additional one.
-    let said = [said[0].clone(), page_episode(121, FindingKind::DataStarved, "a")];
-    assert_eq!(score_starvation(&said), (true, Some(21), Some(true), None, 0, 0));
+    let episodes = [episodes[0].clone(), page_episode(121, FindingKind::DataStarved, "a")];
+    assert_eq!(score_starvation(&episodes), (true, Some(21), Some(true), None, 0, 0));
 }
 
 #[test]
-fn a_victim_that_is_blamed_first_is_a_wrong_blame_and_others_are_false() {
+fn victim_blamed_first_is_a_wrong_blame_and_others_are_false() {
     use FindingKind::DataStarved;
-    let said = [
+    let episodes = [
         page_episode(110, DataStarved, "b"),
         page_episode(112, DataStarved, "a"),
         page_episode(113, DataStarved, "c"),
     ];
-    assert_eq!(score_starvation(&said), (true, Some(10), Some(false), None, 1, 1));
+    assert_eq!(score_starvation(&episodes), (true, Some(10), Some(false), None, 1, 1));
     // Within one tick the judge's own order decides.
-    let mut said = [page_episode(110, DataStarved, "b"), page_episode(110, DataStarved, "a")];
-    said[0].rank = 1;
-    assert_eq!(score_starvation(&said), (true, Some(10), Some(true), None, 1, 1));
+    let mut episodes = [page_episode(110, DataStarved, "b"), page_episode(110, DataStarved, "a")];
+    episodes[0].rank = 1;
+    assert_eq!(score_starvation(&episodes), (true, Some(10), Some(true), None, 1, 1));
     // An unrelated node answers nothing.
     assert_eq!(
         score_starvation(&[page_episode(110, DataStarved, "z")]),
@@ -163,26 +163,26 @@ fn a_victim_that_is_blamed_first_is_a_wrong_blame_and_others_are_false() {
 
 #[test]
 fn flapping_is_one_false_flag_and_many_pages() {
-    let said = [10, 30, 50].map(|second| page_episode(second, FindingKind::PortDown, "z"));
-    assert_eq!(score_starvation(&said), (false, None, None, None, 1, 3));
+    let episodes = [10, 30, 50].map(|second| page_episode(second, FindingKind::PortDown, "z"));
+    assert_eq!(score_starvation(&episodes), (false, None, None, None, 1, 3));
     let warning = flag_episode(10, FindingKind::PortDown, node_entity("z"), Severity::Warning);
     assert_eq!(score_starvation(&[warning]), (false, None, None, None, 1, 0));
 }
 
 #[test]
-fn information_is_no_flag_but_answers_what_only_costs() {
-    let line = |kind| flag_episode(120, kind, node_entity("a"), Severity::Info);
+fn info_finding_is_no_flag_but_answers_a_fault_that_only_costs() {
+    let info_episode = |kind| flag_episode(120, kind, node_entity("a"), Severity::Info);
     assert_eq!(
-        score_starvation(&[line(FindingKind::DataStarved)]),
+        score_starvation(&[info_episode(FindingKind::DataStarved)]),
         (false, None, None, None, 0, 0)
     );
     let idle = GroundTruth { kind: FindingKind::IdleAllocated, ..starvation_truth() };
-    let score = score_run(&[idle], &[line(FindingKind::IdleAllocated)], TERMS);
+    let score = score_run(&[idle], &[info_episode(FindingKind::IdleAllocated)], TERMS);
     assert!(score.answers[0].in_time().is_some());
 }
 
 #[test]
-fn a_warning_about_the_own_sight_accuses_nobody_and_a_page_does() {
+fn own_telemetry_warning_is_not_false_and_a_page_is() {
     let kind = FindingKind::TargetDown;
     assert_eq!(
         score_starvation(&[flag_episode(10, kind, node_entity("z"), Severity::Warning)]).4,
@@ -195,7 +195,7 @@ fn a_warning_about_the_own_sight_accuses_nobody_and_a_page_does() {
 }
 
 #[test]
-fn an_entity_is_known_by_its_place_and_not_by_what_is_said_besides() {
+fn entity_is_matched_by_its_key_and_not_by_other_labels() {
     let port = |name: &str| {
         Entity::new_port(
             &SanitizedText::new(name),
@@ -203,20 +203,20 @@ fn an_entity_is_known_by_its_place_and_not_by_what_is_said_besides() {
             &SanitizedText::new("1"),
         )
     };
-    let more = Entity {
+    let with_labels = Entity {
         leaf: Some(SanitizedText::new("leaf-1")),
         job: Some(SanitizedText::new("7")),
         ..port("a")
     };
-    assert!(is_same_entity(&port("a"), &more));
+    assert!(is_same_entity(&port("a"), &with_labels));
     assert!(!is_same_entity(&port("a"), &port("b")));
     assert!(!is_same_entity(&port("a"), &node_entity("a")));
-    let less = Entity { port: None, ..port("a") };
-    assert!(!is_same_entity(&port("a"), &less));
+    let without_port = Entity { port: None, ..port("a") };
+    assert!(!is_same_entity(&port("a"), &without_port));
 }
 
 #[test]
-fn a_job_that_nobody_names_is_known_by_its_nodes() {
+fn unnamed_job_is_matched_by_its_nodes() {
     let job =
         |name: &str| Entity { job: Some(SanitizedText::new(name)), ..Entity::new(EntityKind::Job) };
     let truth = GroundTruth {
@@ -224,40 +224,40 @@ fn a_job_that_nobody_names_is_known_by_its_nodes() {
         blamed: job("8812"),
         ..starvation_truth()
     };
-    let mut said =
+    let mut episode =
         flag_episode(120, FindingKind::CollectiveHang, job("gang 1"), Severity::Critical);
-    said.finding.victims = vec![node_entity("b")];
-    let blames = |said: &FindingEpisode, labels| {
+    episode.finding.victims = vec![node_entity("b")];
+    let blames = |episode: &FindingEpisode, labels| {
         let terms = ScoreTerms { labels, ..TERMS };
-        let score = score_run(std::slice::from_ref(&truth), std::slice::from_ref(said), terms);
+        let score = score_run(std::slice::from_ref(&truth), std::slice::from_ref(episode), terms);
         score.answers[0].flag.map(|found| found.is_blame_right)
     };
-    assert_eq!(blames(&said, false), Some(true));
-    assert_eq!(blames(&said, true), Some(false));
-    said.finding.victims = vec![node_entity("z")];
-    assert_eq!(blames(&said, false), None);
+    assert_eq!(blames(&episode, false), Some(true));
+    assert_eq!(blames(&episode, true), Some(false));
+    episode.finding.victims = vec![node_entity("z")];
+    assert_eq!(blames(&episode, false), None);
 }
 
 #[test]
-fn what_follows_is_neither_right_nor_wrong() {
+fn consequence_is_neither_right_nor_wrong() {
     let job =
         |name: &str| Entity { job: Some(SanitizedText::new(name)), ..Entity::new(EntityKind::Job) };
     let follows = vec![(FindingKind::CollectiveHang, job("8812"))];
     let truth = GroundTruth { follows, ..starvation_truth() };
-    let made_of = |second: i64, kind, name: &str| {
-        let said = flag_episode(second, kind, job(name), Severity::Critical);
-        let score = score_run(std::slice::from_ref(&truth), &[said], TERMS);
+    let score_of = |second: i64, kind, name: &str| {
+        let episode = flag_episode(second, kind, job(name), Severity::Critical);
+        let score = score_run(std::slice::from_ref(&truth), &[episode], TERMS);
         (score.answers[0].flag.is_some(), score.false_flags.len(), score.false_pages)
     };
-    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8812"), (false, 0, 0));
+    assert_eq!(score_of(160, FindingKind::CollectiveHang, "8812"), (false, 0, 0));
     // Before the fault, about another job, or another kind on this one, it is not a consequence.
-    assert_eq!(made_of(60, FindingKind::CollectiveHang, "8812"), (false, 1, 1));
-    assert_eq!(made_of(160, FindingKind::CollectiveHang, "8813"), (false, 1, 1));
-    assert_eq!(made_of(160, FindingKind::StorageSlow, "8812"), (false, 1, 1));
+    assert_eq!(score_of(60, FindingKind::CollectiveHang, "8812"), (false, 1, 1));
+    assert_eq!(score_of(160, FindingKind::CollectiveHang, "8813"), (false, 1, 1));
+    assert_eq!(score_of(160, FindingKind::StorageSlow, "8812"), (false, 1, 1));
 }
 
 #[test]
-fn a_pair_is_known_by_either_of_its_gpus() {
+fn gpu_pair_is_matched_by_either_of_its_gpus() {
     let pair = |gpus: &str| Entity {
         kind: EntityKind::GpuPair,
         ..Entity::new_gpu(&SanitizedText::new("a"), &SanitizedText::new(gpus))
@@ -269,18 +269,21 @@ fn a_pair_is_known_by_either_of_its_gpus() {
 }
 
 #[test]
-fn two_faults_want_two_flags() {
+fn two_faults_need_two_flags() {
     let other = GroundTruth {
         blamed: node_entity("b"),
         victims: vec![node_entity("a")],
         ..starvation_truth()
     };
-    let said = [page_episode(120, FindingKind::DataStarved, "a")];
-    let found = |said: &[FindingEpisode]| {
+    let episodes = [page_episode(120, FindingKind::DataStarved, "a")];
+    let count_found = |episodes: &[FindingEpisode]| {
         // The fault whose node is flagged second is evaluated first.
-        let score = score_run(&[other.clone(), starvation_truth()], said, TERMS);
+        let score = score_run(&[other.clone(), starvation_truth()], episodes, TERMS);
         score.answers.iter().filter(|answer| answer.in_time().is_some()).count()
     };
-    assert_eq!(found(&said), 1);
-    assert_eq!(found(&[said[0].clone(), page_episode(125, FindingKind::DataStarved, "b")]), 2);
+    assert_eq!(count_found(&episodes), 1);
+    assert_eq!(
+        count_found(&[episodes[0].clone(), page_episode(125, FindingKind::DataStarved, "b")]),
+        2
+    );
 }
