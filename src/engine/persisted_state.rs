@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gaunt_schema::LifeState;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 
 use super::{
     Engine, EngineOptions,
@@ -17,6 +18,7 @@ use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PersistedState {
+    #[serde(deserialize_with = "read_findings")]
     past: FindingSnapshot,
     acknowledgements: Acknowledgements,
     spent: LostTimeTotals,
@@ -29,10 +31,37 @@ pub struct PersistedState {
     recent: UsageWindow,
 }
 
+/// Reads the findings, also those that an earlier version saved.
+fn read_findings<'de, D: Deserializer<'de>>(source: D) -> Result<FindingSnapshot, D::Error> {
+    let mut past = Value::deserialize(source)?;
+    for record in past.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
+        convert_former_record(record);
+    }
+    serde_json::from_value(past).map_err(D::Error::custom)
+}
+
+/// Converts a record whose lifecycle is beside its finding, as earlier versions saved it; its explanation is dropped.
+fn convert_former_record(record: &mut Value) -> Option<()> {
+    let record = record.as_object_mut()?;
+    let mut life = record.remove("life")?;
+    let openings = life.get_mut("openings")?;
+    record.insert("openings".to_owned(), openings.take());
+    *openings = record["openings"].as_array()?.len().into();
+    record.remove("chain");
+    let finding = record.get_mut("finding")?.as_object_mut()?;
+    let cost = finding.get("lost_gpus")?.clone();
+    finding.insert("cost_gpu_hours_per_hour".to_owned(), cost);
+    finding.insert("life".to_owned(), life);
+    let jobs = finding.remove("jobs")?;
+    record.insert("jobs".to_owned(), jobs);
+    Some(())
+}
+
 impl PersistedState {
     /// Number of open and of closed findings.
     pub fn finding_counts(&self) -> (usize, usize) {
-        let closed = |told: &&gaunt_judge::FindingRecord| told.life.state == LifeState::Closed;
+        let closed =
+            |told: &&gaunt_judge::FindingRecord| told.finding.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
     }

@@ -1,25 +1,24 @@
 //! The lifecycle of findings: opened on evidence, kept while it lasts, closed once it is gone for a while, retained.
 
 use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, SanitizedText, Severity, UnixMs, natural_order};
+use gaunt_schema::{
+    EvidenceContext, Finding, FindingKind, SanitizedText, Severity, UnixMs, natural_order,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    DetectedFinding, Thresholds, finding_explanation::FindingExplanation,
-    pending_finding::PendingFinding,
-};
+use super::{Thresholds, pending_finding::PendingFinding};
 
 mod finding_quotas;
 #[cfg(test)]
 mod tests;
 mod tracked_finding;
 
+pub use tracked_finding::FindingRecord;
 use tracked_finding::TrackedFinding;
-pub use tracked_finding::{FindingHistory, FindingRecord, FindingTransition};
 
 /// The maximum of open findings: when a whole network is cut, the first thousand suffice. `finding_quotas` divides them
 /// between kinds and nodes.
@@ -49,7 +48,9 @@ const MOST_LAPSE_S: f64 = 86_400.0;
 #[derive(Debug, Default)]
 pub(super) struct DetectorOutcome {
     /// Faults with evidence.
-    pub(super) findings: Vec<DetectedFinding>,
+    pub(super) findings: Vec<Finding>,
+    /// All jobs that these affect, by name, where their victims are too few for all of them; by finding id.
+    pub(super) jobs: HashMap<String, Vec<SanitizedText>>,
     /// Faults whose evidence must last for a while first.
     pub(super) suspicions: Vec<PendingFinding>,
     /// Faults that cannot be decided now, by id: open ones stay open.
@@ -215,7 +216,10 @@ impl FindingTracker {
         limits: &Thresholds,
         mut seen: DetectorOutcome,
     ) {
-        let suspicions = std::mem::take(&mut seen.suspicions);
+        let mut suspicions = std::mem::take(&mut seen.suspicions);
+        for held in suspicions.iter_mut().filter(|held| !held.jobs.is_empty()) {
+            seen.jobs.insert(held.finding.id.clone(), std::mem::take(&mut held.jobs));
+        }
         let began = *self.began.get_or_insert(now);
         // After a long gap it is not known whether the evidence lasted all the time.
         let kept = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
@@ -258,7 +262,8 @@ impl FindingTracker {
         (placed, self.without_place) =
             finding_quotas::apply_quotas(&self.known, seen.findings, limits.sure_of_own_ratio);
         for finding in placed {
-            self.apply_finding(finding, now, close_s, limits);
+            let jobs = seen.jobs.remove(&finding.id).unwrap_or_default();
+            self.apply_finding(finding, jobs, now, close_s, limits);
         }
         for known in self.known.values_mut() {
             let ends = known.update_state(now, close_s, limits);
@@ -271,28 +276,31 @@ impl FindingTracker {
     /// Applies one finding that has evidence.
     fn apply_finding(
         &mut self,
-        finding: DetectedFinding,
+        finding: Finding,
+        jobs: Vec<SanitizedText>,
         now: UnixMs,
         close_s: f64,
         limits: &Thresholds,
     ) {
         let (kind, room) = (finding.kind, self.open < MAX_OPEN);
-        let opens = match self.known.entry(finding.id.clone()) {
+        let (known, opens) = match self.known.entry(finding.id.clone()) {
             Entry::Occupied(known) if known.get().is_open() => {
-                known.into_mut().update_finding(finding, now, close_s, limits);
-                false
+                let known = known.into_mut();
+                known.update_finding(finding, now, close_s, limits);
+                (known, false)
             }
             Entry::Occupied(known) if room => {
-                known.into_mut().reopen_finding(finding, now, limits);
+                let known = known.into_mut();
+                known.reopen_finding(finding, now, limits);
                 self.revision += 1;
-                true
+                (known, true)
             }
             Entry::Vacant(place) if room => {
-                place.insert(TrackedFinding::open_finding(finding, now));
-                true
+                (place.insert(TrackedFinding::open_finding(finding, now)), true)
             }
-            _ => false,
+            _ => return,
         };
+        known.record.jobs = jobs;
         if opens {
             self.open += 1;
             *self.opened.entry(kind).or_default() += 1;
@@ -300,14 +308,14 @@ impl FindingTracker {
     }
 
     /// Returns the findings to explain now.
-    pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<DetectedFinding> {
+    pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<Finding> {
         let due = self.known.values().filter(|known| known.needs_explanation(now));
         due.take(MAX_CHAINS).map(|known| known.record.finding.clone()).collect()
     }
 
     /// Returns the findings that closed at this very step.
-    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<DetectedFinding> {
-        let closed = self.known.values().filter(|known| known.record.life.closed == Some(now));
+    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<Finding> {
+        let closed = self.known.values().filter(|known| known.life().closed == Some(now));
         closed.map(|known| known.record.finding.clone()).collect()
     }
 
@@ -330,9 +338,14 @@ impl FindingTracker {
     }
 
     /// Attaches an explanation to a finding.
-    pub(super) fn attach_explanation(&mut self, id: &str, chain: FindingExplanation) {
+    pub(super) fn attach_explanation(
+        &mut self,
+        id: &str,
+        chain: EvidenceContext,
+        missing: Vec<String>,
+    ) {
         if let Some(known) = self.known.get_mut(id) {
-            known.attach_explanation(chain);
+            known.attach_explanation(chain, missing);
         }
     }
 
@@ -340,7 +353,7 @@ impl FindingTracker {
     fn drop_expired(&mut self, now: UnixMs) {
         let before = self.known.len();
         self.known.retain(|_, known| {
-            known.record.life.closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
+            known.life().closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
         });
         if self.known.len() - self.open > MAX_CLOSED {
             for id in finding_quotas::oldest_closed(&self.known, MAX_CLOSED) {
@@ -358,7 +371,7 @@ impl FindingTracker {
         period: Duration,
         limits: &Thresholds,
         held: PendingFinding,
-    ) -> Option<DetectedFinding> {
+    ) -> Option<Finding> {
         let before = self.before.remove(&held.finding.id);
         let first = || match before {
             Some(before) => before.resume_after_restart(now),
@@ -377,7 +390,7 @@ impl FindingTracker {
         let confidence = held.compute_confidence(limits);
         let severity = held.finding.severity;
         let severity = if calm { severity.min(Severity::Warning) } else { severity };
-        (ripe || open).then_some(DetectedFinding { severity, since, confidence, ..held.finding })
+        (ripe || open).then_some(Finding { severity, since, confidence, ..held.finding })
     }
 
     /// Returns the open findings with the cost that their detectors estimated last, by id.
@@ -412,7 +425,7 @@ impl FindingTracker {
     }
 
     /// Iterates the open findings in no particular order.
-    pub(super) fn iter_open(&self) -> impl Iterator<Item = &DetectedFinding> {
+    pub(super) fn iter_open(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open());
         open.map(|known| &known.record.finding)
     }
@@ -423,25 +436,25 @@ impl FindingTracker {
         let mut closed: Vec<_> = closed.map(|known| &known.record).collect();
         closed.sort_by(|a, b| {
             let id = || natural_order(&a.finding.id, &b.finding.id);
-            b.life.closed.cmp(&a.life.closed).then_with(id)
+            b.finding.life.closed.cmp(&a.finding.life.closed).then_with(id)
         });
         closed
     }
 
     /// Returns the ids of the open findings that match the predicate.
-    pub(super) fn open_ids_where(&self, wanted: impl Fn(&DetectedFinding) -> bool) -> Vec<String> {
+    pub(super) fn open_ids_where(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
         let wanted = open.filter(|(_, known)| wanted(&known.record.finding));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
     /// Returns the open finding with this id.
-    pub(super) fn open_one(&self, id: &str) -> Option<&DetectedFinding> {
+    pub(super) fn open_one(&self, id: &str) -> Option<&Finding> {
         self.known.get(id).filter(|known| known.is_open()).map(|known| &known.record.finding)
     }
 
     /// Returns the open findings from before a restart whose evidence was not read for long enough since.
-    pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &DetectedFinding> {
+    pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
         open.map(|known| &known.record.finding)
     }
