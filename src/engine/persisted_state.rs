@@ -146,3 +146,42 @@ impl Engine {
         self.confirmed_lost_time = Some(starved);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn finding_that_an_earlier_version_saved_is_read() {
+        let number = json!({ "row": "io_pressure", "what": "IO pressure (PSI some)", "value": 0.5, "unit": "ratio", "limit": 0.08, "note": "" });
+        let saved = json!({ "past": { "findings": [{
+            "finding": {
+                "id": "storage_slow", "kind": "storage_slow", "severity": "critical", "entity": { "type": "storage" },
+                "since": 1_000, "confidence": 0.9, "lost_gpus": 2.5, "victims": [], "jobs": ["8812"],
+                "summary": "", "next": "", "evidence": [number],
+            },
+            "life": {
+                "state": "flapping", "opened": 1_000, "seen": 9_000, "closed": null, "openings": [1_000, 5_000],
+                "changes": [{ "at": 1_000, "what": "opened", "from": "", "to": "critical" }],
+            },
+            "chain": {
+                "at": 9_000, "peers": "", "signals": [], "missing": [],
+                "alternatives": [{ "kind": "link_errors", "beyond": false, "number": number, "threshold": "", "source": "" }],
+            },
+        }] } });
+        let read: PersistedState = serde_json::from_value(saved.clone()).unwrap();
+        let record = &read.past.findings[0];
+        let (finding, life) = (&record.finding, &record.finding.life);
+        assert_eq!((finding.cost_gpu_hours_per_hour, finding.evidence[0].limit), (2.5, Some(0.08)));
+        assert_eq!((life.opened.0, life.openings, life.changes.len()), (1_000, 2, 1));
+        assert_eq!((record.jobs.as_slice(), &record.chain), (&["8812".into()][..], &None));
+        let again = serde_json::to_value(&read).unwrap();
+        assert_eq!(again["past"]["findings"][0]["openings"], json!([1_000, 5_000]));
+        assert_eq!(serde_json::from_value::<PersistedState>(again).unwrap(), read);
+        let mut torn = saved;
+        torn["past"]["findings"][0]["life"]["openings"] = json!(2);
+        assert!(serde_json::from_value::<PersistedState>(torn).is_err());
+    }
+}
