@@ -83,25 +83,26 @@ pub fn check_servers(options: &AlertOptions) -> Result<(), AlertError> {
         .try_for_each(|address| alertmanager_client::parse_base_url(address).map(drop))
 }
 
-/// Starts to post the findings of `source`; the state of the Alertmanagers is sent to the other end of `said`.
+/// Starts to post the findings of `source`; the state of the Alertmanagers is sent to `list_sender`.
 pub async fn start_alerting(
     options: AlertOptions,
     source: AnswerSource,
-    said: watch::Sender<Arc<AlertList>>,
+    list_sender: watch::Sender<Arc<AlertList>>,
 ) -> Result<AlertingTasks, AlertError> {
     check_servers(&options)?;
     let mut tasks = JoinSet::new();
-    let keys = options.access.clone().watch_credentials(&mut tasks).await;
-    let (tell, told) = watch::channel(AlertSnapshot::default());
-    let mut answers = Vec::new();
+    let credentials = options.access.clone().watch_credentials(&mut tasks).await;
+    let (snapshot_sender, snapshots) = watch::channel(AlertSnapshot::default());
+    let mut states = Vec::new();
     for address in &options.servers {
-        let (send, heard) = watch::channel((AlertServer::default(), Vec::new()));
-        let server = AlertmanagerClient::new(address, options.repeat_interval, keys.clone())?;
-        tasks.spawn(server.run(told.clone(), send));
-        answers.push(heard);
+        let (state_sender, state) = watch::channel((AlertServer::default(), Vec::new()));
+        let server =
+            AlertmanagerClient::new(address, options.repeat_interval, credentials.clone())?;
+        tasks.spawn(server.run(snapshots.clone(), state_sender));
+        states.push(state);
     }
-    tasks.spawn(watch_findings(options, source, tell));
-    tasks.spawn(merge_server_lists(answers, said));
+    tasks.spawn(watch_findings(options, source, snapshot_sender));
+    tasks.spawn(merge_server_lists(states, list_sender));
     Ok(AlertingTasks { _tasks: tasks })
 }
 
@@ -109,26 +110,26 @@ pub async fn start_alerting(
 async fn watch_findings(
     options: AlertOptions,
     source: AnswerSource,
-    tell: watch::Sender<AlertSnapshot>,
+    sender: watch::Sender<AlertSnapshot>,
 ) {
     let mut last = UnixMs::default();
     while let Ok(at) = source.wait_for_tick(last).await {
         last = at;
-        let Ok(Answer::Findings(known)) = source.ask_question(Question::Findings).await else {
+        let Ok(Answer::Findings(findings)) = source.ask_question(Question::Findings).await else {
             continue;
         };
-        let open = build_alerts(&known.findings, &options);
-        tell.send_if_modified(|told| told.update_open(at, open));
+        let open = build_alerts(&findings.findings, &options);
+        sender.send_if_modified(|snapshot| snapshot.update_open(at, open));
     }
 }
 
 /// The findings as alerts, by id.
 fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String, FindingAlert> {
     // Acknowledged findings are not posted.
-    let worth = findings.iter().filter(|finding| {
+    let postable = findings.iter().filter(|finding| {
         finding.severity >= options.min_severity && finding.acknowledged.is_none()
     });
-    let alerts = worth.take(MAX_ALERTS);
+    let alerts = postable.take(MAX_ALERTS);
     alerts
         .map(|finding| (finding.id.clone(), FindingAlert::of(finding, &options.cluster)))
         .collect()
@@ -137,14 +138,14 @@ fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String
 impl AlertSnapshot {
     /// Updates the open alerts; returns whether anything changed.
     fn update_open(&mut self, at: UnixMs, open: BTreeMap<String, FindingAlert>) -> bool {
-        let before = std::mem::replace(&mut self.open, open);
-        let mut news = before.keys().ne(self.open.keys());
-        for (id, alert) in before {
+        let previous = std::mem::replace(&mut self.open, open);
+        let mut is_changed = previous.keys().ne(self.open.keys());
+        for (id, alert) in previous {
             match self.open.get(&id) {
-                Some(same) if same.labels == alert.labels => {}
+                Some(current) if current.labels == alert.labels => {}
                 // With another severity it is another alert, and the previous one has ended.
                 Some(_) => {
-                    news = true;
+                    is_changed = true;
                     self.ended.insert(format!("{id} {}", alert.severity_label()), (alert, at));
                 }
                 None => {
@@ -154,30 +155,30 @@ impl AlertSnapshot {
         }
         let open = &self.open;
         self.ended.retain(|_, (alert, ended)| {
-            let again = open.values().any(|one| one.labels == alert.labels);
-            !again && at.duration_since(*ended) < RESOLVED_FOR
+            let is_open = open.values().any(|other| other.labels == alert.labels);
+            !is_open && at.duration_since(*ended) < RESOLVED_FOR
         });
         self.at = at;
-        news
+        is_changed
     }
 }
 
 /// Merges the alert lists of the servers.
 async fn merge_server_lists(
-    mut heard: Vec<watch::Receiver<(AlertServer, Vec<AlertLine>)>>,
-    said: watch::Sender<Arc<AlertList>>,
+    mut receivers: Vec<watch::Receiver<(AlertServer, Vec<AlertLine>)>>,
+    list_sender: watch::Sender<Arc<AlertList>>,
 ) {
     loop {
         let mut list = AlertList::default();
-        for one in &mut heard {
-            let (server, lines) = one.borrow_and_update().clone();
+        for receiver in &mut receivers {
+            let (server, lines) = receiver.borrow_and_update().clone();
             list.servers.push(server);
             for line in lines {
                 // The members of a cluster report the same alerts.
-                let same = |known: &AlertLine| {
-                    known.finding == line.finding && known.severity == line.severity
+                let is_same = |other_line: &AlertLine| {
+                    other_line.finding == line.finding && other_line.severity == line.severity
                 };
-                if !list.alerts.iter().any(same) {
+                if !list.alerts.iter().any(is_same) {
                     list.alerts.push(line);
                 }
             }
@@ -185,8 +186,8 @@ async fn merge_server_lists(
         list.alerts.sort_by(|one, other| {
             other.severity.cmp(&one.severity).then_with(|| one.finding.cmp(&other.finding))
         });
-        said.send_replace(Arc::new(list));
-        let changes = heard.iter_mut().map(|one| Box::pin(one.changed()));
+        list_sender.send_replace(Arc::new(list));
+        let changes = receivers.iter_mut().map(|receiver| Box::pin(receiver.changed()));
         if wait_for_any(changes.collect()).await.is_err() {
             return;
         }
@@ -194,10 +195,10 @@ async fn merge_server_lists(
 }
 
 /// Waits for the first of several futures.
-async fn wait_for_any<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
+async fn wait_for_any<F: Future + Unpin>(mut futures: Vec<F>) -> F::Output {
     std::future::poll_fn(move |context| {
-        for one in &mut all {
-            if let std::task::Poll::Ready(output) = std::pin::Pin::new(one).poll(context) {
+        for future in &mut futures {
+            if let std::task::Poll::Ready(output) = std::pin::Pin::new(future).poll(context) {
                 return std::task::Poll::Ready(output);
             }
         }
@@ -218,31 +219,31 @@ mod tests {
         }
     }
 
-    fn open_alerts(of: &[(&str, &str)]) -> BTreeMap<String, FindingAlert> {
-        of.iter().map(|(id, severity)| ((*id).to_owned(), test_alert(severity))).collect()
+    fn open_alerts(alerts: &[(&str, &str)]) -> BTreeMap<String, FindingAlert> {
+        alerts.iter().map(|(id, severity)| ((*id).to_owned(), test_alert(severity))).collect()
     }
 
     #[test]
-    fn what_ends_is_told_for_a_while_and_what_comes_back_is_open_again() {
-        let mut told = AlertSnapshot::default();
-        assert!(told.update_open(UnixMs(1_000), open_alerts(&[("a", "critical")])));
-        assert!(!told.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])), "no news");
-        assert!(told.update_open(UnixMs(3_000), open_alerts(&[])));
-        assert_eq!(told.ended["a"].1, UnixMs(3_000));
-        assert!(told.update_open(UnixMs(4_000), open_alerts(&[("a", "critical")])));
-        assert!(told.ended.is_empty(), "it is open again");
-        assert!(told.update_open(UnixMs(5_000), open_alerts(&[])));
-        assert!(!told.update_open(UnixMs(5_000) + RESOLVED_FOR, open_alerts(&[])));
-        assert!(told.ended.is_empty(), "it was told long enough");
+    fn ended_alert_is_kept_for_a_while_and_may_open_again() {
+        let mut snapshot = AlertSnapshot::default();
+        assert!(snapshot.update_open(UnixMs(1_000), open_alerts(&[("a", "critical")])));
+        assert!(!snapshot.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])), "no news");
+        assert!(snapshot.update_open(UnixMs(3_000), open_alerts(&[])));
+        assert_eq!(snapshot.ended["a"].1, UnixMs(3_000));
+        assert!(snapshot.update_open(UnixMs(4_000), open_alerts(&[("a", "critical")])));
+        assert!(snapshot.ended.is_empty(), "it is open again");
+        assert!(snapshot.update_open(UnixMs(5_000), open_alerts(&[])));
+        assert!(!snapshot.update_open(UnixMs(5_000) + RESOLVED_FOR, open_alerts(&[])));
+        assert!(snapshot.ended.is_empty(), "it was told long enough");
     }
 
     #[test]
-    fn another_severity_is_another_alert() {
-        let mut told = AlertSnapshot::default();
-        told.update_open(UnixMs(1_000), open_alerts(&[("a", "warning")]));
-        assert!(told.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])));
-        let (ended, _) = &told.ended["a warning"];
+    fn alert_of_another_severity_is_another_alert() {
+        let mut snapshot = AlertSnapshot::default();
+        snapshot.update_open(UnixMs(1_000), open_alerts(&[("a", "warning")]));
+        assert!(snapshot.update_open(UnixMs(2_000), open_alerts(&[("a", "critical")])));
+        let (ended, _) = &snapshot.ended["a warning"];
         assert_eq!(ended.severity_label(), "warning");
-        assert_eq!(told.open["a"].severity_label(), "critical");
+        assert_eq!(snapshot.open["a"].severity_label(), "critical");
     }
 }

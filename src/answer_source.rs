@@ -49,27 +49,27 @@ impl AnswerSource {
     /// Sends a question, and waits for the answer.
     pub async fn ask_question(&self, question: Question) -> Result<Answer, AnswerSourceError> {
         match self {
-            Self::Engine(owner) => Ok(owner.ask_question(question).await?),
+            Self::Engine(engine) => Ok(engine.ask_question(question).await?),
             Self::Aggregator(aggregator) => Ok(aggregator.ask_question(&question).await?),
         }
     }
 
     /// Sends an action, and waits for the result.
-    pub async fn send_action(&self, act: FindingAction) -> Result<Answer, AnswerSourceError> {
+    pub async fn send_action(&self, action: FindingAction) -> Result<Answer, AnswerSourceError> {
         match self {
-            Self::Engine(owner) => Ok(owner.send_action(act).await?),
-            Self::Aggregator(aggregator) => Ok(aggregator.send_action(&act).await?),
+            Self::Engine(engine) => Ok(engine.send_action(action).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.send_action(&action).await?),
         }
     }
 
     /// Sends a pairing request, and waits for the reply.
     pub async fn send_pairing_request(
         &self,
-        word: PairingRequest,
+        request: PairingRequest,
     ) -> Result<PairingReply, AnswerSourceError> {
         match self {
-            Self::Engine(owner) => Ok(owner.send_pairing_request(word).await?),
-            Self::Aggregator(aggregator) => Ok(aggregator.send_pairing_request(&word).await?),
+            Self::Engine(engine) => Ok(engine.send_pairing_request(request).await?),
+            Self::Aggregator(aggregator) => Ok(aggregator.send_pairing_request(&request).await?),
         }
     }
 
@@ -77,7 +77,7 @@ impl AnswerSource {
     #[must_use]
     pub fn with_streams(self) -> Self {
         match self {
-            Self::Engine(owner) => Self::Engine(owner),
+            Self::Engine(engine) => Self::Engine(engine),
             Self::Aggregator(aggregator) => Self::Aggregator(aggregator.with_streams()),
         }
     }
@@ -85,7 +85,7 @@ impl AnswerSource {
     /// Waits until there may be a change after `last`, that is, until the engine has ticked. Returns its last tick.
     pub async fn wait_for_tick(&self, last: UnixMs) -> Result<UnixMs, AnswerSourceError> {
         match self {
-            Self::Engine(owner) => Ok(owner.wait_for_tick(last).await?),
+            Self::Engine(engine) => Ok(engine.wait_for_tick(last).await?),
             Self::Aggregator(aggregator) => loop {
                 if let Answer::Overview(overview) =
                     aggregator.ask_question(&Question::Overview).await?

@@ -216,8 +216,8 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 
 /// The scenarios of the demo, for its help.
 fn scenario_help() -> String {
-    let lines =
-        gaunt_sim::scenario_run::list_names().map(|(name, told)| format!("  {name:<15} {told}"));
+    let lines = gaunt_sim::scenario_run::list_names()
+        .map(|(name, description)| format!("  {name:<15} {description}"));
     format!("Scenarios:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 

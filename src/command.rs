@@ -97,22 +97,22 @@ enum ViewFeed {
 impl ViewSource {
     /// Resolves a default view: the aggregator on this machine if it answers, else this machine itself. Reports the
     /// choice on standard error unless the console covers it.
-    pub(crate) async fn resolve_default(self, says: bool) -> Self {
+    pub(crate) async fn resolve_default(self, reports: bool) -> Self {
         let Self::ThisBox { options, node, aggregator: Some((address, token)) } = self else {
             return self;
         };
-        let say = |words: String| {
+        let report = |text: String| {
             // A closed standard error does not affect the result.
-            drop(says.then(|| writeln!(io::stderr(), "gaunt: {words}")));
+            drop(reports.then(|| writeln!(io::stderr(), "gaunt: {text}")));
         };
-        let other =
+        let hint =
             format!("--aggregator URL, {AGGREGATOR_VARIABLE} or --targets LIST selects another");
         if address.is_answering().await {
-            say(format!("no source given: using the aggregator at {}; {other}", address.url));
+            report(format!("no source given: using the aggregator at {}; {hint}", address.url));
             return Self::Aggregator(address, token);
         }
-        say(format!(
-            "no source given and no aggregator at {}: sampling this host; {other}",
+        report(format!(
+            "no source given and no aggregator at {}: sampling this host; {hint}",
             address.url
         ));
         Self::ThisBox { options, node, aggregator: None }
@@ -134,17 +134,17 @@ impl ViewSource {
                 OpenView { source, needs_warmup: false, _feed: ViewFeed::Nothing }
             }
             Self::Targets(scraping) => {
-                let (owner, feeding) = scraping.start_engine().await?;
-                let feed = ViewFeed::Gatherer { _feeding: feeding };
-                OpenView { source: AnswerSource::Engine(owner), needs_warmup: true, _feed: feed }
+                let (engine, engine_feed) = scraping.start_engine().await?;
+                let feed = ViewFeed::Gatherer { _feeding: engine_feed };
+                OpenView { source: AnswerSource::Engine(engine), needs_warmup: true, _feed: feed }
             }
             Self::ThisBox { options, node, .. } => {
                 let clock = gaunt_engine::monotonic_clock();
-                let owner = gaunt_engine::spawn_new(*options, clock.clone());
+                let engine = gaunt_engine::spawn_new(*options, clock.clone());
                 let sampling =
-                    local_sampling::start_sampling(*node, owner.delivery_sender(), clock).await?;
+                    local_sampling::start_sampling(*node, engine.delivery_sender(), clock).await?;
                 let feed = ViewFeed::ThisBox { _sampling: sampling };
-                OpenView { source: AnswerSource::Engine(owner), needs_warmup: true, _feed: feed }
+                OpenView { source: AnswerSource::Engine(engine), needs_warmup: true, _feed: feed }
             }
         })
     }
@@ -176,35 +176,35 @@ pub(crate) struct EngineFeed {
 impl ScrapingSetup {
     /// Starts an engine and its feed, with a recorder in between if configured.
     pub(crate) async fn start_engine(self) -> anyhow::Result<(EngineHandle, EngineFeed)> {
-        let owner = Engine::new(self.engine.clone());
-        self.feed_engine(owner).await
+        let engine = Engine::new(self.engine.clone());
+        self.feed_engine(engine).await
     }
 
     /// Starts the feed of this engine.
     pub(crate) async fn feed_engine(
         self,
-        mut owner: Engine,
+        mut engine: Engine,
     ) -> anyhow::Result<(EngineHandle, EngineFeed)> {
         let recorder = match self.recording.clone() {
-            Some(keep) => Recorder::start_recording(keep)?,
+            Some(options) => Recorder::start_recording(options)?,
             None => Recorder::forward_only(self.plan.options.period)?,
         };
         let follow = recorder.follow_handle();
         let clock: ClockFn = gaunt_engine::monotonic_clock();
-        owner.run_tick(clock());
-        let since = owner.is_new().then(|| clock());
-        let owner = gaunt_engine::spawn_existing(owner, clock.clone());
+        engine.run_tick(clock());
+        let since = engine.is_new().then(|| clock());
+        let engine = gaunt_engine::spawn_existing(engine, clock.clone());
         let preambles = engine_preamble::spawn_preamble_task(
-            owner.clone(),
+            engine.clone(),
             follow.clone(),
             clock.clone(),
             since,
             engine_preamble::WAIT,
         );
-        let inbox = spawn_recording_inbox(recorder, owner.delivery_sender(), clock.clone());
+        let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
         let watch = site::start_watching(self.site.clone(), inbox.clone()).await?;
         Ok((
-            owner,
+            engine,
             EngineFeed {
                 scrape_manager: self.spawn_scrape_manager(inbox, clock.clone()),
                 watch,
@@ -242,17 +242,17 @@ fn raise_file_limit(targets: usize) {
     const OTHERS: u64 = 1024;
 
     let limit = getrlimit(Resource::Nofile);
-    let wanted = targets as u64 + OTHERS;
-    if limit.current.is_none_or(|current| current >= wanted) {
+    let needed = targets as u64 + OTHERS;
+    if limit.current.is_none_or(|current| current >= needed) {
         return;
     }
-    let current = limit.maximum.map_or(wanted, |most| most.min(wanted));
+    let current = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
-    if raised.is_err() || current < wanted {
+    if raised.is_err() || current < needed {
         tracing::info!(
             allowed = current,
-            "the limit of open files also limits the number of targets; `ulimit -n {wanted}`, or \
-             LimitNOFILE={wanted} in gaunt's unit, is enough for every fleet"
+            "the limit of open files also limits the number of targets; `ulimit -n {needed}`, or \
+             LimitNOFILE={needed} in gaunt's unit, is enough for every fleet"
         );
     }
 }

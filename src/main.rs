@@ -58,8 +58,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // If standard error is closed too, only the exit code reports the failure.
-            let said = sanitize_lines(&format!("gaunt: {error:#}"));
-            drop(writeln!(io::stderr(), "{said}"));
+            let message = sanitize_lines(&format!("gaunt: {error:#}"));
+            drop(writeln!(io::stderr(), "{message}"));
             ExitCode::from(FAILED)
         }
     }
@@ -68,13 +68,13 @@ fn main() -> ExitCode {
 fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     let on_screen = console_command::has_terminal()
         && matches!(cli.command, None | Some(GauntCommand::Demo(_) | GauntCommand::Replay(_)));
-    let usual = match cli.command {
+    let default_filter = match cli.command {
         Some(GauntCommand::Serve(_)) => LOG,
         // A replay reports what its recording lacks.
         Some(GauntCommand::Replay(_)) => REPLAY_LOG,
         _ => QUIET_LOG,
     };
-    init_logging(cli.log.as_deref(), usual, on_screen)?;
+    init_logging(cli.log.as_deref(), default_filter, on_screen)?;
     if let Some(GauntCommand::Metrics) = cli.command {
         return metrics_command::run();
     }
@@ -96,16 +96,16 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             console_command::run(choose_view(cli.view, settings)?, options, snapshot_command::WATCH)
                 .await
         }
-        Some(GauntCommand::Demo(story)) => {
+        Some(GauntCommand::Demo(demo)) => {
             let settings = Settings::default();
-            let story = demo_command::DemoOptions {
-                nodes: story.nodes.map(usize::from),
-                scenario: story.scenario,
-                seed: story.seed,
+            let demo = demo_command::DemoOptions {
+                nodes: demo.nodes.map(usize::from),
+                scenario: demo.scenario,
+                seed: demo.seed,
                 level: gaunt_sim::suite::FaultLevel::Hard,
-                snapshot_after: story.snapshot_after,
+                snapshot_after: demo.snapshot_after,
             };
-            demo_command::run(story, settings.engine, settings.console).await
+            demo_command::run(demo, settings.engine, settings.console).await
         }
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
@@ -126,12 +126,12 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         Some(GauntCommand::Record(options)) => run_record(options).await,
         Some(GauntCommand::Replay(options)) => {
             let settings = Settings::load_file(options.config.as_deref())?;
-            let wanted = replay_command::ReplayOptions {
+            let replay = replay_command::ReplayOptions {
                 from: options.from,
                 speed: options.speed,
                 seek: options.seek,
             };
-            replay_command::run(wanted, settings.engine, settings.console).await
+            replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
         Some(GauntCommand::Metrics) => metrics_command::run(),
@@ -143,7 +143,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
-    let serving = serve_command::ServeOptions {
+    let serve_options = serve_command::ServeOptions {
         listen,
         names,
         state_folder: options.state.or(settings.state_folder.take()),
@@ -152,12 +152,12 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let flags = options.scrape.clone();
     let reload = move || build_scraping_setup(&flags, self::load_settings(&flags)?);
     let scraping = build_scraping_setup(&options.scrape, settings)?;
-    Box::pin(serve_command::run(scraping, serving, Box::new(reload))).await
+    Box::pin(serve_command::run(scraping, serve_options, Box::new(reload))).await
 }
 
 async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.view.scrape)?;
-    let wanted = snapshot_command::SnapshotOptions {
+    let snapshot_options = snapshot_command::SnapshotOptions {
         question: options.ask.map(|ask| snapshot_command::SnapshotQuestion {
             text: ask,
             filter: options.filter,
@@ -172,17 +172,17 @@ async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCod
         check: options.check,
         watch: options.watch,
     };
-    snapshot_command::run(choose_view(options.view, settings)?, &wanted).await
+    snapshot_command::run(choose_view(options.view, settings)?, &snapshot_options).await
 }
 
 async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.scrape)?;
-    let keep = recording_options(&options, settings.period);
+    let record_options = recording_options(&options, settings.period);
     let address = choose_aggregator(options.aggregator.clone(), &settings);
-    let asks = address.named_by == AggregatorNamedBy::Flag
+    let uses_aggregator = address.named_by == AggregatorNamedBy::Flag
         || address.named_by != AggregatorNamedBy::Default
             && sources_from_flags(&options.scrape)?.is_empty();
-    let from = if asks {
+    let source = if uses_aggregator {
         command::record_command::RecordSource::Aggregator(address.build_client()?)
     } else {
         command::record_command::RecordSource::Targets(Box::new(build_scraping_setup(
@@ -190,7 +190,7 @@ async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
             settings,
         )?))
     };
-    command::record_command::run(from, keep, options.duration).await
+    command::record_command::run(source, record_options, options.duration).await
 }
 
 fn recording_options(options: &cli::RecordArguments, period: Duration) -> record::RecordOptions {
@@ -224,27 +224,27 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
 fn report_options(options: cli::ReportArguments) -> anyhow::Result<report_command::ReportOptions> {
     let settings = load_settings(&options.view.scrape)?;
     let mut prices = settings.prices.clone();
-    let named = options.price.iter().filter_map(|(model, price)| {
+    let model_prices = options.price.iter().filter_map(|(model, price)| {
         model.clone().map(|model| report_command::GpuModelPrice { model, per_gpu_hour: *price })
     });
-    prices.by_model.splice(0..0, named);
-    let usual = options.price.iter().find(|(model, _)| model.is_none());
-    prices.default = usual.map(|(_, price)| *price).or(prices.default);
+    prices.by_model.splice(0..0, model_prices);
+    let default_price = options.price.iter().find(|(model, _)| model.is_none());
+    prices.default = default_price.map(|(_, price)| *price).or(prices.default);
     prices.currency = options.currency.unwrap_or(prices.currency);
     let co2_kg_per_kwh = options.co2.or(settings.co2_kg_per_kwh);
-    let of = match options.from {
+    let scope = match options.from {
         Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
         None => report_command::ReportScope::Recent(
             Box::new(choose_view(options.view, settings)?),
             options.last,
         ),
     };
-    let (form, watch) = (output_format(options.format), options.watch);
-    Ok(report_command::ReportOptions { of, form, watch, prices, co2_kg_per_kwh })
+    let (format, watch) = (output_format(options.format), options.watch);
+    Ok(report_command::ReportOptions { of: scope, form: format, watch, prices, co2_kg_per_kwh })
 }
 
-fn output_format(page: ReportFormatArgument) -> snapshot_command::OutputFormat {
-    match page {
+fn output_format(format: ReportFormatArgument) -> snapshot_command::OutputFormat {
+    match format {
         ReportFormatArgument::Text => snapshot_command::OutputFormat::Text,
         ReportFormatArgument::Json => snapshot_command::OutputFormat::Json,
         ReportFormatArgument::Csv => snapshot_command::OutputFormat::Csv,
@@ -253,13 +253,13 @@ fn output_format(page: ReportFormatArgument) -> snapshot_command::OutputFormat {
 
 fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
-    let wanted = judge_command::JudgeOptions {
+    let judge_options = judge_command::JudgeOptions {
         from: options.from,
         site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == FormatArgument::Json,
     };
-    judge_command::run(&wanted, settings.engine)
+    judge_command::run(&judge_options, settings.engine)
 }
 
 /// Loads the settings file and applies the flags.
@@ -282,9 +282,9 @@ fn build_scraping_setup(
     }
     let plan = settings.scrape_plan();
     plan.check_lists()?;
-    let (site, keep) = (settings.site.clone(), settings.recording_options());
+    let (site, recording) = (settings.site.clone(), settings.recording_options());
     let alerting = settings.alerting;
-    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording: keep, alerting })
+    Ok(ScrapingSetup { engine: settings.engine, plan, site, recording, alerting })
 }
 
 /// Target sources named by flags.
@@ -298,13 +298,9 @@ fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySo
     sources.extend(flags.targets_file.iter().cloned().map(DiscoverySource::TargetsFile));
     sources.extend(flags.file_sd.iter().cloned().map(DiscoverySource::Files));
     for url in &flags.http_sd {
-        let place = parse_url(url).context("--http-sd")?;
+        let endpoint = parse_url(url).context("--http-sd")?;
         let access = ServerAccess::default();
-        sources.push(DiscoverySource::Http(HttpDiscovery {
-            endpoint: place,
-            refresh: REFRESH,
-            access,
-        }));
+        sources.push(DiscoverySource::Http(HttpDiscovery { endpoint, refresh: REFRESH, access }));
     }
     for name in &flags.dns_sd {
         let (record, name) = match name.split_once(' ') {
@@ -351,11 +347,11 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
     if !scraping.plan.is_empty() {
         return Ok(command::ViewSource::Targets(Box::new(scraping)));
     }
-    let own = cli::ThisBoxArguments::default();
+    let defaults = cli::ThisBoxArguments::default();
     // Flags that set how this machine is sampled select this machine.
     let is_this_box = flags.this_box.nvml_library.is_some()
-        || flags.this_box.sys_root != own.sys_root
-        || flags.this_box.proc_root != own.proc_root;
+        || flags.this_box.sys_root != defaults.sys_root
+        || flags.this_box.proc_root != defaults.proc_root;
     let aggregator =
         (!is_this_box).then_some((address, ack_command::read_token(flags.token_file)?));
     let node = gaunt_node::SamplerOptions {
@@ -370,9 +366,9 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
 }
 
 /// Logs to standard error, or nowhere while the console covers it.
-fn init_logging(filter: Option<&str>, usual: &str, on_screen: bool) -> anyhow::Result<()> {
-    let given = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
-    let filter = given.as_deref().unwrap_or(usual);
+fn init_logging(filter: Option<&str>, default_filter: &str, on_screen: bool) -> anyhow::Result<()> {
+    let configured = filter.map(str::to_owned).or_else(|| std::env::var("RUST_LOG").ok());
+    let filter = configured.as_deref().unwrap_or(default_filter);
     let filter = EnvFilter::try_new(filter).map_err(|_| {
         anyhow::anyhow!(
             "{filter:?} is not a log filter; write a level such as debug, or MODULE=LEVEL such as \

@@ -143,16 +143,10 @@ impl AggregatorServer {
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
         let (token, recording) = (self.token, self.recording);
-        let (stopped_too, written) = (stopped.clone(), OverviewCache::default());
-        let serving = ApiState {
-            source,
-            hub,
-            token,
-            recording,
-            stopped: stopped_too,
-            overview_cache: written,
-        };
-        let routes = build_router(serving, self.names);
+        let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
+        let state =
+            ApiState { source, hub, token, recording, stopped: api_stopped, overview_cache };
+        let routes = build_router(state, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -161,12 +155,12 @@ impl AggregatorServer {
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
-                        let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
+                        let Some(permit) = admission.admit_connection(peer.ip(), Instant::now()) else {
                             tracing::debug!(%peer, "too many connections; closing one");
                             continue;
                         };
                         let (routes, stopped) = (routes.clone(), stopped.clone());
-                        connections.spawn(handle_connection(stream, seat, PeerAddress(peer), routes, stopped));
+                        connections.spawn(handle_connection(stream, permit, PeerAddress(peer), routes, stopped));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -186,12 +180,12 @@ impl AggregatorServer {
 
 async fn handle_connection(
     stream: TcpStream,
-    seat: ConnectionPermit,
+    permit: ConnectionPermit,
     peer: PeerAddress,
     routes: Router,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let (routes, reserve) = (TowerToHyperService::new(routes), seat.is_reserve());
+    let (routes, reserve) = (TowerToHyperService::new(routes), permit.is_reserve());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         if reserve {
@@ -200,7 +194,7 @@ async fn handle_connection(
         routes.call(request)
     });
     let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
-    serve_connection(stream, seat, service, stop).await;
+    serve_connection(stream, permit, service, stop).await;
 }
 
 /// The accepted host names: those of this machine's aggregator, and the given ones.
@@ -208,7 +202,7 @@ fn host_names(given: &[String]) -> HostNames {
     HostNames::new(given, "this aggregator", "--name or serve.names in its settings")
 }
 
-fn build_router(serving: ApiState, names: HostNames) -> Router {
+fn build_router(state: ApiState, names: HostNames) -> Router {
     Router::new()
         .route("/", get(health_endpoints::handle_index))
         .route("/healthz", get(health_endpoints::handle_healthz))
@@ -217,7 +211,7 @@ fn build_router(serving: ApiState, names: HostNames) -> Router {
         .route("/node/{node}/metrics", get(service_discovery::handle_node_page))
         .route("/sd/http", get(service_discovery::handle_targets))
         .nest(gaunt_api::API, json_api::api_routes())
-        .with_state(serving)
+        .with_state(state)
         .fallback(health_endpoints::handle_not_found)
         .layer(from_fn_with_state(names, guard_request))
 }

@@ -162,8 +162,8 @@ impl Settings {
 
     /// Recording options, if enabled.
     pub fn recording_options(&self) -> Option<record::RecordOptions> {
-        let keep = self.recording.clone()?;
-        Some(record::RecordOptions { period: self.period, ..keep })
+        let options = self.recording.clone()?;
+        Some(record::RecordOptions { period: self.period, ..options })
     }
 
     /// What is scraped, and how.

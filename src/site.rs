@@ -58,8 +58,8 @@ pub fn read_topology(path: &Path) -> Result<SourceTopology, SiteError> {
 /// Parses the topology from the text of the file at `path`.
 pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteError> {
     let source = source_name(path);
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let topology = match ending.to_ascii_lowercase().as_str() {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let topology = match extension.to_ascii_lowercase().as_str() {
         "toml" => declared::parse_topology(text, source),
         "yaml" | "yml" => slurm::read_yaml(text, source),
         "json" => machine_topology(path, text, source),
@@ -88,7 +88,7 @@ fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopolog
     let mut paths = Vec::new();
     for entry in entries.take(MAX_NEIGHBOURS) {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|ending| ending == "json") {
+        if path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);
         }
     }
@@ -97,8 +97,8 @@ fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopolog
         return Err(SiteError::Unknown(folder.to_owned()));
     }
     for path in paths {
-        let places = lldp::parse_neighbours(&read_file(&path)?, machine_of(&path));
-        topology.ports.extend(places.map_err(|fault| fault.into_site_error(&path))?);
+        let locations = lldp::parse_neighbours(&read_file(&path)?, machine_of(&path));
+        topology.ports.extend(locations.map_err(|fault| fault.into_site_error(&path))?);
     }
     Ok(topology)
 }

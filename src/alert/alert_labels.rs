@@ -77,14 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alert_has_the_name_that_the_rules_give_it() {
+    fn alert_name_is_that_of_the_rules() {
         let rules = include_str!("../../config/prometheus/rules/gaunt/findings.yml");
         for kind in FindingKind::ALL {
-            let named = format!(
+            let rule = format!(
                 "- alert: {}\n        expr: 'gaunt:finding{{kind=\"{kind}\"}}",
                 alert_name(*kind)
             );
-            assert!(rules.contains(&named), "{named}");
+            assert!(rules.contains(&rule), "{rule}");
         }
     }
 }

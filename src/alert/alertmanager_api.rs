@@ -20,9 +20,9 @@ pub(super) struct AlertPost<'a> {
 
 impl<'a> AlertPost<'a> {
     /// The alerts to post at `now`. An open alert ends at `until` unless it is posted again.
-    pub(super) fn from_snapshot(told: &'a AlertSnapshot, until: UnixMs) -> Vec<Self> {
-        let open = told.open.values().map(|alert| Self::of(alert, until));
-        let ended = told.ended.values().map(|(alert, ended)| Self::of(alert, *ended));
+    pub(super) fn from_snapshot(snapshot: &'a AlertSnapshot, until: UnixMs) -> Vec<Self> {
+        let open = snapshot.open.values().map(|alert| Self::of(alert, until));
+        let ended = snapshot.ended.values().map(|(alert, ended)| Self::of(alert, *ended));
         open.chain(ended).collect()
     }
 
@@ -82,20 +82,23 @@ pub(super) struct ShownSilence {
 const MAX_SILENCES: usize = 8;
 
 /// The alerts of findings, with the silences that match them.
-pub(super) fn alert_lines(shown: Vec<ShownAlert>, kept: &[ShownSilence]) -> Vec<AlertLine> {
+pub(super) fn alert_lines(
+    shown: Vec<ShownAlert>,
+    known_silences: &[ShownSilence],
+) -> Vec<AlertLine> {
     let line = |alert: ShownAlert| {
         let label = |name: &str| alert.labels.get(name).map(|value| SanitizedText::new(value));
         let silences = alert.status.silenced_by.iter().take(MAX_SILENCES);
         let silences = silences.map(|id| {
-            let kept = kept.iter().find(|kept| kept.id == *id);
+            let silence = known_silences.iter().find(|silence| silence.id == *id);
             let text = |part: fn(&ShownSilence) -> &String| {
-                kept.map_or_else(SanitizedText::default, |k| SanitizedText::new(part(k)))
+                silence.map_or_else(SanitizedText::default, |k| SanitizedText::new(part(k)))
             };
             AlertSilence {
                 id: SanitizedText::new(id),
-                by: text(|kept| &kept.created_by),
-                comment: text(|kept| &kept.comment),
-                until: text(|kept| &kept.ends_at),
+                by: text(|silence| &silence.created_by),
+                comment: text(|silence| &silence.comment),
+                until: text(|silence| &silence.ends_at),
             }
         });
         Some(AlertLine {
@@ -129,13 +132,13 @@ mod tests {
         {"labels":{"alertname":"SomethingElse"},"status":{"state":"active"}}]"#;
 
     #[test]
-    fn what_alertmanager_shows_becomes_a_line_with_its_silences() {
+    fn shown_alert_becomes_a_line_with_its_silences() {
         let shown: Vec<ShownAlert> = serde_json::from_str(SHOWN).unwrap();
-        let kept: Vec<ShownSilence> = serde_json::from_str(
+        let silences: Vec<ShownSilence> = serde_json::from_str(
             r#"[{"id":"s-1","createdBy":"mira\u001b[2J","comment":"cable ordered","endsAt":"2026-11-22T00:00:00Z"}]"#,
         )
         .unwrap();
-        let lines = alert_lines(shown, &kept);
+        let lines = alert_lines(shown, &silences);
         assert_eq!(lines.len(), 1, "what is about no finding of ours is left out");
         let line = &lines[0];
         assert_eq!((line.state, line.severity), (AlertState::Suppressed, Some(Severity::Critical)));
@@ -146,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_ends_before_it_begins() {
-        let mut told = AlertSnapshot::default();
+    fn posted_alert_never_ends_before_it_begins() {
+        let mut snapshot = AlertSnapshot::default();
         let alert = FindingAlert { since: UnixMs(10_000), ..FindingAlert::default() };
-        told.open.insert("a".to_owned(), alert.clone());
-        told.ended.insert("b".to_owned(), (alert, UnixMs(9_000)));
-        let posts = AlertPost::from_snapshot(&told, UnixMs(250_000));
+        snapshot.open.insert("a".to_owned(), alert.clone());
+        snapshot.ended.insert("b".to_owned(), (alert, UnixMs(9_000)));
+        let posts = AlertPost::from_snapshot(&snapshot, UnixMs(250_000));
         let times = posts.iter().map(|post| (post.starts_at.as_str(), post.ends_at.as_str()));
         assert_eq!(
             times.collect::<Vec<_>>(),

@@ -36,20 +36,20 @@ const PATIENCE: u32 = 4;
 pub(super) struct AlertmanagerClient {
     /// The HTTP client with the current credentials; none until it is needed.
     client: Option<Client>,
-    keys: watch::Receiver<CredentialState>,
+    credentials: watch::Receiver<CredentialState>,
     base: Url,
-    every: Duration,
+    repeat_interval: Duration,
     state: AlertServer,
     failures: u32,
 }
 
 /// Parses the base address from the settings.
 pub(super) fn parse_base_url(address: &str) -> Result<Url, AlertError> {
-    let wrong = || AlertError::Address(address.to_owned());
-    let mut url = Url::parse(address).map_err(|_| wrong())?;
-    let web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
-    if !web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(wrong());
+    let address_error = || AlertError::Address(address.to_owned());
+    let mut url = Url::parse(address).map_err(|_| address_error())?;
+    let is_web = matches!(url.scheme(), "http" | "https") && url.host_str().is_some();
+    if !is_web || !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err(address_error());
     }
     if !url.path().ends_with('/') {
         url.set_path(&format!("{}/", url.path()));
@@ -60,41 +60,48 @@ pub(super) fn parse_base_url(address: &str) -> Result<Url, AlertError> {
 impl AlertmanagerClient {
     pub(super) fn new(
         address: &str,
-        every: Duration,
-        keys: watch::Receiver<CredentialState>,
+        repeat_interval: Duration,
+        credentials: watch::Receiver<CredentialState>,
     ) -> Result<Self, AlertError> {
         let state = AlertServer { address: SanitizedText::new(address), ..AlertServer::default() };
-        Ok(Self { client: None, keys, base: parse_base_url(address)?, every, state, failures: 0 })
+        Ok(Self {
+            client: None,
+            credentials,
+            base: parse_base_url(address)?,
+            repeat_interval,
+            state,
+            failures: 0,
+        })
     }
 
     /// Posts and reads until the sender of alerts is dropped.
     pub(super) async fn run(
         mut self,
-        mut told: watch::Receiver<AlertSnapshot>,
-        said: watch::Sender<(AlertServer, Vec<AlertLine>)>,
+        mut snapshots: watch::Receiver<AlertSnapshot>,
+        state_sender: watch::Sender<(AlertServer, Vec<AlertLine>)>,
     ) {
-        let (mut post_at, mut look_at) = (Instant::now(), Instant::now());
+        let (mut post_at, mut read_at) = (Instant::now(), Instant::now());
         let mut lines = Vec::new();
-        said.send_replace((self.state.clone(), Vec::new()));
+        state_sender.send_replace((self.state.clone(), Vec::new()));
         loop {
             tokio::select! {
-                news = told.changed() => match news {
+                change = snapshots.changed() => match change {
                     // Changes are posted at once, unless the server is in backoff.
                     Ok(()) if self.failures == 0 => post_at = Instant::now(),
                     Ok(()) => {}
                     Err(_) => return,
                 },
-                () = sleep_until(post_at.min(look_at)) => {}
+                () = sleep_until(post_at.min(read_at)) => {}
             }
             let now = Instant::now();
             if now >= post_at {
-                let told = told.borrow_and_update().clone();
-                post_at = now + self.post_alerts(&told).await;
+                let snapshot = snapshots.borrow_and_update().clone();
+                post_at = now + self.post_alerts(&snapshot).await;
                 // The result of a post is read soon, to show whether receivers are notified.
-                look_at = look_at.min(now + Duration::from_secs(1));
+                read_at = read_at.min(now + Duration::from_secs(1));
             }
-            if now >= look_at {
-                look_at = now + LOOK;
+            if now >= read_at {
+                read_at = now + LOOK;
                 if self.failures == 0 {
                     match self.fetch_alerts().await {
                         Ok(read) => lines = read,
@@ -104,16 +111,18 @@ impl AlertmanagerClient {
                     }
                 }
             }
-            said.send_replace((self.state.clone(), lines.clone()));
+            state_sender.send_replace((self.state.clone(), lines.clone()));
         }
     }
 
     /// Posts all alerts once; returns the wait until the next time.
-    async fn post_alerts(&mut self, told: &AlertSnapshot) -> Duration {
-        let posts =
-            alertmanager_api::AlertPost::from_snapshot(told, told.at + self.every * PATIENCE);
+    async fn post_alerts(&mut self, snapshot: &AlertSnapshot) -> Duration {
+        let posts = alertmanager_api::AlertPost::from_snapshot(
+            snapshot,
+            snapshot.at + self.repeat_interval * PATIENCE,
+        );
         if posts.is_empty() {
-            return self.every;
+            return self.repeat_interval;
         }
         match self.send_posts(&posts).await {
             Ok(()) => {
@@ -122,7 +131,7 @@ impl AlertmanagerClient {
                 }
                 self.state.posted += posts.len() as u64;
                 (self.failures, self.state.failure) = (0, None);
-                self.every
+                self.repeat_interval
             }
             Err(why) => {
                 // Only the first failure of a series is logged.
@@ -159,17 +168,17 @@ impl AlertmanagerClient {
         if status.is_success() {
             return Ok(());
         }
-        let said = read_body(response).await.unwrap_or_default();
-        let said = String::from_utf8_lossy(&said[..said.len().min(200)]).into_owned();
-        Err(format!("HTTP status {}: {said}; is it an Alertmanager?", status.as_u16()))
+        let body = read_body(response).await.unwrap_or_default();
+        let body = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+        Err(format!("HTTP status {}: {body}; is it an Alertmanager?", status.as_u16()))
     }
 
     /// Fetches the alerts of findings, with their silences.
     async fn fetch_alerts(&mut self) -> Result<Vec<AlertLine>, String> {
         let filter = "api/v2/alerts?filter=layer%3D%22finding%22";
         let shown = self.get(filter).await?;
-        let kept: Vec<alertmanager_api::ShownSilence> = self.get("api/v2/silences").await?;
-        Ok(alertmanager_api::alert_lines(shown, &kept))
+        let silences: Vec<alertmanager_api::ShownSilence> = self.get("api/v2/silences").await?;
+        Ok(alertmanager_api::alert_lines(shown, &silences))
     }
 
     async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, String> {
@@ -190,27 +199,29 @@ impl AlertmanagerClient {
         let url =
             self.base.join(path).map_err(|_| format!("{path} cannot be appended to its URL"))?;
         // New credentials require new connections.
-        if self.keys.has_changed().unwrap_or(false) {
+        if self.credentials.has_changed().unwrap_or(false) {
             self.client = None;
         }
         let client = if let Some(client) = &self.client {
             client
         } else {
-            let keys = self.keys.borrow_and_update().clone().map_err(|why| why.to_string())?;
-            self.client.insert(build_client(&keys)?)
+            let credentials =
+                self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
+            self.client.insert(build_client(&credentials)?)
         };
         Ok(client.request(method, url))
     }
 }
 
 /// Builds an HTTP client with these credentials and trusted CAs.
-fn build_client(keys: &LoadedCredentials) -> Result<Client, String> {
-    let headers = keys.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+fn build_client(credentials: &LoadedCredentials) -> Result<Client, String> {
+    let headers =
+        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
     Client::builder()
         .timeout(DEADLINE)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
-        .tls_backend_preconfigured(keys.tls_config().clone())
+        .tls_backend_preconfigured(credentials.tls_config().clone())
         .default_headers(headers)
         .build()
         .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
@@ -241,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_a_web_server_are_taken() {
+    fn base_url_must_be_that_of_a_web_server() {
         assert_eq!(
             parse_base_url("http://10.0.0.5:9093").unwrap().as_str(),
             "http://10.0.0.5:9093/"
@@ -258,14 +269,15 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_and_have_an_end() {
-        let (_, keys) = watch::channel(Err(SanitizedText::default()));
-        let mut server =
-            AlertmanagerClient::new("http://127.0.0.1:1", Duration::from_mins(1), keys).unwrap();
+    fn pauses_double_up_to_a_limit() {
+        let (_, credentials) = watch::channel(Err(SanitizedText::default()));
+        let mut client =
+            AlertmanagerClient::new("http://127.0.0.1:1", Duration::from_mins(1), credentials)
+                .unwrap();
         let mut pauses = Vec::new();
         for failures in 1..=12 {
-            server.failures = failures;
-            pauses.push(server.retry_pause());
+            client.failures = failures;
+            pauses.push(client.retry_pause());
         }
         assert!(pauses[0] >= FIRST_PAUSE.mul_f64(0.75) && pauses[0] <= FIRST_PAUSE.mul_f64(1.25));
         assert!(pauses[4] > pauses[1] * 3);

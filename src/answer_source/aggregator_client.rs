@@ -42,11 +42,11 @@ impl AggregatorClient {
         }
         let (segments, parameters) = question.to_path();
         let response = connection.get(&segments, &parameters).await?;
-        let refused = response.status() != StatusCode::OK;
+        let is_refused = response.status() != StatusCode::OK;
         let body = connection.read_body(response).await?;
         let unreadable =
             |error: serde_json::Error| connection.unreadable_error(json_problem(&error));
-        if refused {
+        if is_refused {
             return decode_value(&body).map(Answer::Refused).map_err(unreadable);
         }
         let value = decode_json(&body).map_err(unreadable)?;
@@ -68,40 +68,44 @@ impl AggregatorClient {
     }
 
     /// Sends an action, and waits for the result.
-    pub async fn send_action(&self, act: &FindingAction) -> Result<Answer, AggregatorError> {
+    pub async fn send_action(&self, action: &FindingAction) -> Result<Answer, AggregatorError> {
         let connection = &self.connection;
-        let mut url = connection.api_url(&["findings", &act.finding, "acknowledge"]);
-        let request = match &act.command {
+        let mut url = connection.api_url(&["findings", &action.finding, "acknowledge"]);
+        let request = match &action.command {
             FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => {
-                let accept = matches!(act.command, FindingCommand::Accept { .. });
-                let note =
-                    AcknowledgementBody { by: act.by.to_string(), note: note.to_string(), accept };
+                let accept = matches!(action.command, FindingCommand::Accept { .. });
+                let note = AcknowledgementBody {
+                    by: action.by.to_string(),
+                    note: note.to_string(),
+                    accept,
+                };
                 connection.client.post(url).json(&note)
             }
             FindingCommand::Withdraw => {
-                url.query_pairs_mut().append_pair("by", &act.by);
+                url.query_pairs_mut().append_pair("by", &action.by);
                 connection.client.delete(url)
             }
         };
         let response = connection.send_request(connection.authorize_request(request)).await?;
-        let refused = response.status() != StatusCode::OK;
+        let is_refused = response.status() != StatusCode::OK;
         let body = connection.read_body(response).await?;
         let unreadable =
             |error: serde_json::Error| connection.unreadable_error(json_problem(&error));
-        if refused {
+        if is_refused {
             return decode_value(&body).map(Answer::Refused).map_err(unreadable);
         }
-        let told = decode_value(&body).map_err(unreadable)?;
-        Ok(Answer::Finding(Arc::new(told)))
+        let explanation = decode_value(&body).map_err(unreadable)?;
+        Ok(Answer::Finding(Arc::new(explanation)))
     }
 
     /// Sends a pairing request, and waits for the reply.
     pub async fn send_pairing_request(
         &self,
-        word: &PairingRequest,
+        pairing_request: &PairingRequest,
     ) -> Result<PairingReply, AggregatorError> {
         let connection = &self.connection;
-        let request = connection.client.post(connection.api_url(&["probe", "meeting"])).json(word);
+        let request =
+            connection.client.post(connection.api_url(&["probe", "meeting"])).json(pairing_request);
         let response = connection.send_request(connection.authorize_request(request)).await?;
         let status = response.status();
         if status != StatusCode::OK {

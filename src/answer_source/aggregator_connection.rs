@@ -70,12 +70,12 @@ pub enum AggregatorError {
 impl AggregatorConnection {
     /// Parses `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
     pub(super) fn new(address: &str) -> Result<Self, AggregatorError> {
-        let bad = || AggregatorError::Address(address.to_owned());
+        let bad_address = || AggregatorError::Address(address.to_owned());
         let full =
             if address.contains("://") { address.into() } else { format!("http://{address}") };
-        let base = Url::parse(&full).map_err(|_| bad())?;
+        let base = Url::parse(&full).map_err(|_| bad_address())?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(bad());
+            return Err(bad_address());
         }
         let encrypted = base.scheme() == "https";
         let tls = if encrypted {
@@ -89,9 +89,9 @@ impl AggregatorConnection {
             .no_proxy()
             .tls_backend_preconfigured(tls?)
             .build()
-            .map_err(|_| bad())?;
-        let shown = base.as_str().trim_start_matches("http://").trim_end_matches('/');
-        Ok(Self { client, address: shown.into(), base, token: None })
+            .map_err(|_| bad_address())?;
+        let display_address = base.as_str().trim_start_matches("http://").trim_end_matches('/');
+        Ok(Self { client, address: display_address.into(), base, token: None })
     }
 
     /// Adds the token, if there is one.
@@ -130,9 +130,9 @@ impl AggregatorConnection {
         &self,
         request: RequestBuilder,
     ) -> Result<Response, AggregatorError> {
-        let asked = timeout(DEADLINE, request.send()).await;
+        let result = timeout(DEADLINE, request.send()).await;
         let response =
-            asked.map_err(|_| self.timeout_error())?.map_err(|e| self.unreachable_error(&e))?;
+            result.map_err(|_| self.timeout_error())?.map_err(|e| self.unreachable_error(&e))?;
         match response.status() {
             StatusCode::OK
             | StatusCode::NOT_FOUND

@@ -50,9 +50,9 @@ pub(super) struct AggregatorStreams {
 impl AggregatorStreams {
     /// Starts the task, with no streams yet.
     pub(super) fn spawn_streams(aggregator: AggregatorConnection) -> Self {
-        let (wanted, asked) = mpsc::channel(STREAMS);
-        tokio::spawn(run_streams(aggregator, asked));
-        Self { requests: wanted }
+        let (requests, receiver) = mpsc::channel(STREAMS);
+        tokio::spawn(run_streams(aggregator, receiver));
+        Self { requests }
     }
 
     /// The last update; the first call opens the stream and waits for its first answer.
@@ -61,11 +61,11 @@ impl AggregatorStreams {
         aggregator: &AggregatorConnection,
         question: &Question,
     ) -> Result<Answer, AggregatorError> {
-        let (back, heard) = oneshot::channel();
+        let (reply, answers) = oneshot::channel();
         let ended = || aggregator.unreadable_error("the stream has ended");
-        self.requests.send((question.clone(), back)).await.map_err(|_| ended())?;
-        let mut heard = heard.await.map_err(|_| ended())?;
-        let first = timeout(DEADLINE, heard.wait_for(Option::is_some)).await;
+        self.requests.send((question.clone(), reply)).await.map_err(|_| ended())?;
+        let mut answers = answers.await.map_err(|_| ended())?;
+        let first = timeout(DEADLINE, answers.wait_for(Option::is_some)).await;
         let newest = first.map_err(|_| aggregator.timeout_error())?.map_err(|_| ended())?;
         newest.clone().unwrap_or_else(|| Err(aggregator.timeout_error()))
     }
@@ -73,35 +73,38 @@ impl AggregatorStreams {
 
 /// One open stream.
 struct FollowedStream {
-    heard: watch::Receiver<StreamedAnswer>,
-    asked: Instant,
-    reading: AbortHandle,
+    answers: watch::Receiver<StreamedAnswer>,
+    last_used: Instant,
+    task: AbortHandle,
 }
 
 impl Drop for FollowedStream {
     fn drop(&mut self) {
-        self.reading.abort();
+        self.task.abort();
     }
 }
 
 /// Opens a stream for each question that is asked, and closes unused ones.
-async fn run_streams(aggregator: AggregatorConnection, mut asked: mpsc::Receiver<StreamRequest>) {
+async fn run_streams(
+    aggregator: AggregatorConnection,
+    mut requests: mpsc::Receiver<StreamRequest>,
+) {
     let mut streams: HashMap<Question, FollowedStream> = HashMap::new();
-    while let Some((question, back)) = asked.recv().await {
-        streams.retain(|known, stream| *known == question || stream.asked.elapsed() < UNASKED);
+    while let Some((question, reply)) = requests.recv().await {
+        streams.retain(|other, stream| *other == question || stream.last_used.elapsed() < UNASKED);
         if !streams.contains_key(&question) && streams.len() >= STREAMS {
-            let oldest = streams.iter().min_by_key(|(_, stream)| stream.asked);
+            let oldest = streams.iter().min_by_key(|(_, stream)| stream.last_used);
             let oldest = oldest.map(|(question, _)| question.clone());
             oldest.and_then(|question| streams.remove(&question));
         }
         let stream = streams.entry(question).or_insert_with_key(|question| {
-            let (tell, heard) = watch::channel(None);
-            let reading = tokio::spawn(follow_stream(aggregator.clone(), question.clone(), tell));
-            FollowedStream { heard, asked: Instant::now(), reading: reading.abort_handle() }
+            let (sender, answers) = watch::channel(None);
+            let task = tokio::spawn(follow_stream(aggregator.clone(), question.clone(), sender));
+            FollowedStream { answers, last_used: Instant::now(), task: task.abort_handle() }
         });
-        stream.asked = Instant::now();
+        stream.last_used = Instant::now();
         // The receiver may have been dropped.
-        drop(back.send(stream.heard.clone()));
+        drop(reply.send(stream.answers.clone()));
     }
 }
 
@@ -109,22 +112,22 @@ async fn run_streams(aggregator: AggregatorConnection, mut asked: mpsc::Receiver
 async fn follow_stream(
     aggregator: AggregatorConnection,
     question: Question,
-    tell: watch::Sender<StreamedAnswer>,
+    sender: watch::Sender<StreamedAnswer>,
 ) {
-    let mut held = StreamedState::default();
+    let mut state = StreamedState::default();
     loop {
-        let broken = match open_stream(&aggregator, &question, &held).await {
+        let failure = match open_stream(&aggregator, &question, &state).await {
             Ok(StreamOpening::Stream(response)) => {
-                read_stream(&aggregator, &question, response, &mut held, &tell).await
+                read_stream(&aggregator, &question, response, &mut state, &sender).await
             }
             Ok(StreamOpening::Refused(answer)) => {
-                tell.send_replace(Some(Ok(answer)));
+                sender.send_replace(Some(Ok(answer)));
                 sleep(PAUSE).await;
                 continue;
             }
             Err(error) => error,
         };
-        tell.send_replace(Some(Err(broken)));
+        sender.send_replace(Some(Err(failure)));
         sleep(PAUSE).await;
     }
 }
@@ -145,11 +148,11 @@ enum StreamOpening {
 async fn open_stream(
     aggregator: &AggregatorConnection,
     question: &Question,
-    held: &StreamedState,
+    state: &StreamedState,
 ) -> Result<StreamOpening, AggregatorError> {
     let (segments, mut parameters) = question.to_path();
     parameters.push(("ask", segments.join("/")));
-    if let Some((stream, number)) = &held.position {
+    if let Some((stream, number)) = &state.position {
         parameters.push(("from", format!("{stream}-{number}")));
     }
     let response = aggregator.get(&["stream"], &parameters).await?;
@@ -167,12 +170,12 @@ async fn read_stream(
     aggregator: &AggregatorConnection,
     question: &Question,
     mut response: Response,
-    held: &mut StreamedState,
-    tell: &watch::Sender<StreamedAnswer>,
+    state: &mut StreamedState,
+    sender: &watch::Sender<StreamedAnswer>,
 ) -> AggregatorError {
     let mut buffer: Vec<u8> = Vec::new();
     // Bytes of the buffer already searched for the end of a line.
-    let mut seen = 0;
+    let mut searched = 0;
     loop {
         let chunk = match timeout(SILENCE, response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
@@ -185,22 +188,22 @@ async fn read_stream(
         }
         buffer.extend_from_slice(&chunk);
         let mut start = 0;
-        while let Some(end) = buffer[seen..].iter().position(|byte| *byte == b'\n') {
-            let end = seen + end;
-            match held.apply_line(question, &buffer[start..end]) {
-                Ok(Some(answer)) => drop(tell.send_replace(Some(Ok(answer)))),
+        while let Some(end) = buffer[searched..].iter().position(|byte| *byte == b'\n') {
+            let end = searched + end;
+            match state.apply_line(question, &buffer[start..end]) {
+                Ok(Some(answer)) => drop(sender.send_replace(Some(Ok(answer)))),
                 // The connection works, so that an earlier failure is over.
                 Ok(None) => {}
                 Err(why) => {
                     // The state is invalid: restart with a whole answer.
-                    *held = StreamedState::default();
+                    *state = StreamedState::default();
                     return aggregator.unreadable_error(&why);
                 }
             }
-            (start, seen) = (end + 1, end + 1);
+            (start, searched) = (end + 1, end + 1);
         }
         buffer.drain(..start);
-        seen = buffer.len();
+        searched = buffer.len();
     }
 }
 
@@ -220,19 +223,19 @@ impl StreamedState {
             }
             self.answer = members.remove("whole").ok_or("a line of the stream has no answer")?;
         } else {
-            let place =
+            let position =
                 self.position.as_mut().ok_or("the stream does not begin with a whole answer")?;
             let alive = line["alive"] == true;
-            if alive && place.1 == number {
+            if alive && position.1 == number {
                 // The state is unchanged: report it again, because a failure may have been reported meanwhile.
                 return self.read(question);
             }
-            if alive || place.1 + 1 != number {
-                return Err(format!("the stream jumps from {} to {number}", place.1));
+            if alive || position.1 + 1 != number {
+                return Err(format!("the stream jumps from {} to {number}", position.1));
             }
             json_diff::apply_diff(&mut self.answer, &line["change"])
                 .map_err(|error| error.to_string())?;
-            place.1 = number;
+            position.1 = number;
         }
         self.read(question)
     }
@@ -248,63 +251,63 @@ impl StreamedState {
 mod tests {
     use super::{super::AggregatorClient, *};
 
-    fn apply_targets_line(held: &mut StreamedState, line: &str) -> Result<usize, String> {
-        match held.apply_line(&Question::Targets, line.as_bytes())? {
+    fn apply_targets_line(state: &mut StreamedState, line: &str) -> Result<usize, String> {
+        match state.apply_line(&Question::Targets, line.as_bytes())? {
             Some(Answer::Targets(list)) => Ok(list.total as usize),
             other => Err(format!("{other:?}")),
         }
     }
 
     #[test]
-    fn lines_lead_from_the_whole_to_the_newest() {
-        let mut held = StreamedState::default();
+    fn stream_lines_update_the_whole_answer() {
+        let mut state = StreamedState::default();
         let whole = r#"{"stream":"a","number":4,"whole":{"at":1,"targets":[],"total":7,
             "totals":{"scrapes":{},"samples":0,"rejected":{},"findings_opened":{}}}}"#;
-        assert_eq!(apply_targets_line(&mut held, whole), Ok(7));
+        assert_eq!(apply_targets_line(&mut state, whole), Ok(7));
         assert_eq!(
-            apply_targets_line(&mut held, r#"{"number":5,"change":{"to":{"total":8}}}"#),
+            apply_targets_line(&mut state, r#"{"number":5,"change":{"to":{"total":8}}}"#),
             Ok(8)
         );
-        assert_eq!(apply_targets_line(&mut held, r#"{"number":5,"alive":true}"#), Ok(8));
-        assert_eq!(held.position, Some(("a".to_owned(), 5)));
-        let jump = apply_targets_line(&mut held, r#"{"number":9,"change":{}}"#).unwrap_err();
+        assert_eq!(apply_targets_line(&mut state, r#"{"number":5,"alive":true}"#), Ok(8));
+        assert_eq!(state.position, Some(("a".to_owned(), 5)));
+        let jump = apply_targets_line(&mut state, r#"{"number":9,"change":{}}"#).unwrap_err();
         assert_eq!(jump, "the stream jumps from 5 to 9");
     }
 
     /// Many more questions than streams, at an aggregator that is down: each is answered, and streams stay bounded.
     #[tokio::test]
     async fn questions_beyond_the_streams_are_all_answered() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = nobody.local_addr().unwrap();
-        drop(nobody);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
         let aggregator = AggregatorClient::new(&address.to_string()).unwrap().with_streams();
-        let asking: Vec<_> = (0..8 * STREAMS)
-            .map(|nth| {
+        let tasks: Vec<_> = (0..8 * STREAMS)
+            .map(|index| {
                 let aggregator = aggregator.clone();
-                let question = Question::Node(format!("gpu{nth}").into());
+                let question = Question::Node(format!("gpu{index}").into());
                 tokio::spawn(async move { aggregator.ask_question(&question).await })
             })
             .collect();
-        for asked in asking {
-            assert!(asked.await.unwrap().is_err(), "nobody is there to answer");
+        for task in tasks {
+            assert!(task.await.unwrap().is_err(), "nobody is there to answer");
         }
     }
 
     #[test]
-    fn what_cannot_be_followed_is_said() {
-        let mut held = StreamedState::default();
-        let another = "a value is missing or has the wrong type";
+    fn invalid_stream_lines_are_reported() {
+        let mut state = StreamedState::default();
+        let wrong_type = "a value is missing or has the wrong type";
         for (line, why) in [
             ("no json", "it is not JSON"),
             (r#"{"number":5"#, "it ends too early"),
             ("{}", "a line of the stream has no number"),
             (r#"{"number":5,"change":{}}"#, "the stream does not begin with a whole answer"),
             (r#"{"stream":"a","number":1}"#, "a line of the stream has no answer"),
-            (r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#, another),
-            (r#"{"stream":"a","number":1,"refused":{"code":7}}"#, another),
-            (r#"{"number":1,"alive":true}"#, another),
+            (r#"{"stream":"a","number":1,"whole":{"at":"soon"}}"#, wrong_type),
+            (r#"{"stream":"a","number":1,"refused":{"code":7}}"#, wrong_type),
+            (r#"{"number":1,"alive":true}"#, wrong_type),
         ] {
-            assert_eq!(apply_targets_line(&mut held, line), Err(why.to_owned()), "{line}");
+            assert_eq!(apply_targets_line(&mut state, line), Err(why.to_owned()), "{line}");
         }
     }
 }

@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A recording that is being received.
 #[derive(Debug)]
 pub struct RemoteRecording {
-    from: AggregatorConnection,
+    connection: AggregatorConnection,
     response: Response,
 }
 
@@ -25,7 +25,7 @@ impl AggregatorClient {
     pub async fn open_recording(&self) -> Result<RemoteRecording, AggregatorError> {
         let response = self.connection.get(&["recording"], &[]).await?;
         match response.status() {
-            StatusCode::OK => Ok(RemoteRecording { from: self.connection.clone(), response }),
+            StatusCode::OK => Ok(RemoteRecording { connection: self.connection.clone(), response }),
             status => Err(AggregatorError::Status {
                 address: self.display_address().into(),
                 status: status.as_u16(),
@@ -38,7 +38,7 @@ impl RemoteRecording {
     /// The next bytes; none when the aggregator ends it: it stops, or the client reads too slowly.
     pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, AggregatorError> {
         let chunk = timeout(SILENCE, self.response.chunk()).await;
-        let chunk = chunk.map_err(|_| self.from.timeout_error())?;
-        chunk.map_err(|error| self.from.unreachable_error(&error))
+        let chunk = chunk.map_err(|_| self.connection.timeout_error())?;
+        chunk.map_err(|error| self.connection.unreachable_error(&error))
     }
 }

@@ -22,12 +22,12 @@ fn sanitize_json(value: &mut Value) {
         Value::String(text) => sanitize_in_place(text),
         Value::Array(items) => items.iter_mut().for_each(sanitize_json),
         Value::Object(members) => {
-            let clean = |name: &String| {
+            let sanitized_name = |name: &String| {
                 let mut safe = name.clone();
                 sanitize_in_place(&mut safe);
                 (safe != *name).then_some((name.clone(), safe))
             };
-            let unsafe_names: Vec<_> = members.keys().filter_map(clean).collect();
+            let unsafe_names: Vec<_> = members.keys().filter_map(sanitized_name).collect();
             for (name, safe) in unsafe_names {
                 if let Some(value) = members.remove(&name) {
                     members.insert(safe, value);
@@ -48,15 +48,15 @@ mod tests {
     #[test]
     fn decoding_makes_texts_and_names_safe_at_their_full_length() {
         let long = "C".repeat(5_000);
-        let sent = json!({ "a": [{ "b\u{9b}31m": "x\u{1b}]52;c;aGk=\u{7}y" }, long], "c": 1.5 });
-        let read = decode_json(&serde_json::to_vec(&sent).unwrap()).unwrap();
-        assert_eq!(read, json!({ "a": [{ "b�31m": "x�]52;c;aGk=�y" }, long], "c": 1.5 }));
+        let input = json!({ "a": [{ "b\u{9b}31m": "x\u{1b}]52;c;aGk=\u{7}y" }, long], "c": 1.5 });
+        let decoded = decode_json(&serde_json::to_vec(&input).unwrap()).unwrap();
+        assert_eq!(decoded, json!({ "a": [{ "b�31m": "x�]52;c;aGk=�y" }, long], "c": 1.5 }));
     }
 
     #[test]
     fn decoding_errors_repeat_nothing_unsafe() {
-        let sent = serde_json::to_vec("\u{1b}[31m\u{202e}no state").unwrap();
-        let error = decode_value::<gaunt_schema::GpuState>(&sent).unwrap_err().to_string();
+        let input = serde_json::to_vec("\u{1b}[31m\u{202e}no state").unwrap();
+        let error = decode_value::<gaunt_schema::GpuState>(&input).unwrap_err().to_string();
         assert!(error.contains("no state") && !error.contains(['\u{1b}', '\u{202e}']), "{error:?}");
     }
 }

@@ -33,20 +33,20 @@ pub enum SizeError {
 
 /// Parses a size; returns bytes.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let form = || SizeError::Form(text.to_owned());
+    let format_error = || SizeError::Form(text.to_owned());
     let (digits, unit) = UNITS
         .iter()
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
         .unwrap_or((text, 1));
     let digits = digits.trim_end();
-    let decimal = |c: char| c.is_ascii_digit() || c == '.';
-    if !digits.starts_with(|c: char| c.is_ascii_digit()) || !digits.chars().all(decimal) {
-        return Err(form());
+    let is_decimal = |c: char| c.is_ascii_digit() || c == '.';
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) || !digits.chars().all(is_decimal) {
+        return Err(format_error());
     }
     let bytes = match digits.parse::<u64>() {
         Ok(number) => number.saturating_mul(unit),
         // A decimal fraction, or an integer that overflows.
-        Err(_) => (digits.parse::<f64>().map_err(|_| form())? * unit as f64) as u64,
+        Err(_) => (digits.parse::<f64>().map_err(|_| format_error())? * unit as f64) as u64,
     };
     if (SMALLEST..=LARGEST).contains(&bytes) {
         Ok(bytes)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_written() {
+    fn sizes_are_parsed_with_their_units() {
         for (text, bytes) in [
             ("64KiB", 64 << 10),
             ("16MiB", 16 << 20),

@@ -18,10 +18,10 @@ pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<GauntArguments,
 /// unknown option.
 fn build_command() -> Command {
     let signed = |arg: Arg| {
-        let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-        let option = takes && !arg.is_positional();
+        let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+        let is_option = takes_value && !arg.is_positional();
         // A word that is an option name is never a value: `--watch --check` reports a missing duration.
-        if option && takes_number(&arg) { arg.allow_hyphen_values(true) } else { arg }
+        if is_option && takes_number(&arg) { arg.allow_hyphen_values(true) } else { arg }
     };
     let command = GauntArguments::command().mut_args(signed);
     command.mut_subcommands(|sub| sub.mut_args(signed))
@@ -30,37 +30,37 @@ fn build_command() -> Command {
 /// Whether an option takes a number or a duration.
 fn takes_number(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    let is = |name: &str| {
+    let is_number = |name: &str| {
         ["DURATION", "ROWS", "SIZE", "KG", "NODES", "SEED", "SPEED", "[MODEL=]AMOUNT"]
             .contains(&name)
     };
-    names.iter().any(|name| is(name.as_str()))
+    names.iter().any(|name| is_number(name.as_str()))
 }
 
 /// Moves options before the command behind it, where they are defined. A line without a command, or with a request for
 /// help, is unchanged.
 fn move_options_behind(command: &Command, line: Vec<OsString>) -> Vec<OsString> {
-    let Some(at) = command_position(command, &line) else { return line };
+    let Some(position) = command_position(command, &line) else { return line };
     let mut moved = Vec::with_capacity(line.len());
     moved.push(line[0].clone());
-    moved.push(line[at].clone());
-    moved.extend_from_slice(&line[1..at]);
-    moved.extend_from_slice(&line[at + 1..]);
+    moved.push(line[position].clone());
+    moved.extend_from_slice(&line[1..position]);
+    moved.extend_from_slice(&line[position + 1..]);
     moved
 }
 
 /// Position of the command, if options precede it.
 fn command_position(command: &Command, line: &[OsString]) -> Option<usize> {
-    let mut at = 1;
-    while let Some(word) = line.get(at).and_then(|word| word.to_str()) {
+    let mut index = 1;
+    while let Some(word) = line.get(index).and_then(|word| word.to_str()) {
         if !word.starts_with('-') {
-            let known = command.find_subcommand(word).is_some();
-            return (known && at > 1).then_some(at);
+            let is_command = command.find_subcommand(word).is_some();
+            return (is_command && index > 1).then_some(index);
         }
         if matches!(word, "--" | "-" | "-h" | "--help" | "-V" | "--version") {
             return None;
         }
-        at += if takes_next(command, word) { 2 } else { 1 };
+        index += if takes_next(command, word) { 2 } else { 1 };
     }
     None
 }
@@ -70,9 +70,10 @@ fn takes_next(command: &Command, word: &str) -> bool {
     let Some(name) = word.strip_prefix("--").filter(|name| !name.contains('=')) else {
         return false;
     };
-    let all = std::iter::once(command).chain(command.get_subcommands());
-    let mut found = all.flat_map(Command::get_arguments).filter(|arg| arg.get_long() == Some(name));
-    found.any(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append))
+    let commands = std::iter::once(command).chain(command.get_subcommands());
+    let mut matching =
+        commands.flat_map(Command::get_arguments).filter(|arg| arg.get_long() == Some(name));
+    matching.any(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
 #[cfg(test)]
@@ -85,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn definition_of_the_command_line_holds() {
+    fn definition_of_the_command_line_is_valid() {
         build_command().debug_assert();
     }
 
     #[test]
-    fn options_stand_before_or_behind_the_command() {
+    fn options_may_precede_or_follow_the_command() {
         for line in [
             "gaunt snapshot --aggregator http://a:1 --check --watch 5s",
             "gaunt --aggregator http://a:1 snapshot --check --watch 5s",
@@ -116,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn negative_value_is_refused_in_its_own_words() {
-        for (line, says) in [
+    fn negative_value_has_its_own_error() {
+        for (line, expected) in [
             ("gaunt report --last -1", "-1 is negative; a duration has no sign: write it as 5m"),
             ("gaunt report --last -5m", "-5m is negative; a duration has no sign: write it as 5m"),
             ("gaunt --watch -8s snapshot", "-8s is negative"),
@@ -126,7 +127,7 @@ mod tests {
             ("gaunt record --to f --max-bytes -1GB", "\"-1GB\" is not a size"),
         ] {
             let error = parse_line(line).unwrap_err();
-            assert!(error.contains(says), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_as_written() {
+    fn durations_are_parsed_with_their_units() {
         let table = [("500ms", 500), ("1s", 1_000), ("1.5s", 1_500), ("2m", 120_000)];
         for (text, ms) in table {
             assert_eq!(parse_span(text).unwrap(), Duration::from_millis(ms), "{text}");

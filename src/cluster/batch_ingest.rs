@@ -23,33 +23,33 @@ use super::{
 const LATEST: UnixMs = UnixMs(100_000_000_000_000);
 
 /// Maximum number of targets per node: an exporter of each kind, and a model server for each of its GPUs.
-const MAX_SPEAKERS: usize = 128;
+const MAX_SOURCES: usize = 128;
 
 impl Cluster {
     /// Replaces the list of targets; targets that are in both lists keep their state.
     pub(super) fn replace_targets(&mut self, mut targets: Vec<ScrapeTarget>) {
         targets.truncate(MAX_TARGETS);
-        let mut known: HashMap<TargetId, TrackedTarget> =
-            self.targets.drain(..).map(|scraped| (scraped.target.id, scraped)).collect();
+        let mut previous: HashMap<TargetId, TrackedTarget> =
+            self.targets.drain(..).map(|tracked| (tracked.target.id, tracked)).collect();
         self.target_positions.clear();
-        let mut left = Vec::new();
+        let mut removed = Vec::new();
         for target in targets {
             let id = target.id;
             if self.target_positions.contains_key(&id) {
                 continue;
             }
             self.target_positions.insert(id, self.targets.len());
-            let (kept, renamed) = match known.remove(&id) {
+            let (unchanged, renamed) = match previous.remove(&id) {
                 Some(old) if old.target == target => (Some(old), None),
                 old => (None, old),
             };
-            left.extend(renamed);
-            self.targets.push(kept.unwrap_or_else(|| TrackedTarget::new(target)));
+            removed.extend(renamed);
+            self.targets.push(unchanged.unwrap_or_else(|| TrackedTarget::new(target)));
         }
         let mut any_freed = false;
-        for scraped in left.into_iter().chain(known.into_values()) {
-            let Some(node) = scraped.node else { continue };
-            self.detach_target(node, scraped.target.id);
+        for tracked in removed.into_iter().chain(previous.into_values()) {
+            let Some(node) = tracked.node else { continue };
+            self.detach_target(node, tracked.target.id);
             if self.inventory.node_by_id(node).is_some_and(|node| node.sources.is_empty()) {
                 self.inventory.remove_node(node, &mut self.columns);
                 any_freed = true;
@@ -62,78 +62,83 @@ impl Cluster {
 
     /// Ingests the result of one scrape of one target.
     pub(super) fn ingest_batch(&mut self, batch: &Batch) {
-        let Some(place) = self.target_positions.get(&batch.target).copied() else { return };
-        let scraped = &mut self.targets[place];
-        if scraped.last_attempt.is_some_and(|last| batch.at < last) {
+        let Some(index) = self.target_positions.get(&batch.target).copied() else { return };
+        let tracked = &mut self.targets[index];
+        if tracked.last_attempt.is_some_and(|last| batch.at < last) {
             return; // Overtaken by a later attempt.
         }
-        scraped.record_attempt(batch, self.period);
+        tracked.record_attempt(batch, self.period);
         self.late_share.count(batch.at, batch.outcome.as_ref().is_err_and(ScrapeFailure::is_own));
         if let Ok(page) = &batch.outcome {
-            let flag = self.ingest_page(place, batch.at, page).err();
-            let scraped = &mut self.targets[place];
-            scraped.flag =
-                flag.or_else(|| scraped.refused_devices().render_sentence(&scraped.target.address));
+            let flag = self.ingest_page(index, batch.at, page).err();
+            let tracked = &mut self.targets[index];
+            tracked.flag =
+                flag.or_else(|| tracked.refused_devices().render_sentence(&tracked.target.address));
         }
     }
 
     /// Writes a page into the columns, or returns why not.
     fn ingest_page(
         &mut self,
-        place: usize,
+        index: usize,
         at: UnixMs,
         page: &ScrapedPage,
     ) -> Result<(), SanitizedText> {
         if page.dialect == Dialect::Unknown {
-            let address = &self.targets[place].target.address;
+            let address = &self.targets[index].target.address;
             return Err(SanitizedText::new(&format!(
                 "{address}: its page has no known metric; `gaunt metrics` lists the known ones"
             )));
         }
-        let node = self.resolve_node(place, page, at)?;
-        let scraped = &mut self.targets[place];
-        let id = scraped.target.id;
-        let time = page.report.node_time.filter(|time| (UnixMs(0)..LATEST).contains(time));
-        if time.is_some() && time == scraped.node_time {
-            return self.check_repeat(place, at); // The same sample as before.
+        let node = self.resolve_node(index, page, at)?;
+        let tracked = &mut self.targets[index];
+        let id = tracked.target.id;
+        let node_time =
+            page.report.node_time.filter(|node_time| (UnixMs(0)..LATEST).contains(node_time));
+        if node_time.is_some() && node_time == tracked.node_time {
+            return self.check_repeat(index, at); // The same sample as before.
         }
-        let same_clock = time.is_some() == scraped.node_time.is_some();
-        let held = scraped.detect_repeat(page, at);
-        scraped.node_time = time;
-        if time.is_some() {
-            scraped.last_change = Some(at);
+        let same_clock = node_time.is_some() == tracked.node_time.is_some();
+        let is_repeat = tracked.detect_repeat(page, at);
+        tracked.node_time = node_time;
+        if node_time.is_some() {
+            tracked.last_change = Some(at);
         }
-        if !held {
-            scraped.moved = Some(at);
+        if !is_repeat {
+            tracked.last_advance = Some(at);
         }
-        let share = self.select_page_metrics(node, id, page, at, same_clock)?;
-        self.update_layout(place, node, page, &share, at);
-        let patience = if page.dialect.has_own_interval() { LONGEST_LOOK } else { Duration::ZERO };
+        let selected = self.select_page_metrics(node, id, page, at, same_clock)?;
+        self.update_layout(index, node, page, &selected, at);
+        let sampling_interval =
+            if page.dialect.has_own_interval() { LONGEST_LOOK } else { Duration::ZERO };
         let slot = self.history_slot(at);
         let stamp = SampleStamp {
             at,
-            clock: time.unwrap_or(at),
+            clock: node_time.unwrap_or(at),
             epoch: at,
-            gap_ms: (self.freshness_window() + patience).as_millis() as i64,
+            gap_ms: (self.freshness_window() + sampling_interval).as_millis() as i64,
             steady_ms: (self.period * 3 / 2).as_millis() as i64,
             slot,
             before: UnixMs((slot - 1) * self.period.as_millis() as i64),
-            is_repeat: held,
+            is_repeat,
             may_grow: self.may_grow,
         };
-        self.write_values(place, page, &share, stamp);
-        self.record_feed(node, place, at);
+        self.write_values(index, page, &selected, stamp);
+        self.record_feed(node, index, at);
         if let Some(node) = self.inventory.node_mut(node) {
             node.sampled = Some(at);
-            node.clock_skew_ms = time.map(|time| time.0 - at.0).or(node.clock_skew_ms);
+            node.clock_skew_ms =
+                node_time.map(|node_time| node_time.0 - at.0).or(node.clock_skew_ms);
         }
         Ok(())
     }
 
     /// A page that repeats an old sample is no error until the sample is too old.
-    fn check_repeat(&self, place: usize, at: UnixMs) -> Result<(), SanitizedText> {
-        let TrackedTarget { target, moved, .. } = &self.targets[place];
-        if moved.is_none_or(|moved| at.duration_since(moved) <= self.freshness_window()) {
+    fn check_repeat(&self, index: usize, at: UnixMs) -> Result<(), SanitizedText> {
+        let TrackedTarget { target, last_advance, .. } = &self.targets[index];
+        if last_advance
+            .is_none_or(|last_advance| at.duration_since(last_advance) <= self.freshness_window())
+        {
             return Ok(());
         }
         Err(SanitizedText::new(&format!(
@@ -146,60 +151,60 @@ impl Cluster {
     /// The node that a target reports: allowed if no other target of its dialect reports that node.
     fn resolve_node(
         &mut self,
-        place: usize,
+        index: usize,
         page: &ScrapedPage,
         at: UnixMs,
     ) -> Result<NodeId, SanitizedText> {
-        let target = &self.targets[place].target;
+        let target = &self.targets[index].target;
         let (id, name) = (target.id, node_name(target, &page.report));
         let address = target.address.clone();
         let too_many =
             || SanitizedText::new(&format!("{address}: too many nodes; its page is rejected"));
-        let before = self.targets[place].node;
+        let previous = self.targets[index].node;
         // A page usually reports the same node as the page before.
-        let same =
+        let has_same_name =
             |id: &NodeId| self.inventory.node_by_id(*id).is_some_and(|node| node.name == name);
-        let node = match before.filter(same) {
+        let node = match previous.filter(has_same_name) {
             Some(node) => node,
             None => self.inventory.ensure_node(&name).ok_or_else(too_many)?,
         };
-        if let Some(before) = before.filter(|before| *before != node) {
-            self.detach_target(before, id);
-            let scraped = &mut self.targets[place];
-            (scraped.node, scraped.node_time) = (None, None);
-            scraped.layout = RowLayout::default();
+        if let Some(previous) = previous.filter(|previous| *previous != node) {
+            self.detach_target(previous, id);
+            let tracked = &mut self.targets[index];
+            (tracked.node, tracked.node_time) = (None, None);
+            tracked.layout = RowLayout::default();
         }
-        let Some(speakers) = self.inventory.node_mut(node).map(|node| &mut node.sources) else {
+        let Some(sources) = self.inventory.node_mut(node).map(|node| &mut node.sources) else {
             return Err(too_many());
         };
         let rival =
-            speakers.iter().find(|other| other.dialect == page.dialect && other.target != id);
+            sources.iter().find(|other| other.dialect == page.dialect && other.target != id);
         let rival = rival.map(|rival| rival.target).filter(|_| !page.dialect.is_model_server());
         if let Some(rival) = rival {
             let rival = self
                 .target_by_id(rival)
                 .map_or_else(SanitizedText::default, |t| t.target.address.clone());
             self.detach_target(node, id);
-            self.targets[place].node = None;
-            let own = &self.targets[place].target.address;
+            self.targets[index].node = None;
+            let own_address = &self.targets[index].target.address;
             return Err(SanitizedText::new(&format!(
-                "{rival} and {own} both report node {name}; only the first is used: remove one, or \
-                 name them differently with NODE=ADDRESS"
+                "{rival} and {own_address} both report node {name}; only the first is used: remove \
+                 one, or name them differently with NODE=ADDRESS"
             )));
         }
-        let is_full = speakers.len() >= MAX_SPEAKERS;
-        match speakers.iter_mut().find(|speaker| speaker.target == id) {
-            Some(speaker) if speaker.dialect == page.dialect => {}
-            Some(speaker) => *speaker = MetricSource::new(page.dialect, id, at),
+        let is_full = sources.len() >= MAX_SOURCES;
+        match sources.iter_mut().find(|source| source.target == id) {
+            Some(source) if source.dialect == page.dialect => {}
+            Some(source) => *source = MetricSource::new(page.dialect, id, at),
             None if is_full => {
                 return Err(SanitizedText::new(&format!(
-                    "{address}: {MAX_SPEAKERS} targets already report node {name}, the maximum; \
+                    "{address}: {MAX_SOURCES} targets already report node {name}, the maximum; \
                      its page is rejected. Check the node names of these targets"
                 )));
             }
-            None => speakers.push(MetricSource::new(page.dialect, id, at)),
+            None => sources.push(MetricSource::new(page.dialect, id, at)),
         }
-        self.targets[place].node = Some(node);
+        self.targets[index].node = Some(node);
         Ok(node)
     }
 
@@ -208,7 +213,7 @@ impl Cluster {
         let Some(node) = self.inventory.node_mut(id).filter(|node| node.has_source(target)) else {
             return;
         };
-        node.sources.retain(|speaker| speaker.target != target);
+        node.sources.retain(|source| source.target != target);
         for feed in &mut node.feeds {
             if feed.is_some_and(|feed| feed.target == target) {
                 *feed = None;
@@ -220,19 +225,19 @@ impl Cluster {
                 self.inventory.update_identity(class, row, |entry| entry.forget_target(target));
             }
         }
-        if let Some(place) = self.target_positions.get(&target) {
-            self.targets[*place].layout = RowLayout::default();
+        if let Some(index) = self.target_positions.get(&target) {
+            self.targets[*index].layout = RowLayout::default();
         }
-        self.for_each_source(id, |scraped| scraped.layout = RowLayout::default());
+        self.for_each_source(id, |tracked| tracked.layout = RowLayout::default());
         self.jobs_changed = true;
     }
 
-    /// Calls `act` for every target that reports a node.
-    fn for_each_source(&mut self, id: NodeId, mut act: impl FnMut(&mut TrackedTarget)) {
-        let speakers = self.inventory.node_by_id(id).map(|node| node.sources.as_slice());
-        for speaker in speakers.unwrap_or_default() {
-            if let Some(place) = self.target_positions.get(&speaker.target) {
-                act(&mut self.targets[*place]);
+    /// Calls `update` for every target that reports a node.
+    fn for_each_source(&mut self, id: NodeId, mut update: impl FnMut(&mut TrackedTarget)) {
+        let sources = self.inventory.node_by_id(id).map(|node| node.sources.as_slice());
+        for source in sources.unwrap_or_default() {
+            if let Some(index) = self.target_positions.get(&source.target) {
+                update(&mut self.targets[*index]);
             }
         }
     }
@@ -247,74 +252,77 @@ impl Cluster {
         same_clock: bool,
     ) -> Result<SelectedMetrics, SanitizedText> {
         let fresh_for = self.freshness_window();
-        let gone = || SanitizedText::new("its node was removed while its page was ingested");
-        let node = self.inventory.node_mut(node).ok_or_else(gone)?;
-        let place = node.sources.iter().position(|speaker| speaker.target == id);
-        let place = place.ok_or_else(gone)?;
-        Ok(select_metrics(&mut node.sources, place, &page.report, at, fresh_for, same_clock))
+        let node_removed =
+            || SanitizedText::new("its node was removed while its page was ingested");
+        let node = self.inventory.node_mut(node).ok_or_else(node_removed)?;
+        let index = node.sources.iter().position(|source| source.target == id);
+        let index = index.ok_or_else(node_removed)?;
+        Ok(select_metrics(&mut node.sources, index, &page.report, at, fresh_for, same_clock))
     }
 
     /// Maps the page's devices to rows and updates their identity where it differs from the page before.
     fn update_layout(
         &mut self,
-        place: usize,
+        index: usize,
         node: NodeId,
         page: &ScrapedPage,
-        share: &SelectedMetrics,
+        selected: &SelectedMetrics,
         at: UnixMs,
     ) {
         let report = &page.report;
-        let mut layout = std::mem::take(&mut self.targets[place].layout);
-        let named = layout.devices == report.devices && layout.infos == report.infos;
-        let moved = !named || layout.taken != share.taken;
-        self.topology_changed |=
-            moved && (is_selection_changed(&layout, share) || is_topology_changed(&layout, report));
-        if moved {
-            self.map_devices(place, node, page, share, &mut layout, at);
+        let mut layout = std::mem::take(&mut self.targets[index].layout);
+        let same_devices = layout.devices == report.devices && layout.infos == report.infos;
+        let is_changed = !same_devices || layout.ingested != selected.ingested;
+        self.topology_changed |= is_changed
+            && (is_selection_changed(&layout, selected) || is_topology_changed(&layout, report));
+        if is_changed {
+            self.map_devices(index, node, page, selected, &mut layout, at);
         }
         for (device, row) in layout.names.iter().zip(&layout.rows) {
             self.inventory.mark_seen(device.class, *row, at);
         }
-        if moved {
-            let teller = (page.dialect, self.targets[place].target.id);
+        if is_changed {
+            let source = (page.dialect, self.targets[index].target.id);
             for (device, row) in layout.names.iter().zip(&layout.rows) {
                 self.inventory
-                    .update_identity(device.class, *row, |entry| entry.forget_target(teller.1));
+                    .update_identity(device.class, *row, |entry| entry.forget_target(source.1));
             }
             for info in &report.infos {
-                self.record_info(&layout, info, teller);
+                self.record_info(&layout, info, source);
             }
             // Info series that this page no longer has may come from other targets.
             if report.infos.len() < layout.infos.len() {
-                self.for_each_source(node, |other| other.layout.infos = CowList::default());
+                self.for_each_source(node, |tracked| tracked.layout.infos = CowList::default());
             }
             layout.infos.clone_from(&report.infos);
             self.jobs_changed = true;
         }
-        self.targets[place].layout = layout;
+        self.targets[index].layout = layout;
     }
 
     /// Maps the devices with ingested metrics to rows.
     fn map_devices(
         &mut self,
-        place: usize,
+        index: usize,
         node: NodeId,
         page: &ScrapedPage,
-        share: &SelectedMetrics,
+        selected: &SelectedMetrics,
         layout: &mut RowLayout,
         at: UnixMs,
     ) {
         let report = &page.report;
         let name =
             self.inventory.node_by_id(node).map(|node| node.name.clone()).unwrap_or_default();
-        let address = &self.targets[place].target.address;
+        let address = &self.targets[index].target.address;
         let names = DeviceNames { node: &name, address };
         layout.names = names.resolve_devices(&mut self.inventory, node, report);
-        let mut wanted = vec![false; report.devices.len()];
+        let mut is_used = vec![false; report.devices.len()];
         layout.measured = vec![false; DeviceClass::ALL.len()];
-        for sample in report.samples.iter().filter(|sample| share.taken.has_metric(sample.metric)) {
-            if let Some(wanted) = wanted.get_mut(sample.device as usize) {
-                *wanted = true;
+        for sample in
+            report.samples.iter().filter(|sample| selected.ingested.has_metric(sample.metric))
+        {
+            if let Some(is_used) = is_used.get_mut(sample.device as usize) {
+                *is_used = true;
                 if let Some(metric) = CATALOGUE.get(usize::from(sample.metric.0)) {
                     layout.measured[metric.class as usize] = true;
                 }
@@ -322,13 +330,13 @@ impl Cluster {
         }
         // The identity of a device may be on another page than its measurements.
         for info in &report.infos {
-            if let Some(wanted) = wanted.get_mut(info.device as usize) {
-                *wanted = true;
+            if let Some(is_used) = is_used.get_mut(info.device as usize) {
+                *is_used = true;
             }
         }
         layout.refused = RefusedDevices::default();
-        let row = |(device, wanted): (&Device, &bool)| {
-            if !*wanted || device.class == DeviceClass::Fleet {
+        let row = |(device, is_used): (&Device, &bool)| {
+            if !*is_used || device.class == DeviceClass::Fleet {
                 return NOT_TAKEN;
             }
             self.inventory.ensure_row(node, device, at).unwrap_or_else(|| {
@@ -336,33 +344,34 @@ impl Cluster {
                 NOT_TAKEN
             })
         };
-        layout.rows = layout.names.iter().zip(&wanted).map(row).collect();
+        layout.rows = layout.names.iter().zip(&is_used).map(row).collect();
         layout.devices.clone_from(&report.devices);
-        layout.taken.clone_from(&share.taken);
+        layout.ingested.clone_from(&selected.ingested);
     }
 
-    fn record_info(&mut self, layout: &RowLayout, info: &InfoSeries, teller: (Dialect, TargetId)) {
-        let (at, metric) = (info.device as usize, info.metric);
-        let (Some(device), Some(row)) = (layout.names.get(at), layout.rows.get(at)) else {
+    fn record_info(&mut self, layout: &RowLayout, info: &InfoSeries, source: (Dialect, TargetId)) {
+        let (index, metric) = (info.device as usize, info.metric);
+        let (Some(device), Some(row)) = (layout.names.get(index), layout.rows.get(index)) else {
             return;
         };
-        let known = CATALOGUE.get(usize::from(metric.0));
-        if known.is_none_or(|known| known.kind != MetricKind::Info || known.class != device.class) {
+        let catalogue_row = CATALOGUE.get(usize::from(metric.0));
+        if catalogue_row.is_none_or(|row| row.kind != MetricKind::Info || row.class != device.class)
+        {
             return;
         }
         self.inventory.update_identity(device.class, *row, |entry| {
-            entry.record_info(metric, teller, &info.labels);
+            entry.record_info(metric, source, &info.labels);
         });
     }
 
     fn write_values(
         &mut self,
-        place: usize,
+        target_index: usize,
         page: &ScrapedPage,
-        share: &SelectedMetrics,
+        selected: &SelectedMetrics,
         mut stamp: SampleStamp,
     ) {
-        let layout = &self.targets[place].layout;
+        let layout = &self.targets[target_index].layout;
         // Samples of one metric are usually adjacent.
         for run in page.report.samples.chunk_by(|one, other| one.metric == other.metric) {
             let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
@@ -371,15 +380,15 @@ impl Cluster {
             else {
                 continue;
             };
-            if row.kind == MetricKind::Info || !share.taken.has_metric(metric) {
+            if row.kind == MetricKind::Info || !selected.ingested.has_metric(metric) {
                 continue;
             }
             let class = row.class;
-            stamp.epoch = share.rate_epoch(metric);
+            stamp.epoch = selected.rate_epoch(metric);
             column.grow_to(self.inventory.row_count(class));
             for sample in run {
-                let at = sample.device as usize;
-                let (Some(device), Some(row)) = (layout.devices.get(at), layout.rows.get(at))
+                let index = sample.device as usize;
+                let (Some(device), Some(row)) = (layout.devices.get(index), layout.rows.get(index))
                 else {
                     continue;
                 };
@@ -391,8 +400,8 @@ impl Cluster {
     }
 
     /// Records which device classes this target reported values of.
-    fn record_feed(&mut self, node: NodeId, place: usize, at: UnixMs) {
-        let TrackedTarget { target, layout, .. } = &self.targets[place];
+    fn record_feed(&mut self, node: NodeId, index: usize, at: UnixMs) {
+        let TrackedTarget { target, layout, .. } = &self.targets[index];
         let Some(node) = self.inventory.node_mut(node) else { return };
         for (device, row) in layout.devices.iter().zip(&layout.rows) {
             if *row != NOT_TAKEN && layout.measured.get(device.class as usize) == Some(&true) {
@@ -408,18 +417,19 @@ const fn is_in_topology(class: DeviceClass) -> bool {
 }
 
 /// Whether the selection differs from before for devices that are part of the topology: devices appear or disappear.
-fn is_selection_changed(before: &RowLayout, share: &SelectedMetrics) -> bool {
-    before.taken != share.taken
-        && MetricId::all_ids()
-            .filter(|metric| is_in_topology(metric.catalogue_row().class))
-            .any(|metric| before.taken.has_metric(metric) != share.taken.has_metric(metric))
+fn is_selection_changed(previous: &RowLayout, selected: &SelectedMetrics) -> bool {
+    previous.ingested != selected.ingested
+        && MetricId::all_ids().filter(|metric| is_in_topology(metric.catalogue_row().class)).any(
+            |metric| previous.ingested.has_metric(metric) != selected.ingested.has_metric(metric),
+        )
 }
 
 /// Whether a page names other nodes, ports or GPUs than the page before, or other identities of them.
-fn is_topology_changed(before: &RowLayout, report: &Report) -> bool {
-    let placed = |device: &&Device| is_in_topology(device.class);
-    let says = |info: &&InfoSeries| matches!(info.metric, port::INFO | gpu::INFO);
-    let devices = before.devices.iter().filter(placed);
-    let infos = before.infos.iter().filter(says);
-    !devices.eq(report.devices.iter().filter(placed)) || !infos.eq(report.infos.iter().filter(says))
+fn is_topology_changed(previous: &RowLayout, report: &Report) -> bool {
+    let in_topology = |device: &&Device| is_in_topology(device.class);
+    let is_identity = |info: &&InfoSeries| matches!(info.metric, port::INFO | gpu::INFO);
+    let devices = previous.devices.iter().filter(in_topology);
+    let infos = previous.infos.iter().filter(is_identity);
+    !devices.eq(report.devices.iter().filter(in_topology))
+        || !infos.eq(report.infos.iter().filter(is_identity))
 }

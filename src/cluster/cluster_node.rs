@@ -90,7 +90,7 @@ impl Node {
 
     /// Whether a target reports the node.
     pub(super) fn has_source(&self, target: TargetId) -> bool {
-        self.sources.iter().any(|speaker| speaker.target == target)
+        self.sources.iter().any(|source| source.target == target)
     }
 
     /// The row of the node itself, once a page reported a metric of it.
@@ -108,43 +108,39 @@ impl DeviceEntry {
     pub(super) fn record_info(
         &mut self,
         series: MetricId,
-        teller: (Dialect, TargetId),
+        source: (Dialect, TargetId),
         labels: &InfoSeriesLabels,
     ) {
-        let known = self.infos.iter().position(|told| told.series == series);
-        let at = known.unwrap_or_else(|| {
-            self.infos.push(AttributedInfo {
-                series,
-                source: teller,
-                labels: InfoSeriesLabels::default(),
-            });
+        let position = self.infos.iter().position(|info| info.series == series);
+        let index = position.unwrap_or_else(|| {
+            self.infos.push(AttributedInfo { series, source, labels: InfoSeriesLabels::default() });
             self.infos.len() - 1
         });
-        let told = &mut self.infos[at];
-        if told.source < teller {
+        let info = &mut self.infos[index];
+        if info.source < source {
             return;
         }
-        let mut now = if told.source == teller { told.labels.to_vec() } else { Vec::new() };
+        let mut merged = if info.source == source { info.labels.to_vec() } else { Vec::new() };
         for (name, value) in labels {
-            if let Some((_, known)) = now.iter_mut().find(|(known, _)| known == name) {
-                known.clone_from(value);
-            } else if now.len() < MAX_LABELS {
-                now.push((name.clone(), value.clone()));
+            if let Some((_, existing)) = merged.iter_mut().find(|(label, _)| label == name) {
+                existing.clone_from(value);
+            } else if merged.len() < MAX_LABELS {
+                merged.push((name.clone(), value.clone()));
             }
         }
-        told.source = teller;
-        told.labels = if now == **labels { labels.clone() } else { now.into() };
+        info.source = source;
+        info.labels = if merged == **labels { labels.clone() } else { merged.into() };
     }
 
     /// Drops what a target reported about the device.
     pub(super) fn forget_target(&mut self, target: TargetId) {
-        self.infos.retain(|told| told.source.1 != target);
+        self.infos.retain(|info| info.source.1 != target);
     }
 
     /// A label of an info series.
     pub fn info_label(&self, series: MetricId, label: &str) -> Option<&SanitizedText> {
-        let told = self.infos.iter().find(|told| told.series == series)?;
-        let (_, value) = told.labels.iter().find(|(name, _)| name == label)?;
+        let info = self.infos.iter().find(|info| info.series == series)?;
+        let (_, value) = info.labels.iter().find(|(name, _)| name == label)?;
         Some(value).filter(|value| !value.is_empty())
     }
 
@@ -152,14 +148,16 @@ impl DeviceEntry {
     pub fn info_series(
         &self,
     ) -> impl Iterator<Item = (MetricId, BTreeMap<SanitizedText, SanitizedText>)> {
-        self.infos.iter().map(|told| (told.series, told.labels.iter().cloned().collect()))
+        self.infos.iter().map(|info| (info.series, info.labels.iter().cloned().collect()))
     }
 }
 
 /// The name of the node that a page reports: from the operator's configuration, else from the page, else the address.
 pub(super) fn node_name(target: &ScrapeTarget, report: &Report) -> SanitizedText {
-    let told = |name: &Option<SanitizedText>| name.clone().filter(|name| !name.is_empty());
-    told(&target.node).or_else(|| told(&report.node)).unwrap_or_else(|| host_of(&target.address))
+    let non_empty = |name: &Option<SanitizedText>| name.clone().filter(|name| !name.is_empty());
+    non_empty(&target.node)
+        .or_else(|| non_empty(&report.node))
+        .unwrap_or_else(|| host_of(&target.address))
 }
 
 /// The host part of an address.
@@ -187,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operators_name_wins_over_the_pages_and_that_over_the_address() {
+    fn node_name_is_that_of_the_operator_then_the_page_then_the_address() {
         let mut target = ScrapeTarget {
             id: TargetId(1),
             address: "10.0.0.7:9770".into(),
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_lose_their_ports() {
+    fn host_is_the_address_without_its_port() {
         for (address, host) in [
             ("gpu007:9770", "gpu007"),
             ("[fd00::7]:9770", "fd00::7"),
@@ -216,41 +214,41 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_those_that_were_told_last_and_not_without_end() {
+    fn labels_are_those_reported_last_and_limited_in_number() {
         use gaunt_schema::catalogue::gpu;
 
-        let teller = (Dialect::Gaunt, TargetId(1));
+        let source = (Dialect::Gaunt, TargetId(1));
         let mut entry = DeviceEntry::new(NodeId(0), Device::new_gpu(0));
         let labels = |from: usize, to: usize| {
-            (from..to).map(|at| {
-                (SanitizedText::from(format!("l{at}")), SanitizedText::from(format!("v{at}")))
+            (from..to).map(|index| {
+                (SanitizedText::from(format!("l{index}")), SanitizedText::from(format!("v{index}")))
             })
         };
         let first = labels(0, 3).chain([("uuid".into(), SanitizedText::default())]).collect();
-        entry.record_info(gpu::INFO, teller, &first);
+        entry.record_info(gpu::INFO, source, &first);
         assert!(entry.infos[0].labels.ptr_eq(&first), "the page's own list");
-        entry.record_info(gpu::INFO, teller, &vec![("l1".into(), "other".into())].into());
-        let told = |entry: &DeviceEntry, label: &str| {
+        entry.record_info(gpu::INFO, source, &vec![("l1".into(), "other".into())].into());
+        let label_of = |entry: &DeviceEntry, label: &str| {
             entry.info_label(gpu::INFO, label).map(SanitizedText::to_string)
         };
-        assert_eq!(told(&entry, "l1").as_deref(), Some("other"));
-        assert_eq!(told(&entry, "l2").as_deref(), Some("v2"));
-        assert_eq!(told(&entry, "uuid"), None, "an empty label is none");
+        assert_eq!(label_of(&entry, "l1").as_deref(), Some("other"));
+        assert_eq!(label_of(&entry, "l2").as_deref(), Some("v2"));
+        assert_eq!(label_of(&entry, "uuid"), None, "an empty label is none");
         assert_eq!(entry.info_label(gpu::JOB_INFO, "l1"), None);
-        entry.record_info(gpu::INFO, teller, &labels(0, 500).collect());
+        entry.record_info(gpu::INFO, source, &labels(0, 500).collect());
         assert_eq!(
             entry.info_series().map(|(_, labels)| labels.len()).collect::<Vec<_>>(),
             [MAX_LABELS]
         );
         // A dialect of higher priority overrides the others.
         entry.record_info(gpu::INFO, (Dialect::Dcgm, TargetId(2)), &labels(0, 1).collect());
-        assert_eq!(told(&entry, "l1").as_deref(), Some("v1"));
+        assert_eq!(label_of(&entry, "l1").as_deref(), Some("v1"));
         entry.forget_target(TargetId(1));
-        assert_eq!(told(&entry, "l1"), None);
+        assert_eq!(label_of(&entry, "l1"), None);
     }
 
     #[test]
-    fn names_sort_as_a_person_counts() {
+    fn device_names_are_in_natural_order() {
         let mut gpus: Vec<_> = [10, 9, 0].map(Device::new_gpu).into();
         gpus.sort_by(compare_devices);
         assert_eq!(gpus, [0, 9, 10].map(Device::new_gpu));

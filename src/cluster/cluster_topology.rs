@@ -1,4 +1,4 @@
-//! Topology: the place of every known node, port and GPU, and its peers on the same leaf, rail, rack or NVLink domain.
+//! Topology: where each known node, port and GPU is, and its peers on the same leaf, rail, rack or NVLink domain.
 //!
 //! It is resolved from the sources to the rows of the columns once after each change. Facts that no source reports are
 //! none.
@@ -161,28 +161,28 @@ impl ClusterTopology {
 
     /// Resolves the facts of sources and pages to the devices that are known now.
     pub(super) fn from_facts(facts: &TopologyFacts, inventory: &DeviceInventory) -> Self {
-        let mut wiring = Self::default();
-        wiring.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
-        wiring.gpus.resize_with(inventory.row_count(DeviceClass::Gpu), GpuTopology::default);
+        let mut topology = Self::default();
+        topology.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
+        topology.gpus.resize_with(inventory.row_count(DeviceClass::Gpu), GpuTopology::default);
         for (id, node) in inventory.sorted_nodes() {
-            let place = facts.locate_node(&node.name);
+            let location = facts.locate_node(&node.name);
             for row in node.device_rows(DeviceClass::Port) {
                 if let Some(entry) = inventory.entry_at(DeviceClass::Port, *row) {
-                    wiring.add_port(facts, id, node, *row, entry);
+                    topology.add_port(facts, id, node, *row, entry);
                 }
             }
-            wiring.add_gpus(inventory, id, node, place.domain.as_ref());
-            wiring.add_node(id, place);
+            topology.add_gpus(inventory, id, node, location.domain.as_ref());
+            topology.add_node(id, location);
         }
-        for (name, leaf) in &mut wiring.leaves {
+        for (name, leaf) in &mut topology.leaves {
             leaf.nodes.sort_unstable();
             leaf.nodes.dedup();
             leaf.spines = facts.switches_above(name);
             for spine in &leaf.spines {
-                wiring.spines.entry(spine.clone()).or_default().push(name.clone());
+                topology.spines.entry(spine.clone()).or_default().push(name.clone());
             }
         }
-        wiring
+        topology
     }
 
     fn add_port(
@@ -193,33 +193,33 @@ impl ClusterTopology {
         row: u32,
         entry: &DeviceEntry,
     ) {
-        let (place, dispute) = facts.locate_port(&node.name, entry);
+        let (location, dispute) = facts.locate_port(&node.name, entry);
         if let Some(dispute) = dispute {
             self.disputed_ports += 1;
             if self.disputes.len() < MAX_DISPUTES {
                 self.disputes.push(dispute);
             }
         }
-        if let Some(leaf) = &place.leaf {
+        if let Some(leaf) = &location.leaf {
             let leaf = self.leaves.entry(leaf.value.clone()).or_default();
             leaf.ports.push(row);
             leaf.nodes.push(id);
         }
-        if let Some(rail) = &place.rail {
+        if let Some(rail) = &location.rail {
             self.rails.entry(rail.value.clone()).or_default().push(row);
         }
-        self.ports[row as usize] = place;
+        self.ports[row as usize] = location;
     }
 
-    fn add_node(&mut self, id: NodeId, place: NodeTopology) {
-        if let Some(leaf) = &place.leaf {
+    fn add_node(&mut self, id: NodeId, location: NodeTopology) {
+        if let Some(leaf) = &location.leaf {
             self.leaves.entry(leaf.value.clone()).or_default().nodes.push(id);
         }
-        if let Some(rack) = &place.rack {
+        if let Some(rack) = &location.rack {
             self.racks.entry(rack.value.clone()).or_default().push(id);
         }
-        if place != NodeTopology::default() {
-            self.nodes.insert(id, place);
+        if location != NodeTopology::default() {
+            self.nodes.insert(id, location);
         }
     }
 
@@ -228,14 +228,14 @@ impl ClusterTopology {
         inventory: &DeviceInventory,
         id: NodeId,
         node: &Node,
-        declared: Option<&AttributedFact>,
+        declared_domain: Option<&AttributedFact>,
     ) {
         let mut ports: HashMap<String, Vec<u32>> = HashMap::new();
         for row in node.device_rows(DeviceClass::Port) {
             let entry = inventory.entry_at(DeviceClass::Port, *row);
-            let near = entry.and_then(|entry| entry.info_label(port::INFO, "gpu_pci_bus_ids"));
-            let near = near.into_iter().flat_map(|near| near.split([',', ' ']));
-            for bus in near.filter(|bus| !bus.is_empty()) {
+            let nearest = entry.and_then(|entry| entry.info_label(port::INFO, "gpu_pci_bus_ids"));
+            let nearest = nearest.into_iter().flat_map(|nearest| nearest.split([',', ' ']));
+            for bus in nearest.filter(|bus| !bus.is_empty()) {
                 let ports = ports.entry(normalize_bus_id(bus)).or_default();
                 if ports.last() != Some(row) {
                     ports.push(*row);
@@ -244,7 +244,7 @@ impl ClusterTopology {
         }
         for row in node.device_rows(DeviceClass::Gpu) {
             let Some(entry) = inventory.entry_at(DeviceClass::Gpu, *row) else { continue };
-            let domain = declared.cloned().or_else(|| nvlink_domain_of(entry));
+            let domain = declared_domain.cloned().or_else(|| nvlink_domain_of(entry));
             if let Some(domain) = &domain {
                 let domain = self.domains.entry(domain.value.clone()).or_default();
                 domain.gpus.push(*row);
@@ -252,9 +252,10 @@ impl ClusterTopology {
                     domain.nodes.push(id);
                 }
             }
-            let own = entry.info_label(gpu::INFO, "pci_bus_id");
-            let near = own.and_then(|own| ports.get(&normalize_bus_id(own))).cloned();
-            self.gpus[*row as usize] = GpuTopology { domain, ports: near.unwrap_or_default() };
+            let own_bus = entry.info_label(gpu::INFO, "pci_bus_id");
+            let nearest =
+                own_bus.and_then(|own_bus| ports.get(&normalize_bus_id(own_bus))).cloned();
+            self.gpus[*row as usize] = GpuTopology { domain, ports: nearest.unwrap_or_default() };
         }
     }
 }

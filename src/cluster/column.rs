@@ -93,18 +93,18 @@ impl RateBase {
     fn compute_rate(
         &self,
         width: CounterWidth,
-        before: ReadingCell,
+        previous: ReadingCell,
         value: f64,
         stamp: &SampleStamp,
     ) -> Option<f64> {
-        if self.clock == NEVER || before.at < stamp.epoch {
+        if self.clock == NEVER || previous.at < stamp.epoch {
             return None;
         }
-        let (came, clock) = (stamp.at.0 - before.at.0, stamp.clock.0 - self.clock.0);
-        if came > stamp.gap_ms || clock > stamp.gap_ms {
+        let (arrival_ms, clock_ms) = (stamp.at.0 - previous.at.0, stamp.clock.0 - self.clock.0);
+        if arrival_ms > stamp.gap_ms || clock_ms > stamp.gap_ms {
             return None;
         }
-        rate::per_second(width, before.to_reading().value()?, value, clock as f64 / 1e3)
+        rate::per_second(width, previous.to_reading().value()?, value, clock_ms as f64 / 1e3)
     }
 }
 
@@ -169,45 +169,45 @@ impl MetricColumn {
     /// Writes a reading of the device at `row`; the row must exist.
     #[inline]
     pub(super) fn write_reading(&mut self, row: u32, reading: Reading, stamp: &SampleStamp) {
-        let at = row as usize;
-        let Some(cell) = self.cells.get_mut(at) else { return };
-        let before = *cell;
+        let index = row as usize;
+        let Some(cell) = self.cells.get_mut(index) else { return };
+        let previous = *cell;
         let mut reading = reading;
-        let mut shown = reading.value();
+        let mut point = reading.value();
         if let Some(width) = self.width {
-            let Some(base) = self.bases.get_mut(at) else { return };
+            let Some(base) = self.bases.get_mut(index) else { return };
             if stamp.is_repeat {
-                return self.repeat_reading(at, stamp);
+                return self.repeat_reading(index, stamp);
             }
             if reading.value().is_some_and(|value| rate::is_saturated(width, value)) {
                 reading = AbsenceReason::Saturated.into();
             }
-            shown =
-                reading.value().and_then(|value| base.compute_rate(width, before, value, stamp));
+            point =
+                reading.value().and_then(|value| base.compute_rate(width, previous, value, stamp));
             base.clock = reading.value().map_or(NEVER, |_| stamp.clock);
-            base.rate = shown.unwrap_or(f64::NAN);
+            base.rate = point.unwrap_or(f64::NAN);
         }
         *cell = ReadingCell::new(reading, stamp.at);
         if let Some(history) = &mut self.history {
-            let fills = before.at != NEVER && stamp.is_slot_skipped(before.at);
-            history.write_point(at, stamp.slot, shown, fills, stamp.may_grow);
+            let fills_gap = previous.at != NEVER && stamp.is_slot_skipped(previous.at);
+            history.write_point(index, stamp.slot, point, fills_gap, stamp.may_grow);
         }
     }
 
     /// Keeps a counter's last reading and rate current.
-    fn repeat_reading(&mut self, at: usize, stamp: &SampleStamp) {
-        let before = self.cells[at].at;
-        if before == NEVER {
+    fn repeat_reading(&mut self, index: usize, stamp: &SampleStamp) {
+        let previous = self.cells[index].at;
+        if previous == NEVER {
             return;
         }
-        self.cells[at].at = stamp.at;
-        let rate = Some(self.bases[at].rate).filter(|rate| !rate.is_nan());
+        self.cells[index].at = stamp.at;
+        let rate = Some(self.bases[index].rate).filter(|rate| !rate.is_nan());
         if let Some(history) = &mut self.history {
             history.write_point(
-                at,
+                index,
                 stamp.slot,
                 rate,
-                stamp.is_slot_skipped(before),
+                stamp.is_slot_skipped(previous),
                 stamp.may_grow,
             );
         }
@@ -230,16 +230,16 @@ impl MetricColumn {
         self.history.as_ref()?.newest_point(row as usize, slot, within)
     }
 
-    /// The recent points of the device at `row` up to `slot`, at most `most`; none if no history is kept or nothing
-    /// was ever read.
+    /// The recent points of the device at `row` up to `slot`, at most `max_points`; none if no history is kept or
+    /// nothing was ever read.
     pub(super) fn recent_points(
         &self,
         row: u32,
         slot: i64,
-        most: usize,
+        max_points: usize,
     ) -> Option<Vec<Option<f32>>> {
         self.last_reading(row)?;
-        Some(self.history.as_ref()?.read_points(row as usize, slot, most))
+        Some(self.history.as_ref()?.read_points(row as usize, slot, max_points))
     }
 
     /// History of all devices, if kept, for reading.
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_gives_back_every_reading() {
+    fn cell_restores_every_reading() {
         let values = [0.0, -0.0, 1.5, -7e300, f64::MAX, f64::MIN_POSITIVE].map(Reading::Value);
         let reasons = AbsenceReason::ALL.map(Reading::new_absent);
         for reading in values.into_iter().chain(reasons) {

@@ -33,21 +33,24 @@ impl DeviceNames<'_> {
     ) -> CowList<Device> {
         // GPUs whose name on the page differs from that on the node.
         let mut renamed: HashMap<SanitizedText, SanitizedText> = HashMap::new();
-        let mut told = GpuIdentifiers::from_report(report);
-        let mut known = KnownGpus::of(inventory, id);
-        for (at, device) in report.devices.iter().enumerate() {
+        let mut identifiers = GpuIdentifiers::from_report(report);
+        let mut gpus = KnownGpus::of(inventory, id);
+        for (index, device) in report.devices.iter().enumerate() {
             if device.class == DeviceClass::Gpu {
-                let ours =
-                    known.resolve_gpu(inventory, device, &told.remove(&at).unwrap_or_default());
-                if ours != device.key[0] {
-                    renamed.insert(device.key[0].clone(), ours);
+                let resolved = gpus.resolve_gpu(
+                    inventory,
+                    device,
+                    &identifiers.remove(&index).unwrap_or_default(),
+                );
+                if resolved != device.key[0] {
+                    renamed.insert(device.key[0].clone(), resolved);
                 }
             }
         }
-        let ours: CowList<Device> =
+        let resolved: CowList<Device> =
             report.devices.iter().map(|device| self.resolve_device(device, &renamed)).collect();
         // Usually the names are the same: then the page's own list is shared by all pages like it.
-        if ours == report.devices { report.devices.clone() } else { ours }
+        if resolved == report.devices { report.devices.clone() } else { resolved }
     }
 
     fn resolve_device(
@@ -57,14 +60,14 @@ impl DeviceNames<'_> {
     ) -> Device {
         let mut device = device.clone();
         let Some(first) = device.key.first() else { return device };
-        let ours = match device.class {
+        let resolved = match device.class {
             DeviceClass::SwitchPort if first.is_empty() => Some(self.node),
             DeviceClass::Service if first.is_empty() => Some(self.address),
             class if class.key_label_names().first() == Some(&"gpu") => renamed.get(first),
             _ => None,
         };
-        if let Some(ours) = ours {
-            device.set_first_key(ours);
+        if let Some(resolved) = resolved {
+            device.set_first_key(resolved);
         }
         device
     }
@@ -80,19 +83,22 @@ struct GpuIdentifiers {
 impl GpuIdentifiers {
     /// The identities of a page's GPUs, by their positions among its devices.
     fn from_report(report: &Report) -> HashMap<usize, Self> {
-        let mut all: HashMap<usize, Self> = HashMap::new();
+        let mut by_device: HashMap<usize, Self> = HashMap::new();
         for info in report.infos.iter().filter(|info| info.metric == gpu::INFO) {
-            let told = all.entry(info.device as usize).or_default();
+            let identifiers = by_device.entry(info.device as usize).or_default();
             let label = |name| {
                 let mut labels = info.labels.iter();
                 let found = labels.find(|(label, value)| *label == name && !value.is_empty());
                 found.map(|(_, value)| value)
             };
-            told.uuid = told.uuid.take().or_else(|| label(UUID).map(|uuid| normalize_uuid(uuid)));
-            told.pci =
-                told.pci.take().or_else(|| label(PCI).and_then(|pci| normalize_pci_address(pci)));
+            identifiers.uuid =
+                identifiers.uuid.take().or_else(|| label(UUID).map(|uuid| normalize_uuid(uuid)));
+            identifiers.pci = identifiers
+                .pci
+                .take()
+                .or_else(|| label(PCI).and_then(|pci| normalize_pci_address(pci)));
         }
-        all
+        by_device
     }
 
     /// The known identity of a GPU of the node.
@@ -139,19 +145,19 @@ impl KnownGpus {
             .node_by_id(id)
             .map(|node| node.device_rows(DeviceClass::Gpu))
             .unwrap_or_default();
-        let known = |row: &u32| {
+        let known_gpu = |row: &u32| {
             let entry = inventory.entry_at(DeviceClass::Gpu, *row)?;
             let name = entry.device.key.first()?.clone();
             Some(KnownGpu { row: *row, name, identifiers: GpuIdentifiers::of(entry) })
         };
-        let gpus: Vec<KnownGpu> = rows.iter().filter_map(known).collect();
+        let gpus: Vec<KnownGpu> = rows.iter().filter_map(known_gpu).collect();
         let (mut by_uuid, mut by_pci) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
-        for (at, gpu) in gpus.iter().enumerate() {
+        for (index, gpu) in gpus.iter().enumerate() {
             if let Some(uuid) = &gpu.identifiers.uuid {
-                by_uuid.entry(uuid.clone()).or_insert(at);
+                by_uuid.entry(uuid.clone()).or_insert(index);
             }
             if let Some(pci) = &gpu.identifiers.pci {
-                by_pci.entry(pci.clone()).or_default().push(at);
+                by_pci.entry(pci.clone()).or_default().push(index);
             }
         }
         let names = gpus.iter().map(|gpu| gpu.name.clone()).collect();
@@ -163,22 +169,24 @@ impl KnownGpus {
         &mut self,
         inventory: &mut DeviceInventory,
         device: &Device,
-        told: &GpuIdentifiers,
+        identifiers: &GpuIdentifiers,
     ) -> SanitizedText {
-        let theirs = &device.key[0];
-        let by_uuid = told.uuid.as_ref().and_then(|uuid| self.by_uuid.get(uuid));
+        let page_name = &device.key[0];
+        let by_uuid = identifiers.uuid.as_ref().and_then(|uuid| self.by_uuid.get(uuid));
         let by_pci = || {
-            let same = told.pci.as_ref().and_then(|pci| self.by_pci.get(pci));
-            same?.iter().find(|at| !self.gpus[**at].identifiers.differs_from(told))
+            let candidates = identifiers.pci.as_ref().and_then(|pci| self.by_pci.get(pci));
+            candidates?
+                .iter()
+                .find(|index| !self.gpus[**index].identifiers.differs_from(identifiers))
         };
-        let Some(found) = by_uuid.or_else(by_pci).copied() else { return theirs.clone() };
-        let gpu = &mut self.gpus[found];
+        let Some(position) = by_uuid.or_else(by_pci).copied() else { return page_name.clone() };
+        let gpu = &mut self.gpus[position];
         // Numbers are the common names of GPUs: a source that reports the number names the GPU.
-        if !is_number(&gpu.name) && is_number(theirs) && !self.names.contains(theirs) {
+        if !is_number(&gpu.name) && is_number(page_name) && !self.names.contains(page_name) {
             inventory.rename_device(DeviceClass::Gpu, gpu.row, device);
             self.names.remove(&gpu.name);
-            self.names.insert(theirs.clone());
-            gpu.name = theirs.clone();
+            self.names.insert(page_name.clone());
+            gpu.name = page_name.clone();
         }
         gpu.name.clone()
     }
@@ -208,9 +216,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_slot_is_spelled_in_many_ways() {
-        let spelled = ["00000000:1B:00.0", "0000:1b:00.0", "1b:00.0", "0000:1b:00"];
-        for address in spelled {
+    fn pci_addresses_are_normalized_from_every_spelling() {
+        let spellings = ["00000000:1B:00.0", "0000:1b:00.0", "1b:00.0", "0000:1b:00"];
+        for address in spellings {
             assert_eq!(normalize_pci_address(address).as_deref(), Some("0:1b:0.0"), "{address}");
         }
         assert_eq!(normalize_pci_address("here"), None);

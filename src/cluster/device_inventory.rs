@@ -85,12 +85,12 @@ impl DeviceInventory {
 
     /// The node whose short name (without domain) is this, or whose name is the short form of this one.
     pub(super) fn id_by_short_name(&self, name: &str) -> Option<NodeId> {
-        let longer = || {
+        let by_full_name = || {
             let dotted = format!("{name}.");
-            let (known, id) = self.names.range(SanitizedText::new(&dotted)..).next()?;
-            known.starts_with(&dotted).then_some(*id)
+            let (candidate, id) = self.names.range(SanitizedText::new(&dotted)..).next()?;
+            candidate.starts_with(&dotted).then_some(*id)
         };
-        name.split_once('.').map_or_else(longer, |(short, _)| self.id_by_name(short))
+        name.split_once('.').map_or_else(by_full_name, |(short, _)| self.id_by_name(short))
     }
 
     #[inline]
@@ -119,15 +119,15 @@ impl DeviceInventory {
         &mut self,
         class: DeviceClass,
         row: u32,
-        tell: impl FnOnce(&mut DeviceEntry),
+        update: impl FnOnce(&mut DeviceEntry),
     ) {
         let Some(entry) = self.entry_mut(class, row) else { return };
-        tell(entry);
+        update(entry);
         if class == DeviceClass::Gpu {
             let model = entry.info_label(gpu::INFO, "model").cloned();
-            let at = row as usize;
-            self.models.resize(self.models.len().max(at + 1), None);
-            self.models[at] = model;
+            let index = row as usize;
+            self.models.resize(self.models.len().max(index + 1), None);
+            self.models[index] = model;
         }
     }
 
@@ -140,8 +140,8 @@ impl DeviceInventory {
     /// Records that a page names the device at a row.
     #[inline]
     pub(super) fn mark_seen(&mut self, class: DeviceClass, row: u32, at: UnixMs) {
-        if let Some(seen) = self.classes[class as usize].seen.get_mut(row as usize) {
-            *seen = at;
+        if let Some(last_seen) = self.classes[class as usize].seen.get_mut(row as usize) {
+            *last_seen = at;
         }
     }
 
@@ -156,8 +156,8 @@ impl DeviceInventory {
 
     /// The node of this name, added if new; none if there are too many.
     pub(super) fn ensure_node(&mut self, name: &SanitizedText) -> Option<NodeId> {
-        if let Some(known) = self.names.get(name) {
-            return Some(*known);
+        if let Some(existing) = self.names.get(name) {
+            return Some(*existing);
         }
         let id = match self.free.pop() {
             Some(id) => id,
@@ -167,10 +167,10 @@ impl DeviceInventory {
         self.nodes.resize_with(self.nodes.len().max(id.0 as usize + 1), || None);
         self.nodes[id.0 as usize] = Some(Node::new(name.clone()));
         self.names.insert(name.clone(), id);
-        let at = self.order.partition_point(|known| {
-            self.node_by_id(*known).is_some_and(|node| natural_order(&node.name, name).is_lt())
+        let position = self.order.partition_point(|existing| {
+            self.node_by_id(*existing).is_some_and(|node| natural_order(&node.name, name).is_lt())
         });
-        self.order.insert(at, id);
+        self.order.insert(position, id);
         Some(id)
     }
 
@@ -179,14 +179,14 @@ impl DeviceInventory {
         let node = self.nodes.get_mut(id.0 as usize)?.as_mut()?;
         let class = &mut self.classes[device.class as usize];
         let rows = &mut node.rows[device.class as usize];
-        let place = rows.binary_search_by(|row| {
-            let known = class.entries[*row as usize].as_ref().map(|entry| &entry.device);
-            known.map_or(std::cmp::Ordering::Less, |known| compare_devices(known, device))
+        let position = rows.binary_search_by(|row| {
+            let existing = class.entries[*row as usize].as_ref().map(|entry| &entry.device);
+            existing.map_or(std::cmp::Ordering::Less, |existing| compare_devices(existing, device))
         });
-        match place {
-            Ok(place) => Some(rows[place]),
+        match position {
+            Ok(position) => Some(rows[position]),
             Err(_) if rows.len() >= max_devices(device.class) => None,
-            Err(place) => {
+            Err(position) => {
                 let row = class.free.pop().unwrap_or_else(|| {
                     class.entries.push(None);
                     class.seen.push(at);
@@ -194,7 +194,7 @@ impl DeviceInventory {
                 });
                 class.entries[row as usize] = Some(DeviceEntry::new(id, device.clone()));
                 class.seen[row as usize] = at;
-                rows.insert(place, row);
+                rows.insert(position, row);
                 Some(row)
             }
         }
@@ -204,11 +204,11 @@ impl DeviceInventory {
     pub(super) fn device_row(&self, id: NodeId, device: &Device) -> Option<u32> {
         let entries = &self.classes[device.class as usize].entries;
         let rows = self.node_by_id(id)?.device_rows(device.class);
-        let place = rows.binary_search_by(|row| {
-            let known = entries[*row as usize].as_ref().map(|entry| &entry.device);
-            known.map_or(std::cmp::Ordering::Less, |known| compare_devices(known, device))
+        let position = rows.binary_search_by(|row| {
+            let existing = entries[*row as usize].as_ref().map(|entry| &entry.device);
+            existing.map_or(std::cmp::Ordering::Less, |existing| compare_devices(existing, device))
         });
-        Some(rows[place.ok()?])
+        Some(rows[position.ok()?])
     }
 
     /// Renames a device of a node; the new name must be free in its class there.
@@ -227,14 +227,14 @@ impl DeviceInventory {
 
     /// Devices that no page names on nodes that are at their limit: there, long unseen devices are evicted, even of
     /// classes whose absence is a finding.
-    fn evictable_devices(&self, gone: impl Fn(UnixMs) -> bool) -> Vec<(DeviceClass, u32)> {
+    fn evictable_devices(&self, is_gone: impl Fn(UnixMs) -> bool) -> Vec<(DeviceClass, u32)> {
         let mut rows = Vec::new();
         for (_, node) in self.sorted_nodes() {
             for class in DeviceClass::ALL {
                 if node.device_rows(class).len() >= max_devices(class) {
-                    let old = |row: &&u32| self.last_seen(class, **row).is_none_or(&gone);
+                    let is_old = |row: &&u32| self.last_seen(class, **row).is_none_or(&is_gone);
                     rows.extend(
-                        node.device_rows(class).iter().filter(old).map(|row| (class, *row)),
+                        node.device_rows(class).iter().filter(is_old).map(|row| (class, *row)),
                     );
                 }
             }
@@ -248,15 +248,15 @@ impl DeviceInventory {
             return false;
         }
         self.last_forgotten = now;
-        let gone = |at: UnixMs| now.duration_since(at) > FORGET_AFTER;
-        let alone = |node: &Node| node.sources.is_empty() && node.sampled.is_none_or(gone);
+        let is_gone = |at: UnixMs| now.duration_since(at) > FORGET_AFTER;
+        let is_orphaned = |node: &Node| node.sources.is_empty() && node.sampled.is_none_or(is_gone);
         let nodes: Vec<_> =
-            self.sorted_nodes().filter(|(_, node)| alone(node)).map(|(id, _)| id).collect();
+            self.sorted_nodes().filter(|(_, node)| is_orphaned(node)).map(|(id, _)| id).collect();
         for id in &nodes {
             self.remove_node(*id, columns);
         }
         let mut any = !nodes.is_empty();
-        let mut rows = self.evictable_devices(gone);
+        let mut rows = self.evictable_devices(is_gone);
         for class in [
             DeviceClass::Mig,
             DeviceClass::Process,
@@ -268,11 +268,11 @@ impl DeviceInventory {
             DeviceClass::Collective,
             DeviceClass::Collector,
         ] {
-            let old = |row: &u32| self.last_seen(class, *row).is_none_or(gone);
+            let is_old = |row: &u32| self.last_seen(class, *row).is_none_or(is_gone);
             rows.extend(
                 self.entries_of_class(class)
                     .map(|(row, _)| row)
-                    .filter(old)
+                    .filter(is_old)
                     .map(|row| (class, row)),
             );
         }
@@ -294,7 +294,7 @@ impl DeviceInventory {
     pub(super) fn remove_node(&mut self, id: NodeId, columns: &mut [MetricColumn]) {
         let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.names.remove(&node.name);
-        self.order.retain(|known| *known != id);
+        self.order.retain(|other| *other != id);
         self.free.push(id);
         for class in DeviceClass::ALL {
             for row in node.device_rows(class) {
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_in_the_order_in_which_a_person_counts() {
+    fn nodes_are_in_natural_order() {
         let mut inventory = DeviceInventory::default();
         for name in ["gpu10", "gpu2", "leaf-10", "gpu1", "leaf-2", "gpu2"] {
             assert!(inventory.ensure_node(&name.into()).is_some());
@@ -347,8 +347,8 @@ mod tests {
             inventory.sorted_nodes().map(|(_, node)| node.name.to_string()).collect()
         };
         assert_eq!(names(&inventory), ["gpu1", "gpu2", "gpu10", "leaf-2", "leaf-10"]);
-        let gone = inventory.id_by_name("gpu2").unwrap();
-        inventory.remove_node(gone, &mut []);
+        let removed = inventory.id_by_name("gpu2").unwrap();
+        inventory.remove_node(removed, &mut []);
         inventory.ensure_node(&"gpu3".into());
         assert_eq!(names(&inventory), ["gpu1", "gpu3", "gpu10", "leaf-2", "leaf-10"]);
     }

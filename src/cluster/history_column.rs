@@ -88,8 +88,8 @@ impl DeviceRange {
     }
 
     /// Whether there is no value in any open slot.
-    fn is_empty(&self, room: &BlockPool) -> bool {
-        let points = self.open.iter().filter_map(|place| room.get(*place));
+    fn is_empty(&self, pool: &BlockPool) -> bool {
+        let points = self.open.iter().filter_map(|index| pool.get(*index));
         points.flatten().all(|point| point.is_nan())
     }
 
@@ -100,41 +100,41 @@ impl DeviceRange {
         slot: i64,
         phase: usize,
         quantum: PointQuantization,
-        room: &mut BlockPool,
+        pool: &mut BlockPool,
         packed: &mut PackedBlocks,
     ) -> usize {
-        let mut came = 0;
-        while self.start != NEVER && slot >= self.start + OPEN as i64 && !self.is_empty(room) {
+        let mut packed_bytes = 0;
+        while self.start != NEVER && slot >= self.start + OPEN as i64 && !self.is_empty(pool) {
             let full = &mut self.open[..SLOTS];
-            let points: [_; SLOTS] = std::array::from_fn(|at| room.get(full[at]));
+            let points: [_; SLOTS] = std::array::from_fn(|offset| pool.get(full[offset]));
             let block = pack_block(&points, quantum);
-            came += block_cost(&block);
+            packed_bytes += block_cost(&block);
             packed.blocks.push_back((self.start, block));
-            room.release_points(full);
+            pool.release_points(full);
             self.open.rotate_left(SLOTS);
             self.start += SLOTS as i64;
         }
         if self.start == NEVER || slot >= self.start + OPEN as i64 {
-            room.release_points(&mut self.open);
+            pool.release_points(&mut self.open);
             self.start = slot - (slot - phase as i64).rem_euclid(SLOTS as i64);
         }
-        came
+        packed_bytes
     }
 }
 
 impl PackedBlocks {
     /// Evicts blocks that end before this slot; returns their bytes. `open` is the first open slot.
     fn evict_before(&mut self, before: i64, open: i64) -> usize {
-        let mut shed = 0;
+        let mut freed = 0;
         while let Some((start, block)) = self.blocks.front()
             && start + SLOTS as i64 <= before
         {
-            shed += block_cost(block);
+            freed += block_cost(block);
             self.blocks.pop_front();
         }
         let oldest = self.blocks.front().map_or(open, |(start, _)| *start);
         self.forgotten.retain(|(_, from)| *from > oldest);
-        shed
+        freed
     }
 }
 
@@ -162,51 +162,54 @@ impl HistoryColumn {
     /// Clears a device's history.
     pub(super) fn clear(&mut self, row: usize) {
         self.earlier.clear(row);
-        let (at, of) = (row / ROWS, row % ROWS);
-        let Some(range) = self.ranges.get(at).filter(|range| range.start != NEVER) else { return };
-        for place in range.open {
-            if let Some(points) = self.open.get_mut(place) {
-                points[of] = GAP;
+        let (range_index, offset) = (row / ROWS, row % ROWS);
+        let Some(range) = self.ranges.get(range_index).filter(|range| range.start != NEVER) else {
+            return;
+        };
+        for index in range.open {
+            if let Some(points) = self.open.get_mut(index) {
+                points[offset] = GAP;
             }
         }
-        let forgotten = &mut self.packed[at].forgotten;
-        forgotten.retain(|(known, _)| usize::from(*known) != of);
-        forgotten.push((of as u8, range.start));
+        let forgotten = &mut self.packed[range_index].forgotten;
+        forgotten.retain(|(forgotten_row, _)| usize::from(*forgotten_row) != offset);
+        forgotten.push((offset as u8, range.start));
     }
 
     /// Writes the point of `slot`; skipped slots are gaps.
     ///
-    /// `fills` marks that the sample before was about one period ago although it is in the slot before the last: then
-    /// the skipped slot was lost to jitter at a slot border and not to a missing sample. Unless `may_grow` is set, a
-    /// device without history gets none.
+    /// `fills_gap` marks that the sample before was about one period ago although it is in the slot before the last:
+    /// then the skipped slot was lost to jitter at a slot border and not to a missing sample. Unless `may_grow` is
+    /// set, a device without history gets none.
     #[inline]
     pub(super) fn write_point(
         &mut self,
         row: usize,
         slot: i64,
         value: Option<f64>,
-        fills: bool,
+        fills_gap: bool,
         may_grow: bool,
     ) {
-        let (at, row) = (row / ROWS, row % ROWS);
-        if at >= self.ranges.len() && may_grow {
-            let more = at + 1 - self.ranges.len();
-            self.bytes += more * (size_of::<DeviceRange>() + size_of::<PackedBlocks>());
-            self.ranges.resize_with(at + 1, || DeviceRange::NEW);
-            self.packed.resize_with(at + 1, PackedBlocks::default);
+        let (range_index, row) = (row / ROWS, row % ROWS);
+        if range_index >= self.ranges.len() && may_grow {
+            let added = range_index + 1 - self.ranges.len();
+            self.bytes += added * (size_of::<DeviceRange>() + size_of::<PackedBlocks>());
+            self.ranges.resize_with(range_index + 1, || DeviceRange::NEW);
+            self.packed.resize_with(range_index + 1, PackedBlocks::default);
         }
-        let Some(range) = self.ranges.get_mut(at) else { return };
+        let Some(range) = self.ranges.get_mut(range_index) else { return };
         if slot < range.start || range.start == NEVER && !may_grow {
             return;
         }
         if !range.is_open(slot) {
-            let packed = &mut self.packed[at];
-            self.bytes += range.ensure_open(slot, at % SLOTS, self.quantum, &mut self.open, packed);
+            let packed = &mut self.packed[range_index];
+            self.bytes +=
+                range.ensure_open(slot, range_index % SLOTS, self.quantum, &mut self.open, packed);
             self.bytes -= packed.evict_before(slot - self.slots as i64 + 1, range.start);
         }
         let value = value.map_or(NONE, |value| value as f32);
         self.open.ensure_points(range.open_slot(slot))[row] = value;
-        if fills && range.is_open(slot - 2) {
+        if fills_gap && range.is_open(slot - 2) {
             let (open, range) = (&mut self.open, range);
             let mut is_empty = |slot| {
                 let points = open.get(*range.open_slot(slot));
@@ -218,32 +221,33 @@ impl HistoryColumn {
         }
     }
 
-    /// The points up to `slot`, oldest first, at most `most` of them.
-    pub(super) fn read_points(&self, row: usize, slot: i64, most: usize) -> Vec<Option<f32>> {
-        let wanted = self.slots.min(most);
-        let first = slot - wanted as i64 + 1;
-        let mut points = vec![None; wanted];
-        let mut put = |at: i64, point: f32| {
-            let place = usize::try_from(at - first).ok().filter(|_| !point.is_nan());
-            if let Some(place) = place.and_then(|place| points.get_mut(place)) {
-                *place = Some(point);
+    /// The points up to `slot`, oldest first, at most `max_points` of them.
+    pub(super) fn read_points(&self, row: usize, slot: i64, max_points: usize) -> Vec<Option<f32>> {
+        let count = self.slots.min(max_points);
+        let first = slot - count as i64 + 1;
+        let mut points = vec![None; count];
+        let mut set_point = |at: i64, point: f32| {
+            let index = usize::try_from(at - first).ok().filter(|_| !point.is_nan());
+            if let Some(index) = index.and_then(|index| points.get_mut(index)) {
+                *index = Some(point);
             }
         };
-        self.earlier.read(row, first, &mut put);
-        let (at, row) = (row / ROWS, row % ROWS);
-        let Some(range) = self.ranges.get(at) else { return points };
-        let packed = &self.packed[at];
-        let known = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
-        let known = known.map_or(NEVER, |(_, from)| *from);
+        self.earlier.read(row, first, &mut set_point);
+        let (range_index, row) = (row / ROWS, row % ROWS);
+        let Some(range) = self.ranges.get(range_index) else { return points };
+        let packed = &self.packed[range_index];
+        let valid_from =
+            packed.forgotten.iter().find(|(forgotten_row, _)| usize::from(*forgotten_row) == row);
+        let valid_from = valid_from.map_or(NEVER, |(_, from)| *from);
         for (start, block) in &packed.blocks {
-            if start + (SLOTS as i64) > first && *start >= known {
+            if start + (SLOTS as i64) > first && *start >= valid_from {
                 let unpacked = unpack_device(block, row, self.quantum);
-                (*start..).zip(unpacked).for_each(|(at, point)| put(at, point));
+                (*start..).zip(unpacked).for_each(|(at, point)| set_point(at, point));
             }
         }
         if range.start != NEVER {
-            for (at, place) in (range.start..).zip(range.open) {
-                put(at, self.open.get(place).map_or(GAP, |points| points[row]));
+            for (at, index) in (range.start..).zip(range.open) {
+                set_point(at, self.open.get(index).map_or(GAP, |points| points[row]));
             }
         }
         points
@@ -262,8 +266,8 @@ impl HistoryColumn {
     /// The slot after the oldest packed block.
     pub(super) fn oldest_end(&self) -> Option<i64> {
         let starts = self.packed.iter().filter_map(|packed| Some(packed.blocks.front()?.0));
-        let own = starts.min().map(|start| start + SLOTS as i64);
-        own.into_iter().chain(self.earlier.oldest_end()).min()
+        let packed_end = starts.min().map(|start| start + SLOTS as i64);
+        packed_end.into_iter().chain(self.earlier.oldest_end()).min()
     }
 
     /// Evicts all blocks that end before this slot.
@@ -293,15 +297,15 @@ impl HistoryColumn {
         let series = self.read_all(&rows[..rows.len().min(ROWS)], slot, blocks * SLOTS);
         let block = |number: usize| {
             let mut points: [SlotPoints; SLOTS] = [[GAP; ROWS]; SLOTS];
-            let mut any = false;
+            let mut has_points = false;
             for (row, series) in series.iter().enumerate() {
-                for (at, slot) in points.iter_mut().enumerate() {
-                    if let Some(point) = series[number * SLOTS + at] {
-                        (slot[row], any) = (point, true);
+                for (offset, slot) in points.iter_mut().enumerate() {
+                    if let Some(point) = series[number * SLOTS + offset] {
+                        (slot[row], has_points) = (point, true);
                     }
                 }
             }
-            if any {
+            if has_points {
                 pack_block(&points.each_ref().map(Some), self.quantum)
             } else {
                 Box::default()
@@ -310,28 +314,32 @@ impl HistoryColumn {
         (0..blocks).map(block).collect()
     }
 
-    /// The points of devices in the `most` slots up to `slot`: each block is unpacked once for all of them.
-    fn read_all(&self, rows: &[u32], slot: i64, most: usize) -> Vec<Vec<Option<f32>>> {
-        let first = slot - most as i64 + 1;
-        let kept = slot - self.slots as i64 + 1;
-        let mut all = vec![vec![None; most]; rows.len()];
-        let put = |points: &mut Vec<Option<f32>>, at: i64, point: f32| {
-            let place = usize::try_from(at - first).ok().filter(|_| at >= kept && !point.is_nan());
-            if let Some(place) = place.and_then(|place| points.get_mut(place)) {
-                *place = Some(point);
+    /// The points of devices in the `max_points` slots up to `slot`: each block is unpacked once for all of them.
+    fn read_all(&self, rows: &[u32], slot: i64, max_points: usize) -> Vec<Vec<Option<f32>>> {
+        let first = slot - max_points as i64 + 1;
+        let oldest_kept = slot - self.slots as i64 + 1;
+        let mut all_points = vec![vec![None; max_points]; rows.len()];
+        let set_point = |points: &mut Vec<Option<f32>>, at: i64, point: f32| {
+            let index =
+                usize::try_from(at - first).ok().filter(|_| at >= oldest_kept && !point.is_nan());
+            if let Some(index) = index.and_then(|index| points.get_mut(index)) {
+                *index = Some(point);
             }
         };
         let mut ranges: Vec<usize> = rows.iter().map(|row| *row as usize / ROWS).collect();
         ranges.dedup();
-        for (points, row) in all.iter_mut().zip(rows) {
-            self.earlier.read(*row as usize, first, |at, point| put(points, at, point));
+        for (points, row) in all_points.iter_mut().zip(rows) {
+            self.earlier.read(*row as usize, first, |at, point| set_point(points, at, point));
         }
-        for number in ranges {
-            let Some(range) = self.ranges.get(number) else { continue };
-            let packed = &self.packed[number];
-            let own = |row: &u32| *row as usize / ROWS == number;
-            let known = |row: usize| {
-                let forgotten = packed.forgotten.iter().find(|(of, _)| usize::from(*of) == row);
+        for range_index in ranges {
+            let Some(range) = self.ranges.get(range_index) else { continue };
+            let packed = &self.packed[range_index];
+            let is_in_range = |row: &u32| *row as usize / ROWS == range_index;
+            let valid_from = |row: usize| {
+                let forgotten = packed
+                    .forgotten
+                    .iter()
+                    .find(|(forgotten_row, _)| usize::from(*forgotten_row) == row);
                 forgotten.map_or(NEVER, |(_, from)| *from)
             };
             for (start, block) in &packed.blocks {
@@ -339,26 +347,30 @@ impl HistoryColumn {
                     continue;
                 }
                 let unpacked = unpack_all(block, self.quantum);
-                for (points, row) in all.iter_mut().zip(rows).filter(|(_, row)| own(row)) {
+                for (points, row) in
+                    all_points.iter_mut().zip(rows).filter(|(_, row)| is_in_range(row))
+                {
                     let row = *row as usize % ROWS;
-                    if *start >= known(row) {
+                    if *start >= valid_from(row) {
                         (*start..)
                             .zip(unpacked[row])
-                            .for_each(|(at, point)| put(points, at, point));
+                            .for_each(|(at, point)| set_point(points, at, point));
                     }
                 }
             }
             if range.start == NEVER {
                 continue;
             }
-            for (points, row) in all.iter_mut().zip(rows).filter(|(_, row)| own(row)) {
-                for (at, place) in (range.start..).zip(range.open) {
-                    let point = self.open.get(place).map_or(GAP, |all| all[*row as usize % ROWS]);
-                    put(points, at, point);
+            for (points, row) in all_points.iter_mut().zip(rows).filter(|(_, row)| is_in_range(row))
+            {
+                for (at, index) in (range.start..).zip(range.open) {
+                    let point =
+                        self.open.get(index).map_or(GAP, |points| points[*row as usize % ROWS]);
+                    set_point(points, at, point);
                 }
             }
         }
-        all
+        all_points
     }
 
     /// Adds blocks that another process packed; returns the number of the group, which assigns them to devices.
@@ -367,8 +379,8 @@ impl HistoryColumn {
     }
 
     /// Assigns earlier points of a group to the device at `row`.
-    pub(super) fn assign_earlier(&mut self, row: u32, group: u32, place: u8) {
-        self.earlier.assign(row as usize, group, place);
+    pub(super) fn assign_earlier(&mut self, row: u32, group: u32, position: u8) {
+        self.earlier.assign(row as usize, group, position);
     }
 
     /// Size of the points that another process packed.

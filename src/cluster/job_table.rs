@@ -33,7 +33,7 @@ pub struct JobAttributes {
 pub(super) struct JobTable {
     schedulers: BTreeMap<SanitizedText, Vec<SchedulerJob>>,
     /// The job of each GPU, by row.
-    of_gpu: Vec<Option<SanitizedText>>,
+    job_by_gpu: Vec<Option<SanitizedText>>,
     /// GPUs of each job, by row.
     gpus: BTreeMap<SanitizedText, Vec<u32>>,
     /// Number of GPUs of the job of each GPU, by row; 0 without a job.
@@ -52,7 +52,7 @@ impl JobTable {
 
     /// The job of the GPU at this row.
     pub(super) fn of(&self, gpu: u32) -> Option<&SanitizedText> {
-        self.of_gpu.get(gpu as usize)?.as_ref()
+        self.job_by_gpu.get(gpu as usize)?.as_ref()
     }
 
     /// GPUs of each job, by row.
@@ -72,30 +72,30 @@ impl JobTable {
 
     /// Recomputes the allocation of GPUs to jobs.
     pub(super) fn resolve_allocations(&mut self, inventory: &DeviceInventory) {
-        self.of_gpu.clear();
-        self.of_gpu.resize(inventory.row_count(DeviceClass::Gpu), None);
+        self.job_by_gpu.clear();
+        self.job_by_gpu.resize(inventory.row_count(DeviceClass::Gpu), None);
         self.gpus.clear();
         self.attributes.clear();
         for (row, entry) in inventory.entries_of_class(DeviceClass::Gpu) {
-            let said = |label| entry.info_label(gpu::JOB_INFO, label);
-            let Some(job) = said("job") else { continue };
-            self.of_gpu[row as usize] = Some(job.clone());
-            let told = self.attributes.entry(job.clone()).or_default();
-            told.name = told.name.take().or_else(|| said("name").cloned());
-            told.user = told.user.take().or_else(|| said("user").cloned());
+            let job_label = |label| entry.info_label(gpu::JOB_INFO, label);
+            let Some(job) = job_label("job") else { continue };
+            self.job_by_gpu[row as usize] = Some(job.clone());
+            let attributes = self.attributes.entry(job.clone()).or_default();
+            attributes.name = attributes.name.take().or_else(|| job_label("name").cloned());
+            attributes.user = attributes.user.take().or_else(|| job_label("user").cloned());
         }
         for job in self.schedulers.values().flatten() {
-            for holding in &job.holds {
-                assign_gpus(&mut self.of_gpu, inventory, job, holding);
+            for allocation in &job.holds {
+                assign_gpus(&mut self.job_by_gpu, inventory, job, allocation);
             }
         }
-        for (row, job) in (0_u32..).zip(&self.of_gpu) {
+        for (row, job) in (0_u32..).zip(&self.job_by_gpu) {
             if let Some(job) = job {
                 self.gpus.entry(job.clone()).or_default().push(row);
             }
         }
         self.sizes.clear();
-        self.sizes.resize(self.of_gpu.len(), 0);
+        self.sizes.resize(self.job_by_gpu.len(), 0);
         for gpus in self.gpus.values() {
             for row in gpus {
                 self.sizes[*row as usize] = gpus.len() as u32;
@@ -109,17 +109,17 @@ impl JobTable {
         // A scheduler reports more about a job than a page; attributes of a job without GPUs are not needed.
         for job in self.schedulers.values().flatten() {
             if self.gpus.contains_key(&job.id) {
-                let told = self.attributes.entry(job.id.clone()).or_default();
+                let attributes = self.attributes.entry(job.id.clone()).or_default();
                 let first = |one: &Option<SanitizedText>, other: Option<SanitizedText>| {
                     one.clone().or(other)
                 };
-                *told = JobAttributes {
-                    name: first(&job.name, told.name.take()),
-                    user: first(&job.user, told.user.take()),
-                    account: first(&job.account, told.account.take()),
-                    partition: first(&job.partition, told.partition.take()),
-                    started: job.started.or(told.started),
-                    ends: job.ends.or(told.ends),
+                *attributes = JobAttributes {
+                    name: first(&job.name, attributes.name.take()),
+                    user: first(&job.user, attributes.user.take()),
+                    account: first(&job.account, attributes.account.take()),
+                    partition: first(&job.partition, attributes.partition.take()),
+                    started: job.started.or(attributes.started),
+                    ends: job.ends.or(attributes.ends),
                 };
             }
         }
@@ -128,26 +128,27 @@ impl JobTable {
 
 /// Assigns the GPUs of a node to a job, except those whose own page names a job.
 fn assign_gpus(
-    of_gpu: &mut [Option<SanitizedText>],
+    job_by_gpu: &mut [Option<SanitizedText>],
     inventory: &DeviceInventory,
     job: &SchedulerJob,
-    holding: &JobAllocation,
+    allocation: &JobAllocation,
 ) {
-    let node =
-        inventory.id_by_name(&holding.node).or_else(|| inventory.id_by_short_name(&holding.node));
+    let node = inventory
+        .id_by_name(&allocation.node)
+        .or_else(|| inventory.id_by_short_name(&allocation.node));
     let Some(node) = node.and_then(|id| inventory.node_by_id(id)) else { return };
     for row in node.device_rows(DeviceClass::Gpu) {
         let index = || {
             let entry = inventory.entry_at(DeviceClass::Gpu, *row)?;
             entry.device.key.first()?.parse::<u32>().ok()
         };
-        let held = match &holding.gpus {
+        let is_allocated = match &allocation.gpus {
             Some(gpus) => index().is_some_and(|index| gpus.contains(&index)),
-            None => holding.whole,
+            None => allocation.whole,
         };
-        let place = &mut of_gpu[*row as usize];
-        if held && place.is_none() {
-            *place = Some(job.id.clone());
+        let gpu_job = &mut job_by_gpu[*row as usize];
+        if is_allocated && gpu_job.is_none() {
+            *gpu_job = Some(job.id.clone());
         }
     }
 }

@@ -81,9 +81,9 @@ impl KeptPast {
 
     /// Attaches the points; none if they do not match the index.
     pub fn with_points(self, points: Vec<u8>) -> Option<Self> {
-        let mut said = self.groups.iter().flat_map(|group| &group.blocks);
-        let said = said.try_fold(0_usize, |sum, bytes| sum.checked_add(*bytes as usize))?;
-        (said == points.len()).then_some(Self { points, ..self })
+        let mut total = self.groups.iter().flat_map(|group| &group.blocks);
+        let total = total.try_fold(0_usize, |sum, bytes| sum.checked_add(*bytes as usize))?;
+        (total == points.len()).then_some(Self { points, ..self })
     }
 }
 
@@ -93,11 +93,11 @@ pub(super) struct Unclaimed {
     /// When they arrived.
     since: Option<UnixMs>,
     /// Devices by node, each with the metrics, groups and positions of its points.
-    nodes: BTreeMap<SanitizedText, Vec<(Device, Vec<Place>)>>,
+    nodes: BTreeMap<SanitizedText, Vec<(Device, Vec<PointLocation>)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PointLocation {
     metric: MetricId,
     group: u32,
     /// Position of the device in the group.
@@ -118,7 +118,7 @@ struct Packing<'a> {
     numbers: BTreeMap<(usize, u32), u32>,
     /// Bytes so far, index included.
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
 impl Packing<'_> {
@@ -137,7 +137,7 @@ impl Packing<'_> {
             let (name, tag) = key(metric);
             let index = GROUP_BYTES + name.len() + tag.len();
             let index = index + NUMBER_BYTES * (rows.len() + packed.len()) + names;
-            if self.bytes + points + index > self.most {
+            if self.bytes + points + index > self.max_bytes {
                 return false;
             }
             self.bytes += points + index;
@@ -181,32 +181,36 @@ impl Packing<'_> {
 }
 
 impl Cluster {
-    /// The newest history points in at most `most` bytes: all points of the nodes `first`, then an equal share of
+    /// The newest history points in at most `max_bytes` bytes: all points of the nodes `first`, then an equal share of
     /// every other series.
-    pub fn keep_past(&self, most: usize, first: &BTreeSet<SanitizedText>) -> KeptPast {
-        let (mut named, mut others) = (Vec::new(), Vec::new());
+    pub fn keep_past(&self, max_bytes: usize, first: &BTreeSet<SanitizedText>) -> KeptPast {
+        let (mut preferred, mut rest) = (Vec::new(), Vec::new());
         for metric in MetricId::all_ids().filter(|metric| self.has_history(*metric)) {
-            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let (mut first_rows, mut other_rows) = (Vec::new(), Vec::new());
             for (row, entry) in self.inventory.entries_of_class(metric.catalogue_row().class) {
                 let is_first =
                     self.node_by_id(entry.node).is_some_and(|node| first.contains(&node.name));
-                if is_first { one.push(row) } else { other.push(row) }
+                if is_first { first_rows.push(row) } else { other_rows.push(row) }
             }
-            named.push((metric, one));
-            others.push((metric, other));
+            preferred.push((metric, first_rows));
+            rest.push((metric, other_rows));
         }
         let step_ms = self.period.as_millis() as u64;
         let kept = KeptPast { step_ms, last: self.history_slot(self.now), ..KeptPast::default() };
-        let mut packing = Packing { cluster: self, kept, numbers: BTreeMap::new(), bytes: 0, most };
-        for all in [named, others] {
-            let series: usize = all.iter().map(|(_, rows)| rows.len()).sum();
+        let mut packing =
+            Packing { cluster: self, kept, numbers: BTreeMap::new(), bytes: 0, max_bytes };
+        for series_rows in [preferred, rest] {
+            let series: usize = series_rows.iter().map(|(_, rows)| rows.len()).sum();
             let slots =
                 self.columns.iter().filter_map(|column| Some(column.kept_history()?.slots()));
             let longest = slots.max().unwrap_or_default().div_ceil(SLOTS);
             // An equal share: with space for a tenth, the newest tenth of each series.
-            let room = most.saturating_sub(packing.bytes) / (series.max(1) * BLOCK_BYTES);
-            let blocks = longest.min(room);
-            if blocks == 0 || !all.iter().all(|(metric, rows)| packing.add(*metric, rows, blocks)) {
+            let affordable =
+                max_bytes.saturating_sub(packing.bytes) / (series.max(1) * BLOCK_BYTES);
+            let blocks = longest.min(affordable);
+            if blocks == 0
+                || !series_rows.iter().all(|(metric, rows)| packing.add(*metric, rows, blocks))
+            {
                 break;
             }
         }
@@ -221,14 +225,14 @@ impl Cluster {
         }
         let metrics: BTreeMap<_, _> =
             MetricId::all_ids().map(|metric| (key(metric), metric)).collect();
-        let mut places: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
-        let mut at = 0_usize;
+        let mut locations: BTreeMap<u32, Vec<PointLocation>> = BTreeMap::new();
+        let mut offset = 0_usize;
         for group in &kept.groups {
             let lengths = group.blocks.iter().map(|bytes| *bytes as usize);
             let blocks: Option<Vec<Box<[u8]>>> = lengths
                 .map(|bytes| {
-                    let block = kept.points.get(at..at.checked_add(bytes)?)?;
-                    at += bytes;
+                    let block = kept.points.get(offset..offset.checked_add(bytes)?)?;
+                    offset += bytes;
                     Some(block.into())
                 })
                 .collect();
@@ -245,16 +249,16 @@ impl Cluster {
             let quantum =
                 PointQuantization { step: group.step, steps: group.steps.unwrap_or(f64::INFINITY) };
             let number = history.take_earlier(EarlierGroup { first, quantum, blocks });
-            for (place, device) in group.devices.iter().take(ROWS).enumerate() {
-                let place = Place { metric, group: number, column: place as u8 };
-                places.entry(*device).or_default().push(place);
+            for (column, device) in group.devices.iter().take(ROWS).enumerate() {
+                let location = PointLocation { metric, group: number, column: column as u8 };
+                locations.entry(*device).or_default().push(location);
             }
         }
         self.unclaimed.since = None;
-        for (number, places) in places {
+        for (number, locations) in locations {
             if let Some(KeptDevice { node, device }) = kept.devices.get(number as usize) {
                 let devices = self.unclaimed.nodes.entry(node.clone()).or_default();
-                devices.push((device.clone(), places));
+                devices.push((device.clone(), locations));
             }
         }
     }
@@ -271,9 +275,9 @@ impl Cluster {
         let (inventory, columns) = (&self.inventory, &mut self.columns);
         self.unclaimed.nodes.retain(|node, devices| {
             let Some(id) = inventory.id_by_name(node) else { return true };
-            devices.retain(|(device, places)| {
+            devices.retain(|(device, locations)| {
                 let Some(row) = inventory.device_row(id, device) else { return true };
-                for Place { metric, group, column } in places {
+                for PointLocation { metric, group, column } in locations {
                     if let Some(history) = columns[usize::from(metric.0)].history_mut() {
                         history.assign_earlier(row, *group, *column);
                     }
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_past_is_given_back_to_devices_that_pages_name_again() {
+    fn kept_past_is_restored_to_devices_that_pages_name_again() {
         let mut before = cluster(3);
         live(&mut before, 3, 1_000..1_100);
         let kept = before.keep_past(1 << 20, &BTreeSet::new());
@@ -353,10 +357,11 @@ mod tests {
         for node in 0..2 {
             let points = past(&after, &format!("n{node}"));
             for (slot, point) in (985..1_105).zip(&points) {
-                let known = (1_000..1_100).contains(&slot) || slot >= 1_102;
-                assert_eq!(point.is_some(), known, "n{node} at {slot}");
-                let off = point.map_or(0.0, |point| (f64::from(point) - power(node, slot)).abs());
-                assert!(off < 0.5, "n{node} at {slot}: {point:?}");
+                let is_expected = (1_000..1_100).contains(&slot) || slot >= 1_102;
+                assert_eq!(point.is_some(), is_expected, "n{node} at {slot}");
+                let deviation =
+                    point.map_or(0.0, |point| (f64::from(point) - power(node, slot)).abs());
+                assert!(deviation < 0.5, "n{node} at {slot}: {point:?}");
             }
         }
         assert!(after.node_by_name("n2").is_none(), "nobody is there for its past alone");
@@ -372,12 +377,16 @@ mod tests {
         let mut before = cluster(200);
         live(&mut before, 200, 1_000..1_060);
         let first: BTreeSet<SanitizedText> = ["n150".into()].into();
-        for most in [300, 1_000, 4_000, 16_000] {
-            let kept = before.keep_past(most, &first);
+        for max_bytes in [300, 1_000, 4_000, 16_000] {
+            let kept = before.keep_past(max_bytes, &first);
             let bytes = serde_json::to_vec(&kept).unwrap().len() + kept.points().len();
             // The limit does not count the frame of the index.
-            assert!(bytes <= most + 100, "{bytes} of {most}");
-            assert_eq!(kept.devices.first().map(|one| one.node.as_str()), Some("n150"), "{most}");
+            assert!(bytes <= max_bytes + 100, "{bytes} of {max_bytes}");
+            assert_eq!(
+                kept.devices.first().map(|device| device.node.as_str()),
+                Some("n150"),
+                "{max_bytes}"
+            );
         }
         assert_eq!(before.keep_past(100, &first).series(), 0, "no room for any");
     }
@@ -388,14 +397,14 @@ mod tests {
         live(&mut before, 2, 1_000..1_050);
         let kept = before.keep_past(1 << 20, &BTreeSet::new());
         assert!(kept.clone().with_points(vec![1, 2, 3]).is_none());
-        let mut wrong = kept.clone();
-        for group in &mut wrong.groups {
+        let mut damaged = kept.clone();
+        for group in &mut damaged.groups {
             group.devices = vec![7, u32::MAX];
             group.metric = "no_such_metric".into();
         }
-        wrong.last = i64::MIN;
+        damaged.last = i64::MIN;
         let mut after = cluster(2);
-        after.recall_past(&wrong);
+        after.recall_past(&damaged);
         let mut other = KeptPast { step_ms: 10_000, ..kept };
         after.recall_past(&other);
         other.step_ms = 1_000;

@@ -53,7 +53,7 @@ impl LateShare {
     /// The share of the last minute's attempts that carry no information about their targets, and their number. `due`
     /// is the number of attempts in a whole minute: it keeps the share small after the start.
     pub(super) fn unjudged(&self, due: f64) -> (f64, u32) {
-        let sum = |of: fn(&Part) -> u32| self.parts.iter().map(of).sum::<u32>();
+        let sum = |field: fn(&Part) -> u32| self.parts.iter().map(field).sum::<u32>();
         let (unjudged, attempts) = (sum(|part| part.unjudged), sum(|part| part.attempts));
         (f64::from(unjudged) / f64::from(attempts).max(due).max(1.0), unjudged)
     }
@@ -75,26 +75,26 @@ impl LateShare {
     fn part(&mut self, at: UnixMs) -> Option<&mut Part> {
         let part_ms = PART.as_millis() as i64;
         let begins = UnixMs(at.0.div_euclid(part_ms) * part_ms);
-        let place = match self.parts.iter().rposition(|part| part.begins <= begins) {
-            Some(place) if self.parts[place].begins == begins => place,
+        let index = match self.parts.iter().rposition(|part| part.begins <= begins) {
+            Some(index) if self.parts[index].begins == begins => index,
             // A batch of a part that does not exist; if all parts exist, it is too old.
-            before => {
-                let place = before.map_or(0, |before| before + 1);
-                if place == 0 && self.parts.len() >= PARTS {
+            preceding => {
+                let index = preceding.map_or(0, |preceding| preceding + 1);
+                if index == 0 && self.parts.len() >= PARTS {
                     return None;
                 }
-                let new =
+                let part =
                     Part { begins, attempts: 0, unjudged: 0, stalls: 0, stalled: Duration::ZERO };
-                self.parts.insert(place, new);
+                self.parts.insert(index, part);
                 if self.parts.len() > PARTS {
                     self.parts.pop_front();
-                    place - 1
+                    index - 1
                 } else {
-                    place
+                    index
                 }
             }
         };
-        self.parts.get_mut(place)
+        self.parts.get_mut(index)
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         for second in 0..120 {
             let at = START + Duration::from_secs(second);
             // Two of four attempts in the first minute, none in the second.
-            (0..4).for_each(|nth| share.count(at, second < 60 && nth < 2));
+            (0..4).for_each(|attempt| share.count(at, second < 60 && attempt < 2));
             share.advance(at);
             assert!(share.parts.len() <= PARTS);
         }
@@ -118,7 +118,7 @@ mod tests {
         let mut share = LateShare::default();
         for second in 0..60 {
             let at = START + Duration::from_secs(second);
-            (0..4).for_each(|nth| share.count(at, nth < 2));
+            (0..4).for_each(|attempt| share.count(at, attempt < 2));
         }
         assert_eq!(share.unjudged(240.0), (0.5, 120));
         assert_eq!(share.unjudged(480.0), (0.25, 120), "the other half was not tried");
@@ -139,7 +139,7 @@ mod tests {
 
     /// Batches arrive in any order, from clocks that jump: the parts stay few and sorted.
     #[test]
-    fn late_share_is_bounded_whatever_comes() {
+    fn late_share_is_bounded_for_batches_in_any_order() {
         let mut share = LateShare::default();
         let mut at = 7_i64;
         for _ in 0..10_000 {

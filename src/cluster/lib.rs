@@ -160,7 +160,7 @@ impl Cluster {
                 self.jobs_changed = true;
             }
             Delivery::Sources(sources) => self.sources = sources,
-            Delivery::RecordingStatus(keeping) => self.recording_status = Some(keeping),
+            Delivery::RecordingStatus(status) => self.recording_status = Some(status),
             // A replay starts with the preamble; a running cluster ignores it.
             Delivery::Preamble(_) => {}
         }
@@ -193,8 +193,8 @@ impl Cluster {
 
     /// Counts a result of an attempt at this target that ended at `at` and is discarded.
     pub fn drop_result(&mut self, target: TargetId, at: UnixMs) {
-        if let Some(place) = self.target_positions.get(&target) {
-            self.targets[*place].drop_result(at);
+        if let Some(index) = self.target_positions.get(&target) {
+            self.targets[*index].drop_result(at);
         }
     }
 
@@ -344,11 +344,11 @@ impl Cluster {
     /// How fresh a node's data is.
     #[inline]
     pub fn node_freshness(&self, node: &Node) -> NodeFreshness {
-        let down = |speaker: &MetricSource| {
-            self.target_by_id(speaker.target)
+        let is_down = |source: &MetricSource| {
+            self.target_by_id(source.target)
                 .is_some_and(|t| t.has_failed() && t.failures >= DOWN_AFTER)
         };
-        if !node.sources.is_empty() && node.sources.iter().all(down) {
+        if !node.sources.is_empty() && node.sources.iter().all(is_down) {
             return NodeFreshness::Down;
         }
         match node.sampled {
@@ -389,14 +389,14 @@ impl Cluster {
         if self.is_stale(at) { None } else { self.metric_column(metric).last_rate(row) }
     }
 
-    /// The recent points of a metric of a node's device, oldest first, at most `most`; the last point is the node's
-    /// newest.
+    /// The recent points of a metric of a node's device, oldest first, at most `max_points`; the last point is the
+    /// node's newest.
     pub fn recent_points(
         &self,
         metric: MetricId,
         node: &Node,
         row: u32,
-        most: usize,
+        max_points: usize,
     ) -> Option<Vec<Option<f32>>> {
         let now = self.history_slot(self.now);
         // The node's own page of this period may still be in flight: that is no gap.
@@ -404,7 +404,7 @@ impl Cluster {
         self.metric_column(metric).recent_points(
             row,
             if now - newest <= 1 { newest } else { now },
-            most,
+            max_points,
         )
     }
 
@@ -414,15 +414,15 @@ impl Cluster {
         self.metric_column(metric).newest_point(row, self.history_slot(at), within).map(f64::from)
     }
 
-    /// The recent points of a metric up to a past time, oldest first, at most `most`.
+    /// The recent points of a metric up to a past time, oldest first, at most `max_points`.
     pub fn points_until(
         &self,
         metric: MetricId,
         row: u32,
         at: UnixMs,
-        most: usize,
+        max_points: usize,
     ) -> Option<Vec<Option<f32>>> {
-        self.metric_column(metric).recent_points(row, self.history_slot(at), most)
+        self.metric_column(metric).recent_points(row, self.history_slot(at), max_points)
     }
 
     /// Rows may be reassigned to other devices from now on: drops all cached row layouts.

@@ -14,13 +14,13 @@ use super::{
 type GpuOnPage<'a> = (&'a str, &'a [(&'a str, &'a str)], f64);
 
 /// A page of GPUs by number with their identity labels, each with one reading.
-fn gpu_report(node: &str, metric: MetricId, boards: &[GpuOnPage<'_>]) -> Report {
+fn gpu_report(node: &str, metric: MetricId, gpus: &[GpuOnPage<'_>]) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
-    for (name, identity, value) in boards {
+    for (name, identity, value) in gpus {
         let device = Device { class: DeviceClass::Gpu, key: [(*name).into()].into() };
-        let at = page.ensure_device(device);
-        page.push(at, metric, *value);
-        page.add_info(at, gpu::INFO, identity);
+        let index = page.ensure_device(device);
+        page.push(index, metric, *value);
+        page.add_info(index, gpu::INFO, identity);
     }
     page
 }
@@ -30,43 +30,43 @@ fn value_of(cluster: &Cluster, metric: MetricId, device: &Device) -> Option<f64>
 }
 
 #[test]
-fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
+fn gpu_is_identified_by_uuid_then_pci_address_then_index() {
     let mut cluster = new_cluster(&[
         (1, "a:9770", None),
         (2, "a:9835", None),
         (3, "a:5000", None),
         (4, "a:9400", None),
     ]);
-    let ours: [GpuOnPage<'_>; 3] = [
+    let native: [GpuOnPage<'_>; 3] = [
         ("0", &[("uuid", "GPU-AAAA"), ("pci_bus_id", "00000000:1B:00.0")], 0.1),
         ("1", &[("uuid", "GPU-BBBB"), ("pci_bus_id", "00000000:9B:00.0")], 0.2),
         ("2", &[], 0.3),
     ];
-    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &ours));
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &native));
     // The same GPUs in reverse order, identified by UUID.
-    let theirs: [GpuOnPage<'_>; 2] =
+    let by_uuid: [GpuOnPage<'_>; 2] =
         [("1", &[("uuid", "aaaa")], 51.0), ("0", &[("uuid", "bbbb")], 52.0)];
     send_page(
         &mut cluster,
         2,
         1_100,
         Dialect::NvidiaSmi,
-        gpu_report("a", gpu::TEMPERATURE, &theirs),
+        gpu_report("a", gpu::TEMPERATURE, &by_uuid),
     );
     assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(0)), Some(51.0));
     assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(1)), Some(52.0));
     // Identified by PCI address, in another spelling.
-    let slots: [GpuOnPage<'_>; 1] = [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
-    send_page(&mut cluster, 3, 1_200, Dialect::Amd, gpu_report("a", gpu::POWER, &slots));
+    let by_pci_address: [GpuOnPage<'_>; 1] = [("7", &[("pci_bus_id", "0000:9b:00.0")], 300.0)];
+    send_page(&mut cluster, 3, 1_200, Dialect::Amd, gpu_report("a", gpu::POWER, &by_pci_address));
     assert_eq!(value_of(&cluster, gpu::POWER, &Device::new_gpu(1)), Some(300.0));
     // Identified only by number.
-    let numbers: [GpuOnPage<'_>; 1] = [("2", &[], 5.0)];
+    let by_index: [GpuOnPage<'_>; 1] = [("2", &[], 5.0)];
     send_page(
         &mut cluster,
         4,
         1_300,
         Dialect::Dcgm,
-        gpu_report("a", gpu_health::PCIE_GENERATION, &numbers),
+        gpu_report("a", gpu_health::PCIE_GENERATION, &by_index),
     );
     assert_eq!(value_of(&cluster, gpu_health::PCIE_GENERATION, &Device::new_gpu(2)), Some(5.0));
     let (_, node) = cluster.node_by_name("a").unwrap();
@@ -75,56 +75,56 @@ fn a_gpu_is_known_by_its_uuid_then_by_its_slot_then_by_its_number() {
 }
 
 #[test]
-fn who_comes_first_without_a_number_gets_it_from_who_knows() {
+fn gpu_without_an_index_gets_it_from_a_later_page() {
     let mut cluster = new_cluster(&[(1, "a:8002", None), (2, "a:9770", None)]);
     let server: [GpuOnPage<'_>; 1] = [("GPU-aa", &[("uuid", "GPU-aa")], 0.5)];
     send_page(&mut cluster, 1, 1_000, Dialect::Triton, gpu_report("a", gpu::UTILIZATION, &server));
-    let ours: [GpuOnPage<'_>; 1] = [("4", &[("uuid", "GPU-aa")], 70.0)];
-    send_page(&mut cluster, 2, 1_100, Dialect::Gaunt, gpu_report("a", gpu::TEMPERATURE, &ours));
+    let native: [GpuOnPage<'_>; 1] = [("4", &[("uuid", "GPU-aa")], 70.0)];
+    send_page(&mut cluster, 2, 1_100, Dialect::Gaunt, gpu_report("a", gpu::TEMPERATURE, &native));
     assert_eq!(value_of(&cluster, gpu::UTILIZATION, &Device::new_gpu(4)), Some(0.5));
     assert_eq!(value_of(&cluster, gpu::TEMPERATURE, &Device::new_gpu(4)), Some(70.0));
 }
 
 #[test]
-fn what_one_page_does_not_say_another_does() {
+fn metrics_missing_on_one_page_are_ingested_from_another() {
     let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9400", None)]);
     let device = Device::new_gpu(0);
-    let ours = [(device.clone(), gpu::UTILIZATION, Reading::of(0.9))];
-    let theirs = [
+    let native = [(device.clone(), gpu::UTILIZATION, Reading::of(0.9))];
+    let foreign = [
         (device.clone(), gpu::UTILIZATION, Reading::of(0.1)),
         (device.clone(), gpu::TENSOR_ACTIVE, Reading::of(0.4)),
     ];
-    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("a", None, &ours));
-    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, node_report("a", None, &theirs));
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("a", None, &native));
+    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, node_report("a", None, &foreign));
     assert_eq!(value_of(&cluster, gpu::UTILIZATION, &device), Some(0.9));
     assert_eq!(value_of(&cluster, gpu::TENSOR_ACTIVE, &device), Some(0.4));
 }
 
 #[test]
-fn a_counter_that_changes_hands_has_no_rate_across_them() {
+fn counter_of_another_source_has_no_rate_across_the_change() {
     let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9100", None)]);
     let device = Device::new_port("mlx5_0", "1");
     let bytes = |value: f64| [(device.clone(), port::RECEIVE_BYTES, Reading::of(value))];
     send_page(&mut cluster, 2, 1_000, Dialect::NodeExporter, node_report("a", None, &bytes(1e6)));
     send_page(&mut cluster, 2, 2_000, Dialect::NodeExporter, node_report("a", None, &bytes(2e6)));
-    let at = row_of(&cluster, "a", &device);
-    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), Some(1e6));
+    let row = row_of(&cluster, "a", &device);
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, row), Some(1e6));
     send_page(&mut cluster, 1, 2_500, Dialect::Gaunt, node_report("a", None, &bytes(9e9)));
-    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), None);
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, row), None);
     send_page(&mut cluster, 1, 3_500, Dialect::Gaunt, node_report("a", None, &bytes(9e9 + 5.0)));
-    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, at), Some(5.0));
+    assert_eq!(cluster.current_rate(port::RECEIVE_BYTES, row), Some(5.0));
 }
 
 /// dcgm-exporter samples every 30 s and is scraped every second: one new sample in thirty, and no burst.
 #[test]
-fn a_value_that_is_said_again_is_no_new_sample() {
+fn repeated_value_is_not_a_new_sample() {
     let mut cluster = new_cluster(&[(1, "a:9400", None)]);
     let device = Device::new_gpu(0);
     for second in 0..=95_i64 {
-        let look = second / 30;
+        let sample_index = second / 30;
         let page = [
-            (device.clone(), gpu::ENERGY, Reading::of(1e6 + 9_000.0 * look as f64)),
-            (device.clone(), gpu::POWER, Reading::of(300.0 + look as f64)),
+            (device.clone(), gpu::ENERGY, Reading::of(1e6 + 9_000.0 * sample_index as f64)),
+            (device.clone(), gpu::POWER, Reading::of(300.0 + sample_index as f64)),
         ];
         let at = 10_000 + second * 1_000;
         send_page(&mut cluster, 1, at, Dialect::Dcgm, node_report("a", None, &page));
@@ -132,13 +132,13 @@ fn a_value_that_is_said_again_is_no_new_sample() {
         let gpu = row_of(&cluster, "a", &device);
         let (rate, power) =
             (cluster.current_rate(gpu::ENERGY, gpu), cluster.current_value(gpu::POWER, gpu));
-        assert_eq!(power, Some(300.0 + look as f64), "after {second} s");
+        assert_eq!(power, Some(300.0 + sample_index as f64), "after {second} s");
         assert_eq!(rate, (second >= 30).then_some(300.0), "after {second} s");
         let (_, node) = cluster.node_by_name("a").unwrap();
         assert_eq!(cluster.node_freshness(node), NodeFreshness::Live);
     }
     // A page that repeats itself for longer than the longest sampling interval reports that nothing changes.
-    let still = [
+    let constant = [
         (device.clone(), gpu::ENERGY, Reading::of(2e6)),
         (device.clone(), gpu::POWER, Reading::of(60.0)),
     ];
@@ -148,7 +148,7 @@ fn a_value_that_is_said_again_is_no_new_sample() {
             1,
             200_000 + second * 1_000,
             Dialect::Dcgm,
-            node_report("a", None, &still),
+            node_report("a", None, &constant),
         );
     }
     let gpu = row_of(&cluster, "a", &device);
@@ -156,7 +156,7 @@ fn a_value_that_is_said_again_is_no_new_sample() {
 }
 
 #[test]
-fn several_model_servers_on_one_node_are_all_heard() {
+fn model_servers_of_one_node_are_all_ingested() {
     let mut cluster = new_cluster(&[(1, "a:8000", None), (2, "a:8001", None)]);
     let queue =
         |value: f64| [(Device::new_service("", "llama"), service::WAITING, Reading::of(value))];
@@ -170,7 +170,7 @@ fn several_model_servers_on_one_node_are_all_heard() {
 }
 
 #[test]
-fn a_switch_that_does_not_say_its_name_has_that_of_its_node() {
+fn switch_without_a_name_has_that_of_its_node() {
     let mut cluster = new_cluster(&[(1, "snmp:9116", Some("a"))]);
     let port = [(Device::new_switch_port("", "swp1"), switch_port::UP, Reading::of(1.0))];
     send_page(&mut cluster, 1, 1_000, Dialect::Snmp, node_report("other", None, &port));
@@ -181,10 +181,10 @@ fn a_switch_that_does_not_say_its_name_has_that_of_its_node() {
 }
 
 #[test]
-fn what_a_target_told_goes_with_it() {
+fn labels_of_a_removed_target_are_dropped() {
     let mut cluster = new_cluster(&[(1, "a:9770", None), (2, "a:9400", None)]);
-    let ours: [GpuOnPage<'_>; 1] = [("0", &[("model", "ours")], 0.1)];
-    let theirs: [GpuOnPage<'_>; 1] = [("0", &[("model", "theirs")], 0.2)];
+    let native: [GpuOnPage<'_>; 1] = [("0", &[("model", "ours")], 0.1)];
+    let foreign: [GpuOnPage<'_>; 1] = [("0", &[("model", "theirs")], 0.2)];
     let model = |cluster: &Cluster| {
         let gpu = row_of(cluster, "a", &Device::new_gpu(0));
         cluster
@@ -193,10 +193,10 @@ fn what_a_target_told_goes_with_it() {
             .info_label(gpu::INFO, "model")
             .map(ToString::to_string)
     };
-    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &ours));
-    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &theirs));
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, gpu_report("a", gpu::UTILIZATION, &native));
+    send_page(&mut cluster, 2, 1_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &foreign));
     assert_eq!(model(&cluster).as_deref(), Some("ours"));
     cluster.ingest_delivery(Delivery::Targets(new_targets(&[(2, "a:9400", None)])));
-    send_page(&mut cluster, 2, 2_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &theirs));
+    send_page(&mut cluster, 2, 2_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &foreign));
     assert_eq!(model(&cluster).as_deref(), Some("theirs"));
 }

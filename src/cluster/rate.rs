@@ -32,10 +32,10 @@ pub(super) fn per_second(
         return Some((after - before) / seconds);
     }
     let (CounterWidth::Wrapping32, Some(max)) = (width, width.max_value()) else { return None };
-    let grown = max - before + 1.0 + after;
+    let growth = max - before + 1.0 + after;
     let plausible =
-        before <= max && grown <= max * WRAP_SHARE && grown / seconds <= PACKETS_PER_SECOND;
-    plausible.then_some(grown / seconds)
+        before <= max && growth <= max * WRAP_SHARE && growth / seconds <= PACKETS_PER_SECOND;
+    plausible.then_some(growth / seconds)
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_resets_and_wraps() {
+    fn rate_handles_growth_resets_and_wraps() {
         let max = f64::from(u32::MAX);
         let table = [
             ("grows", Bits64, 100.0, 150.0, 2.0, Some(25.0)),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_maximum_of_a_saturating_counter_says_nothing() {
+    fn saturating_counter_carries_no_information_at_its_maximum_only() {
         assert!(is_saturated(Saturating(8), 255.0));
         assert!(is_saturated(Saturating(32), f64::from(u32::MAX)));
         assert!(!is_saturated(Saturating(8), 254.0));

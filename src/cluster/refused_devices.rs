@@ -24,8 +24,8 @@ impl RefusedDevices {
     /// A sentence with the classes, the limits and the next step; none if nothing is refused.
     pub(super) fn render_sentence(&self, address: &SanitizedText) -> Option<SanitizedText> {
         let parts = self.iter().map(|(class, devices)| {
-            let most = max_devices(class);
-            format!("{devices} of class {} (limit {most})", class.as_str())
+            let limit = max_devices(class);
+            format!("{devices} of class {} (limit {limit})", class.as_str())
         });
         let parts: Vec<String> = parts.collect();
         (!parts.is_empty()).then(|| {

@@ -11,20 +11,20 @@ use gaunt_schema::{
 pub(super) struct MetricSet(Vec<u64>);
 
 impl MetricSet {
-    /// The metrics of a report, and the subset of those with `wanted` rows.
-    fn of(report: &Report, wanted: impl Fn(&Metric) -> bool) -> (Self, Self) {
-        let none = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
-        let (mut all, mut some) = (none.clone(), none);
+    /// The metrics of a report, and the subset of those with selected rows.
+    fn of(report: &Report, is_selected: impl Fn(&Metric) -> bool) -> (Self, Self) {
+        let empty = Self(vec![0; CATALOGUE.len().div_ceil(64)]);
+        let (mut all, mut selected) = (empty.clone(), empty);
         // Samples of one metric are usually adjacent.
         for run in report.samples.chunk_by(|one, other| one.metric == other.metric) {
             let Some(metric) = run.first().map(|sample| sample.metric) else { continue };
             let Some(row) = CATALOGUE.get(usize::from(metric.0)) else { continue };
             all.add_metric(metric);
-            if wanted(row) {
-                some.add_metric(metric);
+            if is_selected(row) {
+                selected.add_metric(metric);
             }
         }
-        (all, some)
+        (all, selected)
     }
 
     fn add_metric(&mut self, metric: MetricId) {
@@ -60,18 +60,18 @@ pub struct MetricSource {
     /// Earlier readings are no base for a rate: they are of another clock.
     pub(super) epoch: UnixMs,
     /// Metrics of its last page, which are not ingested from sources of lower priority.
-    has: MetricSet,
+    metrics: MetricSet,
     /// Metrics that were ingested from it.
-    taken: MetricSet,
+    ingested: MetricSet,
 }
 
 /// The metrics of a page that are ingested.
 #[derive(Clone, Debug)]
 pub(super) struct SelectedMetrics {
     /// The ingested metrics.
-    pub(super) taken: MetricSet,
+    pub(super) ingested: MetricSet,
     /// Those that were ingested from the page before as well.
-    before: MetricSet,
+    previous: MetricSet,
     epoch: UnixMs,
     at: UnixMs,
 }
@@ -80,41 +80,41 @@ impl SelectedMetrics {
     /// Readings before this time are no base for a rate of the metric: they may be from another target.
     #[inline]
     pub(super) fn rate_epoch(&self, metric: MetricId) -> UnixMs {
-        if self.before.has_metric(metric) { self.epoch } else { self.at }
+        if self.previous.has_metric(metric) { self.epoch } else { self.at }
     }
 }
 
 impl MetricSource {
     pub(super) fn new(dialect: Dialect, target: TargetId, at: UnixMs) -> Self {
-        let (has, taken) = (MetricSet::default(), MetricSet::default());
-        Self { dialect, target, last: UnixMs(i64::MIN / 2), epoch: at, has, taken }
+        let (metrics, ingested) = (MetricSet::default(), MetricSet::default());
+        Self { dialect, target, last: UnixMs(i64::MIN / 2), epoch: at, metrics, ingested }
     }
 }
 
-/// Selects the metrics of a page of the source at `place`: those that no recent page of a dialect of higher priority
+/// Selects the metrics of a page of the source at `index`: those that no recent page of a dialect of higher priority
 /// has. Of equal dialects, as two model servers of a kind, the first is used.
 pub(super) fn select_metrics(
-    speakers: &mut [MetricSource],
-    place: usize,
+    sources: &mut [MetricSource],
+    index: usize,
     report: &Report,
     at: UnixMs,
     fresh_for: Duration,
     same_clock: bool,
 ) -> SelectedMetrics {
     // A model server reports only itself, whatever other sources the node has.
-    let (mut taken, has) = MetricSet::of(report, |row| row.class != DeviceClass::Service);
-    let own = speakers[place].dialect;
-    for (other, speaker) in speakers.iter().enumerate() {
-        let better = (speaker.dialect, other) < (own, place);
-        if better && at.duration_since(speaker.last) <= fresh_for {
-            taken.remove_all(&speaker.has);
+    let (mut ingested, metrics) = MetricSet::of(report, |row| row.class != DeviceClass::Service);
+    let dialect = sources[index].dialect;
+    for (other, source) in sources.iter().enumerate() {
+        let has_priority = (source.dialect, other) < (dialect, index);
+        if has_priority && at.duration_since(source.last) <= fresh_for {
+            ingested.remove_all(&source.metrics);
         }
     }
-    let speaker = &mut speakers[place];
+    let source = &mut sources[index];
     if !same_clock {
-        speaker.epoch = at;
+        source.epoch = at;
     }
-    (speaker.last, speaker.has) = (at, has);
-    let before = std::mem::replace(&mut speaker.taken, taken.clone());
-    SelectedMetrics { taken, before, epoch: speaker.epoch, at }
+    (source.last, source.metrics) = (at, metrics);
+    let previous = std::mem::replace(&mut source.ingested, ingested.clone());
+    SelectedMetrics { ingested, previous, epoch: source.epoch, at }
 }

@@ -39,8 +39,8 @@ pub(super) fn node_report(
     let mut report =
         Report { node: Some(node.into()), node_time: time.map(UnixMs), ..Report::default() };
     for (device, metric, reading) in samples {
-        let at = report.ensure_device(device.clone());
-        report.push(at, *metric, *reading);
+        let index = report.ensure_device(device.clone());
+        report.push(index, *metric, *reading);
     }
     report
 }
@@ -89,12 +89,12 @@ fn compute_rates(metric: MetricId, pages: &[(i64, Option<i64>, f64)]) -> Vec<Opt
 }
 
 #[test]
-fn the_past_of_every_metric_is_kept_where_that_is_wanted() {
+fn history_of_every_metric_is_kept_if_requested() {
     let (metric, device) = (host::NETDEV_SPEED, Device::new_netdev("eth0"));
     assert!(!metric.catalogue_row().history, "one that nobody looks back at");
-    for every in [false, true] {
+    for full_history in [false, true] {
         let cluster = Cluster::new(PERIOD, 10);
-        let mut cluster = if every { cluster.with_full_history(10) } else { cluster };
+        let mut cluster = if full_history { cluster.with_full_history(10) } else { cluster };
         cluster.ingest_delivery(Delivery::Targets(new_targets(&[(1, "a:1", None)])));
         for second in 1..=3_i64 {
             let samples = [(device.clone(), metric, Reading::Value(second as f64))];
@@ -103,18 +103,18 @@ fn the_past_of_every_metric_is_kept_where_that_is_wanted() {
         }
         let (_, node) = cluster.node_by_name("a").unwrap();
         let past = cluster.recent_points(metric, node, 0, 3);
-        assert_eq!(past, every.then(|| vec![Some(1.0), Some(2.0), Some(3.0)]));
-        assert_eq!(cluster.has_history(metric), every);
+        assert_eq!(past, full_history.then(|| vec![Some(1.0), Some(2.0), Some(3.0)]));
+        assert_eq!(cluster.has_history(metric), full_history);
     }
 }
 
 #[test]
-fn rates_follow_the_nodes_clock_and_survive_what_happens_to_counters() {
+fn rates_follow_the_nodes_clock_and_handle_resets_gaps_and_wraps() {
     let io = host::IO_PRESSURE;
     let node_clock = [(0, Some(5_000), 1.0), (1_400, Some(6_000), 1.5), (2_000, Some(7_000), 1.5)];
     assert_eq!(compute_rates(io, &node_clock), [None, Some(0.5), Some(0.0)]);
-    let ours = [(0, None, 1.0), (2_000, None, 2.0)];
-    assert_eq!(compute_rates(io, &ours), [None, Some(0.5)]);
+    let engine_clock = [(0, None, 1.0), (2_000, None, 2.0)];
+    assert_eq!(compute_rates(io, &engine_clock), [None, Some(0.5)]);
     let reset = [(0, None, 9.0), (1_000, None, 1.0), (2_000, None, 2.0)];
     assert_eq!(compute_rates(io, &reset), [None, None, Some(1.0)]);
     let gap = [(0, None, 1.0), (3_001, None, 2.0), (4_001, None, 3.0)];
@@ -126,20 +126,23 @@ fn rates_follow_the_nodes_clock_and_survive_what_happens_to_counters() {
         (3_000, Some(3_000), 4.0),
     ];
     assert_eq!(compute_rates(io, &repeated), [None, Some(1.0), Some(1.0), Some(1.0)]);
-    let back = [(0, Some(9_000), 1.0), (1_000, Some(2_000), 2.0), (2_000, Some(3_000), 4.0)];
-    assert_eq!(compute_rates(io, &back), [None, None, Some(2.0)]);
-    let jump = [(0, Some(0), 1.0), (1_000, Some(3_600_000), 2.0), (2_000, Some(3_601_000), 4.0)];
-    assert_eq!(compute_rates(io, &jump), [None, None, Some(2.0)]);
+    let clock_set_back =
+        [(0, Some(9_000), 1.0), (1_000, Some(2_000), 2.0), (2_000, Some(3_000), 4.0)];
+    assert_eq!(compute_rates(io, &clock_set_back), [None, None, Some(2.0)]);
+    let clock_jump =
+        [(0, Some(0), 1.0), (1_000, Some(3_600_000), 2.0), (2_000, Some(3_601_000), 4.0)];
+    assert_eq!(compute_rates(io, &clock_jump), [None, None, Some(2.0)]);
     let other_clock = [(0, None, 1.0), (1_000, Some(1_100), 2.0), (2_000, Some(2_100), 4.0)];
     assert_eq!(compute_rates(io, &other_clock), [None, None, Some(2.0)]);
     let wrap = [(0, None, 4_294_967_290.0), (1_000, None, 4.0)];
     assert_eq!(compute_rates(port::OUT_OF_SEQUENCE, &wrap), [None, Some(10.0)]);
-    let pegged = [(0, None, 254.0), (1_000, None, 255.0), (2_000, None, 255.0), (3_000, None, 3.0)];
-    assert_eq!(compute_rates(port::LINK_DOWNED, &pegged), [None; 4]);
+    let saturated =
+        [(0, None, 254.0), (1_000, None, 255.0), (2_000, None, 255.0), (3_000, None, 3.0)];
+    assert_eq!(compute_rates(port::LINK_DOWNED, &saturated), [None; 4]);
 }
 
 #[test]
-fn a_pegged_counter_is_saturated_and_absent_is_never_zero() {
+fn counter_at_its_maximum_is_saturated_and_absent_is_never_zero() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     let port = Device::new_port("mlx5_0", "1");
     let page = node_report(
@@ -221,7 +224,7 @@ fn two_targets_of_one_dialect_never_merge() {
 }
 
 #[test]
-fn a_target_that_changes_its_name_leaves_its_old_node_to_go_stale() {
+fn renamed_target_leaves_its_old_node_stale() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     let load = [(Device::new_gpu(0), gpu::UTILIZATION, Reading::of(0.5))];
     send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("old", None, &load));
@@ -236,7 +239,7 @@ fn a_target_that_changes_its_name_leaves_its_old_node_to_go_stale() {
 
 /// A target in backoff is neither attempted nor missed: the result of its last attempt stays.
 #[test]
-fn a_resting_target_counts_neither_as_tried_nor_as_missed() {
+fn target_in_backoff_counts_neither_as_tried_nor_as_missed() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     send_failure(&mut cluster, 1, 1_000);
     for at in [2_000, 3_000, 4_000, 5_000, 6_000] {
@@ -253,28 +256,28 @@ fn a_resting_target_counts_neither_as_tried_nor_as_missed() {
 }
 
 #[test]
-fn a_target_without_a_batch_is_missed_each_period_and_down() {
+fn target_without_a_batch_is_missed_each_period_and_down() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
-    let standing = |cluster: &Cluster| {
+    let health_and_missed = |cluster: &Cluster| {
         (cluster.tracked_targets()[0].health, cluster.tracked_targets()[0].missed)
     };
     cluster.advance_to(UnixMs(2_700));
-    assert_eq!(standing(&cluster), (TargetHealth::Pending, 0));
+    assert_eq!(health_and_missed(&cluster), (TargetHealth::Pending, 0));
     cluster.advance_to(UnixMs(2_800));
-    assert_eq!(standing(&cluster), (TargetHealth::Down, 1));
+    assert_eq!(health_and_missed(&cluster), (TargetHealth::Down, 1));
     cluster.advance_to(UnixMs(6_800));
-    assert_eq!(standing(&cluster), (TargetHealth::Down, 5));
+    assert_eq!(health_and_missed(&cluster), (TargetHealth::Down, 5));
     send_page(&mut cluster, 1, 7_000, Dialect::Gaunt, node_report("a", None, &[]));
     cluster.advance_to(UnixMs(9_200));
-    assert_eq!(standing(&cluster), (TargetHealth::Live, 5));
+    assert_eq!(health_and_missed(&cluster), (TargetHealth::Live, 5));
     send_failure(&mut cluster, 1, 9_250);
-    assert_eq!(standing(&cluster), (TargetHealth::Down, 5));
+    assert_eq!(health_and_missed(&cluster), (TargetHealth::Down, 5));
     send_failure(&mut cluster, 1, 10_250);
     assert_eq!(cluster.node_freshness(cluster.node_by_name("a").unwrap().1), NodeFreshness::Down);
 }
 
 #[test]
-fn a_page_whose_clock_stands_still_is_no_new_sample() {
+fn page_with_an_unchanged_clock_is_not_a_new_sample() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     let load = |value: f64| [(Device::new_gpu(0), gpu::UTILIZATION, Reading::of(value))];
     for at in 1..7 {
@@ -295,7 +298,7 @@ fn a_page_whose_clock_stands_still_is_no_new_sample() {
 }
 
 #[test]
-fn a_page_in_no_known_words_is_flagged_and_makes_no_node() {
+fn page_without_a_known_metric_is_flagged_and_makes_no_node() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     send_page(&mut cluster, 1, 1_000, Dialect::Unknown, Report::default());
     assert_eq!(cluster.sorted_nodes().count(), 0);
@@ -305,7 +308,7 @@ fn a_page_in_no_known_words_is_flagged_and_makes_no_node() {
 }
 
 #[test]
-fn samples_that_point_nowhere_are_passed_over() {
+fn samples_of_unknown_devices_and_metrics_are_skipped() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     let mut page =
         node_report("a", Some(i64::MAX), &[(Device::new_gpu(0), gpu::UTILIZATION, 0.5.into())]);
@@ -355,7 +358,7 @@ fn devices_of_one_node_are_bounded() {
 }
 
 #[test]
-fn retired_targets_take_their_nodes_along_and_rows_are_clean_for_the_next() {
+fn removed_targets_remove_their_nodes_and_clear_the_rows() {
     let mut cluster = new_cluster(&[(1, "a:1", None), (2, "b:1", None)]);
     let load = |value: f64| [(Device::new_gpu(0), gpu::UTILIZATION, Reading::of(value))];
     send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("a", None, &load(0.5)));
@@ -393,7 +396,7 @@ fn jobs_come_and_go_with_their_info_series() {
 fn history_stays_within_its_limit_and_the_newest_is_kept() {
     let mut cluster = Cluster::new(Duration::from_secs(1), 900).with_history_limit(50_000);
     cluster.ingest_delivery(Delivery::Targets(new_targets(&[(0, "a:1", None)])));
-    let (mut random, mut most) = (7_u32, 0);
+    let (mut random, mut max_bytes) = (7_u32, 0);
     for second in 1..900_i64 {
         let mut page = String::from("gaunt_node_info{node=\"a\"} 1\n");
         for gpu in 0..64 {
@@ -413,14 +416,14 @@ fn history_stays_within_its_limit_and_the_newest_is_kept() {
             outcome,
         }));
         cluster.advance_to(at);
-        most = most.max(cluster.history_bytes());
+        max_bytes = max_bytes.max(cluster.history_bytes());
     }
-    assert!(most <= 50_000 && most > 30_000, "{most}");
+    assert!(max_bytes <= 50_000 && max_bytes > 30_000, "{max_bytes}");
     let (_, node) = cluster.node_by_name("a").unwrap();
     let past = cluster.recent_points(gpu::POWER, node, 0, usize::MAX).unwrap();
-    let known = past.iter().flatten().count();
+    let points = past.iter().flatten().count();
     assert!(
-        (100..899).contains(&known) && past[900 - known..].iter().all(Option::is_some),
-        "{known}"
+        (100..899).contains(&points) && past[900 - points..].iter().all(Option::is_some),
+        "{points}"
     );
 }

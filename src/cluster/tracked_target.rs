@@ -82,7 +82,7 @@ pub struct TrackedTarget {
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
     /// When that clock last advanced.
-    pub(super) moved: Option<UnixMs>,
+    pub(super) last_advance: Option<UnixMs>,
     /// Hash of the readings of its last page: equal pages have equal hashes.
     readings: u64,
     /// When its page last differed from the one before.
@@ -97,7 +97,7 @@ pub(super) struct RowLayout {
     pub(super) devices: CowList<Device>,
     pub(super) rows: Vec<u32>,
     pub(super) infos: CowList<InfoSeries>,
-    pub(super) taken: MetricSet,
+    pub(super) ingested: MetricSet,
     /// The devices under the names that the node's other pages use.
     pub(super) names: CowList<Device>,
     /// The classes with ingested measurements.
@@ -130,7 +130,7 @@ impl TrackedTarget {
             last_failed: false,
             due: None,
             node_time: None,
-            moved: None,
+            last_advance: None,
             readings: 0,
             last_change: None,
             layout: RowLayout::default(),
@@ -169,19 +169,22 @@ impl TrackedTarget {
         }
         let mut readings = page.report.samples.len() as u64;
         for sample in &page.report.samples {
-            let told = match sample.reading {
+            let bits = match sample.reading {
                 Reading::Value(value) => value.to_bits(),
                 Reading::Absent { absent } => absent as u64,
             };
-            let place = u64::from(sample.metric.0) << 32 | u64::from(sample.device);
+            let series = u64::from(sample.metric.0) << 32 | u64::from(sample.device);
             readings =
-                (readings ^ told ^ place.rotate_left(17)).wrapping_mul(MIXER).rotate_left(29);
+                (readings ^ bits ^ series.rotate_left(17)).wrapping_mul(MIXER).rotate_left(29);
         }
-        let same = std::mem::replace(&mut self.readings, readings) == readings;
-        if !same {
+        let is_same = std::mem::replace(&mut self.readings, readings) == readings;
+        if !is_same {
             self.last_change = Some(at);
         }
-        same && self.moved.is_some_and(|moved| at.duration_since(moved) <= LONGEST_LOOK)
+        is_same
+            && self
+                .last_advance
+                .is_some_and(|last_advance| at.duration_since(last_advance) <= LONGEST_LOOK)
     }
 
     /// Extends the deadline of its next attempt by a time in which nothing was ingested.
@@ -196,11 +199,11 @@ impl TrackedTarget {
         if now <= due {
             return;
         }
-        let late = now.duration_since(due).as_millis() / period.as_millis().max(1) + 1;
-        self.due = Some(due + period * u32::try_from(late).unwrap_or(u32::MAX));
-        self.missed += late as u64;
+        let missed = now.duration_since(due).as_millis() / period.as_millis().max(1) + 1;
+        self.due = Some(due + period * u32::try_from(missed).unwrap_or(u32::MAX));
+        self.missed += missed as u64;
         self.failure = None;
-        for _ in 0..late.min(2) {
+        for _ in 0..missed.min(2) {
             self.record_failure(now);
         }
     }

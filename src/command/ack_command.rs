@@ -32,38 +32,38 @@ pub struct AckOptions {
 }
 
 /// Sends the action and prints the result.
-pub async fn run(wanted: AckOptions) -> anyhow::Result<ExitCode> {
-    let by = wanted.by.or_else(|| std::env::var("USER").ok()).filter(|by| !by.trim().is_empty());
+pub async fn run(options: AckOptions) -> anyhow::Result<ExitCode> {
+    let by = options.by.or_else(|| std::env::var("USER").ok()).filter(|by| !by.trim().is_empty());
     let by = by.context("no user name; set it with --by NAME")?;
-    for (what, text, most) in
-        [("--by", &by, MAX_NAME), ("--note", wanted.note.as_ref().unwrap_or(&by), MAX_NOTE)]
+    for (what, text, max_length) in
+        [("--by", &by, MAX_NAME), ("--note", options.note.as_ref().unwrap_or(&by), MAX_NOTE)]
     {
         let length = text.chars().count();
         anyhow::ensure!(
-            length <= most,
-            "{what} has {length} characters; at most {most} are allowed"
+            length <= max_length,
+            "{what} has {length} characters; at most {max_length} are allowed"
         );
     }
-    let address = &wanted.aggregator;
-    let aggregator = address.build_client()?.with_token(read_token(wanted.token_file)?);
+    let address = &options.aggregator;
+    let aggregator = address.build_client()?.with_token(read_token(options.token_file)?);
     let open = aggregator.ask_question(&Question::Findings).await;
     let Answer::Findings(open) = open.map_err(|error| address.explain_error(error))? else {
         anyhow::bail!("unexpected answer: not a list of findings");
     };
-    let id = resolve_finding_id(Some(&wanted.finding), &open, &FindingList::default())?;
-    let deed = match &wanted.note {
-        Some(note) if wanted.accept => FindingCommand::Accept { note: SanitizedText::new(note) },
+    let id = resolve_finding_id(Some(&options.finding), &open, &FindingList::default())?;
+    let command = match &options.note {
+        Some(note) if options.accept => FindingCommand::Accept { note: SanitizedText::new(note) },
         Some(note) => FindingCommand::Acknowledge { note: SanitizedText::new(note) },
         None => FindingCommand::Withdraw,
     };
-    let acknowledges = wanted.note.is_some();
-    let act = FindingAction { finding: id.clone(), by: SanitizedText::new(&by), command: deed };
-    match aggregator.send_action(&act).await.map_err(|error| address.explain_error(error))? {
+    let is_acknowledgement = options.note.is_some();
+    let action = FindingAction { finding: id.clone(), by: SanitizedText::new(&by), command };
+    match aggregator.send_action(&action).await.map_err(|error| address.explain_error(error))? {
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
-        _ if wanted.accept => snapshot_command::print_page(&format!(
+        _ if options.accept => snapshot_command::print_page(&format!(
             "{id} is closed: its present level is the new baseline, accepted by {by}\n"
         ))?,
-        _ if acknowledges => {
+        _ if is_acknowledgement => {
             snapshot_command::print_page(&format!("{id} is acknowledged by {by}\n"))?;
         }
         _ => snapshot_command::print_page(&format!("acknowledgement of {id} is withdrawn\n"))?,

@@ -47,14 +47,14 @@ impl AggregatorAddress {
         variable: Option<String>,
         settings: Option<String>,
     ) -> Self {
-        let named = [
+        let choice = [
             (flag, AggregatorNamedBy::Flag),
             (variable.filter(|url| !url.trim().is_empty()), AggregatorNamedBy::Environment),
             (settings, AggregatorNamedBy::Settings),
         ];
-        let named = named.into_iter().find_map(|(url, by)| Some((url?, by)));
+        let choice = choice.into_iter().find_map(|(url, by)| Some((url?, by)));
         let (url, named_by) =
-            named.unwrap_or_else(|| (THIS_MACHINE.to_owned(), AggregatorNamedBy::Default));
+            choice.unwrap_or_else(|| (THIS_MACHINE.to_owned(), AggregatorNamedBy::Default));
         Self { url, named_by }
     }
 

@@ -21,13 +21,13 @@ pub async fn run(
     watch: Duration,
 ) -> anyhow::Result<ExitCode> {
     if !has_terminal() {
-        let wanted = snapshot_command::SnapshotOptions {
+        let snapshot_options = snapshot_command::SnapshotOptions {
             question: None,
             form: snapshot_command::OutputFormat::Text,
             check: false,
             watch,
         };
-        return snapshot_command::run(view, &wanted).await;
+        return snapshot_command::run(view, &snapshot_options).await;
     }
     let open = view.resolve_default(false).await.open_view().await?;
     gaunt_console::run(open.source.clone().with_streams(), options).await?;

@@ -52,49 +52,50 @@ impl DemoOptions {
 
 /// Shows the fleet in the console; without a terminal prints one snapshot, minutes ahead.
 pub async fn run(
-    story: DemoOptions,
-    owner: gaunt_engine::EngineOptions,
+    options: DemoOptions,
+    engine_options: gaunt_engine::EngineOptions,
     console: gaunt_console::ConsoleOptions,
 ) -> anyhow::Result<ExitCode> {
-    let owner = gaunt_engine::EngineOptions {
+    let engine_options = gaunt_engine::EngineOptions {
         cluster: SanitizedText::new("demo"),
         period: PERIOD,
-        ..owner
+        ..engine_options
     };
-    let (after, story) = (story.snapshot_after, story.to_scenario_run());
-    let timing = story.run_timing()?;
+    let (after, scenario_run) = (options.snapshot_after, options.to_scenario_run());
+    let timing = scenario_run.run_timing()?;
     if after.is_some() || !has_terminal() {
         let start = gaunt_engine::monotonic_clock()() - after.unwrap_or(timing.look);
-        let mut seen = run_ahead(&story, start, after.unwrap_or(timing.look), owner)?;
-        snapshot_command::print_page(&build_snapshot(&mut seen).render_text())?;
+        let mut virtual_run =
+            run_ahead(&scenario_run, start, after.unwrap_or(timing.look), engine_options)?;
+        snapshot_command::print_page(&build_snapshot(&mut virtual_run).render_text())?;
         return Ok(ExitCode::SUCCESS);
     }
     let clock = gaunt_engine::monotonic_clock();
-    let handle = gaunt_engine::spawn_new(owner, clock.clone());
-    let fleet = story.build_fleet(clock() - timing.first.saturating_sub(LEAD))?;
+    let handle = gaunt_engine::spawn_new(engine_options, clock.clone());
+    let fleet = scenario_run.build_fleet(clock() - timing.first.saturating_sub(LEAD))?;
     announce_targets(&handle, fleet_targets(&fleet)).await?;
     let (stop, stopped) = channel::<()>();
     let inbox = handle.delivery_sender();
-    let feeding = thread::Builder::new()
+    let feeder = thread::Builder::new()
         .name("demo".to_owned())
         .spawn(move || feed_pages(fleet, &inbox, &clock, |pause| stopped.recv_timeout(pause)))?;
-    let shown = gaunt_console::run(AnswerSource::Engine(handle), console).await;
+    let result = gaunt_console::run(AnswerSource::Engine(handle), console).await;
     drop(stop);
-    feeding.join().map_err(|_| anyhow::anyhow!("the simulated fleet ended with a panic"))?;
-    shown?;
+    feeder.join().map_err(|_| anyhow::anyhow!("the simulated fleet ended with a panic"))?;
+    result?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Announces the targets and waits until the engine has ingested them: the console must not open on an empty list.
 async fn announce_targets(
-    owner: &gaunt_engine::EngineHandle,
+    engine: &gaunt_engine::EngineHandle,
     targets: Vec<ScrapeTarget>,
 ) -> anyhow::Result<()> {
-    owner.delivery_sender().send(Delivery::Targets(targets)).await?;
-    let mut ticked = UnixMs(0);
+    engine.delivery_sender().send(Delivery::Targets(targets)).await?;
+    let mut last_tick = UnixMs(0);
     loop {
-        ticked = owner.wait_for_tick(ticked).await?;
-        if let Answer::Overview(overview) = owner.ask_question(Question::Overview).await?
+        last_tick = engine.wait_for_tick(last_tick).await?;
+        if let Answer::Overview(overview) = engine.ask_question(Question::Overview).await?
             && overview.nodes.pending > 0
         {
             return Ok(());
@@ -143,24 +144,25 @@ pub struct DemoCapture {
 
 /// Simulates a scenario that begins at `start`, in virtual time.
 pub fn capture_demo(
-    story: &DemoOptions,
+    demo: &DemoOptions,
     start: UnixMs,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<DemoCapture> {
-    let told = story.to_scenario_run();
-    let after = story.snapshot_after.map_or_else(|| Ok(told.run_timing()?.look), anyhow::Ok)?;
+    let scenario_run = demo.to_scenario_run();
+    let after =
+        demo.snapshot_after.map_or_else(|| Ok(scenario_run.run_timing()?.look), anyhow::Ok)?;
     let options = gaunt_engine::EngineOptions {
         cluster: SanitizedText::new("demo"),
         period: PERIOD,
         ..options
     };
-    let mut seen = run_ahead(&told, start, after, options)?;
-    let page = build_snapshot(&mut seen).render_text();
-    let (fleet, end) = (told.build_fleet(start)?, start + after);
+    let mut virtual_run = run_ahead(&scenario_run, start, after, options)?;
+    let page = build_snapshot(&mut virtual_run).render_text();
+    let (fleet, end) = (scenario_run.build_fleet(start)?, start + after);
     let truths = fleet.ground_truths().iter().filter(|truth| truth.onset < end).cloned().collect();
     Ok(DemoCapture {
         page,
-        finding_log: seen.into_finding_log(),
+        finding_log: virtual_run.into_finding_log(),
         truths,
         after,
         nodes: fleet.node_count(),
@@ -169,42 +171,42 @@ pub fn capture_demo(
 
 /// Simulates the first minutes in virtual time; returns the run.
 fn run_ahead(
-    story: &gaunt_sim::ScenarioRun,
+    scenario_run: &gaunt_sim::ScenarioRun,
     start: UnixMs,
     after: Duration,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<VirtualRun> {
-    run_watched(story, start, after, options, |_, _| {})
+    run_watched(scenario_run, start, after, options, |_, _| {})
 }
 
 /// The same, with a callback after each second.
 fn run_watched(
-    story: &gaunt_sim::ScenarioRun,
+    scenario_run: &gaunt_sim::ScenarioRun,
     start: UnixMs,
     after: Duration,
     options: gaunt_engine::EngineOptions,
-    mut look: impl FnMut(u32, &mut VirtualRun),
+    mut observe: impl FnMut(u32, &mut VirtualRun),
 ) -> anyhow::Result<VirtualRun> {
     let limits = text::PageLimits::default();
-    let mut fleet = story.build_fleet(start)?;
-    let mut witness = VirtualRun::new(options);
-    witness.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
+    let mut fleet = scenario_run.build_fleet(start)?;
+    let mut run = VirtualRun::new(options);
+    run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
     for second in 1..=after.as_secs() as u32 {
         let now = start + PERIOD * second;
         fleet.advance_to(now);
         for node in 0..fleet.node_count() {
-            witness.ingest_delivery(Delivery::Batch(decode_node_page(&fleet, node, now, &limits)));
+            run.ingest_delivery(Delivery::Batch(decode_node_page(&fleet, node, now, &limits)));
         }
-        witness.run_tick(now);
-        look(second, &mut witness);
+        run.run_tick(now);
+        observe(second, &mut run);
     }
-    Ok(witness)
+    Ok(run)
 }
 
-fn build_snapshot(seen: &mut VirtualRun) -> snapshot_command::FleetSnapshot {
+fn build_snapshot(run: &mut VirtualRun) -> snapshot_command::FleetSnapshot {
     let questions = [Question::Overview, Question::Findings, Question::Targets];
     snapshot_command::FleetSnapshot::from_answers(
-        questions.map(|question| seen.answer_question(&question)),
+        questions.map(|question| run.answer_question(&question)),
     )
 }
 
@@ -232,7 +234,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn console_of_the_demo_opens_with_its_targets_named() {
+    async fn demo_console_opens_with_its_targets_named() {
         let clock: ClockFn = gaunt_engine::monotonic_clock();
         let options = gaunt_engine::EngineOptions {
             period: Duration::from_millis(100),
@@ -253,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn demo_says_the_same_after_28_and_33_minutes() {
-        let story = DemoOptions {
+    fn demo_has_the_same_findings_after_28_and_33_minutes() {
+        let demo = DemoOptions {
             nodes: Some(5),
             scenario: "demo".to_owned(),
             seed: 1,
@@ -262,30 +264,31 @@ mod tests {
             snapshot_after: None,
         };
         let (start, after) = (UnixMs(1_760_017_311_000), Duration::from_mins(33));
-        let mut told = Vec::new();
-        let look = |second: u32, seen: &mut VirtualRun| {
+        let mut findings = Vec::new();
+        let observe = |second: u32, run: &mut VirtualRun| {
             if let (true, Answer::Findings(list)) =
-                (second == 28 * 60 || second == 33 * 60, seen.answer_question(&Question::Findings))
+                (second == 28 * 60 || second == 33 * 60, run.answer_question(&Question::Findings))
             {
-                let one = |finding: &gaunt_api::Finding| {
+                let summary = |finding: &gaunt_api::Finding| {
                     (finding.id.clone(), finding.severity, finding.cost_gpu_hours_per_hour)
                 };
-                told.push(list.findings.iter().map(one).collect::<Vec<_>>());
+                findings.push(list.findings.iter().map(summary).collect::<Vec<_>>());
             }
         };
-        let seen = run_watched(
-            &story.to_scenario_run(),
+        let run = run_watched(
+            &demo.to_scenario_run(),
             start,
             after,
             gaunt_engine::EngineOptions::default(),
-            look,
+            observe,
         );
-        assert!(seen.is_ok(), "{seen:?}");
-        let [early, late] = told.as_slice() else { panic!("{told:?}") };
-        assert!(!early.is_empty() && early.len() == late.len(), "{told:?}");
-        for ((id, severity, cost), (later, same, costs)) in early.iter().zip(late) {
-            assert_eq!((id, severity), (later, same), "{told:?}");
-            assert!((cost - costs).abs() <= (cost * 0.1).max(0.5), "{told:?}");
+        assert!(run.is_ok(), "{run:?}");
+        let [early, late] = findings.as_slice() else { panic!("{findings:?}") };
+        assert!(!early.is_empty() && early.len() == late.len(), "{findings:?}");
+        for ((id, severity, cost), (later_id, later_severity, later_cost)) in early.iter().zip(late)
+        {
+            assert_eq!((id, severity), (later_id, later_severity), "{findings:?}");
+            assert!((cost - later_cost).abs() <= (cost * 0.1).max(0.5), "{findings:?}");
         }
     }
 }

@@ -31,7 +31,7 @@ const BEGINNING: Duration = Duration::from_secs(10);
 /// for it. `since` is the start of the engine, if it had no state before; segments wait at most `wait` for it. Dropping
 /// the task ends that.
 pub(super) fn spawn_preamble_task(
-    owner: EngineHandle,
+    engine: EngineHandle,
     follow: RecorderFollowHandle,
     clock: ClockFn,
     since: Option<UnixMs>,
@@ -44,7 +44,7 @@ pub(super) fn spawn_preamble_task(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = SerializedBaselines::default();
         loop {
-            let asked = tokio::select! {
+            let is_requested = tokio::select! {
                 biased;
                 () = follow.asked() => true,
                 _ = ticks.tick() => false,
@@ -52,15 +52,15 @@ pub(super) fn spawn_preamble_task(
             if !follow.is_preamble_wanted() {
                 continue;
             }
-            let Ok(remembered) = owner.persisted_state().await else { return };
+            let Ok(state) = engine.persisted_state().await else { return };
             let at = clock();
             let written = spawn_blocking(move || {
-                let preamble = last.build_preamble(&remembered, since);
+                let preamble = last.build_preamble(&state, since);
                 (last, preamble)
             });
             // It can only fail by a panic, which is logged.
-            let Ok((kept, preamble)) = written.await else { return };
-            last = kept;
+            let Ok((updated, preamble)) = written.await else { return };
+            last = updated;
             let preamble = match preamble {
                 Ok(preamble) => Some(preamble),
                 Err(error) => {
@@ -69,11 +69,13 @@ pub(super) fn spawn_preamble_task(
                 }
             };
             match preamble {
-                Some(preamble) if asked => {
-                    let Some(preamble) = with_past(preamble, &owner, &follow).await else { return };
+                Some(preamble) if is_requested => {
+                    let Some(preamble) = with_past(preamble, &engine, &follow).await else {
+                        return;
+                    };
                     follow.answer_preamble(at, Some(preamble));
                 }
-                None if asked => follow.answer_preamble(at, None),
+                None if is_requested => follow.answer_preamble(at, None),
                 Some(preamble) => follow.send_preamble(at, preamble),
                 None => {}
             }
@@ -85,11 +87,11 @@ pub(super) fn spawn_preamble_task(
 /// A preamble with as much history as fits; none if the engine has stopped.
 async fn with_past(
     preamble: RecordingPreamble,
-    owner: &EngineHandle,
+    engine: &EngineHandle,
     follow: &RecorderFollowHandle,
 ) -> Option<RecordingPreamble> {
-    let room = follow.preamble_room().saturating_sub(preamble.len());
-    let past = owner.recorded_past(room.min(gaunt_engine::MAX_PAST)).await.ok()?;
+    let max_bytes = follow.preamble_room().saturating_sub(preamble.len());
+    let past = engine.recorded_past(max_bytes.min(gaunt_engine::MAX_PAST)).await.ok()?;
     let past = spawn_blocking(move || past.to_bytes()).await.ok()?;
     // The size is an estimate: what does not fit is left out when it is written.
     Some(RecordingPreamble { past: past.into(), ..preamble })
@@ -102,20 +104,20 @@ struct SerializedBaselines(Option<(Arc<BaselineSnapshot>, Arc<str>)>);
 impl SerializedBaselines {
     fn build_preamble(
         &mut self,
-        remembered: &PersistedState,
+        state: &PersistedState,
         since: Option<UnixMs>,
     ) -> serde_json::Result<RecordingPreamble> {
-        let usual = match (remembered.learned_baselines(), &self.0) {
+        let baselines = match (state.learned_baselines(), &self.0) {
             (None, _) => Arc::default(),
-            (Some(usual), Some((last, text))) if Arc::ptr_eq(usual, last) => text.clone(),
-            (Some(usual), _) => {
-                let text = to_json(&**usual)?;
-                self.0 = Some((usual.clone(), text.clone()));
+            (Some(baselines), Some((last, text))) if Arc::ptr_eq(baselines, last) => text.clone(),
+            (Some(baselines), _) => {
+                let text = to_json(&**baselines)?;
+                self.0 = Some((baselines.clone(), text.clone()));
                 text
             }
         };
-        let (findings, past) = (to_json(remembered)?, Arc::default());
-        Ok(RecordingPreamble { version: PREAMBLE_VERSION, since, findings, usual, past })
+        let (findings, past) = (to_json(state)?, Arc::default());
+        Ok(RecordingPreamble { version: PREAMBLE_VERSION, since, findings, usual: baselines, past })
     }
 }
 
@@ -149,25 +151,25 @@ pub(super) fn resume_engine(
             return Ok(Engine::new(options));
         }
     };
-    let remembered = match parse_preamble(&preamble) {
-        Ok(remembered) => remembered,
+    let state = match parse_preamble(&preamble) {
+        Ok(state) => state,
         Err(why) => {
             tracing::error!("cannot read the state from before the recording: {why}");
             return Ok(Engine::new(options));
         }
     };
     let past = past(&preamble);
-    say(recording, from, at, &preamble, &remembered, &past);
+    say(recording, from, at, &preamble, &state, &past);
     let began = preamble
         .since
         .is_some_and(|since| from.duration_since(since) <= BEGINNING + recording.scrape_period());
-    if began && remembered.finding_counts() == (0, 0) {
+    if began && state.finding_counts() == (0, 0) {
         tracing::warn!(
             "the recording has no earlier state: gaunt started with the recording; findings open \
              after their minimum time from the first page on"
         );
     }
-    Ok(Engine::from_recording(options, remembered).recalling_past(&past))
+    Ok(Engine::from_recording(options, state).recalling_past(&past))
 }
 
 /// The history points of a preamble; none if they cannot be read.
@@ -187,10 +189,10 @@ fn say(
     from: UnixMs,
     at: UnixMs,
     preamble: &RecordingPreamble,
-    remembered: &PersistedState,
+    state: &PersistedState,
     past: &RecordedPast,
 ) {
-    let (open, closed) = remembered.finding_counts();
+    let (open, closed) = state.finding_counts();
     let age = from.duration_since(at);
     tracing::info!(
         open,

@@ -30,10 +30,10 @@ pub enum ExplainSource {
 
 /// Prints the explanation.
 pub async fn run(
-    wanted: ExplainOptions,
-    owner: gaunt_engine::EngineOptions,
+    options: ExplainOptions,
+    engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<ExitCode> {
-    let told = match wanted.from {
+    let answer = match options.from {
         ExplainSource::Aggregator(address) => {
             let aggregator = address.build_client()?;
             let ask = async |question| {
@@ -44,35 +44,33 @@ pub async fn run(
             };
             let (open, closed) = (ask(Question::Findings).await?, ask(Question::Closed).await?);
             let id = resolve_finding_id(
-                wanted.finding.as_deref(),
+                options.finding.as_deref(),
                 &finding_list(&open),
                 &finding_list(&closed),
             )?;
             ask(Question::Finding(id)).await?
         }
         ExplainSource::Recording(recording) => {
-            let mut witness = judge_command::judge_recording(&recording, owner)?;
-            let (open, closed) = (
-                witness.answer_question(&Question::Findings),
-                witness.answer_question(&Question::Closed),
-            );
+            let mut run = judge_command::judge_recording(&recording, engine_options)?;
+            let (open, closed) =
+                (run.answer_question(&Question::Findings), run.answer_question(&Question::Closed));
             let id = resolve_finding_id(
-                wanted.finding.as_deref(),
+                options.finding.as_deref(),
                 &finding_list(&open),
                 &finding_list(&closed),
             )?;
-            witness.answer_question(&Question::Finding(id))
+            run.answer_question(&Question::Finding(id))
         }
     };
-    let told: &Explanation = match &told {
-        Answer::Finding(told) => told,
+    let explanation: &Explanation = match &answer {
+        Answer::Finding(explanation) => explanation,
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ => anyhow::bail!("unexpected answer: not an explanation"),
     };
-    let page = if wanted.json {
-        serde_json::to_string(told)? + "\n"
+    let page = if options.json {
+        serde_json::to_string(explanation)? + "\n"
     } else {
-        snapshot_command::render_explanation(told)
+        snapshot_command::render_explanation(explanation)
     };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)
@@ -105,21 +103,21 @@ pub(super) fn resolve_finding_id(
     if let Some(id) = open.iter().chain(&closed).find(|id| *id == text) {
         return Ok(id.clone());
     }
-    let with = |ids: &[String]| -> Vec<String> {
+    let containing = |ids: &[String]| -> Vec<String> {
         ids.iter().filter(|id| id.contains(text)).cloned().collect()
     };
-    for meant in [with(&open), with(&closed)] {
-        match meant.as_slice() {
+    for matching in [containing(&open), containing(&closed)] {
+        match matching.as_slice() {
             [] => {}
-            [one] => return Ok(one.clone()),
+            [id] => return Ok(id.clone()),
             several => anyhow::bail!("{text} is ambiguous; it matches\n{}", render_ids(several)),
         }
     }
-    let all: Vec<String> = open.into_iter().chain(closed).collect();
-    if all.is_empty() {
+    let known_ids: Vec<String> = open.into_iter().chain(closed).collect();
+    if known_ids.is_empty() {
         anyhow::bail!("no open or closed finding");
     }
-    anyhow::bail!("no finding id contains {text}; known ids are\n{}", render_ids(&all))
+    anyhow::bail!("no finding id contains {text}; known ids are\n{}", render_ids(&known_ids))
 }
 
 fn render_ids(ids: &[String]) -> String {

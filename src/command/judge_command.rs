@@ -49,38 +49,41 @@ struct JudgeReport<'a> {
 
 /// Replays a recording and returns the run.
 pub(super) fn judge_recording(
-    wanted: &JudgeOptions,
-    owner: gaunt_engine::EngineOptions,
+    options: &JudgeOptions,
+    engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<VirtualRun> {
-    Ok(play_recording(wanted, owner)?.run)
+    Ok(play_recording(options, engine_options)?.run)
 }
 
 fn play_recording(
-    wanted: &JudgeOptions,
-    owner: gaunt_engine::EngineOptions,
+    options: &JudgeOptions,
+    engine_options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<PlayedRecording> {
-    let told = site_deliveries(&wanted.site)?;
-    let live =
-        if record::Recording::has_segments(&wanted.from) { play_segments } else { play_pages };
-    live(wanted, owner, told)
+    let deliveries = site_deliveries(&options.site)?;
+    let play =
+        if record::Recording::has_segments(&options.from) { play_segments } else { play_pages };
+    play(options, engine_options, deliveries)
 }
 
 /// Judges a recording and prints the findings.
-pub fn run(wanted: &JudgeOptions, owner: gaunt_engine::EngineOptions) -> anyhow::Result<ExitCode> {
-    let PlayedRecording { run: mut witness, span: (from, until), period, targets } =
-        play_recording(wanted, owner)?;
-    let totals = witness.cumulative_totals();
-    let verdict = JudgeReport {
+pub fn run(
+    options: &JudgeOptions,
+    engine_options: gaunt_engine::EngineOptions,
+) -> anyhow::Result<ExitCode> {
+    let PlayedRecording { mut run, span: (from, until), period, targets } =
+        play_recording(options, engine_options)?;
+    let totals = run.cumulative_totals();
+    let report = JudgeReport {
         from,
         until,
         period_ms: period.as_millis() as u64,
         targets,
         totals,
-        findings: witness.finding_log().all_episodes(),
-        unlisted: witness.finding_log().unlisted_count(),
+        findings: run.finding_log().all_episodes(),
+        unlisted: run.finding_log().unlisted_count(),
     };
     let page =
-        if wanted.json { serde_json::to_string(&verdict)? + "\n" } else { verdict.render_text() };
+        if options.json { serde_json::to_string(&report)? + "\n" } else { report.render_text() };
     snapshot_command::print_page(&page)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -103,57 +106,57 @@ fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::Sit
 
 /// Replays a directory of pages.
 fn play_pages(
-    wanted: &JudgeOptions,
-    owner: gaunt_engine::EngineOptions,
-    told: Vec<Delivery>,
+    judge_options: &JudgeOptions,
+    engine_options: gaunt_engine::EngineOptions,
+    site_deliveries: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
-    let recording = PageRecording::open_folder(&wanted.from)?;
-    let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
-    let mut witness = VirtualRun::new(gaunt_engine::EngineOptions { period, ..owner });
-    for delivery in told {
-        witness.ingest_delivery(delivery);
+    let recording = PageRecording::open_folder(&judge_options.from)?;
+    let period = judge_options.period.unwrap_or_else(|| recording.scrape_period());
+    let mut run = VirtualRun::new(gaunt_engine::EngineOptions { period, ..engine_options });
+    for delivery in site_deliveries {
+        run.ingest_delivery(delivery);
     }
-    witness.ingest_delivery(Delivery::Targets(recording.recorded_targets()));
+    run.ingest_delivery(Delivery::Targets(recording.recorded_targets()));
     let batches = recording.read_batches().map(|batch| batch.map(|b| (b.at, Delivery::Batch(b))));
     let span = recording.time_span();
-    run_deliveries(batches, &mut witness, span.0, period.min(SLOWEST_TICK))?;
-    Ok(PlayedRecording { run: witness, span, period, targets: recording.recorded_targets().len() })
+    run_deliveries(batches, &mut run, span.0, period.min(SLOWEST_TICK))?;
+    Ok(PlayedRecording { run, span, period, targets: recording.recorded_targets().len() })
 }
 
 /// Replays the segments of a recorder.
 fn play_segments(
-    wanted: &JudgeOptions,
-    owner: gaunt_engine::EngineOptions,
-    told: Vec<Delivery>,
+    judge_options: &JudgeOptions,
+    engine_options: gaunt_engine::EngineOptions,
+    site_deliveries: Vec<Delivery>,
 ) -> anyhow::Result<PlayedRecording> {
-    let recording = record::Recording::open_folder(&wanted.from)?;
-    let period = wanted.period.unwrap_or_else(|| recording.scrape_period());
-    let options = gaunt_engine::EngineOptions { period, ..owner };
-    let mut witness = VirtualRun::of(engine_preamble::resume_engine(
+    let recording = record::Recording::open_folder(&judge_options.from)?;
+    let period = judge_options.period.unwrap_or_else(|| recording.scrape_period());
+    let options = gaunt_engine::EngineOptions { period, ..engine_options };
+    let mut run = VirtualRun::of(engine_preamble::resume_engine(
         &recording,
         recording.time_span().0,
         options,
     )?);
-    for delivery in told {
-        witness.ingest_delivery(delivery);
+    for delivery in site_deliveries {
+        run.ingest_delivery(delivery);
     }
     let (mut targets, span) = (0, recording.time_span());
     let deliveries = recording.deliveries_from(span.0).inspect(|delivery| {
-        if let Ok((_, Delivery::Targets(named))) = delivery {
-            targets = named.len();
+        if let Ok((_, Delivery::Targets(list))) = delivery {
+            targets = list.len();
         }
     });
-    run_deliveries(deliveries, &mut witness, span.0, period.min(SLOWEST_TICK))?;
+    run_deliveries(deliveries, &mut run, span.0, period.min(SLOWEST_TICK))?;
     if recording.lost_bytes() > 0 {
         tracing::warn!(bytes = recording.lost_bytes(), "skipped unfinished or damaged parts");
     }
-    Ok(PlayedRecording { run: witness, span, period, targets })
+    Ok(PlayedRecording { run, span, period, targets })
 }
 
 /// Delivers everything at its time, and ticks from the first to the last delivery as a running engine would.
 fn run_deliveries<E>(
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
-    witness: &mut VirtualRun,
+    run: &mut VirtualRun,
     from: UnixMs,
     step: Duration,
 ) -> Result<(), E> {
@@ -162,12 +165,12 @@ fn run_deliveries<E>(
         let (at, delivery) = delivery?;
         // A delivery at the time of a tick precedes the tick.
         while tick < at {
-            witness.run_tick(tick);
+            run.run_tick(tick);
             tick = tick + step;
         }
-        witness.ingest_delivery(delivery);
+        run.ingest_delivery(delivery);
     }
-    witness.run_tick(tick);
+    run.run_tick(tick);
     Ok(())
 }
 
@@ -228,9 +231,9 @@ impl JudgeReport<'_> {
     }
 }
 
-fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
+fn push_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    _ = writeln!(page, "{words}");
+    _ = writeln!(page, "{text}");
 }
 
 fn format_count(number: u64, noun: &str) -> String {
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_that_of_the_calendar() {
+    fn date_time_follows_the_calendar() {
         let table = [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_400_000, "2000-02-29 00:00:00 UTC"),

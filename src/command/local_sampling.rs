@@ -12,12 +12,12 @@ const THIS_BOX: TargetId = TargetId(0);
 /// A running sampler and the task that forwards its reports. Dropping it ends both.
 pub(super) struct LocalSampling {
     _sampler: NodeSampler,
-    passing: AbortHandle,
+    forwarder: AbortHandle,
 }
 
 impl Drop for LocalSampling {
     fn drop(&mut self) {
-        self.passing.abort();
+        self.forwarder.abort();
     }
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn start_sampling(
     inbox.send(Delivery::Targets(vec![target])).await?;
     let sampler = NodeSampler::start_sampling(options);
     let mut reports = sampler.watch_reports();
-    let passing = tokio::spawn(async move {
+    let forwarder = tokio::spawn(async move {
         while reports.changed().await.is_ok() {
             let report = (**reports.borrow_and_update()).clone();
             let page = ScrapedPage {
@@ -52,5 +52,5 @@ pub(super) async fn start_sampling(
             }
         }
     });
-    Ok(LocalSampling { _sampler: sampler, passing: passing.abort_handle() })
+    Ok(LocalSampling { _sampler: sampler, forwarder: forwarder.abort_handle() })
 }

@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_has_one_line_and_the_columns_stand_in_line() {
+    fn table_has_one_line_per_metric_and_aligned_columns() {
         let table = render_table();
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(lines.len(), MetricId::all_ids().count() + 1);
-        let at = lines[0].find("meaning").unwrap();
+        let help_start = lines[0].find("meaning").unwrap();
         for (line, id) in lines[1..].iter().zip(MetricId::all_ids()) {
             assert!(line.starts_with(&id.series_key()), "{line}");
-            assert!(line[at..].starts_with(id.catalogue_row().help), "{line}");
+            assert!(line[help_start..].starts_with(id.catalogue_row().help), "{line}");
         }
     }
 }

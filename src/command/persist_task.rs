@@ -33,24 +33,24 @@ pub(super) struct PersistTask {
 
 /// Opens the directory and loads the state. What cannot be read is logged and set aside.
 pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), StateStoreError> {
-    let memory = StateStore::open_folder(folder)?;
-    let remembered: PersistedState = load_part(&memory, StatePart::Findings)?;
-    let (open, closed) = remembered.finding_counts();
+    let store = StateStore::open_folder(folder)?;
+    let state: PersistedState = load_part(&store, StatePart::Findings)?;
+    let (open, closed) = state.finding_counts();
     tracing::info!(open, closed, folder = %folder.display(), "restored persisted state");
-    let usual: BaselineSnapshot = load_part(&memory, StatePart::Baselines)?;
-    let recent: UsageWindow = load_part(&memory, StatePart::Usage)?;
-    Ok((memory, remembered.with_baselines(usual).with_usage_window(recent)))
+    let baselines: BaselineSnapshot = load_part(&store, StatePart::Baselines)?;
+    let usage: UsageWindow = load_part(&store, StatePart::Usage)?;
+    Ok((store, state.with_baselines(baselines).with_usage_window(usage)))
 }
 
 /// Loads one part of the state, or its default.
 fn load_part<T: DeserializeOwned + Default>(
-    memory: &StateStore,
+    store: &StateStore,
     part: StatePart,
 ) -> Result<T, StateStoreError> {
-    let found = match memory.load_part(part)? {
+    let found = match store.load_part(part)? {
         LoadedPart::Stored(bytes) => match serde_json::from_slice(&bytes) {
-            Ok(known) => return Ok(known),
-            Err(error) => memory.set_aside(part, &plain_error::json(&error))?,
+            Ok(value) => return Ok(value),
+            Err(error) => store.set_aside(part, &plain_error::json(&error))?,
         },
         found => found,
     };
@@ -69,23 +69,23 @@ impl PersistTask {
     /// Starts to persist the engine's state; actions sent by the returned handle are persisted before they are
     /// answered.
     pub(super) fn start_persisting(
-        memory: StateStore,
-        owner: &EngineHandle,
+        store: StateStore,
+        engine: &EngineHandle,
     ) -> (Self, EngineHandle) {
-        let (flush, asked) = mpsc::channel(16);
-        let kept = owner.with_flush_sender(flush.clone());
-        let writing = tokio::spawn(run_persist_loop(memory, owner.clone(), asked));
-        (Self { flush_sender: flush, task: writing }, kept)
+        let (flush_sender, requests) = mpsc::channel(16);
+        let handle = engine.with_flush_sender(flush_sender.clone());
+        let task = tokio::spawn(run_persist_loop(store, engine.clone(), requests));
+        (Self { flush_sender, task }, handle)
     }
 
     /// Writes a last time, and ends.
     pub(super) async fn finish_persisting(self) {
-        let (back, done) = oneshot::channel();
-        let written = async {
-            let asked = self.flush_sender.send(back).await;
-            asked.is_ok() && done.await.is_ok()
+        let (reply, done) = oneshot::channel();
+        let final_write = async {
+            let sent = self.flush_sender.send(reply).await;
+            sent.is_ok() && done.await.is_ok()
         };
-        if timeout(LAST, written).await != Ok(true) {
+        if timeout(LAST, final_write).await != Ok(true) {
             tracing::warn!("the last seconds of findings and counters were not saved");
         }
         self.task.abort();
@@ -93,40 +93,42 @@ impl PersistTask {
 }
 
 async fn run_persist_loop(
-    memory: StateStore,
-    owner: EngineHandle,
-    mut asked: mpsc::Receiver<FlushRequest>,
+    store: StateStore,
+    engine: EngineHandle,
+    mut requests: mpsc::Receiver<FlushRequest>,
 ) {
-    let mut book = Some(PersistWriter::new(memory));
+    let mut writer = Some(PersistWriter::new(store));
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     loop {
-        let waiting = tokio::select! {
-            flush = asked.recv() => match flush {
+        let reply = tokio::select! {
+            flush = requests.recv() => match flush {
                 Some(flush) => Some(flush),
                 None => return,
             },
             _ = ticks.tick() => None,
         };
-        let Ok(remembered) = owner.persisted_state().await else { return };
-        let remembered = Arc::new(remembered);
-        let (Some(mut written), same) = (book.take(), remembered.clone()) else { return };
-        let all = waiting.is_some();
-        let wrote = spawn_blocking(move || {
-            let wrote = written.write_changes(&same, all);
-            (written, wrote)
+        let Ok(state) = engine.persisted_state().await else { return };
+        let state = Arc::new(state);
+        let (Some(mut taken_writer), state_to_write) = (writer.take(), state.clone()) else {
+            return;
+        };
+        let is_flush = reply.is_some();
+        let outcome = spawn_blocking(move || {
+            let outcome = taken_writer.write_changes(&state_to_write, is_flush);
+            (taken_writer, outcome)
         });
-        let Ok((back, wrote)) = wrote.await else { return };
-        book = Some(back);
-        if wrote.findings.is_ok() {
-            owner.confirm_persisted(&remembered).await;
-            if let Some(waiting) = waiting {
+        let Ok((returned, outcome)) = outcome.await else { return };
+        writer = Some(returned);
+        if outcome.findings.is_ok() {
+            engine.confirm_persisted(&state).await;
+            if let Some(reply) = reply {
                 // The receiver may have been dropped.
-                let _gone = waiting.send(());
+                let _gone = reply.send(());
             }
         }
-        let (what, why) = match (wrote.findings, wrote.other_parts) {
+        let (what, why) = match (outcome.findings, outcome.other_parts) {
             (Err(why), _) => ("findings and counters", why),
             (_, Err(why)) => ("baselines or the usage of the last hour", why),
             (Ok(()), Ok(())) => {
@@ -159,29 +161,29 @@ struct PersistOutcome {
 }
 
 impl PersistWriter {
-    fn new(memory: StateStore) -> Self {
-        Self { store: memory, baselines: None, minute: None }
+    fn new(store: StateStore) -> Self {
+        Self { store, baselines: None, minute: None }
     }
 
-    /// Writes what changed; of usage only whole minutes, unless `all`.
-    fn write_changes(&mut self, what: &PersistedState, all: bool) -> PersistOutcome {
-        let findings = self.write_part(StatePart::Findings, what);
-        let other = |usual: &&Arc<BaselineSnapshot>| {
-            self.baselines.as_ref().is_none_or(|last| !Arc::ptr_eq(last, usual))
+    /// Writes what changed; of usage only whole minutes, unless `all_minutes`.
+    fn write_changes(&mut self, state: &PersistedState, all_minutes: bool) -> PersistOutcome {
+        let findings = self.write_part(StatePart::Findings, state);
+        let is_changed = |baselines: &&Arc<BaselineSnapshot>| {
+            self.baselines.as_ref().is_none_or(|last| !Arc::ptr_eq(last, baselines))
         };
-        let usual = what.learned_baselines().filter(other).map_or(Ok(()), |usual| {
-            self.write_part(StatePart::Baselines, &**usual)?;
-            self.baselines = Some(usual.clone());
+        let baselines = state.learned_baselines().filter(is_changed).map_or(Ok(()), |baselines| {
+            self.write_part(StatePart::Baselines, &**baselines)?;
+            self.baselines = Some(baselines.clone());
             Ok(())
         });
-        let minute = what.usage_window().newest_minute();
-        let due = minute.is_some() && (all || minute != self.minute);
+        let minute = state.usage_window().newest_minute();
+        let due = minute.is_some() && (all_minutes || minute != self.minute);
         let usage =
-            if due { self.write_part(StatePart::Usage, what.usage_window()) } else { Ok(()) };
+            if due { self.write_part(StatePart::Usage, state.usage_window()) } else { Ok(()) };
         if due && usage.is_ok() {
             self.minute = minute;
         }
-        PersistOutcome { findings, other_parts: usual.and(usage) }
+        PersistOutcome { findings, other_parts: baselines.and(usage) }
     }
 
     fn write_part<T: Serialize>(&mut self, part: StatePart, what: &T) -> Result<(), String> {

@@ -33,7 +33,7 @@ pub enum RecordSource {
 
 /// Records until SIGTERM, SIGINT or the end of `duration`.
 pub async fn run(
-    from: RecordSource,
+    source: RecordSource,
     options: RecordOptions,
     duration: Option<Duration>,
 ) -> anyhow::Result<ExitCode> {
@@ -41,7 +41,7 @@ pub async fn run(
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let end: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-        let over = async {
+        let time_up = async {
             match duration {
                 Some(duration) => sleep(duration).await,
                 None => std::future::pending().await,
@@ -50,10 +50,10 @@ pub async fn run(
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = over => {}
+            () = time_up => {}
         }
     });
-    let recorder = match from {
+    let recorder = match source {
         RecordSource::Targets(scraping) => record_local(*scraping, options, end).await?,
         RecordSource::Aggregator(aggregator) => {
             remote_recorder::run(&aggregator, options, end).await?
@@ -92,29 +92,29 @@ async fn record_local(
     let folder = options.folder.clone();
     let recorder = Recorder::start_recording(options)?;
     let clock: ClockFn = gaunt_engine::monotonic_clock();
-    let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
-    let mut owner =
+    let (inbox, mut deliveries) = mpsc::channel::<Delivery>(PASSING);
+    let mut engine =
         Engine::new(gaunt_engine::EngineOptions { says_usual: true, ..scraping.engine.clone() });
-    owner.run_tick(clock());
-    let owner = gaunt_engine::spawn_existing(owner, clock.clone());
+    engine.run_tick(clock());
+    let engine = gaunt_engine::spawn_existing(engine, clock.clone());
     let _preambles = engine_preamble::spawn_preamble_task(
-        owner.clone(),
+        engine.clone(),
         recorder.follow_handle(),
         clock.clone(),
         Some(clock()),
         engine_preamble::WAIT,
     );
     let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await?;
-    let gatherer = scraping.spawn_scrape_manager(inbox, clock.clone());
-    let onward = owner.delivery_sender();
+    let manager = scraping.spawn_scrape_manager(inbox, clock.clone());
+    let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");
     loop {
         tokio::select! {
             () = &mut end => break,
-            delivery = passing.recv() => match delivery {
+            delivery = deliveries.recv() => match delivery {
                 Some(delivery) => {
                     recorder.record_delivery(clock(), &delivery);
-                    if onward.send(delivery).await.is_err() {
+                    if engine_sender.send(delivery).await.is_err() {
                         anyhow::bail!("{}", gaunt_engine::EngineStopped);
                     }
                 }
@@ -122,6 +122,6 @@ async fn record_local(
             },
         }
     }
-    drop(gatherer);
+    drop(manager);
     Ok(recorder)
 }

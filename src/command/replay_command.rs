@@ -32,55 +32,63 @@ pub struct ReplayOptions {
 
 /// Shows the recording in the console; without a terminal prints one snapshot of its end.
 pub async fn run(
-    wanted: ReplayOptions,
-    owner: gaunt_engine::EngineOptions,
+    replay: ReplayOptions,
+    engine_options: gaunt_engine::EngineOptions,
     console: gaunt_console::ConsoleOptions,
 ) -> anyhow::Result<ExitCode> {
-    let recording = Recording::open_folder(&wanted.from)?;
+    let recording = Recording::open_folder(&replay.from)?;
     let (first, last) = recording.time_span();
-    let start = first + wanted.seek.unwrap_or_default();
+    let start = first + replay.seek.unwrap_or_default();
     if start > last {
         anyhow::bail!(
             "the recording is {} s long; seek to a time before its end",
             last.duration_since(first).as_secs()
         );
     }
-    let cluster =
-        if owner.cluster.is_empty() { SanitizedText::new("replay") } else { owner.cluster.clone() };
-    let owner = gaunt_engine::EngineOptions { cluster, period: recording.scrape_period(), ..owner };
+    let cluster = if engine_options.cluster.is_empty() {
+        SanitizedText::new("replay")
+    } else {
+        engine_options.cluster.clone()
+    };
+    let engine_options = gaunt_engine::EngineOptions {
+        cluster,
+        period: recording.scrape_period(),
+        ..engine_options
+    };
     let from = first.max(start - BEFORE);
-    let known = engine_preamble::resume_engine(&recording, from, owner.clone())?;
-    let reel = ReplayFeed {
+    let engine = engine_preamble::resume_engine(&recording, from, engine_options.clone())?;
+    let feed = ReplayFeed {
         deliveries: recording.deliveries_from(from),
         from,
         last,
-        tick_interval: gaunt_engine::tick_interval(owner.period),
+        tick_interval: gaunt_engine::tick_interval(engine_options.period),
     };
     if !has_terminal() {
-        return run_to_end(reel, known);
+        return run_to_end(feed, engine);
     }
-    let player = ReplayControl::new(from, last, wanted.speed);
+    let player = ReplayControl::new(from, last, replay.speed);
     player.seek_to(start);
-    let (handle, beats) = gaunt_engine::spawn_stepped(known, from);
+    let (handle, ticks) = gaunt_engine::spawn_stepped(engine, from);
     let inbox = handle.delivery_sender();
-    let feeding = thread::Builder::new().name("replay".to_owned()).spawn({
+    let feeder = thread::Builder::new().name("replay".to_owned()).spawn({
         let player = player.clone();
         move || {
-            reel.play_events(|moment| match moment {
+            feed.play_events(|event| match event {
                 ReplayEvent::Delivered(delivery) => inbox.blocking_send(delivery).is_ok(),
                 ReplayEvent::TimePassed(at) => {
-                    player.wait_until(at) && beats.blocking_send(at).is_ok()
+                    player.wait_until(at) && ticks.blocking_send(at).is_ok()
                 }
             })
         }
     })?;
     let options =
         gaunt_console::ConsoleOptions { player: Some(player.clone()), period: SHOWN, ..console };
-    let shown = gaunt_console::run(AnswerSource::Engine(handle), options).await;
+    let result = gaunt_console::run(AnswerSource::Engine(handle), options).await;
     player.stop_replay();
-    let fed = feeding.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
-    shown?;
-    fed?;
+    let feed_result =
+        feeder.join().map_err(|_| anyhow::anyhow!("the replay ended with a panic"))?;
+    result?;
+    feed_result?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,40 +108,43 @@ enum ReplayEvent {
 }
 
 impl ReplayFeed {
-    /// Plays all events in order, until `take` returns false.
-    fn play_events(self, mut take: impl FnMut(ReplayEvent) -> bool) -> Result<(), RecordError> {
+    /// Plays all events in order, until `handle_event` returns false.
+    fn play_events(
+        self,
+        mut handle_event: impl FnMut(ReplayEvent) -> bool,
+    ) -> Result<(), RecordError> {
         let mut tick = self.from;
         for delivery in self.deliveries {
             let (at, delivery) = delivery?;
             while tick < at {
-                if !take(ReplayEvent::TimePassed(tick)) {
+                if !handle_event(ReplayEvent::TimePassed(tick)) {
                     return Ok(());
                 }
                 tick = tick + self.tick_interval;
             }
-            if !take(ReplayEvent::Delivered(delivery)) {
+            if !handle_event(ReplayEvent::Delivered(delivery)) {
                 return Ok(());
             }
         }
-        take(ReplayEvent::TimePassed(self.last));
+        handle_event(ReplayEvent::TimePassed(self.last));
         Ok(())
     }
 }
 
 /// Plays the recording and prints the state at its end.
-fn run_to_end(reel: ReplayFeed, mut owner: Engine) -> anyhow::Result<ExitCode> {
-    reel.play_events(|moment| {
-        match moment {
-            ReplayEvent::Delivered(delivery) => owner.ingest_delivery(delivery),
-            ReplayEvent::TimePassed(at) => owner.run_tick(at),
+fn run_to_end(feed: ReplayFeed, mut engine: Engine) -> anyhow::Result<ExitCode> {
+    feed.play_events(|event| {
+        match event {
+            ReplayEvent::Delivered(delivery) => engine.ingest_delivery(delivery),
+            ReplayEvent::TimePassed(at) => engine.run_tick(at),
         }
         true
     })?;
-    let picture = snapshot_command::FleetSnapshot::from_answers([
-        owner.answer_question(&Question::Overview),
-        owner.answer_question(&Question::Findings),
-        owner.answer_question(&Question::Targets),
+    let snapshot = snapshot_command::FleetSnapshot::from_answers([
+        engine.answer_question(&Question::Overview),
+        engine.answer_question(&Question::Findings),
+        engine.answer_question(&Question::Targets),
     ]);
-    snapshot_command::print_page(&picture.render_text())?;
+    snapshot_command::print_page(&snapshot.render_text())?;
     Ok(ExitCode::SUCCESS)
 }

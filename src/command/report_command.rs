@@ -51,13 +51,13 @@ pub struct ReportOptions {
 }
 
 /// Computes and prints the report.
-pub async fn run(wanted: ReportOptions) -> anyhow::Result<ExitCode> {
-    let usage = match wanted.of {
-        ReportScope::Recent(view, span) => recent_usage(*view, span, wanted.watch).await?,
+pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
+    let usage = match report_options.of {
+        ReportScope::Recent(view, span) => recent_usage(*view, span, report_options.watch).await?,
         ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
     };
-    let report = CostReport::of(&usage, &wanted.prices, wanted.co2_kg_per_kwh);
-    let page = match wanted.form {
+    let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
+    let page = match report_options.form {
         snapshot_command::OutputFormat::Text => report_output::render_text(&report),
         snapshot_command::OutputFormat::Json | snapshot_command::OutputFormat::Columns => {
             serde_json::to_string_pretty(&report)? + "\n"
@@ -105,8 +105,8 @@ fn recorded_usage(
         let (span, period) = (recording.time_span(), recording.scrape_period());
         let options =
             gaunt_engine::EngineOptions { usage: recording_length(span), period, ..options };
-        let owner = engine_preamble::resume_engine(&recording, span.0, options)?;
-        return count_usage(recording.deliveries_from(span.0), span, owner);
+        let engine = engine_preamble::resume_engine(&recording, span.0, options)?;
+        return count_usage(recording.deliveries_from(span.0), span, engine);
     }
     let recording = PageRecording::open_folder(folder)?;
     let (span, period) = (recording.time_span(), recording.scrape_period());
@@ -124,21 +124,21 @@ fn recording_length((first, last): (UnixMs, UnixMs)) -> Duration {
 fn count_usage<E: std::error::Error + Send + Sync + 'static>(
     deliveries: impl Iterator<Item = Result<(UnixMs, Delivery), E>>,
     (first, last): (UnixMs, UnixMs),
-    mut owner: Engine,
+    mut engine: Engine,
 ) -> anyhow::Result<UsageReport> {
     let span = recording_length((first, last));
-    let step = owner.scrape_period().min(SLOWEST_TICK);
+    let step = engine.scrape_period().min(SLOWEST_TICK);
     let mut tick = first;
     for delivery in deliveries {
         let (at, delivery) = delivery?;
         while tick < at {
-            owner.run_tick(tick);
+            engine.run_tick(tick);
             tick = tick + step;
         }
-        owner.ingest_delivery(delivery);
+        engine.ingest_delivery(delivery);
     }
-    owner.run_tick(tick);
-    match owner.answer_question(&Question::Usage(span)) {
+    engine.run_tick(tick);
+    match engine.answer_question(&Question::Usage(span)) {
         Answer::Usage(usage) => Ok(usage.as_ref().clone()),
         _ => anyhow::bail!("the engine returned no usage"),
     }

@@ -38,7 +38,7 @@ pub type ReloadSettingsFn = Box<dyn Fn() -> anyhow::Result<ScrapingSetup>>;
 /// Scrapes, judges and answers until SIGTERM or SIGINT. SIGHUP reloads targets and settings.
 pub async fn run(
     mut scraping: ScrapingSetup,
-    serving: ServeOptions,
+    serve_options: ServeOptions,
     reload: ReloadSettingsFn,
 ) -> anyhow::Result<ExitCode> {
     if scraping.plan.is_empty() {
@@ -49,12 +49,13 @@ pub async fn run(
     }
     super::catch_file_size_signal()?;
     // Bind the port first: a server that cannot bind must not disturb the targets.
-    let mut server =
-        AggregatorServer::bind_address(serving.listen).await?.with_host_names(&serving.names);
-    if let Some(path) = &serving.token_file {
+    let mut server = AggregatorServer::bind_address(serve_options.listen)
+        .await?
+        .with_host_names(&serve_options.names);
+    if let Some(path) = &serve_options.token_file {
         server = server.with_token_file(path)?;
     }
-    let kept = serving.state_folder.as_deref().map(persist_task::load_state).transpose()?;
+    let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
@@ -64,25 +65,25 @@ pub async fn run(
     let (sources, period) = (scraping.plan.source_count(), scraping.plan.options.period);
     let alerting = scraping.alerting.take();
     alerting.as_ref().map(alert::check_servers).transpose()?;
-    let (say, said) = watch::channel(Arc::default());
-    scraping.engine.alerts = Some(said);
+    let (alerts_sender, alerts) = watch::channel(Arc::default());
+    scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
     let options = scraping.engine.clone();
-    let (memory, owner) = match kept {
-        Some((memory, known)) => (Some(memory), Engine::from_persisted(options, known)),
+    let (store, engine) = match loaded {
+        Some((store, state)) => (Some(store), Engine::from_persisted(options, state)),
         None => (None, Engine::new(options)),
     };
-    let (mut owner, feeding) = scraping.feed_engine(owner).await?;
-    let mut keeper = None;
-    if let Some(memory) = memory {
-        let (started, kept) = PersistTask::start_persisting(memory, &owner);
-        (keeper, owner) = (Some(started), kept);
+    let (mut engine, feed) = scraping.feed_engine(engine).await?;
+    let mut persisting = None;
+    if let Some(store) = store {
+        let (started, persisted) = PersistTask::start_persisting(store, &engine);
+        (persisting, engine) = (Some(started), persisted);
     }
-    let source = AnswerSource::Engine(owner);
-    let mut telling =
-        AlertingControl { source: source.clone(), alerts_sender: say, running_alerting: None };
-    telling.apply_options(alerting).await?;
-    let (follow, now) = (feeding.follow.clone(), feeding.clock.clone());
+    let source = AnswerSource::Engine(engine);
+    let mut alerting_control =
+        AlertingControl { source: source.clone(), alerts_sender, running_alerting: None };
+    alerting_control.apply_options(alerting).await?;
+    let (follow, now) = (feed.follow.clone(), feed.clock.clone());
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
     let stop = async {
@@ -90,23 +91,23 @@ pub async fn run(
             tokio::select! {
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                _ = hang_up.recv() => reload_settings(&feeding, &mut telling, &reload).await,
+                _ = hang_up.recv() => reload_settings(&feed, &mut alerting_control, &reload).await,
             }
         }
         tracing::info!("stopping");
     };
     server.run(source, stop).await;
-    if let Some(keeper) = keeper {
-        keeper.finish_persisting().await;
+    if let Some(persisting) = persisting {
+        persisting.finish_persisting().await;
     }
-    drop((telling, feeding));
+    drop((alerting_control, feed));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.
 async fn reload_settings(
-    feeding: &EngineFeed,
-    telling: &mut AlertingControl,
+    feed: &EngineFeed,
+    alerting_control: &mut AlertingControl,
     reload: &ReloadSettingsFn,
 ) {
     let scraping = reload().and_then(|scraping| {
@@ -117,9 +118,9 @@ async fn reload_settings(
     });
     match scraping {
         Ok(scraping) => {
-            feeding.scrape_manager.reload_plan(scraping.plan).await;
-            feeding.watch.reload_options(scraping.site).await;
-            if let Err(error) = telling.apply_options(scraping.alerting).await {
+            feed.scrape_manager.reload_plan(scraping.plan).await;
+            feed.watch.reload_options(scraping.site).await;
+            if let Err(error) = alerting_control.apply_options(scraping.alerting).await {
                 tracing::error!("alerting is disabled: {error}");
             }
             tracing::info!("reloaded settings and targets");
@@ -149,8 +150,8 @@ impl AlertingControl {
         self.running_alerting = None;
         self.alerts_sender.send_replace(Arc::default());
         if let Some(options) = options {
-            let (source, say) = (self.source.clone(), self.alerts_sender.clone());
-            let alerting = alert::start_alerting(options.clone(), source, say).await?;
+            let (source, sender) = (self.source.clone(), self.alerts_sender.clone());
+            let alerting = alert::start_alerting(options.clone(), source, sender).await?;
             self.running_alerting = Some((options, alerting));
         }
         Ok(())

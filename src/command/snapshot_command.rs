@@ -72,10 +72,10 @@ pub struct FleetSnapshot {
 }
 
 /// Takes one snapshot and prints it.
-pub async fn run(view: ViewSource, wanted: &SnapshotOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(view: ViewSource, options: &SnapshotOptions) -> anyhow::Result<ExitCode> {
     // An invalid question is reported before sampling starts.
-    let question = match (&wanted.question, wanted.form) {
-        (Some(one), form) => Some(one.parse_question(form)?),
+    let question = match (&options.question, options.form) {
+        (Some(asked), form) => Some(asked.parse_question(form)?),
         (None, OutputFormat::Csv) => {
             anyhow::bail!("--format csv needs one question; add one, such as --ask gpus")
         }
@@ -86,33 +86,33 @@ pub async fn run(view: ViewSource, wanted: &SnapshotOptions) -> anyhow::Result<E
     };
     let view = view.resolve_default(true).await;
     let aggregator = view.aggregator_address();
-    let shown = print_snapshot(view, wanted, question).await;
-    shown.map_err(|error| super::explain_error(aggregator.as_ref(), error))
+    let result = print_snapshot(view, options, question).await;
+    result.map_err(|error| super::explain_error(aggregator.as_ref(), error))
 }
 
 async fn print_snapshot(
     view: ViewSource,
-    wanted: &SnapshotOptions,
+    options: &SnapshotOptions,
     question: Option<Question>,
 ) -> anyhow::Result<ExitCode> {
     let open = view.open_view().await?;
     if open.needs_warmup {
-        wait_for_samples(&open.source, wanted.watch).await?;
+        wait_for_samples(&open.source, options.watch).await?;
     }
-    let (page, picture) = if let Some(question) = question {
-        let page = question::render_answer(&open.source, question, wanted.form).await?;
+    let (page, snapshot) = if let Some(question) = question {
+        let page = question::render_answer(&open.source, question, options.form).await?;
         (page, FleetSnapshot::fetch_health(&open.source).await?)
     } else {
-        let json = wanted.form == OutputFormat::Json;
-        let picture = FleetSnapshot::fetch_all(&open.source, json).await?;
-        (if json { picture.render_json()? } else { picture.render_text() }, picture)
+        let json = options.form == OutputFormat::Json;
+        let snapshot = FleetSnapshot::fetch_all(&open.source, json).await?;
+        (if json { snapshot.render_json()? } else { snapshot.render_text() }, snapshot)
     };
     print_page(&page)?;
-    if let Some(gap) = picture.describe_gap() {
+    if let Some(gap) = snapshot.describe_gap() {
         tracing::error!("partial data: {gap}");
         return Ok(ExitCode::from(FAILED));
     }
-    Ok(ExitCode::from(if wanted.check { picture.severity_code() } else { 0 }))
+    Ok(ExitCode::from(if options.check { snapshot.severity_code() } else { 0 }))
 }
 
 /// Waits until the fleet was sampled for `span`, and every target was tried and read a second time for its rates.
@@ -126,8 +126,8 @@ pub(super) async fn wait_for_samples(source: &AnswerSource, span: Duration) -> a
 }
 
 /// Renders the explanation of one finding as text.
-pub(super) fn render_explanation(told: &Explanation) -> String {
-    explanation_text::render_page(told)
+pub(super) fn render_explanation(explanation: &Explanation) -> String {
+    explanation_text::render_page(explanation)
 }
 
 /// Prints a page to standard output; a closed pipe is not an error.
@@ -143,17 +143,17 @@ pub(super) fn print_page(page: &str) -> anyhow::Result<()> {
 impl FleetSnapshot {
     /// Assembles a snapshot from answers.
     pub(super) fn from_answers(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let mut picture = Self::default();
+        let mut snapshot = Self::default();
         for answer in answers {
             match answer {
-                Answer::Overview(overview) => picture.overview = overview,
-                Answer::Node(node) => picture.nodes.push(node),
-                Answer::Findings(findings) => picture.findings = findings,
-                Answer::Targets(targets) => picture.targets = targets,
+                Answer::Overview(overview) => snapshot.overview = overview,
+                Answer::Node(node) => snapshot.nodes.push(node),
+                Answer::Findings(findings) => snapshot.findings = findings,
+                Answer::Targets(targets) => snapshot.targets = targets,
                 _ => {}
             }
         }
-        picture
+        snapshot
     }
 
     /// Fetches what the exit code depends on.
@@ -172,8 +172,8 @@ impl FleetSnapshot {
         }
         if let Answer::Nodes(list) = source.ask_question(Question::Nodes).await? {
             // Text output shows the only node in detail too.
-            let all = nodes || list.nodes.len() == 1;
-            for line in list.nodes.iter().take(if all { usize::MAX } else { 0 }) {
+            let with_details = nodes || list.nodes.len() == 1;
+            for line in list.nodes.iter().take(if with_details { usize::MAX } else { 0 }) {
                 answers.push(source.ask_question(Question::Node(line.node.clone())).await?);
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use gaunt_schema::{SanitizedText, UnixMs};
 
-use super::{keymap::KeyPress, preferences::ConsolePreferences};
+use super::{key_press::KeyPress, preferences::ConsolePreferences};
 use gaunt_api::{Answer, Question};
 
 /// An input of the console.

@@ -1,8 +1,9 @@
-//! State of the console: answers, cursors and the shown screen; plain data, drawn by `view`, changed only by `update`.
+//! State of the console: answers, cursors and the shown screen. Plain data; only `update` changes it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use gaunt_schema::{SanitizedText, UnixMs};
@@ -10,14 +11,14 @@ use ratatui::layout::Rect;
 
 use super::{
     action::KeyIntent,
+    csv_export::ExportFormat,
     cursor::RowCursor,
     evidence_history::EvidenceHistory,
-    freshness::FailedQuestions,
+    failed_questions::FailedQuestions,
     list_state::ListState,
     preferences::ConsolePreferences,
     prompt::{self, Prompt},
-    prompt_commands::ExportFormat,
-    screens::Screen,
+    screen::Screen,
 };
 use crate::ReplayProgress;
 use gaunt_api::{
@@ -28,7 +29,11 @@ use gaunt_api::{
 /// Maximum length of the back stack; the oldest screens are dropped first.
 pub(super) const TRAIL: usize = 16;
 
+/// How long a message stays.
+const MESSAGE: Duration = Duration::from_secs(8);
+
 mod screen_questions;
+pub(crate) mod source_clock;
 
 /// All state that screens are drawn from.
 #[derive(Debug)]
@@ -326,6 +331,12 @@ impl ConsoleState {
         }
     }
 
+    /// Shows a message for a limited time.
+    pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
+        let until = self.now + MESSAGE;
+        self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
+    }
+
     /// Returns the row selection of a subject.
     pub(crate) fn list_state(&self, subject: Subject) -> &ListState {
         &self.lists[subject as usize]
@@ -366,18 +377,5 @@ impl ConsoleState {
     /// Returns the Alertmanager status of findings, if it is known and the present is shown.
     pub(crate) fn current_alerts(&self) -> Option<&AlertList> {
         self.data.alerts.as_ref().map(|(_, list)| &**list).filter(|_| self.past_instant.is_none())
-    }
-
-    /// Returns the present time of the source, whose clock may differ from the console's.
-    pub(crate) fn newest_now(&self) -> Option<UnixMs> {
-        if let Some(replay) = self.replay {
-            return Some(replay.now);
-        }
-        match self.last_present {
-            Some((seen, at)) if self.past_instant.is_some() => {
-                Some(at + self.now.duration_since(seen))
-            }
-            _ => self.data.overview.as_deref().map(|overview| overview.at),
-        }
     }
 }

@@ -1,7 +1,15 @@
 //! Export of all rows of a table as comma-separated values or JSON, as the user sees them.
 
-use super::prompt_commands::ExportFormat;
 use gaunt_api::{AnswerCells, AnswerColumn, AnswerTable, csv_line};
+
+/// File format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportFormat {
+    /// Comma-separated values.
+    Csv,
+    /// One JSON object.
+    Json,
+}
 
 /// Renders a table in an export format.
 pub(crate) fn render_export(table: &AnswerTable, form: ExportFormat) -> String {

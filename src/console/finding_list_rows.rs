@@ -65,24 +65,11 @@ impl<'a> FindingRow<'a> {
 }
 
 impl ConsoleState {
-    /// Returns the finding rows of the shown screen.
-    pub(crate) fn finding_rows(&self) -> Vec<FindingRow<'_>> {
-        self.screen.finding_rows(self)
-    }
-
     /// Returns the rows of the latest list of findings.
     pub(crate) fn listed_finding_rows(&self) -> Vec<FindingRow<'_>> {
         self.data.findings.as_deref().map_or_else(Vec::new, |list| {
             self.build_finding_rows(&list.findings, &list.groups, true)
         })
-    }
-
-    /// Returns the finding or group row under the cursor, if the finding list has the cursor.
-    pub(crate) fn finding_row(&self) -> Option<FindingRow<'_>> {
-        let shown = self.screen.has_finding_cursor(self);
-        let rows = if shown { self.finding_rows() } else { Vec::new() };
-        rows.get(self.cursors.of(FINDINGS_CURSOR).row_index(rows.len(), |at| rows[at].row_key()))
-            .copied()
     }
 
     /// Returns the rows of the overview, and the number of informational findings that have no row there.
@@ -127,21 +114,6 @@ impl ConsoleState {
             }
         }
         rows
-    }
-
-    /// Returns the findings that an acknowledgement or its withdrawal applies to: those of the row under the cursor.
-    pub(crate) fn findings_to_acknowledge(&self) -> Vec<&Finding> {
-        if self.screen.finding_id().is_some() {
-            return self.data.finding.iter().map(|(finding, _)| finding).collect();
-        }
-        let group = match self.finding_row() {
-            Some(FindingRow::Group { group, .. }) => group,
-            row => return row.and_then(FindingRow::single_finding).into_iter().collect(),
-        };
-        let list = self.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-        let known: HashMap<&str, &Finding> =
-            list.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-        group.members.iter().filter_map(|id| known.get(id.as_str()).copied()).collect()
     }
 }
 

@@ -10,16 +10,14 @@ use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Rect, styl
 use super::{
     action::{ConsoleAction, ConsoleEffect},
     console_state::ConsoleState,
-    keymap::KeyPress,
+    key_press::KeyPress,
     preferences::ConsolePreferences,
     sample_answers::{self, AT},
-    screens::{
-        Screen, explanation_screen::ExplanationScreen, finding_screen::FindingScreen,
-        findings_screen::FindingsScreen, list_screen::ListScreen, node_screen::NodeScreen,
-    },
+    screen::{ExplanationScreen, FindingScreen, FindingsScreen, ListScreen, NodeScreen, Screen},
+    screen_frame,
+    screens::view_of,
     theme::{ColourDepth, GlyphSet, Palette, Theme},
     update::apply_action,
-    view,
 };
 use gaunt_api::{
     Answer, FindingList, MetricHistory, NodeList, Overview, Question, Refusal, Subject,
@@ -53,13 +51,18 @@ impl GoldenConsole {
         desk
     }
 
+    /// Returns the questions of the shown screen.
+    fn screen_questions(&self) -> Vec<Question> {
+        view_of(&self.state.screen).all_questions(&self.state)
+    }
+
     /// Answers the question that the shown screen asks for this kind of answer.
     fn deliver_answer(&mut self, answer: Answer) -> Vec<ConsoleEffect> {
         let question = match &answer {
             Answer::Overview(_) => Question::Overview,
             Answer::Nodes(_) => Question::Nodes,
             Answer::Findings(_) => Question::Findings,
-            _ => self.state.screen_questions().pop().unwrap(),
+            _ => self.screen_questions().pop().unwrap(),
         };
         self.answer_question(question, answer)
     }
@@ -84,7 +87,7 @@ impl GoldenConsole {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut room = None;
         terminal
-            .draw(|frame| room = Some(view::draw(frame.buffer_mut(), &self.state, theme)))
+            .draw(|frame| room = Some(screen_frame::draw(frame.buffer_mut(), &self.state, theme)))
             .unwrap();
         self.state.layout = room.unwrap();
         buffer_lines(terminal.backend().buffer())
@@ -206,7 +209,7 @@ fn finding_screen() {
     };
     let id = "port_down/gpu003/mlx5_1/1";
     desk.answer_question(Question::Finding(id.into()), told());
-    let asked = desk.state.screen_questions();
+    let asked = desk.screen_questions();
     let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] = &asked[..]
     else {
         panic!("{asked:?}")
@@ -219,7 +222,7 @@ fn finding_screen() {
     desk.answer_question(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
     desk.answer_question(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
-    assert_eq!(desk.state.screen_questions().len(), 2, "histories are not requested at every tick");
+    assert_eq!(desk.screen_questions().len(), 2, "histories are not requested at every tick");
     desk.expect_golden("finding");
     desk.press_keys(&[KeyPress::Char('e')]);
     assert_eq!(desk.state.screen, ExplanationScreen(id.into()).into());
@@ -236,7 +239,10 @@ fn all_findings() {
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
     desk.deliver_answer(findings_answer());
     desk.draw(80, 24);
-    assert!(desk.state.evidence_finding().is_none(), "a low screen has space for the list only");
+    assert!(
+        view_of(&desk.state.screen).evidence_finding(&desk.state).is_none(),
+        "a low screen has space for the list only"
+    );
     desk.expect_golden("findings");
     let asked = desk.press_keys(&[KeyPress::Down]);
     let asked = format!("{asked:?}");
@@ -244,7 +250,7 @@ fn all_findings() {
     desk.press_keys(&[KeyPress::Up]);
     desk.answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
     assert!(
-        !desk.state.screen_questions().contains(&Question::Alerts),
+        !desk.screen_questions().contains(&Question::Alerts),
         "it is not requested at every tick"
     );
     desk.expect_golden("findings-alerts");
@@ -426,7 +432,7 @@ fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
     desk.press_keys(&[KeyPress::Down]);
     let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    view::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &desk.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
     assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is selected");
 }

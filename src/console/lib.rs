@@ -22,11 +22,14 @@ mod console_source;
 mod console_state;
 mod csv_export;
 mod cursor;
+mod cursor_rows;
 mod display_text;
 mod evidence_history;
 mod fabric_map;
+mod failed_questions;
 mod finding_list_rows;
 mod freshness;
+mod key_binding;
 mod key_press;
 mod keymap;
 mod list_state;
@@ -35,8 +38,11 @@ mod pair_matrix;
 mod preferences;
 mod prompt;
 mod prompt_commands;
+mod prompt_completion;
 mod question_queue;
 mod replay_control;
+mod screen;
+mod screen_frame;
 mod screen_view;
 mod screens;
 mod terminal;
@@ -58,6 +64,7 @@ pub use console_source::{ConsoleSource, PendingAnswer, SourceError};
 use console_state::ConsoleState;
 use question_queue::QuestionQueues;
 pub use replay_control::{ReplayControl, ReplayProgress};
+use screens::view_of;
 use terminal::{InputEvent, TerminalInput, TerminalSession};
 use theme::Theme;
 pub use theme::{ColourDepth, GlyphSet, Palette};
@@ -247,14 +254,16 @@ impl ConsoleApp {
         let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
         let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
         let (state, mut room) = (&self.state, None);
-        let bytes = self.terminal.draw(|buffer| room = Some(view::draw(buffer, state, theme)))?;
+        let bytes =
+            self.terminal.draw(|buffer| room = Some(screen_frame::draw(buffer, state, theme)))?;
         tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
         let room = room.unwrap_or_default();
         // Request the data of the side pane as soon as the layout has space for it.
         let wider = room.has_side_pane && !self.state.layout.has_side_pane;
         self.state.layout = room;
         if wider {
-            self.questions.enqueue_questions(self.state.screen_questions());
+            let shown = view_of(&self.state.screen);
+            self.questions.enqueue_questions(shown.all_questions(&self.state));
         }
         (self.changed, self.urgent, self.drawn) = (false, false, Some(begun));
         Ok(())

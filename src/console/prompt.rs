@@ -1,12 +1,9 @@
-//! Prompt at the bottom of the screen: input of a filter, a command or a note, with completion.
+//! Prompt at the bottom of the screen: input of a filter, a command or a note, and its completion candidates.
 
 use gaunt_schema::SanitizedText;
 
-use super::{keymap::KeyPress, prompt_commands, screens::Screen};
-use gaunt_api::{
-    FilterError, Subject, SubjectField,
-    filter::{MAX_BYTES, complete_filter},
-};
+use super::key_press::KeyPress;
+use gaunt_api::{FilterError, Subject, filter::MAX_BYTES};
 
 /// Maximum number of lines in the history.
 const REMEMBERED: usize = 32;
@@ -64,22 +61,14 @@ pub(crate) struct PromptCompletion {
 /// Result of a key in the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PromptOutcome {
-    /// The prompt stays open.
-    Continues,
+    /// The line changed, and with it the completion candidates.
+    Edited,
+    /// A candidate was inserted; the candidates stay.
+    Completed,
     /// The prompt was cancelled.
     Cancelled,
     /// The line was submitted.
     Entered(String),
-}
-
-/// Data for the completion.
-pub(crate) struct CompletionContext<'a> {
-    /// Returns the current text values of a field.
-    pub(crate) values: &'a dyn Fn(&SubjectField) -> Vec<SanitizedText>,
-    /// Names of the nodes.
-    pub(crate) nodes: &'a [SanitizedText],
-    /// The shown screen.
-    pub(crate) screen: &'a Screen,
 }
 
 /// Submitted lines, the newest last.
@@ -130,28 +119,22 @@ impl Prompt {
     }
 
     /// Handles a key.
-    pub(crate) fn handle_key(
-        &mut self,
-        key: KeyPress,
-        past: &PromptHistory,
-        known: &CompletionContext<'_>,
-    ) -> PromptOutcome {
+    pub(crate) fn handle_key(&mut self, key: KeyPress, past: &PromptHistory) -> PromptOutcome {
         match key {
             KeyPress::Enter => return PromptOutcome::Entered(self.text.trim().to_owned()),
             KeyPress::Escape | KeyPress::Ctrl('c') => return PromptOutcome::Cancelled,
             KeyPress::Backspace if self.text.is_empty() => return PromptOutcome::Cancelled,
-            KeyPress::Tab => self.insert_candidate(true),
-            KeyPress::BackTab => self.insert_candidate(false),
+            KeyPress::Tab | KeyPress::BackTab => {
+                self.insert_candidate(key == KeyPress::Tab);
+                return PromptOutcome::Completed;
+            }
             KeyPress::Up | KeyPress::Down => self.recall_line(key == KeyPress::Up, past),
             _ => {
                 self.edit_line(key);
                 self.error = None;
             }
         }
-        if !matches!(key, KeyPress::Tab | KeyPress::BackTab) {
-            self.completion = self.compute_completion(known);
-        }
-        PromptOutcome::Continues
+        PromptOutcome::Edited
     }
 
     fn edit_line(&mut self, key: KeyPress) {
@@ -233,26 +216,6 @@ impl Prompt {
         self.error = None;
     }
 
-    /// Returns the candidates at the cursor.
-    pub(crate) fn compute_completion(&self, known: &CompletionContext<'_>) -> PromptCompletion {
-        match &self.asks {
-            PromptKind::Filter(subject) => {
-                let found = complete_filter(*subject, &self.text, self.cursor, known.values);
-                let candidates = found.candidates.into_iter().map(|c| (c.text, c.note));
-                PromptCompletion {
-                    from: found.from,
-                    to: found.to,
-                    candidates: candidates.collect(),
-                    inserted: None,
-                }
-            }
-            PromptKind::Command => {
-                prompt_commands::complete_command(&self.text[..self.cursor], known)
-            }
-            PromptKind::Note(..) => PromptCompletion::default(),
-        }
-    }
-
     /// Shows the error of the line.
     pub(crate) fn show_error(&mut self, error: &FilterError) {
         let hint = error.hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}"));
@@ -268,12 +231,7 @@ mod tests {
     use super::*;
 
     fn type_into(prompt: &mut Prompt, keys: &[KeyPress], past: &PromptHistory) -> PromptOutcome {
-        let values = |field: &SubjectField| {
-            if field.name == "node" { vec!["gpu001".into(), "gpu 2".into()] } else { Vec::new() }
-        };
-        let place = Screen::default();
-        let known = CompletionContext { values: &values, nodes: &[], screen: &place };
-        keys.iter().fold(PromptOutcome::Continues, |_, key| prompt.handle_key(*key, past, &known))
+        keys.iter().fold(PromptOutcome::Edited, |_, key| prompt.handle_key(*key, past))
     }
 
     fn char_keys(text: &str) -> Vec<KeyPress> {
@@ -296,24 +254,6 @@ mod tests {
         type_into(&mut prompt, &[KeyPress::Ctrl('u')], &past);
         assert_eq!(prompt.text, "");
         assert_eq!(type_into(&mut prompt, &[KeyPress::Backspace], &past), PromptOutcome::Cancelled);
-    }
-
-    #[test]
-    fn tab_walks_over_what_can_stand_there() {
-        let mut prompt = Prompt::new(PromptKind::Filter(Subject::Nodes), "");
-        let past = PromptHistory::default();
-        type_into(&mut prompt, &char_keys("nod"), &past);
-        type_into(&mut prompt, &[KeyPress::Tab], &past);
-        assert_eq!(prompt.text, "node");
-        type_into(&mut prompt, &char_keys("="), &past);
-        type_into(&mut prompt, &[KeyPress::Tab], &past);
-        assert_eq!(prompt.text, "node=gpu001");
-        type_into(&mut prompt, &[KeyPress::Tab], &past);
-        assert_eq!(prompt.text, "node=\"gpu 2\"");
-        type_into(&mut prompt, &[KeyPress::BackTab], &past);
-        assert_eq!(prompt.text, "node=gpu001");
-        let entered = type_into(&mut prompt, &[KeyPress::Enter], &past);
-        assert_eq!(entered, PromptOutcome::Entered("node=gpu001".into()));
     }
 
     #[test]

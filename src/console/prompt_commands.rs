@@ -4,12 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use gaunt_schema::UnixMs;
 
-use super::{
-    prompt::{CompletionContext, PromptCompletion},
-    screens::{self, Screen},
-    theme::Palette,
-};
-use gaunt_api::{Subject, TimeParam};
+use super::{csv_export::ExportFormat, screen::Screen, screens, theme::Palette};
+use gaunt_api::TimeParam;
 
 /// Parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +41,6 @@ pub(crate) enum TimeArgument {
     When(TimeParam),
     /// Time of day in UTC, in seconds: the most recent one.
     Clock(i64),
-}
-
-/// File format of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportFormat {
-    /// Comma-separated values.
-    Csv,
-    /// One JSON object.
-    Json,
 }
 
 /// Commands that do not open a screen: name, argument, description.
@@ -169,63 +156,12 @@ pub(crate) fn parse(line: &str) -> Result<PromptCommand, String> {
     })
 }
 
-/// Returns the completions of the beginning of a command.
-pub(crate) fn complete_command(before: &str, known: &CompletionContext<'_>) -> PromptCompletion {
-    let pick = |from: usize, typed: &str, words: Vec<(String, String)>| {
-        let candidates = words.into_iter().filter(|(word, _)| word.starts_with(typed)).take(64);
-        PromptCompletion {
-            from,
-            to: before.len(),
-            candidates: candidates.collect(),
-            inserted: None,
-        }
-    };
-    let Some((word, rest)) = before.split_once(' ') else {
-        let screens = screens::main_commands().into_iter();
-        let words =
-            screens.map(|command| (command.word, "", command.help)).chain(listed_commands());
-        let words = words.map(|(word, args, help)| {
-            (word.to_owned(), format!("{args}{}{help}", if args.is_empty() { "" } else { "  " }))
-        });
-        return pick(0, before, words.collect());
-    };
-    let typed = rest.rsplit([' ', ',']).next().unwrap_or(rest);
-    let from = before.len() - typed.len();
-    let plain =
-        |words: &[&str]| words.iter().map(|word| ((*word).to_owned(), String::new())).collect();
-    let fields = |subject: Subject| {
-        let fields = subject.all_fields().iter();
-        fields.map(|field| (field.name.clone(), field.help.to_owned())).collect()
-    };
-    let subject = known.screen.filter_subject().unwrap_or(Subject::Gpus);
-    match word {
-        "theme" => pick(from, typed, plain(&Palette::ALL.map(Palette::as_str))),
-        "mouse" => pick(from, typed, plain(&["on", "off"])),
-        "write" if rest == typed => pick(from, typed, plain(&["csv", "json"])),
-        "at" => pick(from, typed, plain(&["-1m", "-5m", "-10m", "-20m", "now"])),
-        "columns" | "sort" => pick(from, typed, fields(subject)),
-        "colour" | "color" => pick(from, typed, fields(Subject::Gpus)),
-        _ if completes_node(word) && rest == typed => pick(
-            from,
-            typed,
-            known.nodes.iter().map(|node| (node.to_string(), String::new())).collect(),
-        ),
-        _ => PromptCompletion::default(),
-    }
-}
-
-/// Returns whether the first argument of a command is the name of a node.
-fn completes_node(word: &str) -> bool {
-    screens::screen_commands().any(|command| command.word == word && command.takes_node)
-}
-
 #[cfg(test)]
 mod tests {
+    use gaunt_api::Subject;
+
     use super::*;
-    use crate::screens::{
-        device_screen::DeviceScreen, job_screen::JobScreen, list_screen::ListScreen,
-        node_screen::NodeScreen,
-    };
+    use crate::screen::{DeviceScreen, JobScreen, ListScreen, NodeScreen};
 
     #[test]
     fn every_command_of_the_table_is_understood() {

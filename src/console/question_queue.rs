@@ -7,7 +7,7 @@ use std::{
     task::Poll,
 };
 
-use super::{ConsoleSource, PendingAnswer, SourceError, freshness::is_overview};
+use super::{ConsoleSource, PendingAnswer, SourceError, failed_questions::is_overview};
 use gaunt_api::{Answer, Question};
 
 /// Queues of outstanding and waiting questions. A slow answer for one screen must not delay the overview, which every

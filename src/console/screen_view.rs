@@ -6,13 +6,15 @@ use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    action::{ConsoleEffect, KeyIntent},
+    action::KeyIntent,
     console_state::{ClickTarget, ConsoleState, ScreenLayout},
+    cursor_rows::{CursorRows, row_steps, scroll_by},
+    failed_questions::FailedQuestion,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
-    keymap::KeyBinding,
-    screens::Screen,
+    key_binding::KeyBinding,
+    screen::{ListScreen, Screen},
     theme::Theme,
-    update::{self, UpdateOutcome},
+    view::placeholders,
 };
 use gaunt_api::{Finding, Question, Subject};
 
@@ -35,6 +37,16 @@ pub(crate) trait ScreenView: Debug {
     /// Returns the questions that the screen asks beside the overview.
     fn questions(&self, _state: &ConsoleState) -> Vec<Question> {
         self.node_name().cloned().map(Question::Node).into_iter().collect()
+    }
+
+    /// Returns all questions while the screen is shown.
+    fn all_questions(&self, state: &ConsoleState) -> Vec<Question> {
+        state.complete_questions(self.questions(state))
+    }
+
+    /// Returns the question of the screen whose last attempt failed.
+    fn failed_question<'a>(&self, state: &'a ConsoleState) -> Option<&'a FailedQuestion> {
+        state.failed.find_failure(&self.all_questions(state))
     }
 
     /// Returns the instant of the shown rows; none before their first answer.
@@ -60,6 +72,19 @@ pub(crate) trait ScreenView: Debug {
         state: &ConsoleState,
         theme: Theme,
     ) -> ScreenLayout;
+
+    /// Draws the screen while it waits for its answer or will get none.
+    fn draw_waiting(
+        &self,
+        buffer: &mut Buffer,
+        area: Rect,
+        what: &str,
+        state: &ConsoleState,
+        theme: Theme,
+    ) -> ScreenLayout {
+        let failed = self.failed_question(state);
+        placeholders::draw_waiting(buffer, area, what, failed, state, theme)
+    }
 
     /// Returns the id of the shown finding, if the screen shows one.
     fn finding_id(&self) -> Option<&SanitizedText> {
@@ -91,6 +116,14 @@ pub(crate) trait ScreenView: Debug {
         false
     }
 
+    /// Returns the finding or group row under the cursor, if the finding rows have the cursor.
+    fn finding_row<'a>(&self, state: &'a ConsoleState) -> Option<FindingRow<'a>> {
+        let shown = self.has_finding_cursor(state);
+        let rows = if shown { self.finding_rows(state) } else { Vec::new() };
+        let cursor = state.cursors.of(FINDINGS_CURSOR);
+        rows.get(cursor.row_index(rows.len(), |at| rows[at].row_key())).copied()
+    }
+
     /// Returns the finding whose evidence is shown with its histories.
     fn evidence_finding<'a>(&self, _state: &'a ConsoleState) -> Option<&'a Finding> {
         None
@@ -107,8 +140,8 @@ pub(crate) trait ScreenView: Debug {
     }
 
     /// Opens the item under the cursor.
-    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
-        update::open_target(state, self.item_target(state))
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        ScreenOutcome::open(self.item_target(state))
     }
 
     /// Returns the job of the item under the cursor.
@@ -116,13 +149,10 @@ pub(crate) trait ScreenView: Debug {
         state.node_detail(self.node_name()?)?.line.jobs.first().cloned()
     }
 
-    /// Returns the item under the cursor as text.
+    /// Returns the item under the cursor as text; none for the name of the screen that it opens.
     fn item_text(&self, state: &ConsoleState) -> Option<String> {
-        if let Some(FindingRow::Group { group, .. }) = state.finding_row() {
-            let members = group.members.join(" ");
-            return Some(format!("{} {}: {members}", group.kind, group_title(group)));
-        }
-        Some(self.item_target(state)?.copied_name())
+        let FindingRow::Group { group, .. } = self.finding_row(state)? else { return None };
+        Some(format!("{} {}: {}", group.kind, group_title(group), group.members.join(" ")))
     }
 
     /// Returns the name of the shown entity as text, for a row that opens this screen.
@@ -131,26 +161,58 @@ pub(crate) trait ScreenView: Debug {
     }
 
     /// Handles a key of the screen or of the cursor.
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-        let by = update::row_steps(state, intent);
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        let by = row_steps(state, intent);
         match self.cursor_rows(state) {
             Some(rows) => rows.move_by(state, by),
-            None => update::scroll_by(state, by),
+            None => scroll_by(state, by),
         }
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 
     /// Handles a click on an area of the screen: the first one moves the cursor there, the second one opens the item.
-    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
         match (target, self.cursor_rows(state)) {
             (ClickTarget::Row(row), Some(rows)) if rows.move_to(state, row) => {
                 self.open_item(state)
             }
-            (ClickTarget::Row(_), Some(_)) => {
-                UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
-            }
-            _ => UpdateOutcome::default(),
+            (ClickTarget::Row(_), Some(_)) => ScreenOutcome::Ask,
+            _ => ScreenOutcome::Unchanged,
         }
+    }
+}
+
+/// What a screen wants after a key or a click.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum ScreenOutcome {
+    /// Nothing.
+    #[default]
+    Unchanged,
+    /// To be redrawn.
+    Redraw,
+    /// To be redrawn, and to ask its questions.
+    Ask,
+    /// Another screen to be opened.
+    Open(Screen),
+}
+
+impl ScreenOutcome {
+    /// Opens the screen of an item; only redraws if there is no item.
+    pub(crate) fn open(target: Option<Screen>) -> Self {
+        target.map_or(Self::Redraw, Self::Open)
+    }
+
+    /// Opens the list of a subject with a filter, for an item that represents several rows; none if there is no item.
+    pub(crate) fn open_filtered_list(
+        state: &mut ConsoleState,
+        subject: Subject,
+        filter: Option<String>,
+    ) -> Self {
+        Self::open(filter.map(|filter| {
+            // The filter consists of quoted names; if it does not parse, the list stays unfiltered.
+            _ = state.list_state_mut(subject).apply_filter(&filter);
+            ListScreen(subject).into()
+        }))
     }
 }
 
@@ -216,36 +278,5 @@ impl ScreenCommand {
             (false, true) => Err(format!("{} needs {}", self.word, self.needs)),
             _ => (self.open)(arguments),
         }
-    }
-}
-
-/// Rows that a cursor moves over.
-pub(crate) struct CursorRows {
-    /// Name of the cursor.
-    pub(crate) cursor: &'static str,
-    /// The unique key of each row.
-    pub(crate) keys: Vec<String>,
-}
-
-impl CursorRows {
-    /// Returns the finding rows.
-    pub(crate) fn of_findings(state: &ConsoleState) -> Self {
-        let keys = state.finding_rows().iter().map(|row| row.row_key().to_owned()).collect();
-        Self { cursor: FINDINGS_CURSOR, keys }
-    }
-
-    /// Returns the index of the cursor.
-    pub(crate) fn index(&self, state: &ConsoleState) -> usize {
-        state.cursors.of(self.cursor).row_index(self.keys.len(), |at| &self.keys[at])
-    }
-
-    /// Moves the cursor by a number of rows.
-    pub(crate) fn move_by(&self, state: &mut ConsoleState, by: isize) {
-        state.cursors.of_mut(self.cursor).move_by(by, self.keys.len(), |at| &self.keys[at]);
-    }
-
-    /// Moves the cursor to a row. Returns whether it was already there.
-    pub(crate) fn move_to(&self, state: &mut ConsoleState, row: usize) -> bool {
-        state.cursors.of_mut(self.cursor).move_to(row, self.keys.len(), |at| &self.keys[at])
     }
 }

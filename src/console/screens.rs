@@ -1,10 +1,9 @@
-//! Table of the screens: one row each. Everything else finds a screen through this table and the trait of its row.
-//!
-//! A new screen is one file in `screens/` and one row here.
+//! Views of the screens, one file each: dispatches to the view of a screen, and finds screens by number and command.
 
-use std::ops::Deref;
-
-use crate::screen_view::{ScreenCommand, ScreenView};
+use crate::{
+    screen::{self, Screen, with_screens},
+    screen_view::{ScreenCommand, ScreenView},
+};
 
 pub(crate) mod device_screen;
 pub(crate) mod events_screen;
@@ -20,30 +19,15 @@ pub(crate) mod probe_screen;
 pub(crate) mod topology_screen;
 pub(crate) mod users_screen;
 
-/// Defines the screen type and its commands from the rows of the table.
-macro_rules! define_screens {
-    ($($name:ident($view:ty),)+) => {
-        /// A screen with its parameters.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(crate) enum Screen {
-            $($name($view),)+
-        }
-
-        impl Deref for Screen {
-            type Target = dyn ScreenView;
-
-            fn deref(&self) -> &Self::Target {
-                match self {
-                    $(Self::$name(view) => view,)+
-                }
+/// Defines what is the same for every row of the table.
+macro_rules! dispatch_screens {
+    ($($(#[$doc:meta])* $name:ident($view:ident $($parameters:tt)?),)+) => {
+        /// Returns the view of a screen.
+        pub(crate) fn view_of(screen: &Screen) -> &dyn ScreenView {
+            match screen {
+                $(Screen::$name(view) => view,)+
             }
         }
-
-        $(impl From<$view> for Screen {
-            fn from(view: $view) -> Self {
-                Self::$name(view)
-            }
-        })+
 
         /// Number of rows.
         #[cfg(test)]
@@ -51,39 +35,17 @@ macro_rules! define_screens {
 
         /// Returns the commands that open screens, in the order of the table.
         pub(crate) fn screen_commands() -> impl Iterator<Item = &'static ScreenCommand> {
-            [$(<$view>::commands()),+].into_iter().flatten()
+            [$(<screen::$view>::commands()),+].into_iter().flatten()
         }
     };
 }
 
-define_screens! {
-    Overview(overview_screen::OverviewScreen),
-    Findings(findings_screen::FindingsScreen),
-    Finding(finding_screen::FindingScreen),
-    Explanation(explanation_screen::ExplanationScreen),
-    Node(node_screen::NodeScreen),
-    Device(device_screen::DeviceScreen),
-    Topology(topology_screen::TopologyScreen),
-    Events(events_screen::EventsScreen),
-    Job(job_screen::JobScreen),
-    List(list_screen::ListScreen),
-    Users(users_screen::UsersScreen),
-    Network(network_screen::NetworkScreen),
-    Probe(probe_screen::ProbeScreen),
-}
+with_screens!(dispatch_screens);
 
-impl Default for Screen {
-    fn default() -> Self {
-        Self::Overview(overview_screen::OverviewScreen)
-    }
-}
-
-impl Screen {
-    /// Returns the main screen of a number.
-    pub(crate) fn main(number: u8) -> Self {
-        let found = screen_commands().find(|command| command.number() == Some(number));
-        found.and_then(|command| (command.open)("").ok()).unwrap_or_default()
-    }
+/// Returns the main screen of a number.
+pub(crate) fn main_screen(number: u8) -> Screen {
+    let found = screen_commands().find(|command| command.number() == Some(number));
+    found.and_then(|command| (command.open)("").ok()).unwrap_or_default()
 }
 
 /// Returns the commands of the main screens, by their numbers.
@@ -105,19 +67,23 @@ pub(crate) mod tests {
     use gaunt_schema::DeviceClass;
 
     use super::*;
+    use crate::screen::{
+        DeviceScreen, EventsScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen,
+        TopologyScreen,
+    };
 
     /// Returns every screen at least once.
     pub(crate) fn all_screens() -> Vec<Screen> {
         let (node, id) = (|| "gpu003".into(), || "port_down/gpu003/mlx5_1/1".into());
         let mut screens: Vec<Screen> = vec![
-            finding_screen::FindingScreen(id()).into(),
-            explanation_screen::ExplanationScreen(id()).into(),
-            node_screen::NodeScreen(node()).into(),
-            device_screen::DeviceScreen::of_gpu(node(), "0").into(),
-            device_screen::DeviceScreen::new(node(), DeviceClass::Port, "mlx5_1/1".into()).into(),
-            topology_screen::TopologyScreen(node()).into(),
-            events_screen::EventsScreen(node()).into(),
-            job_screen::JobScreen("8812".into()).into(),
+            FindingScreen(id()).into(),
+            ExplanationScreen(id()).into(),
+            NodeScreen(node()).into(),
+            DeviceScreen::of_gpu(node(), "0").into(),
+            DeviceScreen(node(), DeviceClass::Port, "mlx5_1/1".into()).into(),
+            TopologyScreen(node()).into(),
+            EventsScreen(node()).into(),
+            JobScreen("8812".into()).into(),
         ];
         let commands = screen_commands().filter(|command| command.arguments.is_empty());
         screens.extend(commands.map(|command| command.parse_arguments("").unwrap()));

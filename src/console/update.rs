@@ -1,51 +1,25 @@
 //! Update function of the console: the only place that changes its state; takes an action and returns effects.
 
-use std::time::Duration;
-
-use gaunt_schema::{SanitizedText, UnixMs};
+use gaunt_schema::UnixMs;
 
 use super::{
-    action::{ConsoleAction, ConsoleEffect, KeyIntent},
-    console_state::{ConsoleState, SourceStatus, StatusMessage},
-    freshness::is_overview,
+    action::ConsoleAction,
+    console_state::{ConsoleState, SourceStatus},
+    failed_questions::is_overview,
+    freshness::has_aging_text,
     keymap,
-    screens::Screen,
+    screens::view_of,
 };
+use update_outcome::UpdateOutcome;
 
 mod confirm;
+mod key_input;
 mod mouse;
 mod navigation;
 mod prompt_input;
 mod received_answers;
 mod time_navigation;
-
-pub(crate) use navigation::{
-    open_filtered_list, open_screen, open_target, row_steps, scroll_by, step_size,
-};
-
-/// How long a message stays.
-const MESSAGE: Duration = Duration::from_secs(8);
-
-/// Result of an action.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct UpdateOutcome {
-    /// Whether the screen must be redrawn.
-    pub(crate) changed: bool,
-    /// Effects to run.
-    pub(crate) effects: Vec<ConsoleEffect>,
-}
-
-impl UpdateOutcome {
-    /// Returns an outcome that only redraws.
-    pub(crate) fn with_redraw() -> Self {
-        Self { changed: true, effects: Vec::new() }
-    }
-
-    /// Returns an outcome that redraws and runs an effect.
-    pub(crate) fn with_effect(effect: ConsoleEffect) -> Self {
-        Self { changed: true, effects: vec![effect] }
-    }
-}
+mod update_outcome;
 
 /// Applies one action to the state.
 pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> UpdateOutcome {
@@ -53,7 +27,7 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
         ConsoleAction::Key(key) if state.confirm.is_some() => confirm::handle_key(state, key),
         ConsoleAction::Key(key) if state.prompt.is_some() => prompt_input::handle_key(state, key),
         ConsoleAction::Key(key) => match keymap::intent_for_key(key, &state.screen) {
-            Some(intent) => handle_intent(state, intent),
+            Some(intent) => key_input::handle_intent(state, intent),
             // An unbound key also closes the help screen.
             None => UpdateOutcome { changed: std::mem::take(&mut state.help), effects: Vec::new() },
         },
@@ -64,7 +38,7 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
             if is_overview(&question) {
                 state.source_status = SourceStatus::Fresh(now);
             }
-            let had_failed = state.failed_question().is_some();
+            let had_failed = view_of(&state.screen).failed_question(state).is_some();
             state.failed.clear(&question);
             let mut outcome = received_answers::handle_answer(state, *question, answer);
             outcome.changed |= !was_fresh || had_failed;
@@ -90,81 +64,17 @@ pub(crate) fn apply_action(state: &mut ConsoleState, action: ConsoleAction) -> U
                 Ok(text) => (true, text),
                 Err(text) => (false, text),
             };
-            show_message(state, good, &text);
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            state.show_message(good, &text);
+            UpdateOutcome::with_questions(state)
         }
         ConsoleAction::Tick(now) => handle_tick(state, now),
     }
-}
-
-/// Shows a message for a limited time.
-fn show_message(state: &mut ConsoleState, good: bool, text: &str) {
-    state.message = Some(StatusMessage {
-        succeeded: good,
-        text: SanitizedText::new(text),
-        until: state.now + MESSAGE,
-    });
 }
 
 /// Handles a tick: refreshes the answers, and redraws if the shown data becomes stale.
 fn handle_tick(state: &mut ConsoleState, now: UnixMs) -> UpdateOutcome {
     state.now = now;
     let over = state.message.take_if(|message| message.until <= now).is_some();
-    UpdateOutcome {
-        changed: over || state.has_aging_text(),
-        effects: vec![ConsoleEffect::Ask(state.screen_questions())],
-    }
-}
-
-fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    match intent {
-        KeyIntent::Quit => return UpdateOutcome::with_effect(ConsoleEffect::Quit),
-        KeyIntent::Suspend => return UpdateOutcome::with_effect(ConsoleEffect::Suspend),
-        KeyIntent::Redraw => return UpdateOutcome::with_effect(ConsoleEffect::Redraw),
-        KeyIntent::Help => {
-            (state.help, state.scroll) = (!state.help, 0);
-            return UpdateOutcome::with_redraw();
-        }
-        KeyIntent::Up
-        | KeyIntent::Down
-        | KeyIntent::PageUp
-        | KeyIntent::PageDown
-        | KeyIntent::First
-        | KeyIntent::Last
-            if state.help =>
-        {
-            scroll_by(state, row_steps(state, intent));
-            return UpdateOutcome::with_redraw();
-        }
-        // Any other bound key closes the help screen too.
-        _ if std::mem::take(&mut state.help) && intent == KeyIntent::Back => {
-            return UpdateOutcome::with_redraw();
-        }
-        _ => {}
-    }
-    let screen = state.screen.clone();
-    match intent {
-        KeyIntent::Screen(number) => open_screen(state, Screen::main(number)),
-        KeyIntent::Open => screen.open_item(state),
-        KeyIntent::Back => navigation::go_back(state),
-        KeyIntent::Job => navigation::open_job(state),
-        KeyIntent::Topology | KeyIntent::Processes | KeyIntent::Events => {
-            navigation::open_node_screen(state, intent)
-        }
-        KeyIntent::Filter | KeyIntent::Command | KeyIntent::Columns | KeyIntent::Acknowledge => {
-            prompt_input::open_prompt(state, intent)
-        }
-        KeyIntent::Copy => screen.item_text(state).map_or_else(UpdateOutcome::default, |text| {
-            UpdateOutcome::with_effect(ConsoleEffect::Copy(text))
-        }),
-        KeyIntent::Earlier | KeyIntent::Later | KeyIntent::MuchEarlier | KeyIntent::MuchLater => {
-            time_navigation::step_time(state, intent)
-        }
-        KeyIntent::Now => time_navigation::show_instant(state, None),
-        KeyIntent::ToggleReplay if state.replay.is_some() => {
-            UpdateOutcome::with_effect(ConsoleEffect::ToggleReplay)
-        }
-        KeyIntent::ToggleReplay => UpdateOutcome::default(),
-        _ => screen.handle_intent(state, intent),
-    }
+    let changed = over || has_aging_text(state);
+    UpdateOutcome { changed, ..UpdateOutcome::with_questions(state) }
 }

@@ -1,4 +1,4 @@
-//! Rendering: a function of the state, the theme and the terminal area. The screens draw themselves; what they share is here.
+//! What the screens share to draw themselves: functions of answers, the theme and the terminal area.
 
 use ratatui::{
     buffer::Buffer,
@@ -7,7 +7,8 @@ use ratatui::{
 };
 
 use super::{
-    console_state::{ConsoleState, ScreenLayout},
+    console_state::ScreenLayout,
+    display_text,
     theme::{StyleRole, Theme},
 };
 
@@ -19,42 +20,16 @@ pub(crate) mod fleet_summary;
 pub(crate) mod heat_detail;
 mod heat_groups;
 pub(crate) mod heat_map;
-mod help_screen;
 pub(crate) mod list_columns;
 pub(crate) mod node_details;
 pub(crate) mod node_tables;
 pub(crate) mod placeholders;
-mod prompt_view;
-mod screen_frame;
-mod status_line;
 pub(crate) mod worst_nodes;
 
 /// Minimum width; a narrower screen would cut important content.
 pub(crate) const MIN_WIDTH: u16 = 60;
 /// Minimum height; a lower screen would cut important content.
 pub(crate) const MIN_HEIGHT: u16 = 12;
-
-/// Draws the whole screen and returns its layout.
-pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
-    let area = buffer.area;
-    let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
-        placeholders::draw_too_small(buffer, area);
-        ScreenLayout::default()
-    } else {
-        let (body, spots) = screen_frame::draw(buffer, area, state, theme);
-        let mut room = if state.help {
-            help_screen::draw(buffer, body, state, theme)
-        } else if state.data.overview.is_none() {
-            placeholders::draw_loading(buffer, body, state, theme)
-        } else {
-            state.screen.draw(buffer, body, state, theme)
-        };
-        room.click_areas.extend(spots);
-        room
-    };
-    theme.replace_non_ascii(buffer);
-    room
-}
 
 /// Draws lines from the top of an area; lines that do not fit are left out.
 pub(crate) fn draw_lines(buffer: &mut Buffer, area: Rect, lines: &[Line<'_>]) {
@@ -97,6 +72,19 @@ pub(crate) fn render_titled_line(
         vec![Span::styled(format!(" {title:<LABEL$}"), theme.style_for(StyleRole::Title))];
     spans.extend(rest);
     Line::from(spans)
+}
+
+/// Renders a titled text in as many lines as needed.
+pub(crate) fn render_paragraph(
+    title: &str,
+    words: &str,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let wrapped = display_text::wrap_text(words, width.saturating_sub(LABEL + 2));
+    let titles = std::iter::once(title).chain(std::iter::repeat(""));
+    let lines = titles.zip(wrapped);
+    lines.map(|(title, line)| render_titled_line(title, vec![Span::raw(line)], theme)).collect()
 }
 
 /// Columns of the section titles, gap included, without the left margin.

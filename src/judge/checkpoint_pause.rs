@@ -2,7 +2,10 @@
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, catalogue::gpu};
 
-use super::{JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup};
+use super::{
+    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::rests_on_work,
+};
 use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// Refutes starvation of a job that stops sending: it pauses as a whole, which began with the low activity before.
@@ -74,28 +77,4 @@ pub(super) fn is_unclear(judge: &JudgeState, cluster: &Cluster, finding: &Findin
             .iter()
             .any(|victim| of_job(victim).or_else(|| on_node(victim)) == Some(true))
     })
-}
-
-/// Whether the evidence of a kind of finding exists only while a job works.
-fn rests_on_work(kind: FindingKind) -> bool {
-    use FindingKind::{
-        ComputeStraggler, DataSkew, DataStarved, HostBlocksNetwork, HostBound, LeafCongested,
-        LinkErrors, NvlinkDegraded, PcieDegraded, RailSlow, StageImbalance, StorageSlow, Throttled,
-    };
-    matches!(
-        kind,
-        ComputeStraggler
-            | DataSkew
-            | DataStarved
-            | HostBlocksNetwork
-            | HostBound
-            | LeafCongested
-            | LinkErrors
-            | NvlinkDegraded
-            | PcieDegraded
-            | RailSlow
-            | StageImbalance
-            | StorageSlow
-            | Throttled
-    )
 }

@@ -10,7 +10,10 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, pending_finding::PendingFinding};
+use super::{
+    Thresholds,
+    pending_finding::{PendingFinding, rests_on_work},
+};
 
 mod finding_quotas;
 #[cfg(test)]
@@ -41,8 +44,30 @@ const MAX_MEMBERS: usize = 64;
 /// A finding closes after as many periods without its evidence, where that is longer than the limit.
 const CLOSE_PERIODS: f64 = 1.5;
 
+/// Periods after which a rate shows a pause: the first one mixes work and pause.
+const PAUSE_PERIODS: f64 = 2.0;
+
 /// Upper bound of a lapse in seconds, whatever the settings: larger values overflow a duration.
 const MOST_LAPSE_S: f64 = 86_400.0;
+
+/// Seconds without its evidence after which a finding closes.
+#[derive(Clone, Copy, Debug)]
+struct CloseWait {
+    any: f64,
+    /// For findings whose evidence exists only while a job works: a pause of the job is recognised within this time.
+    of_work: f64,
+}
+
+impl CloseWait {
+    fn new(period_s: f64, limits: &Thresholds) -> Self {
+        let any = limits.close_seconds.max(CLOSE_PERIODS * period_s);
+        Self { any, of_work: any.max(limits.pause_seconds + PAUSE_PERIODS * period_s) }
+    }
+
+    fn of(self, kind: FindingKind) -> f64 {
+        if rests_on_work(kind) { self.of_work } else { self.any }
+    }
+}
 
 /// What detectors found in one step.
 #[derive(Debug, Default)]
@@ -244,7 +269,8 @@ impl FindingTracker {
         let step = self.stepped.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.stepped = Some(now);
         // Where nodes are read rarely, one page without the evidence does not close the finding.
-        let close_s = limits.close_seconds.max(CLOSE_PERIODS * period.max(step).as_secs_f64());
+        let period_s = period.max(step).as_secs_f64();
+        let close_s = CloseWait::new(period_s, limits);
         let forgotten =
             (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
         self.pending.retain(|_, pending| now.duration_since(pending.last_seen) <= forgotten);
@@ -263,9 +289,11 @@ impl FindingTracker {
             finding_quotas::apply_quotas(&self.known, seen.findings, limits.sure_of_own_ratio);
         for finding in placed {
             let jobs = seen.jobs.remove(&finding.id).unwrap_or_default();
+            let close_s = close_s.of(finding.kind);
             self.apply_finding(finding, jobs, now, close_s, limits);
         }
         for known in self.known.values_mut() {
+            let close_s = close_s.of(known.record.finding.kind);
             let ends = known.update_state(now, close_s, limits);
             self.open -= usize::from(ends);
             self.revision += u64::from(ends);

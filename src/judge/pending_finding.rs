@@ -123,6 +123,30 @@ impl PendingFinding {
     }
 }
 
+/// Whether the evidence of a kind of finding exists only while a job works.
+pub(super) fn rests_on_work(kind: FindingKind) -> bool {
+    use FindingKind::{
+        ComputeStraggler, DataSkew, DataStarved, HostBlocksNetwork, HostBound, LeafCongested,
+        LinkErrors, NvlinkDegraded, PcieDegraded, RailSlow, StageImbalance, StorageSlow, Throttled,
+    };
+    matches!(
+        kind,
+        ComputeStraggler
+            | DataSkew
+            | DataStarved
+            | HostBlocksNetwork
+            | HostBound
+            | LeafCongested
+            | LinkErrors
+            | NvlinkDegraded
+            | PcieDegraded
+            | RailSlow
+            | StageImbalance
+            | StorageSlow
+            | Throttled
+    )
+}
+
 /// Formats a share as a percentage: `31 %`.
 pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)

@@ -79,19 +79,24 @@ fn is_gpu_stale(cluster: &Cluster, row: u32) -> bool {
         .any(|metric| cluster.current_reading(metric, row) == Some(AbsenceReason::Stale.into()))
 }
 
-/// Detects pages that arrive without any changed value.
+/// Share of the time without a changed value after which staleness is pending.
+const WATCHED_SHARE: f64 = 0.25;
+
+/// Detects pages that arrive without any changed value. It is pending long before its limit, so that a restart of the
+/// aggregator, which forgets when a page changed last, does not begin the wait anew.
 fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
     let limits = &judge.limits;
-    let least =
-        limits.stale_seconds.max(limits.stale_periods * cluster.scrape_period().as_secs_f64());
+    let period = cluster.scrape_period().as_secs_f64();
+    let least = limits.stale_seconds.max(limits.stale_periods * period);
+    let watched = (least * WATCHED_SHARE).max(1.5 * period).min(least);
     let frozen = |target: &&TrackedTarget| {
-        let since =
-            target.last_change().map(|news| cluster.now().duration_since(news).as_secs_f64());
+        let unchanged =
+            target.last_change().map(|at| cluster.now().duration_since(at).as_secs_f64());
         target.health == TargetHealth::Live
             && target.dialect.is_some_and(has_changing_values)
-            && since.is_some_and(|seconds| seconds >= least)
+            && unchanged.is_some_and(|seconds| seconds >= watched)
     };
-    let targets = node.sources.iter().filter_map(|speaker| cluster.target_by_id(speaker.target));
+    let targets = node.sources.iter().filter_map(|source| cluster.target_by_id(source.target));
     let frozen: Vec<&TrackedTarget> = targets.filter(frozen).collect();
     let first = frozen.first()?;
     let since = frozen.iter().filter_map(|target| target.last_change()).min()?;
@@ -102,6 +107,7 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
     };
     Some(
         PendingFinding::of(FindingKind::DataStale, Entity::new_node(&node.name), 1, true)
+            .with_hold_seconds(least - watched)
             .with_summary(
                 format!("{address}{others} on {} serves stale metrics: no value changed since {}.", node.name, format_time_of_day(since)),
                 format!("Restart the exporter at {address}; check that the driver or daemon it reads from responds."),

@@ -81,17 +81,17 @@ fn parse(text: &str) -> Option<AddressRange> {
 
 impl AddressRange {
     fn contains_address(&self, address: IpAddr, port: u16) -> bool {
-        let same = match (self.network, address) {
+        let same_network = match (self.network, address) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let wide = |a: Ipv4Addr| u128::from(a.to_bits()) << 96;
-                same_bits(wide(network), wide(address), self.prefix)
+                let to_128_bits = |a: Ipv4Addr| u128::from(a.to_bits()) << 96;
+                same_bits(to_128_bits(network), to_128_bits(address), self.prefix)
             }
             (IpAddr::V6(network), IpAddr::V6(address)) => {
                 same_bits(network.to_bits(), address.to_bits(), self.prefix)
             }
             _ => false,
         };
-        same && self.ports.contains(&port)
+        same_network && self.ports.contains(&port)
     }
 }
 
@@ -185,16 +185,16 @@ impl NameResolver {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
         }
-        let seat = self.permits.clone().acquire_owned().await;
-        let seat = seat.map_err(|_| "gaunt is stopping".to_owned())?;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| "gaunt is stopping".to_owned())?;
         let name = host.to_owned();
-        let found = tokio::task::spawn_blocking(move || {
-            let found = (name.as_str(), port).to_socket_addrs();
-            drop(seat);
-            found.map(|found| found.take(MAX_ADDRESSES).collect::<Vec<_>>())
+        let addresses = tokio::task::spawn_blocking(move || {
+            let addresses = (name.as_str(), port).to_socket_addrs();
+            drop(permit);
+            addresses.map(|addresses| addresses.take(MAX_ADDRESSES).collect::<Vec<_>>())
         });
-        match found.await {
-            Ok(Ok(found)) if !found.is_empty() => Ok(found),
+        match addresses.await {
+            Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
             Ok(Ok(_)) => Err(format!("{host} has no address")),
             Ok(Err(error)) => Err(format!("cannot resolve {host}: {}", no_address(&error))),
             Err(error) => {
@@ -210,10 +210,10 @@ fn no_address(error: &io::Error) -> String {
     if error.raw_os_error().is_some() {
         return plain_error::io(error);
     }
-    let said = error.to_string();
-    tracing::debug!(error = %said, "cannot resolve a name");
+    let message = error.to_string();
+    tracing::debug!(error = %message, "cannot resolve a name");
     // The message of getaddrinfo follows a colon.
-    said.rsplit_once(": ").map_or(said.clone(), |(_, reason)| reason.to_owned())
+    message.rsplit_once(": ").map_or(message.clone(), |(_, reason)| reason.to_owned())
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_where_credentials_lie() {
+    fn metadata_and_special_addresses_are_refused() {
         for address in [
             "169.254.169.254:80",
             "[fe80::1]:80",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_operator_names_this_machine() {
+    fn loopback_is_allowed_for_the_operator_only() {
         for address in ["127.0.0.1:9100", "127.1.2.3:1", "[::1]:9100", "[::ffff:127.0.0.1]:1"] {
             check_with_allow(&[], address, EndpointNamedBy::Operator).unwrap();
             let why = check_with_allow(&[], address, EndpointNamedBy::Network).unwrap_err();
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_all_that_is_allowed() {
+    fn allow_list_excludes_all_other_addresses() {
         let allow = ["10.1.0.0/16:9100-9199", "fd00::/8", "127.0.0.1:9770", "169.254.0.0/16"];
-        for (address, fine) in [
+        for (address, is_allowed) in [
             ("10.1.2.3:9100", true),
             ("10.1.2.3:9200", false),
             ("10.2.2.3:9100", false),
@@ -280,14 +280,14 @@ mod tests {
         ] {
             assert_eq!(
                 check_with_allow(&allow, address, EndpointNamedBy::Network).is_ok(),
-                fine,
+                is_allowed,
                 "{address}"
             );
         }
     }
 
     #[test]
-    fn networks_are_read_strictly() {
+    fn networks_are_parsed_strictly() {
         for (text, shown) in [
             ("10.0.0.0/8", "10.0.0.0/8:1-65535"),
             ("10.0.0.7", "10.0.0.7/32:1-65535"),

@@ -18,9 +18,9 @@ pub(super) struct ScrapeBackoff {
 impl ScrapeBackoff {
     /// Whether to skip this period; each call uses up one.
     pub(super) fn take_skipped_period(&mut self) -> bool {
-        let resting = self.periods > 0;
+        let is_skipped = self.periods > 0;
         self.periods = self.periods.saturating_sub(1);
-        resting
+        is_skipped
     }
 
     /// Resets the backoff.
@@ -32,14 +32,14 @@ impl ScrapeBackoff {
     /// that targets that failed together do not come back together.
     pub(super) fn record_failure(&mut self, period: Duration, seed: u64) {
         self.failures = self.failures.saturating_add(1);
-        let most = (LONGEST.as_millis() / period.as_millis().max(1)) as u64;
+        let max_periods = (LONGEST.as_millis() / period.as_millis().max(1)) as u64;
         let doubled = match self.failures.checked_sub(AT_ONCE) {
             None => 0,
-            Some(times) => 1_u64.checked_shl(times).unwrap_or(u64::MAX).min(most),
+            Some(times) => 1_u64.checked_shl(times).unwrap_or(u64::MAX).min(max_periods),
         };
         let jitter = doubled / 4;
-        let drawn = mix_bits(seed ^ u64::from(self.failures)) % (2 * jitter + 1);
-        self.periods = (doubled + drawn - jitter) as u32;
+        let random_part = mix_bits(seed ^ u64::from(self.failures)) % (2 * jitter + 1);
+        self.periods = (doubled + random_part - jitter) as u32;
     }
 }
 
@@ -57,21 +57,21 @@ mod tests {
 
     /// Skipped periods after each of so many failures.
     fn skipped_periods(period: Duration, seed: u64, failures: usize) -> Vec<u32> {
-        let mut rest = ScrapeBackoff::default();
-        let mut rests = Vec::new();
+        let mut backoff = ScrapeBackoff::default();
+        let mut skipped = Vec::new();
         for _ in 0..failures {
-            rest.record_failure(period, seed);
+            backoff.record_failure(period, seed);
             let mut periods = 0;
-            while rest.take_skipped_period() {
+            while backoff.take_skipped_period() {
                 periods += 1;
             }
-            rests.push(periods);
+            skipped.push(periods);
         }
-        rests
+        skipped
     }
 
     #[test]
-    fn rest_doubles_up_to_its_limit() {
+    fn backoff_doubles_up_to_its_limit() {
         let second = skipped_periods(Duration::from_secs(1), 7, 12);
         assert_eq!(second[..4], [0, 0, 1, 2]);
         assert!((3..=5).contains(&second[4]) && (6..=10).contains(&second[5]), "{second:?}");
@@ -82,22 +82,22 @@ mod tests {
     }
 
     #[test]
-    fn who_failed_together_comes_back_apart() {
-        let last = |seed| skipped_periods(Duration::from_secs(1), seed, 9)[8];
-        let found: std::collections::BTreeSet<_> = (0..200).map(last).collect();
-        assert!(found.len() > 10, "{found:?}");
+    fn backoff_of_targets_that_failed_together_differs() {
+        let last_backoff = |seed| skipped_periods(Duration::from_secs(1), seed, 9)[8];
+        let distinct: std::collections::BTreeSet<_> = (0..200).map(last_backoff).collect();
+        assert!(distinct.len() > 10, "{distinct:?}");
     }
 
     #[test]
-    fn a_success_ends_it() {
-        let mut rest = ScrapeBackoff::default();
+    fn backoff_is_reset_by_a_success() {
+        let mut backoff = ScrapeBackoff::default();
         for _ in 0..10 {
-            rest.record_failure(Duration::from_secs(1), 1);
+            backoff.record_failure(Duration::from_secs(1), 1);
         }
-        assert!(rest.take_skipped_period());
-        rest.record_success();
-        assert!(!rest.take_skipped_period());
-        rest.record_failure(Duration::from_secs(1), 1);
-        assert!(!rest.take_skipped_period());
+        assert!(backoff.take_skipped_period());
+        backoff.record_success();
+        assert!(!backoff.take_skipped_period());
+        backoff.record_failure(Duration::from_secs(1), 1);
+        assert!(!backoff.take_skipped_period());
     }
 }

@@ -68,9 +68,9 @@ impl FrameSupport {
     pub(super) fn record_fault(&mut self, now: UnixMs) -> Duration {
         let doubled = WARY * 2_u32.saturating_pow(self.faults.min(8));
         self.faults = self.faults.saturating_add(1);
-        let wary = doubled.min(WARIEST);
-        self.until = Some(now + wary);
-        wary
+        let text_period = doubled.min(WARIEST);
+        self.until = Some(now + text_period);
+        text_period
     }
 
     /// Whether it is asked for frames again; old faults are forgotten.
@@ -91,19 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_breaks_frames_again_and_again_is_asked_for_text_longer_and_longer() {
-        let (mut trust, mut now) = (FrameSupport::default(), UnixMs(0));
-        assert!(trust.is_frame_allowed(now));
+    fn repeated_invalid_frames_double_the_time_in_text() {
+        let (mut support, mut now) = (FrameSupport::default(), UnixMs(0));
+        assert!(support.is_frame_allowed(now));
         let mut minutes = Vec::new();
         for _ in 0..7 {
-            let wary = trust.record_fault(now);
-            minutes.push(wary.as_secs() / 60);
-            assert!(!trust.is_frame_allowed(now) && !trust.is_frame_allowed(now + wary / 2));
-            now = now + wary;
-            assert!(trust.is_frame_allowed(now));
+            let text_period = support.record_fault(now);
+            minutes.push(text_period.as_secs() / 60);
+            assert!(
+                !support.is_frame_allowed(now) && !support.is_frame_allowed(now + text_period / 2)
+            );
+            now = now + text_period;
+            assert!(support.is_frame_allowed(now));
         }
         assert_eq!(minutes, [5, 10, 20, 40, 60, 60, 60]);
-        assert!(trust.is_frame_allowed(now + WARIEST * 2));
-        assert_eq!(trust.record_fault(now), WARY, "what is long over is forgotten");
+        assert!(support.is_frame_allowed(now + WARIEST * 2));
+        assert_eq!(support.record_fault(now), WARY, "what is long over is forgotten");
     }
 }

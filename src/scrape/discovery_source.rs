@@ -91,15 +91,15 @@ impl DiscoverySource {
     /// Targets that can be read at once: host lists, and files of them. Other sources may become available later.
     pub(super) fn static_endpoints(
         &self,
-        usual: &EndpointDefaults,
+        defaults: &EndpointDefaults,
     ) -> Result<Option<Vec<Endpoint>>, TargetListError> {
-        let mut places = EndpointList::new(usual.clone());
+        let mut endpoints = EndpointList::new(defaults.clone());
         match self {
-            Self::List(list, origin) => places.add_list(list, origin)?,
-            Self::TargetsFile(path) => places.add_file(path)?,
+            Self::List(list, origin) => endpoints.add_list(list, origin)?,
+            Self::TargetsFile(path) => endpoints.add_file(path)?,
             Self::Files(_) | Self::Http(_) | Self::Dns(_) => return Ok(None),
         }
-        Ok(Some(places.into_vec()))
+        Ok(Some(endpoints.into_vec()))
     }
 
     /// Sends the targets of the source, now and whenever they change, until the receiver is dropped or the task is
@@ -108,24 +108,24 @@ impl DiscoverySource {
         self,
         source: u64,
         common: GroupDefaults,
-        news: mpsc::Sender<DiscoveryUpdate>,
+        updates: mpsc::Sender<DiscoveryUpdate>,
     ) {
-        let tell = DiscoverySender { source, news };
+        let sender = DiscoverySender { source, updates };
         match self {
             Self::List(..) => {
-                let places = self.static_endpoints(&common.defaults);
-                let list = places.map(|places| DiscoveredTargets {
-                    endpoints: places.unwrap_or_default(),
+                let endpoints = self.static_endpoints(&common.defaults);
+                let list = endpoints.map(|endpoints| DiscoveredTargets {
+                    endpoints: endpoints.unwrap_or_default(),
                     trouble: None,
                 });
-                tell.send_update(list.map_err(DiscoveryError::from)).await;
+                sender.send_update(list.map_err(DiscoveryError::from)).await;
             }
             Self::TargetsFile(path) => {
                 file_discovery::watch_files(
                     file_discovery::TargetFileKind::HostLists,
                     path,
                     common,
-                    tell,
+                    sender,
                 )
                 .await;
             }
@@ -134,20 +134,20 @@ impl DiscoverySource {
                     file_discovery::TargetFileKind::Prometheus,
                     path,
                     common,
-                    tell,
+                    sender,
                 )
                 .await;
             }
             Self::Http(http) => {
                 let mut tasks = JoinSet::new();
-                let mut line =
+                let mut client =
                     http.open_client(Arc::new(AddressPolicy::default()), &mut tasks).await;
-                while tell.send_update(http.fetch_targets(&mut line, &common).await).await {
+                while sender.send_update(http.fetch_targets(&mut client, &common).await).await {
                     sleep(http.refresh).await;
                 }
             }
             Self::Dns(dns) => {
-                while tell.send_update(dns.query_targets(&common).await).await {
+                while sender.send_update(dns.query_targets(&common).await).await {
                     sleep(dns.refresh).await;
                 }
             }
@@ -158,12 +158,12 @@ impl DiscoverySource {
 /// The channel for a source's updates.
 pub(super) struct DiscoverySender {
     source: u64,
-    news: mpsc::Sender<DiscoveryUpdate>,
+    updates: mpsc::Sender<DiscoveryUpdate>,
 }
 
 impl DiscoverySender {
     /// Sends an update; false if the receiver is dropped.
     async fn send_update(&self, list: Result<DiscoveredTargets, DiscoveryError>) -> bool {
-        self.news.send(DiscoveryUpdate { source: self.source, list }).await.is_ok()
+        self.updates.send(DiscoveryUpdate { source: self.source, list }).await.is_ok()
     }
 }

@@ -37,7 +37,7 @@ pub enum UrlScheme {
 }
 
 impl UrlScheme {
-    /// The scheme as it stands before `://`.
+    /// The scheme as written before `://`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -110,11 +110,11 @@ impl fmt::Display for Endpoint {
             return f.write_str(&self.path);
         };
         f.write_str(path)?;
-        for (at, parameter) in parameters.split('&').enumerate() {
+        for (index, parameter) in parameters.split('&').enumerate() {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let lower = name.to_ascii_lowercase();
             let value = if SECRET.iter().any(|word| lower.contains(word)) { HIDDEN } else { value };
-            write!(f, "{}{name}={value}", if at == 0 { '?' } else { '&' })?;
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Endpoint {
 }
 
 /// Host and port of an address: `gpu1`, `gpu1:9100`, `10.0.0.7:9770`, `[::1]:9770`.
-pub(super) fn parse_address(text: &str, usual: u16) -> Result<(String, u16), String> {
+pub(super) fn parse_address(text: &str, default_port: u16) -> Result<(String, u16), String> {
     if text.contains("://") || text.contains('/') {
         return Err(format!("{text:?} is a URL; write HOST:PORT, the page is /metrics over http"));
     }
@@ -176,7 +176,7 @@ pub(super) fn parse_address(text: &str, usual: u16) -> Result<(String, u16), Str
         },
     };
     let port = match port {
-        None => usual,
+        None => default_port,
         Some(port) => port
             .parse()
             .ok()
@@ -188,17 +188,17 @@ pub(super) fn parse_address(text: &str, usual: u16) -> Result<(String, u16), Str
 
 /// Checks a host name or an IPv4 address.
 pub(super) fn check_host(host: &str) -> Result<(), String> {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if host.is_empty() {
         return Err("address without a host; write HOST:PORT".to_owned());
     }
     if host.len() > MAX_HOST {
         return Err(format!("host name of {} characters; the maximum is {MAX_HOST}", host.len()));
     }
-    match host.chars().find(|c| !c.is_ascii() || !fine(*c as u8)) {
+    match host.chars().find(|c| !c.is_ascii() || !is_allowed(*c as u8)) {
         None => Ok(()),
-        Some(bad) => Err(format!(
-            "{bad:?} in host name {host:?}; allowed are letters, digits, \"-\", \".\" and \"_\""
+        Some(forbidden) => Err(format!(
+            "{forbidden:?} in host name {host:?}; allowed are letters, digits, \"-\", \".\" and \"_\""
         )),
     }
 }
@@ -213,7 +213,9 @@ pub fn check_path(path: &str) -> Result<(), String> {
     }
     match path.bytes().find(|byte| !byte.is_ascii_graphic() || *byte == b'#') {
         None => Ok(()),
-        Some(bad) => Err(format!("{:?} in path {path:?}; write it as %{bad:02X}", bad as char)),
+        Some(forbidden) => {
+            Err(format!("{:?} in path {path:?}; write it as %{forbidden:02X}", forbidden as char))
+        }
     }
 }
 
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_what_is_not_usual_and_no_secret() {
+    fn endpoint_shows_what_differs_from_defaults_and_no_secret() {
         let table = [
             (UrlScheme::Http, "/metrics", "gpu1:9100"),
             (UrlScheme::Https, "/metrics", "https://gpu1:9100/metrics"),
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_cannot_become_two_lines_of_a_request() {
+    fn path_cannot_become_two_lines_of_a_request() {
         for wrong in
             ["metrics", "", "/a b", "/a\r\nX: y", "/ä", "/a#b", &format!("/{}", "x".repeat(1_100))]
         {

@@ -95,19 +95,19 @@ fn connection_limit() -> (Arc<Semaphore>, usize) {
     use rustix::process::{Resource, getrlimit};
 
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let others = (limit / 4).clamp(LEAST_OTHERS, MOST_OTHERS);
-    let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
-    let room = room.clamp(1, Semaphore::MAX_PERMITS);
-    (Arc::new(Semaphore::new(room)), room)
+    let reserved = (limit / 4).clamp(LEAST_OTHERS, MOST_OTHERS);
+    let connections = usize::try_from(limit.saturating_sub(reserved)).unwrap_or(usize::MAX);
+    let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
+    (Arc::new(Semaphore::new(connections)), connections)
 }
 
 impl FetchContext {
     pub(super) fn new(timeout: Duration, max_body: usize, limits: &ScrapeQuotas) -> Self {
         let steps = usize::try_from(limits.all_bytes).unwrap_or(usize::MAX) / STEP;
-        let told = HeaderValue::try_from(timeout.as_secs_f64().to_string());
+        let timeout_header = HeaderValue::try_from(timeout.as_secs_f64().to_string());
         Self {
             timeout,
-            timeout_header: told.unwrap_or(HeaderValue::from_static("1")),
+            timeout_header: timeout_header.unwrap_or(HeaderValue::from_static("1")),
             max_body,
             samples: usize::try_from(limits.samples).unwrap_or(usize::MAX),
             ratio: limits.ratio,
@@ -168,11 +168,11 @@ impl FetchProgress {
 
     fn timeout_failure(&self, limit: Duration) -> ScrapeFailure {
         let step = match self.0.load(Ordering::Relaxed) {
-            at if at == FetchStep::LookingUp as u8 => "resolving its name",
-            at if at == FetchStep::Connecting as u8 => "connecting",
-            at if at == FetchStep::TlsHandshake as u8 => "starting TLS",
-            at if at == FetchStep::Waiting as u8 => "waiting for headers",
-            at if at == FetchStep::Reading as u8 => "reading the page",
+            current if current == FetchStep::LookingUp as u8 => "resolving its name",
+            current if current == FetchStep::Connecting as u8 => "connecting",
+            current if current == FetchStep::TlsHandshake as u8 => "starting TLS",
+            current if current == FetchStep::Waiting as u8 => "waiting for headers",
+            current if current == FetchStep::Reading as u8 => "reading the page",
             _ => {
                 let found = SMALL_BODY as u64;
                 return ScrapeFailure::OverBudget(LimitExceeded {
@@ -188,27 +188,20 @@ impl FetchProgress {
 
 impl TargetClient {
     pub(super) fn new(
-        place: Endpoint,
-        reach: Arc<AddressPolicy>,
-        keys: watch::Receiver<CredentialState>,
-        manners: RequestOptions,
+        endpoint: Endpoint,
+        address_policy: Arc<AddressPolicy>,
+        credentials: watch::Receiver<CredentialState>,
+        options: RequestOptions,
     ) -> Self {
-        let asked = uri_and_host(&place);
-        Self {
-            endpoint: place,
-            uri_and_host: asked,
-            address_policy: reach,
-            credentials: keys,
-            options: manners,
-            idle: None,
-        }
+        let uri_and_host = uri_and_host(&endpoint);
+        Self { endpoint, uri_and_host, address_policy, credentials, options, idle: None }
     }
 
     /// Sends this client state from now on; nothing if it is none.
-    pub(super) fn set_client_state(&mut self, holds: Option<frame::ClientState>) {
-        let said = holds.filter(|holds| holds.layout.is_some()).map(|holds| holds.to_string());
-        let said = said.and_then(|said| HeaderValue::try_from(said).ok());
-        self.options.extra = said.map(|said| (HOLDS, said));
+    pub(super) fn set_client_state(&mut self, state: Option<frame::ClientState>) {
+        let header = state.filter(|state| state.layout.is_some()).map(|state| state.to_string());
+        let header = header.and_then(|header| HeaderValue::try_from(header).ok());
+        self.options.extra = header.map(|header| (HOLDS, header));
     }
 
     /// Requests other media types from now on.
@@ -219,27 +212,29 @@ impl TargetClient {
     /// Fetches one body. A connection that failed is not used again.
     pub(super) async fn fetch_body(
         &mut self,
-        rules: &FetchContext,
+        context: &FetchContext,
     ) -> Result<FetchedBody, ScrapeFailure> {
         let progress = FetchProgress::default();
-        let attempt = timeout(rules.timeout, self.try_fetch(rules, &progress)).await;
-        attempt.unwrap_or_else(|_| Err(progress.timeout_failure(rules.timeout)))
+        let attempt = timeout(context.timeout, self.try_fetch(context, &progress)).await;
+        attempt.unwrap_or_else(|_| Err(progress.timeout_failure(context.timeout)))
     }
 
     async fn try_fetch(
         &mut self,
-        rules: &FetchContext,
+        context: &FetchContext,
         progress: &FetchProgress,
     ) -> Result<FetchedBody, ScrapeFailure> {
-        let (mut connection, response) = self.send_with_retry(rules, progress).await?;
+        let (mut connection, response) = self.send_with_retry(context, progress).await?;
         if response.status() != StatusCode::OK {
             return Err(ScrapeFailure::Status(response.status().as_u16()));
         }
         let coding = ContentDecoder::of(response.headers().get(CONTENT_ENCODING))?;
-        let media = content_type(response.headers());
+        let media_type = content_type(response.headers());
         progress.enter_step(FetchStep::Reading);
-        let mut body = FetchedBody::new(rules.pool.clone(), coding, media);
-        connection.drive_while(read_body(response.into_body(), &mut body, rules, progress)).await?;
+        let mut body = FetchedBody::new(context.pool.clone(), coding, media_type);
+        connection
+            .drive_while(read_body(response.into_body(), &mut body, context, progress))
+            .await?;
         body.check_complete()?;
         self.idle = connection.into_idle().await;
         Ok(body)
@@ -248,33 +243,33 @@ impl TargetClient {
     /// Sends a request and returns the response head. A kept connection that the peer has closed is replaced once.
     async fn send_with_retry(
         &mut self,
-        rules: &FetchContext,
+        context: &FetchContext,
         progress: &FetchProgress,
     ) -> Result<(ActiveConnection, Response<Incoming>), ScrapeFailure> {
-        let keys = self.credentials.borrow().clone().map_err(ScrapeFailure::Forbidden)?;
-        let authorization = keys.authorization.as_ref();
+        let credentials = self.credentials.borrow().clone().map_err(ScrapeFailure::Forbidden)?;
+        let authorization = credentials.authorization.as_ref();
         if let Some(idle) = self.idle.take() {
             progress.enter_step(FetchStep::Waiting);
-            match send_on_idle(idle, self.build_request(authorization, rules)?).await {
+            match send_on_idle(idle, self.build_request(authorization, context)?).await {
                 Err(error) if target_connection::is_stale(&error) => {}
-                answer => return answer.map_err(|error| connection_failure(&error)),
+                response => return response.map_err(|error| connection_failure(&error)),
             }
         }
-        let way = target_connection::EndpointConnector {
+        let connector = target_connection::EndpointConnector {
             endpoint: &self.endpoint,
             address_policy: &self.address_policy,
-            credentials: &keys,
+            credentials: &credentials,
         };
-        let fresh = way.open_connection(rules, progress).await?;
+        let connection = connector.open_connection(context, progress).await?;
         progress.enter_step(FetchStep::Waiting);
-        let answer = send_on_idle(fresh, self.build_request(authorization, rules)?).await;
-        answer.map_err(|error| connection_failure(&error))
+        let response = send_on_idle(connection, self.build_request(authorization, context)?).await;
+        response.map_err(|error| connection_failure(&error))
     }
 
     fn build_request(
         &self,
         authorization: Option<&HeaderValue>,
-        rules: &FetchContext,
+        context: &FetchContext,
     ) -> Result<Request<Empty<Bytes>>, ScrapeFailure> {
         let (uri, host) = self.uri_and_host.clone().map_err(ScrapeFailure::Forbidden)?;
         let codings = if self.options.compress { CODINGS } else { "identity" };
@@ -285,7 +280,7 @@ impl TargetClient {
         headers.insert(ACCEPT, HeaderValue::from_static(self.options.accept));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(codings));
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        headers.insert(TIMEOUT, rules.timeout_header.clone());
+        headers.insert(TIMEOUT, context.timeout_header.clone());
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
@@ -307,10 +302,10 @@ async fn send_on_idle(
 }
 
 /// The URI and `Host` header for an endpoint, or why it has none.
-fn uri_and_host(place: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
-    let uri = Uri::try_from(&place.path)
+fn uri_and_host(endpoint: &Endpoint) -> Result<(Uri, HeaderValue), SanitizedText> {
+    let uri = Uri::try_from(&endpoint.path)
         .map_err(|_| SanitizedText::new("its path is not valid in a request"))?;
-    let host = HeaderValue::try_from(place.host_and_port());
+    let host = HeaderValue::try_from(endpoint.host_and_port());
     Ok((uri, host.map_err(|_| SanitizedText::new("its host name is not valid in a request"))?))
 }
 
@@ -324,31 +319,31 @@ fn content_type(headers: &HeaderMap) -> String {
 async fn read_body(
     mut incoming: Incoming,
     body: &mut FetchedBody,
-    rules: &FetchContext,
+    context: &FetchContext,
     progress: &FetchProgress,
 ) -> Result<(), ScrapeFailure> {
-    if incoming.size_hint().lower() > rules.max_body as u64 {
-        return Err(ScrapeFailure::TooLarge(rules.max_body as u64));
+    if incoming.size_hint().lower() > context.max_body as u64 {
+        return Err(ScrapeFailure::TooLarge(context.max_body as u64));
     }
-    let mut seat = None;
+    let mut permit = None;
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| connection_failure(&error))?;
         let Ok(chunk) = frame.into_data() else { continue };
-        let mut rest = &*chunk;
-        while body.has_pending(rest) {
+        let mut input = &*chunk;
+        while body.has_pending(input) {
             if body.is_full() {
                 progress.enter_step(FetchStep::WaitingForMemory);
                 if body.usable_bytes() < SMALL_BODY {
-                    body.grow_buffer(STEP, rules.memory_steps.clone().acquire_owned().await.ok());
+                    body.grow_buffer(STEP, context.memory_steps.clone().acquire_owned().await.ok());
                 } else {
-                    if seat.is_none() {
-                        seat = rules.large.acquire().await.ok();
+                    if permit.is_none() {
+                        permit = context.large.acquire().await.ok();
                     }
                     body.grow_buffer(body.usable_bytes(), None);
                 }
                 progress.enter_step(FetchStep::Reading);
             }
-            body.decode_chunk(&mut rest, rules.max_body, rules.ratio)?;
+            body.decode_chunk(&mut input, context.max_body, context.ratio)?;
         }
     }
     Ok(())

@@ -77,12 +77,12 @@ pub(super) fn matching_files(pattern: &Path) -> io::Result<Vec<PathBuf>> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let (wanted, mut found) = (GlobPattern::new(name), Vec::new());
+    let (glob, mut found) = (GlobPattern::new(name), Vec::new());
     for entry in fs::read_dir(folder)? {
         let entry = entry?.file_name();
         // Editors and package managers leave hidden files behind.
         let Some(entry) = entry.to_str().filter(|entry| !entry.starts_with('.')) else { continue };
-        if wanted.matches_text(entry) {
+        if glob.matches_text(entry) {
             found.push(folder.join(entry));
         }
         if found.len() > MAX_FILES {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_names_files_in_order_and_no_hidden_ones() {
+    fn pattern_matches_files_in_order_and_no_hidden_ones() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b.json", "a.json", ".c.json", "d.txt"] {
             fs::write(folder.path().join(name), "").unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_replaced_or_written_is_another() {
+    fn file_mark_changes_when_file_is_replaced_or_written() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("a"), folder.path().join("b"));
         fs::write(&path, "1").unwrap();

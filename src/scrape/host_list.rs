@@ -31,11 +31,11 @@ pub struct HostListError {
 /// One item of a list, not yet expanded: its start in the list, and its text.
 type HostListItem<'a> = (usize, &'a str);
 
-/// Expands `list` to names, in order; `room` is how many more there may be.
-pub fn expand_host_list(list: &str, room: usize) -> Result<Vec<String>, HostListError> {
+/// Expands `list` to names, in order, at most `max_names`.
+pub fn expand_host_list(list: &str, max_names: usize) -> Result<Vec<String>, HostListError> {
     let mut names = Vec::new();
     for item in split_items(list)? {
-        names.extend(expand_item(list, item, room.saturating_sub(names.len()))?);
+        names.extend(expand_item(list, item, max_names.saturating_sub(names.len()))?);
     }
     Ok(names)
 }
@@ -44,25 +44,29 @@ pub fn expand_host_list(list: &str, room: usize) -> Result<Vec<String>, HostList
 pub(super) fn split_items(list: &str) -> Result<Vec<HostListItem<'_>>, HostListError> {
     let mut items = Vec::new();
     let (mut start, mut open) = (0, None);
-    for (at, character) in list.char_indices() {
+    for (position, character) in list.char_indices() {
         match (character, open) {
-            ('[', None) => open = Some(at),
+            ('[', None) => open = Some(position),
             ('[', Some(_)) => {
-                return Err(error_at(list, at, "nested bracket; close the first one before it"));
+                return Err(error_at(
+                    list,
+                    position,
+                    "nested bracket; close the first one before it",
+                ));
             }
             (']', Some(_)) => open = None,
             (']', None) => {
-                return Err(error_at(list, at, NEVER_OPENED));
+                return Err(error_at(list, position, NEVER_OPENED));
             }
             (c, None) if c == ',' || c.is_whitespace() => {
-                items.push((start, &list[start..at]));
-                start = at + c.len_utf8();
+                items.push((start, &list[start..position]));
+                start = position + c.len_utf8();
             }
             _ => {}
         }
     }
-    if let Some(at) = open {
-        return Err(error_at(list, at, NEVER_CLOSED));
+    if let Some(position) = open {
+        return Err(error_at(list, position, NEVER_CLOSED));
     }
     items.push((start, &list[start..]));
     items.retain(|(_, text)| !text.is_empty());
@@ -98,7 +102,7 @@ impl NumberRange {
 pub(super) fn expand_item(
     list: &str,
     (start, text): HostListItem<'_>,
-    room: usize,
+    max_names: usize,
 ) -> Result<Vec<String>, HostListError> {
     let parts = parse_name_parts(list, start, text)?;
     let mut total: u64 = 1;
@@ -108,10 +112,10 @@ pub(super) fn expand_item(
             total = total.saturating_mul(count);
         }
     }
-    if total > room as u64 {
+    if total > max_names as u64 {
         let why = format!(
-            "{text} expands to {total} names, but only {room} more are allowed ({MAX_NAMES} in \
-             total); check the range"
+            "{text} expands to {total} names, but only {max_names} more are allowed ({MAX_NAMES} \
+             in total); check the range"
         );
         return Err(error_at(list, start, &why));
     }
@@ -121,10 +125,10 @@ pub(super) fn expand_item(
             HostNamePart::Text(text) => names.iter_mut().for_each(|name| name.push_str(text)),
             HostNamePart::Ranges(ranges) => {
                 let numbers: Vec<_> = ranges.iter().flat_map(NumberRange::padded_numbers).collect();
-                let each = |name: &String| -> Vec<_> {
+                let with_numbers = |name: &String| -> Vec<_> {
                     numbers.iter().map(|number| format!("{name}{number}")).collect()
                 };
-                names = names.iter().flat_map(each).collect();
+                names = names.iter().flat_map(with_numbers).collect();
             }
         }
     }
@@ -136,12 +140,12 @@ fn parse_name_parts<'a>(
     start: usize,
     text: &'a str,
 ) -> Result<Vec<HostNamePart<'a>>, HostListError> {
-    let (mut parts, mut rest, mut at) = (Vec::new(), text, start);
+    let (mut parts, mut rest, mut position) = (Vec::new(), text, start);
     while let Some(open) = rest.find('[') {
         // Brackets are matched in the whole list, and not in the halves of an item that is split inside one.
-        check_opened(list, at, &rest[..open])?;
+        check_opened(list, position, &rest[..open])?;
         let Some(close) = rest[open..].find(']').map(|length| open + length) else {
-            return Err(error_at(list, at + open, NEVER_CLOSED));
+            return Err(error_at(list, position + open, NEVER_CLOSED));
         };
         let inside = &rest[open + 1..close];
         parts.push(HostNamePart::Text(&rest[..open]));
@@ -151,20 +155,20 @@ fn parse_name_parts<'a>(
                 let why = format!(
                     "{inside:?} is neither a range nor an IPv6 address; write 1-8 or [ADDRESS]:PORT"
                 );
-                return Err(error_at(list, at + open + 1, why));
+                return Err(error_at(list, position + open + 1, why));
             }
             parts.push(HostNamePart::Text(&rest[open..=close]));
         } else {
-            parts.push(HostNamePart::Ranges(parse_ranges(list, at + open + 1, inside)?));
+            parts.push(HostNamePart::Ranges(parse_ranges(list, position + open + 1, inside)?));
         }
-        at += close + 1;
+        position += close + 1;
         rest = &rest[close + 1..];
         if parts.len() > 2 * MAX_BRACKETS {
             let why = format!("more than {MAX_BRACKETS} brackets in one name; split it");
             return Err(error_at(list, start, &why));
         }
     }
-    check_opened(list, at, rest)?;
+    check_opened(list, position, rest)?;
     parts.push(HostNamePart::Text(rest));
     Ok(parts)
 }
@@ -175,10 +179,10 @@ fn check_opened(list: &str, start: usize, text: &str) -> Result<(), HostListErro
 }
 
 fn parse_ranges(list: &str, start: usize, inside: &str) -> Result<Vec<NumberRange>, HostListError> {
-    let (mut at, mut ranges) = (start, Vec::new());
+    let (mut position, mut ranges) = (start, Vec::new());
     for text in inside.split(',') {
-        ranges.push(parse_range(text.trim()).map_err(|why| error_at(list, at, &why))?);
-        at += text.len() + 1;
+        ranges.push(parse_range(text.trim()).map_err(|why| error_at(list, position, &why))?);
+        position += text.len() + 1;
     }
     Ok(ranges)
 }
@@ -188,8 +192,8 @@ fn parse_range(text: &str) -> Result<NumberRange, String> {
     let (span, step) = text.split_once('/').unwrap_or((text, "1"));
     let (first, last) = span.split_once('-').unwrap_or((span, span));
     let number = |digits: &str| -> Result<u64, String> {
-        let fine = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !fine || digits.len() > MAX_DIGITS {
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number || digits.len() > MAX_DIGITS {
             return Err(format!(
                 "{text:?} is not a range; write numbers as 1-8, 001-064, 1,3,7 or 0-30/2"
             ));
@@ -224,18 +228,18 @@ fn padding_width(first: &str) -> usize {
 
 /// An error at a byte of the list; its position is reported in characters.
 pub(super) fn error_at(list: &str, byte: usize, why: impl fmt::Display) -> HostListError {
-    let at = list.get(..byte).map_or(0, |before| before.chars().count()) + 1;
-    HostListError { list: shorten_list(list), at, why: why.to_string() }
+    let position = list.get(..byte).map_or(0, |before| before.chars().count()) + 1;
+    HostListError { list: shorten_list(list), at: position, why: why.to_string() }
 }
 
 /// A list as error messages show it.
 fn shorten_list(list: &str) -> String {
     const SHOWN: usize = 80;
-    let mut shown: String = list.chars().take(SHOWN).collect();
-    if shown.len() < list.len() {
-        shown.push('…');
+    let mut shortened: String = list.chars().take(SHOWN).collect();
+    if shortened.len() < list.len() {
+        shortened.push('…');
     }
-    shown
+    shortened
 }
 
 #[cfg(test)]
@@ -243,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_stand_for_their_names() {
+    fn host_lists_expand_to_their_names() {
         let table: &[(&str, &[&str])] = &[
             ("gpu1", &["gpu1"]),
             ("a, b\tc", &["a", "b", "c"]),
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_named_at_its_place() {
+    fn error_gives_its_position_and_correction() {
         let table = [
             ("gpu[001-064", 4, "unclosed bracket; add \"]\""),
             ("a,gpu001-064]", 13, "unmatched closing bracket; remove it"),
@@ -294,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn expansion_is_bounded_before_it_happens() {
+    fn expansion_is_bounded_in_advance() {
         let error = expand_host_list("a[1-99999999999]", MAX_NAMES).unwrap_err();
         assert!(error.to_string().contains("99999999999 names"), "{error}");
         assert!(

@@ -129,10 +129,10 @@ impl Default for TargetGroup {
 impl TargetGroup {
     /// Whether both use the same transport, so that connections can be kept.
     fn has_same_transport(&self, other: &Self) -> bool {
-        let manners = |group: &Self| (group.compress, group.open_metrics, group.frames);
+        let transport = |group: &Self| (group.compress, group.open_metrics, group.frames);
         self.address_policy == other.address_policy
             && self.access == other.access
-            && manners(self) == manners(other)
+            && transport(self) == transport(other)
     }
 }
 
@@ -195,7 +195,7 @@ pub fn spawn_manager(
     clock: ClockFn,
 ) -> ScrapeManagerHandle {
     let (plans, reloads) = mpsc::channel(PLANS);
-    let desk = tokio::spawn(scrape_manager::ScrapeManager::new(plan, inbox, clock).run(reloads))
+    let manager = tokio::spawn(scrape_manager::ScrapeManager::new(plan, inbox, clock).run(reloads))
         .abort_handle();
-    ScrapeManagerHandle { plans, manager: desk }
+    ScrapeManagerHandle { plans, manager }
 }

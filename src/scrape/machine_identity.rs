@@ -11,7 +11,7 @@ pub(super) struct MachineIdentity {
     node: Option<SanitizedText>,
     gpus: Vec<SanitizedText>,
     /// The list that this was read from, so that a page that repeats it need not be parsed again.
-    told_by: CowList<InfoSeries>,
+    source_infos: CowList<InfoSeries>,
 }
 
 impl MachineIdentity {
@@ -24,27 +24,27 @@ impl MachineIdentity {
             .map(|(_, value)| value.clone())
             .collect();
         gpus.sort_unstable();
-        Self { node: page.report.node.clone(), gpus, told_by: page.report.infos.clone() }
+        Self { node: page.report.node.clone(), gpus, source_infos: page.report.infos.clone() }
     }
 
     /// Whether the page certainly reports the same identity.
     pub(super) fn is_unchanged_in(&self, page: &ScrapedPage) -> bool {
-        self.told_by.ptr_eq(&page.report.infos) && self.node == page.report.node
+        self.source_infos.ptr_eq(&page.report.infos) && self.node == page.report.node
     }
 
-    /// Whether `now` is another machine: it has another name, or none of its GPUs was there before. A page that
+    /// Whether `now` is another machine: its name differs, or none of its GPUs was there before. A page that
     /// reports less than before proves nothing.
     pub(super) fn is_replaced_by(&self, now: &Self) -> bool {
         let renamed = matches!((&self.node, &now.node), (Some(before), Some(now)) if before != now);
-        let told = !self.gpus.is_empty() && !now.gpus.is_empty();
-        let strangers = now.gpus.iter().all(|gpu| self.gpus.binary_search(gpu).is_err());
-        renamed || told && strangers
+        let both_have_gpus = !self.gpus.is_empty() && !now.gpus.is_empty();
+        let all_gpus_new = now.gpus.iter().all(|gpu| self.gpus.binary_search(gpu).is_err());
+        renamed || both_have_gpus && all_gpus_new
     }
 
     /// Adds what a later page of the same machine reports.
     pub(super) fn update_from(&mut self, now: Self) {
         self.node = now.node.or(self.node.take());
-        self.told_by = now.told_by;
+        self.source_infos = now.source_infos;
         if !now.gpus.is_empty() {
             self.gpus = now.gpus;
         }
@@ -66,11 +66,15 @@ mod tests {
 
     fn sample_identity(node: Option<&str>, gpus: &[&str]) -> MachineIdentity {
         let gpus = gpus.iter().map(|gpu| SanitizedText::new(gpu)).collect();
-        MachineIdentity { node: node.map(SanitizedText::new), gpus, told_by: CowList::default() }
+        MachineIdentity {
+            node: node.map(SanitizedText::new),
+            gpus,
+            source_infos: CowList::default(),
+        }
     }
 
     #[test]
-    fn another_machine_is_told_from_a_swapped_board_and_from_silence() {
+    fn replaced_machine_is_distinguished_from_swapped_board_and_missing_data() {
         let before = sample_identity(Some("gpu1"), &["A", "B"]);
         for (now, replaced) in [
             (sample_identity(Some("gpu1"), &["A", "B"]), false),
@@ -91,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_once_is_remembered() {
-        let mut known = sample_identity(Some("gpu1"), &["A"]);
-        known.update_from(sample_identity(None, &[]));
-        assert_eq!(known, sample_identity(Some("gpu1"), &["A"]));
-        known.update_from(sample_identity(None, &["A", "B"]));
-        assert_eq!(known.describe_machine(), "gpu1 with 2 GPUs, the first A");
+    fn identity_is_kept_where_later_pages_lack_it() {
+        let mut identity = sample_identity(Some("gpu1"), &["A"]);
+        identity.update_from(sample_identity(None, &[]));
+        assert_eq!(identity, sample_identity(Some("gpu1"), &["A"]));
+        identity.update_from(sample_identity(None, &["A", "B"]));
+        assert_eq!(identity.describe_machine(), "gpu1 with 2 GPUs, the first A");
     }
 }

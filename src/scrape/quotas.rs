@@ -72,15 +72,15 @@ impl FleetQuotaUsage {
         Arc::new(Self { limits, ..Self::default() })
     }
 
-    /// Adds `more` new series to those of this minute; above the limit, it adds nothing and returns what is left.
-    fn add_new_series(&self, more: u64, now: UnixMs) -> Result<(), u64> {
+    /// Adds `count` new series to those of this minute; above the limit, it adds nothing and returns what is left.
+    fn add_new_series(&self, count: u64, now: UnixMs) -> Result<(), u64> {
         let minute = now.0.div_euclid(MINUTE_MS) as u64;
         if self.minute.swap(minute, Relaxed) != minute {
             self.new.store(0, Relaxed);
         }
         let limit = self.limits.all_new_series;
-        let fits = |used: u64| (used + more <= limit).then_some(used + more);
-        match self.new.fetch_update(Relaxed, Relaxed, fits) {
+        let within_limit = |used: u64| (used + count <= limit).then_some(used + count);
+        match self.new.fetch_update(Relaxed, Relaxed, within_limit) {
             Ok(_) => Ok(()),
             Err(used) => Err(limit.saturating_sub(used)),
         }
@@ -100,9 +100,9 @@ pub(super) struct TargetQuotaUsage {
 }
 
 impl TargetQuotaUsage {
-    pub(super) fn new(ledger: Arc<FleetQuotaUsage>) -> Self {
-        ledger.targets.fetch_add(1, Relaxed);
-        Self { fleet: ledger, samples: 0, series: 0, last_counts: None, minute: 0, new: 0 }
+    pub(super) fn new(fleet: Arc<FleetQuotaUsage>) -> Self {
+        fleet.targets.fetch_add(1, Relaxed);
+        Self { fleet, samples: 0, series: 0, last_counts: None, minute: 0, new: 0 }
     }
 
     /// Checks a page against every quota and counts its usage; a rejected page uses nothing.
@@ -116,24 +116,24 @@ impl TargetQuotaUsage {
         let (samples, series) =
             (report.samples.len() as u64, (report.samples.len() + report.infos.len()) as u64);
         let limits = self.fleet.limits;
-        let refused = page.rejected.by_reason.iter().find(|(reason, _)| *reason == TOO_MANY);
-        if let Some((_, over)) = refused {
-            return quota_exceeded(Quota::Samples, limits.samples + over, limits.samples);
+        let truncated = page.rejected.by_reason.iter().find(|(reason, _)| *reason == TOO_MANY);
+        if let Some((_, excess)) = truncated {
+            return quota_exceeded(Quota::Samples, limits.samples + excess, limits.samples);
         }
         if series > limits.series {
             return quota_exceeded(Quota::Series, series, limits.series);
         }
-        if !self.last_counts.as_ref().is_some_and(|named| named.has_same_devices(page)) {
-            let named = DeviceSampleCounts::of(page);
-            let new = self.last_counts.as_ref().map_or(0, |before| before.new_series_in(&named));
+        if !self.last_counts.as_ref().is_some_and(|counts| counts.has_same_devices(page)) {
+            let counts = DeviceSampleCounts::of(page);
+            let new = self.last_counts.as_ref().map_or(0, |before| before.new_series_in(&counts));
             self.admit_new_series(new, now)?;
-            self.last_counts = Some(named);
+            self.last_counts = Some(counts);
         }
-        let ledger = &self.fleet;
-        reserve_share(&ledger.samples, samples, limits.all_samples, ledger)
+        let fleet = &self.fleet;
+        reserve_share(&fleet.samples, samples, limits.all_samples, fleet)
             .or_else(|share| quota_exceeded(Quota::AllSamples, samples, share))?;
         self.samples = samples;
-        reserve_share(&ledger.series, series, limits.all_series, ledger)
+        reserve_share(&fleet.series, series, limits.all_series, fleet)
             .or_else(|share| quota_exceeded(Quota::AllSeries, series, share))?;
         self.series = series;
         Ok(())
@@ -172,16 +172,17 @@ impl Drop for TargetQuotaUsage {
     }
 }
 
-/// Adds `mine` to the total. Above the limit, only targets within their share may still add; the share is returned.
+/// Adds `amount` to the total. Above the limit, only targets within their share may still add; the share is returned.
 fn reserve_share(
     used: &AtomicU64,
-    mine: u64,
+    amount: u64,
     limit: u64,
-    ledger: &FleetQuotaUsage,
+    fleet: &FleetQuotaUsage,
 ) -> Result<(), u64> {
-    let share = limit / ledger.targets.load(Relaxed).max(1);
-    let fits = |used: u64| (used + mine <= limit || mine <= share).then_some(used + mine);
-    used.fetch_update(Relaxed, Relaxed, fits).map(|_| ()).map_err(|_| share)
+    let share = limit / fleet.targets.load(Relaxed).max(1);
+    let new_total =
+        |used: u64| (used + amount <= limit || amount <= share).then_some(used + amount);
+    used.fetch_update(Relaxed, Relaxed, new_total).map(|_| ()).map_err(|_| share)
 }
 
 fn quota_exceeded<T>(budget: Quota, found: u64, limit: u64) -> Result<T, ScrapeFailure> {
@@ -215,13 +216,21 @@ impl DeviceSampleCounts {
 
     /// New series in `now`: those of new devices, and additional ones of known devices.
     fn new_series_in(&self, now: &Self) -> u64 {
-        let more = |is: &u32, was: Option<&u32>| u64::from(is.saturating_sub(*was.unwrap_or(&0)));
+        let increase = |count: &u32, previous: Option<&u32>| {
+            u64::from(count.saturating_sub(*previous.unwrap_or(&0)))
+        };
         if self.devices == now.devices {
-            return now.counts.iter().zip(&self.counts).map(|(is, was)| more(is, Some(was))).sum();
+            return now
+                .counts
+                .iter()
+                .zip(&self.counts)
+                .map(|(count, previous)| increase(count, Some(previous)))
+                .sum();
         }
-        let known: HashMap<&Device, &u32> = self.devices.iter().zip(&self.counts).collect();
+        let previous_counts: HashMap<&Device, &u32> =
+            self.devices.iter().zip(&self.counts).collect();
         let pairs = now.devices.iter().zip(&now.counts);
-        pairs.map(|(device, is)| more(is, known.get(device).copied())).sum()
+        pairs.map(|(device, count)| increase(count, previous_counts.get(device).copied())).sum()
     }
 }
 
@@ -265,85 +274,84 @@ mod tests {
     }
 
     #[test]
-    fn a_page_over_its_own_limits_is_refused_whole() {
-        let ledger =
+    fn page_over_a_target_quota_is_refused_as_a_whole() {
+        let fleet =
             FleetQuotaUsage::new(ScrapeQuotas { series: 3, samples: 7, ..ScrapeQuotas::default() });
-        let mut account = TargetQuotaUsage::new(ledger.clone());
-        account.admit_page(&page_with_range(0..3), NOW).unwrap();
+        let mut usage = TargetQuotaUsage::new(fleet.clone());
+        usage.admit_page(&page_with_range(0..3), NOW).unwrap();
         assert_eq!(
-            expect_over_quota(account.admit_page(&page_with_range(0..4), NOW)),
+            expect_over_quota(usage.admit_page(&page_with_range(0..4), NOW)),
             (Quota::Series, 4, 3)
         );
-        assert_eq!(ledger.series.load(Relaxed), 0, "who is refused uses nothing");
+        assert_eq!(fleet.series.load(Relaxed), 0, "who is refused uses nothing");
         let mut cut = page_with_range(0..1);
         cut.rejected.by_reason.push((TOO_MANY.into(), 5));
-        assert_eq!(expect_over_quota(account.admit_page(&cut, NOW)), (Quota::Samples, 12, 7));
-        account.admit_page(&page_with_range(0..3), NOW).unwrap();
+        assert_eq!(expect_over_quota(usage.admit_page(&cut, NOW)), (Quota::Samples, 12, 7));
+        usage.admit_page(&page_with_range(0..3), NOW).unwrap();
     }
 
     #[test]
-    fn who_brings_new_names_all_the_time_runs_out_of_them() {
-        let ledger =
+    fn new_series_of_a_target_are_limited_per_minute() {
+        let fleet =
             FleetQuotaUsage::new(ScrapeQuotas { new_series: 10, ..ScrapeQuotas::default() });
-        let mut account = TargetQuotaUsage::new(ledger);
-        account.admit_page(&page_with_range(0..1_000), NOW).unwrap();
-        account.admit_page(&page_with_range(0..1_006), NOW).unwrap();
+        let mut usage = TargetQuotaUsage::new(fleet);
+        usage.admit_page(&page_with_range(0..1_000), NOW).unwrap();
+        usage.admit_page(&page_with_range(0..1_006), NOW).unwrap();
         assert_eq!(
-            expect_over_quota(account.admit_page(&page_with_range(6..1_012), NOW)),
+            expect_over_quota(usage.admit_page(&page_with_range(6..1_012), NOW)),
             (Quota::NewSeries, 6, 4)
         );
-        account.admit_page(&page_with_range(0..1_000), NOW).unwrap();
-        account.admit_page(&page_with_range(10..1_000), NOW).unwrap();
+        usage.admit_page(&page_with_range(0..1_000), NOW).unwrap();
+        usage.admit_page(&page_with_range(10..1_000), NOW).unwrap();
         let next = UnixMs(NOW.0 + MINUTE_MS);
-        account.admit_page(&page_with_range(0..1_000), next).unwrap();
+        usage.admit_page(&page_with_range(0..1_000), next).unwrap();
         assert_eq!(
-            expect_over_quota(account.admit_page(&page_with_range(0..1_001), next)),
+            expect_over_quota(usage.admit_page(&page_with_range(0..1_001), next)),
             (Quota::NewSeries, 1, 0)
         );
     }
 
     #[test]
-    fn all_targets_together_have_so_many_new_names_a_minute() {
-        let ledger =
+    fn new_series_of_all_targets_are_limited_per_minute() {
+        let fleet =
             FleetQuotaUsage::new(ScrapeQuotas { all_new_series: 10, ..ScrapeQuotas::default() });
-        let mut accounts = [TargetQuotaUsage::new(ledger.clone()), TargetQuotaUsage::new(ledger)];
-        for account in &mut accounts {
-            account.admit_page(&page_with_range(0..1), NOW).unwrap();
+        let mut usages = [TargetQuotaUsage::new(fleet.clone()), TargetQuotaUsage::new(fleet)];
+        for usage in &mut usages {
+            usage.admit_page(&page_with_range(0..1), NOW).unwrap();
         }
-        accounts[0].admit_page(&page_with_range(0..8), NOW).unwrap();
+        usages[0].admit_page(&page_with_range(0..8), NOW).unwrap();
         assert_eq!(
-            expect_over_quota(accounts[1].admit_page(&page_with_range(0..5), NOW)),
+            expect_over_quota(usages[1].admit_page(&page_with_range(0..5), NOW)),
             (Quota::AllNewSeries, 4, 3)
         );
-        accounts[1].admit_page(&page_with_range(0..4), NOW).unwrap();
-        accounts[1].admit_page(&page_with_range(0..9), UnixMs(NOW.0 + MINUTE_MS)).unwrap();
+        usages[1].admit_page(&page_with_range(0..4), NOW).unwrap();
+        usages[1].admit_page(&page_with_range(0..9), UnixMs(NOW.0 + MINUTE_MS)).unwrap();
     }
 
     #[test]
-    fn who_takes_more_than_its_share_is_refused_first() {
+    fn target_above_its_share_is_refused_first() {
         for (limits, budget) in [
             (ScrapeQuotas { all_series: 100, ..ScrapeQuotas::default() }, Quota::AllSeries),
             (ScrapeQuotas { all_samples: 100, ..ScrapeQuotas::default() }, Quota::AllSamples),
         ] {
-            let ledger = FleetQuotaUsage::new(limits);
-            let mut modest: Vec<_> =
-                (0..9).map(|_| TargetQuotaUsage::new(ledger.clone())).collect();
-            let mut greedy = TargetQuotaUsage::new(ledger.clone());
+            let fleet = FleetQuotaUsage::new(limits);
+            let mut modest: Vec<_> = (0..9).map(|_| TargetQuotaUsage::new(fleet.clone())).collect();
+            let mut greedy = TargetQuotaUsage::new(fleet.clone());
             greedy.admit_page(&page_with_range(0..95), NOW).unwrap();
-            for account in &mut modest {
-                account.admit_page(&page_with_range(0..10), NOW).unwrap();
+            for usage in &mut modest {
+                usage.admit_page(&page_with_range(0..10), NOW).unwrap();
             }
             assert_eq!(
                 expect_over_quota(greedy.admit_page(&page_with_range(0..95), NOW)),
                 (budget, 95, 10)
             );
-            for account in &mut modest {
-                account.admit_page(&page_with_range(0..10), NOW).unwrap();
+            for usage in &mut modest {
+                usage.admit_page(&page_with_range(0..10), NOW).unwrap();
             }
             drop(modest);
             greedy.admit_page(&page_with_range(0..95), NOW).unwrap();
             drop(greedy);
-            assert_eq!(ledger.series.load(Relaxed) + ledger.samples.load(Relaxed), 0);
+            assert_eq!(fleet.series.load(Relaxed) + fleet.samples.load(Relaxed), 0);
         }
     }
 }

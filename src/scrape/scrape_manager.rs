@@ -94,17 +94,17 @@ impl ScrapeManager {
             return;
         }
         loop {
-            let done = tokio::select! {
+            let result = tokio::select! {
                 biased;
                 plan = plans.recv() => match plan {
                     Some(plan) => self.reload_plan(plan).await,
                     None => return,
                 },
                 Some(replaced) = self.replaced.1.recv() => self.assign_new_id(replaced).await,
-                Some(news) = self.updates.1.recv() => self.handle_update(news).await,
+                Some(update) = self.updates.1.recv() => self.handle_update(update).await,
                 Some(_) = self.scrape_tasks.join_next() => Ok(()),
             };
-            if done.is_err() {
+            if result.is_err() {
                 return;
             }
         }
@@ -114,12 +114,12 @@ impl ScrapeManager {
     async fn open_sources(&mut self) {
         self.tasks.abort_all();
         self.first_source += self.targets.source_statuses().len() as u64;
-        let mut before = std::mem::take(&mut self.opened);
+        let mut previous = std::mem::take(&mut self.opened);
         let (mut names, mut starts) = (Vec::new(), Vec::new());
         for group in self.plan.groups.clone() {
-            let known = before.iter().position(|open| open.group.has_same_transport(&group));
-            let open = match known {
-                Some(at) => before.swap_remove(at),
+            let reusable = previous.iter().position(|open| open.group.has_same_transport(&group));
+            let open = match reusable {
+                Some(index) => previous.swap_remove(index),
                 None => Arc::new(open_group(group.clone()).await),
             };
             let common = group_defaults(&group);
@@ -146,21 +146,21 @@ impl ScrapeManager {
         self.reconcile_scrapes().await
     }
 
-    async fn handle_update(&mut self, news: DiscoveryUpdate) -> Result<(), ManagerInboxClosed> {
+    async fn handle_update(&mut self, update: DiscoveryUpdate) -> Result<(), ManagerInboxClosed> {
         // A source that has ended may have left an update.
-        let Some(at) = news.source.checked_sub(self.first_source) else { return Ok(()) };
+        let Some(index) = update.source.checked_sub(self.first_source) else { return Ok(()) };
         let before = self
             .targets
             .source_statuses()
-            .get(at as usize)
+            .get(index as usize)
             .and_then(|source| source.trouble.clone());
-        match news.list {
-            Ok(listing) => self.targets.offer_targets(at as usize, listing, (self.clock)()),
+        match update.list {
+            Ok(targets) => self.targets.offer_targets(index as usize, targets, (self.clock)()),
             Err(error) => {
-                self.targets.record_failure(at as usize, &error.to_string(), (self.clock)());
+                self.targets.record_failure(index as usize, &error.to_string(), (self.clock)());
             }
         }
-        if let Some(now) = self.targets.source_statuses().get(at as usize) {
+        if let Some(now) = self.targets.source_statuses().get(index as usize) {
             log_source_change(before.as_ref(), now);
         }
         self.reconcile_scrapes().await
@@ -181,8 +181,8 @@ impl ScrapeManager {
         } else {
             self.announce_sources().await?;
         }
-        for (id, slot, place, open) in changes.new {
-            self.spawn_scrape(id, slot, place, &open);
+        for (id, slot, endpoint, open) in changes.new {
+            self.spawn_scrape(id, slot, endpoint, &open);
         }
         Ok(())
     }
@@ -198,25 +198,25 @@ impl ScrapeManager {
         self.inbox.send(sources).await.map_err(|_| ManagerInboxClosed)
     }
 
-    fn spawn_scrape(&mut self, id: TargetId, slot: usize, place: Endpoint, open: &OpenGroup) {
-        let form = RequestedFormat::initial_format(open.group.open_metrics, open.group.frames);
-        let (accept, compress) = (form.accept_header(), open.group.compress);
-        let manners = RequestOptions { accept, compress, ..RequestOptions::default() };
+    fn spawn_scrape(&mut self, id: TargetId, slot: usize, endpoint: Endpoint, open: &OpenGroup) {
+        let format = RequestedFormat::initial_format(open.group.open_metrics, open.group.frames);
+        let (accept, compress) = (format.accept_header(), open.group.compress);
+        let options = RequestOptions { accept, compress, ..RequestOptions::default() };
         let period = self.plan.options.period;
-        let address = SanitizedText::new(&place.to_string());
+        let address = SanitizedText::new(&endpoint.to_string());
         let scrape = ScrapeTask {
             target: id,
             address,
             slots: ScrapeSlots::new(slot, period),
             period,
-            form,
+            format,
             client: TargetClient::new(
-                place,
+                endpoint,
                 open.address_policy.clone(),
                 open.credentials.clone(),
-                manners,
+                options,
             ),
-            rules: self.fetch_context.clone(),
+            fetch_context: self.fetch_context.clone(),
             lateness: self.lateness.0.clone(),
             quota_usage: TargetQuotaUsage::new(self.fleet_usage.clone()),
             replaced: self.replaced.0.clone(),
@@ -224,8 +224,8 @@ impl ScrapeManager {
             clock: self.clock.clone(),
         };
         let handle = self.scrape_tasks.spawn(scrape.run());
-        if let Some(before) = self.scrapes.insert(id, handle) {
-            before.abort();
+        if let Some(previous) = self.scrapes.insert(id, handle) {
+            previous.abort();
         }
     }
 
@@ -245,7 +245,7 @@ impl ScrapeManager {
 
 async fn open_group(group: TargetGroup) -> OpenGroup {
     let mut tasks = JoinSet::new();
-    let keys = group.access.clone().watch_credentials(&mut tasks).await;
+    let credentials = group.access.clone().watch_credentials(&mut tasks).await;
     if group.access.tls.insecure {
         tracing::warn!(
             group = %group.name,
@@ -253,30 +253,32 @@ async fn open_group(group: TargetGroup) -> OpenGroup {
              and change everything"
         );
     }
-    if let Err(why) = &*keys.borrow() {
+    if let Err(why) = &*credentials.borrow() {
         tracing::error!(group = %group.name, %why, "targets of this group are not scraped");
     }
     OpenGroup {
         address_policy: Arc::new(group.address_policy.clone()),
-        credentials: keys,
+        credentials,
         group,
         _tasks: tasks,
     }
 }
 
 fn group_defaults(group: &TargetGroup) -> GroupDefaults {
-    let guarded = group.access.credentials.is_some() && group.defaults.scheme == UrlScheme::Https;
-    GroupDefaults { defaults: group.defaults.clone(), may_downgrade: !guarded }
+    let needs_tls = group.access.credentials.is_some() && group.defaults.scheme == UrlScheme::Https;
+    GroupDefaults { defaults: group.defaults.clone(), may_downgrade: !needs_tls }
 }
 
 /// Logs what changed about a source.
-fn log_source_change(before: Option<&SanitizedText>, now: &gaunt_schema::TargetSource) {
-    match (&now.trouble, before) {
-        (Some(trouble), before) if before != Some(trouble) => {
-            tracing::error!(source = %now.name, "{trouble}");
+fn log_source_change(previous: Option<&SanitizedText>, status: &gaunt_schema::TargetSource) {
+    match (&status.trouble, previous) {
+        (Some(trouble), previous) if previous != Some(trouble) => {
+            tracing::error!(source = %status.name, "{trouble}");
         }
         (None, Some(_)) => {
-            tracing::info!(source = %now.name, targets = now.targets, "source is readable again");
+            tracing::info!(
+                source = %status.name, targets = status.targets, "source is readable again"
+            );
         }
         _ => {}
     }
@@ -294,46 +296,46 @@ mod tests {
 
     /// More lists and replaced machines than the channels hold: their senders wait, and the last list takes effect.
     #[tokio::test]
-    async fn desk_takes_all_news_however_fast_they_come() {
+    async fn manager_handles_all_updates_however_fast_they_come() {
         let (inbox, mut deliveries) = mpsc::channel(8);
         let source = DiscoverySource::List(String::new(), "here".into());
         let group = TargetGroup { sources: vec![source], ..TargetGroup::default() };
-        let usual = group.defaults.clone();
+        let defaults = group.defaults.clone();
         let plan = ScrapePlan { options: test_options(), groups: vec![group] };
-        let desk = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)));
-        let (news, replaced) = (desk.updates.0.clone(), desk.replaced.0.clone());
+        let manager = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)));
+        let (updates, replaced) = (manager.updates.0.clone(), manager.replaced.0.clone());
         let (plans, reloads) = mpsc::channel(1);
-        let running = tokio::spawn(desk.run(reloads));
-        let (rounds, most) = (10 * NEWS, 5);
-        let naming = tokio::spawn(async move {
-            for nth in 0..=rounds {
-                let mut places = super::super::endpoint::EndpointList::new(usual.clone());
+        let running = tokio::spawn(manager.run(reloads));
+        let (rounds, max_targets) = (10 * NEWS, 5);
+        let list_sender = tokio::spawn(async move {
+            for index in 0..=rounds {
+                let mut endpoints = super::super::endpoint::EndpointList::new(defaults.clone());
                 // Addresses without a listener.
-                let list = format!("127.0.0.[1-{}]:1", 1 + nth * (most - 1) / rounds);
-                places.add_list(&list, &"here".into()).unwrap();
-                let list = Ok(DiscoveredTargets { endpoints: places.into_vec(), trouble: None });
-                news.send(DiscoveryUpdate { source: 0, list }).await.unwrap();
+                let list = format!("127.0.0.[1-{}]:1", 1 + index * (max_targets - 1) / rounds);
+                endpoints.add_list(&list, &"here".into()).unwrap();
+                let list = Ok(DiscoveredTargets { endpoints: endpoints.into_vec(), trouble: None });
+                updates.send(DiscoveryUpdate { source: 0, list }).await.unwrap();
             }
         });
-        let renewing = tokio::spawn(async move {
-            for nth in 0..10 * REPLACED as u32 {
-                let (back, number) = oneshot::channel();
-                let target = TargetId(1_000_000 + nth);
-                replaced.send(MachineReplaced { target, reply: back }).await.unwrap();
-                assert!(number.await.is_err(), "a target that nobody named gets no number");
+        let id_requester = tokio::spawn(async move {
+            for index in 0..10 * REPLACED as u32 {
+                let (reply, new_id) = oneshot::channel();
+                let target = TargetId(1_000_000 + index);
+                replaced.send(MachineReplaced { target, reply }).await.unwrap();
+                assert!(new_id.await.is_err(), "a target that nobody named gets no number");
             }
         });
         while let Some(delivery) = deliveries.recv().await {
-            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == most) {
+            if matches!(&delivery, Delivery::Targets(targets) if targets.len() == max_targets) {
                 break;
             }
         }
         // Batches of failing targets continue meanwhile.
-        let taking = tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
-        naming.await.unwrap();
-        renewing.await.unwrap();
+        let receiver = tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
+        list_sender.await.unwrap();
+        id_requester.await.unwrap();
         drop(plans);
         running.await.unwrap();
-        taking.await.unwrap();
+        receiver.await.unwrap();
     }
 }

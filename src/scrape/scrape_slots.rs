@@ -17,9 +17,9 @@ pub struct ScrapeSlots {
 
 impl ScrapeSlots {
     /// The slots of the target at this position of the order. The period is at least a millisecond.
-    pub fn new(place: usize, period: Duration) -> Self {
+    pub fn new(position: usize, period: Duration) -> Self {
         let period_ms = (period.as_millis() as i64).max(1);
-        let share = GOLDEN.wrapping_mul(place as u64 + 1);
+        let share = GOLDEN.wrapping_mul(position as u64 + 1);
         let offset_ms = (u128::from(share) * period_ms as u128) >> 64;
         Self { period_ms, offset_ms: offset_ms as i64 }
     }
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_period_has_exactly_one_slot_of_a_target() {
+    fn target_has_exactly_one_slot_in_every_period() {
         let slots = ScrapeSlots::new(3, Duration::from_secs(10));
         let start = UnixMs(1_700_000_000_000);
         let first = slots.next(start);
@@ -50,35 +50,35 @@ mod tests {
     /// Windows that hold some ten targets or more have at most 1.2 times the average load, wherever they begin; the
     /// number of targets in a window is an integer.
     #[test]
-    fn no_wave_is_higher_than_a_fifth_above_the_mean() {
+    fn slots_are_spread_to_within_a_fifth_of_the_mean() {
         let period = Duration::from_secs(10);
         for targets in [16, 100, 999, 1_000, 4_321, 12_500, 20_000] {
             let mut offsets: Vec<i64> =
-                (0..targets).map(|place| ScrapeSlots::new(place, period).offset_ms).collect();
+                (0..targets).map(|position| ScrapeSlots::new(position, period).offset_ms).collect();
             offsets.sort_unstable();
             let next: Vec<i64> = offsets.iter().map(|offset| offset + 10_000).collect();
-            let line = [offsets.as_slice(), &next].concat();
+            let two_periods = [offsets.as_slice(), &next].concat();
             for window in [100, 250, 1_000, 2_500] {
                 let mean = targets as f64 * window as f64 / 1e4;
                 if mean < 10.0 {
                     continue;
                 }
-                let holds = |start: &i64| {
-                    line.partition_point(|at| *at < start + window)
-                        - line.partition_point(|at| at < start)
+                let targets_in_window = |start: &i64| {
+                    two_periods.partition_point(|offset| *offset < start + window)
+                        - two_periods.partition_point(|offset| offset < start)
                 };
-                let most = offsets.iter().map(holds).max().unwrap();
+                let highest = offsets.iter().map(targets_in_window).max().unwrap();
                 let allowed = (1.2 * mean).ceil() as usize;
                 assert!(
-                    most <= allowed,
-                    "{targets} targets: {most} within {window} ms, mean {mean}"
+                    highest <= allowed,
+                    "{targets} targets: {highest} within {window} ms, mean {mean}"
                 );
             }
         }
     }
 
     #[test]
-    fn a_clock_before_the_epoch_still_has_slots() {
+    fn slots_exist_before_the_epoch() {
         let slots = ScrapeSlots::new(0, Duration::from_secs(1));
         let next = slots.next(UnixMs(-5_000));
         assert!(next.0 > -5_000 && next.0 <= -4_000);

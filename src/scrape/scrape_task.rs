@@ -32,11 +32,11 @@ const LONG_BODY: usize = 1 << 20;
 pub(super) struct ScrapeTask {
     pub(super) target: TargetId,
     pub(super) address: SanitizedText,
-    pub(super) form: RequestedFormat,
+    pub(super) format: RequestedFormat,
     pub(super) client: TargetClient,
     pub(super) slots: ScrapeSlots,
     pub(super) period: Duration,
-    pub(super) rules: Arc<FetchContext>,
+    pub(super) fetch_context: Arc<FetchContext>,
     pub(super) lateness: Arc<TimerLateness>,
     pub(super) quota_usage: TargetQuotaUsage,
     pub(super) replaced: mpsc::Sender<MachineReplaced>,
@@ -69,11 +69,11 @@ struct ScrapeState {
 impl ScrapeTask {
     /// Sends a batch for every slot until the inbox is closed.
     pub(super) async fn run(mut self) {
-        let mut memory = ScrapeState::default();
+        let mut state = ScrapeState::default();
         let mut slot = self.slots.next((self.clock)());
         loop {
             sleep(slot.duration_since((self.clock)())).await;
-            if self.scrape_slot(&mut memory, slot).await.is_err() {
+            if self.scrape_slot(&mut state, slot).await.is_err() {
                 return;
             }
             match self.catch_up(slot).await {
@@ -86,34 +86,34 @@ impl ScrapeTask {
     /// The batch of one slot: an attempt, or a report that the target is skipped in this period.
     async fn scrape_slot(
         &mut self,
-        memory: &mut ScrapeState,
+        state: &mut ScrapeState,
         slot: UnixMs,
     ) -> Result<(), ScrapeInboxClosed> {
-        if memory.backoff.take_skipped_period()
-            && let Some(last) = memory.last.clone()
+        if state.backoff.take_skipped_period()
+            && let Some(last) = state.last.clone()
         {
             return self
                 .send_batch(Duration::ZERO, Err(ScrapeFailure::Resting(Box::new(last))))
                 .await;
         }
-        if memory.widening.leaves_out(self.target, slot, self.period) {
+        if state.widening.leaves_out(self.target, slot, self.period) {
             return self.send_batch(Duration::ZERO, Err(ScrapeFailure::Skipped)).await;
         }
-        let (started, late) = (Instant::now(), self.lateness.total_lateness());
-        let outcome = self.try_scrape(started, memory).await;
-        let outcome = outcome.map_err(|failure| self.attribute_failure(failure, late));
-        memory.widening.note(matches!(outcome, Err(ScrapeFailure::OwnLateness(_))));
+        let (started, lateness_before) = (Instant::now(), self.lateness.total_lateness());
+        let outcome = self.try_scrape(started, state).await;
+        let outcome = outcome.map_err(|failure| self.attribute_failure(failure, lateness_before));
+        state.widening.note(matches!(outcome, Err(ScrapeFailure::OwnLateness(_))));
         match &outcome {
             Ok(page) => {
-                memory.backoff.record_success();
-                memory.last = None;
-                self.check_identity(memory, page).await?;
+                state.backoff.record_success();
+                state.last = None;
+                self.check_identity(state, page).await?;
             }
             // No information about the target, which is scraped again in the next period.
             Err(ScrapeFailure::OwnLateness(_)) => {}
             Err(failure) => {
-                memory.backoff.record_failure(self.period, u64::from(self.target.0));
-                memory.last = Some(failure.clone());
+                state.backoff.record_failure(self.period, u64::from(self.target.0));
+                state.last = Some(failure.clone());
             }
         }
         self.send_batch(started.elapsed(), outcome).await
@@ -121,42 +121,43 @@ impl ScrapeTask {
 
     /// Attributes a failure, given the lateness of the process when the attempt began. If the process was late again
     /// during the attempt, a timeout is its own fault.
-    fn attribute_failure(&self, failure: ScrapeFailure, late: Duration) -> ScrapeFailure {
-        let own = matches!(failure, ScrapeFailure::Timeout(_));
-        let late =
-            own.then(|| self.lateness.excessive_lateness(late, self.rules.timeout)).flatten();
-        late.map_or(failure, |late| ScrapeFailure::OwnLateness(late.as_millis() as u64))
+    fn attribute_failure(&self, failure: ScrapeFailure, lateness: Duration) -> ScrapeFailure {
+        let is_timeout = matches!(failure, ScrapeFailure::Timeout(_));
+        let lateness = is_timeout
+            .then(|| self.lateness.excessive_lateness(lateness, self.fetch_context.timeout))
+            .flatten();
+        lateness.map_or(failure, |lateness| ScrapeFailure::OwnLateness(lateness.as_millis() as u64))
     }
 
     async fn try_scrape(
         &mut self,
         started: Instant,
-        memory: &mut ScrapeState,
+        state: &mut ScrapeState,
     ) -> Result<ScrapedPage, ScrapeFailure> {
-        if self.form == RequestedFormat::FrameFirst {
-            self.ask_for_frames(memory);
+        if self.format == RequestedFormat::FrameFirst {
+            self.ask_for_frames(state);
         }
-        let mut read = self.fetch_and_decode(memory).await?;
-        if let Err(failure @ ScrapeFailure::NotAPage(_)) = &read.page
-            && read.language == BodyFormat::OpenMetrics
-            && self.form != RequestedFormat::Text
+        let mut body = self.fetch_and_decode(state).await?;
+        if let Err(failure @ ScrapeFailure::NotAPage(_)) = &body.page
+            && body.format == BodyFormat::OpenMetrics
+            && self.format != RequestedFormat::Text
         {
             tracing::warn!(target = %self.address, %failure, "requesting text from now on");
-            self.form = RequestedFormat::Text;
-            self.client.set_accept(self.form.accept_header());
+            self.format = RequestedFormat::Text;
+            self.client.set_accept(self.format.accept_header());
             self.client.set_client_state(None);
-            read = self.fetch_and_decode(memory).await?;
+            body = self.fetch_and_decode(state).await?;
         }
-        if let Err(failure) = &read.page
-            && read.language == BodyFormat::Frame
+        if let Err(failure) = &body.page
+            && body.format == BodyFormat::Frame
         {
             // This page is lost; the next ones are requested as text until frames are allowed again.
-            let wary = memory.frame_support.record_fault((self.clock)());
-            tracing::warn!(target = %self.address, %failure, for_s = wary.as_secs(), "requesting text for a while");
+            let text_period = state.frame_support.record_fault((self.clock)());
+            tracing::warn!(target = %self.address, %failure, for_s = text_period.as_secs(), "requesting text for a while");
         }
-        let page = read.page?;
+        let page = body.page?;
         // The page is discarded only once the next one is due: a busy machine is not the target's fault.
-        if started.elapsed() > self.period.max(self.rules.timeout) {
+        if started.elapsed() > self.period.max(self.fetch_context.timeout) {
             let why = format!("decoding the page (limit {:?})", self.period);
             return Err(ScrapeFailure::Timeout(SanitizedText::new(&why)));
         }
@@ -165,74 +166,80 @@ impl ScrapeTask {
     }
 
     /// Requests a frame with the client state; text while frames of this target are not allowed.
-    fn ask_for_frames(&mut self, memory: &mut ScrapeState) {
-        let trusted = memory.frame_support.is_frame_allowed((self.clock)());
-        let form = if trusted { RequestedFormat::FrameFirst } else { RequestedFormat::TextFirst };
-        self.client.set_accept(form.accept_header());
-        self.client
-            .set_client_state(trusted.then(|| self.rules.frames.client_state(&mut memory.frame)));
+    fn ask_for_frames(&mut self, state: &mut ScrapeState) {
+        let frames_allowed = state.frame_support.is_frame_allowed((self.clock)());
+        let format =
+            if frames_allowed { RequestedFormat::FrameFirst } else { RequestedFormat::TextFirst };
+        self.client.set_accept(format.accept_header());
+        self.client.set_client_state(
+            frames_allowed.then(|| self.fetch_context.frames.client_state(&mut state.frame)),
+        );
     }
 
     /// Fetches and decodes a page, with the state of the target's earlier pages.
     async fn fetch_and_decode(
         &mut self,
-        memory: &mut ScrapeState,
+        state: &mut ScrapeState,
     ) -> Result<DecodedBody, ScrapeFailure> {
-        let body = self.client.fetch_body(&self.rules).await?;
+        let body = self.client.fetch_body(&self.fetch_context).await?;
         let limits = text::PageLimits {
-            body_bytes: self.rules.max_body,
-            samples: self.rules.samples,
+            body_bytes: self.fetch_context.max_body,
+            samples: self.fetch_context.samples,
             ..text::PageLimits::default()
         };
-        let long = body.decoded_bytes().len() > LONG_BODY
+        let is_long = body.decoded_bytes().len() > LONG_BODY
             && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-        let language = BodyFormat::of(body.content_type());
-        let mut read = || match language {
-            BodyFormat::Frame => {
-                self.rules.frames.decode_frame(&mut memory.frame, body.decoded_bytes(), &limits)
-            }
+        let format = BodyFormat::of(body.content_type());
+        let mut decode = || match format {
+            BodyFormat::Frame => self.fetch_context.frames.decode_frame(
+                &mut state.frame,
+                body.decoded_bytes(),
+                &limits,
+            ),
             BodyFormat::OpenMetrics | BodyFormat::Text => {
-                memory.frame = frame::FrameDecodeState::default();
-                let layouts = &self.rules.layouts;
+                state.frame = frame::FrameDecodeState::default();
+                let layouts = &self.fetch_context.layouts;
                 layouts.decode_as(
                     body.content_type(),
-                    &mut memory.layout,
+                    &mut state.layout,
                     body.decoded_bytes(),
                     &limits,
                 )
             }
         };
-        let page = if long { block_in_place(read) } else { read() };
-        Ok(DecodedBody { page, language })
+        let page = if is_long { block_in_place(decode) } else { decode() };
+        Ok(DecodedBody { page, format })
     }
 
     /// Gets a new target id if another machine answers than before.
     async fn check_identity(
         &mut self,
-        memory: &mut ScrapeState,
+        state: &mut ScrapeState,
         page: &ScrapedPage,
     ) -> Result<(), ScrapeInboxClosed> {
-        if memory.identity.as_ref().is_some_and(|known| known.is_unchanged_in(page)) {
+        if state.identity.as_ref().is_some_and(|identity| identity.is_unchanged_in(page)) {
             return Ok(());
         }
-        let now = MachineIdentity::of(page);
-        let Some(known) = &mut memory.identity else {
-            memory.identity = Some(now);
+        let current = MachineIdentity::of(page);
+        let Some(identity) = &mut state.identity else {
+            state.identity = Some(current);
             return Ok(());
         };
-        if !known.is_replaced_by(&now) {
-            known.update_from(now);
+        if !identity.is_replaced_by(&current) {
+            identity.update_from(current);
             return Ok(());
         }
         tracing::warn!(
-            target = %self.address, before = known.describe_machine(), now = now.describe_machine(),
+            target = %self.address,
+            before = identity.describe_machine(),
+            now = current.describe_machine(),
             "another machine answers at this address"
         );
-        *known = now;
-        let (back, number) = oneshot::channel();
-        let replaced = MachineReplaced { target: self.target, reply: back };
+        *identity = current;
+        let (reply, new_id) = oneshot::channel();
+        let replaced = MachineReplaced { target: self.target, reply };
         self.replaced.send(replaced).await.map_err(|_| ScrapeInboxClosed)?;
-        self.target = number.await.map_err(|_| ScrapeInboxClosed)?;
+        self.target = new_id.await.map_err(|_| ScrapeInboxClosed)?;
         Ok(())
     }
 
@@ -265,7 +272,7 @@ impl ScrapeTask {
 /// The decoded body and its content type.
 struct DecodedBody {
     page: Result<ScrapedPage, ScrapeFailure>,
-    language: BodyFormat,
+    format: BodyFormat,
 }
 
 /// The format of a body, from its content type.
@@ -277,10 +284,10 @@ enum BodyFormat {
 }
 
 impl BodyFormat {
-    fn of(media: &str) -> Self {
-        match media {
-            media if frame::is_frame(media) => Self::Frame,
-            media if text::is_open_metrics(media) => Self::OpenMetrics,
+    fn of(media_type: &str) -> Self {
+        match media_type {
+            media_type if frame::is_frame(media_type) => Self::Frame,
+            media_type if text::is_open_metrics(media_type) => Self::OpenMetrics,
             _ => Self::Text,
         }
     }

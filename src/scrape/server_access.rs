@@ -123,19 +123,19 @@ impl ServerAccess {
         files
     }
 
-    /// The credentials, kept up to date as long as `tasks` live.
+    /// The credentials, kept up to date as long as `tasks` run.
     pub async fn watch_credentials(
         self,
         tasks: &mut JoinSet<()>,
     ) -> watch::Receiver<CredentialState> {
         let access = Arc::new(self);
-        let (ring, seen) = read_if_changed(&access, None).await;
-        let (send, keys) =
-            watch::channel(ring.unwrap_or_else(|| Err("cannot read its credentials".into())));
-        if !seen.is_empty() {
-            tasks.spawn(refresh_credentials(access, seen, send));
+        let (state, marks) = read_if_changed(&access, None).await;
+        let (sender, receiver) =
+            watch::channel(state.unwrap_or_else(|| Err("cannot read its credentials".into())));
+        if !marks.is_empty() {
+            tasks.spawn(refresh_credentials(access, marks, sender));
         }
-        keys
+        receiver
     }
 }
 
@@ -145,23 +145,23 @@ type CredentialFileMarks = Vec<Option<file_polling::FileMark>>;
 /// Reads the files if their marks changed, on a thread that may block on a disk.
 async fn read_if_changed(
     access: &Arc<ServerAccess>,
-    before: Option<CredentialFileMarks>,
+    previous: Option<CredentialFileMarks>,
 ) -> (Option<CredentialState>, CredentialFileMarks) {
     let access = access.clone();
     let work = tokio::task::spawn_blocking(move || {
-        let seen: CredentialFileMarks = access
+        let marks: CredentialFileMarks = access
             .credential_files()
             .iter()
             .map(|path| file_polling::FileMark::of(path).ok())
             .collect();
-        if before.as_ref() == Some(&seen) {
-            return (None, seen);
+        if previous.as_ref() == Some(&marks) {
+            return (None, marks);
         }
-        let ring = access
+        let state = access
             .read_credentials()
             .map(Arc::new)
             .map_err(|error| SanitizedText::new(&error.to_string()));
-        (Some(ring), seen)
+        (Some(state), marks)
     });
     work.await.unwrap_or_else(|error| {
         tracing::error!(%error, "reading credentials ended unexpectedly");
@@ -173,33 +173,33 @@ async fn read_if_changed(
 /// Reloads changed files. Valid credentials stay until new valid ones replace them.
 async fn refresh_credentials(
     access: Arc<ServerAccess>,
-    mut seen: CredentialFileMarks,
-    send: watch::Sender<CredentialState>,
+    mut marks: CredentialFileMarks,
+    sender: watch::Sender<CredentialState>,
 ) {
     loop {
         sleep(LOOK).await;
-        let (ring, now) = read_if_changed(&access, Some(seen)).await;
-        seen = now;
-        match ring {
+        let (state, new_marks) = read_if_changed(&access, Some(marks)).await;
+        marks = new_marks;
+        match state {
             None => {}
-            Some(Ok(keys)) => {
+            Some(Ok(credentials)) => {
                 tracing::debug!("reloaded credentials");
-                if send.send(Ok(keys)).is_err() {
+                if sender.send(Ok(credentials)).is_err() {
                     return;
                 }
             }
             Some(Err(why)) => {
                 tracing::error!(%why, "cannot use changed credentials");
-                send.send_if_modified(|ring| {
-                    let worse = ring.is_err();
-                    if worse {
-                        *ring = Err(why);
+                sender.send_if_modified(|state| {
+                    let has_no_valid = state.is_err();
+                    if has_no_valid {
+                        *state = Err(why);
                     }
-                    worse
+                    has_no_valid
                 });
             }
         }
-        if send.is_closed() {
+        if sender.is_closed() {
             return;
         }
     }
@@ -244,24 +244,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_never_shown() {
+    fn secret_is_never_shown() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "hunter2\n").unwrap();
         let access = ServerAccess {
             credentials: Some(HttpCredentials::Bearer(file.path().to_path_buf())),
             tls: TlsOptions { insecure: true, ..TlsOptions::default() },
         };
-        let keys = access.read_credentials().unwrap();
-        assert_eq!(keys.authorization.as_ref().unwrap(), "Bearer hunter2");
-        for shown in
-            [format!("{access:?}"), format!("{keys:?}"), format!("{:?}", keys.authorization)]
-        {
+        let credentials = access.read_credentials().unwrap();
+        assert_eq!(credentials.authorization.as_ref().unwrap(), "Bearer hunter2");
+        for shown in [
+            format!("{access:?}"),
+            format!("{credentials:?}"),
+            format!("{:?}", credentials.authorization),
+        ] {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_without_its_content() {
+    fn unusable_secret_file_is_named_without_its_content() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_path_buf();
         let header = |content: &str| {

@@ -78,10 +78,10 @@ impl<G> TargetSet<G> {
     /// without a check because the operator reloaded.
     pub(super) fn set_sources(&mut self, sources: Vec<(SanitizedText, Arc<G>)>, removal: f64) {
         self.removal = removal;
-        let mut known: Vec<SourceEntry<G>> = std::mem::take(&mut self.sources);
+        let mut previous: Vec<SourceEntry<G>> = std::mem::take(&mut self.sources);
         for (name, group) in sources {
-            let before = known.iter().position(|entry| entry.status.name == name);
-            let entry = match before.map(|at| known.swap_remove(at)) {
+            let position = previous.iter().position(|entry| entry.status.name == name);
+            let entry = match position.map(|index| previous.swap_remove(index)) {
                 Some(entry) => SourceEntry { group, confirmed: true, ..entry },
                 None => SourceEntry {
                     group,
@@ -106,40 +106,40 @@ impl<G> TargetSet<G> {
     }
 
     /// Accepts a list of the source at this position, unless too many targets vanish from it.
-    pub(super) fn offer_targets(&mut self, source: usize, listing: DiscoveredTargets, now: UnixMs) {
+    pub(super) fn offer_targets(&mut self, source: usize, targets: DiscoveredTargets, now: UnixMs) {
         let removal = self.removal;
         let Some(entry) = self.sources.get_mut(source) else { return };
         entry.status.failed_since = None;
         let confirmed = std::mem::take(&mut entry.confirmed);
-        let gone = count_vanished(&entry.endpoints, &listing.endpoints);
+        let gone = count_vanished(&entry.endpoints, &targets.endpoints);
         if !confirmed
-            && is_mass_removal(gone, entry.endpoints.len(), listing.endpoints.len(), removal)
+            && is_mass_removal(gone, entry.endpoints.len(), targets.endpoints.len(), removal)
         {
-            let SourceEntry { status, endpoints: places, .. } = entry;
-            let reason = listing.trouble.map(|why| format!(" ({why})")).unwrap_or_default();
+            let SourceEntry { status, endpoints, .. } = entry;
+            let reason = targets.trouble.map(|why| format!(" ({why})")).unwrap_or_default();
             status.trouble = Some(SanitizedText::new(&format!(
                 "{}: {gone} of {} targets disappeared from its list at once; they are \
                  kept{reason}. If they are really gone, send gaunt SIGHUP",
                 status.name,
-                places.len()
+                endpoints.len()
             )));
             return;
         }
-        entry.status.targets = listing.endpoints.len() as u32;
+        entry.status.targets = targets.endpoints.len() as u32;
         entry.status.taken = Some(now);
-        entry.status.trouble = listing.trouble;
-        entry.endpoints = listing.endpoints;
+        entry.status.trouble = targets.trouble;
+        entry.endpoints = targets.endpoints;
     }
 
     /// Records that a source cannot be read at `now`: its last list stays in effect.
     pub(super) fn record_failure(&mut self, source: usize, why: &str, now: UnixMs) {
         let Some(entry) = self.sources.get_mut(source) else { return };
-        let kept = entry.endpoints.len();
-        let kept = match kept {
+        let count = entry.endpoints.len();
+        let suffix = match count {
             0 => String::new(),
-            _ => format!("; its last {kept} targets are kept"),
+            _ => format!("; its last {count} targets are kept"),
         };
-        entry.status.trouble = Some(SanitizedText::new(&format!("{why}{kept}")));
+        entry.status.trouble = Some(SanitizedText::new(&format!("{why}{suffix}")));
         entry.status.failed_since.get_or_insert(now);
     }
 
@@ -147,20 +147,20 @@ impl<G> TargetSet<G> {
     pub(super) fn merge(&mut self) -> TargetSetChanges<G> {
         let mut changes = TargetSetChanges { gone: Vec::new(), new: Vec::new(), any: false };
         let mut order = Vec::new();
-        let mut seen = HashSet::new();
+        let mut urls = HashSet::new();
         let mut left_out = 0_usize;
         let sources = std::mem::take(&mut self.sources);
         for entry in &sources {
-            for place in &entry.endpoints {
-                let key = place.to_url();
-                if !seen.insert(key.clone()) {
+            for endpoint in &entry.endpoints {
+                let key = endpoint.to_url();
+                if !urls.insert(key.clone()) {
                     continue;
                 }
                 if order.len() >= MAX_TARGETS {
                     left_out += 1;
                     continue;
                 }
-                self.add_or_update(&key, place, &entry.group, &mut changes);
+                self.add_or_update(&key, endpoint, &entry.group, &mut changes);
                 order.push(key);
             }
         }
@@ -174,9 +174,9 @@ impl<G> TargetSet<G> {
             );
             last.status.trouble = Some(SanitizedText::new(&why));
         }
-        let stay: HashSet<&String> = order.iter().collect();
+        let listed: HashSet<&String> = order.iter().collect();
         let gone: Vec<String> =
-            self.members.keys().filter(|key| !stay.contains(key)).cloned().collect();
+            self.members.keys().filter(|key| !listed.contains(key)).cloned().collect();
         for key in gone {
             if let Some(member) = self.members.remove(&key) {
                 self.free_slots.insert(member.slot);
@@ -191,23 +191,23 @@ impl<G> TargetSet<G> {
     fn add_or_update(
         &mut self,
         key: &str,
-        place: &Endpoint,
+        endpoint: &Endpoint,
         group: &Arc<G>,
         changes: &mut TargetSetChanges<G>,
     ) {
         if let Some(member) = self.members.get_mut(key) {
-            if member.endpoint.node != place.node {
-                member.endpoint.node.clone_from(&place.node);
+            if member.endpoint.node != endpoint.node {
+                member.endpoint.node.clone_from(&endpoint.node);
                 changes.any = true;
             }
             // Another source may list it now, with other trust and transport options.
-            let moved =
-                !Arc::ptr_eq(&member.group, group) || member.endpoint.named_by != place.named_by;
-            if !moved {
+            let source_changed =
+                !Arc::ptr_eq(&member.group, group) || member.endpoint.named_by != endpoint.named_by;
+            if !source_changed {
                 return;
             }
             member.group = group.clone();
-            member.endpoint.named_by = place.named_by;
+            member.endpoint.named_by = endpoint.named_by;
             changes.new.push((member.id, member.slot, member.endpoint.clone(), group.clone()));
             return;
         }
@@ -216,10 +216,10 @@ impl<G> TargetSet<G> {
             self.next_slot += 1;
             self.next_slot - 1
         });
-        let (place, group) = (place.clone(), group.clone());
-        changes.new.push((id, slot, place.clone(), group.clone()));
+        let (endpoint, group) = (endpoint.clone(), group.clone());
+        changes.new.push((id, slot, endpoint.clone(), group.clone()));
         changes.any = true;
-        self.members.insert(key.to_owned(), TargetEntry { id, slot, endpoint: place, group });
+        self.members.insert(key.to_owned(), TargetEntry { id, slot, endpoint, group });
     }
 
     fn new_id(&mut self) -> TargetId {
@@ -251,7 +251,7 @@ impl<G> TargetSet<G> {
 /// Number of endpoints in `before` that are not in `now`.
 fn count_vanished(before: &[Endpoint], now: &[Endpoint]) -> usize {
     let now: HashSet<String> = now.iter().map(Endpoint::to_url).collect();
-    before.iter().filter(|place| !now.contains(&place.to_url())).count()
+    before.iter().filter(|endpoint| !now.contains(&endpoint.to_url())).count()
 }
 
 /// Whether a list is more likely broken than intended: it is suddenly empty, or lacks more than the allowed share.
@@ -270,140 +270,141 @@ mod tests {
     const NOW: UnixMs = UnixMs(5);
 
     fn parse_listing(list: &str) -> DiscoveredTargets {
-        let mut places = EndpointList::default();
-        places.add_list(list, &"test".into()).unwrap();
-        DiscoveredTargets { endpoints: places.into_vec(), trouble: None }
+        let mut endpoints = EndpointList::default();
+        endpoints.add_list(list, &"test".into()).unwrap();
+        DiscoveredTargets { endpoints: endpoints.into_vec(), trouble: None }
     }
 
     fn set_with_sources(sources: &[&str]) -> TargetSet<u8> {
-        let mut roster = TargetSet::new(0.2);
-        roster.set_sources(
+        let mut set = TargetSet::new(0.2);
+        set.set_sources(
             sources.iter().map(|name| (SanitizedText::new(name), Arc::new(0))).collect(),
             0.2,
         );
-        roster
+        set
     }
 
-    fn render_targets(roster: &TargetSet<u8>) -> String {
-        let shown = |target: ScrapeTarget| {
+    fn render_targets(set: &TargetSet<u8>) -> String {
+        let render = |target: ScrapeTarget| {
             format!("{}:{}", target.id.0, target.address.trim_end_matches(":9770"))
         };
-        roster.announced_targets().into_iter().map(shown).collect::<Vec<_>>().join(" ")
+        set.announced_targets().into_iter().map(render).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn sources_do_not_drop_each_others_targets() {
-        let mut roster = set_with_sources(&["one", "two"]);
-        roster.offer_targets(0, parse_listing("a,b"), NOW);
-        roster.merge();
-        roster.offer_targets(1, parse_listing("b,c"), NOW);
-        let changes = roster.merge();
+        let mut set = set_with_sources(&["one", "two"]);
+        set.offer_targets(0, parse_listing("a,b"), NOW);
+        set.merge();
+        set.offer_targets(1, parse_listing("b,c"), NOW);
+        let changes = set.merge();
         assert_eq!((changes.new.len(), changes.gone.len(), changes.any), (1, 0, true));
-        assert_eq!(render_targets(&roster), "0:a 1:b 2:c");
+        assert_eq!(render_targets(&set), "0:a 1:b 2:c");
         // The second still lists b.
-        roster.offer_targets(0, parse_listing("a"), NOW);
-        assert!(roster.merge().gone.is_empty());
-        assert_eq!(render_targets(&roster), "0:a 1:b 2:c");
-        roster.offer_targets(1, parse_listing("c"), NOW);
-        assert_eq!(roster.merge().gone, [TargetId(1)]);
-        roster.offer_targets(0, parse_listing("a,d"), NOW);
-        let changes = roster.merge();
+        set.offer_targets(0, parse_listing("a"), NOW);
+        assert!(set.merge().gone.is_empty());
+        assert_eq!(render_targets(&set), "0:a 1:b 2:c");
+        set.offer_targets(1, parse_listing("c"), NOW);
+        assert_eq!(set.merge().gone, [TargetId(1)]);
+        set.offer_targets(0, parse_listing("a,d"), NOW);
+        let changes = set.merge();
         assert_eq!(
             (changes.new[0].0, changes.new[0].1),
             (TargetId(3), 1),
             "a new number, the free slot"
         );
-        roster.offer_targets(0, parse_listing("a,d"), UnixMs(9));
-        assert!(!roster.merge().any);
-        assert_eq!(roster.source_statuses()[0].taken, Some(UnixMs(9)));
+        set.offer_targets(0, parse_listing("a,d"), UnixMs(9));
+        assert!(!set.merge().any);
+        assert_eq!(set.source_statuses()[0].taken, Some(UnixMs(9)));
     }
 
     #[test]
-    fn a_list_that_loses_many_targets_at_once_is_not_believed() {
-        let mut roster = set_with_sources(&["one"]);
-        roster.offer_targets(0, parse_listing("a[1-100]"), NOW);
-        roster.merge();
-        for (list, held) in [("a[1-80]", false), ("a[1-60]", true), ("", true), ("a[70-80]", true)]
+    fn list_that_loses_many_targets_at_once_is_rejected() {
+        let mut set = set_with_sources(&["one"]);
+        set.offer_targets(0, parse_listing("a[1-100]"), NOW);
+        set.merge();
+        for (list, is_rejected) in
+            [("a[1-80]", false), ("a[1-60]", true), ("", true), ("a[70-80]", true)]
         {
-            roster.offer_targets(0, parse_listing(list), NOW);
-            roster.merge();
-            assert_eq!(roster.source_statuses()[0].trouble.is_some(), held, "{list}");
+            set.offer_targets(0, parse_listing(list), NOW);
+            set.merge();
+            assert_eq!(set.source_statuses()[0].trouble.is_some(), is_rejected, "{list}");
         }
-        assert_eq!(roster.announced_targets().len(), 80);
-        let trouble = roster.source_statuses()[0].trouble.clone().unwrap();
+        assert_eq!(set.announced_targets().len(), 80);
+        let trouble = set.source_statuses()[0].trouble.clone().unwrap();
         assert_eq!(
             trouble,
             "one: 69 of 80 targets disappeared from its list at once; they are kept. If they are \
              really gone, send gaunt SIGHUP"
         );
         // The operator confirms; the next list is accepted, and the one after that is checked again.
-        roster.set_sources(vec![("one".into(), Arc::new(0))], 0.2);
-        assert_eq!(roster.merge().gone, [], "nothing vanishes before the source has spoken");
-        roster.offer_targets(0, parse_listing("a[1-10]"), NOW);
-        assert_eq!(roster.merge().gone.len(), 70);
-        assert_eq!(roster.source_statuses()[0].trouble, None);
-        roster.offer_targets(0, parse_listing("a[1-6]"), NOW);
-        assert_eq!(roster.announced_targets().len(), 10);
-        roster.merge();
-        assert_eq!(roster.announced_targets().len(), 6, "four are few");
-        roster.offer_targets(0, parse_listing(""), NOW);
-        roster.merge();
-        assert_eq!(roster.announced_targets().len(), 6, "none is never few");
-        roster.set_sources(vec![("one".into(), Arc::new(0))], 1.0);
-        roster.offer_targets(0, parse_listing("x"), NOW);
-        roster.offer_targets(0, parse_listing(""), NOW);
-        roster.merge();
-        assert!(roster.announced_targets().is_empty(), "a share of one switches the guard off");
+        set.set_sources(vec![("one".into(), Arc::new(0))], 0.2);
+        assert_eq!(set.merge().gone, [], "nothing vanishes before the source has spoken");
+        set.offer_targets(0, parse_listing("a[1-10]"), NOW);
+        assert_eq!(set.merge().gone.len(), 70);
+        assert_eq!(set.source_statuses()[0].trouble, None);
+        set.offer_targets(0, parse_listing("a[1-6]"), NOW);
+        assert_eq!(set.announced_targets().len(), 10);
+        set.merge();
+        assert_eq!(set.announced_targets().len(), 6, "four are few");
+        set.offer_targets(0, parse_listing(""), NOW);
+        set.merge();
+        assert_eq!(set.announced_targets().len(), 6, "none is never few");
+        set.set_sources(vec![("one".into(), Arc::new(0))], 1.0);
+        set.offer_targets(0, parse_listing("x"), NOW);
+        set.offer_targets(0, parse_listing(""), NOW);
+        set.merge();
+        assert!(set.announced_targets().is_empty(), "a share of one switches the guard off");
     }
 
     #[test]
-    fn a_source_that_fails_keeps_what_it_named() {
-        let mut roster = set_with_sources(&["one"]);
-        roster.record_failure(0, "one: refused", UnixMs(1));
-        roster.record_failure(0, "one: refused", UnixMs(2));
-        assert_eq!(roster.source_statuses()[0].trouble.as_deref(), Some("one: refused"));
+    fn failed_source_keeps_its_last_targets() {
+        let mut set = set_with_sources(&["one"]);
+        set.record_failure(0, "one: refused", UnixMs(1));
+        set.record_failure(0, "one: refused", UnixMs(2));
+        assert_eq!(set.source_statuses()[0].trouble.as_deref(), Some("one: refused"));
         assert_eq!(
-            roster.source_statuses()[0].failed_since,
+            set.source_statuses()[0].failed_since,
             Some(UnixMs(1)),
             "since the first failure"
         );
-        roster.offer_targets(0, parse_listing("a,b"), NOW);
-        assert_eq!(roster.source_statuses()[0].failed_since, None);
-        roster.record_failure(0, "one: refused", NOW);
-        roster.merge();
-        assert_eq!(render_targets(&roster), "0:a 1:b");
-        let trouble = roster.source_statuses()[0].trouble.clone().unwrap();
+        set.offer_targets(0, parse_listing("a,b"), NOW);
+        assert_eq!(set.source_statuses()[0].failed_since, None);
+        set.record_failure(0, "one: refused", NOW);
+        set.merge();
+        assert_eq!(render_targets(&set), "0:a 1:b");
+        let trouble = set.source_statuses()[0].trouble.clone().unwrap();
         assert_eq!(trouble, "one: refused; its last 2 targets are kept");
-        roster.set_sources(Vec::new(), 0.2);
+        set.set_sources(Vec::new(), 0.2);
         assert_eq!(
-            roster.merge().gone.len(),
+            set.merge().gone.len(),
             2,
             "a source that the settings drop takes its targets along"
         );
     }
 
     #[test]
-    fn another_machine_gets_another_number_and_a_new_name_keeps_it() {
-        let mut roster = set_with_sources(&["one"]);
-        roster.offer_targets(0, parse_listing("x=a,b"), NOW);
-        roster.merge();
-        assert_eq!(roster.assign_new_id(TargetId(0)), Some(TargetId(2)));
-        assert_eq!(roster.assign_new_id(TargetId(0)), None);
-        assert_eq!(render_targets(&roster), "2:a 1:b");
-        roster.offer_targets(0, parse_listing("y=a,b"), NOW);
-        let changes = roster.merge();
+    fn target_id_changes_with_the_machine_and_not_with_the_name() {
+        let mut set = set_with_sources(&["one"]);
+        set.offer_targets(0, parse_listing("x=a,b"), NOW);
+        set.merge();
+        assert_eq!(set.assign_new_id(TargetId(0)), Some(TargetId(2)));
+        assert_eq!(set.assign_new_id(TargetId(0)), None);
+        assert_eq!(render_targets(&set), "2:a 1:b");
+        set.offer_targets(0, parse_listing("y=a,b"), NOW);
+        let changes = set.merge();
         assert!(changes.any && changes.new.is_empty());
-        assert_eq!(roster.announced_targets()[0].node.as_deref(), Some("y"));
+        assert_eq!(set.announced_targets()[0].node.as_deref(), Some("y"));
     }
 
     #[test]
-    fn there_is_an_end_to_targets() {
-        let mut roster = set_with_sources(&["one", "two"]);
-        roster.offer_targets(0, parse_listing("a[1-15000]"), NOW);
-        roster.offer_targets(1, parse_listing("b[1-15000]"), NOW);
-        roster.merge();
-        assert_eq!(roster.announced_targets().len(), MAX_TARGETS);
-        let trouble = roster.source_statuses()[1].trouble.clone().unwrap();
+    fn targets_are_limited_in_number() {
+        let mut set = set_with_sources(&["one", "two"]);
+        set.offer_targets(0, parse_listing("a[1-15000]"), NOW);
+        set.offer_targets(1, parse_listing("b[1-15000]"), NOW);
+        set.merge();
+        assert_eq!(set.announced_targets().len(), MAX_TARGETS);
+        let trouble = set.source_statuses()[1].trouble.clone().unwrap();
         assert!(trouble.starts_with("5000 targets are not scraped"), "{trouble}");
     }
 }

@@ -58,16 +58,17 @@ async fn gather_batches(
 ) -> HashMap<&'static str, Vec<Batch>> {
     let (inbox, mut deliveries) = mpsc::channel(64);
     let plan = plan_with_lists(servers.iter().map(|(_, address)| address.clone()), test_options());
-    let _gatherer = spawn_manager(plan, inbox, test_clock());
+    let _manager = spawn_manager(plan, inbox, test_clock());
     let mut names = HashMap::new();
     let mut batches: HashMap<_, Vec<_>> =
         servers.iter().map(|(name, _)| (*name, Vec::new())).collect();
-    let all = async {
+    let collect = async {
         while batches.values().any(|batches| batches.len() < rounds) {
             match deliveries.recv().await.expect("the gatherer runs") {
                 Delivery::Targets(targets) => {
                     for target in targets {
-                        let server = servers.iter().find(|(_, at)| target.address.contains(at));
+                        let server =
+                            servers.iter().find(|(_, address)| target.address.contains(address));
                         names.insert(target.id, server.expect("a known target").0);
                     }
                 }
@@ -78,7 +79,7 @@ async fn gather_batches(
             }
         }
     };
-    timeout(PATIENCE, all).await.expect("every target sends a batch in every period");
+    timeout(PATIENCE, collect).await.expect("every target sends a batch in every period");
     batches
 }
 
@@ -92,16 +93,17 @@ fn cpu_count(page: &ScrapedPage) -> Option<f64> {
 
 /// Misbehaving servers, each with the text of its failure.
 async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
-    let gone = {
+    let unused_address = {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         listener.local_addr().unwrap().to_string()
     };
-    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n".to_vec();
+    let truncated_body =
+        b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n".to_vec();
     let huge = "HTTP/1.1 200 OK\r\ncontent-length: 104857600\r\n\r\n";
     let redirect = "HTTP/1.1 302 Found\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
     let gzip = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\nx";
     vec![
-        ("gone", gone, "cannot connect: connection refused"),
+        ("gone", unused_address, "cannot connect: connection refused"),
         (
             "silent",
             start_server(ServerBehaviour::Holds("")).await,
@@ -121,7 +123,11 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
                 .await,
             "connection broke: ",
         ),
-        ("half", start_server(ServerBehaviour::AnswersAndCloses(half)).await, "connection broke: "),
+        (
+            "half",
+            start_server(ServerBehaviour::AnswersAndCloses(truncated_body)).await,
+            "connection broke: ",
+        ),
         (
             "huge",
             start_server(ServerBehaviour::Holds(huge)).await,
@@ -160,7 +166,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
+async fn misbehaving_servers_are_named_and_do_not_delay_the_good_one() {
     let failing = misbehaving_servers().await;
     let mut servers =
         vec![("good", start_server(ServerBehaviour::Answers(ok_response(GOOD))).await)];
@@ -185,13 +191,13 @@ async fn whoever_misbehaves_is_named_and_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_lines_cost_themselves_and_are_counted() {
-    let long = format!("gaunt_node_cpus{{x=\"{}\"}} 1\n{GOOD}", "y".repeat(1 << 20));
-    let twice = format!("{GOOD}gaunt_node_cpus 65\n");
+async fn bad_lines_are_rejected_alone_and_counted() {
+    let oversized_line = format!("gaunt_node_cpus{{x=\"{}\"}} 1\n{GOOD}", "y".repeat(1 << 20));
+    let duplicate_series = format!("{GOOD}gaunt_node_cpus 65\n");
     let escapes = format!("{GOOD}gaunt_node_info{{node=\"\x1b]0;owned\x07gpu1\\n\"}} 1\n");
     let servers = [
-        ("long", start_server(ServerBehaviour::Answers(ok_response(&long))).await),
-        ("twice", start_server(ServerBehaviour::Answers(ok_response(&twice))).await),
+        ("long", start_server(ServerBehaviour::Answers(ok_response(&oversized_line))).await),
+        ("twice", start_server(ServerBehaviour::Answers(ok_response(&duplicate_series))).await),
         ("escapes", start_server(ServerBehaviour::Answers(ok_response(&escapes))).await),
     ];
     let batches = gather_batches(&servers, 1).await;
@@ -212,7 +218,7 @@ async fn bad_lines_cost_themselves_and_are_counted() {
 
 /// A server that closes each connection after its response costs a new connection, not a page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_connection_is_replaced_without_a_failure() {
+async fn closed_connection_is_replaced_without_a_failure() {
     let closing = ServerBehaviour::AnswersAndCloses(ok_response(GOOD).into_bytes());
     let batches = gather_batches(&[("closing", start_server(closing).await)], 4).await;
     for batch in &batches["closing"] {
@@ -223,7 +229,7 @@ async fn a_closed_connection_is_replaced_without_a_failure() {
 /// Only the stream of a connection is kept between two pages; a server that sent more than one response gets a new
 /// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_rests_is_the_same_afterwards() {
+async fn idle_connection_is_used_for_the_next_request() {
     let page = |number: u64| {
         format!("gaunt_node_cpus {}\n", (number >> 32) * 1_000 + (number & 0xffff_ffff))
     };
@@ -236,16 +242,16 @@ async fn a_connection_that_rests_is_the_same_afterwards() {
         ),
     ];
     let batches = gather_batches(&servers, 4).await;
-    let told = |name| batches[name].iter().take(4).map(|batch| cpu_count(page_of(batch)));
+    let cpu_counts = |name| batches[name].iter().take(4).map(|batch| cpu_count(page_of(batch)));
     // The first connection, and on it one request after the other.
-    let kept = [1_001.0, 1_002.0, 1_003.0, 1_004.0].map(Some);
-    assert_eq!(told("kept").collect::<Vec<_>>(), kept);
-    assert!(told("talkative").all(|cpus| cpus == Some(64.0)));
+    let one_connection = [1_001.0, 1_002.0, 1_003.0, 1_004.0].map(Some);
+    assert_eq!(cpu_counts("kept").collect::<Vec<_>>(), one_connection);
+    assert!(cpu_counts("talkative").all(|cpus| cpus == Some(64.0)));
 }
 
 /// A full inbox delays batches; a period that passed entirely is reported as skipped, not left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_period_that_went_by_is_told() {
+async fn missed_period_is_reported_as_skipped() {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     let time = Arc::new(AtomicI64::new(1_000_000));
@@ -256,7 +262,7 @@ async fn a_period_that_went_by_is_told() {
     };
     let good = start_server(ServerBehaviour::Answers(ok_response(GOOD))).await;
     let (inbox, mut deliveries) = mpsc::channel(4);
-    let _gatherer =
+    let _manager =
         spawn_manager(plan_with_lists([good], ScrapeOptions::with_period(PERIOD)), inbox, clock);
     let skipped = async {
         while let Some(delivery) = deliveries.recv().await {

@@ -67,14 +67,14 @@ impl TimerLateness {
     /// Starts the timer.
     pub(super) fn spawn_timer() -> (Arc<Self>, LatenessTaskGuard) {
         let lateness = Arc::new(Self { start: Instant::now(), sum: LatenessSum::default() });
-        let own = lateness.clone();
-        let beats = tokio::spawn(async move {
+        let timer = lateness.clone();
+        let ticks = tokio::spawn(async move {
             loop {
                 sleep(BEAT).await;
-                own.sum.record_beat(own.since_start());
+                timer.sum.record_beat(timer.since_start());
             }
         });
-        (lateness, LatenessTaskGuard(beats.abort_handle()))
+        (lateness, LatenessTaskGuard(ticks.abort_handle()))
     }
 
     /// Total lateness until now.
@@ -114,24 +114,24 @@ mod tests {
     const MS: u64 = 1_000;
 
     #[test]
-    fn lateness_counts_stalls_and_no_calm_time() {
+    fn lateness_counts_stalls_and_ignores_timer_jitter() {
         let sum = LatenessSum::default();
         // Ten seconds without load, with normal timer resolution.
-        for beat in 1..=500 {
-            sum.record_beat(beat * 20 * MS + beat % 3 * MS);
+        for tick in 1..=500 {
+            sum.record_beat(tick * 20 * MS + tick % 3 * MS);
         }
         let now = 500 * 20 * MS + 2 * MS;
         assert_eq!(sum.total_at(now), Duration::ZERO);
         // No task runs for two seconds: that is detected before the next tick, and counted once.
-        let stalled = Duration::from_millis(2_000 - 20);
-        assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
+        let expected = Duration::from_millis(2_000 - 20);
+        assert_eq!(sum.total_at(now + 2_000 * MS), expected);
         sum.record_beat(now + 2_000 * MS);
-        assert_eq!(sum.total_at(now + 2_000 * MS), stalled);
+        assert_eq!(sum.total_at(now + 2_000 * MS), expected);
         sum.record_beat(now + 2_020 * MS);
-        assert_eq!(sum.total_at(now + 2_025 * MS), stalled);
+        assert_eq!(sum.total_at(now + 2_025 * MS), expected);
         // Many short stalls add up: a busy machine is always a little late.
-        (1..=10).for_each(|beat| sum.record_beat(now + 2_020 * MS + beat * 60 * MS));
-        assert_eq!(sum.total_at(now + 2_620 * MS), stalled + Duration::from_millis(10 * 40));
+        (1..=10).for_each(|tick| sum.record_beat(now + 2_020 * MS + tick * 60 * MS));
+        assert_eq!(sum.total_at(now + 2_620 * MS), expected + Duration::from_millis(10 * 40));
     }
 
     #[test]

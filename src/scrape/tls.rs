@@ -99,13 +99,14 @@ fn unusable_error(path: Option<&Path>, error: &dyn std::fmt::Display) -> TlsErro
 /// The TLS problem, in plain words.
 fn tls_problem(error: &dyn std::fmt::Display) -> String {
     tracing::debug!(%error, "invalid certificate or key");
-    let said = error.to_string();
-    if said.contains("inconsistent") || said.contains("KeyMismatch") {
+    let message = error.to_string();
+    if message.contains("inconsistent") || message.contains("KeyMismatch") {
         return "the key does not match the certificate".to_owned();
     }
-    let known =
-        plain_error::tls(&said).map(|why| why.replace("its certificate", "a certificate in it"));
-    known.unwrap_or_else(|| "it is not a valid certificate or key; convert it to PEM".to_owned())
+    let plain_text =
+        plain_error::tls(&message).map(|why| why.replace("its certificate", "a certificate in it"));
+    plain_text
+        .unwrap_or_else(|| "it is not a valid certificate or key; convert it to PEM".to_owned())
 }
 
 /// Loads the trusted CAs: those of the file, else the system's.
@@ -130,12 +131,13 @@ fn open_pem(path: &Path) -> Result<BufReader<File>, TlsError> {
 }
 
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open_pem(path)?).collect();
-    let found = found.map_err(|error| unusable_error(Some(path), &error))?;
-    if found.is_empty() {
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_reader_iter(open_pem(path)?).collect();
+    let certificates = certificates.map_err(|error| unusable_error(Some(path), &error))?;
+    if certificates.is_empty() {
         return Err(TlsError::Empty { path: path.to_path_buf(), what: "certificate" });
     }
-    Ok(found)
+    Ok(certificates)
 }
 
 fn load_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {

@@ -34,10 +34,10 @@ pub(super) struct PeerAddress(pub(super) SocketAddr);
 
 /// Whether a request of this method to this path is a write.
 pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
-    let acknowledges = uri.path().ends_with(ACKNOWLEDGE);
-    let meets = uri.path().strip_prefix(API) == Some(pairing_endpoint::PATH);
-    (acknowledges && matches!(*method, Method::POST | Method::DELETE))
-        || (meets && method == Method::POST)
+    let is_acknowledgement = uri.path().ends_with(ACKNOWLEDGE);
+    let is_pairing = uri.path().strip_prefix(API) == Some(pairing_endpoint::PATH);
+    (is_acknowledgement && matches!(*method, Method::POST | Method::DELETE))
+        || (is_pairing && method == Method::POST)
 }
 
 /// Acknowledges a finding, or withdraws that.
@@ -58,21 +58,21 @@ pub(super) async fn handle_action(
         tracing::warn!(target: "gaunt::audit", %finding, peer, "action refused: {refusal}");
         return denied_response(&refusal);
     }
-    let act = match parse_action(&method, finding, &parameters, &body) {
-        Ok(act) => act,
+    let action = match parse_action(&method, finding, &parameters, &body) {
+        Ok(action) => action,
         Err(refusal) => return refusal_response(&refusal),
     };
-    let what = match act.command {
+    let what = match action.command {
         FindingCommand::Acknowledge { .. } => "acknowledged",
         FindingCommand::Accept { .. } => "accepted as baseline",
         FindingCommand::Withdraw => "acknowledgement withdrawn",
     };
-    let (finding, by) = (SanitizedText::new(&act.finding), act.by.clone());
-    let note = match &act.command {
+    let (finding, by) = (SanitizedText::new(&action.finding), action.by.clone());
+    let note = match &action.command {
         FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => note.clone(),
         FindingCommand::Withdraw => SanitizedText::default(),
     };
-    match source.send_action(act).await {
+    match source.send_action(action).await {
         Ok(Answer::Refused(refusal)) => refusal_response(&refusal),
         Ok(answer) => {
             let (by, note) = (by.as_str(), note.as_str());
@@ -89,38 +89,44 @@ fn parse_action(
     parameters: &[(String, String)],
     body: &[u8],
 ) -> Result<FindingAction, Refusal> {
-    let bad = |parameter: &str, why: &str| Refusal::BadParameter {
+    let bad_parameter = |parameter: &str, why: &str| Refusal::BadParameter {
         parameter: SanitizedText::new(parameter),
         why: SanitizedText::new(why),
     };
-    let (note, deed) = if *method == Method::DELETE {
+    let (note, is_acknowledgement) = if *method == Method::DELETE {
         let by = parameters.iter().find(|(name, _)| name == "by");
         let by = by.map(|(_, by)| by.clone()).unwrap_or_default();
         (AcknowledgementBody { by, ..AcknowledgementBody::default() }, false)
     } else {
         let note: AcknowledgementBody = serde_json::from_slice(body).map_err(|error| {
             let why = plain_error::json(&error);
-            bad("body", &format!("not of the form {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {why}"))
+            bad_parameter(
+                "body",
+                &format!("not of the form {{\"by\": \"NAME\", \"note\": \"TEXT\"}}: {why}"),
+            )
         })?;
         (note, true)
     };
     let by = note.by.trim();
     if by.is_empty() {
-        return Err(bad("by", "missing; give the user name"));
+        return Err(bad_parameter("by", "missing; give the user name"));
     }
-    for (name, text, most) in [("by", by, MAX_NAME), ("note", &note.note, MAX_NOTE)] {
+    for (name, text, max_length) in [("by", by, MAX_NAME), ("note", &note.note, MAX_NOTE)] {
         let length = text.chars().count();
-        if length > most {
-            return Err(bad(name, &format!("{length} characters; at most {most} are allowed")));
+        if length > max_length {
+            return Err(bad_parameter(
+                name,
+                &format!("{length} characters; at most {max_length} are allowed"),
+            ));
         }
     }
-    let said = SanitizedText::new(note.note.trim());
-    let deed = match (deed, note.accept) {
+    let note_text = SanitizedText::new(note.note.trim());
+    let command = match (is_acknowledgement, note.accept) {
         (false, _) => FindingCommand::Withdraw,
-        (true, true) => FindingCommand::Accept { note: said },
-        (true, false) => FindingCommand::Acknowledge { note: said },
+        (true, true) => FindingCommand::Accept { note: note_text },
+        (true, false) => FindingCommand::Acknowledge { note: note_text },
     };
-    Ok(FindingAction { finding, by: SanitizedText::new(by), command: deed })
+    Ok(FindingAction { finding, by: SanitizedText::new(by), command })
 }
 
 #[cfg(test)]
@@ -128,22 +134,22 @@ mod tests {
     use super::*;
 
     fn parse_post(body: &str) -> Result<FindingAction, String> {
-        let read = parse_action(&Method::POST, "id".into(), &[], body.as_bytes());
-        read.map_err(|refusal| refusal.to_string())
+        let parsed = parse_action(&Method::POST, "id".into(), &[], body.as_bytes());
+        parsed.map_err(|refusal| refusal.to_string())
     }
 
     #[test]
-    fn an_act_says_who_and_may_say_why() {
-        let act =
+    fn acknowledgement_needs_a_user_and_may_have_a_note() {
+        let action =
             parse_post(r#"{"by": " alice ", "note": "cable\u001b[31m is on its way"}"#).unwrap();
-        assert_eq!((act.finding.as_str(), &*act.by), ("id", "alice"));
-        let FindingCommand::Acknowledge { note } = act.command else { panic!("another deed") };
+        assert_eq!((action.finding.as_str(), &*action.by), ("id", "alice"));
+        let FindingCommand::Acknowledge { note } = action.command else { panic!("another deed") };
         assert_eq!(&*note, "cable\u{fffd}[31m is on its way", "safe for a terminal");
         assert!(parse_post(r#"{"by": "alice"}"#).is_ok());
-        let act =
+        let action =
             parse_post(r#"{"by": "alice", "note": "new batch size", "accept": true}"#).unwrap();
-        assert_eq!(act.command, FindingCommand::Accept { note: "new batch size".into() });
-        for (body, said) in [
+        assert_eq!(action.command, FindingCommand::Accept { note: "new batch size".into() });
+        for (body, expected) in [
             (
                 "",
                 "parameter body: not of the form {\"by\": \"NAME\", \"note\": \"TEXT\"}: line \
@@ -158,7 +164,7 @@ mod tests {
             (r#"{"by": "a", "until": 3}"#, "parameter body: not of the form"),
         ] {
             let error = parse_post(body).unwrap_err();
-            assert!(error.starts_with(said), "{body}: {error}");
+            assert!(error.starts_with(expected), "{body}: {error}");
         }
         let long = format!(r#"{{"by": "a", "note": "{}"}}"#, "x".repeat(MAX_NOTE + 1));
         let error = parse_post(&long).unwrap_err();
@@ -166,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn who_withdraws_says_so_in_the_address() {
+    fn withdrawal_takes_its_user_from_the_query() {
         let by = [("by".to_owned(), "bob".to_owned())];
-        let act = parse_action(&Method::DELETE, "id".into(), &by, b"").unwrap();
-        assert_eq!((&*act.by, act.command), ("bob", FindingCommand::Withdraw));
+        let action = parse_action(&Method::DELETE, "id".into(), &by, b"").unwrap();
+        assert_eq!((&*action.by, action.command), ("bob", FindingCommand::Withdraw));
         assert!(parse_action(&Method::DELETE, "id".into(), &[], b"").is_err());
     }
 }

@@ -95,8 +95,10 @@ impl FeedState {
         let missed = self.changes.iter().filter(|(to, _)| *to > number);
         let missed: Vec<&Bytes> = missed.map(|(_, line)| line).collect();
         match missed.as_slice() {
-            [one] => Some((*one).clone()),
-            all => Some(Bytes::from(all.iter().map(|line| &line[..]).collect::<Vec<_>>().concat())),
+            [single] => Some((*single).clone()),
+            several => {
+                Some(Bytes::from(several.iter().map(|line| &line[..]).collect::<Vec<_>>().concat()))
+            }
         }
     }
 
@@ -125,8 +127,8 @@ impl FeedState {
 
 impl StreamHub {
     pub(super) fn new(source: AnswerSource, stopped: watch::Receiver<bool>) -> Self {
-        let seats = Arc::new(Semaphore::new(STREAMS));
-        Self { source, feeds: Arc::default(), stream_permits: seats, stopped }
+        let stream_permits = Arc::new(Semaphore::new(STREAMS));
+        Self { source, feeds: Arc::default(), stream_permits, stopped }
     }
 
     /// Returns the feed of a question and starts it if necessary; none if there are too many.
@@ -146,17 +148,17 @@ impl StreamHub {
         if feeds.len() >= FEEDS {
             return Ok(None);
         }
-        let picture = FeedState {
+        let state = FeedState {
             feed: format!("{:x}", at.0).into(),
             number: 1,
             value: first.map(Arc::new),
             whole: OnceLock::new(),
             changes: VecDeque::new(),
         };
-        let (publish, feed) = watch::channel(Arc::new(picture));
+        let (sender, feed) = watch::channel(Arc::new(state));
         feeds.insert(question.clone(), feed.clone());
         drop(feeds);
-        tokio::spawn(self.clone().run(question.clone(), publish, at));
+        tokio::spawn(self.clone().run(question.clone(), sender, at));
         Ok(Some(feed))
     }
 
@@ -166,21 +168,21 @@ impl StreamHub {
     }
 
     /// Asks once a tick and publishes changes, until there are no followers or the source has ended.
-    async fn run(self, question: Question, publish: watch::Sender<Arc<FeedState>>, mut at: UnixMs) {
+    async fn run(self, question: Question, sender: watch::Sender<Arc<FeedState>>, mut at: UnixMs) {
         loop {
             let Ok((tick, answer)) = next_answer(&self.source, &question, at).await else { break };
             at = tick;
             {
                 let mut feeds = self.feeds.lock().unwrap_or_else(PoisonError::into_inner);
                 // One receiver belongs to the list. New followers subscribe under the same lock.
-                if publish.receiver_count() <= 1 {
+                if sender.receiver_count() <= 1 {
                     feeds.remove(&question);
                     return;
                 }
             }
-            let next = publish.borrow().next(answer);
+            let next = sender.borrow().next(answer);
             if let Some(next) = next {
-                publish.send_replace(Arc::new(next));
+                sender.send_replace(Arc::new(next));
             }
         }
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner).remove(&question);
@@ -212,7 +214,7 @@ pub(super) async fn handle_stream(
         Ok(read) => read,
         Err(refusal) => return refusal_response(&refusal),
     };
-    let Ok(seat) = hub.stream_permits.clone().try_acquire_owned() else {
+    let Ok(permit) = hub.stream_permits.clone().try_acquire_owned() else {
         return busy_response(&format!("{STREAMS} streams are open, the maximum; try again later"));
     };
     let feed = match hub.open_feed(&question).await {
@@ -227,9 +229,8 @@ pub(super) async fn handle_stream(
     if let Err(refusal) = &feed.borrow().value {
         return refusal_response(refusal);
     }
-    let known = from.and_then(|(name, number)| (*feed.borrow().feed == *name).then_some(number));
-    let follower =
-        StreamFollower { feed, sent: known, stopped: hub.stopped.clone(), _permit: seat };
+    let sent = from.and_then(|(name, number)| (*feed.borrow().feed == *name).then_some(number));
+    let follower = StreamFollower { feed, sent, stopped: hub.stopped.clone(), _permit: permit };
     ([(CONTENT_TYPE, "application/x-ndjson")], chunked_body::of(follower)).into_response()
 }
 
@@ -238,22 +239,22 @@ fn parse_stream_query(
     mut parameters: Vec<(String, String)>,
 ) -> Result<(Question, Option<(String, u64)>), Refusal> {
     let mut take = |name: &str| {
-        let at = parameters.iter().position(|(known, _)| known == name)?;
-        Some(parameters.remove(at).1)
+        let index = parameters.iter().position(|(key, _)| key == name)?;
+        Some(parameters.remove(index).1)
     };
-    let bad = |parameter: &str, why: &str| Refusal::BadParameter {
+    let bad_parameter = |parameter: &str, why: &str| Refusal::BadParameter {
         parameter: SanitizedText::new(parameter),
         why: SanitizedText::new(why),
     };
-    let ask =
-        take("ask").ok_or_else(|| bad("ask", "missing; name a question, such as overview"))?;
+    let ask = take("ask")
+        .ok_or_else(|| bad_parameter("ask", "missing; name a question, such as overview"))?;
     let from = take("from")
         .map(|from| {
             let parts = from.split_once('-');
             let parts =
                 parts.and_then(|(feed, number)| Some((feed.to_owned(), number.parse().ok()?)));
             parts.ok_or_else(|| {
-                bad(
+                bad_parameter(
                     "from",
                     "invalid; write the stream and the number that were last read, such as 18c2f-7",
                 )
@@ -275,13 +276,13 @@ struct StreamFollower {
 impl ChunkSource for StreamFollower {
     async fn next(mut self) -> NextChunk<Self> {
         loop {
-            let picture = self.feed.borrow_and_update().clone();
-            if self.sent != Some(picture.number) {
-                let missed = self.sent.and_then(|sent| picture.changes_since(sent));
-                self.sent = Some(picture.number);
-                return Some((missed.unwrap_or_else(|| picture.whole_line()), self));
+            let state = self.feed.borrow_and_update().clone();
+            if self.sent != Some(state.number) {
+                let missed = self.sent.and_then(|sent| state.changes_since(sent));
+                self.sent = Some(state.number);
+                return Some((missed.unwrap_or_else(|| state.whole_line()), self));
             }
-            let quiet = tokio::select! {
+            let is_quiet = tokio::select! {
                 changed = self.feed.changed() => {
                     changed.ok()?;
                     false
@@ -289,8 +290,8 @@ impl ChunkSource for StreamFollower {
                 _ = self.stopped.wait_for(|stopped| *stopped) => return None,
                 () = sleep(HEARTBEAT) => true,
             };
-            if quiet {
-                let line = json!({ "number": picture.number, "alive": true });
+            if is_quiet {
+                let line = json!({ "number": state.number, "alive": true });
                 return Some((Bytes::from(format!("{line}\n")), self));
             }
         }

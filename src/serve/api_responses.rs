@@ -27,11 +27,11 @@ pub(super) fn refusal_response(refusal: &Refusal) -> Response {
 
 /// A refusal as JSON, with a message for people.
 pub(super) fn refusal_json(refusal: &Refusal) -> serde_json::Value {
-    let mut told = serde_json::to_value(refusal).unwrap_or_default();
-    if let Some(members) = told.as_object_mut() {
+    let mut json = serde_json::to_value(refusal).unwrap_or_default();
+    if let Some(members) = json.as_object_mut() {
         members.insert("message".to_owned(), refusal.to_string().into());
     }
-    told
+    json
 }
 
 /// Response if the source has no answer.
@@ -48,8 +48,8 @@ pub(super) fn busy_response(why: &str) -> Response {
 pub(super) fn denied_response(refusal: &Refusal) -> Response {
     let mut response = refusal_response(refusal);
     if matches!(refusal, Refusal::NoToken | Refusal::WrongToken) {
-        let how = HeaderValue::from_static("Bearer realm=\"gaunt\"");
-        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+        let challenge = HeaderValue::from_static("Bearer realm=\"gaunt\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }
     response
 }

@@ -33,26 +33,26 @@ type CachedOverview = (Arc<Overview>, Bytes);
 
 impl OverviewCache {
     pub(super) fn of(&self, overview: Arc<Overview>) -> serde_json::Result<Bytes> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, bytes)) = &*kept
-            && Arc::ptr_eq(known, &overview)
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((cached_overview, bytes)) = &*cached
+            && Arc::ptr_eq(cached_overview, &overview)
         {
             return Ok(bytes.clone());
         }
         let bytes = Bytes::from(serde_json::to_vec(&overview)?);
-        *kept = Some((overview, bytes.clone()));
+        *cached = Some((overview, bytes.clone()));
         Ok(bytes)
     }
 }
 
 impl FromRef<ApiState> for AnswerSource {
-    fn from_ref(serving: &ApiState) -> Self {
-        serving.source.clone()
+    fn from_ref(state: &ApiState) -> Self {
+        state.source.clone()
     }
 }
 
 impl FromRef<ApiState> for StreamHub {
-    fn from_ref(serving: &ApiState) -> Self {
-        serving.hub.clone()
+    fn from_ref(state: &ApiState) -> Self {
+        state.hub.clone()
     }
 }

@@ -19,8 +19,8 @@ pub(super) trait ChunkSource: Sized + Send + 'static {
 pub(super) type NextChunk<P> = Option<(Bytes, P)>;
 
 /// All chunks as a response body.
-pub(super) fn of(pieces: impl ChunkSource) -> Body {
-    Body::new(ChunkedBody(Box::pin(pieces.next())))
+pub(super) fn of(chunks: impl ChunkSource) -> Body {
+    Body::new(ChunkedBody(Box::pin(chunks.next())))
 }
 
 struct ChunkedBody<P>(Pin<Box<dyn Future<Output = NextChunk<P>> + Send>>);
@@ -34,9 +34,9 @@ impl<P: ChunkSource> HttpBody for ChunkedBody<P> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.0.as_mut().poll(context).map(|next| {
-            let (piece, rest) = next?;
-            self.0 = Box::pin(rest.next());
-            Some(Ok(Frame::data(piece)))
+            let (chunk, source) = next?;
+            self.0 = Box::pin(source.next());
+            Some(Ok(Frame::data(chunk)))
         })
     }
 }

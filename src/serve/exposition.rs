@@ -26,8 +26,8 @@ pub(super) async fn handle_metrics(
     headers: HeaderMap,
 ) -> Response {
     match MetricsAnswers::fetch_answers(&source).await {
-        Ok(facts) => {
-            negotiated_page::respond_page(&headers, move |form| facts.render_page(form)).await
+        Ok(answers) => {
+            negotiated_page::respond_page(&headers, move |format| answers.render_page(format)).await
         }
         Err(error) => unavailable_response(&error),
     }
@@ -44,7 +44,7 @@ struct MetricsAnswers {
 
 impl MetricsAnswers {
     async fn fetch_answers(source: &AnswerSource) -> Result<Self, AnswerSourceError> {
-        let mut facts = Self {
+        let mut answers = Self {
             overview: std::sync::Arc::default(),
             nodes: std::sync::Arc::default(),
             findings: std::sync::Arc::default(),
@@ -59,19 +59,19 @@ impl MetricsAnswers {
             Question::GpuTime,
         ] {
             match source.ask_question(question).await? {
-                Answer::Overview(overview) => facts.overview = overview,
-                Answer::Nodes(nodes) => facts.nodes = nodes,
-                Answer::Findings(findings) => facts.findings = findings,
-                Answer::Targets(targets) => facts.targets = targets,
-                Answer::GpuTime(time) => facts.time = time,
+                Answer::Overview(overview) => answers.overview = overview,
+                Answer::Nodes(nodes) => answers.nodes = nodes,
+                Answer::Findings(findings) => answers.findings = findings,
+                Answer::Targets(targets) => answers.targets = targets,
+                Answer::GpuTime(time) => answers.time = time,
                 _ => {}
             }
         }
-        Ok(facts)
+        Ok(answers)
     }
 
-    fn render_page(&self, form: ExpositionFormat) -> String {
-        let mut page = ExpositionPage { out: String::with_capacity(64 << 10), form };
+    fn render_page(&self, format: ExpositionFormat) -> String {
+        let mut page = ExpositionPage { out: String::with_capacity(64 << 10), format };
         page.write_family(fleet_metrics::BUILD_INFO, |family| {
             family.write_line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
@@ -81,7 +81,7 @@ impl MetricsAnswers {
         self.write_fleet(&mut page);
         self.write_findings(&mut page);
         self.write_omissions(&mut page);
-        form.write_end(&mut page.out);
+        format.write_end(&mut page.out);
         page.out
     }
 
@@ -143,9 +143,9 @@ impl MetricsAnswers {
         });
         page.write_family(fleet_metrics::TARGET_DROPPED_BATCHES, |family| {
             let lines = self.targets.targets.iter().filter(|line| line.dropped_batches > 0);
-            let mut most: Vec<_> = lines.collect();
-            most.sort_by_key(|line| Reverse(line.dropped_batches));
-            for line in most.into_iter().take(MAX_DROPPING) {
+            let mut sorted: Vec<_> = lines.collect();
+            sorted.sort_by_key(|line| Reverse(line.dropped_batches));
+            for line in sorted.into_iter().take(MAX_DROPPING) {
                 let node = line.node.as_deref().unwrap_or("");
                 let labels = [("target", &*line.address), ("node", node)];
                 family.write_line(&labels, line.dropped_batches as f64);
@@ -155,20 +155,20 @@ impl MetricsAnswers {
 
     /// Writes the status of the recording, if there is one.
     fn write_recording_status(&self, page: &mut ExpositionPage) {
-        let Some(keeping) = &self.targets.keeping else { return };
-        page.write_family(fleet_metrics::RECORD_ACTIVE, |family| match &keeping.stopped {
+        let Some(status) = &self.targets.keeping else { return };
+        page.write_family(fleet_metrics::RECORD_ACTIVE, |family| match &status.stopped {
             None => family.write_line(&[], 1.0),
             Some(stopped) => family.write_line(&[("reason", stopped.reason.as_str())], 0.0),
         });
         page.write_family(fleet_metrics::RECORD_BYTES, |family| {
-            family.write_line(&[], keeping.bytes as f64);
+            family.write_line(&[], status.bytes as f64);
         });
         page.write_family(fleet_metrics::RECORD_WRITTEN, |family| {
-            family.write_line(&[], keeping.written as f64);
+            family.write_line(&[], status.written as f64);
         });
         page.write_family(fleet_metrics::RECORD_DROPPED, |family| {
-            family.write_line(&[("reason", "behind")], keeping.dropped_behind as f64);
-            family.write_line(&[("reason", "stopped")], keeping.dropped_stopped as f64);
+            family.write_line(&[("reason", "behind")], status.dropped_behind as f64);
+            family.write_line(&[("reason", "stopped")], status.dropped_stopped as f64);
         });
     }
 
@@ -190,10 +190,10 @@ impl MetricsAnswers {
             }
         });
         page.write_family(fleet_metrics::GPU_STATE, |family| {
-            let all = self.nodes.nodes.iter().flat_map(|line| {
+            let gpu_states = self.nodes.nodes.iter().flat_map(|line| {
                 line.gpu_states.chars().enumerate().map(move |(gpu, code)| (line, gpu, code))
             });
-            for (line, gpu, code) in all.take(MAX_GPUS) {
+            for (line, gpu, code) in gpu_states.take(MAX_GPUS) {
                 let state = GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown);
                 let labels =
                     [("node", &*line.node), ("gpu", &gpu.to_string()), ("state", state.as_str())];
@@ -247,9 +247,9 @@ impl MetricsAnswers {
 
     /// Writes every state of the fleet, and the states of each job that occur.
     fn write_state_ratios(&self, family: &mut ExpositionFamily<'_>) {
-        let all = f64::from(self.overview.gpu_count());
-        for state in GpuState::ALL.iter().filter(|_| all > 0.0) {
-            let share = f64::from(self.overview.gpus_in_state(*state)) / all;
+        let gpu_count = f64::from(self.overview.gpu_count());
+        for state in GpuState::ALL.iter().filter(|_| gpu_count > 0.0) {
+            let share = f64::from(self.overview.gpus_in_state(*state)) / gpu_count;
             family.write_line(&[("state", state.as_str())], share);
         }
         for job in &self.time.jobs {
@@ -268,8 +268,8 @@ impl MetricsAnswers {
                     ("kind", finding.kind.as_str()),
                     ("severity", finding.severity.as_str()),
                 ];
-                let taken = if finding.acknowledged.is_some() { "true" } else { "false" };
-                labels.push(("acknowledged", taken));
+                let acknowledged = if finding.acknowledged.is_some() { "true" } else { "false" };
+                labels.push(("acknowledged", acknowledged));
                 labels.extend(entity_labels(&finding.entity));
                 family.write_line(&labels, 1.0);
             }
@@ -294,25 +294,25 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
         ("leaf", &entity.leaf),
         ("source", &entity.source),
     ];
-    let known = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
-    std::iter::once(("entity", entity.kind.as_str())).chain(known)
+    let present = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));
+    std::iter::once(("entity", entity.kind.as_str())).chain(present)
 }
 
 /// A page that is being written.
 struct ExpositionPage {
     out: String,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
 }
 
 impl ExpositionPage {
     /// Writes one family: its header from the catalogue, then its lines. A family without lines is left out.
     fn write_family(&mut self, metric: MetricId, lines: impl FnOnce(&mut ExpositionFamily<'_>)) {
-        let before = self.out.len();
-        self.form.write_header(metric, &mut self.out);
-        let head = self.out.len();
+        let family_start = self.out.len();
+        self.format.write_header(metric, &mut self.out);
+        let header_end = self.out.len();
         lines(&mut ExpositionFamily { page: self, name: metric.catalogue_row().name });
-        if self.out.len() == head {
-            self.out.truncate(before);
+        if self.out.len() == header_end {
+            self.out.truncate(family_start);
         }
     }
 
@@ -330,8 +330,8 @@ struct ExpositionFamily<'a> {
 impl ExpositionFamily<'_> {
     fn write_line(&mut self, labels: &[(&str, &str)], value: f64) {
         self.page.out.push_str(self.name);
-        for (at, (name, text)) in labels.iter().enumerate() {
-            let open = if at == 0 { '{' } else { ',' };
+        for (index, (name, text)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
             self.page.push(format_args!("{open}{name}=\""));
             self.write_escaped(text);
             self.page.out.push('"');

@@ -56,20 +56,23 @@ pub(super) async fn handle_healthz() -> &'static str {
 pub(super) async fn handle_readyz(State(source): State<AnswerSource>) -> Response {
     match source.ask_question(Question::Targets).await {
         Ok(Answer::Targets(list)) => {
-            let all = list.targets.len();
+            let total = list.targets.len();
             let pending =
                 list.targets.iter().filter(|line| line.state == TargetState::Pending).count();
             if pending > 0 {
-                let why = format!("not ready: {pending} of {all} targets not tried yet\n");
+                let why = format!("not ready: {pending} of {total} targets not tried yet\n");
                 (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
-            } else if all == 0 {
+            } else if total == 0 {
                 (StatusCode::SERVICE_UNAVAILABLE, "not ready: no targets announced yet\n")
                     .into_response()
             } else {
                 // A stopped recording is no reason to route elsewhere: it is only reported.
-                let said = list.keeping.as_ref().and_then(|keeping| keeping.trouble.as_ref());
-                let said = said.map_or_else(String::new, |trouble| format!("{trouble}\n"));
-                format!("ready: {all} of {all} targets tried\n{said}").into_response()
+                let recording_trouble =
+                    list.keeping.as_ref().and_then(|status| status.trouble.as_ref());
+                let recording_trouble =
+                    recording_trouble.map_or_else(String::new, |trouble| format!("{trouble}\n"));
+                format!("ready: {total} of {total} targets tried\n{recording_trouble}")
+                    .into_response()
             }
         }
         Ok(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -85,9 +88,9 @@ mod tests {
     use super::*;
 
     async fn ask_readyz(source: &AnswerSource) -> (u16, String) {
-        let answer = handle_readyz(State(source.clone())).await;
-        let status = answer.status().as_u16();
-        let body = to_bytes(answer.into_body(), 1024).await.unwrap();
+        let response = handle_readyz(State(source.clone())).await;
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 1024).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
@@ -105,10 +108,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ready_is_who_has_tried_every_target() {
+    async fn server_is_ready_once_every_target_was_tried() {
         let clock = gaunt_engine::monotonic_clock();
-        let owner = gaunt_engine::spawn_new(gaunt_engine::EngineOptions::default(), clock.clone());
-        let source = AnswerSource::Engine(owner.clone());
+        let engine = gaunt_engine::spawn_new(gaunt_engine::EngineOptions::default(), clock.clone());
+        let source = AnswerSource::Engine(engine.clone());
         await_readyz(&source, (503, "not ready: no targets announced yet\n")).await;
         let target = ScrapeTarget {
             id: TargetId(0),
@@ -116,7 +119,7 @@ mod tests {
             node: None,
             origin: "test".into(),
         };
-        owner.delivery_sender().send(Delivery::Targets(vec![target])).await.unwrap();
+        engine.delivery_sender().send(Delivery::Targets(vec![target])).await.unwrap();
         await_readyz(&source, (503, "not ready: 1 of 1 targets not tried yet\n")).await;
         let batch = Batch {
             target: TargetId(0),
@@ -124,7 +127,7 @@ mod tests {
             duration_ms: 1.0,
             outcome: Err(ScrapeFailure::Status(500)),
         };
-        owner.delivery_sender().send(Delivery::Batch(batch)).await.unwrap();
+        engine.delivery_sender().send(Delivery::Batch(batch)).await.unwrap();
         await_readyz(&source, (200, "ready: 1 of 1 targets tried\n")).await;
     }
 }

@@ -25,23 +25,23 @@ pub(super) fn api_routes() -> Router<ApiState> {
         .route("/stream", get(answer_streams::handle_stream));
     routes = routes.route("/recording", get(recording_endpoint::handle_recording));
     for (path, ..) in PATHS {
-        let answer =
-            move |serving, parts, parameters| handle_question(serving, path, parts, parameters);
+        let handler =
+            move |state, parts, parameters| handle_question(state, path, parts, parameters);
         // An id contains slashes.
-        let place = path.replace("{finding}", "{*finding}");
-        let mut route = get(answer);
+        let route_path = path.replace("{finding}", "{*finding}");
+        let mut route = get(handler);
         if path == "findings/{finding}" {
-            let most = DefaultBodyLimit::max(acknowledge::MAX_BODY);
+            let body_limit = DefaultBodyLimit::max(acknowledge::MAX_BODY);
             route = route
                 .post(acknowledge::handle_action)
                 .delete(acknowledge::handle_action)
-                .layer(most);
+                .layer(body_limit);
         }
-        routes = routes.route(&format!("/{place}"), route);
+        routes = routes.route(&format!("/{route_path}"), route);
     }
-    let hears =
+    let pairing_route =
         post(pairing_endpoint::handle_pairing).layer(DefaultBodyLimit::max(acknowledge::MAX_BODY));
-    routes.route(pairing_endpoint::PATH, hears)
+    routes.route(pairing_endpoint::PATH, pairing_route)
 }
 
 async fn handle_openapi() -> Response {
@@ -49,7 +49,7 @@ async fn handle_openapi() -> Response {
 }
 
 async fn handle_question(
-    State(serving): State<ApiState>,
+    State(state): State<ApiState>,
     path: &'static str,
     parts: RawPathParams,
     Query(parameters): Query<Vec<(String, String)>>,
@@ -64,8 +64,8 @@ async fn handle_question(
         Ok(question) => question,
         Err(refusal) => return refusal_response(&refusal),
     };
-    match serving.source.ask_question(question).await {
-        Ok(Answer::Overview(overview)) => match serving.overview_cache.of(overview) {
+    match state.source.ask_question(question).await {
+        Ok(Answer::Overview(overview)) => match state.overview_cache.of(overview) {
             Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
             Err(error) => busy_response(&error.to_string()),
         },

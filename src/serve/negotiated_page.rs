@@ -24,17 +24,18 @@ pub(super) async fn respond_page(
     headers: &HeaderMap,
     write: impl FnOnce(ExpositionFormat) -> String + Send + 'static,
 ) -> Response {
-    let (form, gzip) = (negotiation::negotiate_format(headers), negotiation::accepts_gzip(headers));
-    let written = spawn_blocking(move || {
-        let page = write(form).into_bytes();
+    let (format, gzip) =
+        (negotiation::negotiate_format(headers), negotiation::accepts_gzip(headers));
+    let rendered = spawn_blocking(move || {
+        let page = write(format).into_bytes();
         if gzip { compress_gzip(&page) } else { Ok(page) }
     });
-    let bytes = match written.await {
+    let bytes = match rendered.await {
         Ok(Ok(page)) => Bytes::from(page),
         Ok(Err(error)) => return failure_response(&error),
         Err(error) => return failure_response(&error),
     };
-    let content = HeaderValue::from_static(form.content_type());
+    let content = HeaderValue::from_static(format.content_type());
     let vary = HeaderValue::from_static("accept, accept-encoding");
     let mut response = ([(CONTENT_TYPE, content), (VARY, vary)], bytes).into_response();
     if gzip {

@@ -27,8 +27,8 @@ pub(super) async fn handle_pairing(
     if let Err(refusal) = token.check_headers(&headers).await {
         return denied_response(&refusal);
     }
-    let word: PairingRequest = match serde_json::from_slice(&body) {
-        Ok(word) => word,
+    let request: PairingRequest = match serde_json::from_slice(&body) {
+        Ok(request) => request,
         Err(error) => {
             let parameter = SanitizedText::new("body");
             let why = plain_error::json(&error);
@@ -37,7 +37,7 @@ pub(super) async fn handle_pairing(
             return refusal_response(&Refusal::BadParameter { parameter, why });
         }
     };
-    match source.send_pairing_request(word).await {
+    match source.send_pairing_request(request).await {
         Ok(reply) => Json(reply).into_response(),
         Err(error) => unavailable_response(&error),
     }

@@ -14,11 +14,11 @@ use super::{
     chunked_body::{self, ChunkSource, NextChunk},
 };
 
-pub(super) async fn handle_recording(State(serving): State<ApiState>) -> Response {
-    let Some(blocks) = serving.recording.as_ref().and_then(|start| start()) else {
+pub(super) async fn handle_recording(State(state): State<ApiState>) -> Response {
+    let Some(blocks) = state.recording.as_ref().and_then(|start| start()) else {
         return busy_response("too many recording followers; try again later");
     };
-    let blocks = FollowerBlocks { blocks, stopped: serving.stopped };
+    let blocks = FollowerBlocks { blocks, stopped: state.stopped };
     ([(CONTENT_TYPE, "application/vnd.gaunt.recording")], chunked_body::of(blocks)).into_response()
 }
 

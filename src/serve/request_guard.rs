@@ -45,23 +45,24 @@ pub(super) async fn guard_request(
 
 fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     let headers = request.headers();
-    let acts = acknowledge::is_write_request(request.method(), request.uri());
-    if !acts && !matches!(*request.method(), Method::GET | Method::HEAD) {
+    let is_write = acknowledge::is_write_request(request.method(), request.uri());
+    if !is_write && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
         let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \
                    probe/meeting; use GET\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
     }
     let length = headers.get(CONTENT_LENGTH);
-    let told = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let fits = length.is_none() || told.is_some_and(|told| told <= acknowledge::MAX_BODY);
-    if acts && (!fits || headers.contains_key(TRANSFER_ENCODING)) {
+    let declared = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let fits_limit =
+        length.is_none() || declared.is_some_and(|declared| declared <= acknowledge::MAX_BODY);
+    if is_write && (!fits_limit || headers.contains_key(TRANSFER_ENCODING)) {
         let why =
             format!("a write needs a Content-Length of at most {} bytes\n", acknowledge::MAX_BODY);
         return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
     }
     let length = length.is_some_and(|length| length != "0");
-    if !acts && (length || headers.contains_key(TRANSFER_ENCODING)) {
+    if !is_write && (length || headers.contains_key(TRANSFER_ENCODING)) {
         let why = "a read has no body; put the question into the URL\n";
         return Some((StatusCode::PAYLOAD_TOO_LARGE, why).into_response());
     }

@@ -39,10 +39,10 @@ struct HttpSdGroup {
 /// All targets with their nodes. Always the whole list, as the protocol requires.
 pub(super) async fn handle_targets(
     State(source): State<AnswerSource>,
-    ask: Result<Query<DiscoveryParameters>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<DiscoveryParameters>, axum::extract::rejection::QueryRejection>,
     headers: HeaderMap,
 ) -> Response {
-    let through = match ask.map(|Query(ask)| ask.through) {
+    let through = match query.map(|Query(query)| query.through) {
         Ok(through) if through.as_deref().is_none_or(|word| word == "aggregator") => through,
         _ => {
             let why = "the only parameter is through=aggregator\n";
@@ -57,10 +57,10 @@ pub(super) async fn handle_targets(
     if through.is_none() {
         return Json(list.targets.iter().map(direct_group).collect::<Vec<_>>()).into_response();
     }
-    let own = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own_host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let mut groups: Vec<HttpSdGroup> = Vec::new();
     for line in &list.targets {
-        groups.extend(relayed_group(line, own).filter(|group| !groups.contains(group)));
+        groups.extend(relayed_group(line, own_host).filter(|group| !groups.contains(group)));
     }
     Json(groups).into_response()
 }
@@ -71,7 +71,8 @@ fn direct_group(line: &TargetLine) -> HttpSdGroup {
         Some((scheme, rest)) => (Some(scheme), rest),
         None => (None, line.address.as_str()),
     };
-    let (address, path) = rest.split_once('/').map_or((rest, None), |(at, path)| (at, Some(path)));
+    let (address, path) =
+        rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
     let mut labels = HashMap::new();
     labels.extend(line.node.as_ref().map(|node| ("node", node.to_string())));
     labels.extend(scheme.map(|scheme| ("__scheme__", scheme.to_owned())));
@@ -81,7 +82,7 @@ fn direct_group(line: &TargetLine) -> HttpSdGroup {
 
 /// The node of a target as a page of this server. It keeps the instance name of a direct scrape, so that no series
 /// changes when the route does.
-fn relayed_group(line: &TargetLine, own: &str) -> Option<HttpSdGroup> {
+fn relayed_group(line: &TargetLine, own_host: &str) -> Option<HttpSdGroup> {
     let node = line.node.as_ref()?.to_string();
     let direct = direct_group(line);
     let labels = HashMap::from([
@@ -89,7 +90,7 @@ fn relayed_group(line: &TargetLine, own: &str) -> Option<HttpSdGroup> {
         ("instance", direct.targets.into_iter().next()?),
         ("node", node),
     ]);
-    Some(HttpSdGroup { targets: vec![own.to_owned()], labels })
+    Some(HttpSdGroup { targets: vec![own_host.to_owned()], labels })
 }
 
 /// Escapes a name as a path segment.
@@ -115,9 +116,9 @@ pub(super) async fn handle_node_page(
 ) -> Response {
     match source.ask_question(Question::Node(SanitizedText::new(&name))).await {
         Ok(Answer::Node(node)) if node.line.state == NodeState::Live => {
-            let write = move |form| {
+            let write = move |format| {
                 let mut page = String::with_capacity(64 << 10);
-                text::write_page(&build_report(&node), form, CompatOptions::default(), &mut page);
+                text::write_page(&build_report(&node), format, CompatOptions::default(), &mut page);
                 page
             };
             negotiated_page::respond_page(&headers, write).await
@@ -181,13 +182,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_becomes_one_segment() {
+    fn name_becomes_one_path_segment() {
         assert_eq!(escape_segment("gpu-01.hall_1"), "gpu-01.hall_1");
         assert_eq!(escape_segment("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
     }
 
     #[test]
-    fn every_key_of_the_catalogue_finds_its_row() {
+    fn catalogue_keys_find_their_rows() {
         for id in MetricId::all_ids() {
             assert_eq!(metric_of_key(&id.series_key()), Some(id));
         }

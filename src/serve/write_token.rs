@@ -51,12 +51,13 @@ impl WriteToken {
     /// Whether the request headers carry the token.
     pub(super) async fn check_headers(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let path = self.0.clone().ok_or(Refusal::WritingOff)?;
-        let told = headers.get(AUTHORIZATION).and_then(|told| told.to_str().ok());
-        let told = told.and_then(|told| {
-            let (scheme, token) = told.split_once(' ')?;
+        let presented = headers.get(AUTHORIZATION).and_then(|presented| presented.to_str().ok());
+        let presented = presented.and_then(|presented| {
+            let (scheme, token) = presented.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
         });
-        let told = told.filter(|told| !told.is_empty()).ok_or(Refusal::NoToken)?;
+        let presented =
+            presented.filter(|presented| !presented.is_empty()).ok_or(Refusal::NoToken)?;
         let token = spawn_blocking(move || read_token(&path)).await;
         let token = match token {
             Ok(Ok(token)) => token,
@@ -67,7 +68,7 @@ impl WriteToken {
             Err(_) => return Err(Refusal::WritingOff),
         };
         // Constant-time comparison: a token that is nearly right takes as long as one that is entirely wrong.
-        if bool::from(token.as_bytes().ct_eq(told.as_bytes())) {
+        if bool::from(token.as_bytes().ct_eq(presented.as_bytes())) {
             return Ok(());
         }
         Err(Refusal::WrongToken)
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_token_opens() {
+    async fn requests_with_the_right_token_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         assert!(matches!(WriteToken::from_file(&path), Err(WriteTokenError::Read { .. })));
@@ -102,7 +103,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         assert_eq!(WriteToken::default().check_headers(&headers).await, Err(Refusal::WritingOff));
         assert_eq!(token.check_headers(&headers).await, Err(Refusal::NoToken));
-        for (told, expected) in [
+        for (header, expected) in [
             ("Bearer 0123456789abcdef", Ok(())),
             ("bearer  0123456789abcdef ", Ok(())),
             ("Bearer 0123456789abcdeg", Err(Refusal::WrongToken)),
@@ -110,8 +111,8 @@ mod tests {
             ("Bearer ", Err(Refusal::NoToken)),
             ("Basic 0123456789abcdef", Err(Refusal::NoToken)),
         ] {
-            headers.insert(AUTHORIZATION, told.parse().unwrap());
-            assert_eq!(token.check_headers(&headers).await, expected, "{told}");
+            headers.insert(AUTHORIZATION, header.parse().unwrap());
+            assert_eq!(token.check_headers(&headers).await, expected, "{header}");
         }
         std::fs::write(&path, "another-token-now").unwrap();
         headers.insert(AUTHORIZATION, "Bearer another-token-now".parse().unwrap());

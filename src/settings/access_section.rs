@@ -37,21 +37,21 @@ pub(super) struct BasicAuthSection {
     password_file: PathBuf,
 }
 
-/// Checks across keys; `whose` names the section, such as `group "a"`.
+/// Checks across keys; `section` names it, such as `group "a"`.
 pub(super) fn check_access(
-    whose: &str,
+    section: &str,
     tls: &TlsSection,
     bearer: Option<&PathBuf>,
     basic: Option<&BasicAuthSection>,
 ) -> Result<(), String> {
     if bearer.is_some() && basic.is_some() {
-        return Err(format!("{whose} has bearer_file and basic; keep one"));
+        return Err(format!("{section} has bearer_file and basic; keep one"));
     }
     if tls.cert_file.is_some() != tls.key_file.is_some() {
-        return Err(format!("{whose} has one of tls.cert_file and tls.key_file; give both"));
+        return Err(format!("{section} has one of tls.cert_file and tls.key_file; give both"));
     }
     if tls.insecure && tls.ca_file.is_some() {
-        return Err(format!("{whose} has tls.insecure and tls.ca_file; keep one"));
+        return Err(format!("{section} has tls.insecure and tls.ca_file; keep one"));
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ impl GatherSection {
     pub(super) fn target_groups(self, path: &Path) -> Vec<TargetGroup> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let origin = SanitizedText::new(&path.display().to_string());
-        let own = TargetGroup {
+        let own_group = TargetGroup {
             name: SanitizedText::default(),
             sources: list_sources(
                 self.targets,
@@ -113,7 +113,7 @@ impl GatherSection {
         };
         let others =
             self.groups.into_iter().map(|group| group.into_inner().into_group(&origin, folder));
-        std::iter::once(own).chain(others).collect()
+        std::iter::once(own_group).chain(others).collect()
     }
 }
 
@@ -183,26 +183,26 @@ impl GroupSection {
     /// Checks across the keys of a group.
     pub(super) fn check_group(&self) -> Result<(), String> {
         let name = &self.name;
-        let whose = format!("group {name:?}");
+        let section = format!("group {name:?}");
         access_section::check_access(
-            &whose,
+            &section,
             &self.tls,
             self.bearer_file.as_ref(),
             self.basic.as_ref(),
         )?;
-        let secret =
+        let has_secret =
             self.bearer_file.is_some() || self.basic.is_some() || self.tls.has_client_certificate();
-        let foreign = !self.http_sd.is_empty() || !self.dns_sd.is_empty();
-        if secret && foreign && self.allow.is_empty() {
+        let has_network_sources = !self.http_sd.is_empty() || !self.dns_sd.is_empty();
+        if has_secret && has_network_sources && self.allow.is_empty() {
             return Err(format!(
                 "group {name:?} sends its credentials to every target of http_sd and dns_sd; limit \
                  their networks with allow = [\"NETWORK/BITS\"]"
             ));
         }
-        let whose = format!("http_sd of group {name:?}");
+        let section = format!("http_sd of group {name:?}");
         for http in &self.http_sd {
             access_section::check_access(
-                &whose,
+                &section,
                 &http.tls,
                 http.bearer_file.as_ref(),
                 http.basic.as_ref(),

@@ -154,13 +154,13 @@ impl ConsoleSection {
 #[derive(Debug)]
 pub(super) struct SettingsFault {
     pub(super) what: String,
-    at: Range<usize>,
+    span: Range<usize>,
 }
 
 impl SettingsFault {
     /// Line of the error, from 1.
     pub(super) fn line_number(&self, text: &str) -> usize {
-        let before = text.get(..self.at.start).unwrap_or(text);
+        let before = text.get(..self.span.start).unwrap_or(text);
         before.matches('\n').count() + 1
     }
 }
@@ -168,8 +168,8 @@ impl SettingsFault {
 impl SettingsFile {
     pub(super) fn parse(text: &str) -> Result<Self, SettingsFault> {
         let file: Self = toml::from_str(text).map_err(|error| {
-            let at = error.span().unwrap_or(0..0);
-            SettingsFault { what: explain_error(text, &at, error.message()), at }
+            let span = error.span().unwrap_or(0..0);
+            SettingsFault { what: explain_error(text, &span, error.message()), span }
         })?;
         file.check_sections()?;
         file.check_thresholds(text)?;
@@ -178,11 +178,11 @@ impl SettingsFile {
 
     /// Checks the thresholds; reports an error at the line of its key.
     fn check_thresholds(&self, text: &str) -> Result<(), SettingsFault> {
-        self.judge.validate_limits().map_err(|impossible| {
-            let at = text.find(&impossible.name).unwrap_or(0);
+        self.judge.validate_limits().map_err(|error| {
+            let offset = text.find(&error.name).unwrap_or(0);
             SettingsFault {
-                what: format!("{impossible}; correct it or remove the line"),
-                at: at..at,
+                what: format!("{error}; correct it or remove the line"),
+                span: offset..offset,
             }
         })
     }
@@ -192,7 +192,7 @@ impl SettingsFile {
         let period = self.gather.period.to_duration();
         if self.gather.max_body.get_ref().to_bytes() as u64 > LARGEST_BODY {
             let what = "max_body: the maximum is 256MiB; lower it".to_owned();
-            return Err(SettingsFault { what, at: self.gather.max_body.span() });
+            return Err(SettingsFault { what, span: self.gather.max_body.span() });
         }
         if let Some(timeout) = &self.gather.timeout
             && timeout.get_ref().to_duration() > period
@@ -201,24 +201,24 @@ impl SettingsFile {
                 "timeout: {:?} is longer than the period of {period:?}; lower it, or leave it out",
                 timeout.get_ref().to_duration()
             );
-            return Err(SettingsFault { what, at: timeout.span() });
+            return Err(SettingsFault { what, span: timeout.span() });
         }
         for group in &self.gather.groups {
             group
                 .get_ref()
                 .check_group()
-                .map_err(|what| SettingsFault { what, at: group.span() })?;
+                .map_err(|what| SettingsFault { what, span: group.span() })?;
         }
         let alertmanager = &self.alertmanager;
         alertmanager
             .get_ref()
             .check_section()
-            .map_err(|what| SettingsFault { what, at: alertmanager.span() })
+            .map_err(|what| SettingsFault { what, span: alertmanager.span() })
     }
 }
 
 /// Adds the key to the parser's message, in words for people.
-fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
+fn explain_error(text: &str, span: &Range<usize>, message: &str) -> String {
     let message = message.trim_end();
     let message = match message.strip_prefix("unknown field") {
         None => plain_error::document(message, "TOML", toml::from_str::<toml::Table>(text).is_ok()),
@@ -227,7 +227,7 @@ fn explain_error(text: &str, at: &Range<usize>, message: &str) -> String {
             .replace(", expected `", ", known keys are `")
             .replace("there are no fields", "this section has no keys"),
     };
-    let (before, after) = text.split_at(at.start.min(text.len()));
+    let (before, after) = text.split_at(span.start.min(text.len()));
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = &before[line_start..];
     let line = format!("{line}{}", after.lines().next().unwrap_or(""));

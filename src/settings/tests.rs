@@ -10,14 +10,14 @@ fn settings_error(text: &str) -> String {
 const SHIPPED: &str = include_str!("../../config/gaunt.toml");
 
 #[test]
-fn the_shipped_file_says_the_usual_values() {
+fn shipped_file_has_the_default_values() {
     let shipped = Settings::parse(SHIPPED, Path::new("")).unwrap();
     assert_eq!(format!("{shipped:?}"), format!("{:?}", Settings::default()));
 }
 
 /// Keys without a default are comments in the shipped file; they must be valid as well.
 #[test]
-fn the_shipped_file_is_right_with_every_comment_taken_away() {
+fn shipped_file_is_valid_with_every_comment_removed() {
     let full: String = SHIPPED
         .lines()
         .map(|line| match line.strip_prefix('#') {
@@ -45,7 +45,7 @@ fn the_shipped_file_is_right_with_every_comment_taken_away() {
 }
 
 #[test]
-fn every_limit_of_the_judge_stands_in_the_shipped_file() {
+fn judge_limits_are_all_in_the_shipped_file() {
     let limits = toml::Table::try_from(gaunt_judge::Thresholds::default()).unwrap();
     for key in limits.keys() {
         assert!(SHIPPED.contains(&format!("\n{key} = ")), "{key} is missing in config/gaunt.toml");
@@ -53,7 +53,7 @@ fn every_limit_of_the_judge_stands_in_the_shipped_file() {
 }
 
 #[test]
-fn a_full_file_fills_every_room() {
+fn settings_of_all_sections_are_applied() {
     let text = "[cluster]\nname = \"prod\"\nprice_per_gpu_hour = 2.5\ncurrency = \"EUR\"\n\
                 [gather]\ntargets = [\"gpu[1-2]\"]\ntargets_files = [\"t.txt\"]\nperiod = \"10s\"\n\
                 max_body = \"1MiB\"\n[serve]\nlisten = \"0.0.0.0:1\"\n[judge]\nenter_seconds = 7\n";
@@ -73,7 +73,7 @@ fn a_full_file_fills_every_room() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
+fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
     let table = [
         (
             "[gathr]\n",
@@ -131,7 +131,7 @@ fn what_cannot_be_meant_is_refused_with_file_line_key_and_next_step() {
 }
 
 #[test]
-fn what_cannot_be_gathered_is_refused() {
+fn invalid_gather_section_is_refused() {
     let table = [
         (
             "[gather]\nperod = \"1s\"\n",
@@ -180,7 +180,7 @@ fn what_cannot_be_gathered_is_refused() {
 }
 
 #[test]
-fn a_missing_file_says_so() {
+fn missing_file_is_reported_with_its_path() {
     let error = Settings::load_file(Some(Path::new("/nowhere.toml"))).unwrap_err().to_string();
     assert_eq!(
         error,

@@ -45,27 +45,28 @@ pub(super) fn parse_topology(
     source: SanitizedText,
 ) -> Result<SourceTopology, SiteFault> {
     let file: DeclaredTopology = toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
+        let offset = error.span().map_or(0, |span| span.start);
         let what = plain_error::document(
             error.message(),
             "TOML",
             toml::from_str::<toml::Table>(text).is_ok(),
         );
-        SiteFault::at_byte(text, at, format!("{what}; config/topology.toml shows every key"))
+        SiteFault::at_byte(text, offset, format!("{what}; config/topology.toml shows every key"))
     })?;
-    let mut room = NameExpander::default();
-    let mut list = |names: &Spanned<String>| {
+    let mut expander = NameExpander::default();
+    let mut expand = |names: &Spanned<String>| {
         let line = SiteFault::at_byte(text, names.span().start, "").line;
-        room.expand_non_empty(names.get_ref(), line)
+        expander.expand_non_empty(names.get_ref(), line)
     };
-    let safe = |text: &Option<String>| text.as_deref().map(SanitizedText::new);
+    let sanitized = |text: &Option<String>| text.as_deref().map(SanitizedText::new);
     let mut topology = SourceTopology::new(source, TopologyOrigin::Declared);
     for nodes in &file.nodes {
-        for node in list(&nodes.names)? {
+        for node in expand(&nodes.names)? {
             for (device, leaf) in &nodes.ports {
                 topology.ports.push(port_location(&node, device, leaf));
             }
-            let (rack, leaf, domain) = (safe(&nodes.rack), safe(&nodes.leaf), safe(&nodes.domain));
+            let (rack, leaf, domain) =
+                (sanitized(&nodes.rack), sanitized(&nodes.leaf), sanitized(&nodes.domain));
             topology.nodes.push(NodeLocation { node, rack, leaf, domain });
         }
     }
@@ -77,12 +78,12 @@ pub(super) fn parse_topology(
         );
     }
     for switches in &file.switches {
-        let above = switches.above.as_ref().map(&mut list).transpose()?.unwrap_or_default();
-        for name in list(&switches.names)? {
+        let above = switches.above.as_ref().map(&mut expand).transpose()?.unwrap_or_default();
+        for name in expand(&switches.names)? {
             topology.switches.push(FabricSwitch {
                 name,
                 above: above.clone(),
-                rail: safe(&switches.rail),
+                rail: sanitized(&switches.rail),
             });
         }
     }

@@ -113,7 +113,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         let names = self.switch_names();
         let levels = self.switch_levels();
         let mut topology = SourceTopology::new(source, TopologyOrigin::Fabric);
-        let mut whole: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
+        let mut leaf_by_node: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
         for (switch, adapters) in &self.adapters {
             let Some(leaf) = names.get(switch) else { continue };
             for (description, port) in adapters {
@@ -126,14 +126,16 @@ impl<'a> IbnetdiscoverParser<'a> {
                         leaf: Some(leaf.clone()),
                     }),
                     AdapterOwner::Node(node) => {
-                        let same = whole.get(node).is_none_or(|known| *known == Some(leaf));
-                        whole.insert(node, same.then_some(leaf));
+                        let same_leaf = leaf_by_node
+                            .get(node)
+                            .is_none_or(|other_leaf| *other_leaf == Some(leaf));
+                        leaf_by_node.insert(node, same_leaf.then_some(leaf));
                     }
                 }
             }
         }
         // The port of the node is unknown; the leaf may still be, if all ports are on the same one.
-        for (node, leaf) in whole {
+        for (node, leaf) in leaf_by_node {
             let leaf = leaf.cloned();
             topology.nodes.extend(leaf.is_some().then(|| NodeLocation {
                 node: node.into(),
@@ -141,10 +143,11 @@ impl<'a> IbnetdiscoverParser<'a> {
                 ..NodeLocation::default()
             }));
         }
-        for (switch, beside) in &self.adjacent {
-            let own = levels.get(switch);
-            let higher = |other: &&&str| levels.get(**other).zip(own).is_some_and(|(a, b)| a > b);
-            let above: Vec<_> = beside
+        for (switch, neighbours) in &self.adjacent {
+            let own_level = levels.get(switch);
+            let higher =
+                |other: &&&str| levels.get(**other).zip(own_level).is_some_and(|(a, b)| a > b);
+            let above: Vec<_> = neighbours
                 .iter()
                 .filter(higher)
                 .filter_map(|other| names.get(other).cloned())
@@ -159,13 +162,14 @@ impl<'a> IbnetdiscoverParser<'a> {
     /// Number of switches between each switch and the nearest node.
     fn switch_levels(&self) -> HashMap<&'a str, usize> {
         let mut levels: HashMap<&str, usize> = HashMap::new();
-        let mut row: Vec<&str> = self.adapters.keys().copied().collect();
+        let mut current: Vec<&str> = self.adapters.keys().copied().collect();
         let mut level = 0;
-        while !row.is_empty() {
-            levels.extend(row.iter().map(|switch| (*switch, level)));
-            let next = row.iter().filter_map(|switch| self.adjacent.get(switch)).flatten().copied();
+        while !current.is_empty() {
+            levels.extend(current.iter().map(|switch| (*switch, level)));
+            let next =
+                current.iter().filter_map(|switch| self.adjacent.get(switch)).flatten().copied();
             let next: BTreeSet<&str> = next.filter(|switch| !levels.contains_key(switch)).collect();
-            row = next.into_iter().collect();
+            current = next.into_iter().collect();
             level += 1;
         }
         levels
@@ -179,8 +183,8 @@ impl<'a> IbnetdiscoverParser<'a> {
         }
         let name = |(guid, description): (&&'a str, &&str)| {
             let name = switch_name(description);
-            let alone = uses.get(&name) == Some(&1) && !name.is_empty();
-            (*guid, if alone { SanitizedText::new(&name) } else { SanitizedText::new(guid) })
+            let is_unique = uses.get(&name) == Some(&1) && !name.is_empty();
+            (*guid, if is_unique { SanitizedText::new(&name) } else { SanitizedText::new(guid) })
         };
         self.switches.iter().map(name).collect()
     }

@@ -17,20 +17,20 @@ const SWITCHES: [&str; 2] = ["Bridge", "Router"];
 
 /// Parses the locations of ports from the neighbours of the machine with this name.
 pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLocation>, SiteFault> {
-    let told: Value = serde_json::from_str(text).map_err(|error| {
+    let document: Value = serde_json::from_str(text).map_err(|error| {
         SiteFault::json(&error, "write it with `lldpcli -f json show neighbors`")
     })?;
-    let Some(lldp) = told.get("lldp") else {
+    let Some(lldp) = document.get("lldp") else {
         let what = "no \"lldp\" in it; write it with `lldpcli -f json show neighbors`";
         return Err(SiteFault::at_line(1, what));
     };
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for (port, neighbour) in list_neighbours(lldp) {
-        if places.len() >= MAX_NEIGHBOURS {
+        if locations.len() >= MAX_NEIGHBOURS {
             return Err(SiteFault::at_line(1, format!("more than {MAX_NEIGHBOURS} neighbours")));
         }
         let Some(name) = neighbour_name(neighbour) else { continue };
-        places.push(if is_switch(neighbour) {
+        locations.push(if is_switch(neighbour) {
             port_location(machine, &port, &name)
         } else if let Some(device) = neighbour_port(neighbour) {
             port_location(&name, &device, machine)
@@ -38,11 +38,11 @@ pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLoca
             continue;
         });
     }
-    if places.is_empty() && !text.contains("\"interface\"") && !is_empty(lldp) {
+    if locations.is_empty() && !text.contains("\"interface\"") && !is_empty(lldp) {
         let what = format!("{} has no interface; write it with `-f json`", quote_excerpt(text));
         return Err(SiteFault::at_line(1, what));
     }
-    Ok(places)
+    Ok(locations)
 }
 
 fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
@@ -57,17 +57,18 @@ fn is_empty(lldp: &Value) -> bool {
 /// Each local port with the data of its neighbour. One interface is an object and several are a list of objects with
 /// one key each; the format `json0` has lists everywhere and the name in a field.
 fn list_neighbours(lldp: &Value) -> Vec<(String, &Value)> {
-    let mut all = Vec::new();
+    let mut neighbours = Vec::new();
     for group in as_list(lldp) {
         for interface in group.get("interface").map(as_list).unwrap_or_default() {
             let Some(object) = interface.as_object() else { continue };
             match object.get("name").and_then(Value::as_str) {
-                Some(name) => all.push((name.to_owned(), interface)),
-                None => all.extend(object.iter().map(|(name, told)| (name.clone(), told))),
+                Some(name) => neighbours.push((name.to_owned(), interface)),
+                None => neighbours
+                    .extend(object.iter().map(|(name, neighbour)| (name.clone(), neighbour))),
             }
         }
     }
-    all
+    neighbours
 }
 
 /// A list as is, and anything else as a list of one.
@@ -83,7 +84,7 @@ fn find_chassis(neighbour: &Value) -> Option<(Option<&str>, &Value)> {
         let name = chassis.get("name").and_then(text_value);
         return Some((name, chassis));
     }
-    object.iter().next().map(|(name, told)| (Some(name.as_str()), told))
+    object.iter().next().map(|(name, details)| (Some(name.as_str()), details))
 }
 
 fn neighbour_name(neighbour: &Value) -> Option<String> {
@@ -94,9 +95,9 @@ fn neighbour_name(neighbour: &Value) -> Option<String> {
 fn is_switch(neighbour: &Value) -> bool {
     let Some((_, chassis)) = find_chassis(neighbour) else { return false };
     let capabilities = chassis.get("capability").map(as_list).unwrap_or_default();
-    capabilities.iter().any(|one| {
-        let kind = one.get("type").and_then(Value::as_str).unwrap_or_default();
-        SWITCHES.contains(&kind) && one.get("enabled").and_then(Value::as_bool) == Some(true)
+    capabilities.iter().any(|capability| {
+        let kind = capability.get("type").and_then(Value::as_str).unwrap_or_default();
+        SWITCHES.contains(&kind) && capability.get("enabled").and_then(Value::as_bool) == Some(true)
     })
 }
 
@@ -104,9 +105,9 @@ fn is_switch(neighbour: &Value) -> bool {
 fn neighbour_port(neighbour: &Value) -> Option<String> {
     let port = *neighbour.get("port").map(as_list)?.first()?;
     let id = *port.get("id").map(as_list)?.first()?;
-    let named = matches!(id.get("type")?.as_str()?, "ifname" | "ifalias" | "local");
+    let is_name = matches!(id.get("type")?.as_str()?, "ifname" | "ifalias" | "local");
     let name =
-        if named { id.get("value")?.as_str() } else { port.get("descr").and_then(text_value) };
+        if is_name { id.get("value")?.as_str() } else { port.get("descr").and_then(text_value) };
     name.map(str::to_owned)
 }
 

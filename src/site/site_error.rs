@@ -71,8 +71,8 @@ impl SiteFault {
     }
 
     /// The error at a byte of a text.
-    pub(super) fn at_byte(text: &str, at: usize, what: impl Into<String>) -> Self {
-        let before = text.as_bytes().iter().take(at);
+    pub(super) fn at_byte(text: &str, offset: usize, what: impl Into<String>) -> Self {
+        let before = text.as_bytes().iter().take(offset);
         Self::at_line(before.filter(|byte| **byte == b'\n').count() + 1, what)
     }
 

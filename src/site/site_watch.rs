@@ -51,17 +51,17 @@ pub async fn start_watching(
     options: SiteOptions,
     inbox: mpsc::Sender<Delivery>,
 ) -> Result<SiteWatch, SiteError> {
-    let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+    let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
     for path in &options.topology {
         let stamp = file_stamp(path);
-        desk.deliver_file(path, stamp, Delivery::Topology(read_topology(path)?)).await;
+        poller.deliver_file(path, stamp, Delivery::Topology(read_topology(path)?)).await;
     }
     for path in &options.jobs {
         let stamp = file_stamp(path);
-        desk.deliver_file(path, stamp, Delivery::Jobs(read_jobs(path)?)).await;
+        poller.deliver_file(path, stamp, Delivery::Jobs(read_jobs(path)?)).await;
     }
-    let (reloads, taken) = mpsc::channel(RELOADS);
-    let task = tokio::spawn(desk.run(options, taken)).abort_handle();
+    let (reloads, reload_receiver) = mpsc::channel(RELOADS);
+    let task = tokio::spawn(poller.run(options, reload_receiver)).abort_handle();
     Ok(SiteWatch { reloads, task })
 }
 
@@ -76,15 +76,15 @@ struct SiteFilePoller {
 
 impl SiteFilePoller {
     async fn run(mut self, mut options: SiteOptions, mut reloads: mpsc::Receiver<SiteOptions>) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                _ = looks.tick() => self.poll_changes(&options).await,
-                next = reloads.recv() => {
-                    let Some(next) = next else { return };
-                    self.withdraw_removed(&options, &next).await;
-                    options = next;
+                _ = ticks.tick() => self.poll_changes(&options).await,
+                new_options = reloads.recv() => {
+                    let Some(new_options) = new_options else { return };
+                    self.withdraw_removed(&options, &new_options).await;
+                    options = new_options;
                     self.stamps.clear();
                     self.poll_changes(&options).await;
                 }
@@ -97,8 +97,8 @@ impl SiteFilePoller {
         for path in &options.topology {
             let stamp = file_stamp(path);
             if self.stamps.get(path) != Some(&stamp) {
-                let told = read_blocking(path, read_topology).await;
-                self.deliver_result(path, stamp, told.map(Delivery::Topology)).await;
+                let result = read_blocking(path, read_topology).await;
+                self.deliver_result(path, stamp, result.map(Delivery::Topology)).await;
             }
         }
         for path in &options.jobs {
@@ -115,8 +115,8 @@ impl SiteFilePoller {
                     .await;
                 }
             } else if self.stamps.get(path) != Some(&stamp) {
-                let told = read_blocking(path, read_jobs).await;
-                self.deliver_result(path, stamp, told.map(Delivery::Jobs)).await;
+                let result = read_blocking(path, read_jobs).await;
+                self.deliver_result(path, stamp, result.map(Delivery::Jobs)).await;
             }
         }
     }
@@ -125,9 +125,9 @@ impl SiteFilePoller {
         &mut self,
         path: &Path,
         stamp: FileStamp,
-        told: Result<Delivery, SiteError>,
+        result: Result<Delivery, SiteError>,
     ) {
-        match told {
+        match result {
             Ok(delivery) => {
                 tracing::info!(file = %path.display(), "file loaded");
                 self.deliver_file(path, stamp, delivery).await;
@@ -146,13 +146,13 @@ impl SiteFilePoller {
     }
 
     /// Withdraws the deliveries of files that are no longer configured.
-    async fn withdraw_removed(&mut self, before: &SiteOptions, now: &SiteOptions) {
-        let gone = |path: &&PathBuf, all: &[PathBuf]| !all.contains(path);
-        for path in before.topology.iter().filter(|path| gone(path, &now.topology)) {
-            let nothing = SourceTopology::new(source_name(path), TopologyOrigin::Declared);
-            self.send_delivery(Delivery::Topology(nothing)).await;
+    async fn withdraw_removed(&mut self, previous: &SiteOptions, current: &SiteOptions) {
+        let is_removed = |path: &&PathBuf, remaining: &[PathBuf]| !remaining.contains(path);
+        for path in previous.topology.iter().filter(|path| is_removed(path, &current.topology)) {
+            let empty = SourceTopology::new(source_name(path), TopologyOrigin::Declared);
+            self.send_delivery(Delivery::Topology(empty)).await;
         }
-        for path in before.jobs.iter().filter(|path| gone(path, &now.jobs)) {
+        for path in previous.jobs.iter().filter(|path| is_removed(path, &current.jobs)) {
             self.send_delivery(Delivery::Jobs(JobList { source: source_name(path), jobs: vec![] }))
                 .await;
         }
@@ -179,15 +179,17 @@ async fn read_blocking<T: Send + 'static>(
 }
 
 fn file_stamp(path: &Path) -> FileStamp {
-    let one = |path: &Path| {
+    let stamp_of = |path: &Path| {
         let meta = fs::metadata(path).ok()?;
         Some((meta.len(), meta.modified().ok()?))
     };
     if !path.is_dir() {
-        return one(path);
+        return stamp_of(path);
     }
-    let files = fs::read_dir(path).ok()?.filter_map(|entry| one(&entry.ok()?.path()));
-    files.reduce(|(size, last), (more, at)| (size.wrapping_add(more), last.max(at)))
+    let files = fs::read_dir(path).ok()?.filter_map(|entry| stamp_of(&entry.ok()?.path()));
+    files.reduce(|(size, last), (added_size, modified)| {
+        (size.wrapping_add(added_size), last.max(modified))
+    })
 }
 
 #[cfg(test)]
@@ -199,44 +201,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changes_is_told_again_and_what_is_broken_changes_nothing() {
+    async fn changed_file_is_delivered_again_and_invalid_one_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("site.toml");
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r1\"\n").unwrap();
         let options = SiteOptions { topology: vec![file.clone()], jobs: vec![] };
-        let (inbox, mut told) = mpsc::channel(8);
-        let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
-        desk.poll_changes(&options).await;
-        let Delivery::Topology(first) = next(&mut told).await else { panic!("a topology") };
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        poller.poll_changes(&options).await;
+        let Delivery::Topology(first) = next(&mut deliveries).await else { panic!("a topology") };
         assert_eq!(first.nodes[0].rack.as_deref(), Some("r1"));
-        desk.poll_changes(&options).await;
+        poller.poll_changes(&options).await;
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \n").unwrap();
-        desk.poll_changes(&options).await;
-        assert!(told.try_recv().is_err(), "nothing was told");
+        poller.poll_changes(&options).await;
+        assert!(deliveries.try_recv().is_err(), "nothing was told");
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r22\"\n").unwrap();
-        desk.poll_changes(&options).await;
-        let Delivery::Topology(second) = next(&mut told).await else { panic!("a topology") };
+        poller.poll_changes(&options).await;
+        let Delivery::Topology(second) = next(&mut deliveries).await else { panic!("a topology") };
         assert_eq!(second.nodes[0].rack.as_deref(), Some("r22"));
-        desk.withdraw_removed(&options, &SiteOptions::default()).await;
-        let Delivery::Topology(last) = next(&mut told).await else { panic!("a topology") };
+        poller.withdraw_removed(&options, &SiteOptions::default()).await;
+        let Delivery::Topology(last) = next(&mut deliveries).await else { panic!("a topology") };
         assert!(last.is_empty() && last.source == first.source);
     }
 
     #[tokio::test]
-    async fn an_old_list_of_jobs_is_withdrawn() {
+    async fn old_list_of_jobs_is_withdrawn() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("squeue.json");
         fs::write(&file, r#"{"jobs":[{"job_id":7,"job_state":["RUNNING"],"nodes":"a"}]}"#).unwrap();
         let options = SiteOptions { topology: vec![], jobs: vec![file.clone()] };
-        let (inbox, mut told) = mpsc::channel(8);
-        let mut desk = SiteFilePoller { inbox, stamps: BTreeMap::new() };
-        desk.poll_changes(&options).await;
-        let Delivery::Jobs(list) = next(&mut told).await else { panic!("jobs") };
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        poller.poll_changes(&options).await;
+        let Delivery::Jobs(list) = next(&mut deliveries).await else { panic!("jobs") };
         assert_eq!(list.jobs[0].id, "7");
         let old = SystemTime::now() - JOBS_STAND * 2;
         fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
-        desk.poll_changes(&options).await;
-        let Delivery::Jobs(list) = next(&mut told).await else { panic!("jobs") };
+        poller.poll_changes(&options).await;
+        let Delivery::Jobs(list) = next(&mut deliveries).await else { panic!("jobs") };
         assert!(list.jobs.is_empty());
     }
 }

@@ -24,11 +24,11 @@ pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,
 ) -> Result<SourceTopology, SiteFault> {
-    let mut plan = SlurmTopology::default();
+    let mut topology = SlurmTopology::default();
     for (line, text) in join_lines(text) {
-        plan.parse_line(line, &text)?;
+        topology.parse_line(line, &text)?;
     }
-    Ok(plan.into_topology(source))
+    Ok(topology.into_topology(source))
 }
 
 /// Lines without comments, joined where a backslash ends them; each with its number, from 1.
@@ -37,18 +37,18 @@ fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut continued = false;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default().trim();
-        let (line, goes_on) = match line.strip_suffix('\\') {
+        let (line, is_continued) = match line.strip_suffix('\\') {
             Some(line) => (line, true),
             None => (line, false),
         };
         match lines.last_mut().filter(|_| continued) {
-            Some((_, before)) => {
-                before.push(' ');
-                before.push_str(line);
+            Some((_, previous)) => {
+                previous.push(' ');
+                previous.push_str(line);
             }
             None => lines.push((number, line.to_owned())),
         }
-        continued = goes_on;
+        continued = is_continued;
     }
     lines.retain(|(_, line)| !line.trim().is_empty());
     lines
@@ -121,16 +121,16 @@ impl SlurmTopology {
         }
         for node in self.expander.expand_list(nodes, line)? {
             match self.nodes.entry(node.clone()) {
-                Entry::Occupied(mut known) => {
-                    let leaf = &mut known.get_mut().leaf;
+                Entry::Occupied(mut occupied) => {
+                    let leaf = &mut occupied.get_mut().leaf;
                     match leaf {
                         Some(other) if *other != name => self.ambiguous.push(node),
                         _ => *leaf = Some(name.clone()),
                     }
                 }
-                Entry::Vacant(place) => {
+                Entry::Vacant(vacant) => {
                     let leaf = Some(name.clone());
-                    place.insert(NodeLocation { node, leaf, ..NodeLocation::default() });
+                    vacant.insert(NodeLocation { node, leaf, ..NodeLocation::default() });
                 }
             }
         }
@@ -139,17 +139,17 @@ impl SlurmTopology {
 
     fn add_block(&mut self, line: usize, name: &str, nodes: &str) -> Result<(), SiteFault> {
         for node in self.expander.expand_non_empty(nodes, line)? {
-            let place = self.nodes.entry(node.clone()).or_default();
-            place.node = node;
-            place.domain = Some(SanitizedText::new(name));
+            let location = self.nodes.entry(node.clone()).or_default();
+            location.node = node;
+            location.domain = Some(SanitizedText::new(name));
         }
         Ok(())
     }
 
     fn into_topology(mut self, source: SanitizedText) -> SourceTopology {
         for node in self.ambiguous {
-            if let Some(place) = self.nodes.get_mut(&node) {
-                place.leaf = None;
+            if let Some(location) = self.nodes.get_mut(&node) {
+                location.leaf = None;
             }
         }
         let switch = |(name, above)| FabricSwitch { name, above, rail: None };
@@ -163,10 +163,10 @@ impl SlurmTopology {
 
 fn reject_unknown_keys(line: usize, fields: &BTreeMap<String, String>) -> Result<(), SiteFault> {
     fields.keys().next().map_or(Ok(()), |key| {
-        let known = "SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes";
+        let known_keys = "SwitchName, Switches, Nodes, Level, LinkSpeed, BlockName, BlockSizes";
         Err(SiteFault::at_line(
             line,
-            format!("{} is not a known key; known are {known}", quote_excerpt(key)),
+            format!("{} is not a known key; known are {known_keys}", quote_excerpt(key)),
         ))
     })
 }

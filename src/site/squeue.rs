@@ -16,38 +16,38 @@ const MAX_GPUS: u32 = 64;
 
 /// Parses the file. Jobs that are not running hold nothing and are left out.
 pub(super) fn parse_jobs(text: &str, source: SanitizedText) -> Result<JobList, SiteFault> {
-    let told: Value = serde_json::from_str(text)
+    let document: Value = serde_json::from_str(text)
         .map_err(|error| SiteFault::json(&error, "write it with `squeue --json`"))?;
-    let Some(jobs) = told.get("jobs").and_then(Value::as_array) else {
+    let Some(jobs) = document.get("jobs").and_then(Value::as_array) else {
         return Err(SiteFault::at_line(1, "no \"jobs\" in it; write it with `squeue --json`"));
     };
-    let mut room = NameExpander::default();
+    let mut expander = NameExpander::default();
     let mut list = JobList { source, jobs: Vec::new() };
-    for told in jobs.iter().filter(|job| is_running(job)) {
+    for job in jobs.iter().filter(|job| is_running(job)) {
         if list.jobs.len() >= MAX_JOBS {
             return Err(SiteFault::at_line(1, format!("more than {MAX_JOBS} running jobs")));
         }
-        list.jobs.extend(parse_job(told, &mut room)?);
+        list.jobs.extend(parse_job(job, &mut expander)?);
     }
     Ok(list)
 }
 
 fn is_running(job: &Value) -> bool {
     let state = |state: &Value| matches!(state.as_str(), Some("RUNNING" | "COMPLETING"));
-    job.get("job_state").is_some_and(|told| match told.as_array() {
+    job.get("job_state").is_some_and(|value| match value.as_array() {
         Some(states) => states.iter().any(state),
-        None => state(told),
+        None => state(value),
     })
 }
 
-fn parse_job(told: &Value, room: &mut NameExpander) -> Result<Option<SchedulerJob>, SiteFault> {
-    let Some(id) = told.get("job_id").and_then(parse_number) else { return Ok(None) };
+fn parse_job(job: &Value, expander: &mut NameExpander) -> Result<Option<SchedulerJob>, SiteFault> {
+    let Some(id) = job.get("job_id").and_then(parse_number) else { return Ok(None) };
     let text = |key: &str| {
-        let text = told.get(key)?.as_str()?.trim();
+        let text = job.get(key)?.as_str()?.trim();
         (!text.is_empty()).then(|| SanitizedText::new(text))
     };
     let time = |key: &str| {
-        let seconds = told.get(key).and_then(parse_number).filter(|seconds| *seconds > 0)?;
+        let seconds = job.get(key).and_then(parse_number).filter(|seconds| *seconds > 0)?;
         Some(UnixMs(seconds.checked_mul(1_000)?))
     };
     Ok(Some(SchedulerJob {
@@ -58,15 +58,15 @@ fn parse_job(told: &Value, room: &mut NameExpander) -> Result<Option<SchedulerJo
         partition: text("partition"),
         started: time("start_time"),
         ends: time("end_time"),
-        holds: parse_allocations(told, room)?,
+        holds: parse_allocations(job, expander)?,
     }))
 }
 
 /// A number, bare or wrapped; none if it is not set or infinite.
 fn parse_number(value: &Value) -> Option<i64> {
     if value.is_object() {
-        let says = |key: &str| value.get(key).and_then(Value::as_bool);
-        if says("set") == Some(false) || says("infinite") == Some(true) {
+        let flag = |key: &str| value.get(key).and_then(Value::as_bool);
+        if flag("set") == Some(false) || flag("infinite") == Some(true) {
             return None;
         }
         return value.get("number")?.as_i64();
@@ -76,54 +76,54 @@ fn parse_number(value: &Value) -> Option<i64> {
 
 /// Allocations of a job: node by node in list order, with the generic resources at the same index.
 fn parse_allocations(
-    told: &Value,
-    room: &mut NameExpander,
+    job: &Value,
+    expander: &mut NameExpander,
 ) -> Result<Vec<JobAllocation>, SiteFault> {
-    let nodes = told.get("nodes").and_then(Value::as_str).unwrap_or_default();
-    let nodes = room.expand_list(nodes, 1)?;
-    let details = told.get("gres_detail").and_then(Value::as_array);
+    let nodes = job.get("nodes").and_then(Value::as_str).unwrap_or_default();
+    let nodes = expander.expand_list(nodes, 1)?;
+    let details = job.get("gres_detail").and_then(Value::as_array);
     let details: Vec<&str> = details.into_iter().flatten().filter_map(Value::as_str).collect();
-    let whole = is_exclusive(told);
-    let holding = |(at, node): (usize, &SanitizedText)| JobAllocation {
+    let whole = is_exclusive(job);
+    let allocation = |(index, node): (usize, &SanitizedText)| JobAllocation {
         node: node.clone(),
         // There must be one entry per node, or the assignment is unknown.
         gpus: (details.len() == nodes.len())
-            .then(|| details.get(at).copied().map(parse_gpu_indices))
+            .then(|| details.get(index).copied().map(parse_gpu_indices))
             .flatten(),
         whole: whole && details.is_empty(),
     };
-    Ok(nodes.iter().enumerate().map(holding).collect())
+    Ok(nodes.iter().enumerate().map(allocation).collect())
 }
 
 /// Whether the job has exclusive use of its nodes.
-fn is_exclusive(told: &Value) -> bool {
-    let resources = told.get("job_resources");
+fn is_exclusive(job: &Value) -> bool {
+    let resources = job.get("job_resources");
     let whole = || resources?.get("nodes")?.get("whole")?.as_bool();
     let exclusive = || {
-        let shared = told.get("shared").or_else(|| told.get("exclusive"))?;
-        let words: Vec<&str> = match shared.as_array() {
-            Some(words) => words.iter().filter_map(Value::as_str).collect(),
+        let shared = job.get("shared").or_else(|| job.get("exclusive"))?;
+        let values: Vec<&str> = match shared.as_array() {
+            Some(values) => values.iter().filter_map(Value::as_str).collect(),
             None => vec![shared.as_str()?],
         };
         // The older parsers write `none` for no sharing.
-        Some(words.iter().any(|word| matches!(*word, "none" | "true")))
+        Some(values.iter().any(|value| matches!(*value, "none" | "true")))
     };
     whole().or_else(exclusive).unwrap_or(false)
 }
 
 /// Indexes in `gpu:h100:4(IDX:0-1,4,7)`; other resources of the entry are ignored.
 fn parse_gpu_indices(detail: &str) -> Vec<u32> {
-    let mut found = Vec::new();
+    let mut indices = Vec::new();
     for part in detail.split("gpu:").skip(1) {
         let Some((_, list)) = part.split_once("IDX:") else { continue };
         for range in list.split(')').next().unwrap_or_default().split(',') {
             let (from, to) = range.split_once('-').unwrap_or((range, range));
             let Ok(first) = from.parse::<u32>() else { continue };
             let Ok(until) = to.parse::<u32>() else { continue };
-            found.extend((first..=until).take_while(|index| *index < MAX_GPUS));
+            indices.extend((first..=until).take_while(|index| *index < MAX_GPUS));
         }
     }
-    found
+    indices
 }
 
 #[cfg(test)]

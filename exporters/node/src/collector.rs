@@ -97,9 +97,9 @@ pub(crate) enum CollectError {
 /// The collectors of kernel and kubelet data, in page order; the kubelet's collector passes its results on.
 pub(crate) fn host_collectors(
     options: &SamplerOptions,
-    tell: watch::Sender<Arc<DeviceHolders>>,
+    holder_sender: watch::Sender<Arc<DeviceHolders>>,
 ) -> Vec<Box<dyn Collector>> {
-    let mut all: Vec<Box<dyn Collector>> = vec![
+    let mut collectors: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu_collector::CpuCollector::new(&options.proc_root)),
         Box::new(memory_collector::MemoryCollector::new(&options.proc_root)),
         Box::new(pressure_collector::PressureCollector::new(&options.proc_root)),
@@ -112,23 +112,23 @@ pub(crate) fn host_collectors(
         Box::new(ethernet_collector::EthernetCollector::new(options)),
         Box::new(port_collector::PortCollector::new(options)),
         Box::new(amd_collector::AmdCollector::new(options)),
-        Box::new(kubelet_collector::KubeletCollector::new(options, tell)),
+        Box::new(kubelet_collector::KubeletCollector::new(options, holder_sender)),
     ];
     if let Some(folder) = &options.textfiles {
-        all.push(Box::new(textfile_collector::TextfileCollector::new(folder)));
+        collectors.push(Box::new(textfile_collector::TextfileCollector::new(folder)));
     }
-    if let Some(asked) = &options.probe {
+    if let Some(schedule) = &options.probe {
         let name = options.node_name.clone().or_else(|| {
             crate::kernel_files::read_once(&options.proc_root.join("sys/kernel/hostname"))
         });
         let library = options.nvml_library.clone();
-        all.push(Box::new(probe_collector::ProbeCollector::new(
-            asked,
+        collectors.push(Box::new(probe_collector::ProbeCollector::new(
+            schedule,
             library,
             &name.unwrap_or_default(),
         )));
     }
-    all
+    collectors
 }
 
 /// The reason for a missing reading after this error of the kernel.

@@ -68,7 +68,7 @@ struct ConnectionActivity {
     /// Since when the client does not read pending data.
     blocked_since: Option<Instant>,
     /// Whether a request ever arrived.
-    asked: bool,
+    has_requested: bool,
     /// Whether it was asked to close.
     evicted: bool,
 }
@@ -106,33 +106,37 @@ impl ConnectionAdmission {
         let peer = client_network(peer);
         self.admitted.retain(AdmittedConnection::is_held);
         let limits = self.limits;
-        let seated = |taken: &AdmittedConnection| !taken.reserve;
-        let of_peer = |taken: &AdmittedConnection| !taken.reserve && taken.peer == peer;
+        let is_regular = |connection: &AdmittedConnection| !connection.reserve;
+        let of_peer =
+            |connection: &AdmittedConnection| !connection.reserve && connection.peer == peer;
         if self.ensure_capacity(limits.seats_per_peer, now, of_peer)
-            && self.ensure_capacity(limits.seats, now, seated)
+            && self.ensure_capacity(limits.seats, now, is_regular)
         {
             return Some(self.issue_permit(peer, false, now));
         }
-        let room = self.ensure_capacity(limits.reserve, now, |taken| taken.reserve);
-        room.then(|| self.issue_permit(peer, true, now))
+        let has_capacity =
+            self.ensure_capacity(limits.reserve, now, |connection| connection.reserve);
+        has_capacity.then(|| self.issue_permit(peer, true, now))
     }
 
-    /// Whether one more fits within the limit for `among`, after evicting the first of them in rank if necessary.
+    /// Whether one more fits within the `limit` for those counted, after evicting the first of them in rank if necessary.
     fn ensure_capacity(
         &mut self,
-        most: usize,
+        limit: usize,
         now: Instant,
-        among: impl Fn(&AdmittedConnection) -> bool,
+        is_counted: impl Fn(&AdmittedConnection) -> bool,
     ) -> bool {
-        if self.admitted.iter().filter(|taken| among(taken)).count() < most {
+        if self.admitted.iter().filter(|connection| is_counted(connection)).count() < limit {
             return true;
         }
-        let ranked = self.admitted.iter().enumerate().filter(|(_, taken)| among(taken));
-        let ranked = ranked
-            .filter_map(|(at, taken)| Some((taken.status.upgrade()?.eviction_rank(now)?, at)));
-        let Some((_, at)) = ranked.min() else { return false };
-        if let Some(seat) = self.admitted.swap_remove(at).status.upgrade() {
-            seat.evict_connection();
+        let counted =
+            self.admitted.iter().enumerate().filter(|(_, connection)| is_counted(connection));
+        let ranked = counted.filter_map(|(index, connection)| {
+            Some((connection.status.upgrade()?.eviction_rank(now)?, index))
+        });
+        let Some((_, index)) = ranked.min() else { return false };
+        if let Some(evicted) = self.admitted.swap_remove(index).status.upgrade() {
+            evicted.evict_connection();
         }
         true
     }
@@ -144,7 +148,7 @@ impl ConnectionAdmission {
             answering_since: None,
             written: false,
             blocked_since: None,
-            asked: false,
+            has_requested: false,
             evicted: false,
         };
         let shared = Arc::new(ConnectionStatus {
@@ -208,7 +212,7 @@ impl ConnectionStatus {
             (Some(since), Some(_)) => Some(EvictionRank::Blocked(since)),
             (Some(_), None) => None,
             (None, _)
-                if !activity.asked
+                if !activity.has_requested
                     && now.saturating_duration_since(activity.idle_since) >= SILENT_AFTER =>
             {
                 Some(EvictionRank::Silent(activity.idle_since))
@@ -226,17 +230,19 @@ impl ConnectionStatus {
     pub(crate) fn next_deadline(&self) -> Option<(Instant, ConnectionTimeout)> {
         let (activity, limits) = (self.lock_activity(), &self.limits);
         if let Some(since) = activity.answering_since {
-            let blocked = activity.blocked_since.map(|since| since + limits.write);
-            let whole = limits.answer.map(|limit| since + limit);
-            let first = blocked.into_iter().chain(whole).min();
-            return first.map(|at| (at, ConnectionTimeout::Write));
+            let write_end = activity.blocked_since.map(|since| since + limits.write);
+            let answer_end = limits.answer.map(|limit| since + limit);
+            let first = write_end.into_iter().chain(answer_end).min();
+            return first.map(|deadline| (deadline, ConnectionTimeout::Write));
         }
-        let at = match activity.head_since {
-            _ if !activity.asked => (activity.idle_since + limits.head, ConnectionTimeout::Head),
+        let deadline = match activity.head_since {
+            _ if !activity.has_requested => {
+                (activity.idle_since + limits.head, ConnectionTimeout::Head)
+            }
             Some(since) => (since + limits.head, ConnectionTimeout::Head),
             None => (activity.idle_since + limits.idle, ConnectionTimeout::Idle),
         };
-        Some(at)
+        Some(deadline)
     }
 
     /// Records a request.
@@ -244,7 +250,7 @@ impl ConnectionStatus {
         let mut activity = self.lock_activity();
         activity.head_since = None;
         activity.answering_since = Some(now);
-        (activity.written, activity.asked) = (false, true);
+        (activity.written, activity.has_requested) = (false, true);
     }
 
     /// Records that the end of the response was handed over.
@@ -260,10 +266,10 @@ impl ConnectionStatus {
         }
     }
 
-    /// Records write progress, or that the client `waits`.
-    pub(crate) fn record_write(&self, waits: bool, now: Instant) {
+    /// Records write progress, or that the client has `blocked` it.
+    pub(crate) fn record_write(&self, blocked: bool, now: Instant) {
         let mut activity = self.lock_activity();
-        if waits {
+        if blocked {
             activity.blocked_since.get_or_insert(now);
         } else {
             activity.blocked_since = None;
@@ -313,17 +319,17 @@ mod tests {
         [10, 0, 0, number].into()
     }
 
-    fn was_evicted(seat: &ConnectionPermit) -> bool {
-        seat.0.lock_activity().evicted
+    fn was_evicted(permit: &ConnectionPermit) -> bool {
+        permit.0.lock_activity().evicted
     }
 
     #[test]
     fn admission_evicts_oldest_idle_connection_and_silent_ones_first() {
         let (mut admission, mut now) = (ConnectionAdmission::new(LIMITS), Instant::now());
-        let kept = admission.admit_connection(peer_address(1), now).unwrap();
-        kept.0.record_request(now);
-        kept.0.record_body_end();
-        kept.0.record_flush(now);
+        let asking = admission.admit_connection(peer_address(1), now).unwrap();
+        asking.0.record_request(now);
+        asking.0.record_body_end();
+        asking.0.record_flush(now);
         let mut silent = Vec::new();
         for number in 2..5 {
             now += 2 * SECOND;
@@ -332,23 +338,27 @@ mod tests {
         now += SECOND;
         let fifth = admission.admit_connection(peer_address(5), now).unwrap();
         assert!(was_evicted(&silent[0]), "silent for the longest");
-        assert!(!was_evicted(&kept) && !was_evicted(&silent[1]) && !was_evicted(&fifth));
+        assert!(!was_evicted(&asking) && !was_evicted(&silent[1]) && !was_evicted(&fifth));
         drop((silent, fifth));
         // Three of the peer itself: another one evicts its own oldest, never one of others.
-        let own: Vec<_> =
+        let same_peer: Vec<_> =
             (0..3).map(|_| admission.admit_connection(peer_address(9), now).unwrap()).collect();
         admission.admit_connection(peer_address(9), now).unwrap();
-        assert!(own.iter().filter(|seat| was_evicted(seat)).count() == 1 && !was_evicted(&kept));
+        assert!(
+            same_peer.iter().filter(|permit| was_evicted(permit)).count() == 1
+                && !was_evicted(&asking)
+        );
     }
 
     #[test]
     fn admission_keeps_answering_connections_and_evicts_blocked_ones() {
         let (mut admission, mut now) = (ConnectionAdmission::new(LIMITS), Instant::now());
-        let busy: Vec<_> =
-            (0..4).map(|at| admission.admit_connection(peer_address(at), now).unwrap()).collect();
-        for seat in &busy {
+        let busy: Vec<_> = (0..4)
+            .map(|number| admission.admit_connection(peer_address(number), now).unwrap())
+            .collect();
+        for permit in &busy {
             now += SECOND;
-            seat.0.record_request(now);
+            permit.0.record_request(now);
         }
         let reserve = admission.admit_connection(peer_address(9), now).unwrap();
         assert!(reserve.is_reserve(), "all others are answering");
@@ -364,11 +374,11 @@ mod tests {
     #[test]
     fn connection_deadline_follows_each_step() {
         let (mut admission, mut now) = (ConnectionAdmission::new(LIMITS), Instant::now());
-        let seat = admission.admit_connection(peer_address(1), now).unwrap();
-        let shared = seat.connection_status();
+        let permit = admission.admit_connection(peer_address(1), now).unwrap();
+        let shared = permit.connection_status();
         let left = |now: Instant| {
-            let (at, late) = shared.next_deadline().unwrap();
-            ((at - now).as_secs(), late)
+            let (deadline, timeout) = shared.next_deadline().unwrap();
+            ((deadline - now).as_secs(), timeout)
         };
         assert_eq!(left(now), (5, ConnectionTimeout::Head), "the first head, from the beginning");
         now += 3 * SECOND;
@@ -401,10 +411,10 @@ mod tests {
 
     #[test]
     fn peers_are_ipv4_addresses_and_ipv6_networks() {
-        let of = |text: &str| client_network(text.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        let network = |text: &str| client_network(text.parse().unwrap());
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
     }
 }

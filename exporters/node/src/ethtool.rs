@@ -63,8 +63,8 @@ impl EthtoolSocket {
     fn send_command(&self, device: &str, buffer: &mut [u64]) -> io::Result<()> {
         let mut name = [0; libc::IFNAMSIZ];
         // The last byte stays zero.
-        let room = name.len() - 1;
-        if device.len() > room {
+        let max_length = name.len() - 1;
+        if device.len() > max_length {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
         name[..device.len()].copy_from_slice(device.as_bytes());
@@ -105,8 +105,8 @@ impl DriverStatistics for EthtoolSocket {
         buffer[1] = pack_words(count as u32, 0);
         self.send_command(device, &mut buffer)?;
         // The header is three words of four bytes.
-        let words = buffer.iter().take(2 + count * NAME / size_of::<u64>());
-        let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).skip(12).collect();
+        let values = buffer.iter().take(2 + count * NAME / size_of::<u64>());
+        let bytes: Vec<u8> = values.flat_map(|value| value.to_ne_bytes()).skip(12).collect();
         Ok(bytes.chunks_exact(NAME).take(count).map(parse_name).collect())
     }
 
@@ -133,10 +133,11 @@ fn pack_words(first: u32, second: u32) -> u64 {
 }
 
 /// Unpacks the two words of four bytes in one of eight, in memory order.
-fn unpack_words(both: u64) -> (u32, u32) {
-    let bytes = both.to_ne_bytes();
-    let half =
-        |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+fn unpack_words(word: u64) -> (u32, u32) {
+    let bytes = word.to_ne_bytes();
+    let half = |start: usize| {
+        u32::from_ne_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]])
+    };
     (half(0), half(4))
 }
 
@@ -151,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_keep_their_order_in_memory() {
-        let both = pack_words(0x1122_3344, 0x5566_7788);
-        assert_eq!(unpack_words(both), (0x1122_3344, 0x5566_7788));
-        assert_eq!(both.to_ne_bytes()[..4], 0x1122_3344_u32.to_ne_bytes());
+    fn packed_words_keep_memory_order() {
+        let word = pack_words(0x1122_3344, 0x5566_7788);
+        assert_eq!(unpack_words(word), (0x1122_3344, 0x5566_7788));
+        assert_eq!(word.to_ne_bytes()[..4], 0x1122_3344_u32.to_ne_bytes());
     }
 
     #[test]
-    fn names_end_at_the_first_zero_without_blanks() {
+    fn statistic_names_end_at_first_zero_without_blanks() {
         let mut padded = [0; NAME];
         padded[..21].copy_from_slice(b"tx_pause_storm_events");
         padded[21] = b' ';
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers_for_what_is_there_and_refuses_the_rest() {
+    fn kernel_answers_for_existing_devices_only() {
         let kernel = EthtoolSocket::open_socket().unwrap();
         // Every network namespace has a loopback device, whose driver has no statistics.
         assert_eq!(kernel.device_index("lo").unwrap(), 1);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_driver_of_this_machine_gives_a_value_for_each_name() {
+    fn drivers_of_this_machine_give_one_value_per_name() {
         let kernel = EthtoolSocket::open_socket().unwrap();
         for device in std::fs::read_dir("/sys/class/net").unwrap() {
             let device = device.unwrap().file_name().into_string().unwrap();
@@ -191,8 +192,8 @@ mod tests {
             let mut values = Vec::new();
             kernel.read_statistics(&device, names.len(), &mut values).unwrap();
             assert_eq!(values.len(), names.len(), "{device}");
-            let wrong = kernel.read_statistics(&device, names.len() + 1, &mut values).unwrap_err();
-            assert_eq!(wrong.kind(), io::ErrorKind::InvalidData, "{device}");
+            let error = kernel.read_statistics(&device, names.len() + 1, &mut values).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{device}");
         }
     }
 }

@@ -48,23 +48,23 @@ pub enum ServiceError {
 /// would not help.
 pub async fn run<E: fmt::Display>(
     plan: ExporterPlan,
-    mut again: impl FnMut() -> Result<ExporterPlan, E>,
+    mut reload_plan: impl FnMut() -> Result<ExporterPlan, E>,
     watchdog: Option<Watchdog>,
 ) -> Result<(), ServiceError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut reload = signal(SignalKind::hangup())?;
     let mut service = ExporterService::start_service(plan, watchdog).await?;
-    let mut beats = service.watchdog.as_ref().map(|watchdog| {
-        let mut beats = interval(watchdog.every());
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        beats
+    let mut feed_timer = service.watchdog.as_ref().map(|watchdog| {
+        let mut timer = interval(watchdog.every());
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        timer
     });
     loop {
         tokio::select! {
-            () = tick(&mut beats) => service.feed(),
+            () = tick(&mut feed_timer) => service.feed(),
             alive = service.reports.changed(), if service.samples => service.publish_report(alive.is_ok()),
-            _ = reload.recv() => service.reload_settings(again()).await,
+            _ = reload.recv() => service.reload_settings(reload_plan()).await,
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -217,9 +217,9 @@ impl ExporterService {
             self.server = spawn_server(listener, &self.pages, &self.names);
         }
         self.names.send_replace(metrics_server::host_names(&plan.names));
-        let anew = plan.sampler != self.plan.sampler;
+        let sampler_changed = plan.sampler != self.plan.sampler;
         self.plan = plan;
-        if anew {
+        if sampler_changed {
             tracing::info!("sampling restarted; integrals start at zero");
             self.sampler = NodeSampler::start_sampling(self.plan.sampler.clone());
             self.reports = self.sampler.watch_reports();
@@ -238,7 +238,6 @@ fn spawn_server(
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /metrics");
     }
-    let serving =
-        metrics_server::ServedPages { pages: pages.subscribe(), names: names.subscribe() };
-    tokio::spawn(metrics_server::serve_pages(listener, serving))
+    let served = metrics_server::ServedPages { pages: pages.subscribe(), names: names.subscribe() };
+    tokio::spawn(metrics_server::serve_pages(listener, served))
 }

@@ -125,11 +125,11 @@ struct ProbeSettings {
 impl ProbeSettings {
     /// The schedule, if probes are enabled.
     fn into_schedule(self) -> Option<ProbeSchedule> {
-        let usual = ProbeSchedule::default();
+        let default = ProbeSchedule::default();
         Some(ProbeSchedule {
             every: self.every?,
-            program: self.program.unwrap_or(usual.program),
-            folder: self.state.unwrap_or(usual.folder),
+            program: self.program.unwrap_or(default.program),
+            folder: self.state.unwrap_or(default.folder),
             arguments: self.arguments,
         })
     }
@@ -141,21 +141,22 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
         Some(path) => read_settings(path)?,
         None => ExporterSettingsFile::default(),
     };
-    let usual = SamplerOptions::default();
-    let said = |argument: &Option<PathBuf>, file, usual| argument.clone().or(file).unwrap_or(usual);
+    let default = SamplerOptions::default();
+    let choose =
+        |argument: &Option<PathBuf>, file, default| argument.clone().or(file).unwrap_or(default);
     let disabled = arguments.disable.clone().or(file.disable);
     let sampler = SamplerOptions {
-        sys_root: said(&arguments.sys_root, file.sys_root, usual.sys_root),
-        proc_root: said(&arguments.proc_root, file.proc_root, usual.proc_root),
+        sys_root: choose(&arguments.sys_root, file.sys_root, default.sys_root),
+        proc_root: choose(&arguments.proc_root, file.proc_root, default.proc_root),
         nvml_library: arguments.nvml_library.clone().or(file.nvml.library),
         node_name: arguments.node.clone().or(file.node),
-        period: arguments.period.or(file.period).unwrap_or(usual.period),
-        call_deadline: file.nvml.call_deadline.unwrap_or(usual.call_deadline),
-        init_deadline: file.nvml.init_deadline.unwrap_or(usual.init_deadline),
-        collector_deadline: file.collector_deadline.unwrap_or(usual.collector_deadline),
+        period: arguments.period.or(file.period).unwrap_or(default.period),
+        call_deadline: file.nvml.call_deadline.unwrap_or(default.call_deadline),
+        init_deadline: file.nvml.init_deadline.unwrap_or(default.init_deadline),
+        collector_deadline: file.collector_deadline.unwrap_or(default.collector_deadline),
         without: disabled.into_iter().flatten().collect(),
-        kubelet: file.kubelet.socket.unwrap_or(usual.kubelet),
-        kernel_log: file.nvml.kernel_log.or(usual.kernel_log),
+        kubelet: file.kubelet.socket.unwrap_or(default.kubelet),
+        kernel_log: file.nvml.kernel_log.or(default.kernel_log),
         exclude: arguments.exclude.clone().or(file.exclude).unwrap_or_default(),
         rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
@@ -188,7 +189,7 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // On one line, as the log is.
-        let what = plain_error::document(
+        let message = plain_error::document(
             error.message(),
             "TOML",
             toml::from_str::<toml::Table>(&text).is_ok(),
@@ -196,7 +197,7 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
         ExporterSettingsError::Malformed {
             path: path.clone(),
             line: before.matches('\n').count() + 1,
-            what,
+            what: message,
         }
     })
 }
@@ -215,10 +216,10 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     parse_duration(text, PERIODS)
 }
 
-fn parse_duration(text: &str, (least, most): (Duration, Duration)) -> Result<Duration, String> {
+fn parse_duration(text: &str, (min, max): (Duration, Duration)) -> Result<Duration, String> {
     let span = time::parse_duration(text).ok_or("write a duration with its unit: 1s, 500ms")?;
-    if span < least || span > most {
-        return Err(format!("must be between {least:?} and {most:?}"));
+    if span < min || span > max {
+        return Err(format!("must be between {min:?} and {max:?}"));
     }
     Ok(span)
 }
@@ -236,13 +237,13 @@ fn pause_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>
 }
 
 fn deserialize_duration<'de, D: Deserializer<'de>>(
-    what: &str,
+    name: &str,
     input: D,
     bounds: (Duration, Duration),
 ) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(input)?;
     let span = parse_duration(&text, bounds);
-    span.map(Some).map_err(|why| D::Error::custom(format!("the {what} {text:?}: {why}")))
+    span.map(Some).map_err(|why| D::Error::custom(format!("the {name} {text:?}: {why}")))
 }
 
 #[cfg(test)]
@@ -268,13 +269,13 @@ mod tests {
     fn periods_have_units_and_bounds() {
         assert_eq!(parse_period("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_period("500ms"), Ok(Duration::from_millis(500)));
-        for bad in ["1", "s", "0s", "-1s", "99ms", "61s", "1.5", "99999999999999999999s"] {
-            assert!(parse_period(bad).is_err(), "{bad}");
+        for text in ["1", "s", "0s", "-1s", "99ms", "61s", "1.5", "99999999999999999999s"] {
+            assert!(parse_period(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn an_empty_file_is_the_usual() {
+    fn empty_settings_file_gives_defaults() {
         let plan = plan_from_file("", &[]).unwrap();
         assert_eq!(plan.sampler, SamplerOptions::default());
         assert_eq!(plan.listen, LISTEN);
@@ -282,17 +283,17 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_file_says_every_setting_with_its_usual_value() {
+    fn sample_file_lists_every_setting_with_its_default() {
         let sample = include_str!("../../../config/gaunt-node.toml");
         assert_eq!(plan_from_file(sample, &[]), plan_from_file("", &[]));
         // Settings without a default, or specific to a machine, are in the sample as comments.
-        let all: String = sample
+        let settings: String = sample
             .lines()
             .map(|line| line.strip_prefix("#: ").unwrap_or(line))
             .filter(|line| !line.starts_with("library"))
             .flat_map(|line| [line, "\n"])
             .collect();
-        let plan = plan_from_file(&all, &[]).unwrap();
+        let plan = plan_from_file(&settings, &[]).unwrap();
         assert_eq!(plan.sampler.node_name.as_deref(), Some("gpu-0417"));
         for setting in [
             "compat",
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_goes_before_the_file() {
+    fn command_line_takes_precedence_over_file() {
         let text = "listen = \"127.0.0.1:1\"\nperiod = \"2s\"\ncompat = [\"dcgm\"]\nnode = \"a\"\n\
                     [nvml]\ncall_deadline = \"50ms\"\n";
         let plan =
@@ -328,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_switches_off_in_place_of_the_file() {
+    fn command_line_disable_list_replaces_that_of_the_file() {
         let text = "disable = [\"ports\", \"kernel_log\", \"xid\"]\n";
         let plan = plan_from_file(text, &[]).unwrap();
-        let said = [ReadingSource::Ports, ReadingSource::KernelLog, ReadingSource::Xid];
-        assert_eq!(plan.sampler.without, said.into());
+        let sources = [ReadingSource::Ports, ReadingSource::KernelLog, ReadingSource::Xid];
+        assert_eq!(plan.sampler.without, sources.into());
         assert!(!plan.compat.xid);
         let plan = plan_from_file(text, &["--disable", "gpm,cpu"]).unwrap();
         assert_eq!(plan.sampler.without, [ReadingSource::Gpm, ReadingSource::Cpu].into());
@@ -355,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
-        for (text, says) in [
+    fn settings_error_names_its_line() {
+        for (text, message) in [
             ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field \"perod\"; known: "),
             (
                 "period = \"5\"\n",
@@ -373,7 +374,7 @@ mod tests {
             ("sys_root = \"/nowhere\"\n", "/nowhere is not a folder; check --sys-root"),
         ] {
             let error = plan_from_file(text, &[]).unwrap_err();
-            assert!(error.starts_with(says), "{text}: {error}");
+            assert!(error.starts_with(message), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
     }

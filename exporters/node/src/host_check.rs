@@ -38,12 +38,13 @@ pub struct MisdirectedRequest {
 impl HostNames {
     /// These names, `localhost`, and those of this machine. `server` and `option` are for the rejection message: the
     /// server's name, and the option that adds a host name.
-    pub fn new(given: &[String], server: &'static str, option: &'static str) -> Self {
+    pub fn new(extra_names: &[String], server: &'static str, option: &'static str) -> Self {
         let machine = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
         let resolver = fs::read_to_string(RESOLV_CONF).unwrap_or_default();
         let mut names = machine_names(&machine, &resolver);
         names.push("localhost".to_owned());
-        names.extend(given.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()));
+        names
+            .extend(extra_names.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()));
         Self { names: names.into(), server, option }
     }
 
@@ -70,11 +71,11 @@ impl HostNames {
 
     /// Whether a `Host` header names this server. Addresses are always accepted: only names can be rebound.
     fn contains(&self, host: &str) -> bool {
-        let bare = without_port(host);
-        if bare.parse::<IpAddr>().is_ok() {
+        let name = without_port(host);
+        if name.parse::<IpAddr>().is_ok() {
             return true;
         }
-        let name = bare.trim_end_matches('.').to_ascii_lowercase();
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
         self.names.contains(&name)
     }
 }
@@ -87,13 +88,13 @@ fn machine_names(machine: &str, resolver: &str) -> Vec<String> {
     }
     let short = machine.split('.').next().unwrap_or(machine);
     let domains = resolver.lines().filter_map(|line| {
-        let (word, domains) = line.trim().split_once([' ', '\t'])?;
-        matches!(word, "search" | "domain").then_some(domains)
+        let (keyword, domains) = line.trim().split_once([' ', '\t'])?;
+        matches!(keyword, "search" | "domain").then_some(domains)
     });
     let domains = domains.flat_map(str::split_whitespace).take(MAX_DOMAINS);
-    let whole = domains.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
-    let whole = whole.filter(|domain| !domain.is_empty());
-    let mut names: Vec<_> = whole.map(|domain| format!("{short}.{domain}")).collect();
+    let domain = domains.map(|domain| domain.trim_matches('.').to_ascii_lowercase());
+    let domain = domain.filter(|domain| !domain.is_empty());
+    let mut names: Vec<_> = domain.map(|domain| format!("{short}.{domain}")).collect();
     names.extend([machine.to_owned(), short.to_owned()]);
     names
 }

@@ -22,14 +22,14 @@ const FIRST_READ: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct KernelFile {
     path: PathBuf,
-    keep: bool,
+    keep_open: bool,
     file: Option<File>,
 }
 
 impl KernelFile {
-    /// The file at `path`, opened when it is first read and then kept open if `keep` says so.
-    pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, file: None }
+    /// The file at `path`, opened when it is first read and then kept open if `keep_open`.
+    pub(crate) fn new(path: PathBuf, keep_open: bool) -> Self {
+        Self { path, keep_open, file: None }
     }
 
     /// The path of the file.
@@ -47,7 +47,7 @@ impl KernelFile {
         } else {
             let file = File::open(&self.path)?;
             read_whole(&file, buffer)?;
-            self.file = self.keep.then_some(file);
+            self.file = self.keep_open.then_some(file);
         }
         let text = str::from_utf8(buffer).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
         Ok(text?.trim())
@@ -57,22 +57,22 @@ impl KernelFile {
 /// Reads the whole file from its beginning, wherever earlier reads ended.
 fn read_whole(file: &File, buffer: &mut Vec<u8>) -> io::Result<()> {
     buffer.resize(buffer.capacity().max(FIRST_READ), 0);
-    let mut filled = 0;
+    let mut length = 0;
     loop {
-        if filled == buffer.len() {
-            if filled >= MAX_FILE {
+        if length == buffer.len() {
+            if length >= MAX_FILE {
                 return Err(io::Error::from(io::ErrorKind::FileTooLarge));
             }
-            buffer.resize(filled * 2, 0);
+            buffer.resize(length * 2, 0);
         }
-        match file.read_at(&mut buffer[filled..], filled as u64) {
+        match file.read_at(&mut buffer[length..], length as u64) {
             Ok(0) => break,
-            Ok(count) => filled += count,
+            Ok(count) => length += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    buffer.truncate(filled);
+    buffer.truncate(length);
     Ok(())
 }
 
@@ -96,8 +96,8 @@ pub(crate) fn list_names(folder: &Path) -> io::Result<Vec<String>> {
 
 /// Orders `mlx5_10` after `mlx5_9`: the name without its trailing number, then the number.
 fn natural_key(name: &str) -> (&str, u64) {
-    let stem = name.trim_end_matches(|character: char| character.is_ascii_digit());
-    (stem, name[stem.len()..].parse().unwrap_or(0))
+    let prefix = name.trim_end_matches(|character: char| character.is_ascii_digit());
+    (prefix, name[prefix.len()..].parse().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kept_file_shows_what_it_says_now() {
+    fn open_file_returns_current_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("carrier");
         let mut buffer = Vec::new();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_longer_than_the_first_read_comes_whole() {
+    fn long_file_is_read_completely() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stat");
         let text = "cpu 1 2 3\n".repeat(2_000);
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn devices_come_in_the_order_of_their_numbers() {
+    fn device_names_are_sorted_by_number() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["mlx5_10", "mlx5_2", "mlx5_0", "eth1", "bond"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let found = list_names(folder.path()).unwrap();
-        assert_eq!(found, ["bond", "eth1", "mlx5_0", "mlx5_2", "mlx5_10"]);
+        let names = list_names(folder.path()).unwrap();
+        assert_eq!(names, ["bond", "eth1", "mlx5_0", "mlx5_2", "mlx5_10"]);
     }
 }

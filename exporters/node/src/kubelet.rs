@@ -77,9 +77,9 @@ impl DeviceHolders {
         (pods.len(), self.0.len())
     }
 
-    fn of(answer: pod_resources_messages::ListPodResourcesResponse) -> Self {
-        let mut held: BTreeMap<SanitizedText, Vec<DeviceHolder>> = BTreeMap::new();
-        for pod in answer.pod_resources {
+    fn of(response: pod_resources_messages::ListPodResourcesResponse) -> Self {
+        let mut holders: BTreeMap<SanitizedText, Vec<DeviceHolder>> = BTreeMap::new();
+        for pod in response.pod_resources {
             for container in pod.containers {
                 let holder = DeviceHolder {
                     namespace: SanitizedText::new(&pod.namespace),
@@ -89,18 +89,18 @@ impl DeviceHolders {
                 let ids = container.devices.iter().flat_map(|device| &device.device_ids);
                 for name in ids.filter_map(|id| parse_device_id(id)) {
                     let name = SanitizedText::new(&name);
-                    if held.len() >= MAX_DEVICES && !held.contains_key(&name) {
+                    if holders.len() >= MAX_DEVICES && !holders.contains_key(&name) {
                         continue;
                     }
-                    let holders = held.entry(name).or_default();
+                    let device_holders = holders.entry(name).or_default();
                     // Two replicas of one GPU may be allocated to one container.
-                    if !holders.contains(&holder) {
-                        holders.push(holder.clone());
+                    if !device_holders.contains(&holder) {
+                        device_holders.push(holder.clone());
                     }
                 }
             }
         }
-        Self(held)
+        Self(holders)
     }
 }
 
@@ -160,12 +160,12 @@ mod tests {
         }
     }
 
-    fn holders_of_pods(all: Vec<PodResources>) -> DeviceHolders {
-        DeviceHolders::of(ListPodResourcesResponse { pod_resources: all })
+    fn holders_of_pods(pods: Vec<PodResources>) -> DeviceHolders {
+        DeviceHolders::of(ListPodResourcesResponse { pod_resources: pods })
     }
 
     #[test]
-    fn ids_of_device_plugins_become_names_of_gpus() {
+    fn device_plugin_ids_become_gpu_names() {
         for (id, name) in [
             ("GPU-1a2b", Some("GPU-1a2b")),
             ("GPU-1a2b::7", Some("GPU-1a2b")),
@@ -187,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_several_pods_share_has_no_holder() {
+    fn gpu_shared_by_pods_has_no_holder() {
         let pods = holders_of_pods(vec![
             pod_with_devices("ml", "train-0", &["GPU-a", "GPU-b::0", "GPU-b::1"]),
             pod_with_devices("ml", "chat", &["GPU-c::0"]),
             pod_with_devices("web", "chat", &["GPU-c::1", "rdma0"]),
         ]);
-        let holder = |names: &[&str]| {
+        let holder_name = |names: &[&str]| {
             pods.find_holder(names.iter().copied()).map(|holder| holder.job_name().to_string())
         };
-        assert_eq!(holder(&["GPU-a"]).as_deref(), Some("ml/train-0"));
-        assert_eq!(holder(&["GPU-b"]).as_deref(), Some("ml/train-0"), "two shares of one pod");
-        assert_eq!(holder(&["GPU-a", "GPU-free"]).as_deref(), Some("ml/train-0"));
-        assert_eq!(holder(&["GPU-c"]), None, "two pods of one name in two namespaces");
-        assert_eq!(holder(&["GPU-a", "GPU-c"]), None);
+        assert_eq!(holder_name(&["GPU-a"]).as_deref(), Some("ml/train-0"));
+        assert_eq!(holder_name(&["GPU-b"]).as_deref(), Some("ml/train-0"), "two shares of one pod");
+        assert_eq!(holder_name(&["GPU-a", "GPU-free"]).as_deref(), Some("ml/train-0"));
+        assert_eq!(holder_name(&["GPU-c"]), None, "two pods of one name in two namespaces");
+        assert_eq!(holder_name(&["GPU-a", "GPU-c"]), None);
         assert_eq!(pods.count_pods_and_devices(), (3, 3));
     }
 }

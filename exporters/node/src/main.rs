@@ -93,10 +93,10 @@ fn main() -> ExitCode {
     // With a page on a terminal, log only problems.
     let level = if arguments.once { "warn" } else { "info" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = io::stderr().is_terminal();
+    let ansi = io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(colours)
+        .with_ansi(ansi)
         .with_writer(io::stderr)
         .init();
     match run(&arguments) {
@@ -123,28 +123,28 @@ fn run(arguments: &NodeArguments) -> anyhow::Result<()> {
 
 /// Prints one page as text.
 async fn print_once(plan: ExporterPlan) -> anyhow::Result<()> {
-    let waits = plan.sampler.is_enabled(ReadingSource::Nvml);
+    let needs_nvml = plan.sampler.is_enabled(ReadingSource::Nvml);
     let sampler = NodeSampler::start_sampling(plan.sampler);
-    let report = await_settled_report(sampler.watch_reports(), waits).await;
+    let report = await_settled_report(sampler.watch_reports(), needs_nvml).await;
     let mut page = String::new();
     text::write_page(&report, text::ExpositionFormat::Text, plan.compat, &mut page);
     io::stdout().lock().write_all(page.as_bytes()).context("cannot print the page")
 }
 
-/// The first report after a whole period and, if it `waits`, after the driver's status: the second sample may follow
-/// soon after the first.
+/// The first report after a whole period and, if it `needs_nvml`, after the driver's status: the second sample may
+/// follow soon after the first.
 async fn await_settled_report(
     mut reports: watch::Receiver<Arc<Report>>,
-    waits: bool,
+    needs_nvml: bool,
 ) -> Arc<Report> {
     let deadline = Instant::now() + ONCE_DEADLINE;
     let nvml = Device::new_collector("nvml");
-    let mut seen = 0;
+    let mut received = 0;
     while let Ok(Ok(())) = timeout_at(deadline, reports.changed()).await {
         let report = reports.borrow_and_update();
-        seen += 1;
-        let said = report.find_reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some();
-        if seen > 2 && (said || !waits) {
+        received += 1;
+        let has_status = report.find_reading(&nvml, exporter::COLLECTOR_SUCCESS).is_some();
+        if received > 2 && (has_status || !needs_nvml) {
             break;
         }
     }

@@ -33,7 +33,7 @@ pub struct MetricsPage {
     report: Arc<Report>,
     compat: CompatOptions,
     /// The rendered formats.
-    kept: [RenderedFormat; FORMS.len()],
+    rendered: [RenderedFormat; FORMS.len()],
     /// The report as frames.
     frames: TickFrames,
 }
@@ -41,7 +41,7 @@ pub struct MetricsPage {
 /// One rendered format of a page.
 #[derive(Default)]
 struct RenderedFormat {
-    asked: AtomicBool,
+    requested: AtomicBool,
     plain: OnceLock<Bytes>,
     compressed: OnceLock<Bytes>,
 }
@@ -49,23 +49,23 @@ struct RenderedFormat {
 impl MetricsPage {
     /// The page of a report; nothing is rendered yet.
     pub fn new(report: Arc<Report>, compat: CompatOptions) -> Self {
-        Self { report, compat, kept: Default::default(), frames: TickFrames::default() }
+        Self { report, compat, rendered: Default::default(), frames: TickFrames::default() }
     }
 
     /// The page of a report after `last`: the formats that were requested of that page are rendered now.
     #[must_use]
     pub fn from_previous(last: &Self, report: Arc<Report>, compat: CompatOptions) -> Self {
         let frames = last.frames.next(&report);
-        let page = Self { report, compat, kept: Default::default(), frames };
+        let page = Self { report, compat, rendered: Default::default(), frames };
         page.render_ahead(last);
         page
     }
 
     /// Renders the formats that were requested of `last`.
     fn render_ahead(&self, last: &Self) {
-        for (form, kept) in FORMS.into_iter().zip(&last.kept) {
-            if kept.asked.load(Ordering::Relaxed) {
-                self.render_plain(form);
+        for (format, previous) in FORMS.into_iter().zip(&last.rendered) {
+            if previous.requested.load(Ordering::Relaxed) {
+                self.render_plain(format);
             }
         }
     }
@@ -76,37 +76,37 @@ impl MetricsPage {
     }
 
     /// The page in a format, compressed or not.
-    pub(crate) fn encode_page(&self, form: ExpositionFormat, gzip: bool) -> io::Result<Bytes> {
-        let kept = self.rendered_format(form);
-        kept.asked.store(true, Ordering::Relaxed);
-        let plain = self.render_plain(form);
+    pub(crate) fn encode_page(&self, format: ExpositionFormat, gzip: bool) -> io::Result<Bytes> {
+        let rendered = self.rendered_format(format);
+        rendered.requested.store(true, Ordering::Relaxed);
+        let body = self.render_plain(format);
         if !gzip {
-            return Ok(plain.clone());
+            return Ok(body.clone());
         }
-        if let Some(compressed) = kept.compressed.get() {
+        if let Some(compressed) = rendered.compressed.get() {
             return Ok(compressed.clone());
         }
-        let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), LEVEL);
-        encoder.write_all(plain)?;
+        let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 4), LEVEL);
+        encoder.write_all(body)?;
         let compressed = Bytes::from(encoder.finish()?);
-        Ok(kept.compressed.get_or_init(|| compressed).clone())
+        Ok(rendered.compressed.get_or_init(|| compressed).clone())
     }
 
     /// The page as a frame, for a client in this state.
-    pub(crate) fn encode_frame(&self, holds: ClientState) -> Bytes {
-        self.frames.encode_frame(&self.report, holds)
+    pub(crate) fn encode_frame(&self, client_state: ClientState) -> Bytes {
+        self.frames.encode_frame(&self.report, client_state)
     }
 
-    fn render_plain(&self, form: ExpositionFormat) -> &Bytes {
-        self.rendered_format(form).plain.get_or_init(|| {
+    fn render_plain(&self, format: ExpositionFormat) -> &Bytes {
+        self.rendered_format(format).plain.get_or_init(|| {
             let mut page = String::with_capacity(PAGE);
-            write_page(&self.report, form, self.compat, &mut page);
+            write_page(&self.report, format, self.compat, &mut page);
             page.into()
         })
     }
 
-    fn rendered_format(&self, form: ExpositionFormat) -> &RenderedFormat {
-        &self.kept[usize::from(form == ExpositionFormat::OpenMetrics)]
+    fn rendered_format(&self, format: ExpositionFormat) -> &RenderedFormat {
+        &self.rendered[usize::from(format == ExpositionFormat::OpenMetrics)]
     }
 }
 
@@ -120,38 +120,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_is_written_ahead_and_no_longer_than_that() {
+    fn page_format_is_rendered_ahead_only_while_requested() {
         let after = |last: &MetricsPage| {
             MetricsPage::from_previous(last, Arc::default(), CompatOptions::default())
         };
         let first = MetricsPage::new(Arc::default(), CompatOptions::default());
         first.encode_page(ExpositionFormat::OpenMetrics, true).unwrap();
         let second = after(&first);
-        let written =
-            |page: &MetricsPage| FORMS.map(|form| page.rendered_format(form).plain.get().is_some());
-        assert_eq!(written(&second), [false, true]);
-        assert_eq!(written(&after(&second)), [false, false]);
+        let is_rendered = |page: &MetricsPage| {
+            FORMS.map(|format| page.rendered_format(format).plain.get().is_some())
+        };
+        assert_eq!(is_rendered(&second), [false, true]);
+        assert_eq!(is_rendered(&after(&second)), [false, false]);
     }
 
     #[test]
-    fn every_form_is_written_once_and_compression_loses_nothing() {
+    fn page_format_is_rendered_once_and_compression_is_lossless() {
         let mut report = Report { node_time: Some(UnixMs(1_000)), ..Report::default() };
         let gpu = report.ensure_device(Device::new_gpu(0));
         report.push(gpu, gpu::POWER, 300.0);
         let page =
             MetricsPage::new(Arc::new(report), CompatOptions { dcgm: true, node: true, xid: true });
-        for form in FORMS {
-            let plain = page.encode_page(form, false).unwrap();
-            let text = str::from_utf8(&plain).unwrap();
+        for format in FORMS {
+            let body = page.encode_page(format, false).unwrap();
+            let text = str::from_utf8(&body).unwrap();
             assert!(text.contains("\ngaunt_gpu_power_watts{gpu=\"0\"} 300\n"), "{text}");
             assert!(text.contains("\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\","), "{text}");
-            assert_eq!(text.ends_with("# EOF\n"), form == ExpositionFormat::OpenMetrics);
-            let compressed = page.encode_page(form, true).unwrap();
-            let mut back = Vec::new();
-            GzDecoder::new(&*compressed).read_to_end(&mut back).unwrap();
-            assert_eq!(back, plain);
-            for (gzip, first) in [(false, plain), (true, compressed)] {
-                assert_eq!(page.encode_page(form, gzip).unwrap().as_ptr(), first.as_ptr());
+            assert_eq!(text.ends_with("# EOF\n"), format == ExpositionFormat::OpenMetrics);
+            let compressed = page.encode_page(format, true).unwrap();
+            let mut decompressed = Vec::new();
+            GzDecoder::new(&*compressed).read_to_end(&mut decompressed).unwrap();
+            assert_eq!(decompressed, body);
+            for (gzip, first) in [(false, body), (true, compressed)] {
+                assert_eq!(page.encode_page(format, gzip).unwrap().as_ptr(), first.as_ptr());
             }
         }
     }

@@ -70,12 +70,14 @@ fn render_bind_error(error: &io::Error) -> String {
 
 /// Binds an address.
 pub async fn bind_listener(address: SocketAddr) -> Result<TcpListener, MetricsServeError> {
-    TcpListener::bind(address).await.map_err(|said| MetricsServeError::Listen { address, said })
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| MetricsServeError::Listen { address, said: error })
 }
 
-/// The host names of this machine's exporter, and the `given` ones.
-pub fn host_names(given: &[String]) -> HostNames {
-    HostNames::new(given, "this exporter", "--name or names in its settings")
+/// The host names of this machine's exporter, and these `names`.
+pub fn host_names(names: &[String]) -> HostNames {
+    HostNames::new(names, "this exporter", "--name or names in its settings")
 }
 
 /// The served content; each part can change while connections stay.
@@ -88,12 +90,12 @@ pub struct ServedPages {
 }
 
 /// Serves the newest page until it is dropped; keep-alive connections then end after the current response.
-pub async fn serve_pages(listener: TcpListener, serving: ServedPages) {
-    serve_with_limits(listener, serving, LIMITS).await;
+pub async fn serve_pages(listener: TcpListener, served: ServedPages) {
+    serve_with_limits(listener, served, LIMITS).await;
 }
 
 /// The same, with other limits.
-async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: ConnectionLimits) {
+async fn serve_with_limits(listener: TcpListener, served: ServedPages, limits: ConnectionLimits) {
     let mut admission = ConnectionAdmission::new(limits);
     // Dropped with this task, which waiting connections observe.
     let (_open, closed) = watch::channel(());
@@ -106,19 +108,19 @@ async fn serve_with_limits(listener: TcpListener, serving: ServedPages, limits: 
                 continue;
             }
         };
-        let Some(seat) = admission.admit_connection(peer.ip(), Instant::now()) else {
+        let Some(permit) = admission.admit_connection(peer.ip(), Instant::now()) else {
             tracing::debug!("too many connections; closing one");
             continue;
         };
-        let (serving, mut closed) = (serving.clone(), closed.clone());
+        let (served, mut closed) = (served.clone(), closed.clone());
         tokio::spawn(async move {
             let answers = service_fn(move |request: Request<Incoming>| {
-                let mut response = handle_request(&request, &serving);
+                let mut response = handle_request(&request, &served);
                 protect_from_browsers(response.headers_mut());
                 async move { Ok::<_, std::convert::Infallible>(response) }
             });
             let stop = async move { while closed.changed().await.is_ok() {} };
-            serve_connection(stream, seat, answers, stop).await;
+            serve_connection(stream, permit, answers, stop).await;
         });
     }
 }
@@ -129,8 +131,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// The request headers that a response depends on.
 const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
 
-fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Response<Full<Bytes>> {
-    if let Err(refused) = serving.names.borrow().check_request(request.uri(), request.headers()) {
+fn handle_request(request: &Request<Incoming>, served: &ServedPages) -> Response<Full<Bytes>> {
+    if let Err(refused) = served.names.borrow().check_request(request.uri(), request.headers()) {
         return build_response(refused.status, PLAIN, refused.why);
     }
     let method = request.method();
@@ -144,7 +146,7 @@ fn handle_request(request: &Request<Incoming>, serving: &ServedPages) -> Respons
         return refused;
     }
     match request.uri().path() {
-        "/metrics" => respond_metrics(request.headers(), &Arc::clone(&serving.pages.borrow())),
+        "/metrics" => respond_metrics(request.headers(), &Arc::clone(&served.pages.borrow())),
         "/healthz" => build_response(StatusCode::OK, PLAIN, "ok\n"),
         "/" => build_response(StatusCode::OK, PLAIN, INDEX),
         _ => build_response(StatusCode::NOT_FOUND, PLAIN, "not found; see /\n"),
@@ -157,14 +159,15 @@ fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Byt
         let why = "no sample yet; retry in a second\n";
         return build_response(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
     }
-    if let Some(holds) = negotiation::negotiate_frame(headers) {
+    if let Some(client_state) = negotiation::negotiate_frame(headers) {
         let mut response =
-            build_response(StatusCode::OK, frame::CONTENT_TYPE, page.encode_frame(holds));
+            build_response(StatusCode::OK, frame::CONTENT_TYPE, page.encode_frame(client_state));
         response.headers_mut().insert(VARY, HeaderValue::from_static(VARIES));
         return response;
     }
-    let (form, gzip) = (negotiation::negotiate_format(headers), negotiation::accepts_gzip(headers));
-    let bytes = match page.encode_page(form, gzip) {
+    let (format, gzip) =
+        (negotiation::negotiate_format(headers), negotiation::accepts_gzip(headers));
+    let bytes = match page.encode_page(format, gzip) {
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::error!(%error, "cannot compress the page");
@@ -172,11 +175,11 @@ fn respond_metrics(headers: &HeaderMap, page: &MetricsPage) -> Response<Full<Byt
             return build_response(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why);
         }
     };
-    let mut response = build_response(StatusCode::OK, form.content_type(), bytes);
-    let answered = response.headers_mut();
-    answered.insert(VARY, HeaderValue::from_static(VARIES));
+    let mut response = build_response(StatusCode::OK, format.content_type(), bytes);
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static(VARIES));
     if gzip {
-        answered.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     response
 }

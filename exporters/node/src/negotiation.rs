@@ -11,7 +11,7 @@ use hyper::{
 
 /// One entry of an Accept header: media type, parameters, and weight.
 struct AcceptEntry<'a> {
-    what: &'a str,
+    value: &'a str,
     parameters: &'a str,
     quality: f32,
 }
@@ -19,33 +19,34 @@ struct AcceptEntry<'a> {
 /// The client state, if the client accepts frames of our version and prefers nothing else; none for all others.
 pub(crate) fn negotiate_frame(headers: &HeaderMap) -> Option<ClientState> {
     let (mut frame, mut other) = (0.0_f32, 0.0_f32);
-    for wanted in parse_accept_entries(headers, &ACCEPT) {
-        let ours = wanted.what == MEDIA;
-        let readable = find_parameter(wanted.parameters, "version")
+    for entry in parse_accept_entries(headers, &ACCEPT) {
+        let is_frame = entry.value == MEDIA;
+        let readable = find_parameter(entry.parameters, "version")
             .is_none_or(|version| version.parse() == Ok(VERSION));
-        match (ours, readable) {
-            (true, true) => frame = frame.max(wanted.quality),
+        match (is_frame, readable) {
+            (true, true) => frame = frame.max(entry.quality),
             (true, false) => {}
-            (false, _) => other = other.max(wanted.quality),
+            (false, _) => other = other.max(entry.quality),
         }
     }
-    let holds = headers.get(HOLDS).and_then(|value| value.to_str().ok());
-    (frame > 0.0 && frame >= other).then(|| holds.map(ClientState::parse).unwrap_or_default())
+    let client_state = headers.get(HOLDS).and_then(|value| value.to_str().ok());
+    (frame > 0.0 && frame >= other)
+        .then(|| client_state.map(ClientState::parse).unwrap_or_default())
 }
 
 /// The client's preferred format; text if it has no preference, because every client reads it.
 pub fn negotiate_format(headers: &HeaderMap) -> ExpositionFormat {
-    let (mut open, mut text, mut any) = (None::<f32>, None::<f32>, None::<f32>);
-    for wanted in parse_accept_entries(headers, &ACCEPT) {
-        let best = match wanted.what {
-            "application/openmetrics-text" if is_version_1(wanted.parameters) => &mut open,
+    let (mut open, mut text, mut wildcard) = (None::<f32>, None::<f32>, None::<f32>);
+    for entry in parse_accept_entries(headers, &ACCEPT) {
+        let best = match entry.value {
+            "application/openmetrics-text" if is_version_1(entry.parameters) => &mut open,
             "text/plain" => &mut text,
-            "text/*" | "*/*" => &mut any,
+            "text/*" | "*/*" => &mut wildcard,
             _ => continue,
         };
-        *best = Some(best.map_or(wanted.quality, |best| best.max(wanted.quality)));
+        *best = Some(best.map_or(entry.quality, |quality| quality.max(entry.quality)));
     }
-    let text = text.or(any).unwrap_or(0.0);
+    let text = text.or(wildcard).unwrap_or(0.0);
     match open {
         Some(open) if open > 0.0 && open >= text => ExpositionFormat::OpenMetrics,
         _ => ExpositionFormat::Text,
@@ -54,15 +55,15 @@ pub fn negotiate_format(headers: &HeaderMap) -> ExpositionFormat {
 
 /// Whether the client accepts gzip.
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let (mut gzip, mut any) = (None, None);
-    for wanted in parse_accept_entries(headers, &ACCEPT_ENCODING) {
-        match wanted.what {
-            "gzip" | "x-gzip" => gzip = Some(wanted.quality),
-            "*" => any = Some(wanted.quality),
+    let (mut gzip, mut wildcard) = (None, None);
+    for entry in parse_accept_entries(headers, &ACCEPT_ENCODING) {
+        match entry.value {
+            "gzip" | "x-gzip" => gzip = Some(entry.quality),
+            "*" => wildcard = Some(entry.quality),
             _ => {}
         }
     }
-    gzip.or(any).is_some_and(|quality| quality > 0.0)
+    gzip.or(wildcard).is_some_and(|quality| quality > 0.0)
 }
 
 /// Every entry of a header, over all its lines.
@@ -72,9 +73,9 @@ fn parse_accept_entries<'a>(
 ) -> impl Iterator<Item = AcceptEntry<'a>> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(|entry| {
-        let (what, parameters) = entry.split_once(';').unwrap_or((entry, ""));
+        let (value, parameters) = entry.split_once(';').unwrap_or((entry, ""));
         let quality = find_parameter(parameters, "q").and_then(|quality| quality.parse().ok());
-        AcceptEntry { what: what.trim(), parameters, quality: quality.unwrap_or(1.0) }
+        AcceptEntry { value: value.trim(), parameters, quality: quality.unwrap_or(1.0) }
     })
 }
 
@@ -101,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_the_one_that_is_wanted_most() {
-        for (accept, form) in [
+    fn negotiated_format_has_highest_quality() {
+        for (accept, format) in [
             ("", ExpositionFormat::Text),
             ("*/*", ExpositionFormat::Text),
             ("text/html, */*;q=0.8", ExpositionFormat::Text),
@@ -126,14 +127,14 @@ mod tests {
                 ExpositionFormat::OpenMetrics,
             ),
         ] {
-            assert_eq!(super::negotiate_format(&single_header(ACCEPT, accept)), form, "{accept}");
+            assert_eq!(super::negotiate_format(&single_header(ACCEPT, accept)), format, "{accept}");
         }
         assert_eq!(super::negotiate_format(&HeaderMap::new()), ExpositionFormat::Text);
     }
 
     #[test]
-    fn only_who_asks_for_frames_of_our_version_gets_them() {
-        for (accept, gets) in [
+    fn frames_are_negotiated_only_for_our_version() {
+        for (accept, gets_frame) in [
             ("", false),
             ("*/*", false),
             ("application/vnd.gaunt.frame", true),
@@ -146,16 +147,20 @@ mod tests {
             ("application/vnd.gaunt.frame;version=1;q=0.5, text/plain", false),
             ("application/vnd.gaunt.frame;version=1;q=0", false),
         ] {
-            assert_eq!(negotiate_frame(&single_header(ACCEPT, accept)).is_some(), gets, "{accept}");
+            assert_eq!(
+                negotiate_frame(&single_header(ACCEPT, accept)).is_some(),
+                gets_frame,
+                "{accept}"
+            );
         }
-        let mut asks = single_header(ACCEPT, "application/vnd.gaunt.frame");
-        asks.insert(HOLDS, HeaderValue::from_static("tick=1f"));
-        assert_eq!(negotiate_frame(&asks), Some(ClientState { layout: None, tick: Some(31) }));
+        let mut headers = single_header(ACCEPT, "application/vnd.gaunt.frame");
+        headers.insert(HOLDS, HeaderValue::from_static("tick=1f"));
+        assert_eq!(negotiate_frame(&headers), Some(ClientState { layout: None, tick: Some(31) }));
     }
 
     #[test]
-    fn only_who_asks_for_it_gets_gzip() {
-        for (accept, takes) in [
+    fn gzip_is_negotiated_only_on_request() {
+        for (accept, accepted) in [
             ("gzip", true),
             ("deflate, gzip;q=0.5", true),
             ("*", true),
@@ -164,7 +169,7 @@ mod tests {
             ("br, identity", false),
             ("", false),
         ] {
-            assert_eq!(accepts_gzip(&single_header(ACCEPT_ENCODING, accept)), takes, "{accept}");
+            assert_eq!(accepts_gzip(&single_header(ACCEPT_ENCODING, accept)), accepted, "{accept}");
         }
         assert!(!accepts_gzip(&HeaderMap::new()));
     }

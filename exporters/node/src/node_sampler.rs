@@ -35,12 +35,12 @@ impl NodeSampler {
     /// Starts sampling. The first report comes immediately, the others once per period.
     pub fn start_sampling(options: SamplerOptions) -> Self {
         let (publish, reports) = watch::channel(Arc::new(Report::default()));
-        let (alive, ended) = mpsc::channel();
-        let work = move || run(&options, &publish, &ended);
-        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(work) {
+        let (alive_sender, stop) = mpsc::channel();
+        let sample_loop = move || run(&options, &publish, &stop);
+        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(sample_loop) {
             tracing::error!(%error, "cannot start the sampler; raise the limit on threads");
         }
-        Self { reports, _alive: alive }
+        Self { reports, _alive: alive_sender }
     }
 
     /// The newest report. Before the first tick it is empty, and its `node_time` is absent.
@@ -49,18 +49,18 @@ impl NodeSampler {
     }
 }
 
-fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, ended: &mpsc::Receiver<()>) {
+fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, stop: &mpsc::Receiver<()>) {
     if !options.without.is_empty() {
         let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
         tracing::info!("disabled: {}", names.join(", "));
     }
     let mut collectors =
         CollectorRunner::new(enabled_collectors(options), options.round_deadline());
-    let lag = options.period / LAG_OF_A_PERIOD;
+    let offset = options.period / LAG_OF_A_PERIOD;
     loop {
         publish.send_replace(Arc::new(sample_node(options, &mut collectors)));
-        let wait = wall_clock::until_tick(wall_clock::now(), options.period, lag);
-        if ended.recv_timeout(wait.max(Duration::from_millis(1))) != Err(RecvTimeoutError::Timeout)
+        let delay = wall_clock::until_tick(wall_clock::now(), options.period, offset);
+        if stop.recv_timeout(delay.max(Duration::from_millis(1))) != Err(RecvTimeoutError::Timeout)
         {
             return;
         }
@@ -69,11 +69,12 @@ fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, ended: &m
 
 /// The enabled collectors of a node, in page order.
 pub(crate) fn enabled_collectors(options: &SamplerOptions) -> Vec<Box<dyn Collector>> {
-    let (tell, pods) = watch::channel(Arc::default());
-    let mut all = collector::host_collectors(options, tell);
-    all.push(Box::new(NvmlCollector::new(options, pods)));
-    all.retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
-    all
+    let (holder_sender, pods) = watch::channel(Arc::default());
+    let mut collectors = collector::host_collectors(options, holder_sender);
+    collectors.push(Box::new(NvmlCollector::new(options, pods)));
+    collectors
+        .retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));
+    collectors
 }
 
 /// One report of all collectors.

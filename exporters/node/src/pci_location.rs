@@ -66,8 +66,9 @@ impl PciLocation {
 
     /// The number of bridges that the paths of two devices share. Bridges that all devices share carry no information.
     fn count_shared_bridges(&self, other: &Self) -> usize {
-        let both = self.path.components().zip(other.path.components());
-        let common = both.take_while(|(one, two)| one == two).map(|(one, _)| one.as_os_str());
+        let pairs = self.path.components().zip(other.path.components());
+        let common =
+            pairs.take_while(|(own, theirs)| own == theirs).map(|(own, _)| own.as_os_str());
         let is_bus = |part: &str| part.starts_with("pci") || is_address(part);
         common.filter(|part| part.to_str().is_some_and(is_bus)).count()
     }
@@ -75,26 +76,26 @@ impl PciLocation {
     /// The nearest of `others`: with the longest common path down the bus, or else on the same NUMA node.
     pub(crate) fn find_nearest<'a, T>(
         &self,
-        others: impl IntoIterator<Item = (T, &'a Self)>,
+        candidates: impl IntoIterator<Item = (T, &'a Self)>,
     ) -> Option<(Vec<T>, PciProximity)> {
         self.address.as_ref()?;
-        let (mut most, mut near, mut same_node) = (0, Vec::new(), Vec::new());
-        for (other, place) in others {
-            let shared = self.count_shared_bridges(place);
-            if shared > most {
-                (most, near) = (shared, Vec::new());
+        let (mut max_shared, mut nearest, mut same_node) = (0, Vec::new(), Vec::new());
+        for (other, location) in candidates {
+            let shared = self.count_shared_bridges(location);
+            if shared > max_shared {
+                (max_shared, nearest) = (shared, Vec::new());
             }
-            if shared == most && most > 0 {
-                near.push(other);
-            } else if self.numa.is_some() && self.numa == place.numa {
+            if shared == max_shared && max_shared > 0 {
+                nearest.push(other);
+            } else if self.numa.is_some() && self.numa == location.numa {
                 same_node.push(other);
             }
         }
-        match most {
+        match max_shared {
             0 if same_node.is_empty() => None,
             0 => Some((same_node, PciProximity::NumaNode)),
-            1 => Some((near, PciProximity::HostBridge)),
-            _ => Some((near, PciProximity::Bridge)),
+            1 => Some((nearest, PciProximity::HostBridge)),
+            _ => Some((nearest, PciProximity::Bridge)),
         }
     }
 }
@@ -102,14 +103,14 @@ impl PciLocation {
 /// The GPUs of the bus by their addresses, in its order.
 pub(crate) fn list_gpus(sys_root: &Path) -> Vec<(String, PciLocation)> {
     let folder = sys_root.join("bus/pci/devices");
-    let mut all = list_names(&folder).unwrap_or_default();
-    all.retain(|name| is_gpu(&folder.join(name)));
-    all.truncate(MAX_DEVICES);
-    let place = |name: String| {
-        let place = PciLocation::of(&folder.join(&name));
-        (name, place)
+    let mut names = list_names(&folder).unwrap_or_default();
+    names.retain(|name| is_gpu(&folder.join(name)));
+    names.truncate(MAX_DEVICES);
+    let locate = |name: String| {
+        let location = PciLocation::of(&folder.join(&name));
+        (name, location)
     };
-    all.into_iter().map(place).collect()
+    names.into_iter().map(locate).collect()
 }
 
 /// The RDMA devices by name, without virtual functions and those that `leaves_alone` excludes.
@@ -118,14 +119,14 @@ pub(crate) fn list_rdma_devices(
     leaves_alone: impl Fn(&str) -> bool,
 ) -> Vec<(String, PciLocation)> {
     let folder = sys_root.join("class/infiniband");
-    let mut all = list_names(&folder).unwrap_or_default();
-    all.retain(|name| !leaves_alone(name));
-    all.truncate(MAX_DEVICES);
-    let place = |name: String| {
-        let place = PciLocation::of(&folder.join(&name).join("device"));
-        (name, place)
+    let mut names = list_names(&folder).unwrap_or_default();
+    names.retain(|name| !leaves_alone(name));
+    names.truncate(MAX_DEVICES);
+    let locate = |name: String| {
+        let location = PciLocation::of(&folder.join(&name).join("device"));
+        (name, location)
     };
-    all.into_iter().map(place).filter(|(_, place)| !place.is_virtual).collect()
+    names.into_iter().map(locate).filter(|(_, location)| !location.is_virtual).collect()
 }
 
 /// The RDMA devices nearest to a GPU, as labels of its info series.
@@ -133,32 +134,33 @@ pub(crate) fn nic_labels(
     gpu: &PciLocation,
     cards: &[(String, PciLocation)],
 ) -> Vec<(&'static str, String)> {
-    let near = gpu.find_nearest(cards.iter().map(|(name, place)| (name.as_str(), place)));
-    near.map_or(Vec::new(), |(names, by)| {
-        vec![("nics", names.join(",")), ("nics_by", by.as_str().to_owned())]
+    let nearest = gpu.find_nearest(cards.iter().map(|(name, location)| (name.as_str(), location)));
+    nearest.map_or(Vec::new(), |(names, proximity)| {
+        vec![("nics", names.join(",")), ("nics_by", proximity.as_str().to_owned())]
     })
 }
 
 /// Whether a PCI device is a GPU.
 fn is_gpu(folder: &Path) -> bool {
-    let says = |file, any: &[&str]| {
-        read_once(&folder.join(file)).is_some_and(|text| any.iter().any(|it| text.starts_with(it)))
+    let file_starts_with = |file, prefixes: &[&str]| {
+        read_once(&folder.join(file))
+            .is_some_and(|text| prefixes.iter().any(|prefix| text.starts_with(prefix)))
     };
-    says("vendor", &GPU_VENDORS) && says("class", &GPU_CLASSES)
+    file_starts_with("vendor", &GPU_VENDORS) && file_starts_with("class", &GPU_CLASSES)
 }
 
 /// Whether a name is an address on the PCI bus: `0000:17:00.0`.
 pub(crate) fn is_address(name: &str) -> bool {
     let mut parts = name.split([':', '.']);
-    let hex = |part: Option<&str>, least| {
-        part.is_some_and(|it| {
-            it.len() >= least && it.chars().all(|letter| letter.is_ascii_hexdigit())
+    let is_hex = |part: Option<&str>, min_length| {
+        part.is_some_and(|digits| {
+            digits.len() >= min_length && digits.chars().all(|letter| letter.is_ascii_hexdigit())
         })
     };
-    hex(parts.next(), 4)
-        && hex(parts.next(), 2)
-        && hex(parts.next(), 2)
-        && hex(parts.next(), 1)
+    is_hex(parts.next(), 4)
+        && is_hex(parts.next(), 2)
+        && is_hex(parts.next(), 2)
+        && is_hex(parts.next(), 1)
         && parts.next().is_none()
 }
 
@@ -169,9 +171,9 @@ pub(crate) fn to_nvml_address(address: &str) -> String {
 
 /// An address in the kernel's form, with the domain in four digits if they are enough.
 pub(crate) fn to_kernel_address(address: &str) -> Option<String> {
-    let (domain, place) = address.split_once(':')?;
+    let (domain, bus_device) = address.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
-    Some(format!("{domain:04x}:{}", place.to_lowercase()))
+    Some(format!("{domain:04x}:{}", bus_device.to_lowercase()))
 }
 
 #[cfg(test)]
@@ -185,32 +187,38 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_common_way_is_the_nearest_and_the_memory_node_the_last_word() {
+    fn nearest_device_shares_most_bridges_then_numa_node() {
         let gpu = test_location("pci0000:15/0000:15:01.0/0000:16:00.0/0000:18:00.0", "0");
         let same_switch = test_location("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0", "0");
         let same_port = test_location("pci0000:15/0000:15:01.0/0000:1a:00.0", "0");
         let same_root = test_location("pci0000:15/0000:15:07.0/0000:29:00.0", "0");
         let same_node = test_location("pci0000:38/0000:38:01.0/0000:39:00.0", "0");
         let far = test_location("pci0000:98/0000:98:01.0/0000:99:00.0", "1");
-        let all = [&far, &same_node, &same_root, &same_port, &same_switch];
-        for (count, nearest, by) in [
+        let locations = [&far, &same_node, &same_root, &same_port, &same_switch];
+        for (count, nearest, proximity) in [
             (5, Some(4), Some(PciProximity::Bridge)),
             (4, Some(3), Some(PciProximity::Bridge)),
             (3, Some(2), Some(PciProximity::HostBridge)),
             (2, Some(1), Some(PciProximity::NumaNode)),
             (1, None, None),
         ] {
-            let found = gpu.find_nearest(all[..count].iter().enumerate().map(|(at, it)| (at, *it)));
+            let found = gpu.find_nearest(
+                locations[..count].iter().enumerate().map(|(index, location)| (index, *location)),
+            );
             let (found, found_by) = found.unzip();
-            assert_eq!((found, found_by), (nearest.map(|at| vec![at]), by), "of {count}");
+            assert_eq!(
+                (found, found_by),
+                (nearest.map(|index| vec![index]), proximity),
+                "of {count}"
+            );
         }
-        let twins = [("a", &same_switch), ("b", &same_switch), ("c", &same_port)];
-        assert_eq!(gpu.find_nearest(twins), Some((vec!["a", "b"], PciProximity::Bridge)));
-        assert_eq!(PciLocation::default().find_nearest(twins), None, "what is not on the bus");
+        let equals = [("a", &same_switch), ("b", &same_switch), ("c", &same_port)];
+        assert_eq!(gpu.find_nearest(equals), Some((vec!["a", "b"], PciProximity::Bridge)));
+        assert_eq!(PciLocation::default().find_nearest(equals), None, "what is not on the bus");
     }
 
     #[test]
-    fn addresses_are_written_as_nvml_writes_them_and_back() {
+    fn addresses_convert_to_nvml_format_and_back() {
         for (kernel, nvml) in
             [("0000:3b:00.0", "00000000:3B:00.0"), ("10000:e1:00.0", "00010000:E1:00.0")]
         {
@@ -221,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_from_other_folders() {
+    fn addresses_are_distinguished_from_other_folders() {
         assert!(is_address("0000:17:00.0") && is_address("10000:e1:00.0"));
         assert!(!is_address("pci0000:17") && !is_address("virtual") && !is_address("a:b:c.d"));
     }

@@ -123,32 +123,32 @@ mod tests {
     use crate::{SamplerOptions, node_sampler};
 
     /// The collectors' names where these sources are disabled.
-    fn collector_names(without: BTreeSet<ReadingSource>) -> Vec<String> {
+    fn collector_names(disabled: BTreeSet<ReadingSource>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
         let probe = Some(crate::sampler_options::ProbeSchedule::default());
-        let all = node_sampler::enabled_collectors(&SamplerOptions {
+        let collectors = node_sampler::enabled_collectors(&SamplerOptions {
             textfiles,
             probe,
-            without,
+            without: disabled,
             ..SamplerOptions::default()
         });
-        all.iter().map(|collector| collector.name().to_owned()).collect()
+        collectors.iter().map(|collector| collector.name().to_owned()).collect()
     }
 
     #[test]
-    fn every_collector_can_be_switched_off_alone() {
+    fn collectors_can_be_disabled_one_by_one() {
         let all = collector_names(BTreeSet::new());
         for name in &all {
             let source: ReadingSource = name.parse().unwrap();
             let others: Vec<_> = all.iter().filter(|other| *other != name).cloned().collect();
             assert_eq!(collector_names([source].into()), others, "without {name}");
         }
-        let every = ReadingSource::ALL.map(|(source, _)| source);
-        assert_eq!(collector_names(every.into()), Vec::<String>::new());
+        let sources = ReadingSource::ALL.map(|(source, _)| source);
+        assert_eq!(collector_names(sources.into()), Vec::<String>::new());
     }
 
     #[test]
-    fn every_source_has_a_name_of_its_own() {
+    fn source_names_are_unique() {
         let names: BTreeSet<_> = ReadingSource::ALL.map(|(source, _)| source.to_string()).into();
         assert_eq!(names.len(), ReadingSource::ALL.len());
         for (source, name) in ReadingSource::ALL {

@@ -37,7 +37,7 @@ const MAX_UNREAD: u64 = 1 << 20;
 /// response.
 pub async fn serve_connection<S, B>(
     stream: TcpStream,
-    seat: ConnectionPermit,
+    permit: ConnectionPermit,
     service: S,
     stop: impl Future<Output = ()>,
 ) where
@@ -46,11 +46,11 @@ pub async fn serve_connection<S, B>(
     B: Body + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let shared = Arc::clone(seat.connection_status());
+    let shared = Arc::clone(permit.connection_status());
     let answers = service_fn(|request| {
         shared.record_request(Instant::now());
         let ends = BodyEndGuard(Arc::clone(&shared));
-        let (answer, last) = (service.call(request), seat.is_reserve());
+        let (answer, last) = (service.call(request), permit.is_reserve());
         async move {
             let mut response = answer.await?.map(|body| TrackedBody { body, _ends: ends });
             if last {
@@ -86,19 +86,19 @@ async fn drive_connection<S>(
     let mut stopping = false;
     loop {
         let deadline = shared.next_deadline();
-        let at = deadline.map(|(at, _)| at);
+        let time = deadline.map(|(time, _)| time);
         // Activity of the connection moves its deadline, which is then checked again.
-        let driven = std::future::poll_fn(|context| {
-            let ended = Pin::new(&mut connection).poll(context);
-            match ended {
-                Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        let finished = std::future::poll_fn(|context| {
+            let result = Pin::new(&mut connection).poll(context);
+            match result {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
                 Poll::Pending if shared.next_deadline() != deadline => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
         });
         tokio::select! {
             biased;
-            ended = driven => match ended {
+            ended = finished => match ended {
                 None => {}
                 Some(ended) => {
                     if let Err(error) = ended {
@@ -114,7 +114,7 @@ async fn drive_connection<S>(
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            () = wait_for_deadline(at) => {
+            () = wait_for_deadline(time) => {
                 tracing::debug!(what = ?deadline.map(|(_, late)| late), "connection timed out");
                 return;
             }
@@ -127,7 +127,7 @@ async fn drive_connection<S>(
 /// Waits for a deadline; for ever without one.
 async fn wait_for_deadline(deadline: Option<Instant>) {
     match deadline {
-        Some(at) => sleep_until(at.into()).await,
+        Some(time) => sleep_until(time.into()).await,
         None => std::future::pending().await,
     }
 }
@@ -202,9 +202,9 @@ impl AsyncWrite for WatchedStream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.shared.record_write(wrote.is_pending(), Instant::now());
-        wrote
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.shared.record_write(result.is_pending(), Instant::now());
+        result
     }
 
     fn poll_write_vectored(
@@ -212,9 +212,9 @@ impl AsyncWrite for WatchedStream {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.shared.record_write(wrote.is_pending(), Instant::now());
-        wrote
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.shared.record_write(result.is_pending(), Instant::now());
+        result
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -36,17 +36,17 @@ const IN_A_SPAN: u32 = 3;
 pub struct Watchdog {
     socket: UnixDatagram,
     address: SocketAddr,
-    every: Duration,
+    interval: Duration,
     /// The limit of hung workers, and of the time without a report.
     max_hung: usize,
     silent_for: Duration,
     /// When the last report arrived, and its time.
     reported: (Instant, Option<UnixMs>),
     /// Whether the driver has answered since this process started.
-    answered: bool,
+    has_answered: bool,
     /// Since when all workers hang.
     blind_since: Option<Instant>,
-    feeds: bool,
+    is_fed: bool,
 }
 
 /// Why the watchdog cannot be fed.
@@ -77,12 +77,12 @@ impl Watchdog {
         else {
             return Ok(None);
         };
-        let own = process::id().to_string();
-        if variable("WATCHDOG_PID").is_some_and(|pid| pid.as_bytes() != own.as_bytes()) {
+        let own_pid = process::id().to_string();
+        if variable("WATCHDOG_PID").is_some_and(|pid| pid.as_bytes() != own_pid.as_bytes()) {
             return Ok(None);
         }
         let micros = span.to_str().and_then(|span| span.parse().ok()).filter(|micros| *micros > 0);
-        let every = Duration::from_micros(micros.ok_or(WatchdogError::Span(span))?) / IN_A_SPAN;
+        let interval = Duration::from_micros(micros.ok_or(WatchdogError::Span(span))?) / IN_A_SPAN;
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
             _ => SocketAddr::from_pathname(&path),
@@ -95,13 +95,13 @@ impl Watchdog {
             Ok((address, socket)) => Ok(Some(Self {
                 socket,
                 address,
-                every,
+                interval,
                 max_hung: usize::MAX,
                 silent_for: SILENT_FOR,
                 reported: (now, None),
-                answered: false,
+                has_answered: false,
                 blind_since: None,
-                feeds: true,
+                is_fed: true,
             })),
             Err(error) => Err(WatchdogError::Socket { path, error }),
         }
@@ -109,7 +109,7 @@ impl Watchdog {
 
     /// The time between two messages.
     pub fn every(&self) -> Duration {
-        self.every
+        self.interval
     }
 
     /// Sets the properties of the current sampler.
@@ -129,7 +129,7 @@ impl Watchdog {
         let value =
             |metric| report.find_reading(&nvml, metric).and_then(gaunt_schema::Reading::value);
         if value(exporter::COLLECTOR_SUCCESS) == Some(1.0) {
-            self.answered = true;
+            self.has_answered = true;
         }
         // A collector that is late reports no workers: the last status is kept.
         let Some(hung) = value(exporter::HUNG_WORKERS) else { return };
@@ -139,18 +139,18 @@ impl Watchdog {
 
     /// Sends a message, unless a restart would help; returns whether it did.
     pub fn feed(&mut self, now: Instant) -> bool {
-        let trouble = self.trouble(now);
-        let feeds = trouble.is_none();
-        if self.feeds
-            && let Some(why) = trouble
+        let failure = self.trouble(now);
+        let is_healthy = failure.is_none();
+        if self.is_fed
+            && let Some(why) = failure
         {
             tracing::error!("{why}; the watchdog is not fed, so that systemd restarts gaunt-node");
         }
-        if !self.feeds && feeds {
+        if !self.is_fed && is_healthy {
             tracing::info!("a restart is no longer needed");
         }
-        self.feeds = feeds;
-        if !feeds {
+        self.is_fed = is_healthy;
+        if !is_healthy {
             return false;
         }
         let sent = self.socket.send_to_addr(b"WATCHDOG=1", &self.address);
@@ -162,12 +162,12 @@ impl Watchdog {
 
     /// Why a restart would help, if it would.
     fn trouble(&self, now: Instant) -> Option<String> {
-        let silent = now.saturating_duration_since(self.reported.0);
-        if silent > self.silent_for {
-            return Some(format!("no report for {} s", silent.as_secs()));
+        let silence = now.saturating_duration_since(self.reported.0);
+        if silence > self.silent_for {
+            return Some(format!("no report for {} s", silence.as_secs()));
         }
-        let blind = now.saturating_duration_since(self.blind_since?);
-        (self.answered && blind >= BLIND_FOR).then(|| {
+        let blind_time = now.saturating_duration_since(self.blind_since?);
+        (self.has_answered && blind_time >= BLIND_FOR).then(|| {
             let (hung, minutes) = (self.max_hung, BLIND_FOR.as_secs() / 60);
             format!("{hung} NVML workers have been hanging in driver calls for {minutes} min")
         })
@@ -223,13 +223,13 @@ mod tests {
     /// The messages on the socket since the last call.
     fn came(systemd: &UnixDatagram) -> Vec<String> {
         let mut buffer = [0; 64];
-        let mut all = Vec::new();
+        let mut messages = Vec::new();
         loop {
             match systemd.recv(&mut buffer) {
-                Ok(size) => all.push(String::from_utf8_lossy(&buffer[..size]).into_owned()),
+                Ok(size) => messages.push(String::from_utf8_lossy(&buffer[..size]).into_owned()),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    return all;
+                    return messages;
                 }
             }
         }
@@ -240,20 +240,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify").display().to_string();
         let (mut watchdog, systemd, start) = start(&path);
-        let mut fed_at = Vec::new();
+        let mut feed_times = Vec::new();
         let mut run = |from: u64, to: u64, hung: f64, answers: bool| {
-            fed_at.clear();
+            feed_times.clear();
             for second in from..to {
                 let now = start + Duration::from_secs(second);
                 watchdog.note(&report(second, Some(hung), answers), now);
                 if watchdog.feed(now) {
-                    fed_at.push(second);
+                    feed_times.push(second);
                     assert_eq!(came(&systemd), ["WATCHDOG=1"]);
                 } else {
                     assert!(came(&systemd).is_empty());
                 }
             }
-            fed_at.len() as u64
+            feed_times.len() as u64
         };
         assert_eq!(run(0, 100, 0.0, true), 100, "healthy");
         assert_eq!(run(100, 1_000, 1.0, false), 900, "one hangs, a spare is left");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_keeps_what_it_knows_while_the_collector_is_late() {
+    fn watchdog_keeps_last_status_while_collector_is_late() {
         let (mut watchdog, _systemd, start) = start("@gaunt-watchdog-late");
         watchdog.note(&report(0, Some(0.0), true), start);
         watchdog.note(&report(1, Some(2.0), false), start);
@@ -297,26 +297,26 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_is_only_there_when_this_process_is_asked_for_it() {
+    fn watchdog_exists_only_when_requested_for_this_process() {
         let now = Instant::now();
         let none = Watchdog::from_environment(|_| None, now).unwrap();
         assert!(none.is_none());
-        let other = |name: &str| match name {
+        let other_environment = |name: &str| match name {
             "WATCHDOG_PID" => Some("1".into()),
             name => environment("/run/x")(name),
         };
-        assert!(Watchdog::from_environment(other, now).unwrap().is_none());
-        let own = |name: &str| match name {
+        assert!(Watchdog::from_environment(other_environment, now).unwrap().is_none());
+        let own_environment = |name: &str| match name {
             "WATCHDOG_PID" => Some(process::id().to_string().into()),
             name => environment("/run/x")(name),
         };
-        let own = Watchdog::from_environment(own, now).unwrap().unwrap();
-        assert_eq!(own.every(), Duration::from_secs(20));
-        let wrong = |name: &str| match name {
+        let watchdog = Watchdog::from_environment(own_environment, now).unwrap().unwrap();
+        assert_eq!(watchdog.every(), Duration::from_secs(20));
+        let wrong_environment = |name: &str| match name {
             "WATCHDOG_USEC" => Some("soon".into()),
             name => environment("/run/x")(name),
         };
-        let error = Watchdog::from_environment(wrong, now).unwrap_err().to_string();
+        let error = Watchdog::from_environment(wrong_environment, now).unwrap_err().to_string();
         assert!(error.contains("WATCHDOG_USEC") && error.contains("WatchdogSec="), "{error}");
         let long = "/".repeat(200);
         let error = Watchdog::from_environment(environment(&long), now).unwrap_err().to_string();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn watchdog_outlives_a_socket_that_is_gone() {
+    fn watchdog_survives_missing_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let (mut watchdog, systemd, start) = start(&path.display().to_string());

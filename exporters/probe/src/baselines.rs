@@ -78,22 +78,22 @@ struct BaselineSeries {
 
 impl BaselineSeries {
     /// Adds a result; returns its ratio to the baseline.
-    fn add_result(&mut self, reached: f64) -> Option<f64> {
+    fn add_result(&mut self, bandwidth: f64) -> Option<f64> {
         let baseline = min_median_max(self.reached.clone()).map(|[_, median, _]| median);
         let baseline = baseline.filter(|_| self.reached.len() >= ENOUGH);
-        let share = baseline.map(|baseline| reached / baseline);
-        if share.is_some_and(|share| share < DROP) {
+        let ratio = baseline.map(|baseline| bandwidth / baseline);
+        if ratio.is_some_and(|ratio| ratio < DROP) {
             self.drops += 1;
             if self.drops < ACCEPTED {
-                return share;
+                return ratio;
             }
             self.reached.clear();
         }
         self.drops = 0;
-        self.reached.push(reached);
-        let old = self.reached.len().saturating_sub(KEPT);
-        self.reached.drain(..old);
-        share
+        self.reached.push(bandwidth);
+        let excess = self.reached.len().saturating_sub(KEPT);
+        self.reached.drain(..excess);
+        ratio
     }
 }
 
@@ -134,79 +134,88 @@ impl ProbeState {
             Err(ProbeExit { kind: ExitKind::Resting, ..ProbeExit::new_refused(reason, why) })
         };
         // A clock that was set back must not block probes for ever.
-        let since = self.last_run.and_then(|last| now.checked_sub(last));
-        if let Some(since) = since.filter(|since| *since < budget.cool_down_seconds) {
-            let left = budget.cool_down_seconds - since;
+        let elapsed = self.last_run.and_then(|last| now.checked_sub(last));
+        if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed < budget.cool_down_seconds) {
+            let remaining = budget.cool_down_seconds - elapsed;
             return too_soon(
                 SkipReason::CoolDown,
-                format!("the last probe was {since} s ago; the cool-down ends in {left} s"),
+                format!("the last probe was {elapsed} s ago; the cool-down ends in {remaining} s"),
             );
         }
         if self.today_seconds >= budget.daily_seconds {
-            let (spent, all) = (self.today_seconds, budget.daily_seconds);
+            let (spent, limit) = (self.today_seconds, budget.daily_seconds);
             return too_soon(
                 SkipReason::Budget,
-                format!("today's GPU time is used up: {spent:.1} s of {all} s"),
+                format!("today's GPU time is used up: {spent:.1} s of {limit} s"),
             );
         }
         Ok(())
     }
 
     /// Stores the result of a probe and compares it with the baselines: a drop has its own exit code.
-    pub fn record_result(&mut self, now: u64, answer: &MeasureResult) -> ProbeExit {
-        self.last_code = answer.ending.kind.exit_code();
-        self.today_seconds += answer.cost.busy_seconds;
-        self.busy_seconds += answer.cost.busy_seconds;
-        if let Some(reason) = answer.ending.reason {
+    pub fn record_result(&mut self, now: u64, result: &MeasureResult) -> ProbeExit {
+        self.last_code = result.ending.kind.exit_code();
+        self.today_seconds += result.cost.busy_seconds;
+        self.busy_seconds += result.cost.busy_seconds;
+        if let Some(reason) = result.ending.reason {
             *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
         }
-        if answer.measured.is_empty() {
-            return answer.ending.clone();
+        if result.measured.is_empty() {
+            return result.ending.clone();
         }
         self.last_run = Some(now);
-        self.last_seconds = answer.cost.seconds;
+        self.last_seconds = result.cost.seconds;
         self.runs += 1;
         self.last.clear();
         let mut worst: Option<(f64, String)> = None;
-        for one in &answer.measured {
-            let key = series_key(one);
-            let fits = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
+        for measurement in &result.measured {
+            let key = series_key(measurement);
+            let is_stored = self.series.len() < MAX_SERIES || self.series.contains_key(&key);
             // Wrong data carries no information about speed.
-            let share = (fits && one.wrong == 0)
-                .then(|| self.series.entry(key).or_default().add_result(one.effective_bandwidth()))
+            let ratio = (is_stored && measurement.wrong == 0)
+                .then(|| {
+                    self.series
+                        .entry(key)
+                        .or_default()
+                        .add_result(measurement.effective_bandwidth())
+                })
                 .flatten();
-            if let Some(share) = share.filter(|share| *share < DROP)
-                && worst.as_ref().is_none_or(|(known, _)| share < *known)
+            if let Some(ratio) = ratio.filter(|ratio| *ratio < DROP)
+                && worst.as_ref().is_none_or(|(lowest, _)| ratio < *lowest)
             {
-                let what = format!("{} {}", one.collective, one.between);
-                worst = Some((share, what));
+                let name = format!("{} {}", measurement.collective, measurement.between);
+                worst = Some((ratio, name));
             }
-            self.last.push((one.clone(), share));
+            self.last.push((measurement.clone(), ratio));
         }
-        let ending = match worst {
-            Some((share, what)) if answer.ending.kind == ExitKind::Measured => {
-                let share = share * 100.0;
-                ProbeExit::new_slow(&format!("slow: {what} reaches {share:.0} % of its baseline"))
+        let exit = match worst {
+            Some((ratio, name)) if result.ending.kind == ExitKind::Measured => {
+                let percent = ratio * 100.0;
+                ProbeExit::new_slow(&format!("slow: {name} reaches {percent:.0} % of its baseline"))
             }
-            _ => answer.ending.clone(),
+            _ => result.ending.clone(),
         };
-        self.last_code = ending.kind.exit_code();
-        ending
+        self.last_code = exit.kind.exit_code();
+        exit
     }
 
     /// Counts an attempt that measured nothing.
-    pub fn record_skip(&mut self, ending: &ProbeExit) {
-        self.last_code = ending.kind.exit_code();
-        if let Some(reason) = ending.reason {
+    pub fn record_skip(&mut self, exit: &ProbeExit) {
+        self.last_code = exit.kind.exit_code();
+        if let Some(reason) = exit.reason {
             *self.skipped.entry(reason.as_str().to_owned()).or_insert(0) += 1;
         }
     }
 }
 
 /// The key of a series: two results with the same key are comparable.
-fn series_key(one: &BandwidthMeasurement) -> String {
-    let (tool, way, element) = (one.tool.as_str(), one.way.as_str(), one.element.as_str());
-    format!("{} {} {tool} {way} {} {element} {}", one.collective, one.between, one.ranks, one.bytes)
+fn series_key(measurement: &BandwidthMeasurement) -> String {
+    let (tool, path, element) =
+        (measurement.tool.as_str(), measurement.way.as_str(), measurement.element.as_str());
+    format!(
+        "{} {} {tool} {path} {} {element} {}",
+        measurement.collective, measurement.between, measurement.ranks, measurement.bytes
+    )
 }
 
 /// Writes a temporary file and renames it, so that readers never see a partial file.
@@ -237,7 +246,7 @@ mod tests {
     use crate::request::MeasureCost;
 
     fn sample_result(gigabytes: f64) -> MeasureResult {
-        let one = BandwidthMeasurement {
+        let measurement = BandwidthMeasurement {
             collective: "all_reduce".into(),
             between: "gpu0..7".into(),
             tool: crate::request::MeasureTool::Gaunt,
@@ -257,60 +266,61 @@ mod tests {
         MeasureResult {
             ending: ProbeExit::new_measured(),
             model: None,
-            measured: vec![one],
+            measured: vec![measurement],
             notes: Vec::new(),
             cost: MeasureCost { busy_seconds: 0.5, ..MeasureCost::default() },
         }
     }
 
     #[test]
-    fn a_drop_is_told_until_it_is_usual() {
-        let mut past = ProbeState::default();
+    fn bandwidth_drop_is_reported_until_baseline_adapts() {
+        let mut state = ProbeState::default();
         for now in 0..5 {
-            assert_eq!(past.record_result(now, &sample_result(400.0)).kind, ExitKind::Measured);
+            assert_eq!(state.record_result(now, &sample_result(400.0)).kind, ExitKind::Measured);
         }
-        assert_eq!(past.last[0].1, Some(1.0));
-        let dropped = past.record_result(5, &sample_result(200.0));
-        assert_eq!((dropped.kind, past.last_code), (ExitKind::Slow, 5));
+        assert_eq!(state.last[0].1, Some(1.0));
+        let dropped = state.record_result(5, &sample_result(200.0));
+        assert_eq!((dropped.kind, state.last_code), (ExitKind::Slow, 5));
         assert_eq!(
             dropped.message.as_str(),
             "slow: all_reduce gpu0..7 reaches 50 % of its baseline"
         );
         // One normal result in between resets the count.
-        assert_eq!(past.record_result(6, &sample_result(390.0)).kind, ExitKind::Measured);
+        assert_eq!(state.record_result(6, &sample_result(390.0)).kind, ExitKind::Measured);
         for now in 0..u64::from(ACCEPTED) {
-            assert_eq!(past.record_result(now, &sample_result(200.0)).kind, ExitKind::Slow);
+            assert_eq!(state.record_result(now, &sample_result(200.0)).kind, ExitKind::Slow);
         }
         for now in 0..5 {
-            assert_eq!(past.record_result(now, &sample_result(200.0)).kind, ExitKind::Measured);
+            assert_eq!(state.record_result(now, &sample_result(200.0)).kind, ExitKind::Measured);
         }
     }
 
     #[test]
-    fn it_rests_between_probes_and_when_the_day_is_used_up() {
+    fn probe_waits_between_runs_and_when_daily_budget_is_spent() {
         let budget = ProbeBudget { cool_down_seconds: 600, daily_seconds: 1.0 };
-        let mut past = ProbeState::default();
+        let mut state = ProbeState::default();
         let day = 20_000 * SECONDS_OF_A_DAY;
-        past.check_due(day, &budget).unwrap();
-        past.record_result(day, &sample_result(400.0));
-        let reason = |past: &mut ProbeState, now| past.check_due(now, &budget).unwrap_err().reason;
-        assert_eq!(reason(&mut past, day + 599), Some(SkipReason::CoolDown));
-        past.check_due(day + 600, &budget).unwrap();
-        past.record_result(day + 600, &sample_result(400.0));
-        assert_eq!(reason(&mut past, day + 1200), Some(SkipReason::Budget));
-        past.check_due(day + SECONDS_OF_A_DAY, &budget).unwrap();
+        state.check_due(day, &budget).unwrap();
+        state.record_result(day, &sample_result(400.0));
+        let reason =
+            |state: &mut ProbeState, now| state.check_due(now, &budget).unwrap_err().reason;
+        assert_eq!(reason(&mut state, day + 599), Some(SkipReason::CoolDown));
+        state.check_due(day + 600, &budget).unwrap();
+        state.record_result(day + 600, &sample_result(400.0));
+        assert_eq!(reason(&mut state, day + 1200), Some(SkipReason::Budget));
+        state.check_due(day + SECONDS_OF_A_DAY, &budget).unwrap();
         // The clock was set back by a day.
-        past.check_due(day - SECONDS_OF_A_DAY, &budget).unwrap();
+        state.check_due(day - SECONDS_OF_A_DAY, &budget).unwrap();
     }
 
     #[test]
-    fn what_is_written_is_read_and_what_is_broken_is_said() {
+    fn baselines_file_round_trip_and_broken_file_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = state_path(folder.path());
-        let mut past = ProbeState::load_state(&path).unwrap();
-        past.record_result(7, &sample_result(400.0));
-        past.save_state(&path).unwrap();
-        assert_eq!(ProbeState::load_state(&path).unwrap().last, past.last);
+        let mut state = ProbeState::load_state(&path).unwrap();
+        state.record_result(7, &sample_result(400.0));
+        state.save_state(&path).unwrap();
+        assert_eq!(ProbeState::load_state(&path).unwrap().last, state.last);
         fs::write(&path, "{").unwrap();
         assert!(
             ProbeState::load_state(&path)

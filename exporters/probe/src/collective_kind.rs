@@ -47,11 +47,11 @@ impl Collective {
     /// Bytes that a link carries for each byte of the message, as nccl-tests defines it; none for one rank, which uses
     /// no link.
     pub fn bus_factor(self, ranks: usize) -> Option<f64> {
-        let n = ranks as f64;
+        let count = ranks as f64;
         match self {
             _ if ranks < 2 => None,
-            Self::AllReduce => Some(2.0 * (n - 1.0) / n),
-            Self::ReduceScatter | Self::AllGather | Self::AllToAll => Some((n - 1.0) / n),
+            Self::AllReduce => Some(2.0 * (count - 1.0) / count),
+            Self::ReduceScatter | Self::AllGather | Self::AllToAll => Some((count - 1.0) / count),
             Self::Broadcast | Self::SendRecv => Some(1.0),
         }
     }

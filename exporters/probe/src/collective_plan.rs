@@ -90,43 +90,44 @@ impl CollectivePlan {
         elements: usize,
         channels: usize,
     ) -> Self {
-        let sketch = plan_builder::build_moves(collective, ranks, elements, channels);
-        let waits = move_order::compute_waits(&sketch.moves, ranks);
+        let builder = plan_builder::build_moves(collective, ranks, elements, channels);
+        let waits = move_order::compute_waits(&builder.moves, ranks);
         Self {
             ranks,
             channels,
-            receive_elements: sketch.receive_elements,
-            sends: sketch.sends,
+            receive_elements: builder.receive_elements,
+            sends: builder.sends,
             waits,
-            moves: sketch.moves,
-            expected: sketch.expected,
+            moves: builder.moves,
+            expected: builder.expected,
         }
     }
 
     /// The ranges of receive buffers that a move accesses: the one that it reads, if any, and the one that it writes.
-    fn touched_ranges(one: &PlannedMove) -> (Option<ReceiveRange>, ReceiveRange) {
-        let read = (one.from.side == BufferSide::Receive)
-            .then(|| (one.from.rank, one.from.at..one.from.at + one.elements));
-        (read, (one.to.rank, one.to.at..one.to.at + one.elements))
+    fn touched_ranges(planned: &PlannedMove) -> (Option<ReceiveRange>, ReceiveRange) {
+        let read = (planned.from.side == BufferSide::Receive)
+            .then(|| (planned.from.rank, planned.from.at..planned.from.at + planned.elements));
+        (read, (planned.to.rank, planned.to.at..planned.to.at + planned.elements))
     }
 
     /// Elements that cross between GPUs, with the ranks assigned to `gpus` GPUs in turn.
     pub(crate) fn crossing_elements(&self, gpus: usize) -> usize {
-        let between = self.moves.iter().filter(|one| one.from.rank % gpus != one.to.rank % gpus);
-        between.map(|one| one.elements).sum()
+        let crossing =
+            self.moves.iter().filter(|planned| planned.from.rank % gpus != planned.to.rank % gpus);
+        crossing.map(|planned| planned.elements).sum()
     }
 
     /// The maximum elements of one move.
     pub(crate) fn largest_move(&self) -> usize {
-        self.moves.iter().map(|one| one.elements).max().unwrap_or(0)
+        self.moves.iter().map(|planned| planned.elements).max().unwrap_or(0)
     }
 }
 
 /// Splits `elements` into `parts` ranges, all but the last ones of the same aligned length.
 pub(crate) fn split_elements(elements: usize, parts: usize) -> Vec<Range<usize>> {
     let length = elements.div_ceil(parts.max(1)).next_multiple_of(ALIGN);
-    let edge = |part: usize| (part * length).min(elements);
-    (0..parts).map(|part| edge(part)..edge(part + 1)).collect()
+    let boundary = |part: usize| (part * length).min(elements);
+    (0..parts).map(|part| boundary(part)..boundary(part + 1)).collect()
 }
 
 #[cfg(test)]

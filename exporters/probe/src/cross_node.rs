@@ -91,7 +91,7 @@ pub struct CrossNodeResult {
 /// Runs pairings until their number is reached, and reports each. The last exit counts.
 pub fn run(options: &CrossNodeOptions, on_result: &mut dyn FnMut(&CrossNodeResult)) -> ProbeExit {
     match CrossNodeProber::new(options).and_then(|prober| prober.run(on_result)) {
-        Ok(ending) | Err(ending) => ending,
+        Ok(exit) | Err(exit) => exit,
     }
 }
 
@@ -117,9 +117,9 @@ impl<'a> CrossNodeProber<'a> {
     }
 
     fn run(&self, on_result: &mut dyn FnMut(&CrossNodeResult)) -> Result<ProbeExit, ProbeExit> {
-        let mut ending = ProbeExit::new_measured();
-        let (mut made, mut since) = (0, Instant::now());
-        while self.options.rounds.is_none_or(|rounds| made < rounds) {
+        let mut exit = ProbeExit::new_measured();
+        let (mut done, mut waiting_since) = (0, Instant::now());
+        while self.options.rounds.is_none_or(|rounds| done < rounds) {
             if let Err(refused) = self.check_ready() {
                 if self.options.rounds.is_some() {
                     return Err(refused);
@@ -134,7 +134,11 @@ impl<'a> CrossNodeProber<'a> {
             };
             match self.client.send_with_retry(&PairingRequest::Free(candidate))? {
                 PairingReply::Wait { millis } => {
-                    if self.options.max_wait.is_some_and(|max_wait| since.elapsed() > max_wait) {
+                    if self
+                        .options
+                        .max_wait
+                        .is_some_and(|max_wait| waiting_since.elapsed() > max_wait)
+                    {
                         return Err(ProbeExit::new(
                             ExitKind::Refused,
                             "no other node was free within --patience",
@@ -143,26 +147,26 @@ impl<'a> CrossNodeProber<'a> {
                     thread::sleep(Duration::from_millis(millis));
                 }
                 PairingReply::Meet(assignment) => {
-                    let (result, ended) = self.measure_peer(&assignment)?;
-                    (made, since) = (made + 1, Instant::now());
-                    ending = ended;
+                    let (result, pair_exit) = self.measure_peer(&assignment)?;
+                    (done, waiting_since) = (done + 1, Instant::now());
+                    exit = pair_exit;
                     on_result(&result);
                 }
                 PairingReply::Over { why } => return Err(ProbeExit::new(ExitKind::Failed, why)),
                 PairingReply::Key { .. } | PairingReply::Noted => return Err(unexpected_reply()),
             }
         }
-        Ok(ending)
+        Ok(exit)
     }
 
     /// Whether the GPUs are idle, and the daily budget is not used up.
     fn check_ready(&self) -> Result<(), ProbeExit> {
-        let (order, now) = (&self.options.request, crate::auto::unix_seconds());
+        let (request, now) = (&self.options.request, crate::auto::unix_seconds());
         ProbeState::load_state(&self.state_path())?.check_due(now, &self.options.budget)?;
-        if order.even_if_busy {
+        if request.even_if_busy {
             return Ok(());
         }
-        GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &order.unless)?.check_idle()
+        GpuIdleCheck::open_nvml(request.libraries.nvml.as_deref(), &request.unless)?.check_idle()
     }
 
     fn state_path(&self) -> PathBuf {
@@ -174,21 +178,24 @@ impl<'a> CrossNodeProber<'a> {
         &self,
         assignment: &PairingAssignment,
     ) -> Result<(CrossNodeResult, ProbeExit), ProbeExit> {
-        let (ended, ratio) = match assignment.tool {
+        let (measured, ratio) = match assignment.tool {
             PairTool::Nccl => self.measure_with_nccl(assignment)?,
             PairTool::Perftest => (self.measure_with_perftest(assignment), None),
         };
-        let (rate, ending) = match ended {
+        let (rate, exit) = match measured {
             Ok(rate) => (Some(rate), ProbeExit::new_measured()),
-            Err(ending) => (None, ending),
+            Err(exit) => (None, exit),
         };
         let PairingAssignment { meeting, rank, tool, device, port, peer, .. } = assignment.clone();
-        let says = ending.message.clone();
-        let outcome = PairingOutcome { bytes_per_second: rate, says: says.clone() };
+        let message = exit.message.clone();
+        let outcome = PairingOutcome { bytes_per_second: rate, says: message.clone() };
         // The reply is ignored: an aggregator that forgot the pairing has nothing to record.
         self.client.send_with_retry(&PairingRequest::Ended { meeting, rank, outcome })?;
         let port = SanitizedText::new(&format!("{device}:{port}"));
-        Ok((CrossNodeResult { peer, port, tool, bytes_per_second: rate, ratio, says }, ending))
+        Ok((
+            CrossNodeResult { peer, port, tool, bytes_per_second: rate, ratio, says: message },
+            exit,
+        ))
     }
 
     fn measure_with_nccl(
@@ -200,38 +207,38 @@ impl<'a> CrossNodeProber<'a> {
             0 => None,
             _ => match self.wait_for_key(*meeting) {
                 Ok(key) => Some(key.as_str().to_owned()),
-                Err(ending) => return Ok((Err(ending), None)),
+                Err(exit) => return Ok((Err(exit), None)),
             },
         };
-        let mut order = self.options.request.clone();
-        order.what = MeasureKind::Pair(usize::from(*rank));
-        if order.gpus.is_empty() {
-            order.gpus.extend(assignment.gpu);
+        let mut request = self.options.request.clone();
+        request.what = MeasureKind::Pair(usize::from(*rank));
+        if request.gpus.is_empty() {
+            request.gpus.extend(assignment.gpu);
         }
-        order.meeting = Some(PairSetup { key, port: Some(format!("{device}:{port}")) });
-        let mut answer = run_supervised_pair(&order, &mut |key| {
+        request.meeting = Some(PairSetup { key, port: Some(format!("{device}:{port}")) });
+        let mut result = run_supervised_pair(&request, &mut |key| {
             // The peer polls for the key. If this request is lost, the pairing ends at its deadline.
             let ready = PairingRequest::Ready { meeting: *meeting, key: SanitizedText::new(key) };
             drop(self.client.send_request(&ready));
         });
-        for one in &mut answer.measured {
-            one.between = SanitizedText::new(&format!("{device}:{port}>{peer}"));
+        for measurement in &mut result.measured {
+            measurement.between = SanitizedText::new(&format!("{device}:{port}>{peer}"));
         }
         let path = self.state_path();
         fs::create_dir_all(&self.options.state).map_err(|error| {
-            let state = self.options.state.display();
+            let folder = self.options.state.display();
             ProbeExit::new(
                 ExitKind::Failed,
-                format!("cannot use {state}: {error}; set another folder with --state"),
+                format!("cannot use {folder}: {error}; set another folder with --state"),
             )
         })?;
-        let mut past = ProbeState::load_state(&path)?;
-        let ending = past.record_result(crate::auto::unix_seconds(), &answer);
-        past.save_state(&path)?;
-        let ratio = past.last.first().and_then(|(_, ratio)| *ratio);
-        let measured = answer.measured.first().map(BandwidthMeasurement::effective_bandwidth);
-        let good = matches!(ending.kind, ExitKind::Measured | ExitKind::Slow);
-        Ok((measured.filter(|_| good).ok_or(ending), ratio))
+        let mut state = ProbeState::load_state(&path)?;
+        let exit = state.record_result(crate::auto::unix_seconds(), &result);
+        state.save_state(&path)?;
+        let ratio = state.last.first().and_then(|(_, ratio)| *ratio);
+        let measured = result.measured.first().map(BandwidthMeasurement::effective_bandwidth);
+        let is_measured = matches!(exit.kind, ExitKind::Measured | ExitKind::Slow);
+        Ok((measured.filter(|_| is_measured).ok_or(exit), ratio))
     }
 
     fn measure_with_perftest(&self, assignment: &PairingAssignment) -> Result<f64, ProbeExit> {
@@ -286,12 +293,15 @@ impl PairingClient {
     fn new(options: &CrossNodeOptions) -> Result<Self, ProbeExit> {
         let failed = |why: String| ProbeExit::new(ExitKind::Failed, why);
         let address = &options.aggregator;
-        let full =
+        let with_scheme =
             if address.contains("://") { address.clone() } else { format!("http://{address}") };
-        let bad =
+        let invalid_address =
             || failed(format!("{address:?} is not an aggregator's address; use http://HOST:9771"));
-        let mut url = Url::parse(&full).map_err(|_| bad())?;
-        url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(PATH.split('/'));
+        let mut url = Url::parse(&with_scheme).map_err(|_| invalid_address())?;
+        url.path_segments_mut()
+            .map_err(|()| invalid_address())?
+            .pop_if_empty()
+            .extend(PATH.split('/'));
         // reqwest needs a crypto provider; one that is installed already is no error.
         drop(ring::default_provider().install_default());
         let client =
@@ -314,7 +324,7 @@ impl PairingClient {
         for _ in 0..SILENCES {
             match self.send_request(message) {
                 Ok(reply) => return Ok(reply),
-                Err(PairingSendError::Refused(ending)) => return Err(ending),
+                Err(PairingSendError::Refused(exit)) => return Err(exit),
                 Err(PairingSendError::Unreachable(why)) => last = why,
             }
             thread::sleep(SILENT);
@@ -357,10 +367,10 @@ impl PairingClient {
                     Err(PairingSendError::Unreachable(format!("{} returned {status}", self.url)))
                 }
                 status => {
-                    let said = String::from_utf8_lossy(&body);
-                    let said = said.chars().take(300).collect::<String>();
+                    let text = String::from_utf8_lossy(&body);
+                    let text = text.chars().take(300).collect::<String>();
                     Err(refused(format!(
-                        "{} refused the request with {status}: {said}; check --token-file",
+                        "{} refused the request with {status}: {text}; check --token-file",
                         self.url
                     )))
                 }

@@ -32,10 +32,10 @@ pub struct DoctorCheck {
 /// Runs all checks.
 pub fn run_checks(libraries: &LibraryPaths) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
-    let mut add = |name, needed, answer: Result<String, String>| {
-        let good = answer.is_ok();
-        let says = answer.unwrap_or_else(|why| why);
-        checks.push(DoctorCheck { name, good, needed, says: SanitizedText::new(&says) });
+    let mut add = |name, needed, result: Result<String, String>| {
+        let is_ok = result.is_ok();
+        let message = result.unwrap_or_else(|why| why);
+        checks.push(DoctorCheck { name, good: is_ok, needed, says: SanitizedText::new(&message) });
     };
     let idle_check = GpuIdleCheck::open_nvml(libraries.nvml.as_deref(), &[]);
     match CudaDriver::open_library(libraries.cuda.as_deref()) {
@@ -47,11 +47,11 @@ pub fn run_checks(libraries: &LibraryPaths) -> Vec<DoctorCheck> {
         }
     }
     match &idle_check {
-        Err(ending) => add("NVML", true, Err(ending.to_string())),
+        Err(exit) => add("NVML", true, Err(exit.to_string())),
         Ok(idle_check) => {
             add("NVML", true, Ok("lists the processes on the GPUs".to_owned()));
             let idle = idle_check.check_idle().map(|()| "no process uses the GPUs".to_owned());
-            add("idle", false, idle.map_err(|ending| ending.to_string()));
+            add("idle", false, idle.map_err(|exit| exit.to_string()));
         }
     }
     add("NCCL", false, check_nccl(libraries));
@@ -70,42 +70,42 @@ pub fn exit_kind(checks: &[DoctorCheck]) -> ExitKind {
 
 fn check_driver(cuda: &CudaDriver) -> Result<String, String> {
     let version = cuda.driver_version().map_err(|error| error.to_string())?;
-    let says = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+    let version_text = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
     if version < OLDEST_CUDA {
         return Err(format!(
-            "{says} is too old for the kernels: update the driver to CUDA 11.0 or newer"
+            "{version_text} is too old for the kernels: update the driver to CUDA 11.0 or newer"
         ));
     }
-    Ok(says)
+    Ok(version_text)
 }
 
 fn check_gpus(cuda: &CudaDriver) -> Result<String, String> {
-    let all = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
-    let Some(first) = all.first() else {
+    let gpus = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
+    let Some(first) = gpus.first() else {
         return Err("no GPU is visible: check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES".to_owned());
     };
-    if let Some(old) = all.iter().find(|gpu| gpu.capability < 70) {
+    if let Some(old) = gpus.iter().find(|gpu| gpu.capability < 70) {
         return Err(format!(
             "{} is sm_{}; the kernels need sm_70 or newer",
             old.model, old.capability
         ));
     }
-    let more = if all.len() > MAX_RANKS { "; choose at most 16 with --gpus" } else { "" };
+    let advice = if gpus.len() > MAX_RANKS { "; choose at most 16 with --gpus" } else { "" };
     let bf16 = if first.capability < 80 { ", no bf16" } else { "" };
-    Ok(format!("{} {}, sm_{}{bf16}{more}", all.len(), first.model, first.capability))
+    Ok(format!("{} {}, sm_{}{bf16}{advice}", gpus.len(), first.model, first.capability))
 }
 
 fn check_peers(cuda: &CudaDriver) -> Result<String, String> {
-    let all = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
-    let mut without = Vec::new();
-    for (one, gpu) in all.iter().enumerate() {
-        for (other, peer) in all.iter().enumerate().filter(|(other, _)| *other != one) {
+    let gpus = gpu_context::list_gpus(cuda).map_err(|error| error.to_string())?;
+    let mut missing = Vec::new();
+    for (index, gpu) in gpus.iter().enumerate() {
+        for (other, peer) in gpus.iter().enumerate().filter(|(other, _)| *other != index) {
             if !cuda.can_access(gpu.device, peer.device).map_err(|error| error.to_string())? {
-                without.push(format!("{one}-{other}"));
+                missing.push(format!("{index}-{other}"));
             }
         }
     }
-    match (all.len(), without.as_slice()) {
+    match (gpus.len(), missing.as_slice()) {
         (0 | 1, _) => {
             Err("only one GPU: no links to measure; test the kernels with --ranks 8".to_owned())
         }
@@ -126,6 +126,6 @@ fn check_nccl(libraries: &LibraryPaths) -> Result<String, String> {
 
 fn check_perftest() -> Result<String, String> {
     let missing = "not installed; `gaunt-probe cross-node` uses it where NCCL is missing: `apt install perftest`";
-    let found = PerftestSide::find_program(None).ok_or(missing)?;
-    Ok(format!("{}: measures between nodes where NCCL is missing", found.display()))
+    let program = PerftestSide::find_program(None).ok_or(missing)?;
+    Ok(format!("{}: measures between nodes where NCCL is missing", program.display()))
 }

@@ -67,7 +67,7 @@ impl ExitKind {
 
     /// The meaning of the exit code.
     pub fn code_meaning(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or("", |(_, _, says)| says)
+        Self::ALL.iter().find(|(kind, _, _)| *kind == self).map_or("", |(_, _, meaning)| meaning)
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ending_has_a_code_of_its_own() {
+    fn exit_codes_are_unique() {
         let codes: BTreeSet<u8> = ExitKind::ALL.iter().map(|(_, code, _)| *code).collect();
         assert_eq!(codes.len(), ExitKind::ALL.len());
         assert!(!codes.contains(&2), "2 is the code of snapshot --check");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_those_of_the_catalogue() {
+    fn skip_reasons_are_in_the_catalogue() {
         for reason in [
             SkipReason::Process,
             SkipReason::InUse,
@@ -191,8 +191,8 @@ mod tests {
             SkipReason::NoGpu,
             SkipReason::Failed,
         ] {
-            let known = gaunt_schema::catalogue::probe_results::SKIPPED;
-            assert!(known.iter().any(|(label, _)| *label == reason.as_str()), "{reason:?}");
+            let reasons = gaunt_schema::catalogue::probe_results::SKIPPED;
+            assert!(reasons.iter().any(|(label, _)| *label == reason.as_str()), "{reason:?}");
         }
     }
 }

@@ -43,7 +43,10 @@ enum OwnGpuUse {
 
 impl GpuIdleCheck {
     /// Opens NVML and finds all GPUs.
-    pub(crate) fn open_nvml(library: Option<&Path>, unless: &[PathBuf]) -> Result<Self, ProbeExit> {
+    pub(crate) fn open_nvml(
+        library: Option<&Path>,
+        job_paths: &[PathBuf],
+    ) -> Result<Self, ProbeExit> {
         let mut builder = Nvml::builder();
         if let Some(library) = library {
             builder.lib_path(library.as_os_str());
@@ -56,12 +59,12 @@ impl GpuIdleCheck {
             let pci = pci.map_err(|error| gpu_query_failed(index, &error))?;
             gpus.push((index, short_bus_id(&pci.bus_id)));
         }
-        Ok(Self { nvml, gpus, job_paths: unless.to_vec(), own_use: None })
+        Ok(Self { nvml, gpus, job_paths: job_paths.to_vec(), own_use: None })
     }
 
     /// The index of the GPU at a PCI address.
     pub(crate) fn gpu_index(&self, bus_id: &str) -> Option<u32> {
-        self.gpus.iter().find(|(_, known)| known == bus_id).map(|(index, _)| *index)
+        self.gpus.iter().find(|(_, address)| address == bus_id).map(|(index, _)| *index)
     }
 
     /// Restricts the checks to these GPUs.
@@ -93,9 +96,11 @@ impl GpuIdleCheck {
                     render_process(*index, *pid),
                 ));
             }
-            let used = device.utilization_rates().map_or(0, |used| used.gpu);
-            if used > USED_PERCENT {
-                let why = format!("GPU {index} is {used} % busy, but NVML lists no process");
+            let busy_percent =
+                device.utilization_rates().map_or(0, |busy_percent| busy_percent.gpu);
+            if busy_percent > USED_PERCENT {
+                let why =
+                    format!("GPU {index} is {busy_percent} % busy, but NVML lists no process");
                 return Err(ProbeExit::new_refused(SkipReason::InUse, why));
             }
             let bytes = self.used_memory(*index)?;
@@ -114,10 +119,12 @@ impl GpuIdleCheck {
         for (index, _) in &self.gpus {
             listed.push((*index, self.list_processes(*index)?));
         }
-        let own = process::id();
-        let common = listed.first().and_then(|(_, pids)| pids.first()).copied();
-        self.own_use = Some(match common {
-            _ if listed.iter().any(|(_, pids)| pids.contains(&own)) => OwnGpuUse::Process(own),
+        let own_pid = process::id();
+        let first_pid = listed.first().and_then(|(_, pids)| pids.first()).copied();
+        self.own_use = Some(match first_pid {
+            _ if listed.iter().any(|(_, pids)| pids.contains(&own_pid)) => {
+                OwnGpuUse::Process(own_pid)
+            }
             // In a container NVML may report another process id: a single process on all our GPUs is ours.
             Some(pid) if listed.iter().all(|(_, pids)| pids.as_slice() == [pid]) => {
                 OwnGpuUse::Process(pid)
@@ -136,8 +143,10 @@ impl GpuIdleCheck {
         self.check_no_job().map_err(|refused| ProbeExit { kind: ExitKind::Stopped, ..refused })?;
         for (position, (index, _)) in self.gpus.iter().enumerate() {
             match &self.own_use {
-                Some(OwnGpuUse::Process(own)) => {
-                    if let Some(pid) = self.list_processes(*index)?.iter().find(|pid| *pid != own) {
+                Some(OwnGpuUse::Process(own_pid)) => {
+                    if let Some(pid) =
+                        self.list_processes(*index)?.iter().find(|pid| *pid != own_pid)
+                    {
                         return Err(stopped_by_process(*index, *pid));
                     }
                 }
@@ -161,9 +170,9 @@ impl GpuIdleCheck {
 
     fn list_processes(&self, index: u32) -> Result<Vec<u32>, ProbeExit> {
         let device = self.nvml.device_by_index(index);
-        let all = device.and_then(|device| device.running_compute_processes());
-        let all = all.map_err(|error| gpu_query_failed(index, &error))?;
-        Ok(all.iter().map(|process| process.pid).collect())
+        let processes = device.and_then(|device| device.running_compute_processes());
+        let processes = processes.map_err(|error| gpu_query_failed(index, &error))?;
+        Ok(processes.iter().map(|process| process.pid).collect())
     }
 
     fn used_memory(&self, index: u32) -> Result<u64, ProbeExit> {
@@ -193,8 +202,8 @@ fn find_matching_path(pattern: &Path) -> Option<PathBuf> {
     };
     let entries = fs::read_dir(pattern.parent()?).ok()?;
     let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    let found = names.find(|name| name.to_str().is_some_and(|name| name.starts_with(start)))?;
-    Some(pattern.with_file_name(found))
+    let name = names.find(|name| name.to_str().is_some_and(|name| name.starts_with(start)))?;
+    Some(pattern.with_file_name(name))
 }
 
 fn stopped_by_process(index: u32, pid: u32) -> ProbeExit {
@@ -230,13 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_ends_the_last_part_of_a_path() {
+    fn star_matches_the_rest_of_the_last_path_part() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("job_17"), "").unwrap();
-        let fits = |pattern: &str| find_matching_path(&folder.path().join(pattern));
-        assert_eq!(fits("job_*"), Some(folder.path().join("job_17")));
-        assert_eq!(fits("job_17"), Some(folder.path().join("job_17")));
-        assert_eq!(fits("pod_*"), None);
-        assert_eq!(fits("nowhere/job_*"), None);
+        let matches = |pattern: &str| find_matching_path(&folder.path().join(pattern));
+        assert_eq!(matches("job_*"), Some(folder.path().join("job_17")));
+        assert_eq!(matches("job_17"), Some(folder.path().join("job_17")));
+        assert_eq!(matches("pod_*"), None);
+        assert_eq!(matches("nowhere/job_*"), None);
     }
 }

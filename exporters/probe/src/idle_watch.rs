@@ -24,10 +24,10 @@ const BLIND_AFTER: Duration = Duration::from_secs(1);
 /// The running watch.
 pub(crate) struct GpuIdleWatch {
     alarms: Receiver<ProbeExit>,
-    began: Instant,
+    started: Instant,
     /// The maximum time between two checks.
     max_gap: Duration,
-    /// Milliseconds from `began` to the end of the last check.
+    /// Milliseconds from `started` to the end of the last check.
     last_check_millis: Arc<AtomicU64>,
 }
 
@@ -35,38 +35,43 @@ impl GpuIdleWatch {
     /// Starts the watch thread, which calls `on_other_use` once, when another process uses the GPUs.
     pub(crate) fn spawn_watch(
         idle_check: GpuIdleCheck,
-        within: Duration,
+        deadline: Duration,
         on_other_use: impl FnOnce(&ProbeExit) + Send + 'static,
     ) -> Self {
-        let (send, alarms) = mpsc::sync_channel(1);
-        let (began, seen) = (Instant::now(), Arc::new(AtomicU64::new(0)));
-        let noted = Arc::clone(&seen);
-        let work = move || {
-            let ending = loop {
-                if let Err(ending) = idle_check.check_exclusive() {
-                    break ending;
+        let (exit_sender, alarms) = mpsc::sync_channel(1);
+        let (started, last_check) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let check_time = Arc::clone(&last_check);
+        let watch_loop = move || {
+            let exit = loop {
+                if let Err(exit) = idle_check.check_exclusive() {
+                    break exit;
                 }
-                noted.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                check_time.store(started.elapsed().as_millis() as u64, Ordering::Relaxed);
                 thread::sleep(EVERY);
             };
-            on_other_use(&ending);
+            on_other_use(&exit);
             // Without a receiver the measurement is over.
-            _ = send.send(ending);
+            _ = exit_sender.send(exit);
         };
         // Without its thread the watch fails at the next check.
-        drop(thread::Builder::new().name("watch".to_owned()).spawn(work));
-        Self { alarms, began, max_gap: BLIND_AFTER.max(within / 4), last_check_millis: seen }
+        drop(thread::Builder::new().name("watch".to_owned()).spawn(watch_loop));
+        Self {
+            alarms,
+            started,
+            max_gap: BLIND_AFTER.max(deadline / 4),
+            last_check_millis: last_check,
+        }
     }
 
     /// Whether the measurement may continue.
     pub(crate) fn clear(&self) -> Result<(), ProbeExit> {
         match self.alarms.try_recv() {
-            Ok(ending) => return Err(ending),
+            Ok(exit) => return Err(exit),
             Err(TryRecvError::Disconnected) => return Err(watch_failed("the watch thread ended")),
             Err(TryRecvError::Empty) => {}
         }
-        let seen = Duration::from_millis(self.last_check_millis.load(Ordering::Relaxed));
-        if self.began.elapsed().saturating_sub(seen) > self.max_gap {
+        let last_check = Duration::from_millis(self.last_check_millis.load(Ordering::Relaxed));
+        if self.started.elapsed().saturating_sub(last_check) > self.max_gap {
             return Err(watch_failed("NVML no longer responds"));
         }
         Ok(())

@@ -39,15 +39,15 @@ fn main() -> ExitCode {
 
 fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     let mut out = io::stdout().lock();
-    if let ProbeCommand::Ras(asked) = command {
-        for line in ras::query_status(asked.address)? {
+    if let ProbeCommand::Ras(arguments) = command {
+        for line in ras::query_status(arguments.address)? {
             writeln!(out, "{line}")?;
         }
         return Ok(ExitKind::Measured);
     }
-    if let ProbeCommand::Doctor(asked) = command {
-        let checks = doctor::run_checks(&asked.libraries.to_library_paths());
-        if asked.json {
+    if let ProbeCommand::Doctor(arguments) = command {
+        let checks = doctor::run_checks(&arguments.libraries.to_library_paths());
+        if arguments.json {
             writeln!(out, "{}", serde_json::to_string_pretty(&checks)?)?;
         } else {
             for check in &checks {
@@ -57,66 +57,73 @@ fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
         }
         return Ok(doctor::exit_kind(&checks));
     }
-    if let ProbeCommand::CrossNode(asked) = command {
-        return run_cross_node(asked, &mut out);
+    if let ProbeCommand::CrossNode(arguments) = command {
+        return run_cross_node(arguments, &mut out);
     }
-    let (mut answer, shown) = match command {
+    let (mut result, measuring) = match command {
         ProbeCommand::Auto(auto) => {
             (auto::run(&auto.state, &auto.to_requests(), &auto.to_budget()), &auto.measuring)
         }
         other => {
-            let Some((order, shown)) = other.to_request() else { return Ok(ExitKind::Failed) };
-            (run_supervised(&order), shown)
+            let Some((request, measuring)) = other.to_request() else {
+                return Ok(ExitKind::Failed);
+            };
+            (run_supervised(&request), measuring)
         }
     };
-    apply_floor(&mut answer, shown);
-    if shown.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
-    } else if answer.measured.is_empty() {
-        for note in &answer.notes {
+    apply_floor(&mut result, measuring);
+    if measuring.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&result)?)?;
+    } else if result.measured.is_empty() {
+        for note in &result.notes {
             writeln!(io::stderr().lock(), "note: {note}")?;
         }
-        writeln!(io::stderr().lock(), "gaunt-probe: {}", answer.ending)?;
+        writeln!(io::stderr().lock(), "gaunt-probe: {}", result.ending)?;
     } else {
-        result_table::write_result(&answer, &mut out)?;
+        result_table::write_result(&result, &mut out)?;
     }
-    Ok(answer.ending.kind)
+    Ok(result.ending.kind)
 }
 
 /// Measures with other nodes, and prints one line for each.
-fn run_cross_node(asked: &CrossNodeArguments, out: &mut impl Write) -> anyhow::Result<ExitKind> {
-    let mut written = Ok(());
-    let ending = cross_node::run(&asked.to_options(), &mut |result| {
-        let line = if asked.measuring.json {
+fn run_cross_node(
+    arguments: &CrossNodeArguments,
+    out: &mut impl Write,
+) -> anyhow::Result<ExitKind> {
+    let mut outcome = Ok(());
+    let exit = cross_node::run(&arguments.to_options(), &mut |result| {
+        let line = if arguments.measuring.json {
             serde_json::to_string(result).unwrap_or_default()
         } else {
             result_table::render_cross_node(result)
         };
-        let outcome = writeln!(out, "{line}").and_then(|()| out.flush());
-        if written.is_ok() {
-            written = outcome;
+        let written = writeln!(out, "{line}").and_then(|()| out.flush());
+        if outcome.is_ok() {
+            outcome = written;
         }
     });
-    written?;
-    if ending.kind != ExitKind::Measured {
-        writeln!(io::stderr().lock(), "gaunt-probe: {ending}")?;
+    outcome?;
+    if exit.kind != ExitKind::Measured {
+        writeln!(io::stderr().lock(), "gaunt-probe: {exit}")?;
     }
-    Ok(ending.kind)
+    Ok(exit.kind)
 }
 
 /// Compares the measurements with --floor.
-fn apply_floor(answer: &mut MeasureResult, shown: &MeasureArguments) {
-    let Some(floor) = shown.floor.filter(|_| answer.ending.kind == ExitKind::Measured) else {
+fn apply_floor(result: &mut MeasureResult, measuring: &MeasureArguments) {
+    let Some(floor) = measuring.floor.filter(|_| result.ending.kind == ExitKind::Measured) else {
         return;
     };
-    let links = answer.measured.iter().filter(|one| one.busbw.is_some());
-    if let Some(slow) = links.into_iter().find(|one| one.effective_bandwidth() < floor * 1e9) {
+    let links = result.measured.iter().filter(|measurement| measurement.busbw.is_some());
+    if let Some(slow_link) =
+        links.into_iter().find(|measurement| measurement.effective_bandwidth() < floor * 1e9)
+    {
         let why = format!(
             "slow: {} {} reaches {:.1} GB/s, below the floor of {floor} GB/s",
-            slow.collective,
-            slow.between,
-            slow.effective_bandwidth() / 1e9
+            slow_link.collective,
+            slow_link.between,
+            slow_link.effective_bandwidth() / 1e9
         );
-        answer.ending = ProbeExit::new_slow(&why);
+        result.ending = ProbeExit::new_slow(&why);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) trait ProgressReporter {
     /// Contexts and memory are ready: the GPUs are used from now on.
     fn report_measuring(&self);
     /// The step that starts now.
-    fn report_step(&self, what: &str);
+    fn report_step(&self, step: &str);
     /// The key with which the other side of a pair joins.
     fn report_key(&self, key: &str);
     /// The callback for another process on the GPUs.
@@ -65,20 +65,20 @@ struct MeasureSession<'a> {
 
 /// Runs a request; after a failure `outcome` contains what was measured before it.
 pub(crate) fn run_measurement(
-    order: &MeasureRequest,
+    request: &MeasureRequest,
     progress: &dyn ProgressReporter,
     outcome: &mut MeasureOutcome,
 ) -> Result<(), ProbeExit> {
-    let began = Instant::now();
-    let idle_check = if order.even_if_busy {
-        GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &[]).ok()
+    let started = Instant::now();
+    let idle_check = if request.even_if_busy {
+        GpuIdleCheck::open_nvml(request.libraries.nvml.as_deref(), &[]).ok()
     } else {
-        Some(GpuIdleCheck::open_nvml(order.libraries.nvml.as_deref(), &order.unless)?)
+        Some(GpuIdleCheck::open_nvml(request.libraries.nvml.as_deref(), &request.unless)?)
     };
-    let cuda = CudaDriver::open_library(order.libraries.cuda.as_deref())
+    let cuda = CudaDriver::open_library(request.libraries.cuda.as_deref())
         .map_err(|error| ProbeExit::of(&error, None))?;
-    let chosen = choose_gpus(&cuda, idle_check.as_ref(), order)?;
-    let mut idle_check = idle_check.filter(|_| !order.even_if_busy);
+    let chosen = choose_gpus(&cuda, idle_check.as_ref(), request)?;
+    let mut idle_check = idle_check.filter(|_| !request.even_if_busy);
     if let Some(idle_check) = &mut idle_check {
         idle_check.retain_gpus(&chosen.iter().map(|(index, _)| *index).collect::<Vec<_>>());
         idle_check.check_idle()?;
@@ -88,12 +88,12 @@ pub(crate) fn run_measurement(
     let mut gpus = Vec::new();
     for (index, listed) in chosen {
         progress.report_step(&format!("context of GPU {index}"));
-        let gpu = ProbeGpu::open_context(&cuda, listed, index, order.element, order.limits.sms);
+        let gpu = ProbeGpu::open_context(&cuda, listed, index, request.element, request.limits.sms);
         gpus.push(gpu.map_err(|error| ProbeExit::of(&error, Some(index)))?);
     }
-    outcome.cost.contexts_seconds = began.elapsed().as_secs_f64();
-    let mut session = MeasureSession { request: order, gpus, idle_watch: None, outcome, progress };
-    let ended = match order.what {
+    outcome.cost.contexts_seconds = started.elapsed().as_secs_f64();
+    let mut session = MeasureSession { request, gpus, idle_watch: None, outcome, progress };
+    let result = match request.what {
         MeasureKind::Collective(collective, ranks) => {
             session.measure_collective(collective, ranks, idle_check)
         }
@@ -102,52 +102,52 @@ pub(crate) fn run_measurement(
     };
     // All resources are freed before the result is reported.
     drop(session);
-    outcome.cost.seconds = began.elapsed().as_secs_f64();
-    ended
+    outcome.cost.seconds = started.elapsed().as_secs_f64();
+    result
 }
 
 /// The requested GPUs with their NVML indices, in index order.
 fn choose_gpus(
     cuda: &CudaDriver,
     idle_check: Option<&GpuIdleCheck>,
-    order: &MeasureRequest,
+    request: &MeasureRequest,
 ) -> Result<Vec<(u32, ListedGpu)>, ProbeExit> {
     let listed = gpu_context::list_gpus(cuda).map_err(|error| ProbeExit::of(&error, None))?;
     let numbered = listed.into_iter().zip(0_u32..).map(|(gpu, ordinal)| {
         let index = idle_check.and_then(|check| check.gpu_index(&gpu.bus_id)).unwrap_or(ordinal);
         (index, gpu)
     });
-    let mut all: Vec<(u32, ListedGpu)> = numbered.collect();
-    all.sort_by_key(|(index, _)| *index);
+    let mut gpus: Vec<(u32, ListedGpu)> = numbered.collect();
+    gpus.sort_by_key(|(index, _)| *index);
     if let Some(missing) =
-        order.gpus.iter().find(|wanted| all.iter().all(|(known, _)| known != *wanted))
+        request.gpus.iter().find(|index| gpus.iter().all(|(listed, _)| listed != *index))
     {
-        let known: Vec<String> = all.iter().map(|(index, _)| index.to_string()).collect();
-        let why = format!("no GPU {missing} on this node; available: {}", known.join(", "));
+        let indices: Vec<String> = gpus.iter().map(|(index, _)| index.to_string()).collect();
+        let why = format!("no GPU {missing} on this node; available: {}", indices.join(", "));
         return Err(ProbeExit::new(ExitKind::NoGpu, why));
     }
-    if !order.gpus.is_empty() {
-        all.retain(|(index, _)| order.gpus.contains(index));
+    if !request.gpus.is_empty() {
+        gpus.retain(|(index, _)| request.gpus.contains(index));
     }
-    if all.is_empty() {
+    if gpus.is_empty() {
         return Err(ProbeExit::new(
             ExitKind::NoGpu,
             "no GPU is visible: check `nvidia-smi -L` and CUDA_VISIBLE_DEVICES",
         ));
     }
-    if let MeasureKind::Pair(_) = order.what {
-        all.truncate(1);
+    if let MeasureKind::Pair(_) = request.what {
+        gpus.truncate(1);
     }
-    let oldest = order.element.min_capability();
-    if let Some((index, gpu)) = all.iter().find(|(_, gpu)| gpu.capability < oldest) {
+    let min_capability = request.element.min_capability();
+    if let Some((index, gpu)) = gpus.iter().find(|(_, gpu)| gpu.capability < min_capability) {
         let why = format!(
-            "GPU {index} is sm_{}; {} needs sm_{oldest} or newer",
+            "GPU {index} is sm_{}; {} needs sm_{min_capability} or newer",
             gpu.capability,
-            order.element.as_str()
+            request.element.as_str()
         );
         return Err(ProbeExit::new(ExitKind::Failed, why));
     }
-    Ok(all)
+    Ok(gpus)
 }
 
 impl MeasureSession<'_> {
@@ -155,9 +155,12 @@ impl MeasureSession<'_> {
     fn begin_measuring(&mut self, idle_check: Option<GpuIdleCheck>) -> Result<(), ProbeExit> {
         if let Some(mut idle_check) = idle_check {
             idle_check.learn_own_use()?;
-            let within = Duration::from_millis(self.request.limits.within_millis);
-            self.idle_watch =
-                Some(GpuIdleWatch::spawn_watch(idle_check, within, self.progress.alarm_callback()));
+            let deadline = Duration::from_millis(self.request.limits.within_millis);
+            self.idle_watch = Some(GpuIdleWatch::spawn_watch(
+                idle_check,
+                deadline,
+                self.progress.alarm_callback(),
+            ));
         }
         self.progress.report_measuring();
         Ok(())
@@ -178,7 +181,7 @@ impl MeasureSession<'_> {
         &mut self,
         events: &[(usize, crate::cuda::cuda_ffi::CudaHandle)],
     ) -> Result<(), ProbeExit> {
-        let began = Instant::now();
+        let started = Instant::now();
         // All of them each time: if a GPU is lost, the others wait for it, and only its own event returns the error.
         loop {
             let mut open = false;
@@ -193,7 +196,7 @@ impl MeasureSession<'_> {
             }
             std::thread::sleep(POLL);
         }
-        self.outcome.cost.busy_seconds += began.elapsed().as_secs_f64();
+        self.outcome.cost.busy_seconds += started.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -206,8 +209,8 @@ impl MeasureSession<'_> {
     }
 
     /// Maps a driver error to an exit that names the GPU.
-    fn map_gpu_error<T>(&self, gpu: usize, answer: Result<T, CudaError>) -> Result<T, ProbeExit> {
-        answer.map_err(|error| ProbeExit::of(&error, Some(self.gpus[gpu].index)))
+    fn map_gpu_error<T>(&self, gpu: usize, result: Result<T, CudaError>) -> Result<T, ProbeExit> {
+        result.map_err(|error| ProbeExit::of(&error, Some(self.gpus[gpu].index)))
     }
 
     fn add_note(&mut self, note: impl AsRef<str>) {

@@ -81,11 +81,11 @@ impl NcclUniqueId {
     /// From that text.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let mut key = [0; KEY];
-        let whole = text.len() == 2 * KEY && text.is_ascii();
-        for (at, byte) in key.iter_mut().enumerate().filter(|_| whole) {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        let is_complete = text.len() == 2 * KEY && text.is_ascii();
+        for (index, byte) in key.iter_mut().enumerate().filter(|_| is_complete) {
+            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
         }
-        whole.then_some(Self(key))
+        is_complete.then_some(Self(key))
     }
 }
 
@@ -152,13 +152,13 @@ impl NcclLibrary {
         }
         // SAFETY: the function returns static text for any code, or null.
         let text = unsafe { (self.functions.error_string)(code) };
-        let says = if text.is_null() {
+        let description = if text.is_null() {
             "an unknown error".to_owned()
         } else {
             // SAFETY: the text is NUL-terminated and lives as long as the library, which is open.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
-        Err(NcclError::Call { call, says: SanitizedText::new(&says) })
+        Err(NcclError::Call { call, says: SanitizedText::new(&description) })
     }
 
     /// Its version, such as 2.27.3.
@@ -205,10 +205,10 @@ impl NcclLibrary {
         calls: impl FnOnce() -> Result<(), NcclError>,
     ) -> Result<(), NcclError> {
         call!(self, group_start())?;
-        let made = calls();
+        let result = calls();
         // A group that was begun must be ended, whatever happened in it.
-        let ended = call!(self, group_end());
-        made.and(ended)
+        let end_result = call!(self, group_end());
+        result.and(end_result)
     }
 
     pub(crate) fn all_reduce(
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_survives_its_way_through_text() {
+    fn nccl_key_text_round_trip() {
         let mut bytes = [0; KEY];
         bytes.iter_mut().zip(0..).for_each(|(byte, number)| *byte = number);
         let text = NcclUniqueId(bytes).to_hex();

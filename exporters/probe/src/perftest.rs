@@ -69,7 +69,7 @@ impl PerftestSide {
             match read_bandwidth(self.spawn_program(Some(host))?) {
                 // Only a failed connection is retried: the server may not listen yet.
                 Err(why) if why.contains("onnect") => last = why,
-                ended => return ended,
+                result => return result,
             }
             thread::sleep(AGAIN);
         }
@@ -91,7 +91,7 @@ impl PerftestSide {
 
 /// Waits for the program's end up to the timeout, and reads its output.
 fn read_bandwidth(mut child: Child) -> Result<f64, String> {
-    let out = child.stdout.take().map(|out| thread::spawn(move || read_output(out)));
+    let stdout = child.stdout.take().map(|stdout| thread::spawn(move || read_output(stdout)));
     let error_text =
         child.stderr.take().map(|error_text| thread::spawn(move || read_output(error_text)));
     let end = Instant::now() + WITHIN;
@@ -110,12 +110,12 @@ fn read_bandwidth(mut child: Child) -> Result<f64, String> {
     let text = |reader: Option<thread::JoinHandle<String>>| {
         reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
     };
-    let (out, error_text) = (text(out), text(error_text));
+    let (output, error_text) = (text(stdout), text(error_text));
     if status.success() {
-        return parse_bandwidth(&out)
+        return parse_bandwidth(&output)
             .ok_or_else(|| format!("{PROGRAM} printed no table that can be parsed"));
     }
-    let mut lines = error_text.lines().chain(out.lines()).map(str::trim);
+    let mut lines = error_text.lines().chain(output.lines()).map(str::trim);
     let why = lines.rfind(|line| !line.is_empty()).unwrap_or("no output");
     Err(format!("{PROGRAM} ended with {status}: {why}"))
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_average_is_read_in_its_unit() {
+    fn perftest_average_is_parsed_with_its_unit() {
         let table = "----\n #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
                      65536      5000             392.44             391.20               0.746155\n----\n";
         assert_eq!(parse_bandwidth(table), Some(48.9e9));

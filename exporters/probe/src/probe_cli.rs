@@ -156,14 +156,14 @@ impl AutoArguments {
     /// The measurements in order: a ring of all GPUs, then every pair.
     pub(crate) fn to_requests(&self) -> Vec<MeasureRequest> {
         let ring = MeasureKind::Collective(Collective::AllReduce, None);
-        let mut orders = vec![
+        let mut requests = vec![
             self.measuring.to_request(ring, request::COLLECTIVE),
             self.measuring.to_request(MeasureKind::Matrix, request::MATRIX),
         ];
-        for order in &mut orders {
-            order.unless.extend(JOBS.map(PathBuf::from));
+        for request in &mut requests {
+            request.unless.extend(JOBS.map(PathBuf::from));
         }
-        orders
+        requests
     }
 
     pub(crate) fn to_budget(&self) -> ProbeBudget {
@@ -212,8 +212,8 @@ impl CrossNodeArguments {
     pub(crate) fn to_options(&self) -> cross_node::CrossNodeOptions {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let node = self.node.clone().unwrap_or(host);
-        let mut order = self.measuring.to_request(MeasureKind::Pair(0), request::COLLECTIVE);
-        order.unless.extend(JOBS.map(PathBuf::from));
+        let mut request = self.measuring.to_request(MeasureKind::Pair(0), request::COLLECTIVE);
+        request.unless.extend(JOBS.map(PathBuf::from));
         cross_node::CrossNodeOptions {
             aggregator: self.aggregator.clone(),
             token_file: self.token_file.clone(),
@@ -221,7 +221,7 @@ impl CrossNodeArguments {
             node,
             rounds: self.rounds,
             max_wait: self.patience,
-            request: order,
+            request,
             perftest: self.perftest.clone(),
             state: self.state.clone(),
             budget: ProbeBudget {
@@ -272,17 +272,17 @@ impl ProbeCommand {
             }
             Self::Auto(_) | Self::CrossNode(_) | Self::Ras(_) | Self::Doctor(_) => return None,
         };
-        let what = MeasureKind::Collective(collective, ring.ranks);
-        Some((ring.measuring.to_request(what, request::COLLECTIVE), &ring.measuring))
+        let kind = MeasureKind::Collective(collective, ring.ranks);
+        Some((ring.measuring.to_request(kind, request::COLLECTIVE), &ring.measuring))
     }
 }
 
 impl MeasureArguments {
-    fn to_request(&self, what: MeasureKind, defaults: MeasureLimits) -> MeasureRequest {
+    fn to_request(&self, kind: MeasureKind, defaults: MeasureLimits) -> MeasureRequest {
         let millis =
             |time: Option<Duration>, default| time.map_or(default, |time| time.as_millis() as u64);
         MeasureRequest {
-            what,
+            what: kind,
             gpus: self.gpus.as_ref().map(|indices| indices.0.clone()).unwrap_or_default(),
             bytes: self.bytes as usize,
             element: self.element,
@@ -315,13 +315,13 @@ impl LibraryArguments {
 
 /// The exit codes and their meanings, for the help.
 fn render_exit_codes() -> String {
-    let lines = ExitKind::ALL.iter().map(|(_, code, says)| format!("\n  {code:>2}  {says}"));
+    let lines = ExitKind::ALL.iter().map(|(_, code, meaning)| format!("\n  {code:>2}  {meaning}"));
     format!("Exit codes:{}", lines.collect::<String>())
 }
 
 /// A size such as `64MiB`, `1GB` or `4096`.
 fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let number: u64 =
         number.parse().map_err(|_| "expected a size such as 64MiB, 1GB or 4096".to_owned())?;
@@ -353,21 +353,21 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Indices such as `0,2` or `0-3`.
 fn parse_gpu_indices(text: &str) -> Result<GpuIndices, String> {
-    let mut all = Vec::new();
+    let mut indices = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|number| *number < 1024);
-        let wrong = || format!("{part:?} is not a GPU index; use 0,1 or 0-3");
-        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
-        all.extend(first..=last);
+        let invalid = || format!("{part:?} is not a GPU index; use 0,1 or 0-3");
+        let (first, last) = (number(first).ok_or_else(invalid)?, number(last).ok_or_else(invalid)?);
+        indices.extend(first..=last);
     }
-    let mut known = all.clone();
-    known.sort_unstable();
-    known.dedup();
-    if known.len() != all.len() || all.is_empty() {
+    let mut sorted = indices.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() != indices.len() || indices.is_empty() {
         return Err("name each GPU once".to_owned());
     }
-    Ok(GpuIndices(all))
+    Ok(GpuIndices(indices))
 }
 
 #[cfg(test)]
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         use clap::CommandFactory;
         ProbeArguments::command().debug_assert();
     }

@@ -28,29 +28,31 @@ const MAX_LINE: u64 = 4 << 20;
 const REAP: Duration = Duration::from_secs(2);
 
 /// Runs a request in a worker; returns in time in all cases.
-pub fn run_supervised(order: &MeasureRequest) -> MeasureResult {
-    run_supervised_pair(order, &mut |_| {})
+pub fn run_supervised(request: &MeasureRequest) -> MeasureResult {
+    run_supervised_pair(request, &mut |_| {})
 }
 
 /// The same, and passes on the key of a pair as soon as it is known.
 pub(crate) fn run_supervised_pair(
-    order: &MeasureRequest,
-    pass_on: &mut dyn FnMut(&str),
+    request: &MeasureRequest,
+    on_key: &mut dyn FnMut(&str),
 ) -> MeasureResult {
-    let began = Instant::now();
-    let mut answer = match spawn_worker(order) {
-        Ok((child, messages)) => follow_worker(&order.limits, child, &messages, pass_on),
+    let started = Instant::now();
+    let mut result = match spawn_worker(request) {
+        Ok((child, messages)) => follow_worker(&request.limits, child, &messages, on_key),
         Err(error) => {
             result_of_kind(ExitKind::Failed, &format!("cannot start the worker: {error}"))
         }
     };
-    answer.cost.seconds = began.elapsed().as_secs_f64();
-    answer
+    result.cost.seconds = started.elapsed().as_secs_f64();
+    result
 }
 
-fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<ProbeWorkerMessage>)> {
+fn spawn_worker(
+    request: &MeasureRequest,
+) -> std::io::Result<(Child, Receiver<ProbeWorkerMessage>)> {
     let mut command = Command::new(env::current_exe()?);
-    if let Some(port) = order.meeting.as_ref().and_then(|meeting| meeting.port.as_ref()) {
+    if let Some(port) = request.meeting.as_ref().and_then(|pair| pair.port.as_ref()) {
         // The equals sign selects this port alone, not all ports with this prefix.
         command.env("NCCL_IB_HCA", format!("={port}"));
     }
@@ -61,27 +63,27 @@ fn spawn_worker(order: &MeasureRequest) -> std::io::Result<(Child, Receiver<Prob
         // Streams that share a hardware queue would wait for each other.
         .env("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         // NCCL gets the same limit on SMs.
-        .env("NCCL_MAX_CTAS", order.limits.sms.to_string())
+        .env("NCCL_MAX_CTAS", request.limits.sms.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut line = serde_json::to_vec(order)?;
+    let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     if let Some(mut stdin) = child.stdin.take() {
         // If the worker has ended already, its exit is seen below.
         _ = stdin.write_all(&line);
     }
-    let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
+    let (sender, messages) = mpsc::sync_channel(MAX_MESSAGES);
     let stdout = child.stdout.take();
     thread::Builder::new()
         .name("worker-pipe".to_owned())
-        .spawn(move || stdout.map(|stdout| listen(stdout, &send)))?;
+        .spawn(move || stdout.map(|stdout| listen(stdout, &sender)))?;
     Ok((child, messages))
 }
 
 /// Forwards a worker's messages until its pipe ends or the receiver is dropped. Other lines, such as library output,
 /// are ignored.
-fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
+fn listen(pipe: impl Read, sender: &SyncSender<ProbeWorkerMessage>) {
     let (mut pipe, mut line) = (BufReader::new(pipe), Vec::new());
     loop {
         line.clear();
@@ -90,7 +92,7 @@ fn listen(pipe: impl Read, send: &SyncSender<ProbeWorkerMessage>) {
             Ok(_) => {}
         }
         let Ok(message) = serde_json::from_slice(&line) else { continue };
-        if send.send(message).is_err() {
+        if sender.send(message).is_err() {
             return;
         }
     }
@@ -101,39 +103,39 @@ fn follow_worker(
     limits: &MeasureLimits,
     mut child: Child,
     messages: &Receiver<ProbeWorkerMessage>,
-    pass_on: &mut dyn FnMut(&str),
+    on_key: &mut dyn FnMut(&str),
 ) -> MeasureResult {
     let mut limit = Duration::from_millis(limits.setup_millis);
     let mut deadline = Instant::now() + limit;
     let mut step = "driver start".to_owned();
     let mut alarm = None;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         // A worker that sends messages all the time has the same deadline.
-        let received = if left.is_zero() {
+        let received = if remaining.is_zero() {
             Err(RecvTimeoutError::Timeout)
         } else {
-            messages.recv_timeout(left)
+            messages.recv_timeout(remaining)
         };
         match received {
             Ok(ProbeWorkerMessage::Measuring) => {
                 limit = Duration::from_millis(limits.within_millis);
                 deadline = Instant::now() + limit;
             }
-            Ok(ProbeWorkerMessage::At(what)) => step = what.to_string(),
-            Ok(ProbeWorkerMessage::Key(key)) => pass_on(key.as_str()),
-            Ok(ProbeWorkerMessage::Alarm(ending)) => {
-                alarm = Some(ending);
+            Ok(ProbeWorkerMessage::At(name)) => step = name.to_string(),
+            Ok(ProbeWorkerMessage::Key(key)) => on_key(key.as_str()),
+            Ok(ProbeWorkerMessage::Alarm(exit)) => {
+                alarm = Some(exit);
                 deadline = deadline.min(Instant::now() + GRACE);
             }
-            Ok(ProbeWorkerMessage::Answer(answer)) => {
+            Ok(ProbeWorkerMessage::Answer(result)) => {
                 // All resources are freed; only the process still has to exit.
-                return reap_worker(child, GRACE, *answer);
+                return reap_worker(child, GRACE, *result);
             }
             Err(RecvTimeoutError::Timeout) => {
                 _ = child.kill();
-                let answer = match alarm {
-                    Some(ending) => MeasureResult::from_exit(ending),
+                let result = match alarm {
+                    Some(exit) => MeasureResult::from_exit(exit),
                     None => result_of_kind(
                         ExitKind::Hung,
                         &format!(
@@ -141,13 +143,13 @@ fn follow_worker(
                         ),
                     ),
                 };
-                return reap_worker(child, REAP, answer);
+                return reap_worker(child, REAP, result);
             }
             Err(RecvTimeoutError::Disconnected) => {
-                let how = child
+                let status = child
                     .wait()
                     .map_or_else(|error| error.to_string(), |status| status.to_string());
-                let why = format!("the worker died ({how}) at step: {step}; check `dmesg`");
+                let why = format!("the worker died ({status}) at step: {step}; check `dmesg`");
                 return alarm.map_or_else(
                     || result_of_kind(ExitKind::Failed, &why),
                     MeasureResult::from_exit,
@@ -158,20 +160,20 @@ fn follow_worker(
 }
 
 /// Waits for the end of a process; adds a note if it does not end.
-fn reap_worker(mut child: Child, timeout: Duration, mut answer: MeasureResult) -> MeasureResult {
+fn reap_worker(mut child: Child, timeout: Duration, mut result: MeasureResult) -> MeasureResult {
     let end = Instant::now() + timeout;
     while Instant::now() < end {
         if child.try_wait().is_ok_and(|status| status.is_some()) {
-            return answer;
+            return result;
         }
         thread::sleep(Duration::from_millis(1));
     }
-    if answer.ending.kind == ExitKind::Measured {
+    if result.ending.kind == ExitKind::Measured {
         _ = child.kill();
     }
     let note = format!("process {} does not exit: it is blocked in the driver", child.id());
-    answer.notes.push(note.as_str().into());
-    answer
+    result.notes.push(note.as_str().into());
+    result
 }
 
 fn result_of_kind(kind: ExitKind, why: &str) -> MeasureResult {
@@ -190,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn worker_pipe_is_bounded_and_passes_on_every_word() {
-        let many = 100 * MAX_MESSAGES;
+    fn worker_pipe_is_bounded_and_forwards_every_message() {
+        let message_count = 100 * MAX_MESSAGES;
         let mut pipe = Vec::new();
-        for nth in 0..many {
+        for nth in 0..message_count {
             pipe.extend(encode_line(&ProbeWorkerMessage::At(nth.to_string().as_str().into())));
         }
         // A library that prints without an end of line, far more than a line may have.
@@ -203,34 +205,37 @@ mod tests {
             ExitKind::Failed,
             "last",
         )))));
-        let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
-        let listening = thread::spawn(move || listen(&*pipe, &send));
+        let (sender, messages) = mpsc::sync_channel(MAX_MESSAGES);
+        let listening = thread::spawn(move || listen(&*pipe, &sender));
         let received: Vec<ProbeWorkerMessage> = messages.iter().collect();
         listening.join().expect("it does not panic");
-        assert_eq!(received.len(), many + 1);
-        let at = |message: &ProbeWorkerMessage| match message {
-            ProbeWorkerMessage::At(what) => what.to_string(),
+        assert_eq!(received.len(), message_count + 1);
+        let step_name = |message: &ProbeWorkerMessage| match message {
+            ProbeWorkerMessage::At(name) => name.to_string(),
             other => panic!("{other:?}"),
         };
-        assert!((0..many).all(|nth| at(&received[nth]) == nth.to_string()), "in order");
+        assert!(
+            (0..message_count).all(|nth| step_name(&received[nth]) == nth.to_string()),
+            "in order"
+        );
         assert!(matches!(received.last(), Some(ProbeWorkerMessage::Answer(_))));
     }
 
     #[test]
-    fn worker_that_never_falls_silent_is_killed_at_its_deadline() {
+    fn worker_with_endless_output_is_killed_at_its_deadline() {
         let child = Command::new("sleep").arg("100000").spawn().expect("sleep runs");
-        let (send, messages) = mpsc::sync_channel(MAX_MESSAGES);
-        let flood = thread::spawn(move || {
+        let (sender, messages) = mpsc::sync_channel(MAX_MESSAGES);
+        let sending = thread::spawn(move || {
             let mut count = 0_u64;
-            while send.send(ProbeWorkerMessage::At("driver start".into())).is_ok() {
+            while sender.send(ProbeWorkerMessage::At("driver start".into())).is_ok() {
                 count += 1;
             }
             count
         });
         let limits = MeasureLimits { setup_millis: 50, ..COLLECTIVE };
-        let answer = follow_worker(&limits, child, &messages, &mut |_| {});
-        assert_eq!(answer.ending.kind, ExitKind::Hung);
+        let result = follow_worker(&limits, child, &messages, &mut |_| {});
+        assert_eq!(result.ending.kind, ExitKind::Hung);
         drop(messages);
-        assert!(flood.join().expect("it does not panic") > 0);
+        assert!(sending.join().expect("it does not panic") > 0);
     }
 }

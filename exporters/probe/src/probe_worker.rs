@@ -49,26 +49,26 @@ pub fn run() -> ExitCode {
     }
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line).is_ok();
-    let Ok(order) = serde_json::from_str::<MeasureRequest>(&line) else {
+    let Ok(request) = serde_json::from_str::<MeasureRequest>(&line) else {
         return ExitCode::FAILURE;
     };
     if !read {
         return ExitCode::FAILURE;
     }
     let mut outcome = MeasureOutcome::default();
-    let ended = measure::run_measurement(&order, &StdoutReporter, &mut outcome);
+    let result = measure::run_measurement(&request, &StdoutReporter, &mut outcome);
     outcome.notes.extend(reference_bandwidth::apply_references(
         outcome.model.as_ref(),
         &mut outcome.measured,
     ));
-    let answer = MeasureResult {
-        ending: ended.err().unwrap_or_else(ProbeExit::new_measured),
+    let result = MeasureResult {
+        ending: result.err().unwrap_or_else(ProbeExit::new_measured),
         model: outcome.model,
         measured: outcome.measured,
         notes: outcome.notes,
         cost: outcome.cost,
     };
-    write_message(&ProbeWorkerMessage::Answer(Box::new(answer)));
+    write_message(&ProbeWorkerMessage::Answer(Box::new(result)));
     ExitCode::SUCCESS
 }
 
@@ -80,8 +80,8 @@ impl ProgressReporter for StdoutReporter {
         write_message(&ProbeWorkerMessage::Measuring);
     }
 
-    fn report_step(&self, what: &str) {
-        write_message(&ProbeWorkerMessage::At(what.into()));
+    fn report_step(&self, step: &str) {
+        write_message(&ProbeWorkerMessage::At(step.into()));
     }
 
     fn report_key(&self, key: &str) {
@@ -89,7 +89,7 @@ impl ProgressReporter for StdoutReporter {
     }
 
     fn alarm_callback(&self) -> Box<dyn FnOnce(&ProbeExit) + Send> {
-        Box::new(|ending| write_message(&ProbeWorkerMessage::Alarm(ending.clone())))
+        Box::new(|exit| write_message(&ProbeWorkerMessage::Alarm(exit.clone())))
     }
 }
 

@@ -48,34 +48,34 @@ pub enum RasError {
 
 /// The status of all jobs that the service knows, line by line.
 pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError> {
-    let silent = |source| RasError::Silent { address, source };
-    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(silent)?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(silent)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(silent)?;
-    let mut lines = BufReader::new(stream.try_clone().map_err(silent)?.take(MAX_BYTES));
-    let mut ask = |line: &str, expected: &str| {
+    let no_answer = |source| RasError::Silent { address, source };
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+    let mut lines = BufReader::new(stream.try_clone().map_err(no_answer)?.take(MAX_BYTES));
+    let mut send_command = |line: &str, expected: &str| {
         let mut answer = Vec::new();
-        let asked = (&stream).write_all(line.as_bytes());
-        asked.and_then(|()| lines.read_until(b'\n', &mut answer)).map_err(silent)?;
-        let said = SanitizedText::new(String::from_utf8_lossy(&answer).trim_end());
-        if said.to_ascii_uppercase().starts_with(expected) {
+        let written = (&stream).write_all(line.as_bytes());
+        written.and_then(|()| lines.read_until(b'\n', &mut answer)).map_err(no_answer)?;
+        let reply = SanitizedText::new(String::from_utf8_lossy(&answer).trim_end());
+        if reply.to_ascii_uppercase().starts_with(expected) {
             return Ok(());
         }
-        Err(RasError::Strange { address, said })
+        Err(RasError::Strange { address, said: reply })
     };
-    ask(&format!("CLIENT PROTOCOL {PROTOCOL}\n"), "SERVER PROTOCOL ")?;
-    ask(&format!("TIMEOUT {COLLECT_SECONDS}\n"), "OK")?;
-    (&stream).write_all(b"VERBOSE STATUS\n").map_err(silent)?;
+    send_command(&format!("CLIENT PROTOCOL {PROTOCOL}\n"), "SERVER PROTOCOL ")?;
+    send_command(&format!("TIMEOUT {COLLECT_SECONDS}\n"), "OK")?;
+    (&stream).write_all(b"VERBOSE STATUS\n").map_err(no_answer)?;
     let timeout = Duration::from_secs(COLLECT_SECONDS) + TIMEOUT;
-    stream.set_read_timeout(Some(timeout)).map_err(silent)?;
+    stream.set_read_timeout(Some(timeout)).map_err(no_answer)?;
     // This also bounds a server that sends slowly.
     let end = Instant::now() + 2 * timeout;
-    let (mut all, mut line) = (Vec::new(), Vec::new());
-    while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(silent)? > 0 {
-        all.push(SanitizedText::new(String::from_utf8_lossy(&line).trim_end()));
+    let (mut status, mut line) = (Vec::new(), Vec::new());
+    while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(no_answer)? > 0 {
+        status.push(SanitizedText::new(String::from_utf8_lossy(&line).trim_end()));
         line.clear();
     }
-    Ok(all)
+    Ok(status)
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read_to_its_end_and_made_safe() {
+    fn ras_status_is_read_completely_and_sanitized() {
         let replies =
             &["SERVER PROTOCOL 2\n", "OK\n", "NCCL version 2.27\nJob summary\n\u{1b}[2Jrank 3\n"];
         let lines = query_status(scripted_server(replies)).unwrap();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_nccl_is_said() {
+    fn ras_reports_non_nccl_answer() {
         let error =
             query_status(scripted_server(&["HTTP/1.1 400 Bad Request\n"])).unwrap_err().to_string();
         assert!(error.ends_with("is not an NCCL RAS service: HTTP/1.1 400 Bad Request"), "{error}");

@@ -36,40 +36,43 @@ pub(crate) fn apply_references(
 ) -> Vec<SanitizedText> {
     let Some(model) = model else { return Vec::new() };
     let mut notes = Vec::new();
-    for one in measured {
-        one.reference = reference_bandwidth(model, one);
-        let slow =
-            one.way == DataPath::Host && one.share_of_reference().is_some_and(|share| share < 1.0);
-        let note = one.render_reference_share().filter(|_| slow);
-        let note = note.map(|said| format!("{} {}: {said}", one.collective, one.between));
+    for measurement in measured {
+        measurement.reference = reference_bandwidth(model, measurement);
+        let is_slow = measurement.way == DataPath::Host
+            && measurement.share_of_reference().is_some_and(|share| share < 1.0);
+        let note = measurement.render_reference_share().filter(|_| is_slow);
+        let note = note
+            .map(|share| format!("{} {}: {share}", measurement.collective, measurement.between));
         notes.extend(note.map(|note| SanitizedText::new(&note)));
     }
     notes
 }
 
-fn reference_bandwidth(model: &str, one: &BandwidthMeasurement) -> Option<f64> {
-    let ring = one.tool == MeasureTool::Nccl && one.collective.as_str() == "all_reduce";
-    if ring && !one.virtual_ranks && one.bytes >= RING_BYTES {
-        let rows =
-            RINGS.iter().find(|(name, ranks, _)| model.starts_with(name) && one.ranks == *ranks);
-        return rows.map(|(.., least)| *least);
+fn reference_bandwidth(model: &str, measurement: &BandwidthMeasurement) -> Option<f64> {
+    let ring =
+        measurement.tool == MeasureTool::Nccl && measurement.collective.as_str() == "all_reduce";
+    if ring && !measurement.virtual_ranks && measurement.bytes >= RING_BYTES {
+        let rows = RINGS
+            .iter()
+            .find(|(name, ranks, _)| model.starts_with(name) && measurement.ranks == *ranks);
+        return rows.map(|(.., reference)| *reference);
     }
-    let copy = one.way == DataPath::Host && one.bytes >= COPY_BYTES;
+    let copy = measurement.way == DataPath::Host && measurement.bytes >= COPY_BYTES;
     let row = COPIES.iter().find(|(name, _)| copy && model.starts_with(name));
-    row.map(|(_, least)| *least)
+    row.map(|(_, reference)| *reference)
 }
 
 impl BandwidthMeasurement {
     /// The ratio of its bandwidth to the reference of its model.
     pub fn share_of_reference(&self) -> Option<f64> {
-        self.reference.map(|least| self.effective_bandwidth() / least)
+        self.reference.map(|reference| self.effective_bandwidth() / reference)
     }
 
     /// The same as a sentence.
     pub fn render_reference_share(&self) -> Option<String> {
-        let (share, least) = (self.share_of_reference()? * 100.0, self.reference? / 1e9);
+        let (share, reference) = (self.share_of_reference()? * 100.0, self.reference? / 1e9);
         let prefix = if share < 100.0 { "SLOW: " } else { "" };
-        Some(format!("{prefix}{share:.0} % of {least:.0} GB/s, the minimum of {SOURCE}"))
+        Some(format!("{prefix}{share:.0} % of {reference:.0} GB/s, the minimum of {SOURCE}"))
     }
 }
 
@@ -99,37 +102,40 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_is_compared() {
+    fn reference_is_used_only_for_equal_measurements() {
         let model = SanitizedText::new("NVIDIA H100 80GB HBM3");
-        let mut all = [
+        let mut measurements = [
             all_reduce_measurement(MeasureTool::Nccl, 8, RING_BYTES),
             all_reduce_measurement(MeasureTool::Nccl, 8, 1 << 26),
             all_reduce_measurement(MeasureTool::Nccl, 4, RING_BYTES),
             all_reduce_measurement(MeasureTool::Gaunt, 8, RING_BYTES),
         ];
-        apply_references(Some(&model), &mut all);
-        assert_eq!(all.each_ref().map(|one| one.reference), [Some(460e9), None, None, None]);
-        let said = all[0].render_reference_share().unwrap();
-        assert_eq!(said, "SLOW: 76 % of 460 GB/s, the minimum of Azure's node health checks");
-        apply_references(Some(&SanitizedText::new("NVIDIA B200")), &mut all);
-        assert_eq!(all[0].reference, None, "no reference");
-        all[0].reference = Some(1.0);
-        apply_references(None, &mut all);
-        assert_eq!(all[0].reference, Some(1.0));
+        apply_references(Some(&model), &mut measurements);
+        assert_eq!(
+            measurements.each_ref().map(|measurement| measurement.reference),
+            [Some(460e9), None, None, None]
+        );
+        let text = measurements[0].render_reference_share().unwrap();
+        assert_eq!(text, "SLOW: 76 % of 460 GB/s, the minimum of Azure's node health checks");
+        apply_references(Some(&SanitizedText::new("NVIDIA B200")), &mut measurements);
+        assert_eq!(measurements[0].reference, None, "no reference");
+        measurements[0].reference = Some(1.0);
+        apply_references(None, &mut measurements);
+        assert_eq!(measurements[0].reference, Some(1.0));
     }
 
     #[test]
-    fn a_copy_to_the_host_has_a_floor_of_its_own() {
+    fn host_copy_has_its_own_floor() {
         let copy = BandwidthMeasurement {
             way: DataPath::Host,
             collective: "to_gpu".into(),
             busbw: Some(55e9),
             ..all_reduce_measurement(MeasureTool::Driver, 2, COPY_BYTES)
         };
-        let slow = BandwidthMeasurement { busbw: Some(24e9), ..copy.clone() };
-        let mut all = [copy, slow];
-        let notes = apply_references(Some(&SanitizedText::new("NVIDIA H200")), &mut all);
-        assert_eq!(all[0].share_of_reference(), Some(55.0 / 48.0));
+        let slow_copy = BandwidthMeasurement { busbw: Some(24e9), ..copy.clone() };
+        let mut measurements = [copy, slow_copy];
+        let notes = apply_references(Some(&SanitizedText::new("NVIDIA H200")), &mut measurements);
+        assert_eq!(measurements[0].share_of_reference(), Some(55.0 / 48.0));
         assert_eq!(
             notes,
             [SanitizedText::new(

@@ -123,13 +123,13 @@ impl MeasureLimits {
         element: ElementType,
     ) -> Result<(), ProbeExit> {
         self.check_memory(memory)?;
-        let crossing = (plan.crossing_elements(memory.len()) * element.byte_size()) as u64;
-        if crossing > self.traffic_bytes {
+        let traffic = (plan.crossing_elements(memory.len()) * element.byte_size()) as u64;
+        if traffic > self.traffic_bytes {
             let limit = self.traffic_bytes;
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
                 format!(
-                    "one run moves {crossing} bytes, the limit is {limit}: lower --bytes or raise --traffic"
+                    "one run moves {traffic} bytes, the limit is {limit}: lower --bytes or raise --traffic"
                 ),
             ));
         }
@@ -138,13 +138,13 @@ impl MeasureLimits {
 
     /// Checks the memory on each GPU against the limit.
     pub(crate) fn check_memory(&self, memory: &[usize]) -> Result<(), ProbeExit> {
-        let most = memory.iter().copied().max().unwrap_or(0) as u64;
+        let needed = memory.iter().copied().max().unwrap_or(0) as u64;
         let limit = self.memory_bytes;
-        if most > limit {
+        if needed > limit {
             return Err(ProbeExit::new(
                 ExitKind::OverLimit,
                 format!(
-                    "the request needs {most} bytes on a GPU, the limit is {limit}: lower --bytes or raise --memory"
+                    "the request needs {needed} bytes on a GPU, the limit is {limit}: lower --bytes or raise --memory"
                 ),
             ));
         }
@@ -184,9 +184,9 @@ pub struct MeasureResult {
 
 impl MeasureResult {
     /// Nothing was measured.
-    pub(crate) fn from_exit(ending: ProbeExit) -> Self {
+    pub(crate) fn from_exit(exit: ProbeExit) -> Self {
         let cost = MeasureCost::default();
-        Self { ending, model: None, measured: Vec::new(), notes: Vec::new(), cost }
+        Self { ending: exit, model: None, measured: Vec::new(), notes: Vec::new(), cost }
     }
 }
 
@@ -307,24 +307,24 @@ impl BandwidthMeasurement {
 pub(crate) fn min_median_max(mut seconds: Vec<f64>) -> Option<[f64; 3]> {
     seconds.sort_by(f64::total_cmp);
     let middle = seconds.len() / 2;
-    let (least, most) = (*seconds.first()?, *seconds.last()?);
+    let (min, max) = (*seconds.first()?, *seconds.last()?);
     let median = if seconds.len() % 2 == 1 {
         seconds[middle]
     } else {
         f64::midpoint(seconds[middle - 1], seconds[middle])
     };
-    Some([least, median, most])
+    Some([min, median, max])
 }
 
 /// The name of some GPUs: `gpu0..7`, or `gpu0,2`.
 pub(crate) fn gpu_group_name(indices: &[u32]) -> String {
     let in_order = indices.windows(2).all(|pair| pair[1] == pair[0] + 1);
     match indices {
-        [one] => format!("gpu{one}"),
+        [index] => format!("gpu{index}"),
         [first, .., last] if in_order => format!("gpu{first}..{last}"),
-        all => {
-            let all: Vec<String> = all.iter().map(u32::to_string).collect();
-            format!("gpu{}", all.join(","))
+        indices => {
+            let names: Vec<String> = indices.iter().map(u32::to_string).collect();
+            format!("gpu{}", names.join(","))
         }
     }
 }
@@ -334,14 +334,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_stands_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(min_median_max(vec![3.0, 1.0, 2.0]), Some([1.0, 2.0, 3.0]));
         assert_eq!(min_median_max(vec![4.0, 1.0]), Some([1.0, 2.5, 4.0]));
         assert_eq!(min_median_max(Vec::new()), None);
     }
 
     #[test]
-    fn groups_are_named_shortly() {
+    fn gpu_groups_have_short_names() {
         assert_eq!(gpu_group_name(&[3]), "gpu3");
         assert_eq!(gpu_group_name(&[0, 1, 2, 3]), "gpu0..3");
         assert_eq!(gpu_group_name(&[0, 2]), "gpu0,2");

@@ -8,23 +8,22 @@ use gaunt_probe::{
 };
 
 /// Prints a result: measurements, notes, cost, and the ending.
-pub(crate) fn write_result(answer: &MeasureResult, out: &mut impl Write) -> io::Result<()> {
-    let model = answer.model.as_ref().map_or("unknown GPUs", |model| model.as_str());
-    let (pairs, rings): (Vec<_>, Vec<_>) = answer
-        .measured
-        .iter()
-        .partition(|one| one.collective.as_str() != "send_recv" && is_matrix_route(one));
-    for one in rings {
-        write_collective(one, model, out)?;
+pub(crate) fn write_result(result: &MeasureResult, out: &mut impl Write) -> io::Result<()> {
+    let model = result.model.as_ref().map_or("unknown GPUs", |model| model.as_str());
+    let (pairs, rings): (Vec<_>, Vec<_>) = result.measured.iter().partition(|measurement| {
+        measurement.collective.as_str() != "send_recv" && is_matrix_route(measurement)
+    });
+    for measurement in rings {
+        write_collective(measurement, model, out)?;
     }
     if !pairs.is_empty() {
         write_matrix(&pairs, model, out)?;
     }
-    for note in &answer.notes {
+    for note in &result.notes {
         writeln!(out, "note: {note}")?;
     }
-    let cost = &answer.cost;
-    if !answer.measured.is_empty() {
+    let cost = &result.cost;
+    if !result.measured.is_empty() {
         writeln!(
             out,
             "cost: {} GPU time, {} over links, {} memory per GPU; {:.2} s in total, {:.2} s of it to create contexts",
@@ -35,7 +34,7 @@ pub(crate) fn write_result(answer: &MeasureResult, out: &mut impl Write) -> io::
             cost.contexts_seconds,
         )?;
     }
-    writeln!(out, "{}", answer.ending.message)
+    writeln!(out, "{}", result.ending.message)
 }
 
 /// One pairing in a line.
@@ -44,25 +43,25 @@ pub(crate) fn render_cross_node(result: &CrossNodeResult) -> String {
     let tool = tool.as_str();
     match result.bytes_per_second {
         None => format!("{port} with {peer} by {tool}: {}", result.says),
-        Some(carried) => {
+        Some(rate) => {
             let share = result
                 .ratio
                 .map_or(String::new(), |ratio| format!(", {:.0} % of baseline", ratio * 100.0));
-            format!("{port} with {peer} by {tool}: {} GB/s{share}", format_gigabytes(carried))
+            format!("{port} with {peer} by {tool}: {} GB/s{share}", format_gigabytes(rate))
         }
     }
 }
 
-fn is_matrix_route(one: &BandwidthMeasurement) -> bool {
-    matches!(one.collective.as_str(), "read" | "write" | "copy" | "to_gpu" | "from_gpu")
+fn is_matrix_route(measurement: &BandwidthMeasurement) -> bool {
+    matches!(measurement.collective.as_str(), "read" | "write" | "copy" | "to_gpu" | "from_gpu")
 }
 
 fn write_collective(
-    one: &BandwidthMeasurement,
+    measurement: &BandwidthMeasurement,
     model: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let way = match one.way {
+    let path = match measurement.way {
         DataPath::Local => "within a GPU",
         DataPath::Peer => "by peer access",
         DataPath::Staged => "through host memory",
@@ -70,34 +69,36 @@ fn write_collective(
         DataPath::Host => "with the host",
         DataPath::Chosen => "by the path that NCCL chose",
     };
-    let tool = if one.tool == MeasureTool::Nccl { "NCCL: " } else { "" };
-    let ranks = if one.virtual_ranks { "virtual ranks" } else { "ranks" };
+    let tool = if measurement.tool == MeasureTool::Nccl { "NCCL: " } else { "" };
+    let ranks = if measurement.virtual_ranks { "virtual ranks" } else { "ranks" };
     writeln!(
         out,
-        "{tool}{} of {} {} among {} {ranks}, {} ({model}), {way}",
-        one.collective,
-        format_size(one.bytes),
-        one.element.as_str(),
-        one.ranks,
-        one.between,
+        "{tool}{} of {} {} among {} {ranks}, {} ({model}), {path}",
+        measurement.collective,
+        format_size(measurement.bytes),
+        measurement.element.as_str(),
+        measurement.ranks,
+        measurement.between,
     )?;
-    let busbw = one
+    let busbw = measurement
         .busbw
         .map_or("no bus".to_owned(), |busbw| format!("busbw {} GB/s", format_gigabytes(busbw)));
-    let data = match &one.wrong_at {
+    let data = match &measurement.wrong_at {
         None => "data correct".to_owned(),
-        Some(at) => format!("DATA WRONG: {} elements, the first at {at}", one.wrong),
+        Some(position) => {
+            format!("DATA WRONG: {} elements, the first at {position}", measurement.wrong)
+        }
     };
     writeln!(
         out,
         "  {busbw}   algbw {} GB/s   time {} ({} to {}, {} runs)   {data}",
-        format_gigabytes(one.algbw),
-        format_seconds(one.seconds[1]),
-        format_seconds(one.seconds[0]),
-        format_seconds(one.seconds[2]),
-        one.runs,
+        format_gigabytes(measurement.algbw),
+        format_seconds(measurement.seconds[1]),
+        format_seconds(measurement.seconds[0]),
+        format_seconds(measurement.seconds[2]),
+        measurement.runs,
     )?;
-    one.render_reference_share().map_or(Ok(()), |said| writeln!(out, "  {said}"))
+    measurement.render_reference_share().map_or(Ok(()), |share| writeln!(out, "  {share}"))
 }
 
 /// ```text
@@ -107,35 +108,46 @@ fn write_collective(
 /// gpu1     391      -
 /// ```
 fn write_matrix(
-    all: &[&BandwidthMeasurement],
+    measurements: &[&BandwidthMeasurement],
     model: &str,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let first = all[0];
+    let first = measurements[0];
     writeln!(out, "{} of {} ({model})", format_size(first.bytes), first.element.as_str())?;
-    let mut names: Vec<&str> = all
+    let mut names: Vec<&str> = measurements
         .iter()
-        .filter(|one| one.collective.as_str() == "copy")
-        .map(|one| one.between.as_str())
+        .filter(|measurement| measurement.collective.as_str() == "copy")
+        .map(|measurement| measurement.between.as_str())
         .collect();
     names.dedup();
-    for (what, says) in [("read", "read by the receiver"), ("write", "written by the sender")] {
-        let pairs: Vec<_> = all.iter().filter(|one| one.collective.as_str() == what).collect();
+    for (kind, direction) in [("read", "read by the receiver"), ("write", "written by the sender")]
+    {
+        let pairs: Vec<_> = measurements
+            .iter()
+            .filter(|measurement| measurement.collective.as_str() == kind)
+            .collect();
         if pairs.is_empty() {
             continue;
         }
-        writeln!(out, "\nGB/s from the row's GPU to the column's, {says}; * through host memory")?;
-        let heads: Vec<String> = names.iter().map(|name| format!("{name:>8}")).collect();
-        writeln!(out, "{:6}{}", "", heads.concat())?;
+        writeln!(
+            out,
+            "\nGB/s from the row's GPU to the column's, {direction}; * through host memory"
+        )?;
+        let header: Vec<String> = names.iter().map(|name| format!("{name:>8}")).collect();
+        writeln!(out, "{:6}{}", "", header.concat())?;
         for from in &names {
             let cell = |to: &&str| {
-                let wanted = format!("{from}>{to}");
-                let known = pairs.iter().find(|one| one.between.as_str() == wanted);
-                let mark =
-                    if known.is_some_and(|one| one.way == DataPath::Staged) { "*" } else { "" };
+                let route = format!("{from}>{to}");
+                let pair = pairs.iter().find(|measurement| measurement.between.as_str() == route);
+                let mark = if pair.is_some_and(|measurement| measurement.way == DataPath::Staged) {
+                    "*"
+                } else {
+                    ""
+                };
                 format!(
                     "{:>8}",
-                    known.map_or("-".to_owned(), |one| format_gigabytes(one.algbw) + mark)
+                    pair.map_or("-".to_owned(), |measurement| format_gigabytes(measurement.algbw)
+                        + mark)
                 )
             };
             let row: String = names.iter().map(cell).collect();
@@ -149,22 +161,22 @@ fn write_matrix(
         "", "our copy", "driver copy", "from host", "to host"
     )?;
     for name in &names {
-        let of = |what: &str, between: &str, tool| {
-            let mut known = all.iter();
-            let known = known.find(|one| {
-                one.collective.as_str() == what
-                    && one.between.as_str() == between
-                    && one.tool == tool
+        let bandwidth = |kind: &str, between: &str, tool| {
+            let mut rows = measurements.iter();
+            let row = rows.find(|measurement| {
+                measurement.collective.as_str() == kind
+                    && measurement.between.as_str() == between
+                    && measurement.tool == tool
             });
-            known.map_or("-".to_owned(), |one| format_gigabytes(one.algbw))
+            row.map_or("-".to_owned(), |measurement| format_gigabytes(measurement.algbw))
         };
         writeln!(
             out,
             "{name:6}{:>10}{:>13}{:>11}{:>11}",
-            of("copy", name, MeasureTool::Gaunt),
-            of("copy", name, MeasureTool::Driver),
-            of("to_gpu", &format!("host>{name}"), MeasureTool::Driver),
-            of("from_gpu", &format!("{name}>host"), MeasureTool::Driver),
+            bandwidth("copy", name, MeasureTool::Gaunt),
+            bandwidth("copy", name, MeasureTool::Driver),
+            bandwidth("to_gpu", &format!("host>{name}"), MeasureTool::Driver),
+            bandwidth("from_gpu", &format!("{name}>host"), MeasureTool::Driver),
         )?;
     }
     Ok(())
@@ -172,11 +184,11 @@ fn write_matrix(
 
 /// Gigabytes per second, with three significant digits.
 fn format_gigabytes(bytes_per_second: f64) -> String {
-    let giga = bytes_per_second / 1e9;
-    match giga {
-        giga if giga >= 100.0 => format!("{giga:.0}"),
-        giga if giga >= 10.0 => format!("{giga:.1}"),
-        giga => format!("{giga:.2}"),
+    let gigabytes = bytes_per_second / 1e9;
+    match gigabytes {
+        gigabytes if gigabytes >= 100.0 => format!("{gigabytes:.0}"),
+        gigabytes if gigabytes >= 10.0 => format!("{gigabytes:.1}"),
+        gigabytes => format!("{gigabytes:.2}"),
     }
 }
 

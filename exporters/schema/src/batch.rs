@@ -131,9 +131,9 @@ impl fmt::Display for ScrapeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(why) => write!(f, "cannot connect: {why}"),
-            Self::OutOfFiles(most) => write!(
+            Self::OutOfFiles(limit) => write!(
                 f,
-                "gaunt itself has {most} connections, the most that its limit of open files allows"
+                "gaunt itself has {limit} connections, the most that its limit of open files allows"
             ),
             Self::Timeout(step) => write!(f, "timeout while {step}"),
             Self::Status(code) => write!(f, "server returned HTTP status {code}"),

@@ -96,13 +96,13 @@ impl UnitScale {
 
     /// Converts our value to the foreign unit: the whole number that it came from, if there is one.
     pub fn to_foreign_unit(self, value: f64) -> f64 {
-        let theirs = match self {
+        let foreign = match self {
             Self::Same => return value,
             Self::Times(factor) => value / factor,
             Self::Per(divisor) => value * divisor,
         };
-        let whole = theirs.round();
-        if self.to_catalogue_unit(whole).to_bits() == value.to_bits() { whole } else { theirs }
+        let rounded = foreign.round();
+        if self.to_catalogue_unit(rounded).to_bits() == value.to_bits() { rounded } else { foreign }
     }
 }
 
@@ -193,20 +193,20 @@ const fn node_exporter_name(name: &'static str) -> ForeignName {
 
 /// The index of a constant in its class, computed at compile time.
 const fn index_of_name(names: &[&str], name: &str) -> u16 {
-    let mut place = 0;
-    while !bytes_equal(names[place as usize].as_bytes(), name.as_bytes()) {
-        place += 1;
+    let mut index = 0;
+    while !bytes_equal(names[index as usize].as_bytes(), name.as_bytes()) {
+        index += 1;
     }
-    place
+    index
 }
 
 /// Whether two names are equal: `==` on slices is not yet allowed in constants.
-const fn bytes_equal(one: &[u8], other: &[u8]) -> bool {
-    let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
-        at += 1;
+const fn bytes_equal(left: &[u8], right: &[u8]) -> bool {
+    let mut index = 0;
+    while index < left.len() && index < right.len() && left[index] == right[index] {
+        index += 1;
     }
-    at == one.len() && at == other.len()
+    index == left.len() && index == right.len()
 }
 
 /// Declares the rows of one class: a constant for each, in catalogue order from `$base`.
@@ -244,18 +244,18 @@ pub static CATALOGUE: [Metric; LEN] = {
         exporter::ROWS,
         fleet_metrics::ROWS,
     ];
-    let mut all = [host::ROWS[0]; LEN];
-    let (mut filled, mut part) = (0, 0);
+    let mut rows = [host::ROWS[0]; LEN];
+    let (mut count, mut part) = (0, 0);
     while part < parts.len() {
         let mut row = 0;
         while row < parts[part].len() {
-            all[filled] = parts[part][row];
-            filled += 1;
+            rows[count] = parts[part][row];
+            count += 1;
             row += 1;
         }
         part += 1;
     }
-    all
+    rows
 };
 
 impl MetricId {
@@ -300,16 +300,16 @@ pub fn find_rows(name: &str) -> Option<NamedRows> {
             let mut names: HashMap<_, NamedRows, _> = HashMap::default();
             for id in MetricId::all_ids() {
                 let row = id.catalogue_row();
-                let ours =
+                let own_name =
                     ForeignName { dialect: Dialect::Gaunt, name: row.name, scale: UnitScale::Same };
-                for name in std::iter::once(&ours).chain(row.foreign) {
-                    let known = names.entry(name.name).or_insert(NamedRows {
+                for name in std::iter::once(&own_name).chain(row.foreign) {
+                    let rows = names.entry(name.name).or_insert(NamedRows {
                         first: id,
                         rows: 0,
                         dialect: name.dialect,
                         scale: name.scale,
                     });
-                    known.rows += 1;
+                    rows.rows += 1;
                 }
             }
             names
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_unique_and_every_row_finds_itself() {
+    fn catalogue_keys_are_unique_and_find_their_row() {
         let mut keys = HashSet::new();
         for id in MetricId::all_ids() {
             assert!(keys.insert(id.series_key()), "{} is declared twice", id.series_key());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_the_field() {
+    fn metric_names_follow_naming_rules() {
         for row in &CATALOGUE {
             let stem = row.name.strip_suffix("_total");
             let counter = matches!(row.kind, MetricKind::Counter(_));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn every_integral_is_a_counter_of_the_same_class() {
+    fn integrals_are_counters_of_the_same_class() {
         for row in &CATALOGUE {
             let Some(integral) = row.integral else { continue };
             let counter = find_rows(integral)
@@ -370,21 +370,21 @@ mod tests {
     }
 
     #[test]
-    fn per_cent_becomes_a_ratio_to_the_last_bit() {
+    fn percent_converts_to_ratio_exactly() {
         let named = find_rows("DCGM_FI_DEV_GPU_UTIL").unwrap();
         assert_eq!(named.first, gpu::UTILIZATION);
         assert_eq!(named.scale.to_catalogue_unit(57.0).to_string(), "0.57");
     }
 
     #[test]
-    fn their_whole_numbers_come_back_to_the_last_bit() {
+    fn integer_values_convert_back_exactly() {
         for scale in
             [UnitScale::Same, UnitScale::Per(100.0), UnitScale::Per(1e3), UnitScale::Times(1e6)]
         {
-            for theirs in (0..100_u32).chain(4_200_000_010..=4_200_000_019) {
-                let theirs = f64::from(theirs);
-                let back = scale.to_foreign_unit(scale.to_catalogue_unit(theirs));
-                assert_eq!(back.to_bits(), theirs.to_bits(), "{scale:?}");
+            for foreign in (0..100_u32).chain(4_200_000_010..=4_200_000_019) {
+                let foreign = f64::from(foreign);
+                let round_trip = scale.to_foreign_unit(scale.to_catalogue_unit(foreign));
+                assert_eq!(round_trip.to_bits(), foreign.to_bits(), "{scale:?}");
             }
         }
         assert_eq!(UnitScale::Per(100.0).to_foreign_unit(0.12345).to_string(), "12.345");

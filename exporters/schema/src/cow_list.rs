@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_changes_it_has_his_own() {
+    fn changed_cow_list_is_a_separate_copy() {
         let first: CowList<u8> = vec![1].into();
         let mut second = first.clone();
         assert!(first.ptr_eq(&second));

@@ -204,8 +204,8 @@ impl Device {
 
     /// Replaces its first key, such as the number of its GPU.
     pub fn set_first_key(&mut self, first: &SanitizedText) {
-        if let Some(known) = Arc::make_mut(&mut self.key).first_mut() {
-            known.clone_from(first);
+        if let Some(key) = Arc::make_mut(&mut self.key).first_mut() {
+            key.clone_from(first);
         }
     }
 
@@ -226,8 +226,8 @@ impl fmt::Display for Device {
             ) => {
                 write!(f, "GPU {gpu} {} {number}", self.class.as_str())
             }
-            (_, [one]) => write!(f, "{one}"),
-            (_, [one, two]) => write!(f, "{one}/{two}"),
+            (_, [first]) => write!(f, "{first}"),
+            (_, [first, second]) => write!(f, "{first}/{second}"),
             _ => f.write_str(self.class.as_str()),
         }
     }

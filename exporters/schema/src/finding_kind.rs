@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::SanitizedText;
 
 /// Declares an enum whose variants each have one name on the wire and in labels.
-macro_rules! words {
-    ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+macro_rules! wire_enum {
+    ($(#[$outer:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $wire_name:literal,)* }) => {
         $(#[$outer])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
-        pub enum $name { $($(#[$doc])* #[serde(rename = $word)] $variant,)* }
+        pub enum $name { $($(#[$doc])* #[serde(rename = $wire_name)] $variant,)* }
 
         impl $name {
             /// Every variant, in order.
@@ -23,12 +23,12 @@ macro_rules! words {
 
             /// The name on the wire and in labels.
             pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
+                match self { $(Self::$variant => $wire_name,)* }
             }
 
             /// The variant for a name.
-            pub fn parse(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|known| known.as_str() == word)
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|variant| variant.as_str() == text)
             }
         }
 
@@ -40,7 +40,7 @@ macro_rules! words {
     };
 }
 
-words! {
+wire_enum! {
     /// The activity of a GPU. The order is that of the fleet bar: useful first, unknown last.
     GpuState {
         /// Its arithmetic units are busy.
@@ -120,7 +120,7 @@ impl GpuState {
     }
 }
 
-words! {
+wire_enum! {
     /// The closed list of finding kinds.
     FindingKind {
         /// A node's GPUs wait for input.
@@ -172,7 +172,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// How urgent a finding is.
     Severity {
         /// Informational; never pages.
@@ -184,7 +184,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// The lifecycle state of a finding.
     LifeState {
         /// Its evidence is present.
@@ -205,7 +205,7 @@ impl Default for LifeState {
     }
 }
 
-words! {
+wire_enum! {
     /// An event in the lifecycle of a finding.
     FindingEvent {
         /// It opened for the first time, or for the first time in long.
@@ -235,7 +235,7 @@ words! {
     }
 }
 
-words! {
+wire_enum! {
     /// The types of things that can be blamed.
     EntityKind {
         /// One GPU.

@@ -16,7 +16,7 @@ enum GlobPart {
     /// One of these characters, or none of them if negated.
     Among {
         ranges: Vec<(char, char)>,
-        contrary: bool,
+        negated: bool,
     },
 }
 
@@ -59,30 +59,30 @@ impl GlobPattern {
     /// Whether the whole text matches. Backtracking to the last star only bounds the time by the product of both
     /// lengths.
     pub fn matches_text(&self, text: &str) -> bool {
-        let (mut part, mut at) = (0, text);
+        let (mut part, mut rest) = (0, text);
         let mut star: Option<(usize, &str)> = None;
         loop {
-            let Some(character) = at.chars().next() else {
+            let Some(character) = rest.chars().next() else {
                 return self.parts[part..].iter().all(|part| *part == GlobPart::Many);
             };
-            let rest = &at[character.len_utf8()..];
+            let after = &rest[character.len_utf8()..];
             let character =
                 if self.ignore_case { character.to_ascii_lowercase() } else { character };
             match self.parts.get(part) {
                 Some(GlobPart::Many) => {
-                    star = Some((part, at));
+                    star = Some((part, rest));
                     part += 1;
                 }
-                Some(known) if known.matches_char(character) => {
+                Some(glob_part) if glob_part.matches_char(character) => {
                     part += 1;
-                    at = rest;
+                    rest = after;
                 }
                 _ => {
-                    let Some((many, from)) = star else { return false };
+                    let Some((star_part, from)) = star else { return false };
                     let Some(skipped) = from.chars().next() else { return false };
                     let from = &from[skipped.len_utf8()..];
-                    star = Some((many, from));
-                    (part, at) = (many + 1, from);
+                    star = Some((star_part, from));
+                    (part, rest) = (star_part + 1, from);
                 }
             }
         }
@@ -92,12 +92,12 @@ impl GlobPattern {
 impl GlobPart {
     fn matches_char(&self, character: char) -> bool {
         match self {
-            Self::One(one) => *one == character,
+            Self::One(expected) => *expected == character,
             Self::Any => true,
             Self::Many => false,
-            Self::Among { ranges, contrary } => {
+            Self::Among { ranges, negated } => {
                 let inside = ranges.iter().any(|(from, to)| (*from..=*to).contains(&character));
-                inside != *contrary
+                inside != *negated
             }
         }
     }
@@ -105,15 +105,15 @@ impl GlobPart {
 
 /// Parses the content of brackets after the opening one.
 fn parse_bracket(rest: &mut std::str::Chars<'_>) -> Result<GlobPart, UnclosedBracket> {
-    let contrary = rest.as_str().starts_with('!');
-    if contrary {
+    let negated = rest.as_str().starts_with('!');
+    if negated {
         rest.next();
     }
     let mut ranges = Vec::new();
     loop {
         let from = rest.next().ok_or(UnclosedBracket)?;
         if from == ']' && !ranges.is_empty() {
-            return Ok(GlobPart::Among { ranges, contrary });
+            return Ok(GlobPart::Among { ranges, negated });
         }
         let from = from.to_ascii_lowercase();
         let mut ahead = rest.clone();
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_as_in_a_shell_and_plain_text_anywhere() {
-        for (pattern, text, fits) in [
+    fn pattern_matches_as_in_a_shell_and_plain_text_anywhere() {
+        for (pattern, text, matches) in [
             ("h100", "NVIDIA H100 80GB", true),
             ("h200", "NVIDIA H100 80GB", false),
             ("gpu-0*", "gpu-0417", true),
@@ -150,7 +150,7 @@ mod tests {
         ] {
             assert_eq!(
                 GlobPattern::parse_search(pattern).unwrap().matches_text(text),
-                fits,
+                matches,
                 "{pattern} {text}"
             );
         }
@@ -159,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn glob_of_a_name_fits_as_a_whole_and_in_its_case() {
-        for (pattern, name, fits) in [
+    fn glob_of_a_name_matches_whole_name_and_case() {
+        for (pattern, name, matches) in [
             ("*.json", "a.json", true),
             ("*.json", "a.json.tmp", false),
             ("a*b*c", "a-b-b-c", true),
@@ -180,12 +180,12 @@ mod tests {
             ("[ab]", "[ab]", true),
             ("[ab]", "a", false),
         ] {
-            assert_eq!(GlobPattern::new(pattern).matches_text(name), fits, "{pattern} {name}");
+            assert_eq!(GlobPattern::new(pattern).matches_text(name), matches, "{pattern} {name}");
         }
     }
 
     #[test]
-    fn a_hostile_pattern_takes_no_longer_than_both_lengths() {
+    fn hostile_pattern_takes_time_of_both_lengths() {
         let pattern = GlobPattern::new(&"*a".repeat(500));
         assert!(!pattern.matches_text(&"a".repeat(256).replace("aa", "ab")));
     }
@@ -198,8 +198,9 @@ mod tests {
                 matches_slowly(&pattern[1..], text)
                     || (!text.is_empty() && matches_slowly(pattern, &text[1..]))
             }
-            (Some(p), Some(t)) => {
-                (*p == '?' || p == t) && matches_slowly(&pattern[1..], &text[1..])
+            (Some(expected), Some(character)) => {
+                (*expected == '?' || expected == character)
+                    && matches_slowly(&pattern[1..], &text[1..])
             }
             _ => false,
         }
@@ -207,7 +208,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_fits_what_trying_every_way_fits(pattern in "[ab?]{0,3}\\*[ab*?]{0,5}", text in "[ab]{0,8}") {
+        fn pattern_matches_like_exhaustive_search(pattern in "[ab?]{0,3}\\*[ab*?]{0,5}", text in "[ab]{0,8}") {
             let chars = |text: &str| text.chars().collect::<Vec<_>>();
             let slow = matches_slowly(&chars(&pattern), &chars(&text));
             assert_eq!(GlobPattern::new(&pattern).matches_text(&text), slow);

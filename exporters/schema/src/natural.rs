@@ -8,16 +8,18 @@ use crate::SanitizedText;
 pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     while !left.is_empty() && !right.is_empty() {
-        let ((one, left_rest), (other, right_rest)) = (split_digits(left), split_digits(right));
-        let order = if one.is_empty() || other.is_empty() {
-            let (mut first, mut second) = (left.chars(), right.chars());
-            let order = first.next().cmp(&second.next());
-            (left, right) = (first.as_str(), second.as_str());
+        let ((left_part, left_rest), (right_part, right_rest)) =
+            (split_digits(left), split_digits(right));
+        let order = if left_part.is_empty() || right_part.is_empty() {
+            let (mut left_chars, mut right_chars) = (left.chars(), right.chars());
+            let order = left_chars.next().cmp(&right_chars.next());
+            (left, right) = (left_chars.as_str(), right_chars.as_str());
             order
         } else {
             (left, right) = (left_rest, right_rest);
-            let (one, other) = (one.trim_start_matches('0'), other.trim_start_matches('0'));
-            one.len().cmp(&other.len()).then_with(|| one.cmp(other))
+            let (left_part, right_part) =
+                (left_part.trim_start_matches('0'), right_part.trim_start_matches('0'));
+            left_part.len().cmp(&right_part.len()).then_with(|| left_part.cmp(right_part))
         };
         if order.is_ne() {
             return order;
@@ -53,15 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_put_in_order_as_a_person_counts() {
+    fn names_are_sorted_by_their_numbers() {
         let mut names = ["gpu10", "gpu2", "gpu02", "gpu", "", "gpu2b", "ä1", "gpu-2"];
-        names.sort_by(|a, b| natural_order(a, b));
+        names.sort_by(|left, right| natural_order(left, right));
         assert_eq!(names, ["", "gpu", "gpu-2", "gpu02", "gpu2", "gpu2b", "gpu10", "ä1"]);
     }
 
     proptest::proptest! {
         #[test]
-        fn it_is_an_order(a in "[a0-2]{0,5}", b in "[a0-2]{0,5}", c in "[a0-2]{0,5}") {
+        fn natural_order_is_total(a in "[a0-2]{0,5}", b in "[a0-2]{0,5}", c in "[a0-2]{0,5}") {
             let order = natural_order(&a, &b);
             assert_eq!(order, natural_order(&b, &a).reverse());
             assert_eq!(order.is_eq(), a == b);

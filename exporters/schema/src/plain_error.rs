@@ -12,10 +12,10 @@ fn log(error: &dyn Display) {
 
 /// What is wrong with a JSON text, with its position: `line 3, column 7: invalid JSON`.
 pub fn json(error: &serde_json::Error) -> String {
-    let what = json_without_place(error);
+    let message = json_without_place(error);
     match (error.line(), error.column()) {
-        (0, _) => what,
-        (line, column) => format!("line {line}, column {column}: {what}"),
+        (0, _) => message,
+        (line, column) => format!("line {line}, column {column}: {message}"),
     }
 }
 
@@ -34,7 +34,7 @@ pub fn json_without_place(error: &serde_json::Error) -> String {
 /// itself see [`document`].
 pub fn field(message: &str) -> String {
     let message = message.lines().next().unwrap_or_default();
-    let message = message.rsplit_once(" at line ").map_or(message, |(said, _)| said);
+    let message = message.rsplit_once(" at line ").map_or(message, |(text, _)| text);
     let name =
         |rest: &str| rest.trim_start().trim_start_matches('`').split('`').next().map(String::from);
     if let Some(name) = message.strip_prefix("missing field").and_then(name) {
@@ -44,16 +44,16 @@ pub fn field(message: &str) -> String {
         return format!("duplicate field {name:?}");
     }
     if let Some(rest) = message.strip_prefix("unknown field") {
-        let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
+        let names = known(rest).map_or_else(String::new, |names| format!("; {names}"));
         return name(rest)
-            .map_or_else(String::new, |name| format!("unknown field {name:?}{known}"));
+            .map_or_else(String::new, |name| format!("unknown field {name:?}{names}"));
     }
     if let Some(rest) = message.strip_prefix("unknown variant") {
-        let known = known(rest).map_or_else(String::new, |known| format!("; {known}"));
-        return name(rest).map_or_else(String::new, |name| format!("{name:?} is invalid{known}"));
+        let names = known(rest).map_or_else(String::new, |names| format!("; {names}"));
+        return name(rest).map_or_else(String::new, |name| format!("{name:?} is invalid{names}"));
     }
-    let wrong = ["invalid type: ", "invalid value: ", "invalid length "];
-    if let Some(rest) = wrong.iter().find_map(|begin| message.strip_prefix(begin)) {
+    let prefixes = ["invalid type: ", "invalid value: ", "invalid length "];
+    if let Some(rest) = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)) {
         let Some((found, expected)) = rest.split_once(", expected ") else {
             return "a value has the wrong type".to_owned();
         };
@@ -73,8 +73,9 @@ fn known(rest: &str) -> Option<String> {
 /// A value as the library shows it.
 fn found_as(found: &str) -> String {
     let quoted =
-        |begin: &str| found.strip_prefix(begin).map(|rest| rest.trim_matches('`').to_owned());
-    let number = ["integer ", "floating point ", "boolean "].iter().find_map(|begin| quoted(begin));
+        |prefix: &str| found.strip_prefix(prefix).map(|rest| rest.trim_matches('`').to_owned());
+    let number =
+        ["integer ", "floating point ", "boolean "].iter().find_map(|prefix| quoted(prefix));
     if let Some(value) = number.or_else(|| quoted("string ")) {
         return value;
     }
@@ -125,7 +126,7 @@ pub fn document(message: &str, format: &str, parses: bool) -> String {
 /// Why a connection failed: the innermost error of the system, else the kind of failure.
 pub fn network(error: &(dyn Error + 'static)) -> String {
     log(&error);
-    let mut said = String::new();
+    let mut messages = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<io::Error>()
@@ -133,18 +134,19 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         {
             return error.to_string();
         }
-        said.push_str(&error.to_string());
-        said.push('\n');
+        messages.push_str(&error.to_string());
+        messages.push('\n');
         next = error.source();
     }
-    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let plain = if let Some(tls) = tls(&said) {
+    let contains_any =
+        |patterns: &[&str]| patterns.iter().any(|pattern| messages.contains(pattern));
+    let cause = if let Some(tls) = tls(&messages) {
         tls
-    } else if has(&["dns error", "failed to lookup", "no record", "NXDOMAIN"]) {
+    } else if contains_any(&["dns error", "failed to lookup", "no record", "NXDOMAIN"]) {
         "DNS lookup failed"
-    } else if has(&["timed out", "deadline", "timeout"]) {
+    } else if contains_any(&["timed out", "deadline", "timeout"]) {
         "timeout"
-    } else if has(&[
+    } else if contains_any(&[
         "closed before",
         "incomplete message",
         "UnexpectedEof",
@@ -152,7 +154,7 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
         "early eof",
     ]) {
         "connection closed before the end of the response"
-    } else if has(&[
+    } else if contains_any(&[
         "invalid HTTP",
         "parse",
         "invalid header",
@@ -165,27 +167,27 @@ pub fn network(error: &(dyn Error + 'static)) -> String {
     } else {
         "the connection broke"
     };
-    plain.to_owned()
+    cause.to_owned()
 }
 
 /// Why a TLS connection failed, if TLS is the cause.
-pub fn tls(said: &str) -> Option<&'static str> {
-    let has = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    Some(if has(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
+pub fn tls(message: &str) -> Option<&'static str> {
+    let contains_any = |patterns: &[&str]| patterns.iter().any(|pattern| message.contains(pattern));
+    Some(if contains_any(&["UnknownIssuer", "UnknownCA", "unknown CA"]) {
         "its certificate is signed by an untrusted CA"
-    } else if has(&["not valid for name", "NotValidForName"]) {
+    } else if contains_any(&["not valid for name", "NotValidForName"]) {
         "its certificate is for another name"
-    } else if has(&["certificate expired", "Expired"]) {
+    } else if contains_any(&["certificate expired", "Expired"]) {
         "its certificate has expired"
-    } else if has(&["not valid yet", "NotValidYet"]) {
+    } else if contains_any(&["not valid yet", "NotValidYet"]) {
         "its certificate is not valid yet"
-    } else if has(&["CertificateRequired", "certificate required"]) {
+    } else if contains_any(&["CertificateRequired", "certificate required"]) {
         "it requires a client certificate"
-    } else if has(&["invalid peer certificate", "BadEncoding", "BadSignature"]) {
+    } else if contains_any(&["invalid peer certificate", "BadEncoding", "BadSignature"]) {
         "its certificate is invalid"
-    } else if has(&["corrupt message", "InvalidContentType", "InvalidMessage"]) {
+    } else if contains_any(&["corrupt message", "InvalidContentType", "InvalidMessage"]) {
         "it does not speak TLS"
-    } else if has(&[
+    } else if contains_any(&[
         "received fatal alert",
         "HandshakeFailure",
         "peer is incompatible",
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn json_error_says_the_place_and_what_is_wrong_in_plain_words() {
+    fn json_error_has_position_and_plain_message() {
         assert_eq!(json_error("{\n  x"), "line 2, column 3: invalid JSON");
         assert_eq!(json_error(r#"{"by": "#), "line 1, column 7: incomplete JSON");
         assert_eq!(json_error(r#"{"by": "a"}"#), r#"line 1, column 11: missing field "count""#);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_and_yaml_errors_keep_only_what_a_person_can_use() {
+    fn toml_and_yaml_errors_omit_parser_internals() {
         assert_eq!(document("missing field `name`\n", "TOML", true), r#"missing field "name""#);
         assert_eq!(
             document("unclosed table, expected `]`", "TOML", false),
@@ -273,18 +275,18 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn network_error_says_what_the_system_says_or_what_is_known() {
+    fn network_error_is_system_message_or_known_cause() {
         let refused = Outer(io::Error::from_raw_os_error(111));
         assert_eq!(network(&refused), "Connection refused (os error 111)");
-        let of = |text: &str| network(&Outer(io::Error::other(text.to_owned())));
-        assert_eq!(of("early eof"), "connection closed before the end of the response");
-        assert_eq!(of("invalid HTTP version parsed"), "invalid HTTP response");
+        let network_text = |text: &str| network(&Outer(io::Error::other(text.to_owned())));
+        assert_eq!(network_text("early eof"), "connection closed before the end of the response");
+        assert_eq!(network_text("invalid HTTP version parsed"), "invalid HTTP response");
         assert_eq!(
-            of("invalid peer certificate: UnknownIssuer"),
+            network_text("invalid peer certificate: UnknownIssuer"),
             "its certificate is signed by an untrusted CA"
         );
-        assert_eq!(of("received corrupt message of type X"), "it does not speak TLS");
-        assert_eq!(of("something else of a library"), "the connection broke");
+        assert_eq!(network_text("received corrupt message of type X"), "it does not speak TLS");
+        assert_eq!(network_text("something else of a library"), "the connection broke");
         assert_eq!(io(&io::ErrorKind::InvalidData.into()), "not UTF-8 text");
     }
 }

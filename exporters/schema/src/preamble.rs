@@ -52,20 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preamble_keeps_the_findings_longest() {
+    fn preamble_drops_findings_last() {
         let past: Arc<[u8]> = [1, 2].into();
-        let all = RecordingPreamble {
+        let preamble = RecordingPreamble {
             version: 1,
             findings: "12345".into(),
             usual: "123".into(),
             past,
             since: None,
         };
-        assert_eq!(all.fit_within(10), Some(all.clone()));
-        assert_eq!(all.fit_within(9), Some(all.without_past()));
-        let all = all.without_past();
-        assert_eq!(all.fit_within(8), Some(all.clone()));
-        let findings = RecordingPreamble { usual: Arc::default(), ..all.clone() };
-        assert_eq!((all.fit_within(7), all.fit_within(4)), (Some(findings), None));
+        assert_eq!(preamble.fit_within(10), Some(preamble.clone()));
+        assert_eq!(preamble.fit_within(9), Some(preamble.without_past()));
+        let preamble = preamble.without_past();
+        assert_eq!(preamble.fit_within(8), Some(preamble.clone()));
+        let findings = RecordingPreamble { usual: Arc::default(), ..preamble.clone() };
+        assert_eq!((preamble.fit_within(7), preamble.fit_within(4)), (Some(findings), None));
     }
 }

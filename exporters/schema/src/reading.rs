@@ -45,8 +45,8 @@ impl AbsenceReason {
     }
 
     /// The reason for a name from the wire.
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 

@@ -55,8 +55,8 @@ pub struct InfoSeries {
 impl Report {
     /// The position of `device`, added if it is new.
     pub fn ensure_device(&mut self, device: Device) -> u32 {
-        let at = self.devices.iter().position(|known| *known == device);
-        at.unwrap_or_else(|| {
+        let index = self.devices.iter().position(|other| *other == device);
+        index.unwrap_or_else(|| {
             self.devices.push(device);
             self.devices.len() - 1
         }) as u32
@@ -75,8 +75,9 @@ impl Report {
 
     /// The reading of `metric` on `device`, if the report has one.
     pub fn find_reading(&self, device: &Device, metric: MetricId) -> Option<Reading> {
-        let at = self.devices.iter().position(|known| known == device)? as u32;
-        let sample = self.samples.iter().find(|s| s.device == at && s.metric == metric)?;
+        let index = self.devices.iter().position(|other| other == device)? as u32;
+        let sample =
+            self.samples.iter().find(|sample| sample.device == index && sample.metric == metric)?;
         Some(sample.reading)
     }
 }

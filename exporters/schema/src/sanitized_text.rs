@@ -24,19 +24,19 @@ impl SanitizedText {
         if clean && text.len() <= MAX_CHARS {
             return Self(text.into());
         }
-        let mut kept = String::with_capacity(text.len().min(4 * MAX_CHARS));
+        let mut sanitized = String::with_capacity(text.len().min(4 * MAX_CHARS));
         for (count, character) in text.chars().enumerate() {
             if count == MAX_CHARS {
-                kept.push('…');
+                sanitized.push('…');
                 break;
             }
             if !is_forbidden(character) {
-                kept.push(character);
-            } else if !kept.ends_with(MARK) {
-                kept.push(MARK);
+                sanitized.push(character);
+            } else if !sanitized.ends_with(MARK) {
+                sanitized.push(MARK);
             }
         }
-        Self(kept.into())
+        Self(sanitized.into())
     }
 
     /// The text.
@@ -48,29 +48,29 @@ impl SanitizedText {
 /// Sanitizes a text in place, as [`SanitizedText::new`] does, but without the length limit, for texts longer than a
 /// label.
 pub fn sanitize_in_place(text: &mut String) {
-    let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    if plain || !text.contains(is_forbidden) {
+    let is_plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if is_plain || !text.contains(is_forbidden) {
         return;
     }
-    let mut kept = String::with_capacity(text.len());
+    let mut sanitized = String::with_capacity(text.len());
     for character in text.chars() {
         if !is_forbidden(character) {
-            kept.push(character);
-        } else if !kept.ends_with(MARK) {
-            kept.push(MARK);
+            sanitized.push(character);
+        } else if !sanitized.ends_with(MARK) {
+            sanitized.push(MARK);
         }
     }
-    *text = kept;
+    *text = sanitized;
 }
 
 /// Sanitizes each line of a text.
 pub fn sanitize_lines(text: &str) -> String {
-    let safe = text.split('\n').map(|line| {
+    let lines = text.split('\n').map(|line| {
         let mut line = line.to_owned();
         sanitize_in_place(&mut line);
         line
     });
-    safe.collect::<Vec<_>>().join("\n")
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Interns the texts that a page repeats: label names, and label values that all devices of a node share.
@@ -80,14 +80,14 @@ pub(crate) struct TextInterner(HashSet<SanitizedText>);
 impl TextInterner {
     /// The sanitized text.
     pub(crate) fn intern_text(&mut self, text: &str) -> SanitizedText {
-        if let Some(known) = self.0.get(text) {
-            return known.clone();
+        if let Some(interned) = self.0.get(text) {
+            return interned.clone();
         }
-        let safe = SanitizedText::new(text);
+        let sanitized = SanitizedText::new(text);
         // Sanitizing may have changed the text to one that is known.
-        self.0.get(&safe).cloned().unwrap_or_else(|| {
-            self.0.insert(safe.clone());
-            safe
+        self.0.get(&sanitized).cloned().unwrap_or_else(|| {
+            self.0.insert(sanitized.clone());
+            sanitized
         })
     }
 }
@@ -194,12 +194,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_is_kept_as_it_is() {
+    fn plain_text_is_unchanged() {
         assert_eq!(SanitizedText::new("gpu-0417 Müller 東京").as_str(), "gpu-0417 Müller 東京");
     }
 
     #[test]
-    fn what_a_terminal_could_obey_becomes_a_visible_mark() {
+    fn terminal_control_characters_become_visible_marks() {
         assert_eq!(SanitizedText::new("a\x1b[31mb").as_str(), "a�[31mb");
         assert_eq!(SanitizedText::new("a\u{9b}31mb\u{7f}").as_str(), "a�31mb�");
         assert_eq!(SanitizedText::new("x\u{202e}\u{200b}y").as_str(), "x�y");
@@ -207,26 +207,26 @@ mod tests {
     }
 
     #[test]
-    fn length_is_bounded_in_characters() {
+    fn text_length_is_bounded_in_characters() {
         let long = SanitizedText::new(&"ä".repeat(10_000));
         assert_eq!(long.chars().count(), MAX_CHARS + 1);
         assert!(long.ends_with('…'));
     }
 
     #[test]
-    fn words_that_are_repeated_are_held_once_and_as_safe_as_any() {
+    fn interned_text_is_stored_once_and_sanitized() {
         let mut texts = TextInterner::default();
         let long = "x".repeat(MAX_CHARS + 5);
         for text in ["model", "a\x1bb", "a\u{9b}b", "a\u{fffd}b", "", &long] {
-            let (first, again) = (texts.intern_text(text), texts.intern_text(text));
+            let (first, repeated) = (texts.intern_text(text), texts.intern_text(text));
             assert_eq!(first, SanitizedText::new(text));
-            assert!(Arc::ptr_eq(&first.0, &again.0), "{first}");
+            assert!(Arc::ptr_eq(&first.0, &repeated.0), "{first}");
         }
         assert!(Arc::ptr_eq(&texts.intern_text("a\x1bb").0, &texts.intern_text("a\u{fffd}b").0));
     }
 
     #[test]
-    fn long_text_is_made_safe_at_its_full_length() {
+    fn long_text_is_sanitized_at_full_length() {
         let mut text = format!("\u{1b}[2J{}\u{202e}\u{202d}", "é".repeat(1_000));
         sanitize_in_place(&mut text);
         assert_eq!(text, format!("�[2J{}�", "é".repeat(1_000)));
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn json_from_outside_is_made_safe() {
-        let safe: SanitizedText = serde_json::from_str(r#""\u001b]52;c;x\u0007""#).unwrap();
-        assert_eq!(safe.as_str(), "�]52;c;x�");
+    fn json_text_is_sanitized() {
+        let sanitized: SanitizedText = serde_json::from_str(r#""\u001b]52;c;x\u0007""#).unwrap();
+        assert_eq!(sanitized.as_str(), "�]52;c;x�");
     }
 }

@@ -81,10 +81,12 @@ impl Sub<Duration> for UnixMs {
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (mut span, mut rest) = (Duration::ZERO, text.trim());
     loop {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let digits =
+            rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
         let number: f64 = rest[..digits].parse().ok()?;
         let unit = rest[digits..].trim_start();
-        let end = unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len());
+        let end =
+            unit.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(unit.len());
         let seconds = match &unit[..end] {
             "ms" => number / 1e3,
             "s" => number,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_is_written_as_other_programs_read_it() {
+    fn instant_format_is_readable_by_other_programs() {
         for (ms, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_000, "2000-02-29T00:00:00.000Z"),

@@ -103,10 +103,10 @@ pub const XIDS: &[XidEntry] = &[
 
 /// The entry of an XID; one without a row is a warning to watch.
 pub fn describe_xid(code: u32) -> XidEntry {
-    let known = XIDS.binary_search_by_key(&code, |row| row.code);
+    let found = XIDS.binary_search_by_key(&code, |row| row.code);
     let unknown =
         table_row(code, Severity::Warning, "not in gaunt's table", "see NVIDIA's list of XIDs");
-    known.map_or(unknown, |at| XIDS[at])
+    found.map_or(unknown, |index| XIDS[index])
 }
 
 #[cfg(test)]
@@ -114,8 +114,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_a_strange_code_is_watched() {
-        assert!(XIDS.is_sorted_by(|one, two| one.code < two.code));
+    fn xid_table_is_sorted_and_unknown_code_is_watched() {
+        assert!(XIDS.is_sorted_by(|left, right| left.code < right.code));
         assert_eq!(
             (describe_xid(79).severity, describe_xid(79).action),
             (Severity::Critical, REBOOT)

@@ -56,12 +56,12 @@ pub(crate) enum FleetListenError {
 
 /// Binds the listener. Port 0 selects a free port.
 pub(crate) async fn bind_listener(port: u16) -> Result<(TcpListener, u16), FleetListenError> {
-    let bound = async {
+    let result = async {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
         let port = listener.local_addr()?.port();
         Ok((listener, port))
     };
-    bound.await.map_err(|error: io::Error| FleetListenError::of(error, port))
+    result.await.map_err(|error: io::Error| FleetListenError::of(error, port))
 }
 
 impl FleetListenError {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_answers_with_its_own_node() {
+    fn addresses_answer_with_their_node() {
         for node in 1..=3 {
             let (status, body) = request_path(Method::GET, "/metrics", [127, 1, 0, node]);
             let page = text::decode_page(&body, &text::PageLimits::default()).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_at_home() {
+    fn clients_of_other_machines_are_refused() {
         for (peer, expected) in [
             ("127.0.0.1:40000", true),
             ("127.1.3.250:1", true),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused_with_the_way_out() {
+    fn missing_page_error_names_the_right_path() {
         let refusal = |method, path, address| {
             let (status, body) = request_path(method, path, address);
             format!("{status} {}", str::from_utf8(&body).unwrap())

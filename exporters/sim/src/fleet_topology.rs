@@ -9,14 +9,14 @@ use crate::{fleet_shape::FleetShape, sim_fleet::node_names};
 impl FleetShape {
     /// The position of every port: its leaf switch and rail.
     pub fn to_topology(&self) -> SourceTopology {
-        let mut all = SourceTopology::new("topology.toml".into(), TopologyOrigin::Declared);
+        let mut topology = SourceTopology::new("topology.toml".into(), TopologyOrigin::Declared);
         for (node, name) in node_names(self.nodes).into_iter().enumerate() {
             if let Some(domain) = self.domain_name(node).map(SanitizedText::from) {
                 let location =
                     NodeLocation { node: name.clone(), domain: Some(domain), ..Default::default() };
-                all.nodes.push(location);
+                topology.nodes.push(location);
             }
-            all.ports.extend((0..self.rails).map(|rail| PortLocation {
+            topology.ports.extend((0..self.rails).map(|rail| PortLocation {
                 node: name.clone(),
                 device: SanitizedText::from(format!("mlx5_{rail}")),
                 port: None,
@@ -24,7 +24,7 @@ impl FleetShape {
                 leaf: Some(SanitizedText::from(self.leaf_name(node, rail))),
             }));
         }
-        all
+        topology
     }
 
     /// The same as a topology file; neighbouring nodes with the same cabling share an entry.
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_port_is_in_both_and_on_the_same_leaf() {
+    fn ports_are_in_both_topologies_on_the_same_leaf() {
         for domain_nodes in [1, 9] {
             let shape =
                 FleetShape { rails: 2, leaf_nodes: 8, domain_nodes, ..FleetShape::new_usual(21) };
@@ -88,11 +88,11 @@ mod tests {
             assert_eq!(topology.ports.len(), 42);
             assert_eq!(topology.nodes.len(), if domain_nodes > 1 { 21 } else { 0 });
             for (node, rail) in (0..21).flat_map(|node| [(node, 0), (node, 1)]) {
-                let mut at = entries
+                let mut matching = entries
                     .iter()
-                    .filter(|e| numbers(e["names"].as_str().unwrap()).contains(&node));
-                let entry = at.next().unwrap();
-                assert!(at.next().is_none(), "node {node} is in one entry");
+                    .filter(|entry| numbers(entry["names"].as_str().unwrap()).contains(&node));
+                let entry = matching.next().unwrap();
+                assert!(matching.next().is_none(), "node {node} is in one entry");
                 let port = &topology.ports[node * 2 + rail];
                 let leaf = entry["ports"][&format!("mlx5_{rail}")].as_str().unwrap();
                 assert_eq!(port.leaf.as_deref(), Some(leaf));

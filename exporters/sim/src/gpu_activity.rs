@@ -187,34 +187,34 @@ pub(crate) struct GpuLoadProfile {
 impl GpuPhase {
     #[rustfmt::skip]
     pub(crate) fn phase_activity(self, drive: &GpuLoadProfile) -> PhaseActivity {
-        let none = PhaseActivity::default();
+        let base = PhaseActivity::default();
         match self {
-            Self::Free => PhaseActivity { watts: 68.0, ..none },
-            Self::Held => PhaseActivity { watts: 76.0, ..none },
-            Self::Gap => PhaseActivity { watts: 118.0, ..none },
+            Self::Free => PhaseActivity { watts: 68.0, ..base },
+            Self::Held => PhaseActivity { watts: 76.0, ..base },
+            Self::Gap => PhaseActivity { watts: 118.0, ..base },
             Self::Copy => PhaseActivity {
-                memory: 0.3, dram: 0.02, pcie_receive: drive.copy_rate, pcie_transmit: 40e6, watts: 130.0, ..none
+                memory: 0.3, dram: 0.02, pcie_receive: drive.copy_rate, pcie_transmit: 40e6, watts: 130.0, ..base
             },
             Self::Compute => PhaseActivity {
                 utilization: 1.0, memory: 0.52, sm: 0.86, tensor: drive.tensor, dram: 0.38,
-                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..none
+                nvlink: 60e9, pcie_receive: 90e6, pcie_transmit: 60e6, watts: 655.0, ..base
             },
             // A waiting collective keeps a few of the 132 SMs busy-waiting and reports 100 % utilization.
             Self::Wait => PhaseActivity {
                 utilization: 1.0, memory: 0.02, sm: SPINNING_SM, dram: 0.012,
-                pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..none
+                pcie_receive: 4e6, pcie_transmit: 4e6, watts: SPINNING_WATTS, ..base
             },
             Self::Communicate => PhaseActivity {
                 utilization: 1.0, memory: 0.33, sm: 0.19, dram: 0.21,
-                nvlink: drive.gradient_rate, pcie_receive: 60e6, pcie_transmit: 60e6, watts: 370.0, ..none
+                nvlink: drive.gradient_rate, pcie_receive: 60e6, pcie_transmit: 60e6, watts: 370.0, ..base
             },
             Self::Evaluate => PhaseActivity {
                 utilization: 0.97, memory: 0.44, sm: 0.58, tensor: 0.12 * drive.tensor, dram: 0.36,
-                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0, ..none
+                nvlink: 12e9, pcie_receive: 70e6, pcie_transmit: 50e6, watts: 390.0, ..base
             },
             Self::Decode => PhaseActivity {
                 utilization: 1.0, memory: 0.55, sm: 0.42, tensor: 0.05, dram: 0.58,
-                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0, ..none
+                nvlink: 9e9, pcie_receive: 20e6, pcie_transmit: 20e6, watts: 340.0, ..base
             },
         }
     }
@@ -239,19 +239,20 @@ impl PhaseActivity {
         match phase {
             GpuPhase::Compute => {
                 let traded = 1.0 / (1.0 + TRADED * (condition.nvlink - 1.0));
-                let works = condition.duty * traded;
+                let work_share = condition.duty * traded;
                 self.utilization *= (0.3 + 0.7 * condition.duty).min(1.0);
                 for share in [&mut self.memory, &mut self.sm, &mut self.tensor, &mut self.dram] {
-                    *share *= works;
+                    *share *= work_share;
                 }
-                self.nvlink *= works;
+                self.nvlink *= work_share;
                 // A rank that waits for an exchange busy-waits.
                 self.sm += SPINNING_SM * condition.duty * (1.0 - traded);
                 if condition.nvlink_lost > 1.0 {
                     self.nvlink_replays = NVLINK_REPLAYS;
                 }
-                let floor = 190.0_f64.min(self.watts);
-                self.watts = floor + (self.watts - floor) * works * condition.clock.powf(1.4);
+                let floor_watts = 190.0_f64.min(self.watts);
+                self.watts = floor_watts
+                    + (self.watts - floor_watts) * work_share * condition.clock.powf(1.4);
             }
             GpuPhase::Copy => {
                 self.pcie_receive /= condition.copy;
@@ -261,11 +262,11 @@ impl PhaseActivity {
             }
             // The same bytes in more time; in between the collective busy-waits.
             GpuPhase::Communicate => {
-                let moves = 1.0 / condition.network;
+                let share_moved = 1.0 / condition.network;
                 for share in [&mut self.memory, &mut self.dram, &mut self.nvlink] {
-                    *share *= moves;
+                    *share *= share_moved;
                 }
-                self.watts = SPINNING_WATTS + (self.watts - SPINNING_WATTS) * moves;
+                self.watts = SPINNING_WATTS + (self.watts - SPINNING_WATTS) * share_moved;
             }
             _ => {}
         }
@@ -326,9 +327,9 @@ pub(crate) struct GpuMeters {
 
 impl GpuMeters {
     /// The counters of a GPU that has been idle since its node booted `uptime` seconds ago.
-    pub(crate) fn after_boot(noise: NoiseKey, board: &GpuVariation, uptime: f64) -> Self {
+    pub(crate) fn after_boot(noise: NoiseKey, variation: &GpuVariation, uptime: f64) -> Self {
         let used = uptime * noise.child_key(2).random_between(0.4, 0.8);
-        let watts = 68.0 * board.power;
+        let watts = 68.0 * variation.power;
         Self {
             utilization_s: used,
             memory_s: used * 0.41,
@@ -343,42 +344,42 @@ impl GpuMeters {
             nvlink_replays: noise.child_key(4).random_below(9).saturating_sub(6) as f64,
             thermal_s: 0.0,
             power_watts: watts,
-            temperature_celsius: board.coolant_celsius + KELVIN_PER_WATT * watts,
+            temperature_celsius: variation.coolant_celsius + KELVIN_PER_WATT * watts,
         }
     }
 
     /// Advances by `span` seconds of one activity.
-    pub(crate) fn run(&mut self, doing: &PhaseActivity, board: &GpuVariation, span: f64) {
+    pub(crate) fn run(&mut self, activity: &PhaseActivity, variation: &GpuVariation, span: f64) {
         if span <= 0.0 {
             return;
         }
-        self.utilization_s += doing.utilization * span;
-        self.memory_s += doing.memory * span;
-        self.sm_s += doing.sm * span;
-        self.tensor_s += doing.tensor * span;
-        self.dram_s += doing.dram * span;
-        self.pcie_receive_bytes += doing.pcie_receive * span;
-        self.pcie_transmit_bytes += doing.pcie_transmit * span;
-        self.nvlink_bytes += doing.nvlink * span;
-        self.pcie_replays += doing.pcie_replays * span;
-        self.nvlink_replays += doing.nvlink_replays * span;
-        self.thermal_s += doing.thermal * span;
-        self.update_sensors(doing.watts * board.power, board, span);
+        self.utilization_s += activity.utilization * span;
+        self.memory_s += activity.memory * span;
+        self.sm_s += activity.sm * span;
+        self.tensor_s += activity.tensor * span;
+        self.dram_s += activity.dram * span;
+        self.pcie_receive_bytes += activity.pcie_receive * span;
+        self.pcie_transmit_bytes += activity.pcie_transmit * span;
+        self.nvlink_bytes += activity.nvlink * span;
+        self.pcie_replays += activity.pcie_replays * span;
+        self.nvlink_replays += activity.nvlink_replays * span;
+        self.thermal_s += activity.thermal * span;
+        self.update_sensors(activity.watts * variation.power, variation, span);
     }
 
     /// Power approaches `target` exponentially and the die temperature follows power. Both are solved exactly, so that
     /// the result does not depend on how time is divided into steps.
-    fn update_sensors(&mut self, target: f64, board: &GpuVariation, span: f64) {
+    fn update_sensors(&mut self, target: f64, variation: &GpuVariation, span: f64) {
         let excess = self.power_watts - target;
-        let power_left = (-span / POWER_INERTIA_S).exp();
-        let heat_left = (-span / HEAT_INERTIA_S).exp();
-        let settled = board.coolant_celsius + KELVIN_PER_WATT * target;
-        let ripple = KELVIN_PER_WATT * excess / (1.0 - HEAT_INERTIA_S / POWER_INERTIA_S);
-        self.energy_joules += target * span + excess * POWER_INERTIA_S * (1.0 - power_left);
+        let power_decay = (-span / POWER_INERTIA_S).exp();
+        let heat_decay = (-span / HEAT_INERTIA_S).exp();
+        let settled = variation.coolant_celsius + KELVIN_PER_WATT * target;
+        let power_term = KELVIN_PER_WATT * excess / (1.0 - HEAT_INERTIA_S / POWER_INERTIA_S);
+        self.energy_joules += target * span + excess * POWER_INERTIA_S * (1.0 - power_decay);
         self.temperature_celsius = settled
-            + ripple * power_left
-            + (self.temperature_celsius - settled - ripple) * heat_left;
-        self.power_watts = target + excess * power_left;
+            + power_term * power_decay
+            + (self.temperature_celsius - settled - power_term) * heat_decay;
+        self.power_watts = target + excess * power_decay;
     }
 }
 
@@ -388,20 +389,20 @@ mod tests {
 
     #[test]
     fn sensors_do_not_depend_on_where_time_is_cut() {
-        let board = GpuVariation { model: USUAL, power: 1.0, coolant_celsius: 30.0 };
+        let variation = GpuVariation { model: USUAL, power: 1.0, coolant_celsius: 30.0 };
         let drive = GpuLoadProfile { tensor: 0.5, copy_rate: 5e9, gradient_rate: 2e11 };
         let busy = GpuPhase::Compute.phase_activity(&drive);
         let start =
             GpuMeters { power_watts: 70.0, temperature_celsius: 34.0, ..GpuMeters::default() };
-        let (mut once, mut often) = (start, start);
-        once.run(&busy, &board, 8.0);
+        let (mut once, mut in_parts) = (start, start);
+        once.run(&busy, &variation, 8.0);
         for _ in 0..80 {
-            often.run(&busy, &board, 0.1);
+            in_parts.run(&busy, &variation, 0.1);
         }
-        let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * a.abs().max(1.0);
-        assert!(close(once.temperature_celsius, often.temperature_celsius));
-        assert!(close(once.power_watts, often.power_watts));
-        assert!(close(once.energy_joules, often.energy_joules));
+        let close = |left: f64, right: f64| (left - right).abs() < 1e-6 * left.abs().max(1.0);
+        assert!(close(once.temperature_celsius, in_parts.temperature_celsius));
+        assert!(close(once.power_watts, in_parts.power_watts));
+        assert!(close(once.energy_joules, in_parts.energy_joules));
         assert!(once.power_watts > 650.0 && once.temperature_celsius < 55.0, "{once:?}");
     }
 }

@@ -35,24 +35,24 @@ pub(crate) enum TimeDistribution {
 impl TimeDistribution {
     /// A random factor around 1 with a spread of about `spread`; `step` is the position of a drifting middle.
     pub(crate) fn random_factor(self, noise: NoiseKey, spread: f64, step: u64) -> f64 {
-        let bell = |spread: f64| {
+        let bell_noise = |spread: f64| {
             let sum: f64 = (0..4).map(|draw| noise.child_key(draw).random_between(-1.0, 1.0)).sum();
             sum / 2.0 * spread
         };
         match self {
             Self::Even => noise.random_factor(spread),
-            Self::Bell => 1.0 + bell(spread),
+            Self::Bell => 1.0 + bell_noise(spread),
             Self::Tail => {
-                let far = if noise.child_key(9).random_unit() < 0.02 {
+                let outlier = if noise.child_key(9).random_unit() < 0.02 {
                     noise.child_key(10).random_unit() * 5.0
                 } else {
                     0.0
                 };
-                1.0 + bell(spread * 0.7) + spread * far
+                1.0 + bell_noise(spread * 0.7) + spread * outlier
             }
             Self::Drift => {
-                let middle = (step as f64 / 23.0).sin() * 0.7;
-                1.0 + spread * middle + bell(spread * 0.6)
+                let center = (step as f64 / 23.0).sin() * 0.7;
+                1.0 + spread * center + bell_noise(spread * 0.6)
             }
         }
     }
@@ -139,9 +139,9 @@ impl JobPace {
 
     /// The same job as a mixture-of-experts job: it communicates more, and less evenly.
     pub(crate) fn with_experts(mut self, noise: NoiseKey) -> Self {
-        let more = (self.compute_s * noise.random_between(0.14, 0.24)).min(self.compute_s * 0.5);
-        self.compute_s -= more;
-        self.communicate_s += more;
+        let shift_s = (self.compute_s * noise.random_between(0.14, 0.24)).min(self.compute_s * 0.5);
+        self.compute_s -= shift_s;
+        self.communicate_s += shift_s;
         self.step_spread = self.step_spread.max(0.05);
         self
     }

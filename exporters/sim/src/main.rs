@@ -181,29 +181,29 @@ fn serve_page_rings(cli: &SimArguments) -> anyhow::Result<()> {
     let rings =
         page_ring::PageRings::of(Scenario::from_name(&cli.scenario)?, nodes, cli.seed, cli.period)
             .with_gpu_loss(cli.lose_boards);
-    let wanted = nodes as u64 + RESERVED_DESCRIPTORS;
-    let most = raise_file_limit();
-    if most < nodes {
+    let needed_files = nodes as u64 + RESERVED_DESCRIPTORS;
+    let max_nodes = raise_file_limit();
+    if max_nodes < nodes {
         bail!(
-            "{nodes} nodes need {wanted} open files and the hard limit is {}; raise it with \
-             `ulimit -Hn {wanted}` as root, or pass --nodes {most}",
-            most as u64 + RESERVED_DESCRIPTORS
+            "{nodes} nodes need {needed_files} open files and the hard limit is {}; raise it with \
+             `ulimit -Hn {needed_files}` as root, or pass --nodes {max_nodes}",
+            max_nodes as u64 + RESERVED_DESCRIPTORS
         );
     }
     let listener = page_ring::ring_server::bind_listener(cli.listen_port)
         .map_err(|error| fleet_server::FleetListenError::of(error, cli.listen_port))?;
     let port = listener.local_addr()?.port();
-    let over = Arc::new(AtomicBool::new(false));
-    watch_signals(Arc::clone(&over))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    watch_signals(Arc::clone(&stop))?;
     announce_targets(cli, nodes, &page_ring::PageRings::node_name, &[port])?;
     info!(nodes, port, "serving precomputed pages");
-    page_ring::ring_server::run(&listener, &rings, most, || over.load(Ordering::Relaxed))?;
+    page_ring::ring_server::run(&listener, &rings, max_nodes, || stop.load(Ordering::Relaxed))?;
     info!("ending");
     Ok(())
 }
 
 /// Sets the flag at SIGTERM or SIGINT.
-fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
+fn watch_signals(stop: Arc<AtomicBool>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // The handlers are installed before the targets are printed.
     let (mut terminate, mut interrupt) = {
@@ -217,7 +217,7 @@ fn watch_signals(over: Arc<AtomicBool>) -> anyhow::Result<()> {
                 _ = interrupt.recv() => {}
             }
         });
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     })?;
     Ok(())
 }
@@ -334,21 +334,21 @@ fn print_once(fleet: &SimFleet, name: &str) -> anyhow::Result<()> {
 
 /// A clock that starts at the wall clock's time and then runs monotonically, faster by this factor.
 fn scaled_clock(speed: f64) -> impl Fn() -> UnixMs {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let anchor = Instant::now();
-    move || UnixMs((wall + anchor.elapsed().mul_f64(speed)).as_millis() as i64)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let started = Instant::now();
+    move || UnixMs((since_epoch + started.elapsed().mul_f64(speed)).as_millis() as i64)
 }
 
 /// The connections that the limit on open files allows. Warns if they are fewer than nodes.
 fn connection_limit(nodes: usize) -> usize {
-    let most = raise_file_limit();
-    if most < nodes {
+    let max_nodes = raise_file_limit();
+    if max_nodes < nodes {
         warn!(
-            room = most,
+            room = max_nodes,
             nodes, "too few open files to scrape all nodes at once; raise `ulimit -n`"
         );
     }
-    most.min(Semaphore::MAX_PERMITS)
+    max_nodes.min(Semaphore::MAX_PERMITS)
 }
 
 /// Raises the limit on open files to its maximum, and returns the number of connections that it allows.
@@ -384,9 +384,9 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 const FASTEST: f64 = 1_000.0;
 
 fn render_scenarios_help() -> String {
-    let all = scenario_run::list_names;
-    let width = all().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = all().map(|(name, line)| format!("\n  {name:width$}  {line}"));
+    let names = scenario_run::list_names;
+    let width = names().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = names().map(|(name, line)| format!("\n  {name:width$}  {line}"));
     let codes = "Exit codes: 0 done, 3 invalid command line or cannot start";
     format!("Scenarios:{}\n\n{codes}", lines.collect::<String>())
 }
@@ -396,12 +396,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_has_a_unit_and_a_sensible_length() {
+    fn period_has_unit_and_bounds() {
         assert_eq!(parse_period("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_period("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_period("2.5s"), Ok(Duration::from_millis(2_500)));
-        for wrong in ["1", "0s", "-1s", "nans", "2h", "1e9s", "s", ""] {
-            assert!(parse_period(wrong).is_err(), "{wrong:?}");
+        for text in ["1", "0s", "-1s", "nans", "2h", "1e9s", "s", ""] {
+            assert!(parse_period(text).is_err(), "{text:?}");
         }
     }
 }

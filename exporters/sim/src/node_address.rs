@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_node_is_found_by_its_address() {
+    fn nodes_are_found_by_their_address() {
         for nodes in 0..MOST_NODES {
             assert_eq!(node_at(of(nodes)), Some(nodes));
         }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_list_is_short() {
+    fn host_list_is_short() {
         assert_eq!(host_list(1, 9770), "127.1.0.1:9770");
         assert_eq!(host_list(30, 9770), "127.1.0.[1-30]:9770");
         assert_eq!(host_list(501, 7), "127.1.0.[1-250]:7,127.1.1.[1-250]:7,127.1.2.1:7");

@@ -19,18 +19,18 @@ pub(crate) struct NodePlacement {
 
 impl NodePlacement {
     pub(crate) fn of(nodes: usize) -> Self {
-        let free = nodes / NODES_PER_FREE_ONE;
-        let working = nodes - free - free / 2;
+        let free_nodes = nodes / NODES_PER_FREE_ONE;
+        let busy = nodes - free_nodes - free_nodes / 2;
         let mut job_groups = Vec::new();
         let mut next = 0;
-        while next < working {
-            let left = working - next;
+        while next < busy {
+            let left = busy - next;
             let size =
                 if left >= LARGEST_JOB_GROUP { LARGEST_JOB_GROUP } else { 1 << left.ilog2() };
             job_groups.push(next..next + size);
             next += size;
         }
-        Self { job_groups, held: working..working + free / 2 }
+        Self { job_groups, held: busy..busy + free_nodes / 2 }
     }
 }
 
@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thirty_two_nodes_run_gangs_of_several_sizes() {
+    fn job_groups_of_32_nodes_have_several_sizes() {
         let placement = NodePlacement::of(32);
         let sizes: Vec<_> = placement.job_groups.iter().map(Range::len).collect();
         assert_eq!((sizes, placement.held), (vec![16, 8, 4, 1], 29..30));
     }
 
     #[test]
-    fn every_node_has_one_place_whatever_the_size() {
+    fn nodes_have_one_placement_at_any_fleet_size() {
         for nodes in (0..300).chain([1_000, 12_500]) {
             let placement = NodePlacement::of(nodes);
             let mut next = 0;

@@ -115,8 +115,8 @@ impl PageRings {
         let start = UnixMs(1_790_000_000_000);
         let mut fleet = SimFleet::new(scenario, SIMULATED, seed, start);
         let mut node_reports: Vec<Vec<Report>> = vec![Vec::new(); SIMULATED];
-        for at in 0..FRAMES as u32 {
-            let now = start + FRAME * (at + 1);
+        for frame in 0..FRAMES as u32 {
+            let now = start + FRAME * (frame + 1);
             // Activity covers the last second, as in an exporter.
             fleet.advance_to(now - Duration::from_secs(1));
             fleet.advance_to(now);
@@ -124,7 +124,7 @@ impl PageRings {
                 let mut report = fleet.node_report(node);
                 extra_node_samples::add_extra_samples(
                     &mut report,
-                    u64::from(at),
+                    u64::from(frame),
                     FRAME.as_secs_f64(),
                 );
                 pages.push(report);
@@ -148,22 +148,22 @@ impl PageRings {
     }
 
     /// The same, with another node losing its first GPU for half a minute every five seconds.
-    pub(crate) fn with_gpu_loss(self, loses: bool) -> Self {
-        Self { loses_gpus: loses, ..self }
+    pub(crate) fn with_gpu_loss(self, loses_gpus: bool) -> Self {
+        Self { loses_gpus, ..self }
     }
 
     /// Whether the first GPU of a node is lost when the wall clock shows `now`.
     fn is_gpu_lost(&self, node: usize, now: UnixMs) -> bool {
         let span = now.0.unsigned_abs() / LOSS_EVERY.as_millis() as u64;
         let nodes = self.nodes as u64;
-        let since = (span % nodes + nodes - node as u64 % nodes) % nodes;
-        self.loses_gpus && since < LOSS_SPANS && nodes > LOSS_SPANS
+        let spans_since = (span % nodes + nodes - node as u64 % nodes) % nodes;
+        self.loses_gpus && spans_since < LOSS_SPANS && nodes > LOSS_SPANS
     }
 
-    /// Index of the page that a node serves `since` the start.
-    fn page_index(&self, node: usize, since: Duration) -> usize {
-        let at = since.as_millis() / self.step.as_millis();
-        (at as usize + node / self.pages.len()) % FRAMES
+    /// Index of the page that a node serves `elapsed` after the start.
+    fn page_index(&self, node: usize, elapsed: Duration) -> usize {
+        let step_number = elapsed.as_millis() / self.step.as_millis();
+        (step_number as usize + node / self.pages.len()) % FRAMES
     }
 
     /// The number of nodes.
@@ -176,19 +176,19 @@ impl PageRings {
         format!("gpu{:0NAME_DIGITS$}", node + 1)
     }
 
-    /// Replaces `out` by the response of a node `since` the start, when the wall clock shows `now`.
+    /// Replaces `out` by the response of a node `elapsed` after the start, when the wall clock shows `now`.
     pub(crate) fn write_answer(
         &self,
         node: usize,
-        since: Duration,
+        elapsed: Duration,
         now: UnixMs,
         out: &mut Vec<u8>,
     ) {
         let ring = &self.pages[node % self.pages.len()];
-        let frame = &ring[self.page_index(node, since)];
+        let frame = &ring[self.page_index(node, elapsed)];
         out.clear();
         out.extend_from_slice(&frame.text);
-        let seconds = since.as_secs_f64();
+        let seconds = elapsed.as_secs_f64();
         for patch in &frame.patches {
             let target = &mut out[patch.at..];
             match patch.fill {
@@ -216,7 +216,7 @@ fn build_ring(pages: &[String], name: &str) -> [PatchedPage; FRAMES] {
     let (first, last) = (&lines[0], &lines[FRAMES - 1]);
     let counts: Vec<Option<PatchKind>> =
         first.iter().zip(last).map(|(first, last)| line_patch(first, last)).collect();
-    std::array::from_fn(|at| build_page(&lines[at], &counts, name))
+    std::array::from_fn(|index| build_page(&lines[index], &counts, name))
 }
 
 /// How the value of a line changes over time, if it is a counter.
@@ -235,14 +235,14 @@ fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
     if [host::NODE_TIME, exporter::COLLECTOR_LAST_SUCCESS].contains(&metric) {
         return Some(PatchKind::Clock(FixedWidthNumber { digits: 10, decimals: 3 }));
     }
-    let endless = metric.catalogue_row().kind == MetricKind::Counter(CounterWidth::Bits64);
-    if !endless || to <= from {
+    let is_counter = metric.catalogue_row().kind == MetricKind::Counter(CounterWidth::Bits64);
+    if !is_counter || to <= from {
         return None;
     }
     let span = FRAME.as_secs_f64() * (FRAMES - 1) as f64;
     let (base, slope) = (from * scale, (to - from) / span * scale);
-    let most = base + slope * LONGEST_S + (APART * 100_000) as f64;
-    let digits = (most.log10().floor() as usize + 1).saturating_sub(decimals).max(1);
+    let max_value = base + slope * LONGEST_S + (APART * 100_000) as f64;
+    let digits = (max_value.log10().floor() as usize + 1).saturating_sub(decimals).max(1);
     Some(PatchKind::Count { base, slope, number: FixedWidthNumber { digits, decimals } })
 }
 
@@ -250,8 +250,8 @@ fn metric_patch(metric: MetricId, from: f64, to: f64) -> Option<PatchKind> {
 fn parse_sample(line: &str) -> Option<(MetricId, f64)> {
     let (series, value) = line.rsplit_once(' ')?;
     let name = series.split('{').next()?;
-    let known = find_rows(name).filter(|named| named.dialect == Dialect::Gaunt)?;
-    (!line.starts_with('#')).then_some((known.first, value.parse().ok()?))
+    let rows = find_rows(name).filter(|named| named.dialect == Dialect::Gaunt)?;
+    (!line.starts_with('#')).then_some((rows.first, value.parse().ok()?))
 }
 
 /// One page with its header, counter values padded to full width, and the positions of all patches.
@@ -265,16 +265,16 @@ fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> Patch
             series.replace("\"leaf-00-r", "\"leaf-0000-r").replace("\"48211\"", "\"48000\"");
         if !line.starts_with('#') {
             let from = body.len();
-            let places = |mark: &str, skip: usize, fill| {
+            let find_patches = |mark: &str, skip: usize, fill| {
                 series
                     .match_indices(mark)
-                    .map(move |(at, _)| PagePatch { at: from + at + skip, fill })
+                    .map(move |(offset, _)| PagePatch { at: from + offset + skip, fill })
                     .collect::<Vec<_>>()
             };
-            patches.extend(places("=\"gpu00000\"", "=\"gpu".len(), PatchKind::Name));
-            patches.extend(places("=\"leaf-0000-r", "=\"leaf-".len(), PatchKind::Leaf));
-            patches.extend(places("=\"48000\"", "=\"48".len(), PatchKind::Job));
-            patches.extend(places("GPU-51a0", "GPU-51a0".len(), PatchKind::Gpu));
+            patches.extend(find_patches("=\"gpu00000\"", "=\"gpu".len(), PatchKind::Name));
+            patches.extend(find_patches("=\"leaf-0000-r", "=\"leaf-".len(), PatchKind::Leaf));
+            patches.extend(find_patches("=\"48000\"", "=\"48".len(), PatchKind::Job));
+            patches.extend(find_patches("GPU-51a0", "GPU-51a0".len(), PatchKind::Gpu));
         }
         body.extend_from_slice(series.as_bytes());
         body.push(b' ');
@@ -298,7 +298,7 @@ fn build_page(lines: &[&str], counts: &[Option<PatchKind>], name: &str) -> Patch
     let text = [head.into_bytes(), body].concat();
     let mark = format!("\n{}{{gpu=\"0\"}} 1\n", gpu::PRESENT.catalogue_row().name);
     let present = text.windows(mark.len()).position(|part| part == mark.as_bytes());
-    let present = present.map(|at| at + mark.len() - "1\n".len());
+    let present = present.map(|start| start + mark.len() - "1\n".len());
     PatchedPage { text, patches, present }
 }
 
@@ -333,22 +333,22 @@ impl PatchKind {
 impl FixedWidthNumber {
     /// Writes a value with leading zeros.
     fn write_digits(self, mut value: u64, target: &mut [u8]) {
-        let mut at = self.digits + self.decimals + usize::from(self.decimals > 0);
+        let mut position = self.digits + self.decimals + usize::from(self.decimals > 0);
         for digit in 0..self.digits + self.decimals {
-            at -= 1;
+            position -= 1;
             if self.decimals > 0 && digit == self.decimals {
-                target[at] = b'.';
-                at -= 1;
+                target[position] = b'.';
+                position -= 1;
             }
-            target[at] = b'0' + (value % 10) as u8;
+            target[position] = b'0' + (value % 10) as u8;
             value /= 10;
         }
     }
 }
 
 fn write_hex(node: usize, target: &mut [u8]) {
-    for (at, digit) in target.iter_mut().take(4).enumerate() {
-        *digit = b"0123456789abcdef"[node >> (4 * (3 - at)) & 15];
+    for (index, digit) in target.iter_mut().take(4).enumerate() {
+        *digit = b"0123456789abcdef"[node >> (4 * (3 - index)) & 15];
     }
 }
 
@@ -366,8 +366,8 @@ mod tests {
 
     fn read_page(rings: &PageRings, node: usize, seconds: u64) -> ScrapedPage {
         let mut answer = Vec::new();
-        let since = Duration::from_secs(seconds);
-        rings.write_answer(node, since, UnixMs(1_800_000_000_123) + since, &mut answer);
+        let elapsed = Duration::from_secs(seconds);
+        rings.write_answer(node, elapsed, UnixMs(1_800_000_000_123) + elapsed, &mut answer);
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
         let (head, body) = answer.split_at(end);
         assert!(head.ends_with(format!("content-length: {}\r\n\r\n", body.len()).as_bytes()));
@@ -377,12 +377,17 @@ mod tests {
     }
 
     fn readings_by_series(page: &ScrapedPage) -> HashMap<(MetricId, &Device), Reading> {
-        let of = |sample: &gaunt_schema::MetricSample| &page.report.devices[sample.device as usize];
-        page.report.samples.iter().map(|s| ((s.metric, of(s)), s.reading)).collect()
+        let device =
+            |sample: &gaunt_schema::MetricSample| &page.report.devices[sample.device as usize];
+        page.report
+            .samples
+            .iter()
+            .map(|sample| ((sample.metric, device(sample)), sample.reading))
+            .collect()
     }
 
     #[test]
-    fn most_values_change_and_no_counter_falls_however_long_the_ring_turns() {
+    fn ring_values_change_and_counters_never_fall() {
         let rings = healthy_rings(12_500);
         let mut last = read_page(&rings, 7_003, 0);
         assert_eq!(last.report.node.as_deref(), Some("gpu07004"));
@@ -412,21 +417,21 @@ mod tests {
     #[test]
     fn nodes_differ_in_name_boards_and_counters() {
         let rings = healthy_rings(20_000);
-        let (one, like_it) = (read_page(&rings, 3, 5), read_page(&rings, 3 + 8 * FRAMES, 5));
-        assert_ne!(one.report.node, like_it.report.node);
-        assert_ne!(one.report.infos, like_it.report.infos);
-        assert_ne!(readings_by_series(&one), readings_by_series(&like_it));
+        let (first, same_page) = (read_page(&rings, 3, 5), read_page(&rings, 3 + 8 * FRAMES, 5));
+        assert_ne!(first.report.node, same_page.report.node);
+        assert_ne!(first.report.infos, same_page.report.infos);
+        assert_ne!(readings_by_series(&first), readings_by_series(&same_page));
     }
 
     #[test]
     fn numbers_keep_their_width() {
-        let write = |digits, decimals, value| {
+        let write_number = |digits, decimals, value| {
             let mut target = *b"xxxxxxxx";
             FixedWidthNumber { digits, decimals }.write_digits(value, &mut target);
             String::from_utf8(target.to_vec()).unwrap()
         };
-        assert_eq!(write(5, 0, 42), "00042xxx");
-        assert_eq!(write(3, 3, 1_234), "001.234x");
-        assert_eq!(write(2, 3, 0), "00.000xx");
+        assert_eq!(write_number(5, 0, 42), "00042xxx");
+        assert_eq!(write_number(3, 3, 1_234), "001.234x");
+        assert_eq!(write_number(2, 3, 0), "00.000xx");
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn render_truth(fleet: &SimFleet) -> anyhow::Result<String> {
 }
 
 fn truth_record(truth: &GroundTruth) -> TruthRecord<'_> {
-    let ms = |at: UnixMs| at.0;
+    let ms = |time: UnixMs| time.0;
     TruthRecord {
         kind: truth.kind,
         entity: &truth.blamed,

@@ -158,11 +158,11 @@ impl NodeReportTemplate {
         write_host(&mut samples, &machine.host);
         let job = self.job.as_ref().filter(|_| machine.working);
         for (index, gpu) in machine.gpus.iter().enumerate() {
-            let at = DeviceLayout::GPUS + index;
-            write_gpu(&mut samples, at, gpu, job, window.span, noise.child_key(index as u64));
-            write_health(&mut samples, at, gpu, window.now);
+            let device = DeviceLayout::GPUS + index;
+            write_gpu(&mut samples, device, gpu, job, window.span, noise.child_key(index as u64));
+            write_health(&mut samples, device, gpu, window.now);
             if gpu.is_gone(window.now) {
-                mark_gpu_lost(&mut samples, at);
+                mark_gpu_lost(&mut samples, device);
             }
         }
         for (rail, port) in machine.ports.iter().enumerate() {
@@ -172,11 +172,15 @@ impl NodeReportTemplate {
         for (rail, port) in machine.ports.iter().enumerate() {
             write_netdev(&mut samples, layout.first_netdev() + rail, port, window.now);
         }
-        for (at, (_, typical)) in COLLECTORS.into_iter().enumerate() {
-            let device = layout.first_collector() + at;
+        for (index, (_, typical)) in COLLECTORS.into_iter().enumerate() {
+            let device = layout.first_collector() + index;
             samples.add_sample(device, exporter::COLLECTOR_SUCCESS, 1.0);
-            let took = typical * noise.child_key(100 + at as u64).random_factor(0.3);
-            samples.add_sample(device, exporter::COLLECTOR_DURATION, (took * 1e6).round() / 1e6);
+            let duration = typical * noise.child_key(100 + index as u64).random_factor(0.3);
+            samples.add_sample(
+                device,
+                exporter::COLLECTOR_DURATION,
+                (duration * 1e6).round() / 1e6,
+            );
             samples.add_sample(device, exporter::COLLECTOR_LAST_SUCCESS, now.to_seconds());
         }
         write_parts(&mut samples, layout, machine, window.now);
@@ -196,8 +200,8 @@ impl NodeReportTemplate {
             if port.is_up(now) {
                 continue;
             }
-            let at = (self.layout.first_netdev() + rail) as u32;
-            let infos = report.infos.iter_mut().filter(|info| info.device == at);
+            let device = (self.layout.first_netdev() + rail) as u32;
+            let infos = report.infos.iter_mut().filter(|info| info.device == device);
             for (name, value) in infos.flat_map(|info| &mut info.labels) {
                 if name.as_str() == OPERSTATE_DOWN.0 {
                     *value = OPERSTATE_DOWN.1.into();
@@ -223,17 +227,21 @@ fn floor_micros(seconds: f64) -> f64 {
     (seconds * 1e6).floor() / 1e6
 }
 
-fn write_host(out: &mut SampleWriter, host: &SimHost) {
+fn write_host(writer: &mut SampleWriter, host: &SimHost) {
     let now = &host.shown;
-    out.add_sample(0, host::CPUS, CPUS);
-    out.add_sample(0, host::CPU_BUSY, (now.busy_s * 1e2).floor() / 1e2);
-    out.add_sample(0, host::CPU_IOWAIT, (now.iowait_s * 1e2).floor() / 1e2);
-    out.add_sample(0, host::CPU_BUSIEST, (host.busiest_ratio * 1e3).round() / 1e3);
-    out.add_sample(0, host::CPU_PRESSURE, floor_micros(now.cpu_some_s));
-    out.add_sample(0, host::IO_PRESSURE, floor_micros(now.io_some_s));
-    out.add_sample(0, host::IO_PRESSURE_FULL, floor_micros(now.io_full_s));
-    out.add_sample(0, host::MEMORY_PRESSURE, 0.0);
-    out.add_sample(0, host::MEMORY_PRESSURE_FULL, 0.0);
-    out.add_sample(0, host::MEMORY_TOTAL, HOST_MEMORY_BYTES);
-    out.add_sample(0, host::MEMORY_AVAILABLE, (host.available_bytes / 4_096.0).floor() * 4_096.0);
+    writer.add_sample(0, host::CPUS, CPUS);
+    writer.add_sample(0, host::CPU_BUSY, (now.busy_s * 1e2).floor() / 1e2);
+    writer.add_sample(0, host::CPU_IOWAIT, (now.iowait_s * 1e2).floor() / 1e2);
+    writer.add_sample(0, host::CPU_BUSIEST, (host.busiest_ratio * 1e3).round() / 1e3);
+    writer.add_sample(0, host::CPU_PRESSURE, floor_micros(now.cpu_some_s));
+    writer.add_sample(0, host::IO_PRESSURE, floor_micros(now.io_some_s));
+    writer.add_sample(0, host::IO_PRESSURE_FULL, floor_micros(now.io_full_s));
+    writer.add_sample(0, host::MEMORY_PRESSURE, 0.0);
+    writer.add_sample(0, host::MEMORY_PRESSURE_FULL, 0.0);
+    writer.add_sample(0, host::MEMORY_TOTAL, HOST_MEMORY_BYTES);
+    writer.add_sample(
+        0,
+        host::MEMORY_AVAILABLE,
+        (host.available_bytes / 4_096.0).floor() * 4_096.0,
+    );
 }

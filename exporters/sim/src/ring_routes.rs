@@ -24,7 +24,7 @@ pub(crate) struct RingRoutes {
     /// Flows of one rail of one node, equal to the GPUs that share it.
     flows: usize,
     /// Ports that were down when these routes were computed.
-    down: Vec<(usize, usize)>,
+    down_ports: Vec<(usize, usize)>,
 }
 
 impl RingRoutes {
@@ -34,16 +34,16 @@ impl RingRoutes {
             members,
             rails,
             flows: (gpus / rails).max(1),
-            down: Vec::new(),
+            down_ports: Vec::new(),
         };
         routes.compute_loads();
         routes
     }
 
     /// Recomputes the routes if the set of failed ports, as pairs of member and rail, has changed.
-    pub(crate) fn avoid_ports(&mut self, down: Vec<(usize, usize)>) {
-        if self.down != down {
-            self.down = down;
+    pub(crate) fn avoid_ports(&mut self, down_ports: Vec<(usize, usize)>) {
+        if self.down_ports != down_ports {
+            self.down_ports = down_ports;
             self.compute_loads();
         }
     }
@@ -59,10 +59,10 @@ impl RingRoutes {
     }
 
     /// The highest load of a port of this rail, as a multiple of the normal load: it finishes last.
-    pub(crate) fn worst_load(&self, rail: usize, slow: impl Fn(usize) -> f64) -> f64 {
+    pub(crate) fn worst_load(&self, rail: usize, slowdown: impl Fn(usize) -> f64) -> f64 {
         let ports = (0..self.members).map(|member| {
             let load = self.port_load(member, rail);
-            f64::from(load.transmit.max(load.receive)) / self.flows as f64 * slow(member)
+            f64::from(load.transmit.max(load.receive)) / self.flows as f64 * slowdown(member)
         });
         ports.fold(0.0, f64::max)
     }
@@ -85,13 +85,13 @@ impl RingRoutes {
 
     /// The rail of a flow: its own, else that of the neighbour behind the same PCIe switch, else the next.
     fn rail_for(&self, from: usize, to: usize, rail: usize) -> Option<usize> {
-        let up = |rail: &usize| {
+        let is_up = |rail: &usize| {
             !self
-                .down
+                .down_ports
                 .iter()
-                .any(|&(member, down)| down == *rail && (member == from || member == to))
+                .any(|&(member, down_rail)| down_rail == *rail && (member == from || member == to))
         };
-        (0..8).map(|step| rail ^ step).filter(|rail| *rail < self.rails).find(up)
+        (0..8).map(|step| rail ^ step).filter(|rail| *rail < self.rails).find(is_up)
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_share_that_is_sent_is_received_whatever_is_down() {
+    fn sent_shares_are_received_with_any_port_down() {
         for (rails, gpus) in [(8, 8), (4, 8), (4, 4), (2, 8)] {
             let mut routes = RingRoutes::new(6, rails, gpus);
             let flows = 6 * gpus as u32;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_leaves_the_fabric_alone() {
+    fn single_node_job_does_not_use_the_fabric() {
         assert_eq!(worst_of_rails(&RingRoutes::new(1, 8, 8)), 0.0);
     }
 }

@@ -97,10 +97,10 @@ pub fn list_names() -> impl Iterator<Item = (&'static str, &'static str)> {
 impl Scenario {
     /// The scenario of this name.
     pub fn from_name(name: &str) -> Result<Self, ScenarioError> {
-        let found = list_all().iter().find(|scenario| scenario.name == name);
-        found.cloned().ok_or_else(|| ScenarioError::Unknown {
+        let scenario = list_all().iter().find(|scenario| scenario.name == name);
+        scenario.cloned().ok_or_else(|| ScenarioError::Unknown {
             name: name.to_owned(),
-            known: list_names().map(|(known, _)| known).collect::<Vec<_>>().join(", "),
+            known: list_names().map(|(name, _)| name).collect::<Vec<_>>().join(", "),
         })
     }
 
@@ -108,18 +108,18 @@ impl Scenario {
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let what = plain_error::document(
+            let message = plain_error::document(
                 error.message(),
                 "TOML",
                 toml::from_str::<toml::Table>(text).is_ok(),
             );
-            ScenarioError::Syntax { line: before.matches('\n').count() + 1, what }
+            ScenarioError::Syntax { line: before.matches('\n').count() + 1, what: message }
         })?;
-        for (at, fault) in scenario.faults.iter().enumerate() {
-            check_fault(fault).map_err(|what| ScenarioError::Impossible {
+        for (index, fault) in scenario.faults.iter().enumerate() {
+            check_fault(fault).map_err(|message| ScenarioError::Impossible {
                 scenario: scenario.name.clone(),
-                fault: at + 1,
-                what,
+                fault: index + 1,
+                what: message,
             })?;
         }
         Ok(scenario)
@@ -131,8 +131,8 @@ fn check_fault(fault: &SimFault) -> Result<(), String> {
     if !(0.0..=LONGEST_ONSET_S).contains(&onset) {
         return Err(format!("onset_s is {onset}; it must be between 0 and {LONGEST_ONSET_S}"));
     }
-    if let Some(lasts) = fault.lasts_s.filter(|&lasts| lasts.is_nan() || lasts <= 0.0) {
-        return Err(format!("lasts_s is {lasts}; it must be above 0, or left out"));
+    if let Some(duration) = fault.lasts_s.filter(|&duration| duration.is_nan() || duration <= 0.0) {
+        return Err(format!("lasts_s is {duration}; it must be above 0, or left out"));
     }
     match fault.effect {
         FaultEffect::PortDown { rail }
@@ -160,7 +160,7 @@ fn check_fault(fault: &SimFault) -> Result<(), String> {
 
 /// Whether the strength of an effect can be simulated.
 fn check_amount(effect: FaultEffect) -> Result<(), String> {
-    let (name, amount, most) = match effect {
+    let (name, amount, limit) = match effect {
         FaultEffect::DataStarved { batch_s, .. } | FaultEffect::StorageSlow { batch_s } => {
             ("batch_s", batch_s, LONGEST_BATCH_S)
         }
@@ -180,10 +180,10 @@ fn check_amount(effect: FaultEffect) -> Result<(), String> {
         | FaultEffect::LongTail { factor } => ("factor", factor, LARGEST_FACTOR),
         _ => return Ok(()),
     };
-    if amount > 0.0 && amount <= most {
+    if amount > 0.0 && amount <= limit {
         return Ok(());
     }
-    Err(format!("{name} is {amount}; it must be above 0 and at most {most}"))
+    Err(format!("{name} is {amount}; it must be above 0 and at most {limit}"))
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_embedded_file_parses_and_is_found_by_its_name() {
+    fn embedded_scenarios_parse_and_are_found_by_name() {
         for text in FILES {
             let scenario = Scenario::parse(text).unwrap();
             assert_eq!(Scenario::from_name(&scenario.name).unwrap(), scenario);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn unknown_scenario_error_lists_known_names() {
         let error = Scenario::from_name("port_up").unwrap_err().to_string();
         assert_eq!(
             error,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_refused_by_name() {
+    fn unsupported_field_is_rejected_by_name() {
         let fault = |body: &str| {
             let text = format!("name = \"x\"\nsummary = \"y\"\n[[fault]]\n{body}");
             Scenario::parse(&text).unwrap_err().to_string()

@@ -90,9 +90,9 @@ impl ScenarioRun {
         };
         let fleet = case.build_fleet(UnixMs(0));
         let first = first_onset(fleet.scenario());
-        let found =
+        let found_by =
             fleet.ground_truths().iter().map(|truth| truth.onset + truth.limit + FAULT_LOOK).max();
-        let look = found.map_or(first + HARMLESS_LOOK, |found| found.duration_since(UnixMs(0)));
+        let look = found_by.map_or(first + HARMLESS_LOOK, |time| time.duration_since(UnixMs(0)));
         Ok(RunTiming { first, look, span: Duration::from_secs(case.seconds.into()) })
     }
 
@@ -109,9 +109,9 @@ impl ScenarioRun {
         let Some(case) = SuiteCase::from_name(&self.name, self.level, self.seed) else {
             return Ok(None);
         };
-        let own = case.shape.nodes;
-        if self.nodes.is_some_and(|nodes| nodes != own) {
-            return Err(ScenarioRunError::OwnFleet { name: self.name.clone(), own });
+        let case_nodes = case.shape.nodes;
+        if self.nodes.is_some_and(|nodes| nodes != case_nodes) {
+            return Err(ScenarioRunError::OwnFleet { name: self.name.clone(), own: case_nodes });
         }
         Ok(Some(SuiteCase { dialect: self.dialect, ..case }))
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_told_and_is_worth_a_look_while_it_lasts() {
+    fn scenarios_have_a_summary_and_a_look_time_within_the_span() {
         for (name, line) in list_names() {
             let timing = named_run(name).run_timing().unwrap();
             assert!(!line.is_empty() && timing.look > timing.first, "{name}: {timing:?}");
@@ -143,12 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn a_case_has_a_fleet_of_its_own() {
-        let few = ScenarioRun { nodes: Some(3_000), ..named_run("F3") };
-        let own = named_run("F3").build_fleet(UnixMs(0)).unwrap().node_count();
-        let refusal = few.build_fleet(UnixMs(0)).unwrap_err().to_string();
-        assert_eq!(refusal, format!("case F3 has {own} nodes; leave out --nodes"));
-        assert!(ScenarioRun { nodes: Some(own), ..named_run("F3") }.build_fleet(UnixMs(0)).is_ok());
+    fn case_has_its_own_fleet() {
+        let with_nodes = ScenarioRun { nodes: Some(3_000), ..named_run("F3") };
+        let case_nodes = named_run("F3").build_fleet(UnixMs(0)).unwrap().node_count();
+        let refusal = with_nodes.build_fleet(UnixMs(0)).unwrap_err().to_string();
+        assert_eq!(refusal, format!("case F3 has {case_nodes} nodes; leave out --nodes"));
+        assert!(
+            ScenarioRun { nodes: Some(case_nodes), ..named_run("F3") }
+                .build_fleet(UnixMs(0))
+                .is_ok()
+        );
         assert_eq!(
             ScenarioRun { nodes: Some(3), ..named_run("demo") }
                 .build_fleet(UnixMs(0))

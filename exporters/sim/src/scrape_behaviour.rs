@@ -52,11 +52,11 @@ impl ScrapeBehaviour {
     ) -> Self {
         let (mut troubled, mut rebooted) = (Vec::new(), Vec::new());
         for fault in &scenario.faults {
-            let Some(gang) = fault.gang.checked_rem(shape.jobs.len()) else { continue };
-            let job = &shape.jobs[gang].nodes;
+            let Some(job_index) = fault.gang.checked_rem(shape.jobs.len()) else { continue };
+            let job = &shape.jobs[job_index].nodes;
             let node = job.start + fault.member % job.len();
             let from = WARM_UP.as_secs_f64() + fault.onset_s;
-            let until = fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts);
+            let until = fault.lasts_s.map_or(f64::INFINITY, |duration| from + duration);
             match fault.effect {
                 FaultEffect::ScrapeTrouble => troubled.push((node, from, until)),
                 FaultEffect::Reboot => rebooted.push((job.clone(), from, until)),
@@ -82,24 +82,24 @@ impl ScrapeBehaviour {
         self.stored_pages[node] = (self.repeat_key(node, now), pages);
     }
 
-    /// The pages that a scraper receives from a node whose current pages are `fresh`.
+    /// The pages that a scraper receives from a node whose current pages are `fresh_pages`.
     pub(crate) fn scraped_pages(
         &self,
         node: usize,
         now: f64,
-        fresh: impl FnOnce() -> ExporterPages,
+        fresh_pages: impl FnOnce() -> ExporterPages,
     ) -> ExporterPages {
         match self.scrape_mode(node, now) {
             ScrapeMode::Silent => return Vec::new(),
             ScrapeMode::Repeats(_) => return self.stored_pages[node].1.clone(),
             ScrapeMode::Answers => {}
         }
-        let mut pages = fresh();
+        let mut pages = fresh_pages();
         if self.dialect == Dialect::Dcgm {
-            let kept =
+            let stored =
                 self.stored_pages[node].1.iter().find(|(dialect, _)| *dialect == Dialect::Dcgm);
             if let (Some(old), Some(new)) =
-                (kept, pages.iter_mut().find(|(dialect, _)| *dialect == Dialect::Dcgm))
+                (stored, pages.iter_mut().find(|(dialect, _)| *dialect == Dialect::Dcgm))
             {
                 new.1.clone_from(&old.1);
             }
@@ -114,12 +114,12 @@ impl ScrapeBehaviour {
 
     /// The clock of a node when the true time is `time`.
     pub(crate) fn node_clock(&self, node: usize, time: UnixMs) -> UnixMs {
-        let most = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {
+        let max_skew = if self.troubled.iter().any(|(troubled, ..)| *troubled == node) {
             TROUBLED_SKEW_S
         } else {
             SKEW_S
         };
-        let skew = self.noise.child_key(0).child_key(node as u64).random_unit() * most;
+        let skew = self.noise.child_key(0).child_key(node as u64).random_unit() * max_skew;
         time - Duration::from_millis((skew * 1e3) as u64)
     }
 
@@ -128,28 +128,28 @@ impl ScrapeBehaviour {
         if let ScrapeMode::Repeats(key) = self.scrape_mode(node, now) {
             return Some(key);
         }
-        let lag = self.noise.child_key(1).child_key(node as u64).random_unit() * COLLECT_S;
-        (self.dialect == Dialect::Dcgm).then_some(((now + lag) / COLLECT_S) as u64)
+        let offset = self.noise.child_key(1).child_key(node as u64).random_unit() * COLLECT_S;
+        (self.dialect == Dialect::Dcgm).then_some(((now + offset) / COLLECT_S) as u64)
     }
 
     fn scrape_mode(&self, node: usize, now: f64) -> ScrapeMode {
-        let away = |(nodes, from, until): &(std::ops::Range<usize>, f64, f64)| {
+        let is_rebooting = |(nodes, from, until): &(std::ops::Range<usize>, f64, f64)| {
             nodes.contains(&node) && *from <= now && now < *until
         };
-        if self.rebooted.iter().any(away) {
+        if self.rebooted.iter().any(is_rebooting) {
             return ScrapeMode::Silent;
         }
-        let here = |&&(troubled, from, until): &&(usize, f64, f64)| {
+        let is_troubled = |&&(troubled, from, until): &&(usize, f64, f64)| {
             troubled == node && from <= now && now < until
         };
-        let Some((_, from, _)) = self.troubled.iter().find(here) else {
+        let Some((_, from, _)) = self.troubled.iter().find(is_troubled) else {
             return ScrapeMode::Answers;
         };
         let number = ((now - from) / SPELL_S) as u64;
         let noise = self.noise.child_key(2).child_key(node as u64).child_key(number);
         // Half of the intervals are affected for only part of their length, so that single scrapes fail too.
-        let whole = noise.child_key(0).random_unit() < 0.5;
-        if !whole && (now - from) % SPELL_S > 3.0 {
+        let is_whole = noise.child_key(0).random_unit() < 0.5;
+        if !is_whole && (now - from) % SPELL_S > 3.0 {
             return ScrapeMode::Answers;
         }
         match noise.child_key(1).random_below(3) {

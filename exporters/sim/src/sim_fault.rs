@@ -220,7 +220,7 @@ impl ScheduledFault {
     /// Whether it affects this node of the fleet.
     pub(crate) fn affects_node(&self, node: usize) -> bool {
         match &self.scope {
-            FaultScope::Node(struck) => *struck == node,
+            FaultScope::Node(affected) => *affected == node,
             FaultScope::Nodes(nodes) => nodes.contains(&node),
             FaultScope::All => true,
         }

@@ -54,7 +54,7 @@ impl SimFleet {
         let shape = FleetShape::new_usual(nodes);
         let noise = NoiseKey::new(seed).child_key(0);
         let paces = (0..shape.jobs.len())
-            .map(|at| JobPace::new_brisk(noise.child_key(at as u64)))
+            .map(|job| JobPace::new_brisk(noise.child_key(job as u64)))
             .collect();
         let plan = FleetPlan {
             scenario,
@@ -77,10 +77,11 @@ impl SimFleet {
             saturate_counters(&mut machines, noise.child_key(4));
         }
         let mut job_groups = Vec::new();
-        for (at, (job, pace)) in shape.jobs.iter().zip(paces).enumerate() {
+        for (position, (job, pace)) in shape.jobs.iter().zip(paces).enumerate() {
             let faults = scenario.faults.iter();
-            let faults = faults.filter_map(|fault| schedule_fault(fault, at, &shape)).collect();
-            let noise = noise.child_key(0).child_key(at as u64);
+            let faults =
+                faults.filter_map(|fault| schedule_fault(fault, position, &shape)).collect();
+            let noise = noise.child_key(0).child_key(position as u64);
             let group = SimJobGroup::new(noise, job.nodes.clone(), &machines, pace, faults);
             group.schedule_failures(&mut machines);
             job_groups.push(group);
@@ -135,11 +136,11 @@ impl SimFleet {
             }
             let mut report = self.node_report(node);
             let machine = &mut self.machines[node];
-            let since = std::mem::replace(&mut machine.collected, self.window.now);
+            let collected = std::mem::replace(&mut machine.collected, self.window.now);
             for gpu in &mut machine.gpus {
                 gpu.before = std::mem::replace(&mut gpu.collected, gpu.shown);
             }
-            let window = ReportWindow { span: self.window.now - since, ..self.window };
+            let window = ReportWindow { span: self.window.now - collected, ..self.window };
             let means = self.templates[node].build_report(&self.machines[node], &window, self.now);
             for (sample, mean) in report.samples.iter_mut().zip(means.samples) {
                 if ReportedContent::is_collected_mean(sample.metric) {
@@ -181,8 +182,8 @@ impl SimFleet {
     /// The report that a scraper reads from a node in gaunt's format, without encoding it; none for foreign formats, or
     /// where the scraper does not receive current data.
     pub fn scraped_report(&self, node: usize) -> Option<Report> {
-        let as_it_is = self.scrape_behaviour.is_live(node, self.window.now);
-        as_it_is.then(|| self.prepare_report(node, self.node_report(node)))
+        let is_live = self.scrape_behaviour.is_live(node, self.window.now);
+        is_live.then(|| self.prepare_report(node, self.node_report(node)))
     }
 
     /// The pages of a node's exporters if all answered at once.
@@ -235,9 +236,15 @@ impl FleetPlan {
     /// The actual faults of this run.
     pub(crate) fn ground_truths(&self, start: UnixMs) -> Vec<GroundTruth> {
         let names = node_names(self.shape.nodes);
-        let setting =
-            TruthContext { shape: &self.shape, names: &names, content: self.content, start };
-        self.scenario.faults.iter().filter_map(|fault| setting.truth_of_fault(fault)).collect()
+        let faults = self.scenario.faults.as_slice();
+        let context = TruthContext {
+            shape: &self.shape,
+            names: &names,
+            content: self.content,
+            start,
+            faults,
+        };
+        faults.iter().filter_map(|fault| context.truth_of_fault(fault)).collect()
     }
 }
 
@@ -254,9 +261,9 @@ fn build_machines(
     noise: NoiseKey,
 ) -> (Vec<SimMachine>, Vec<NodeReportTemplate>) {
     let mut roles = vec![(NodeRole::Free, JobWorkload::Train); shape.nodes];
-    for (gang, job) in shape.jobs.iter().enumerate() {
+    for (job_index, job) in shape.jobs.iter().enumerate() {
         for (member, node) in job.nodes.clone().enumerate() {
-            roles[node] = (NodeRole::JobMember { gang, member }, job.work);
+            roles[node] = (NodeRole::JobMember { job_index, member }, job.work);
         }
     }
     roles[shape.held.clone()].fill((NodeRole::Held, JobWorkload::Train));
@@ -274,8 +281,8 @@ fn build_machines(
 
 /// Moves port counters to their limits: one is saturated at its maximum, another is about to wrap.
 fn saturate_counters(machines: &mut [SimMachine], noise: NoiseKey) {
-    for (at, port) in machines.iter_mut().flat_map(|machine| &mut machine.ports).enumerate() {
-        let noise = noise.child_key(at as u64);
+    for (index, port) in machines.iter_mut().flat_map(|machine| &mut machine.ports).enumerate() {
+        let noise = noise.child_key(index as u64);
         match noise.child_key(0).random_below(4) {
             0 => port.set_initial_count(port::SYMBOL_ERRORS, 65_535.0),
             1 => port.set_initial_count(port::TRANSMIT_WAIT, 4_294_967_295.0),
@@ -285,13 +292,13 @@ fn saturate_counters(machines: &mut [SimMachine], noise: NoiseKey) {
     }
 }
 
-/// A fault as it affects the job group at position `at`, if it does.
-fn schedule_fault(fault: &SimFault, at: usize, shape: &FleetShape) -> Option<ScheduledFault> {
-    let gang = fault.gang.checked_rem(shape.jobs.len())?;
-    if gang != at && !fault.effect.is_fleet_effect() {
+/// A fault as it affects the job group at position `group`, if it does.
+fn schedule_fault(fault: &SimFault, group: usize, shape: &FleetShape) -> Option<ScheduledFault> {
+    let job_index = fault.gang.checked_rem(shape.jobs.len())?;
+    if job_index != group && !fault.effect.is_fleet_effect() {
         return None;
     }
-    let affected = &shape.jobs[gang].nodes;
+    let affected = &shape.jobs[job_index].nodes;
     let node = affected.start + fault.member % affected.len();
     let from = WARM_UP.as_secs_f64() + fault.onset_s;
     Some(ScheduledFault {
@@ -306,7 +313,7 @@ fn schedule_fault(fault: &SimFault, at: usize, shape: &FleetShape) -> Option<Sch
         },
         // A condition present from the start was also present before it.
         from: if fault.onset_s > 0.0 { from } else { f64::NEG_INFINITY },
-        until: fault.lasts_s.map_or(f64::INFINITY, |lasts| from + lasts),
+        until: fault.lasts_s.map_or(f64::INFINITY, |duration| from + duration),
         effect: fault.effect,
     })
 }

@@ -107,29 +107,29 @@ impl SimHost {
     fn enter_second(&mut self, second: u64, used: HostUse) {
         self.second = second;
         let noise = self.noise.child_key(second);
-        let wobble = |stream: u64, spread: f64| noise.child_key(stream).random_factor(spread);
-        let (rates, busiest, taken) = match used {
+        let jitter = |stream: u64, spread: f64| noise.child_key(stream).random_factor(spread);
+        let (rates, busiest, memory_used) = match used {
             HostUse::Idle => {
                 let rates = HostMeters {
-                    busy_s: 0.6 * wobble(0, 0.4),
+                    busy_s: 0.6 * jitter(0, 0.4),
                     iowait_s: 0.01,
-                    cpu_some_s: 0.0004 * wobble(1, 0.5),
-                    io_some_s: 0.0006 * wobble(2, 0.5),
-                    io_full_s: 0.0002 * wobble(2, 0.5),
-                    bond_receive_bytes: 2.4e5 * wobble(3, 0.6),
-                    bond_transmit_bytes: 1.8e5 * wobble(4, 0.6),
+                    cpu_some_s: 0.0004 * jitter(1, 0.5),
+                    io_some_s: 0.0006 * jitter(2, 0.5),
+                    io_full_s: 0.0002 * jitter(2, 0.5),
+                    bond_receive_bytes: 2.4e5 * jitter(3, 0.6),
+                    bond_transmit_bytes: 1.8e5 * jitter(4, 0.6),
                 };
                 (rates, noise.child_key(5).random_between(0.03, 0.12), 0.03)
             }
             HostUse::Feeding { bytes, spins } => {
                 let rates = HostMeters {
-                    busy_s: 17.0 * wobble(0, 0.08),
-                    iowait_s: 0.12 * wobble(1, 0.5),
-                    cpu_some_s: 0.004 * wobble(1, 0.5),
-                    io_some_s: 0.012 * wobble(2, 0.6),
-                    io_full_s: 0.003 * wobble(2, 0.6),
-                    bond_receive_bytes: bytes * wobble(3, 0.15),
-                    bond_transmit_bytes: 3.1e7 * wobble(4, 0.3),
+                    busy_s: 17.0 * jitter(0, 0.08),
+                    iowait_s: 0.12 * jitter(1, 0.5),
+                    cpu_some_s: 0.004 * jitter(1, 0.5),
+                    io_some_s: 0.012 * jitter(2, 0.6),
+                    io_full_s: 0.003 * jitter(2, 0.6),
+                    bond_receive_bytes: bytes * jitter(3, 0.15),
+                    bond_transmit_bytes: 3.1e7 * jitter(4, 0.3),
                 };
                 let (low, high) = if spins { (0.93, 1.0) } else { (0.55, 0.78) };
                 (rates, noise.child_key(5).random_between(low, high), 0.31)
@@ -138,29 +138,29 @@ impl SimHost {
         };
         self.rates = rates;
         self.busiest_ratio = busiest;
-        self.available_bytes = MEMORY_BYTES * (1.0 - taken * wobble(6, 0.01));
+        self.available_bytes = MEMORY_BYTES * (1.0 - memory_used * jitter(6, 0.01));
     }
 }
 
 impl SimHost {
     /// Rates for the rarer uses, the busiest CPU, and the share of memory in use.
     fn rates_of_use(used: HostUse, noise: NoiseKey) -> (HostMeters, f64, f64) {
-        let wobble = |stream: u64, spread: f64| noise.child_key(stream).random_factor(spread);
+        let jitter = |stream: u64, spread: f64| noise.child_key(stream).random_factor(spread);
         let rates =
             |busy: f64, iowait: f64, cpu: f64, io: f64, receive: f64, transmit: f64| HostMeters {
-                busy_s: busy * wobble(0, 0.1),
-                iowait_s: iowait * wobble(1, 0.25),
-                cpu_some_s: (cpu * wobble(1, 0.2)).min(0.99),
-                io_some_s: (io * wobble(2, 0.15)).min(0.99),
-                io_full_s: (io * 0.55 * wobble(2, 0.2)).min(0.99),
+                busy_s: busy * jitter(0, 0.1),
+                iowait_s: iowait * jitter(1, 0.25),
+                cpu_some_s: (cpu * jitter(1, 0.2)).min(0.99),
+                io_some_s: (io * jitter(2, 0.15)).min(0.99),
+                io_full_s: (io * 0.55 * jitter(2, 0.2)).min(0.99),
                 bond_receive_bytes: receive,
-                bond_transmit_bytes: transmit * wobble(4, 0.3),
+                bond_transmit_bytes: transmit * jitter(4, 0.3),
             };
         let core = |low: f64, high: f64| noise.child_key(5).random_between(low, high);
         match used {
             HostUse::Idle | HostUse::Feeding { .. } => (HostMeters::default(), 0.0, 0.0),
             HostUse::Starving { bytes, share, by_cpu: false } => {
-                let bytes = bytes * wobble(3, 0.9);
+                let bytes = bytes * jitter(3, 0.9);
                 (
                     rates(11.0, 13.8 * share, 0.006, 0.02 + 0.76 * share, bytes, 1.9e7),
                     core(0.4, 0.6),
@@ -168,17 +168,17 @@ impl SimHost {
                 )
             }
             HostUse::Starving { bytes, share, by_cpu: true } => {
-                let bytes = bytes * wobble(3, 0.4);
+                let bytes = bytes * jitter(3, 0.4);
                 let cpu = 0.02 + 0.8 * share;
                 (rates(20.0 + 160.0 * share, 0.1, cpu, 0.015, bytes, 1.9e7), core(0.96, 1.0), 0.31)
             }
             HostUse::Launching(bytes) => {
-                let bytes = bytes * wobble(3, 0.15);
+                let bytes = bytes * jitter(3, 0.15);
                 (rates(19.0, 0.1, 0.05, 0.012, bytes, 3.1e7), core(0.985, 1.0), 0.31)
             }
             HostUse::Writing => (rates(9.0, 4.0, 0.005, 0.35, 2e6, 2.6e9), core(0.5, 0.9), 0.33),
             HostUse::Reading => {
-                let bytes = 1.8e9 * wobble(3, 0.5);
+                let bytes = 1.8e9 * jitter(3, 0.5);
                 (rates(24.0, 3.0, 0.01, 0.3, bytes, 2e7), core(0.8, 1.0), 0.2)
             }
             HostUse::Serving(load) => {

@@ -16,8 +16,8 @@ pub(crate) struct SimJob {
 }
 
 /// The job id of a job group.
-pub(crate) fn job_id(gang: usize) -> String {
-    (48_211 + 7 * gang).to_string()
+pub(crate) fn job_id(job_index: usize) -> String {
+    (48_211 + 7 * job_index).to_string()
 }
 
 impl SimJob {
@@ -41,12 +41,13 @@ impl SimJob {
                 memory_bytes: 11.3 * GIB,
                 work: JobWorkload::Train,
             }),
-            NodeRole::JobMember { gang, member } => {
-                let serving = ("chat-serving", "platform");
+            NodeRole::JobMember { job_index, member } => {
+                let serving_job = ("chat-serving", "platform");
                 let trains = work == JobWorkload::Train;
-                let (name, user) = if trains { NAMES[gang % NAMES.len()] } else { serving };
+                let (name, user) =
+                    if trains { NAMES[job_index % NAMES.len()] } else { serving_job };
                 Some(Self {
-                    id: job_id(gang),
+                    id: job_id(job_index),
                     name,
                     user,
                     rank: member * gpus,

@@ -82,9 +82,9 @@ impl SimJobGroup {
         nodes: Range<usize>,
         machines: &[SimMachine],
         pace: JobPace,
-        mut afflictions: Vec<ScheduledFault>,
+        mut faults: Vec<ScheduledFault>,
     ) -> Self {
-        afflictions.sort_by(|a, b| b.from.total_cmp(&a.from));
+        faults.sort_by(|first, second| second.from.total_cmp(&first.from));
         let machines = &machines[nodes.clone()];
         let gpus = machines.first().map_or(0, |machine| machine.gpus.len());
         let rails = machines.first().map_or(0, |machine| machine.ports.len());
@@ -98,7 +98,7 @@ impl SimJobGroup {
             activities: GpuPhase::ALL.map(|phase| phase.phase_activity(&pace.load_profile)),
             pace,
             current_faults: Vec::new(),
-            later_faults: afflictions,
+            later_faults: faults,
             routes: RingRoutes::new(nodes.len(), rails, gpus),
             link_conditions: None,
             usual_link: LinkCondition::new_healthy(),
@@ -116,10 +116,10 @@ impl SimJobGroup {
     }
 
     /// Activates faults that begin before an instant, and drops those that are over: a run of days has hundreds.
-    fn activate_faults(&mut self, soon: f64) {
-        let over = self.step_start - SOON_S;
-        self.current_faults.retain(|fault| fault.until >= over);
-        while self.later_faults.last().is_some_and(|fault| fault.from < soon) {
+    fn activate_faults(&mut self, until: f64) {
+        let expired = self.step_start - SOON_S;
+        self.current_faults.retain(|fault| fault.until >= expired);
+        while self.later_faults.last().is_some_and(|fault| fault.from < until) {
             self.current_faults.extend(self.later_faults.pop());
         }
     }
@@ -146,8 +146,8 @@ impl SimJobGroup {
             machine.working =
                 !matches!(self.mode_at(now, member), MemberMode::Gone | MemberMode::Diagnose);
             machine.maintained =
-                self.active_effects(member, now).any(|e| e == FaultEffect::Maintain);
-            machine.host.advance_to(now, |at| self.host_use(member, at));
+                self.active_effects(member, now).any(|effect| effect == FaultEffect::Maintain);
+            machine.host.advance_to(now, |time| self.host_use(member, time));
         }
     }
 
@@ -159,9 +159,9 @@ impl SimJobGroup {
                 match fault.effect {
                     FaultEffect::PortDown { rail } => {
                         machines[member].ports[rail].outages.push((fault.from, fault.until));
-                        let before = (member + machines.len() - 1) % machines.len();
-                        if before != member {
-                            machines[before].ports[rail].peer_outages.push(fault.from);
+                        let previous = (member + machines.len() - 1) % machines.len();
+                        if previous != member {
+                            machines[previous].ports[rail].peer_outages.push(fault.from);
                         }
                     }
                     FaultEffect::RateLow { rail, factor } => {
@@ -183,10 +183,10 @@ impl SimJobGroup {
     }
 
     /// The effects on a member at an instant.
-    fn active_effects(&self, member: usize, at: f64) -> impl Iterator<Item = FaultEffect> {
-        let here = self.current_faults.iter().filter(move |fault| fault.is_active_at(at));
-        let struck = here.filter(move |fault| self.is_affected(fault, member));
-        struck.map(move |fault| match fault.effect {
+    fn active_effects(&self, member: usize, time: f64) -> impl Iterator<Item = FaultEffect> {
+        let active = self.current_faults.iter().filter(move |fault| fault.is_active_at(time));
+        let affecting = active.filter(move |fault| self.is_affected(fault, member));
+        affecting.map(move |fault| match fault.effect {
             // A GPU that exchanges data with the one that lost its NVLinks is slow, and still has all of its own.
             FaultEffect::NvlinkSlow { factor, .. } if fault.node != self.nodes.start + member => {
                 FaultEffect::NvlinkSlow { gpu: usize::MAX, factor }
@@ -196,23 +196,23 @@ impl SimJobGroup {
     }
 
     /// The host use of a member.
-    pub(crate) fn host_use(&self, member: usize, at: f64) -> HostUse {
-        let mode = self.mode_at(at, member);
+    pub(crate) fn host_use(&self, member: usize, time: f64) -> HostUse {
+        let mode = self.mode_at(time, member);
         if mode != MemberMode::Step {
-            return self.host_use_in_mode(mode, member, at);
+            return self.host_use_in_mode(mode, member, time);
         }
         let step_s = self.pace.step_s();
         let batch = self.pace.batch_bytes * self.gpus as f64;
-        let starving = |batch_s: f64, by_cpu| HostUse::Starving {
+        let starving_use = |batch_s: f64, by_cpu| HostUse::Starving {
             bytes: batch / batch_s,
             share: (1.0 - step_s / batch_s).max(0.0),
             by_cpu,
         };
         let mut used = HostUse::Feeding { bytes: batch / step_s, spins: self.pace.spins };
-        for effect in self.active_effects(member, at) {
+        for effect in self.active_effects(member, time) {
             used = match effect {
-                FaultEffect::DataStarved { batch_s, by_cpu } => starving(batch_s, by_cpu),
-                FaultEffect::StorageSlow { batch_s } => starving(batch_s, false),
+                FaultEffect::DataStarved { batch_s, by_cpu } => starving_use(batch_s, by_cpu),
+                FaultEffect::StorageSlow { batch_s } => starving_use(batch_s, false),
                 FaultEffect::LaunchBound { .. } => HostUse::Launching(batch / step_s),
                 _ => continue,
             };
@@ -221,17 +221,17 @@ impl SimJobGroup {
     }
 
     /// Advances all counters to `elapsed` seconds into the step, and makes that the new base if the step is over.
-    fn update_meters(&self, elapsed: f64, machines: &mut [SimMachine], over: bool) {
+    fn update_meters(&self, elapsed: f64, machines: &mut [SimMachine], step_over: bool) {
         let load = f64::from(self.routes.usual_load());
-        let whole = self.pace.communicate_s * RATE_BYTES_PER_S * FABRIC_EFFICIENCY / load;
+        let share_bytes = self.pace.communicate_s * RATE_BYTES_PER_S * FABRIC_EFFICIENCY / load;
         for (member, machine) in machines.iter_mut().enumerate() {
             for (position, gpu) in machine.gpus.iter_mut().enumerate() {
-                self.run(&self.rank_steps[member * self.gpus + position], gpu, elapsed, over);
+                self.run(&self.rank_steps[member * self.gpus + position], gpu, elapsed, step_over);
             }
             for (rail, port) in machine.ports.iter_mut().enumerate() {
-                let moving = self.rail_s[rail];
-                let moved = if moving > 0.0 {
-                    ((elapsed - self.arrival_s) / moving).clamp(0.0, 1.0)
+                let moving_s = self.rail_s[rail];
+                let share_moved = if moving_s > 0.0 {
+                    ((elapsed - self.arrival_s) / moving_s).clamp(0.0, 1.0)
                 } else {
                     0.0
                 };
@@ -241,34 +241,34 @@ impl SimJobGroup {
                     .map_or(&self.usual_link, |conditions| &conditions[member * self.rails + rail]);
                 port.carry_load(
                     self.routes.port_load(member, rail),
-                    whole * moved,
+                    share_bytes * share_moved,
                     condition,
                     elapsed,
-                    over,
+                    step_over,
                 );
             }
         }
     }
 
-    fn run(&self, turn: &RankStep, gpu: &mut SimGpu, elapsed: f64, over: bool) {
+    fn run(&self, rank_step: &RankStep, gpu: &mut SimGpu, elapsed: f64, step_over: bool) {
         let mut meters = gpu.base;
-        let mut left = elapsed;
-        let mut board = gpu.variation;
-        board.coolant_celsius += turn.condition.warm_kelvin;
-        for (phase, span) in turn.spans {
-            if left > 0.0 && span > 0.0 {
-                let mut doing = self.activities[phase as usize];
-                if turn.condition != GpuCondition::USUAL {
-                    doing = doing.under_condition(phase, &turn.condition);
+        let mut remaining = elapsed;
+        let mut variation = gpu.variation;
+        variation.coolant_celsius += rank_step.condition.warm_kelvin;
+        for (phase, span) in rank_step.spans {
+            if remaining > 0.0 && span > 0.0 {
+                let mut activity = self.activities[phase as usize];
+                if rank_step.condition != GpuCondition::USUAL {
+                    activity = activity.under_condition(phase, &rank_step.condition);
                 }
-                meters.run(&doing, &board, span.min(left));
+                meters.run(&activity, &variation, span.min(remaining));
                 gpu.phase = phase;
             }
-            left -= span;
+            remaining -= span;
         }
-        gpu.condition = turn.condition;
+        gpu.condition = rank_step.condition;
         gpu.shown = meters;
-        if over {
+        if step_over {
             gpu.base = meters;
         }
     }
@@ -276,8 +276,9 @@ impl SimJobGroup {
     /// Resets GPU counters where a driver was reloaded in the step that is over.
     fn reset_counters(&self, before: f64, machines: &mut [SimMachine]) {
         for fault in &self.current_faults {
-            let now = before < fault.from && fault.from <= self.step_start;
-            if !matches!(fault.effect, FaultEffect::CounterReset | FaultEffect::Reboot) || !now {
+            let in_step = before < fault.from && fault.from <= self.step_start;
+            if !matches!(fault.effect, FaultEffect::CounterReset | FaultEffect::Reboot) || !in_step
+            {
                 continue;
             }
             for (member, machine) in machines.iter_mut().enumerate() {

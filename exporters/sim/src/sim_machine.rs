@@ -20,7 +20,7 @@ pub(crate) enum NodeRole {
     /// Member of a job group.
     JobMember {
         /// The job group's position in the fleet.
-        gang: usize,
+        job_index: usize,
         /// The node's position in the job group.
         member: usize,
     },
@@ -96,10 +96,10 @@ impl SimMachine {
         let uptime = noise.child_key(0).random_between(UPTIME_S.0, UPTIME_S.1);
         let gpu = |position: usize| {
             let noise = noise.child_key(1).child_key(position as u64);
-            let board = GpuVariation::new(noise, position, model);
-            let meters = GpuMeters::after_boot(noise, &board, uptime);
+            let variation = GpuVariation::new(noise, position, model);
+            let meters = GpuMeters::after_boot(noise, &variation, uptime);
             SimGpu {
-                variation: board,
+                variation,
                 base: meters,
                 shown: meters,
                 before: meters,
@@ -129,9 +129,9 @@ impl SimMachine {
         // An idle GPU has no load.
         let idle = GpuLoadProfile { tensor: 0.0, copy_rate: 0.0, gradient_rate: 0.0 };
         for gpu in &mut self.gpus {
-            let doing = gpu.phase.phase_activity(&idle);
+            let activity = gpu.phase.phase_activity(&idle);
             gpu.shown = gpu.base;
-            gpu.shown.run(&doing, &gpu.variation, now);
+            gpu.shown.run(&activity, &gpu.variation, now);
         }
         self.host.advance_to(now, |_| HostUse::Idle);
     }

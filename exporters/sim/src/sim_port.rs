@@ -49,22 +49,22 @@ pub(crate) struct PortCounts([f64; COUNTED.len()]);
 impl PortCounts {
     /// The same with a number added for one counter.
     pub(crate) fn with_count(mut self, metric: MetricId, number: f64) -> Self {
-        for (at, counted) in COUNTED.into_iter().enumerate() {
+        for (index, counted) in COUNTED.into_iter().enumerate() {
             if counted == metric {
-                self.0[at] += number;
+                self.0[index] += number;
             }
         }
         self
     }
 
     pub(crate) fn of(&self, metric: MetricId) -> f64 {
-        let at = COUNTED.iter().position(|counted| *counted == metric);
-        at.map_or(0.0, |at| self.0[at])
+        let index = COUNTED.iter().position(|counted| *counted == metric);
+        index.map_or(0.0, |index| self.0[index])
     }
 
     fn add_scaled(mut self, other: &Self, times: f64) -> Self {
-        for (total, more) in self.0.iter_mut().zip(other.0) {
-            *total += more * times;
+        for (total, increase) in self.0.iter_mut().zip(other.0) {
+            *total += increase * times;
         }
         self
     }
@@ -175,19 +175,19 @@ impl SimPort {
         &mut self,
         load: PortLoad,
         share: f64,
-        wire: &LinkCondition,
+        condition: &LinkCondition,
         elapsed: f64,
-        over: bool,
+        step_over: bool,
     ) {
         self.shown = self.base.add_load(load, share);
-        let sent = (self.shown.transmit - self.base.transmit) / PACKET_BYTES;
-        let received = (self.shown.receive - self.base.receive) / PACKET_BYTES;
+        let sent_packets = (self.shown.transmit - self.base.transmit) / PACKET_BYTES;
+        let received_packets = (self.shown.receive - self.base.receive) / PACKET_BYTES;
         self.counts = self
             .base_counts
-            .add_scaled(&wire.sent, sent)
-            .add_scaled(&wire.received, received)
-            .add_scaled(&wire.second, elapsed);
-        if over {
+            .add_scaled(&condition.sent, sent_packets)
+            .add_scaled(&condition.received, received_packets)
+            .add_scaled(&condition.second, elapsed);
+        if step_over {
             self.base = self.shown;
             self.base_counts = self.counts;
         }
@@ -206,16 +206,17 @@ impl SimPort {
 
     /// Factor by which its rate is reduced.
     pub(crate) fn rate_divisor(&self, now: f64) -> f64 {
-        let now = self.reduced_rates.iter().filter(|&&(from, until, _)| from <= now && now < until);
-        now.map(|&(_, _, times)| times).fold(1.0, f64::max)
+        let reduced =
+            self.reduced_rates.iter().filter(|&&(from, until, _)| from <= now && now < until);
+        reduced.map(|&(_, _, times)| times).fold(1.0, f64::max)
     }
 
     /// Number of times that the link has gone down and come up again in this run.
     pub(crate) fn count_link_changes(&self, now: f64) -> (usize, usize) {
-        let downs = self.outages.iter().filter(|(from, _)| *from <= now).count();
-        let ups = self.outages.iter().filter(|(_, until)| *until <= now).count();
+        let down_count = self.outages.iter().filter(|(from, _)| *from <= now).count();
+        let up_count = self.outages.iter().filter(|(_, until)| *until <= now).count();
         // A port that comes up at another rate was down for a moment.
-        let again = self.reduced_rates.iter().filter(|(from, ..)| *from <= now).count();
-        (downs + again, ups + again)
+        let rate_changes = self.reduced_rates.iter().filter(|(from, ..)| *from <= now).count();
+        (down_count + rate_changes, up_count + rate_changes)
     }
 }

@@ -126,9 +126,9 @@ pub fn list_cases(split: SuiteSplit) -> Vec<SuiteCase> {
 pub fn list_cases_from(split: SuiteSplit, first: u64) -> Vec<SuiteCase> {
     let mut cases = Vec::new();
     for number in first..first + SEEDS {
-        for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
+        for (index, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
             for level in FaultLevel::ALL {
-                cases.push(build_case(split, number, at as u64, scenario, level));
+                cases.push(build_case(split, number, index as u64, scenario, level));
             }
         }
     }
@@ -138,23 +138,23 @@ pub fn list_cases_from(split: SuiteSplit, first: u64) -> Vec<SuiteCase> {
 fn build_case(
     split: SuiteSplit,
     number: u64,
-    at: u64,
+    scenario_index: u64,
     scenario: &'static str,
     level: FaultLevel,
 ) -> SuiteCase {
     let first = if split == SuiteSplit::Test { TEST_SEEDS_FROM } else { 1 };
-    let seed = first + number * 1_000 + at * 10 + level as u64;
+    let seed = first + number * 1_000 + scenario_index * 10 + level as u64;
     // Three seeds at three levels cover all eight combinations of telemetry options, and so do eight seeds at one
     // level.
-    let way = 3 * number + level as u64 + at;
+    let variant = 3 * number + level as u64 + scenario_index;
     let mut case = SuiteCase {
         scenario,
         level,
         seed,
         shape: random_shape::random_shape(NoiseKey::new(seed), split, scenario, number, level),
-        gpm: way & 1 == 0,
-        labels: way & 2 == 0,
-        dialect: if way & 4 == 0 { Dialect::Gaunt } else { Dialect::Dcgm },
+        gpm: variant & 1 == 0,
+        labels: variant & 2 == 0,
+        dialect: if variant & 4 == 0 { Dialect::Gaunt } else { Dialect::Dcgm },
         seconds: 0,
         split,
     };
@@ -183,8 +183,8 @@ const INFERENCE_S: u32 = 1_200;
 impl SuiteCase {
     /// The case of this scenario, level and number, with full telemetry in gaunt's own format.
     pub fn from_name(scenario: &str, level: FaultLevel, number: u64) -> Option<Self> {
-        let at = SCENARIOS.iter().position(|(name, _)| *name == scenario)?;
-        let case = build_case(SuiteSplit::Tune, number, at as u64, SCENARIOS[at].0, level);
+        let index = SCENARIOS.iter().position(|(name, _)| *name == scenario)?;
+        let case = build_case(SuiteSplit::Tune, number, index as u64, SCENARIOS[index].0, level);
         Some(Self { gpm: true, labels: true, dialect: Dialect::Gaunt, ..case })
     }
 
@@ -196,8 +196,8 @@ impl SuiteCase {
     /// The topology that an operator knows and foreign exporters do not report, where it is declared: leaf switch and
     /// rail of each port, and trays of one NVLink domain. An operator that labels jobs also declares it.
     pub fn declared_topology(&self) -> Option<SourceTopology> {
-        let written = self.dialect == Dialect::Dcgm && self.labels;
-        written.then(|| self.shape.to_topology())
+        let is_declared = self.dialect == Dialect::Dcgm && self.labels;
+        is_declared.then(|| self.shape.to_topology())
     }
 
     fn fleet_plan(&self) -> FleetPlan {

@@ -53,16 +53,16 @@ impl TopologyFacts {
 
     /// Topology of a node.
     pub(super) fn locate_node(&self, name: &str) -> NodeTopology {
-        let of = |what: fn(&NodeLocation) -> Option<&SanitizedText>| {
-            let mut all = self.sources.iter();
-            all.find_map(|(key, source)| {
-                source_fact(key, what(find_by_name(&source.nodes, name)?)?)
+        let fact_of = |select: fn(&NodeLocation) -> Option<&SanitizedText>| {
+            let mut sources = self.sources.iter();
+            sources.find_map(|(key, source)| {
+                source_fact(key, select(find_by_name(&source.nodes, name)?)?)
             })
         };
         NodeTopology {
-            rack: of(|place| place.rack.as_ref()),
-            leaf: of(|place| place.leaf.as_ref()),
-            domain: of(|place| place.domain.as_ref()),
+            rack: fact_of(|location| location.rack.as_ref()),
+            leaf: fact_of(|location| location.leaf.as_ref()),
+            domain: fact_of(|location| location.domain.as_ref()),
         }
     }
 
@@ -79,9 +79,10 @@ impl TopologyFacts {
         let leaf = leaves.next();
         let other = leaf.as_ref().and_then(|leaf| leaves.find(|other| other.value != leaf.value));
         let page = entry.info_label(port::INFO, "rail");
-        let at = leaf.as_ref().map(|leaf| &leaf.value);
-        let rail =
-            self.collect_answers(page, |_, source| source.rail_of_port(node, &names, at)).next();
+        let leaf_name = leaf.as_ref().map(|leaf| &leaf.value);
+        let rail = self
+            .collect_answers(page, |_, source| source.rail_of_port(node, &names, leaf_name))
+            .next();
         let dispute = leaf.as_ref().zip(other).map(|(first, other)| {
             SanitizedText::new(&format!(
                 "{node} {}: {} says {}, {} says {}; the first is used",
@@ -93,25 +94,25 @@ impl TopologyFacts {
 
     /// The switches above a switch, from all sources.
     pub(super) fn switches_above(&self, switch: &SanitizedText) -> Vec<SanitizedText> {
-        let all = self.sources.values().filter_map(|source| source.above.get(switch));
-        let mut all: Vec<_> = all.flatten().cloned().collect();
-        all.sort();
-        all.dedup();
-        all
+        let switches = self.sources.values().filter_map(|source| source.above.get(switch));
+        let mut switches: Vec<_> = switches.flatten().cloned().collect();
+        switches.sort();
+        switches.dedup();
+        switches
     }
 
     /// The answers of all sources and of the page, in order of precedence.
     fn collect_answers<'a>(
         &'a self,
         page: Option<&'a SanitizedText>,
-        answer: impl Fn(TopologyOrigin, &'a SourceFacts) -> Option<&'a SanitizedText> + Clone + 'a,
+        value_of: impl Fn(TopologyOrigin, &'a SourceFacts) -> Option<&'a SanitizedText> + Clone + 'a,
     ) -> impl Iterator<Item = AttributedFact> + 'a {
-        let ranked = move |before: bool| {
-            let answer = answer.clone();
+        let ranked = move |before_page: bool| {
+            let value_of = value_of.clone();
             let sources = self.sources.iter();
             sources
-                .filter(move |((origin, _), _)| (*origin < TopologyOrigin::Page) == before)
-                .filter_map(move |(key, source)| source_fact(key, answer(key.0, source)?))
+                .filter(move |((origin, _), _)| (*origin < TopologyOrigin::Page) == before_page)
+                .filter_map(move |(key, source)| source_fact(key, value_of(key.0, source)?))
         };
         ranked(true).chain(page.map(page_fact)).chain(ranked(false))
     }
@@ -137,28 +138,28 @@ struct PortNames<'a> {
 
 impl<'a> PortNames<'a> {
     fn of(entry: &'a DeviceEntry) -> Self {
-        let key = |at: usize| entry.device.key.get(at).map_or("", SanitizedText::as_str);
+        let key = |index: usize| entry.device.key.get(index).map_or("", SanitizedText::as_str);
         Self { device: key(0), port: key(1), netdev: entry.info_label(port::INFO, "netdev") }
     }
 
-    fn matches_location(&self, place: &PortLocation) -> bool {
-        let is_device = place.device == self.device && !self.device.is_empty();
-        let is_netdev = self.netdev == Some(&place.device);
-        is_netdev || is_device && place.port.as_ref().is_none_or(|port| *port == self.port)
+    fn matches_location(&self, location: &PortLocation) -> bool {
+        let is_device = location.device == self.device && !self.device.is_empty();
+        let is_netdev = self.netdev == Some(&location.device);
+        is_netdev || is_device && location.port.as_ref().is_none_or(|port| *port == self.port)
     }
 }
 
 impl SourceFacts {
     fn new(topology: SourceTopology) -> Self {
         let mut source = Self::default();
-        for place in topology.nodes {
-            source.nodes.insert(place.node.clone(), place);
+        for location in topology.nodes {
+            source.nodes.insert(location.node.clone(), location);
         }
-        for place in topology.ports {
-            source.ports.entry(place.node.clone()).or_default().push(place);
+        for location in topology.ports {
+            source.ports.entry(location.node.clone()).or_default().push(location);
         }
-        for one in topology.rails {
-            source.rails.insert(one.device, one.rail);
+        for device_rail in topology.rails {
+            source.rails.insert(device_rail.device, device_rail.rail);
         }
         for switch in topology.switches {
             if let Some(rail) = switch.rail {
@@ -168,14 +169,14 @@ impl SourceFacts {
         }
         let short: Vec<_> = source.nodes.keys().filter_map(short_name).collect();
         for (short, name) in short {
-            if let Some(place) = source.nodes.get(&name).cloned() {
-                source.nodes.entry(short).or_insert(place);
+            if let Some(location) = source.nodes.get(&name).cloned() {
+                source.nodes.entry(short).or_insert(location);
             }
         }
         let short: Vec<_> = source.ports.keys().filter_map(short_name).collect();
         for (short, name) in short {
-            if let Some(places) = source.ports.get(&name).cloned() {
-                source.ports.entry(short).or_insert(places);
+            if let Some(locations) = source.ports.get(&name).cloned() {
+                source.ports.entry(short).or_insert(locations);
             }
         }
         source
@@ -188,10 +189,10 @@ impl SourceFacts {
         node: &str,
         names: &PortNames<'_>,
     ) -> Option<&SanitizedText> {
-        let whole =
+        let node_location =
             || find_by_name(&self.nodes, node).filter(|_| origin == TopologyOrigin::Declared);
-        self.find_location(node, names, |place| place.leaf.as_ref())
-            .or_else(|| whole().and_then(|place| place.leaf.as_ref()))
+        self.find_location(node, names, |location| location.leaf.as_ref())
+            .or_else(|| node_location().and_then(|location| location.leaf.as_ref()))
     }
 
     /// The rail of a port: its own, that of its device's name, or that of the switch.
@@ -201,7 +202,7 @@ impl SourceFacts {
         names: &PortNames<'_>,
         leaf: Option<&SanitizedText>,
     ) -> Option<&SanitizedText> {
-        self.find_location(node, names, |place| place.rail.as_ref())
+        self.find_location(node, names, |location| location.rail.as_ref())
             .or_else(|| self.rails.get(names.device))
             .or_else(|| self.rails.get(names.netdev?))
             .or_else(|| self.switch_rails.get(leaf?))
@@ -211,12 +212,12 @@ impl SourceFacts {
         &'a self,
         node: &str,
         names: &PortNames<'_>,
-        what: impl Fn(&'a PortLocation) -> Option<&'a SanitizedText>,
+        select: impl Fn(&'a PortLocation) -> Option<&'a SanitizedText>,
     ) -> Option<&'a SanitizedText> {
         find_by_name(&self.ports, node)?
             .iter()
-            .filter(|place| names.matches_location(place))
-            .find_map(what)
+            .filter(|location| names.matches_location(location))
+            .find_map(select)
     }
 }
 

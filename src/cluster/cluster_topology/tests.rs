@@ -14,24 +14,28 @@ use crate::{Cluster, JobAttributes, NodeId};
 /// A page of a node with two GPUs and two ports; the second is connected to `page-leaf`.
 fn node_page(node: &str, job: Option<&str>) -> Report {
     let mut page = Report { node: Some(node.into()), ..Report::default() };
-    let own = page.ensure_device(Device::new_node());
-    page.push(own, host::CPUS, 8.0);
+    let node_device = page.ensure_device(Device::new_node());
+    page.push(node_device, host::CPUS, 8.0);
     for index in 0..2 {
-        let at = page.ensure_device(Device::new_gpu(index));
-        page.push(at, gpu::UTILIZATION, 0.5);
-        page.add_info(at, gpu::INFO, &[("pci_bus_id", &format!("00000000:{}B:00.0", index + 1))]);
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.push(device, gpu::UTILIZATION, 0.5);
+        page.add_info(
+            device,
+            gpu::INFO,
+            &[("pci_bus_id", &format!("00000000:{}B:00.0", index + 1))],
+        );
         if let Some(job) = job.filter(|_| index == 0) {
-            page.add_info(at, gpu::JOB_INFO, &[("job", job), ("user", "ann")]);
+            page.add_info(device, gpu::JOB_INFO, &[("job", job), ("user", "ann")]);
         }
     }
     for (index, leaf) in [(0, ""), (1, "page-leaf")] {
-        let at = page.ensure_device(Device::new_port(&format!("mlx5_{index}"), "1"));
-        page.push(at, port::STATE, 4.0);
-        let near = format!("0000:{}b:00.0", index + 1);
+        let device = page.ensure_device(Device::new_port(&format!("mlx5_{index}"), "1"));
+        page.push(device, port::STATE, 4.0);
+        let gpu_bus_id = format!("0000:{}b:00.0", index + 1);
         let netdev = format!("rdma{index}");
         let labels =
-            [("netdev", netdev.as_str()), ("gpu_pci_bus_ids", near.as_str()), ("leaf", leaf)];
-        page.add_info(at, port::INFO, &labels);
+            [("netdev", netdev.as_str()), ("gpu_pci_bus_ids", gpu_bus_id.as_str()), ("leaf", leaf)];
+        page.add_info(device, port::INFO, &labels);
     }
     page
 }
@@ -75,11 +79,11 @@ fn leaf_and_rail(cluster: &Cluster, node: &str, device: &str) -> (Option<String>
     let row = node.device_rows(DeviceClass::Port).iter().find(|row| {
         cluster.device_at(DeviceClass::Port, **row).unwrap().device == Device::new_port(device, "1")
     });
-    let place = cluster.topology().port_topology(*row.unwrap()).unwrap();
-    let said = |told: &Option<crate::AttributedFact>| {
-        told.as_ref().map(|told| format!("{} by {}", told.value, told.source))
+    let topology = cluster.topology().port_topology(*row.unwrap()).unwrap();
+    let describe = |fact: &Option<crate::AttributedFact>| {
+        fact.as_ref().map(|fact| format!("{} by {}", fact.value, fact.source))
     };
-    (said(&place.leaf), said(&place.rail))
+    (describe(&topology.leaf), describe(&topology.rail))
 }
 
 fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
@@ -92,29 +96,29 @@ fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
 }
 
 /// A text with a source.
-#[expect(clippy::unnecessary_wraps, reason = "it stands beside what may be none")]
+#[expect(clippy::unnecessary_wraps, reason = "it is compared with optional texts")]
 fn some_text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
 #[test]
-fn what_nobody_says_is_none() {
+fn facts_without_a_source_are_none() {
     let cluster = scraped_cluster(&[("a", None)]);
     assert_eq!(leaf_and_rail(&cluster, "a", "mlx5_0"), (None, None));
     assert_eq!(leaf_and_rail(&cluster, "a", "mlx5_1"), (some_text("page-leaf by its page"), None));
-    let wiring = cluster.topology();
-    assert_eq!(wiring.node_topology(node_id(&cluster, "a")), None);
+    let topology = cluster.topology();
+    assert_eq!(topology.node_topology(node_id(&cluster, "a")), None);
     assert!(
-        wiring.ports_by_rail().is_empty()
-            && wiring.nodes_by_rack().is_empty()
-            && wiring.nvlink_domains().is_empty()
+        topology.ports_by_rail().is_empty()
+            && topology.nodes_by_rack().is_empty()
+            && topology.nvlink_domains().is_empty()
     );
-    assert_eq!(wiring.leaf_switches().keys().collect::<Vec<_>>(), ["page-leaf"]);
-    assert_eq!(wiring.disputed_ports(), 0);
+    assert_eq!(topology.leaf_switches().keys().collect::<Vec<_>>(), ["page-leaf"]);
+    assert_eq!(topology.disputed_ports(), 0);
 }
 
 #[test]
-fn the_operator_is_believed_before_the_fabric_and_that_before_the_page() {
+fn operator_takes_precedence_over_fabric_and_fabric_over_page() {
     let mut cluster = scraped_cluster(&[("a", None), ("b.cluster.local", None)]);
     let fabric = SourceTopology {
         ports: vec![port_location("a", "mlx5_1", "leaf-1"), port_location("b", "rdma0", "leaf-1")],
@@ -167,12 +171,12 @@ fn the_operator_is_believed_before_the_fabric_and_that_before_the_page() {
 }
 
 #[test]
-fn a_schedulers_leaf_is_the_nodes_and_not_its_ports() {
+fn leaf_from_a_scheduler_applies_to_the_node_and_not_to_its_ports() {
     let mut cluster = scraped_cluster(&[("a", None)]);
-    let place =
+    let location =
         NodeLocation { node: "a".into(), leaf: Some("su1".into()), ..NodeLocation::default() };
     let slurm = SourceTopology {
-        nodes: vec![place],
+        nodes: vec![location],
         ..SourceTopology::new("topology.conf".into(), TopologyOrigin::Scheduler)
     };
     apply_topology(&mut cluster, slurm);
@@ -185,7 +189,7 @@ fn a_schedulers_leaf_is_the_nodes_and_not_its_ports() {
 }
 
 #[test]
-fn a_gpu_has_the_rail_of_the_port_beside_it() {
+fn gpu_has_the_rail_of_its_nearest_port() {
     let mut cluster = scraped_cluster(&[("a", None)]);
     let switch = FabricSwitch { name: "page-leaf".into(), above: vec![], rail: Some("7".into()) };
     let declared = SourceTopology {
@@ -201,12 +205,12 @@ fn a_gpu_has_the_rail_of_the_port_beside_it() {
 }
 
 #[test]
-fn a_page_that_names_other_devices_is_resolved_anew() {
+fn topology_is_resolved_again_when_a_page_names_other_devices() {
     let mut cluster = scraped_cluster(&[("a", None)]);
     let mut page = node_page("a", None);
-    let at = page.ensure_device(Device::new_port("mlx5_2", "1"));
-    page.push(at, port::STATE, 4.0);
-    page.add_info(at, port::INFO, &[("leaf", "page-leaf"), ("rail", "2")]);
+    let device = page.ensure_device(Device::new_port("mlx5_2", "1"));
+    page.push(device, port::STATE, 4.0);
+    page.add_info(device, port::INFO, &[("leaf", "page-leaf"), ("rail", "2")]);
     let outcome = Ok(ScrapedPage {
         report: page,
         dialect: Dialect::Gaunt,
@@ -221,9 +225,9 @@ fn a_page_that_names_other_devices_is_resolved_anew() {
 }
 
 #[test]
-fn a_scheduler_says_whose_gpu_it_is_where_the_page_does_not() {
+fn scheduler_assigns_gpus_to_jobs_where_the_page_does_not() {
     let mut cluster = scraped_cluster(&[("a", Some("8812")), ("b.local", None), ("c", None)]);
-    let holding = |node: &str, gpus: Option<Vec<u32>>, whole| JobAllocation {
+    let allocation = |node: &str, gpus: Option<Vec<u32>>, whole| JobAllocation {
         node: node.into(),
         gpus,
         whole,
@@ -237,16 +241,19 @@ fn a_scheduler_says_whose_gpu_it_is_where_the_page_does_not() {
         ..SchedulerJob::default()
     };
     let jobs = vec![
-        job("8812", vec![holding("a", Some(vec![0]), false), holding("b", Some(vec![1]), false)]),
-        job("9000", vec![holding("a", None, true), holding("c", None, false)]),
-        job("9001", vec![holding("nowhere", None, true)]),
+        job(
+            "8812",
+            vec![allocation("a", Some(vec![0]), false), allocation("b", Some(vec![1]), false)],
+        ),
+        job("9000", vec![allocation("a", None, true), allocation("c", None, false)]),
+        job("9001", vec![allocation("nowhere", None, true)]),
     ];
     cluster.ingest_delivery(Delivery::Jobs(JobList { source: "squeue.json".into(), jobs }));
     cluster.advance_to(UnixMs(1_000));
     let jobs: Vec<_> =
         cluster.gpus_by_job().iter().map(|(job, gpus)| (job.as_str(), gpus.len())).collect();
     assert_eq!(jobs, [("8812", 2), ("9000", 1)]);
-    let told = cluster.job_attributes("8812").unwrap();
+    let attributes = cluster.job_attributes("8812").unwrap();
     let expected = JobAttributes {
         name: Some("train".into()),
         user: Some("ann".into()),
@@ -254,7 +261,7 @@ fn a_scheduler_says_whose_gpu_it_is_where_the_page_does_not() {
         started: Some(UnixMs(5)),
         ..JobAttributes::default()
     };
-    assert_eq!(*told, expected);
+    assert_eq!(*attributes, expected);
     assert_eq!(cluster.job_attributes("9001"), None);
     let (_, b) = cluster.node_by_name("b.local").unwrap();
     assert_eq!(

@@ -43,80 +43,80 @@ pub(super) fn pack_block(slots: &[Option<&SlotPoints>], quantum: PointQuantizati
     let mut out = Vec::with_capacity(ROWS * 8);
     let mut before = 0;
     for row in 0..ROWS {
-        let mut known = [0.0; SLOTS];
+        let mut values = [0.0; SLOTS];
         let (mut count, mut mask) = (0, 0_u16);
         for (slot, points) in slots.iter().enumerate() {
             let point = points.map_or(f32::NAN, |points| points[row]);
             if !point.is_nan() {
-                known[count] = point;
+                values[count] = point;
                 (count, mask) = (count + 1, mask | 1 << slot);
             }
         }
-        pack_device(&known[..count], mask, quantum, &mut before, &mut out);
+        pack_device(&values[..count], mask, quantum, &mut before, &mut out);
     }
     out.into_boxed_slice()
 }
 
 fn pack_device(
-    known: &[f32],
+    values: &[f32],
     mask: u16,
     quantum: PointQuantization,
     before: &mut i64,
     out: &mut Vec<u8>,
 ) {
-    if known.is_empty() {
+    if values.is_empty() {
         return out.push(0);
     }
-    let some = if known.len() == SLOTS { 0 } else { SOME };
-    let place = |out: &mut Vec<u8>| {
-        if some != 0 {
+    let partial = if values.len() == SLOTS { 0 } else { SOME };
+    let push_mask = |out: &mut Vec<u8>| {
+        if partial != 0 {
             out.extend_from_slice(&mask.to_le_bytes());
         }
     };
-    let Some((doubled, step)) = choose_step(known, quantum) else {
-        out.push(RAW | some);
-        place(out);
-        return known.iter().for_each(|point| out.extend_from_slice(&point.to_le_bytes()));
+    let Some((doubled, step)) = choose_step(values, quantum) else {
+        out.push(RAW | partial);
+        push_mask(out);
+        return values.iter().for_each(|point| out.extend_from_slice(&point.to_le_bytes()));
     };
     let mut steps = [0_i64; SLOTS];
-    for (steps, point) in steps.iter_mut().zip(known) {
+    for (steps, point) in steps.iter_mut().zip(values) {
         *steps = (f64::from(*point) / step).round() as i64;
     }
-    let steps = &steps[..known.len()];
-    let least = steps.iter().copied().min().unwrap_or_default();
-    let most = steps.iter().copied().max().unwrap_or_default();
-    let width = (64 - ((most - least) as u64).leading_zeros()) as u8;
-    out.push((width + 1) | some | if doubled > 0 { DOUBLED } else { 0 });
-    place(out);
+    let steps = &steps[..values.len()];
+    let lowest = steps.iter().copied().min().unwrap_or_default();
+    let highest = steps.iter().copied().max().unwrap_or_default();
+    let width = (64 - ((highest - lowest) as u64).leading_zeros()) as u8;
+    out.push((width + 1) | partial | if doubled > 0 { DOUBLED } else { 0 });
+    push_mask(out);
     if doubled > 0 {
         out.push(doubled);
     }
-    encode_signed(least - *before, out);
-    *before = least;
-    let (mut bits, mut held) = (0_u64, 0);
+    encode_signed(lowest - *before, out);
+    *before = lowest;
+    let (mut bits, mut bit_count) = (0_u64, 0);
     for steps in steps {
-        bits |= ((steps - least) as u64) << held;
-        held += u32::from(width);
-        while held >= 8 {
+        bits |= ((steps - lowest) as u64) << bit_count;
+        bit_count += u32::from(width);
+        while bit_count >= 8 {
             out.push(bits as u8);
-            (bits, held) = (bits >> 8, held - 8);
+            (bits, bit_count) = (bits >> 8, bit_count - 8);
         }
     }
-    if held > 0 {
+    if bit_count > 0 {
         out.push(bits as u8);
     }
 }
 
 /// The number of doublings for these points, and the resulting step; none for points that are no integer number of
 /// steps.
-fn choose_step(known: &[f32], quantum: PointQuantization) -> Option<(u8, f64)> {
-    let most = known.iter().fold(0.0_f32, |most, point| most.max(point.abs()));
+fn choose_step(values: &[f32], quantum: PointQuantization) -> Option<(u8, f64)> {
+    let largest = values.iter().fold(0.0_f32, |largest, point| largest.max(point.abs()));
     let (mut step, mut doubled) = (quantum.step, 0_u8);
-    while f64::from(most) / step > quantum.steps.min(MOST_STEPS) {
+    while f64::from(largest) / step > quantum.steps.min(MOST_STEPS) {
         step *= 2.0;
         doubled = doubled.checked_add(1)?;
     }
-    (most.is_finite() && step > 0.0).then_some((doubled, step))
+    (largest.is_finite() && step > 0.0).then_some((doubled, step))
 }
 
 fn encode_signed(number: i64, out: &mut Vec<u8>) {
@@ -132,9 +132,9 @@ fn encode_signed(number: i64, out: &mut Vec<u8>) {
 pub(super) fn unpack_device(block: &[u8], row: usize, quantum: PointQuantization) -> [f32; SLOTS] {
     let mut points = [f32::NAN; SLOTS];
     let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
-    for at in 0..=row {
-        let wanted = (at == row).then_some(&mut points);
-        if reader.decode_device(quantum, &mut before, wanted).is_none() {
+    for index in 0..=row {
+        let output = (index == row).then_some(&mut points);
+        if reader.decode_device(quantum, &mut before, output).is_none() {
             break;
         }
     }
@@ -143,14 +143,14 @@ pub(super) fn unpack_device(block: &[u8], row: usize, quantum: PointQuantization
 
 /// The points of all devices of a block in one pass.
 pub(super) fn unpack_all(block: &[u8], quantum: PointQuantization) -> Vec<[f32; SLOTS]> {
-    let mut all = vec![[f32::NAN; SLOTS]; ROWS];
+    let mut all_points = vec![[f32::NAN; SLOTS]; ROWS];
     let (mut reader, mut before) = (BlockReader { bytes: block }, 0);
-    for points in &mut all {
+    for points in &mut all_points {
         if reader.decode_device(quantum, &mut before, Some(points)).is_none() {
             break;
         }
     }
-    all
+    all_points
 }
 
 struct BlockReader<'a> {
@@ -159,9 +159,9 @@ struct BlockReader<'a> {
 
 impl<'a> BlockReader<'a> {
     fn next_bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(..bytes)?;
+        let head = self.bytes.get(..bytes)?;
         self.bytes = &self.bytes[bytes..];
-        Some(taken)
+        Some(head)
     }
 
     fn decode_signed(&mut self) -> Option<i64> {
@@ -181,7 +181,7 @@ impl<'a> BlockReader<'a> {
         &mut self,
         quantum: PointQuantization,
         before: &mut i64,
-        wanted: Option<&mut [f32; SLOTS]>,
+        output: Option<&mut [f32; SLOTS]>,
     ) -> Option<()> {
         let tag = self.next_bytes(1)?[0];
         if tag == 0 {
@@ -196,7 +196,7 @@ impl<'a> BlockReader<'a> {
         let slots = (0..SLOTS).filter(|slot| mask >> slot & 1 == 1);
         if tag & WIDTH == RAW {
             let raw = self.next_bytes(count * 4)?;
-            if let Some(points) = wanted {
+            if let Some(points) = output {
                 for (slot, raw) in slots.zip(raw.chunks_exact(4)) {
                     points[slot] = f32::from_le_bytes(raw.try_into().ok()?);
                 }
@@ -205,20 +205,20 @@ impl<'a> BlockReader<'a> {
         }
         let width = u32::from((tag & WIDTH).checked_sub(1)?);
         let doubled = if tag & DOUBLED == 0 { 0 } else { self.next_bytes(1)?[0] };
-        let least = before.wrapping_add(self.decode_signed()?);
-        *before = least;
+        let lowest = before.wrapping_add(self.decode_signed()?);
+        *before = lowest;
         let packed = self.next_bytes((count * width as usize).div_ceil(8))?;
-        let Some(points) = wanted else { return Some(()) };
+        let Some(points) = output else { return Some(()) };
         let step = quantum.step * f64::from(doubled).exp2();
-        let (mut bits, mut held, mut next) = (0_u64, 0, packed.iter());
+        let (mut bits, mut bit_count, mut next) = (0_u64, 0, packed.iter());
         for slot in slots {
-            while held < width {
-                bits |= u64::from(*next.next()?) << held;
-                held += 8;
+            while bit_count < width {
+                bits |= u64::from(*next.next()?) << bit_count;
+                bit_count += 8;
             }
-            let above = bits & ((1 << width) - 1);
-            (bits, held) = (bits >> width, held - width);
-            points[slot] = (least.wrapping_add(above as i64) as f64 * step) as f32;
+            let offset = bits & ((1 << width) - 1);
+            (bits, bit_count) = (bits >> width, bit_count - width);
+            points[slot] = (lowest.wrapping_add(offset as i64) as f64 * step) as f32;
         }
         Some(())
     }
@@ -234,23 +234,23 @@ mod tests {
         let (slots, rest) = points.as_chunks::<ROWS>();
         assert_eq!((slots.len(), rest.len()), (SLOTS, 0));
         // A slot without any point has no buffer, or a buffer without points.
-        let has_room = |at: usize, points: &SlotPoints| {
-            at.is_multiple_of(2) || points.iter().any(|point| !point.is_nan())
+        let has_buffer = |slot: usize, points: &SlotPoints| {
+            slot.is_multiple_of(2) || points.iter().any(|point| !point.is_nan())
         };
         let slots = slots.iter().enumerate();
-        let slots = slots.map(|(at, points)| has_room(at, points).then_some(points));
+        let slots = slots.map(|(slot, points)| has_buffer(slot, points).then_some(points));
         pack_block(&slots.collect::<Vec<_>>(), quantum)
     }
 
     fn round_trip(points: &[f32], quantum: PointQuantization) -> Vec<f32> {
         let block = pack_points(points, quantum);
-        let mut back = vec![f32::NAN; SLOTS * ROWS];
+        let mut unpacked = vec![f32::NAN; SLOTS * ROWS];
         for row in 0..ROWS {
             for (slot, point) in unpack_device(&block, row, quantum).into_iter().enumerate() {
-                back[slot * ROWS + row] = point;
+                unpacked[slot * ROWS + row] = point;
             }
         }
-        back
+        unpacked
     }
 
     fn any_point() -> impl Strategy<Value = f32> {
@@ -266,49 +266,50 @@ mod tests {
 
     proptest! {
         #[test]
-        fn points_come_back_within_half_a_step(
+        fn points_are_restored_within_half_a_step(
             points in prop::collection::vec(any_point(), SLOTS * ROWS),
             step in prop_oneof![Just(1.0), Just(0.001), Just(0.25)],
             steps in prop_oneof![Just(4096.0), Just(MOST_STEPS)],
         ) {
             let quantum = PointQuantization { step, steps };
-            for (at, (point, back)) in points.iter().zip(round_trip(&points, quantum)).enumerate() {
+            for (index, (point, back)) in points.iter().zip(round_trip(&points, quantum)).enumerate() {
                 prop_assert_eq!(point.is_nan(), back.is_nan());
-                let row = at % ROWS;
-                let all = (0..SLOTS).map(|slot| points[slot * ROWS + row]).filter(|point| !point.is_nan());
-                let most = f64::from(all.fold(0.0_f32, |most, point| most.max(point.abs())));
-                let allowed = (step / 2.0).max(most / steps) * 1.001 + f64::from(point.abs()) * 1e-6;
-                let off = (f64::from(*point) - f64::from(back)).abs();
-                let same = point.to_bits() == back.to_bits();
-                prop_assert!(point.is_nan() || same || off <= allowed, "{} {}", point, back);
+                let row = index % ROWS;
+                let values = (0..SLOTS).map(|slot| points[slot * ROWS + row]).filter(|point| !point.is_nan());
+                let largest = f64::from(values.fold(0.0_f32, |largest, point| largest.max(point.abs())));
+                let allowed = (step / 2.0).max(largest / steps) * 1.001 + f64::from(point.abs()) * 1e-6;
+                let deviation = (f64::from(*point) - f64::from(back)).abs();
+                let is_same = point.to_bits() == back.to_bits();
+                prop_assert!(point.is_nan() || is_same || deviation <= allowed, "{} {}", point, back);
             }
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), row in 0..ROWS) {
+        fn unpacking_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), row in 0..ROWS) {
             unpack_device(&bytes, row, PointQuantization { step: 1.0, steps: 4096.0 });
         }
     }
 
     #[test]
-    fn what_stands_still_costs_next_to_nothing_and_noise_its_bits() {
+    fn constant_points_take_two_bytes_and_noise_its_bits() {
         let quantum = PointQuantization { step: 1.0, steps: MOST_STEPS };
-        let of = |point: &dyn Fn(usize, usize) -> f32| {
-            let all = (0..SLOTS * ROWS).map(|at| point(at / ROWS, at % ROWS));
-            pack_points(&all.collect::<Vec<_>>(), quantum).len()
+        let packed_size = |point: &dyn Fn(usize, usize) -> f32| {
+            let points = (0..SLOTS * ROWS).map(|index| point(index / ROWS, index % ROWS));
+            pack_points(&points.collect::<Vec<_>>(), quantum).len()
         };
-        assert_eq!(of(&|_, _| f32::NAN), ROWS);
-        assert_eq!(of(&|_, _| 0.0), 2 * ROWS);
+        assert_eq!(packed_size(&|_, _| f32::NAN), ROWS);
+        assert_eq!(packed_size(&|_, _| 0.0), 2 * ROWS);
         // The first of them is far from zero, the others are no farther from it.
-        assert!(of(&|_, _| 700.0) <= 2 * ROWS + 1);
-        let noisy = of(&|slot, row| 690.0 + ((slot * 7 + row * 3) % 16) as f32);
+        assert!(packed_size(&|_, _| 700.0) <= 2 * ROWS + 1);
+        let noisy = packed_size(&|slot, row| 690.0 + ((slot * 7 + row * 3) % 16) as f32);
         assert!(noisy <= ROWS * (2 + 5) + 1, "four bits a point: {noisy}");
     }
 
     #[test]
-    fn what_is_a_number_of_steps_comes_back_as_it_was() {
+    fn whole_steps_are_restored_exactly() {
         let quantum = PointQuantization { step: 0.001, steps: MOST_STEPS };
-        let points: Vec<f32> = (0..SLOTS * ROWS).map(|at| (at % 1001) as f32 / 1000.0).collect();
+        let points: Vec<f32> =
+            (0..SLOTS * ROWS).map(|index| (index % 1001) as f32 / 1000.0).collect();
         assert_eq!(round_trip(&points, quantum), points);
     }
 }

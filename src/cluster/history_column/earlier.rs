@@ -44,9 +44,9 @@ impl Earlier {
     }
 
     /// Assigns these points to the device at `row`.
-    pub(super) fn assign(&mut self, row: usize, group: u32, place: u8) {
-        if usize::from(place) < ROWS {
-            self.rows.insert(row, (group, place));
+    pub(super) fn assign(&mut self, row: usize, group: u32, position: u8) {
+        if usize::from(position) < ROWS {
+            self.rows.insert(row, (group, position));
         }
     }
 
@@ -62,15 +62,15 @@ impl Earlier {
         if self.groups.is_empty() {
             return;
         }
-        let Some((group, place)) = self.rows.get(&row) else { return };
+        let Some((group, position)) = self.rows.get(&row) else { return };
         let Some(group) = self.groups.get(*group as usize) else { return };
         for (number, block) in group.blocks.iter().enumerate() {
             let start = group.first.saturating_add((number * SLOTS) as i64);
             if block.is_empty() || start.saturating_add(SLOTS as i64) <= from {
                 continue;
             }
-            let points = unpack_device(block, usize::from(*place), group.quantum);
-            (start..).zip(points).for_each(|(at, point)| put(at, point));
+            let points = unpack_device(block, usize::from(*position), group.quantum);
+            (start..).zip(points).for_each(|(slot, point)| put(slot, point));
         }
     }
 
@@ -81,8 +81,8 @@ impl Earlier {
 
     /// The slot after the oldest group.
     pub(super) fn oldest_end(&self) -> Option<i64> {
-        let kept = self.groups.iter().filter(|group| !group.blocks.is_empty());
-        kept.map(EarlierGroup::end).min()
+        let non_empty = self.groups.iter().filter(|group| !group.blocks.is_empty());
+        non_empty.map(EarlierGroup::end).min()
     }
 
     /// Drops all groups that end before this slot.

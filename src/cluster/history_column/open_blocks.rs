@@ -29,28 +29,28 @@ pub(super) struct BlockPool {
 impl BlockPool {
     /// The points at an index; none if none were written.
     #[inline]
-    pub(super) fn get(&self, place: PoolIndex) -> Option<&SlotPoints> {
-        self.points.get(place.0 as usize)
+    pub(super) fn get(&self, index: PoolIndex) -> Option<&SlotPoints> {
+        self.points.get(index.0 as usize)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, place: PoolIndex) -> Option<&mut SlotPoints> {
-        self.points.get_mut(place.0 as usize)
+    pub(super) fn get_mut(&mut self, index: PoolIndex) -> Option<&mut SlotPoints> {
+        self.points.get_mut(index.0 as usize)
     }
 
     /// The points at an index, allocated if there are none.
     #[inline]
-    pub(super) fn ensure_points(&mut self, place: &mut PoolIndex) -> &mut SlotPoints {
-        if *place == PoolIndex::NONE {
-            *place = self.allocate_points();
+    pub(super) fn ensure_points(&mut self, index: &mut PoolIndex) -> &mut SlotPoints {
+        if *index == PoolIndex::NONE {
+            *index = self.allocate_points();
         }
-        &mut self.points[place.0 as usize]
+        &mut self.points[index.0 as usize]
     }
 
     fn allocate_points(&mut self) -> PoolIndex {
-        if let Some(place) = self.free.pop() {
-            self.points[place.0 as usize] = [GAP; ROWS];
-            return place;
+        if let Some(index) = self.free.pop() {
+            self.points[index.0 as usize] = [GAP; ROWS];
+            return index;
         }
         if self.points.len() == self.points.capacity() {
             self.points.reserve_exact(STEP.max(self.points.len() / SHARE));
@@ -60,10 +60,10 @@ impl BlockPool {
     }
 
     /// Releases the points at these indices.
-    pub(super) fn release_points(&mut self, places: &mut [PoolIndex]) {
-        for place in places {
-            let place = std::mem::replace(place, PoolIndex::NONE);
-            self.free.extend((place != PoolIndex::NONE).then_some(place));
+    pub(super) fn release_points(&mut self, indices: &mut [PoolIndex]) {
+        for index in indices {
+            let index = std::mem::replace(index, PoolIndex::NONE);
+            self.free.extend((index != PoolIndex::NONE).then_some(index));
         }
     }
 

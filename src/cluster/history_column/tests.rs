@@ -28,7 +28,7 @@ fn read_points(history: &HistoryColumn, row: usize, slot: i64) -> Vec<Option<f32
 proptest! {
     /// It returns what a list of all points would return, for every device of a range.
     #[test]
-    fn the_past_is_the_end_of_a_list(
+    fn history_is_the_end_of_a_list_of_all_points(
         steps in prop::collection::vec((0_i64..40, prop::collection::vec(any::<Option<u8>>(), 3)), 1..40),
         slots in prop_oneof![Just(4_usize), Just(25), Just(90)],
     ) {
@@ -54,7 +54,7 @@ proptest! {
 }
 
 #[test]
-fn the_past_is_bounded_and_ends_now() {
+fn history_is_bounded_and_ends_now() {
     let mut history = new_history(4);
     for slot in 0..100 {
         history.write_point(1, slot, Some(slot as f64), true, true);
@@ -64,13 +64,13 @@ fn the_past_is_bounded_and_ends_now() {
     assert_eq!(read_points(&history, 1, 101), [Some(98.0), Some(99.0), None, None]);
     assert_eq!(read_points(&history, 1, 130), [None; 4]);
     assert_eq!(read_points(&history, 0, 99), [None; 4], "another device has no past");
-    let most = history.open.memory_bytes() + range_bytes() + 2 * block_cost(&[0; 2 * ROWS]);
+    let max_bytes = history.open.memory_bytes() + range_bytes() + 2 * block_cost(&[0; 2 * ROWS]);
     assert!(history.open.used_slots() <= OPEN);
-    assert!(history.memory_bytes() < most, "{}", history.memory_bytes());
+    assert!(history.memory_bytes() < max_bytes, "{}", history.memory_bytes());
 }
 
 #[test]
-fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
+fn newest_point_is_found_within_the_given_slots_only() {
     let mut history = new_history(4);
     for slot in 0..6 {
         write_point(&mut history, 1, slot, (slot != 4).then_some(slot as f64));
@@ -83,7 +83,7 @@ fn the_newest_point_of_a_few_slots_is_found_and_none_beyond_them() {
 }
 
 #[test]
-fn a_missing_sample_is_a_gap_and_never_zero() {
+fn missing_sample_is_a_gap_and_never_zero() {
     let mut history = new_history(4);
     write_point(&mut history, 0, 5, Some(1.0));
     write_point(&mut history, 0, 7, Some(3.0));
@@ -112,7 +112,7 @@ fn jitter_at_the_border_of_two_slots_makes_no_gap() {
 }
 
 #[test]
-fn who_is_read_late_in_a_period_is_no_gap() {
+fn point_read_late_in_a_period_leaves_no_gap() {
     let mut history = new_history(30);
     for slot in 0..30 {
         write_point(&mut history, 0, slot, Some(slot as f64));
@@ -128,7 +128,7 @@ fn who_is_read_late_in_a_period_is_no_gap() {
 }
 
 #[test]
-fn a_forgotten_device_leaves_nothing_to_the_next() {
+fn forgotten_device_leaves_no_points_to_the_next() {
     let mut history = new_history(40);
     for slot in 0..35 {
         write_point(&mut history, 0, slot, Some(1.0));
@@ -148,7 +148,7 @@ fn a_forgotten_device_leaves_nothing_to_the_next() {
 }
 
 #[test]
-fn what_does_not_fit_goes_oldest_first_and_what_it_costs_is_known() {
+fn oldest_points_are_evicted_first_and_memory_is_counted() {
     let mut history = new_history(1_000);
     for slot in 0..500 {
         for row in 0..130 {
@@ -171,7 +171,7 @@ fn what_does_not_fit_goes_oldest_first_and_what_it_costs_is_known() {
 }
 
 #[test]
-fn without_room_no_device_gets_a_past_and_those_that_have_one_keep_it() {
+fn devices_get_no_history_over_the_limit_and_keep_what_they_have() {
     let mut history = new_history(20);
     write_point(&mut history, 0, 5, Some(1.0));
     history.write_point(500, 5, Some(1.0), false, false);
@@ -190,7 +190,7 @@ fn without_room_no_device_gets_a_past_and_those_that_have_one_keep_it() {
 }
 
 #[test]
-fn a_rate_is_known_to_a_thousandth_whatever_its_size() {
+fn rate_is_stored_within_a_thousandth_of_any_size() {
     let counter = MetricId::all_ids()
         .find(|id| matches!(id.catalogue_row().kind, MetricKind::Counter(_)))
         .unwrap();
@@ -200,9 +200,9 @@ fn a_rate_is_known_to_a_thousandth_whatever_its_size() {
         write_point(&mut history, 0, slot, Some(rate(slot)));
         write_point(&mut history, 1, slot, Some(slot as f64 / 64.0));
     }
-    for (row, of) in [(0, &rate as &dyn Fn(i64) -> f64), (1, &|slot| slot as f64 / 64.0)] {
+    for (row, exact_rate) in [(0, &rate as &dyn Fn(i64) -> f64), (1, &|slot| slot as f64 / 64.0)] {
         for (slot, point) in read_points(&history, row, 49).into_iter().enumerate() {
-            let (point, exact) = (f64::from(point.unwrap()), of(slot as i64));
+            let (point, exact) = (f64::from(point.unwrap()), exact_rate(slot as i64));
             assert!((point - exact).abs() <= exact.abs() * 1e-3, "{point} {exact}");
         }
     }
@@ -210,34 +210,36 @@ fn a_rate_is_known_to_a_thousandth_whatever_its_size() {
 
 /// Devices of different ranges are packed at different times, and read alike.
 #[test]
-fn every_range_shows_the_same_past() {
+fn devices_of_all_ranges_have_the_same_history() {
     let rows = [0, ROWS - 1, ROWS, 5 * ROWS, 9 * ROWS + 3, 10 * ROWS, 13 * ROWS];
     let mut history = new_history(90);
     for slot in -40_i64..250 {
-        let known = |slot: i64| slot.rem_euclid(17) > 2 && !(100..130).contains(&slot);
+        let has_value = |slot: i64| slot.rem_euclid(17) > 2 && !(100..130).contains(&slot);
         for row in rows {
-            write_point(&mut history, row, slot, known(slot).then_some(slot as f64));
+            write_point(&mut history, row, slot, has_value(slot).then_some(slot as f64));
         }
         let first = slot - 89;
-        let told = (first..=slot).map(|slot| known(slot).then_some(slot as f32));
-        let told: Vec<_> =
-            told.zip(first..).map(|(point, at)| point.filter(|_| at >= -40)).collect();
+        let expected = (first..=slot).map(|slot| has_value(slot).then_some(slot as f32));
+        let expected: Vec<_> = expected
+            .zip(first..)
+            .map(|(point, slot_of_point)| point.filter(|_| slot_of_point >= -40))
+            .collect();
         for row in rows {
-            assert_eq!(read_points(&history, row, slot), told, "row {row} at {slot}");
+            assert_eq!(read_points(&history, row, slot), expected, "row {row} at {slot}");
         }
     }
 }
 
 /// Released memory is reused: a device that disappears and returns takes as much as before.
 #[test]
-fn room_that_was_given_back_is_used_again() {
+fn released_memory_is_used_again() {
     let mut history = new_history(20);
-    let mut costs = Vec::new();
+    let mut sizes = Vec::new();
     for round in 0..5_i64 {
         for slot in 0..200 {
             write_point(&mut history, 0, round * 100_000 + slot, (slot > 100).then_some(1.0));
         }
-        costs.push(history.memory_bytes());
+        sizes.push(history.memory_bytes());
     }
-    assert_eq!(costs, [costs[0]; 5]);
+    assert_eq!(sizes, [sizes[0]; 5]);
 }

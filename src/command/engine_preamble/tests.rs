@@ -35,7 +35,7 @@ fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
         node: None,
         origin: "test".into(),
     };
-    let mut all = vec![(START, vec![Delivery::Targets((0..NODES).map(target).collect())])];
+    let mut by_second = vec![(START, vec![Delivery::Targets((0..NODES).map(target).collect())])];
     for second in 1..=ENDS {
         let at = at(second);
         fleet.advance_to(at);
@@ -46,17 +46,17 @@ fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
             let target = TargetId(node as u32);
             Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome })
         });
-        all.push((at, pages.collect()));
+        by_second.push((at, pages.collect()));
     }
-    all
+    by_second
 }
 
 /// Ids of the open findings that have a cost.
-fn open(owner: &mut Engine) -> BTreeSet<String> {
-    let Answer::Findings(list) = owner.answer_question(&Question::Findings) else {
+fn open(engine: &mut Engine) -> BTreeSet<String> {
+    let Answer::Findings(list) = engine.answer_question(&Question::Findings) else {
         panic!("no list")
     };
-    let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
+    let open = list.findings.iter().filter(|finding| finding.life.state != LifeState::Closed);
     open.map(|finding| finding.id.clone()).collect()
 }
 
@@ -69,7 +69,7 @@ fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
             says_usual: true,
             ..gaunt_engine::EngineOptions::default()
         };
-        let mut owner = Engine::new(options.clone());
+        let mut engine = Engine::new(options.clone());
         let recorder = Recorder::start_recording(record::RecordOptions {
             folder: folder.path().to_owned(),
             max_size: record::MAX_SIZE,
@@ -77,36 +77,36 @@ fn recording_made_during_an_incident_has_its_findings_from_the_first_page_on() {
             period: PERIOD,
         })
         .unwrap();
-        let mut stood = BTreeSet::new();
-        for (at, all) in deliveries(scenario) {
-            let records = at >= self::at(BEGINS);
-            for delivery in all {
-                if records || matches!(delivery, Delivery::Targets(_)) {
+        let mut open_before = BTreeSet::new();
+        for (at, of_second) in deliveries(scenario) {
+            let is_recorded = at >= self::at(BEGINS);
+            for delivery in of_second {
+                if is_recorded || matches!(delivery, Delivery::Targets(_)) {
                     recorder.record_delivery(at, &delivery);
                 }
-                owner.ingest_delivery(delivery);
+                engine.ingest_delivery(delivery);
             }
-            owner.run_tick(at);
+            engine.run_tick(at);
             if at == self::at(BEGINS - 1) {
-                stood = open(&mut owner);
-                let known = owner.persisted_state().unwrap();
-                let preamble = SerializedBaselines::default().build_preamble(&known, None).unwrap();
+                open_before = open(&mut engine);
+                let state = engine.persisted_state().unwrap();
+                let preamble = SerializedBaselines::default().build_preamble(&state, None).unwrap();
                 assert!(!preamble.usual.is_empty(), "what is usual is said");
                 recorder.follow_handle().send_preamble(at, preamble);
             }
         }
         drop(recorder);
-        assert!(!stood.is_empty(), "{scenario}: nothing is found at all");
+        assert!(!open_before.is_empty(), "{scenario}: nothing is found at all");
         let recording = Recording::open_folder(folder.path()).unwrap();
         let (first, last) = recording.time_span();
         assert_eq!((first, last), (at(BEGINS), at(ENDS)), "{scenario}: from its first page on");
         let mut replayed = resume_engine(&recording, first, options).unwrap();
         let mut tick = first;
-        for one in recording.deliveries_from(first) {
-            let (at, delivery) = one.unwrap();
+        for entry in recording.deliveries_from(first) {
+            let (at, delivery) = entry.unwrap();
             while tick < at {
                 replayed.run_tick(tick);
-                assert!(open(&mut replayed).is_superset(&stood), "{scenario} at {tick:?}");
+                assert!(open(&mut replayed).is_superset(&open_before), "{scenario} at {tick:?}");
                 tick = tick + PERIOD;
             }
             replayed.ingest_delivery(delivery);
@@ -128,13 +128,13 @@ fn preamble_of_another_version_is_refused_with_the_next_step() {
 /// Open findings by id.
 fn standing(answer: Answer) -> BTreeMap<String, Finding> {
     let Answer::Findings(list) = answer else { panic!("no list of findings") };
-    let open = list.findings.iter().filter(|one| one.life.state != LifeState::Closed);
+    let open = list.findings.iter().filter(|finding| finding.life.state != LifeState::Closed);
     open.map(|finding| (finding.id.clone(), finding.clone())).collect()
 }
 
 fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|ending| ending == "gaunt")).collect()
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "gaunt")).collect()
 }
 
 /// Records a fleet with a fault through a running engine, removes every segment at `BEGINS` and continues to the end.
@@ -156,7 +156,7 @@ async fn recorded_with_segments_removed(
         let now = now.clone();
         Arc::new(move || UnixMs(now.load(Ordering::Relaxed)))
     };
-    let (handle, beats) = gaunt_engine::spawn_stepped(Engine::new(options), START);
+    let (handle, ticks) = gaunt_engine::spawn_stepped(Engine::new(options), START);
     let _preambles = spawn_preamble_task(
         handle.clone(),
         recorder.follow_handle(),
@@ -164,22 +164,22 @@ async fn recorded_with_segments_removed(
         Some(START),
         Duration::from_mins(10),
     );
-    let mut stood = BTreeMap::new();
-    let mut given = 0;
-    for (at, all) in deliveries(scenario) {
+    let mut open_findings = BTreeMap::new();
+    let mut sent = 0;
+    for (at, of_second) in deliveries(scenario) {
         now.store(at.0, Ordering::Relaxed);
-        for delivery in all {
-            given += 1;
+        for delivery in of_second {
+            sent += 1;
             recorder.record_delivery(at, &delivery);
             handle.delivery_sender().send(delivery).await.unwrap();
         }
-        beats.send(at).await.unwrap();
+        ticks.send(at).await.unwrap();
         handle.wait_for_tick(at + Duration::ZERO - Duration::from_millis(1)).await.unwrap();
         if at == self::at(BEGINS) {
-            stood = standing(handle.ask_question(Question::Findings).await.unwrap());
+            open_findings = standing(handle.ask_question(Question::Findings).await.unwrap());
             // Virtual time does not wait for the disk: everything until now must be in the segments that go.
             let status = recorder.disk_status().unwrap();
-            while status.written.load(Ordering::Relaxed) < given {
+            while status.written.load(Ordering::Relaxed) < sent {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             for path in segments(folder) {
@@ -189,7 +189,7 @@ async fn recorded_with_segments_removed(
     }
     // Its thread writes the pending entries.
     drop(recorder);
-    stood
+    open_findings
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,16 +201,17 @@ async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
             says_usual: true,
             ..gaunt_engine::EngineOptions::default()
         };
-        let stood = recorded_with_segments_removed(folder.path(), scenario, options.clone()).await;
-        assert!(!stood.is_empty(), "{scenario}: nothing is found at all");
+        let open_before =
+            recorded_with_segments_removed(folder.path(), scenario, options.clone()).await;
+        assert!(!open_before.is_empty(), "{scenario}: nothing is found at all");
         let recording = Recording::open_folder(folder.path()).unwrap();
         let (first, _) = recording.time_span();
         assert!(first > at(BEGINS / 2), "{scenario}: the first segments are gone");
         let mut replayed = resume_engine(&recording, first, options).unwrap();
         let mut found = BTreeMap::new();
         let mut tick = first;
-        'replay: for one in recording.deliveries_from(first) {
-            let (at, delivery) = one.unwrap();
+        'replay: for entry in recording.deliveries_from(first) {
+            let (at, delivery) = entry.unwrap();
             while tick < at {
                 replayed.run_tick(tick);
                 found = standing(replayed.answer_question(&Question::Findings));
@@ -221,7 +222,7 @@ async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
             }
             replayed.ingest_delivery(delivery);
         }
-        for (id, before) in &stood {
+        for (id, before) in &open_before {
             let after = found.get(id).unwrap_or_else(|| panic!("{scenario}: {id} is not open"));
             assert_eq!(after.life.opened, before.life.opened, "{scenario}: {id} opened anew");
             // Averages restart with the first page: the cost is within a factor of two at once.
@@ -229,17 +230,17 @@ async fn segment_is_replayed_by_itself_after_earlier_ones_are_removed() {
             assert!(now >= then / 2.0 && now <= then * 2.0, "{scenario}: {id} costs {now}, {then}");
         }
         // The history of a GPU, and of lost GPUs, begins long before the first page.
-        let ask = "history?metric=power&filter=gpu=0&points=120";
-        let question = Question::parse_line(ask, &[]).unwrap();
+        let query = "history?metric=power&filter=gpu=0&points=120";
+        let question = Question::parse_line(query, &[]).unwrap();
         let Answer::History(history) = replayed.answer_question(&question) else {
             panic!("no history")
         };
-        let known = history.mean.iter().flatten().count();
-        assert!(known >= 100, "{scenario}: {known} points of history");
+        let points = history.mean.iter().flatten().count();
+        assert!(points >= 100, "{scenario}: {points} points of history");
         let Answer::Overview(overview) = replayed.answer_question(&Question::Overview) else {
             panic!("no overview")
         };
-        let known = overview.lost.history.iter().flatten().count();
-        assert!(known >= 20, "{scenario}: {known} points of lost GPUs");
+        let points = overview.lost.history.iter().flatten().count();
+        assert!(points >= 20, "{scenario}: {points} points of lost GPUs");
     }
 }

@@ -42,19 +42,21 @@ pub struct FindingLog {
 impl FindingLog {
     /// Records the open findings of one tick.
     pub fn record_findings(&mut self, list: &FindingList) {
-        let still: HashSet<&str> = list.findings.iter().map(|f| f.id.as_str()).collect();
+        let open_ids: HashSet<&str> = list.findings.iter().map(|f| f.id.as_str()).collect();
         let episodes = &mut self.episodes;
-        self.open.retain(|id, at| {
-            let stays = still.contains(id.as_str());
-            if !stays {
-                episodes[*at].closed = Some(list.at);
+        self.open.retain(|id, index| {
+            let is_open = open_ids.contains(id.as_str());
+            if !is_open {
+                episodes[*index].closed = Some(list.at);
             }
-            stays
+            is_open
         });
         for (rank, finding) in list.findings.iter().enumerate() {
-            let at = self.open.get(&finding.id).copied();
-            let at = at.or_else(|| self.begin_episode(finding, rank, list.at));
-            let Some(episode) = at.and_then(|at| self.episodes.get_mut(at)) else { continue };
+            let index = self.open.get(&finding.id).copied();
+            let index = index.or_else(|| self.begin_episode(finding, rank, list.at));
+            let Some(episode) = index.and_then(|index| self.episodes.get_mut(index)) else {
+                continue;
+            };
             episode.worst = episode.worst.max(finding.severity);
             if finding.severity >= Severity::Warning {
                 episode.warned.get_or_insert(list.at);
@@ -112,8 +114,8 @@ impl VirtualRun {
     }
 
     /// Creates a run of an engine that may have state.
-    pub fn of(owner: Engine) -> Self {
-        Self { engine: owner, log: FindingLog::default() }
+    pub fn of(engine: Engine) -> Self {
+        Self { engine, log: FindingLog::default() }
     }
 
     /// Ingests a delivery.
@@ -130,8 +132,8 @@ impl VirtualRun {
     }
 
     /// Applies an action to a finding.
-    pub fn apply_action(&mut self, act: &FindingAction) -> Answer {
-        self.engine.handle_action(act)
+    pub fn apply_action(&mut self, action: &FindingAction) -> Answer {
+        self.engine.handle_action(action)
     }
 
     /// Answers a question as of the last tick.
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_lasts_from_the_first_tick_to_the_first_without_it() {
+    fn episode_lasts_from_the_first_tick_to_the_first_without_its_finding() {
         use Severity::{Critical, Info, Warning};
         let ticks: [&[(&str, Severity)]; 6] = [
             &[],
@@ -184,16 +186,16 @@ mod tests {
             &[("a", Info), ("b", Warning)],
             &[("b", Warning)],
         ];
-        let mut chronicle = FindingLog::default();
+        let mut log = FindingLog::default();
         for (tick, open) in (0..).zip(ticks) {
             let findings = open.iter().map(|(id, severity)| test_finding(id, *severity)).collect();
-            chronicle.record_findings(&FindingList {
+            log.record_findings(&FindingList {
                 at: UnixMs(tick * 1_000),
                 findings,
                 ..FindingList::default()
             });
         }
-        let told: Vec<_> = chronicle
+        let episodes: Vec<_> = log
             .all_episodes()
             .iter()
             .map(|e| (e.finding.id.as_str(), e.opened.0, e.closed.map(|at| at.0), e.worst, e.rank))
@@ -203,8 +205,8 @@ mod tests {
             ("b", 2_000, Some(3_000), Warning, 0),
             ("b", 4_000, None, Warning, 1),
         ];
-        assert_eq!(told, expected);
-        let a = &chronicle.all_episodes()[0];
+        assert_eq!(episodes, expected);
+        let a = &log.all_episodes()[0];
         assert_eq!((a.warned, a.paged), (Some(UnixMs(2_000)), Some(UnixMs(3_000))));
         assert_eq!(a.finding.severity, Info);
     }

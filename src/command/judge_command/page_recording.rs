@@ -75,7 +75,7 @@ impl PageRecording {
         let mut pages = Vec::new();
         for (number, target) in (0_u32..).zip(&targets) {
             for path in list_entries(&folder.join(target))? {
-                if path.extension().is_some_and(|ending| ending == ENDING) {
+                if path.extension().is_some_and(|extension| extension == ENDING) {
                     pages.push((parse_instant(&path)?, number));
                 }
             }
@@ -93,8 +93,9 @@ impl PageRecording {
 
     /// First and last time.
     pub(in crate::command) fn time_span(&self) -> (UnixMs, UnixMs) {
-        let at = |page: Option<&(UnixMs, u32)>| page.map_or_else(UnixMs::default, |page| page.0);
-        (at(self.pages.first()), at(self.pages.last()))
+        let time_of =
+            |page: Option<&(UnixMs, u32)>| page.map_or_else(UnixMs::default, |page| page.0);
+        (time_of(self.pages.first()), time_of(self.pages.last()))
     }
 
     /// Scrape interval: the median gap between two pages, of the slowest target.
@@ -107,11 +108,11 @@ impl PageRecording {
                 *last = *at;
             }
         }
-        let middle = |mut gaps: Vec<Duration>| {
+        let median = |mut gaps: Vec<Duration>| {
             gaps.sort_unstable();
             gaps.get(gaps.len() / 2).copied()
         };
-        let slowest = gaps.into_values().filter_map(|(_, gaps)| middle(gaps)).max();
+        let slowest = gaps.into_values().filter_map(|(_, gaps)| median(gaps)).max();
         slowest.unwrap_or(USUAL_PERIOD).clamp(SHORTEST_PERIOD, LONGEST_PERIOD)
     }
 
@@ -146,16 +147,16 @@ fn read_page(
     limits: &text::PageLimits,
 ) -> Result<Result<ScrapedPage, ScrapeFailure>, PageRecordingError> {
     let mut body = Vec::new();
-    let most = limits.body_bytes as u64 + 1;
-    let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut body));
+    let max_bytes = limits.body_bytes as u64 + 1;
+    let read = File::open(path).and_then(|file| file.take(max_bytes).read_to_end(&mut body));
     read.map_err(|error| PageRecordingError::Read { path: path.to_owned(), error })?;
     Ok(text::decode_page(&body, limits))
 }
 
 fn list_entries(folder: &Path) -> Result<Vec<PathBuf>, PageRecordingError> {
-    let all = fs::read_dir(folder)
+    let paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect());
-    all.map_err(|error| PageRecordingError::Read { path: folder.to_owned(), error })
+    paths.map_err(|error| PageRecordingError::Read { path: folder.to_owned(), error })
 }
 
 /// Parses the time in a file name. Leading zeros and signs are rejected, because two files could then have the same
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_period_is_that_of_the_slowest_target_and_one_gap_does_not_make_it() {
+    fn period_is_the_median_gap_of_the_slowest_target() {
         let folder = folder_with_files(&[
             "a/1000.prom",
             "a/2000.prom",
@@ -207,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_recording_is_refused_with_the_next_step() {
-        let refused = |files: &[&str]| {
+    fn invalid_recording_is_refused_with_the_next_step() {
+        let error_of = |files: &[&str]| {
             let folder = folder_with_files(files);
             let root = folder.path().display().to_string();
             PageRecording::open_folder(folder.path()).unwrap_err().to_string().replace(&root, "DIR")
         };
-        assert_eq!(refused(&[]), "no pages in DIR; expected DIR/TARGET/UNIX_MS.prom");
+        assert_eq!(error_of(&[]), "no pages in DIR; expected DIR/TARGET/UNIX_MS.prom");
         assert_eq!(
-            refused(&["a/noon.prom"]),
+            error_of(&["a/noon.prom"]),
             "DIR/a/noon.prom is not named by its time; name it by Unix time in milliseconds, such \
              as 1700000000000.prom"
         );
-        assert!(refused(&["a/007.prom"]).contains("DIR/a/007.prom is not named"));
-        assert!(refused(&["a/0.prom", "a/1700000000000.prom"]).contains("span 19675 days"));
+        assert!(error_of(&["a/007.prom"]).contains("DIR/a/007.prom is not named"));
+        assert!(error_of(&["a/0.prom", "a/1700000000000.prom"]).contains("span 19675 days"));
         let none = PageRecording::open_folder(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(none.starts_with("cannot read /nowhere: No such file"), "{none}");
     }

@@ -25,17 +25,17 @@ struct StandingFaultRun {
 }
 
 impl StandingFaultRun {
-    fn new(standing: SingleFaultFleet, period: Duration, accepted_seconds: f64) -> Self {
+    fn new(fleet: SingleFaultFleet, period: Duration, accepted_seconds: f64) -> Self {
         let mut options =
             gaunt_engine::EngineOptions { period, ..gaunt_engine::EngineOptions::default() };
         options.thresholds.usual_accepted_seconds = accepted_seconds;
-        let mut witness = VirtualRun::new(options);
-        witness.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
-        Self { fleet: standing, engine: witness, now: START, period }
+        let mut engine = VirtualRun::new(options);
+        engine.ingest_delivery(Delivery::Targets(fleet.scrape_targets()));
+        Self { fleet, engine, now: START, period }
     }
 
     /// Advances time to `end`, and inspects the open findings after each period.
-    fn run_until(&mut self, end: UnixMs, mut look: impl FnMut(UnixMs, &[Finding])) {
+    fn run_until(&mut self, end: UnixMs, mut observe: impl FnMut(UnixMs, &[Finding])) {
         while self.now < end {
             self.now = self.now + self.period;
             for batch in self.fleet.scrape_at(self.now) {
@@ -43,7 +43,7 @@ impl StandingFaultRun {
             }
             self.engine.run_tick(self.now);
             if let Answer::Findings(list) = self.engine.answer_question(&Question::Findings) {
-                look(self.now, &list.findings);
+                observe(self.now, &list.findings);
             }
         }
     }
@@ -57,8 +57,8 @@ impl StandingFaultRun {
         let found_by = self.fleet.onset_time() + limit + FOUND;
         let mut found = None;
         self.run_until(found_by, |_, open| {
-            let named = open.iter().find(|finding| finding.kind == kind);
-            found = named.map(|finding| finding.id.clone());
+            let matching = open.iter().find(|finding| finding.kind == kind);
+            found = matching.map(|finding| finding.id.clone());
         });
         found.unwrap_or_else(|| panic!("{kind} is not found by {found_by:?}"))
     }
@@ -72,30 +72,33 @@ impl StandingFaultRun {
     }
 }
 
-/// A fault of this kind is found, and its finding stays open for `lasts`, with one id and one cost.
-fn check_standing(kind: FindingKind, period: Duration, accepted_seconds: f64, lasts: Duration) {
+/// A fault of this kind is found, and its finding stays open for `duration`, with one id and one cost.
+fn check_standing(kind: FindingKind, period: Duration, accepted_seconds: f64, duration: Duration) {
     let mut run =
         StandingFaultRun::new(SingleFaultFleet::of(kind, 0, START), period, accepted_seconds);
     let id = run.run_until_found();
-    let end = run.now + lasts;
-    let (mut costs, mut gone) = (Vec::new(), None);
+    let end = run.now + duration;
+    let (mut costs, mut closed_at) = (Vec::new(), None);
     run.run_until(end, |at, open| match open.iter().find(|finding| finding.id == id) {
         Some(finding) => costs.push(finding.cost_gpu_hours_per_hour),
-        None => gone = gone.or(Some(at)),
+        None => closed_at = closed_at.or(Some(at)),
     });
     let episodes = run.engine.finding_log().all_episodes().iter();
-    let said: Vec<_> = episodes
+    let timeline: Vec<_> = episodes
         .map(|e| {
             let after = |at: UnixMs| at.duration_since(run.fleet.onset_time()).as_secs();
             (e.finding.id.clone(), after(e.opened), e.closed.map(after))
         })
         .collect();
-    assert_eq!(gone, None, "{id} closed {said:?}");
+    assert_eq!(closed_at, None, "{id} closed {timeline:?}");
     let mean = |costs: &[f64]| costs.iter().sum::<f64>() / costs.len().max(1) as f64;
     let part = (costs.len() / 8).max(1);
     let (early, late) = (mean(&costs[..part]), mean(&costs[costs.len() - part..]));
     let steady = (early * STEADY).max(0.5);
-    assert!((early - late).abs() <= steady, "{id} costs {early:.2} and then {late:.2}: {said:?}");
+    assert!(
+        (early - late).abs() <= steady,
+        "{id} costs {early:.2} and then {late:.2}: {timeline:?}"
+    );
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -122,27 +125,27 @@ macro_rules! stand {
 }
 
 stand! {
-    data_starved_stands: DataStarved, SECOND, HALF_AN_HOUR, LONG;
-    storage_slow_stands: StorageSlow, SECOND, MINUTES, SHORT;
-    compute_straggler_stands: ComputeStraggler, SECOND, MINUTES, SHORT;
-    throttled_stands: Throttled, SLOW, HALF_AN_HOUR, HOURS;
-    host_bound_stands: HostBound, SECOND, MINUTES, SHORT;
-    pcie_degraded_stands: PcieDegraded, SECOND, MINUTES, SHORT;
-    nvlink_degraded_stands: NvlinkDegraded, SECOND, MINUTES, SHORT;
-    port_down_stands: PortDown, SLOW, HALF_AN_HOUR, HOURS;
-    port_rate_low_stands: PortRateLow, SLOW, HALF_AN_HOUR, HOURS;
-    link_errors_stands: LinkErrors, SLOW, HALF_AN_HOUR, HOURS;
-    leaf_congested_stands: LeafCongested, SECOND, MINUTES, SHORT;
-    rail_slow_stands: RailSlow, SECOND, MINUTES, SHORT;
-    host_blocks_network_stands: HostBlocksNetwork, SECOND, MINUTES, SHORT;
-    collective_hang_stands: CollectiveHang, SECOND, MINUTES, SHORT;
-    gpu_failed_stands: GpuFailed, SECOND, MINUTES, SHORT * 2;
-    idle_allocated_stands: IdleAllocated, SLOW, HALF_AN_HOUR, HOURS;
-    stage_imbalance_stands: StageImbalance, SECOND, MINUTES, SHORT;
-    data_skew_stands: DataSkew, SECOND, MINUTES, SHORT;
-    target_down_stands: TargetDown, SLOW, HALF_AN_HOUR, HOURS;
-    driver_hung_stands: DriverHung, SLOW, HALF_AN_HOUR, HOURS;
-    data_stale_stands: DataStale, SLOW, HALF_AN_HOUR, HOURS;
+    data_starved_stays_open: DataStarved, SECOND, HALF_AN_HOUR, LONG;
+    storage_slow_stays_open: StorageSlow, SECOND, MINUTES, SHORT;
+    compute_straggler_stays_open: ComputeStraggler, SECOND, MINUTES, SHORT;
+    throttled_stays_open: Throttled, SLOW, HALF_AN_HOUR, HOURS;
+    host_bound_stays_open: HostBound, SECOND, MINUTES, SHORT;
+    pcie_degraded_stays_open: PcieDegraded, SECOND, MINUTES, SHORT;
+    nvlink_degraded_stays_open: NvlinkDegraded, SECOND, MINUTES, SHORT;
+    port_down_stays_open: PortDown, SLOW, HALF_AN_HOUR, HOURS;
+    port_rate_low_stays_open: PortRateLow, SLOW, HALF_AN_HOUR, HOURS;
+    link_errors_stays_open: LinkErrors, SLOW, HALF_AN_HOUR, HOURS;
+    leaf_congested_stays_open: LeafCongested, SECOND, MINUTES, SHORT;
+    rail_slow_stays_open: RailSlow, SECOND, MINUTES, SHORT;
+    host_blocks_network_stays_open: HostBlocksNetwork, SECOND, MINUTES, SHORT;
+    collective_hang_stays_open: CollectiveHang, SECOND, MINUTES, SHORT;
+    gpu_failed_stays_open: GpuFailed, SECOND, MINUTES, SHORT * 2;
+    idle_allocated_stays_open: IdleAllocated, SLOW, HALF_AN_HOUR, HOURS;
+    stage_imbalance_stays_open: StageImbalance, SECOND, MINUTES, SHORT;
+    data_skew_stays_open: DataSkew, SECOND, MINUTES, SHORT;
+    target_down_stays_open: TargetDown, SLOW, HALF_AN_HOUR, HOURS;
+    driver_hung_stays_open: DriverHung, SLOW, HALF_AN_HOUR, HOURS;
+    data_stale_stays_open: DataStale, SLOW, HALF_AN_HOUR, HOURS;
 }
 
 /// A fault of this kind stays open, with one id and one opening, while its job writes checkpoints.
@@ -153,15 +156,15 @@ fn outlasts_checkpoints(kind: FindingKind, period: Duration) {
         HALF_AN_HOUR,
     );
     let id = run.run_until_found();
-    let (end, mut gone) = (run.now + Duration::from_mins(25), Vec::new());
+    let (end, mut absent_at) = (run.now + Duration::from_mins(25), Vec::new());
     run.run_until(end, |at, open| {
         if !open.iter().any(|finding| finding.id == id) {
-            gone.push(at);
+            absent_at.push(at);
         }
     });
     let after: Vec<_> =
-        gone.iter().map(|at| at.duration_since(run.fleet.onset_time()).as_secs()).collect();
-    assert!(gone.is_empty(), "{id} was away {after:?} seconds after its onset");
+        absent_at.iter().map(|at| at.duration_since(run.fleet.onset_time()).as_secs()).collect();
+    assert!(absent_at.is_empty(), "{id} was away {after:?} seconds after its onset");
     let openings = run.explain_finding(&id).life.openings;
     assert_eq!(openings, 1, "{id} came back");
 }
@@ -190,7 +193,7 @@ outlast! {
 
 #[test]
 fn finding_that_closes_names_the_signal_that_recovered() {
-    for (kind, said) in [
+    for (kind, expected) in [
         (FindingKind::DataStarved, "utilization of the starved GPUs "),
         (FindingKind::PortDown, "logical state 4 ≥ limit 4"),
         (FindingKind::TargetDown, "the target answers again"),
@@ -206,24 +209,25 @@ fn finding_that_closes_names_the_signal_that_recovered() {
         let last = life.changes.last().map(|change| (change.what, change.to.to_string()));
         let (what, signal) = last.unwrap_or_else(|| panic!("{kind} has no changes"));
         assert_eq!(what, FindingEvent::Closed, "{kind}: {life:?}");
-        assert!(signal.starts_with(said), "{kind}: {signal:?}");
+        assert!(signal.starts_with(expected), "{kind}: {signal:?}");
     }
 }
 
 #[test]
-fn accepted_level_is_usual_and_its_finding_stays_closed() {
+fn accepted_level_is_the_baseline_and_its_finding_stays_closed() {
     let mut run = StandingFaultRun::new(
         SingleFaultFleet::of(FindingKind::DataStarved, 0, START),
         SECOND,
         HALF_AN_HOUR,
     );
     let id = run.run_until_found();
-    let deed = FindingCommand::Accept { note: "smaller batches".into() };
-    let act = FindingAction { finding: id.clone(), by: "alice".into(), command: deed };
-    let Answer::Finding(told) = run.engine.apply_action(&act) else { panic!("refused") };
-    let last = told.finding.life.changes.last().cloned().unwrap_or_else(|| panic!("no change"));
+    let command = FindingCommand::Accept { note: "smaller batches".into() };
+    let action = FindingAction { finding: id.clone(), by: "alice".into(), command };
+    let Answer::Finding(explanation) = run.engine.apply_action(&action) else { panic!("refused") };
+    let last =
+        explanation.finding.life.changes.last().cloned().unwrap_or_else(|| panic!("no change"));
     assert_eq!((last.what, &*last.to), (FindingEvent::Accepted, "alice: smaller batches"));
-    assert!(told.finding.life.closed.is_some());
+    assert!(explanation.finding.life.closed.is_some());
     let mut open = Vec::new();
     let end = run.now + Duration::from_mins(5);
     run.run_until(end, |_, findings| {
@@ -233,15 +237,15 @@ fn accepted_level_is_usual_and_its_finding_stays_closed() {
 }
 
 #[test]
-fn level_of_what_is_a_fault_at_every_level_is_not_accepted() {
+fn level_of_a_fault_at_every_level_is_not_accepted() {
     let mut run = StandingFaultRun::new(
         SingleFaultFleet::of(FindingKind::PortDown, 0, START),
         SLOW,
         HALF_AN_HOUR,
     );
     let id = run.run_until_found();
-    let deed = FindingCommand::Accept { note: "".into() };
-    let act = FindingAction { finding: id, by: "alice".into(), command: deed };
-    let Answer::Refused(refusal) = run.engine.apply_action(&act) else { panic!("accepted") };
+    let command = FindingCommand::Accept { note: "".into() };
+    let action = FindingAction { finding: id, by: "alice".into(), command };
+    let Answer::Refused(refusal) = run.engine.apply_action(&action) else { panic!("accepted") };
     assert!(matches!(refusal, Refusal::NotAcceptable { .. }), "{refusal}");
 }

@@ -34,18 +34,18 @@ impl KilledEngineRun {
         Self::of(SingleFaultFleet::of(kind, 0, START), period)
     }
 
-    fn of(standing: SingleFaultFleet, period: Duration) -> Self {
+    fn of(fleet: SingleFaultFleet, period: Duration) -> Self {
         let options =
             gaunt_engine::EngineOptions { period, ..gaunt_engine::EngineOptions::default() };
         let folder = tempfile::tempdir().unwrap();
-        let (memory, known) = load_state(folder.path()).unwrap();
-        let mut owner = Engine::from_persisted(options.clone(), known);
-        owner.ingest_delivery(Delivery::Targets(standing.scrape_targets()));
-        let book = Some(PersistWriter::new(memory));
+        let (store, state) = load_state(folder.path()).unwrap();
+        let mut engine = Engine::from_persisted(options.clone(), state);
+        engine.ingest_delivery(Delivery::Targets(fleet.scrape_targets()));
+        let writer = Some(PersistWriter::new(store));
         Self {
-            fleet: standing,
-            engine: owner,
-            writer: book,
+            fleet,
+            engine,
+            writer,
             folder,
             options,
             now: START,
@@ -65,16 +65,16 @@ impl KilledEngineRun {
         self.engine.run_tick(at);
         if self.now.duration_since(self.written) >= EVERY {
             self.written = self.now;
-            let known = self.engine.persisted_state().unwrap();
-            let wrote = self.writer.as_mut().unwrap().write_changes(&known, false);
-            assert_eq!((wrote.findings, wrote.other_parts), (Ok(()), Ok(())));
+            let state = self.engine.persisted_state().unwrap();
+            let outcome = self.writer.as_mut().unwrap().write_changes(&state, false);
+            assert_eq!((outcome.findings, outcome.other_parts), (Ok(()), Ok(())));
         }
     }
 
-    fn run_until(&mut self, end: UnixMs, mut look: impl FnMut(&Self)) {
+    fn run_until(&mut self, end: UnixMs, mut observe: impl FnMut(&Self)) {
         while self.now < end {
             self.step_period();
-            look(self);
+            observe(self);
         }
     }
 
@@ -90,10 +90,10 @@ impl KilledEngineRun {
 
     /// Starts an engine from the files on disk.
     fn begin(&mut self) {
-        let (memory, known) = load_state(self.folder.path()).unwrap();
-        self.engine = Engine::from_persisted(self.options.clone(), known);
+        let (store, state) = load_state(self.folder.path()).unwrap();
+        self.engine = Engine::from_persisted(self.options.clone(), state);
         self.engine.ingest_delivery(Delivery::Targets(self.fleet.scrape_targets()));
-        (self.writer, self.written) = (Some(PersistWriter::new(memory)), self.now);
+        (self.writer, self.written) = (Some(PersistWriter::new(store)), self.now);
         self.engine.run_tick(self.clock());
     }
 
@@ -172,43 +172,57 @@ fn check_survival(kind: FindingKind, period: Duration) {
         run.step_period();
     }
     let first = run.fault_finding().unwrap_or_else(|| panic!("{kind} closed at once"));
-    let (counted, loud) = (run.opened_counts(), ids_above_info(&run.open_findings()));
+    let (opened_before, above_info) = (run.opened_counts(), ids_above_info(&run.open_findings()));
     let mut before = first.clone();
-    for (at, (gap, lives)) in GAPS.into_iter().enumerate() {
+    for (kill_index, (gap, run_periods)) in GAPS.into_iter().enumerate() {
         run.kill_and_resume(gap);
-        let end = run.now + period * lives;
+        let end = run.now + period * run_periods;
         run.run_until(end, |run| {
             let context = || {
-                format!("{kind}, kill {at}, {:?}: {:?}", run.now, finding_ids(&run.open_findings()))
+                format!(
+                    "{kind}, kill {kill_index}, {:?}: {:?}",
+                    run.now,
+                    finding_ids(&run.open_findings())
+                )
             };
             let found = run.open_findings().into_iter().find(|finding| finding.id == first.id);
             let found = found.unwrap_or_else(|| panic!("closed: {}", context()));
             assert_eq!(found.life.opened, first.life.opened, "{}", context());
             assert!(found.severity >= before.severity, "less urgent: {}", context());
             // It may become more severe and report that.
-            let turns = |finding: &Finding| severity_turns(finding);
-            let rose = u32::from(found.severity > before.severity);
-            assert_eq!(turns(&found), turns(&before) + rose, "{}", context());
+            let severity_changes = |finding: &Finding| severity_turns(finding);
+            let severity_rises = u32::from(found.severity > before.severity);
+            assert_eq!(
+                severity_changes(&found),
+                severity_changes(&before) + severity_rises,
+                "{}",
+                context()
+            );
             before = found;
-            let said = self::ids_above_info(&run.open_findings());
-            let others: Vec<_> = said.iter().filter(|id| !loud.contains(id)).collect();
+            let ids = self::ids_above_info(&run.open_findings());
+            let others: Vec<_> = ids.iter().filter(|id| !above_info.contains(id)).collect();
             assert!(others.is_empty(), "said too: {others:?}: {}", context());
         });
     }
     let after = run.opened_counts();
-    assert_eq!(after.get(&kind), counted.get(&kind), "opened twice: {counted:?}, {after:?}");
-    let mut alive = KilledEngineRun::new(kind, period);
-    alive.run_until(run.now, |_| {});
-    let alive = alive
+    assert_eq!(
+        after.get(&kind),
+        opened_before.get(&kind),
+        "opened twice: {opened_before:?}, {after:?}"
+    );
+    let mut unkilled = KilledEngineRun::new(kind, period);
+    unkilled.run_until(run.now, |_| {});
+    let unkilled = unkilled
         .fault_finding()
         .unwrap_or_else(|| panic!("{kind} is not open where nobody is killed"));
-    assert_eq!(before.severity, alive.severity, "{kind}: as urgent as where nobody is killed");
+    assert_eq!(before.severity, unkilled.severity, "{kind}: as urgent as where nobody is killed");
 }
 
 /// Number of severity changes.
 fn severity_turns(finding: &Finding) -> u32 {
-    let turns = finding.life.changes.iter().filter(|change| change.what == FindingEvent::Severity);
-    turns.count() as u32
+    let changes =
+        finding.life.changes.iter().filter(|change| change.what == FindingEvent::Severity);
+    changes.count() as u32
 }
 
 /// Seconds from its onset until a fault is found without kills; none within half an hour.
@@ -230,8 +244,8 @@ fn finding_ids(findings: &[Finding]) -> Vec<&str> {
 
 /// Ids of findings above info severity.
 fn ids_above_info(findings: &[Finding]) -> Vec<String> {
-    let loud = findings.iter().filter(|finding| finding.severity > Severity::Info);
-    loud.map(|finding| finding.id.clone()).collect()
+    let above_info = findings.iter().filter(|finding| finding.severity > Severity::Info);
+    above_info.map(|finding| finding.id.clone()).collect()
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -31,19 +31,19 @@ pub(super) async fn run(
     mut end: Pin<Box<dyn Future<Output = ()> + Send>>,
 ) -> anyhow::Result<Recorder> {
     let folder = options.folder.clone();
-    let mut from = aggregator.open_recording().await?;
-    let (mut stream, first) = read_header(&mut from).await?;
+    let mut remote = aggregator.open_recording().await?;
+    let (mut stream, first) = read_header(&mut remote).await?;
     let period = Duration::from_millis(u64::from(stream.period_ms().unwrap_or_default()));
     let recorder = Recorder::start_recording(RecordOptions { period, ..options })?;
     tracing::info!(folder = %folder.display(), from = aggregator.display_address(), "recording");
     record_entries(&recorder, first).await;
     let _preambles = ask_for_preambles(aggregator.clone(), recorder.follow_handle());
     loop {
-        let ended = tokio::select! {
+        let result = tokio::select! {
             () = &mut end => return Ok(recorder),
-            ended = copy_stream(&mut from, &mut stream, &recorder) => ended,
+            result = copy_stream(&mut remote, &mut stream, &recorder) => result,
         };
-        if let Err(error) = ended {
+        if let Err(error) = result {
             tracing::warn!("{error:#}; reconnecting");
         } else {
             tracing::warn!(
@@ -51,18 +51,18 @@ pub(super) async fn run(
                 "the aggregator ended the recording; reconnecting"
             );
         }
-        let again = async {
+        let reconnect = async {
             loop {
                 sleep(AGAIN).await;
                 match aggregator.open_recording().await {
-                    Ok(from) => return from,
+                    Ok(remote) => return remote,
                     Err(error) => tracing::debug!(%error, "cannot reconnect yet"),
                 }
             }
         };
-        from = tokio::select! {
+        remote = tokio::select! {
             () = &mut end => return Ok(recorder),
-            found = again => found,
+            reconnected = reconnect => reconnected,
         };
         stream = SegmentStream::default();
         tracing::info!(from = aggregator.display_address(), "recording continues after a gap");
@@ -76,9 +76,9 @@ fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle)
     tasks.spawn(async move {
         loop {
             follow.asked().await;
-            let known = timeout(PREAMBLE_WITHIN, preamble_of_now(&aggregator)).await;
-            let known = match known {
-                Ok(Ok(known)) => known,
+            let state = timeout(PREAMBLE_WITHIN, preamble_of_now(&aggregator)).await;
+            let state = match state {
+                Ok(Ok(state)) => state,
                 Ok(Err(error)) => {
                     tracing::warn!("a segment starts with older state: {error:#}");
                     None
@@ -92,7 +92,7 @@ fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle)
                     None
                 }
             };
-            match known {
+            match state {
                 Some((at, preamble)) => follow.answer_preamble(at, Some(preamble)),
                 None => follow.answer_preamble(UnixMs::default(), None),
             }
@@ -105,9 +105,9 @@ fn ask_for_preambles(aggregator: AggregatorClient, follow: RecorderFollowHandle)
 async fn preamble_of_now(
     aggregator: &AggregatorClient,
 ) -> anyhow::Result<Option<(UnixMs, RecordingPreamble)>> {
-    let mut from = aggregator.open_recording().await?;
+    let mut remote = aggregator.open_recording().await?;
     let mut stream = SegmentStream::default();
-    while let Some(bytes) = from.next().await? {
+    while let Some(bytes) = remote.next().await? {
         for (at, delivery) in stream.decode_arrived(bytes.as_ref())? {
             if let Delivery::Preamble(preamble) = delivery {
                 return Ok(Some((at, preamble)));
@@ -119,11 +119,11 @@ async fn preamble_of_now(
 
 /// Reads until the header, which contains the period, is complete.
 async fn read_header(
-    from: &mut RemoteRecording,
+    remote: &mut RemoteRecording,
 ) -> anyhow::Result<(SegmentStream, TimedDeliveries)> {
     let (mut stream, mut entries) = (SegmentStream::default(), Vec::new());
     while stream.period_ms().is_none() {
-        let Some(bytes) = from.next().await? else {
+        let Some(bytes) = remote.next().await? else {
             anyhow::bail!("the aggregator ended the recording immediately; try again later")
         };
         entries.extend(stream.decode_arrived(bytes.as_ref())?);
@@ -134,11 +134,11 @@ async fn read_header(
 type TimedDeliveries = Vec<(UnixMs, Delivery)>;
 
 async fn copy_stream(
-    from: &mut RemoteRecording,
+    remote: &mut RemoteRecording,
     stream: &mut SegmentStream,
     recorder: &Recorder,
 ) -> anyhow::Result<()> {
-    while let Some(bytes) = from.next().await? {
+    while let Some(bytes) = remote.next().await? {
         record_entries(recorder, stream.decode_arrived(bytes.as_ref())?).await;
     }
     Ok(())

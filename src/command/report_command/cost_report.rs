@@ -105,8 +105,9 @@ impl CostReport {
         };
         let mut by_job = sum_by_key(&rows, |row| text(&row.job));
         for sum in &mut by_job {
-            let of = |row: &&CostReportRow| row.job.as_ref().is_some_and(|job| **job == *sum.of);
-            if let Some(row) = rows.iter().find(of) {
+            let is_of_job =
+                |row: &&CostReportRow| row.job.as_ref().is_some_and(|job| **job == *sum.of);
+            if let Some(row) = rows.iter().find(is_of_job) {
                 (sum.name, sum.user) = (row.name.clone(), row.user.clone());
                 sum.account.clone_from(&row.account);
             }
@@ -174,34 +175,34 @@ fn sum_by_key<K: Into<Option<String>>>(
     let mut sums: Vec<CostReportSum> =
         groups.into_iter().map(|(of, rows)| sum_rows(of, &rows)).collect();
     sums.sort_by(|one, other| {
-        let most = other.gpu_hours.total_cmp(&one.gpu_hours);
-        most.then_with(|| natural_order(&one.of, &other.of))
+        let by_hours = other.gpu_hours.total_cmp(&one.gpu_hours);
+        by_hours.then_with(|| natural_order(&one.of, &other.of))
     });
     sums
 }
 
-fn sum_rows(of: String, rows: &[&CostReportRow]) -> CostReportSum {
+fn sum_rows(key: String, rows: &[&CostReportRow]) -> CostReportSum {
     let mut by_cause: BTreeMap<&'static str, f64> = BTreeMap::new();
     for (row, cause) in rows.iter().filter_map(|row| Some((row, row.cause?))) {
         *by_cause.entry(cause).or_default() += row.lost_gpu_hours;
     }
-    let most = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    let main_cause = by_cause.into_iter().max_by(|one, other| one.1.total_cmp(&other.1));
     // A sum with an unknown part is unknown.
     let cost = rows.iter().map(|row| row.cost).collect::<Option<Vec<f64>>>();
     let lost = rows.iter().filter(|row| row.lost);
     let lost_cost = lost.map(|row| row.lost_cost()).collect::<Option<Vec<f64>>>();
-    let known = |value: fn(&CostReportRow) -> Option<f64>| {
+    let sum_known = |value: fn(&CostReportRow) -> Option<f64>| {
         rows.iter().filter_map(|row| value(row)).reduce(|one, other| one + other)
     };
     CostReportSum {
-        of,
+        of: key,
         gpu_hours: sum_values(rows.iter().map(|row| row.gpu_hours)),
         lost_gpu_hours: sum_values(rows.iter().map(|row| row.lost_gpu_hours)),
-        lost_most_to: most.map(|(cause, _)| cause),
-        energy_kwh: known(|row| row.energy_kwh),
+        lost_most_to: main_cause.map(|(cause, _)| cause),
+        energy_kwh: sum_known(|row| row.energy_kwh),
         cost: cost.map(|costs| sum_values(costs.into_iter())),
         lost_cost: lost_cost.map(|costs| sum_values(costs.into_iter())),
-        co2_kg: known(|row| row.co2_kg),
+        co2_kg: sum_known(|row| row.co2_kg),
         ..CostReportSum::default()
     }
 }
@@ -253,20 +254,23 @@ mod tests {
     fn sums_are_those_of_their_rows() {
         let prices = GpuPrices { default: Some(2.0), ..GpuPrices::default() };
         let report = CostReport::of(&sample_usage(), &prices, Some(0.5));
-        let all = &report.total;
-        assert_eq!((all.gpu_hours, all.lost_gpu_hours), (10.0, 1.5));
-        assert_eq!((all.cost, all.lost_cost), (Some(20.0), Some(3.0)));
-        assert_eq!(all.lost_most_to, Some("compute_straggler"));
-        assert!((all.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
-        assert!((all.co2_kg.unwrap() - 2.35).abs() < 1e-9);
-        let by = |sums: &[CostReportSum]| {
+        let total = &report.total;
+        assert_eq!((total.gpu_hours, total.lost_gpu_hours), (10.0, 1.5));
+        assert_eq!((total.cost, total.lost_cost), (Some(20.0), Some(3.0)));
+        assert_eq!(total.lost_most_to, Some("compute_straggler"));
+        assert!((total.energy_kwh.unwrap() - 4.7).abs() < 1e-9);
+        assert!((total.co2_kg.unwrap() - 2.35).abs() < 1e-9);
+        let hours_by_key = |sums: &[CostReportSum]| {
             sums.iter().map(|sum| (sum.of.clone(), sum.gpu_hours)).collect::<Vec<_>>()
         };
-        assert_eq!(by(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
-        assert_eq!(by(&report.by_user), [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        assert_eq!(hours_by_key(&report.by_job), [("7".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]);
+        assert_eq!(
+            hours_by_key(&report.by_user),
+            [("mira".to_owned(), 8.0), (NOBODY.to_owned(), 2.0)]
+        );
         let causes = [("compute_straggler".to_owned(), 1.25), ("unexplained".to_owned(), 0.25)];
-        let lost = |sum: &CostReportSum| (sum.of.clone(), sum.lost_gpu_hours);
-        assert_eq!(report.by_cause.iter().map(lost).collect::<Vec<_>>(), causes);
+        let lost_hours = |sum: &CostReportSum| (sum.of.clone(), sum.lost_gpu_hours);
+        assert_eq!(report.by_cause.iter().map(lost_hours).collect::<Vec<_>>(), causes);
         let hours: f64 = report.by_state.iter().map(|sum| sum.gpu_hours).sum();
         assert!((hours - 10.0).abs() < 1e-9, "{hours}");
     }
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_price_or_a_factor_nothing_is_free() {
+    fn costs_without_a_price_or_a_factor_are_unknown() {
         let report = CostReport::of(&sample_usage(), &GpuPrices::default(), None);
         assert_eq!(
             (report.total.cost, report.total.lost_cost, report.total.co2_kg),

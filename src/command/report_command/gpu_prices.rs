@@ -25,10 +25,10 @@ pub struct GpuPrices {
 impl GpuPrices {
     /// Price of a GPU-hour; none if unknown.
     pub fn of(&self, model: Option<&str>) -> Option<f64> {
-        let fits = |price: &&GpuModelPrice| {
+        let matches = |price: &&GpuModelPrice| {
             model.is_some_and(|model| GlobPattern::new(&price.model).matches_text(model))
         };
-        self.by_model.iter().find(fits).map(|price| price.per_gpu_hour).or(self.default)
+        self.by_model.iter().find(matches).map(|price| price.per_gpu_hour).or(self.default)
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_price_that_fits_counts() {
+    fn first_matching_price_applies() {
         let price =
             |model: &str, per_gpu_hour| GpuModelPrice { model: model.to_owned(), per_gpu_hour };
         let prices = GpuPrices {

@@ -13,7 +13,7 @@ const MAX_LINES: usize = 20;
 /// Renders the report as text.
 pub(super) fn render_text(report: &CostReport) -> String {
     let mut page = String::new();
-    let all = &report.total;
+    let total = &report.total;
     let cluster = if report.cluster.is_empty() { "the cluster" } else { report.cluster.as_str() };
     push_line(
         &mut page,
@@ -27,23 +27,27 @@ pub(super) fn render_text(report: &CostReport) -> String {
         push_line(&mut page, format_args!("no data yet; try again in a minute"));
         return page;
     }
-    let lost = format_share(all.lost_gpu_hours, all.gpu_hours);
+    let lost = format_share(total.lost_gpu_hours, total.gpu_hours);
     push_line(
         &mut page,
         format_args!(
             "GPU-hours     {:.3} total, {:.3} lost ({lost})",
-            all.gpu_hours, all.lost_gpu_hours
+            total.gpu_hours, total.lost_gpu_hours
         ),
     );
-    let money = |amount: Option<f64>| {
+    let format_cost = |amount: Option<f64>| {
         amount.map_or_else(|| "no price set".to_owned(), |a| format!("{a:.2} {}", report.currency))
     };
     push_line(
         &mut page,
-        format_args!("cost          {}, lost {}", money(all.cost), money(all.lost_cost)),
+        format_args!(
+            "cost          {}, lost {}",
+            format_cost(total.cost),
+            format_cost(total.lost_cost)
+        ),
     );
-    let energy = all.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh"));
-    let co2 = all.co2_kg.map_or("no factor set".to_owned(), |kg| format!("{kg:.3} kg"));
+    let energy = total.energy_kwh.map_or("not reported".to_owned(), |kwh| format!("{kwh:.3} kWh"));
+    let co2 = total.co2_kg.map_or("no factor set".to_owned(), |kg| format!("{kg:.3} kg"));
     push_line(&mut page, format_args!("energy        {energy}, CO2 {co2}"));
     for (title, sums) in [
         ("STATE", &report.by_state),
@@ -52,12 +56,12 @@ pub(super) fn render_text(report: &CostReport) -> String {
         ("USER", &report.by_user),
         ("GPU MODEL", &report.by_model),
     ] {
-        render_part(&mut page, title, sums, all.gpu_hours);
+        render_part(&mut page, title, sums, total.gpu_hours);
     }
     page
 }
 
-fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64) {
+fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], total_hours: f64) {
     push_line(
         page,
         format_args!(
@@ -74,20 +78,20 @@ fn render_part(page: &mut String, title: &str, sums: &[CostReportSum], all: f64)
         ),
     );
     for sum in sums.iter().take(MAX_LINES) {
-        let mut who = sum.of.clone();
+        let mut label = sum.of.clone();
         for more in [&sum.name, &sum.user].into_iter().flatten() {
-            _ = write!(who, " {more}");
+            _ = write!(label, " {more}");
         }
-        let who: String = who.chars().take(28).collect();
+        let label: String = label.chars().take(28).collect();
         let number = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
         };
         push_line(
             page,
             format_args!(
-                "{who:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
+                "{label:<28} {:>10.3} {:>6} {:>10.3} {:>6}  {:<19} {:>9} {:>10} {:>10} {:>8}",
                 sum.gpu_hours,
-                format_share(sum.gpu_hours, all),
+                format_share(sum.gpu_hours, total_hours),
                 sum.lost_gpu_hours,
                 format_share(sum.lost_gpu_hours, sum.gpu_hours),
                 sum.lost_most_to.unwrap_or("-"),
@@ -137,9 +141,9 @@ pub(super) fn render_csv(report: &CostReport) -> String {
     page
 }
 
-fn push_line(page: &mut String, words: std::fmt::Arguments<'_>) {
+fn push_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    _ = writeln!(page, "{words}");
+    _ = writeln!(page, "{text}");
 }
 
 #[cfg(test)]
@@ -147,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_nothing_is_no_share() {
+    fn share_of_nothing_is_not_shown() {
         assert_eq!(format_share(1.0, 4.0), "25.0 %");
         assert_eq!(format_share(0.0, 0.0), "-");
     }

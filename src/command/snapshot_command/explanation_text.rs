@@ -21,12 +21,12 @@ const HEAD: usize = 11;
 const VICTIMS: usize = 12;
 
 /// Renders the whole page.
-pub(super) fn render_page(told: &Explanation) -> String {
-    let finding = &told.finding;
-    let mut lines = render_head(finding, told.at);
+pub(super) fn render_page(explanation: &Explanation) -> String {
+    let finding = &explanation.finding;
+    let mut lines = render_head(finding, explanation.at);
     lines.push(String::new());
     lines.extend(render_section("WHAT", &finding.summary));
-    lines.extend(render_section("RULE", &told.rule));
+    lines.extend(render_section("RULE", &explanation.rule));
     lines.extend(render_section("NEXT", &finding.next));
     if let Some(ack) = &finding.acknowledged {
         let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
@@ -37,8 +37,8 @@ pub(super) fn render_page(told: &Explanation) -> String {
     }
     lines.extend(render_section("VICTIMS", &render_victims(finding)));
     lines.extend(render_evidence(&finding.evidence));
-    lines.extend(render_limits(&told.limits));
-    if let Some(chain) = &told.chain {
+    lines.extend(render_limits(&explanation.limits));
+    if let Some(chain) = &explanation.chain {
         lines.extend(render_signals(chain));
         for (title, ruling) in [
             ("RULED OUT", AlternativeOutcome::RuledOut),
@@ -66,7 +66,7 @@ pub(super) fn render_page(told: &Explanation) -> String {
 
 fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
     let life = &finding.life;
-    let stands = match (life.state, life.closed) {
+    let status = match (life.state, life.closed) {
         (LifeState::Closed, Some(closed)) => format!(
             "closed at {}, {} ago, after {}",
             format_time_of_day(closed),
@@ -79,7 +79,7 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
             format_age(now.duration_since(finding.since))
         ),
     };
-    let mut facts = vec![finding.severity.to_string(), stands];
+    let mut facts = vec![finding.severity.to_string(), status];
     facts.push(format!("confidence {:.2}", finding.confidence));
     facts.push(format!("{:.1} lost GPUs", finding.lost_gpus));
     if life.openings > 1 {
@@ -106,14 +106,14 @@ fn split_words(text: &str) -> Vec<String> {
 }
 
 fn render_victims(finding: &Finding) -> String {
-    let named = finding.victims.iter().take(VICTIMS).map(ToString::to_string);
-    let named: Vec<String> = named.collect();
+    let listed = finding.victims.iter().take(VICTIMS).map(ToString::to_string);
+    let listed: Vec<String> = listed.collect();
     match finding.victims.len() {
         0 => String::new(),
         count if count > VICTIMS => {
-            format!("{}, and {} more", named.join(", "), count - VICTIMS)
+            format!("{}, and {} more", listed.join(", "), count - VICTIMS)
         }
-        _ => named.join(", "),
+        _ => listed.join(", "),
     }
 }
 
@@ -127,13 +127,13 @@ fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
     }
     let rows: Vec<[String; 5]> = evidence
         .iter()
-        .map(|proof| {
+        .map(|item| {
             let limit =
-                proof.limit.map_or_else(String::new, |limit| format_quantity(limit, proof.unit));
-            let (value, note) = (format_number(proof.value, proof.unit), proof.note.clone());
+                item.limit.map_or_else(String::new, |limit| format_quantity(limit, item.unit));
+            let (value, note) = (format_number(item.value, item.unit), item.note.clone());
             let key =
-                if proof.threshold.is_empty() { String::new() } else { proof.threshold.clone() };
-            [proof.what.clone(), value, limit, note, render_origin(&proof.source, &key)]
+                if item.threshold.is_empty() { String::new() } else { item.threshold.clone() };
+            [item.what.clone(), value, limit, note, render_origin(&item.source, &key)]
         })
         .collect();
     render_table(["EVIDENCE", "value", "limit", "", "source"], 2, rows)
@@ -166,14 +166,14 @@ fn render_table<const N: usize>(
     }
     let mut lines = vec![String::new()];
     for row in std::iter::once(heads).chain(rows) {
-        let cells = row.iter().enumerate().map(|(at, cell)| {
-            let right = (1..=numbers).contains(&at);
-            match (right, at + 1 == N) {
+        let cells = row.iter().enumerate().map(|(index, cell)| {
+            let is_number = (1..=numbers).contains(&index);
+            match (is_number, index + 1 == N) {
                 (_, true) => cell.clone(),
                 (true, _) => {
-                    format!("{}{cell}", " ".repeat(widths[at].saturating_sub(cell.width())))
+                    format!("{}{cell}", " ".repeat(widths[index].saturating_sub(cell.width())))
                 }
-                _ => pad_text(&truncate_text(cell, WIDEST), widths[at]),
+                _ => pad_text(&truncate_text(cell, WIDEST), widths[index]),
             }
         });
         lines.push(cells.collect::<Vec<_>>().join("  "));
@@ -198,11 +198,11 @@ fn render_signals(chain: &EvidenceContext) -> Vec<String> {
     if chain.signals.is_empty() {
         return Vec::new();
     }
-    let beside =
+    let peers =
         if chain.peers.is_empty() { String::new() } else { format!(", peers: {}", chain.peers) };
     let rows: Vec<[String; 6]> = chain.signals.iter().map(signal_cells).collect();
     let mut lines =
-        vec![String::new(), format!("SIGNALS at {}{beside}", format_time_of_day(chain.at))];
+        vec![String::new(), format!("SIGNALS at {}{peers}", format_time_of_day(chain.at))];
     // The table starts with an empty line.
     lines.extend(
         render_table(["", "now", "baseline", "peer median", "quartiles", "source"], 4, rows)
@@ -213,7 +213,7 @@ fn render_signals(chain: &EvidenceContext) -> Vec<String> {
 }
 
 fn signal_cells(signal: &SignalDetail) -> [String; 6] {
-    let of =
+    let format_optional =
         |value: Option<f64>| value.map_or_else(String::new, |v| format_quantity(v, signal.unit));
     let now = match (signal.value, signal.absent) {
         (None, Some(reason)) => reason.as_str().to_owned(),
@@ -223,25 +223,32 @@ fn signal_cells(signal: &SignalDetail) -> [String; 6] {
         format!("{} to {}", format_quantity(low, signal.unit), format_quantity(high, signal.unit))
     });
     let what = format!("  {}", signal.what);
-    [what, now, of(signal.usual), of(signal.peers), quartiles, signal.source.clone()]
+    [
+        what,
+        now,
+        format_optional(signal.usual),
+        format_optional(signal.peers),
+        quartiles,
+        signal.source.clone(),
+    ]
 }
 
 fn render_alternatives(
     title: &str,
     ruling: AlternativeOutcome,
-    all: &[AlternativeDetail],
+    alternatives: &[AlternativeDetail],
 ) -> Vec<String> {
-    let rows: Vec<[String; 5]> = all
+    let rows: Vec<[String; 5]> = alternatives
         .iter()
         .filter(|other| other.ruling == ruling)
         .map(|other| {
-            let proof = &other.number;
+            let number = &other.number;
             [
                 format!("  {}", other.kind),
-                format_number(proof.value, proof.unit),
-                proof.limit.map_or_else(String::new, |limit| format_quantity(limit, proof.unit)),
-                proof.what.clone(),
-                render_origin(&proof.source, &proof.threshold),
+                format_number(number.value, number.unit),
+                number.limit.map_or_else(String::new, |limit| format_quantity(limit, number.unit)),
+                number.what.clone(),
+                render_origin(&number.source, &number.threshold),
             ]
         })
         .collect();
@@ -256,7 +263,7 @@ fn render_changes(changes: &[LifecycleChange]) -> Vec<String> {
     let mut lines = vec![String::new(), "LIFECYCLE".to_owned()];
     for change in changes {
         let (from, to) = (&change.from, &change.to);
-        let how = match change.what {
+        let details = match change.what {
             FindingEvent::Acknowledged | FindingEvent::Withdrawn | FindingEvent::Accepted => {
                 format!("by {to}")
             }
@@ -265,7 +272,7 @@ fn render_changes(changes: &[LifecycleChange]) -> Vec<String> {
             _ => format!("{from} → {to}"),
         };
         lines.push(format!(
-            "  {}  {:<12}  {how}",
+            "  {}  {:<12}  {details}",
             format_time_of_day(change.at),
             change.what.as_str()
         ));

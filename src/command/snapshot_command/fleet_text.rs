@@ -27,17 +27,17 @@ const FINDINGS: usize = 20;
 const NODES: usize = 10;
 
 /// Renders the whole page.
-pub(super) fn render_page(picture: &FleetSnapshot) -> String {
-    let overview = &*picture.overview;
+pub(super) fn render_page(snapshot: &FleetSnapshot) -> String {
+    let overview = &*snapshot.overview;
     let mut lines = vec![render_title(overview)];
     lines.extend(render_gpu_time(overview));
     lines.push(render_loss(&overview.lost, overview.gpu_count()));
     lines.extend(render_loss_causes(&overview.lost));
     lines.push(String::new());
-    lines.extend(render_findings(&picture.findings, overview.at));
+    lines.extend(render_findings(&snapshot.findings, overview.at));
     lines.extend(render_worst_nodes(&overview.worst));
-    if let [one] = picture.nodes.as_slice() {
-        lines.extend(node_text::render_node(one));
+    if let [node] = snapshot.nodes.as_slice() {
+        lines.extend(node_text::render_node(node));
     }
     lines.extend(render_troubles(overview));
     let mut page = String::new();
@@ -90,8 +90,8 @@ fn render_loss(lost: &LostGpuTime, gpus: u32) -> String {
     } else {
         String::new()
     };
-    let money = lost.cost_per_hour.map(|cost| format!("   {cost:.2} {}/h", lost.currency));
-    format!("LOST      {:.1} GPUs{share}{}", lost.gpus, money.unwrap_or_default())
+    let cost_text = lost.cost_per_hour.map(|cost| format!("   {cost:.2} {}/h", lost.currency));
+    format!("LOST      {:.1} GPUs{share}{}", lost.gpus, cost_text.unwrap_or_default())
 }
 
 /// What the lost GPUs are attributed to; the parts add up. Nothing if nothing is lost and everything is known.
@@ -110,18 +110,19 @@ fn render_loss_causes(lost: &LostGpuTime) -> Option<String> {
 
 fn render_findings(list: &FindingList, now: UnixMs) -> Vec<String> {
     let findings = &list.findings;
-    let taken = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
-    let taken = if taken > 0 { format!(" · {taken} acknowledged") } else { String::new() };
+    let acknowledged = findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
+    let acknowledged =
+        if acknowledged > 0 { format!(" · {acknowledged} acknowledged") } else { String::new() };
     let mut lines =
-        vec![format!("FINDINGS  {} open{taken}", list.total.max(findings.len() as u32))];
-    let all = finding_group::collect_lines(findings, &list.groups);
-    for line in all.iter().take(FINDINGS) {
+        vec![format!("FINDINGS  {} open{acknowledged}", list.total.max(findings.len() as u32))];
+    let shown_lines = finding_group::collect_lines(findings, &list.groups);
+    for line in shown_lines.iter().take(FINDINGS) {
         match line {
             FindingLine::Single(finding) => lines.extend(render_finding(finding, now)),
             FindingLine::Group(group) => lines.extend(render_group(group, findings, now)),
         }
     }
-    let more: usize = all.iter().skip(FINDINGS).map(FindingLine::finding_count).sum();
+    let more: usize = shown_lines.iter().skip(FINDINGS).map(FindingLine::finding_count).sum();
     if more > 0 {
         lines.push(format!("          and {more} more"));
     }
@@ -175,8 +176,8 @@ fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<
         (cost, group.confidence),
     )];
     if group.acknowledged > 0 {
-        let (taken, all) = (group.acknowledged, group.members.len());
-        lines.push(format!("          {taken} of {all} acknowledged"));
+        let (acknowledged, total) = (group.acknowledged, group.members.len());
+        lines.push(format!("          {acknowledged} of {total} acknowledged"));
     }
     let worst = group.members.first().and_then(|id| findings.iter().find(|f| f.id == *id));
     if let Some(worst) = worst {
@@ -189,16 +190,16 @@ fn render_group(group: &FindingGroup, findings: &[Finding], now: UnixMs) -> Vec<
 /// Kind, entity, start, cost and confidence.
 fn render_headline(
     (severity, kind): (Severity, FindingKind),
-    place: &str,
-    lasted: Duration,
+    entity: &str,
+    age: Duration,
     (cost, confidence): (f64, f64),
 ) -> String {
     format!(
         "{:<9} {:<16} {} {:>8} {:>7.1} lost GPUs  conf {:.2}",
         severity.as_str(),
         kind.as_str(),
-        pad_text(place, 32),
-        format_age(lasted),
+        pad_text(entity, 32),
+        format_age(age),
         cost,
         confidence,
     )
@@ -245,12 +246,13 @@ fn render_worst_nodes(nodes: &[NodeLine]) -> Vec<String> {
             jobs.join(", "),
         ));
     }
-    let mut seen: Vec<char> = nodes.iter().take(NODES).flat_map(|n| n.gpu_states.chars()).collect();
-    seen.sort_unstable();
-    seen.dedup();
+    let mut letters: Vec<char> =
+        nodes.iter().take(NODES).flat_map(|n| n.gpu_states.chars()).collect();
+    letters.sort_unstable();
+    letters.dedup();
     let legend: Vec<_> = GpuState::ALL
         .iter()
-        .filter(|state| seen.contains(&state.letter_code()))
+        .filter(|state| letters.contains(&state.letter_code()))
         .map(|state| format!("{} {}", state.letter_code(), state.as_str()))
         .collect();
     if !legend.is_empty() {

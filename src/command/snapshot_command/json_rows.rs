@@ -68,7 +68,7 @@ mod tests {
             values: vec![Some(700.5), None, None],
             absent: BTreeMap::from([(AbsenceReason::NoPermission, vec![1])]),
         };
-        let words =
+        let texts =
             AnswerCells::Texts { words: vec!["n1".into()], codes: vec![Some(0), Some(0), None] };
         let column =
             |name: &str, unit, cells| AnswerColumn { name: name.into(), metric: None, unit, cells };
@@ -79,7 +79,7 @@ mod tests {
             matched: 3,
             offset: 0,
             rows: 3,
-            columns: vec![column("node", None, words), column("power", Some(Unit::Watts), numbers)],
+            columns: vec![column("node", None, texts), column("power", Some(Unit::Watts), numbers)],
         };
         let value = table_to_json(&table);
         assert_eq!(

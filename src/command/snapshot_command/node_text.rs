@@ -51,7 +51,7 @@ fn render_values(device: &DeviceDetail) -> Vec<String> {
         DeviceClass::Node | DeviceClass::Collector | DeviceClass::Fleet => "gaunt_node_",
     };
     let state = device.state.map(|state| state.as_str().to_owned());
-    let shown = |id: MetricId| {
+    let render_metric = |id: MetricId| {
         let (key, row) = (id.series_key(), id.catalogue_row());
         let short = key.strip_prefix(prefix).unwrap_or(&key);
         match row.kind {
@@ -73,5 +73,5 @@ fn render_values(device: &DeviceDetail) -> Vec<String> {
             }
         }
     };
-    state.into_iter().chain(MetricId::all_ids().filter_map(shown)).collect()
+    state.into_iter().chain(MetricId::all_ids().filter_map(render_metric)).collect()
 }

@@ -48,15 +48,15 @@ pub(super) fn describe_omitted(answer: &Answer) -> Option<String> {
 
 /// The same question from this row on with the highest limit; none if it has no rows or has a limit.
 fn with_page(question: &Question, offset: u32) -> Option<Question> {
-    let page = |filter: &Filter| {
-        let unlimited = filter.limit().is_none();
+    let with_limit = |filter: &Filter| {
+        let is_unlimited = filter.limit().is_none();
         // The filter with a limit may exceed the maximum length: then the default limit applies, and omitted rows are
         // reported.
-        unlimited.then(|| filter.with_page(MAX_ROWS, filter.offset() + offset).ok()).flatten()
+        is_unlimited.then(|| filter.with_page(MAX_ROWS, filter.offset() + offset).ok()).flatten()
     };
     match question {
-        Question::Table(filter) => page(filter).map(Question::Table),
-        Question::List(filter) => page(filter).map(Question::List),
+        Question::Table(filter) => with_limit(filter).map(Question::Table),
+        Question::List(filter) => with_limit(filter).map(Question::List),
         Question::AtTime(when, question) => {
             Some(Question::AtTime(*when, Box::new(with_page(question, offset)?)))
         }
@@ -131,25 +131,25 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_table_become_one() {
-        let mut whole = test_table(0, &["a", "b"]);
-        append_rows(&mut whole, &test_table(2, &["c", "d"]));
+    fn pages_of_a_table_are_merged() {
+        let mut table = test_table(0, &["a", "b"]);
+        append_rows(&mut table, &test_table(2, &["c", "d"]));
         let names: Vec<_> =
-            (0..4).map(|row| whole.columns[0].text_at(row).unwrap().to_string()).collect();
+            (0..4).map(|row| table.columns[0].text_at(row).unwrap().to_string()).collect();
         assert_eq!(names, ["a", "b", "c", "d"]);
-        assert_eq!((whole.rows, whole.columns[1].number_at(3)), (4, Some(1.0)));
-        assert_eq!(whole.columns[1].absent_reason(2), Some(AbsenceReason::Stale));
-        assert_eq!(describe_omitted(&Answer::Table(whole.into())), None);
-        let says = "2 of 4 rows printed; raise the limit, or omit it for all";
+        assert_eq!((table.rows, table.columns[1].number_at(3)), (4, Some(1.0)));
+        assert_eq!(table.columns[1].absent_reason(2), Some(AbsenceReason::Stale));
+        assert_eq!(describe_omitted(&Answer::Table(table.into())), None);
+        let expected = "2 of 4 rows printed; raise the limit, or omit it for all";
         assert_eq!(
             describe_omitted(&Answer::Table(test_table(0, &["a", "b"]).into())).as_deref(),
-            Some(says)
+            Some(expected)
         );
     }
 
     #[tokio::test]
-    async fn every_row_is_asked_for_where_1_000_were_usual() {
-        let owner = gaunt_engine::spawn_new(
+    async fn all_rows_are_requested_beyond_the_default_limit() {
+        let engine = gaunt_engine::spawn_new(
             gaunt_engine::EngineOptions::default(),
             gaunt_engine::monotonic_clock(),
         );
@@ -160,11 +160,11 @@ mod tests {
             origin: "test".into(),
         };
         let targets = (0..1_234).map(target).collect();
-        owner.delivery_sender().send(Delivery::Targets(targets)).await.unwrap();
-        let source = AnswerSource::Engine(owner);
-        let all = Question::Table(Filter::all_rows(Subject::Targets));
+        engine.delivery_sender().send(Delivery::Targets(targets)).await.unwrap();
+        let source = AnswerSource::Engine(engine);
+        let question = Question::Table(Filter::all_rows(Subject::Targets));
         let table = loop {
-            let Answer::Table(table) = ask_all(&source, all.clone()).await.unwrap() else {
+            let Answer::Table(table) = ask_all(&source, question.clone()).await.unwrap() else {
                 panic!("no table")
             };
             if table.total > 0 {
@@ -177,20 +177,20 @@ mod tests {
 
     #[test]
     fn question_without_a_limit_asks_for_every_row() {
-        let read = |line: &str| Question::parse_line(line, &[]).unwrap();
-        let asks = |line: &str, offset| {
-            let question = with_page(&read(line), offset)?;
+        let parse = |line: &str| Question::parse_line(line, &[]).unwrap();
+        let request_of = |line: &str, offset| {
+            let question = with_page(&parse(line), offset)?;
             let (segments, parameters) = question.to_path();
             Some(format!("{} {}", segments.join("/"), parameters.last()?.1))
         };
         let filter = "gpus?filter=power>1&sort=power desc,node&columns=node,power&offset=3";
         assert_eq!(
-            asks(filter, 10).unwrap(),
+            request_of(filter, 10).unwrap(),
             "table/gpus power>1 sort power desc, node limit 131072 offset 13 columns node, power"
         );
-        assert_eq!(asks("ports", 0).unwrap(), "table/ports limit 131072");
-        assert_eq!(asks("gpus?limit=5", 0), None);
-        assert_eq!(asks("overview", 0), None);
-        assert!(asks("jobs?at=-5m", 7).is_some());
+        assert_eq!(request_of("ports", 0).unwrap(), "table/ports limit 131072");
+        assert_eq!(request_of("gpus?limit=5", 0), None);
+        assert_eq!(request_of("overview", 0), None);
+        assert!(request_of("jobs?at=-5m", 7).is_some());
     }
 }

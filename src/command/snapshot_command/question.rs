@@ -51,9 +51,11 @@ pub(super) async fn render_answer(
     if let Answer::Refused(refusal) = &answer {
         return Err(refusal_error(refusal));
     }
-    if let (Some(cut), true) = (paged_rows::describe_omitted(&answer), form != OutputFormat::Text) {
+    if let (Some(omitted), true) =
+        (paged_rows::describe_omitted(&answer), form != OutputFormat::Text)
+    {
         // A closed standard error does not affect the page.
-        drop(writeln!(io::stderr(), "gaunt: {cut}"));
+        drop(writeln!(io::stderr(), "gaunt: {omitted}"));
     }
     match (form, &answer) {
         (OutputFormat::Columns, _) => Ok(serde_json::to_string(&answer)? + "\n"),
@@ -71,18 +73,20 @@ pub(super) async fn render_answer(
             let head = format!("{}  {}  {}\n", line.node, line.state.as_str(), line.gpu_states);
             Ok(head + &node_text::render_node(node).join("\n"))
         }
-        (OutputFormat::Text, Answer::Finding(told)) => Ok(super::render_explanation(told)),
+        (OutputFormat::Text, Answer::Finding(explanation)) => {
+            Ok(super::render_explanation(explanation))
+        }
         (OutputFormat::Text, Answer::Job(job)) => {
             let line = OutputTable::of(&Answer::Table(job.line.clone().into()));
-            let line = line.map(|sheet| sheet.render_text()).unwrap_or_default();
+            let line = line.map(|table| table.render_text()).unwrap_or_default();
             let gpus =
-                OutputTable::of(&answer).map(|sheet| sheet.render_text()).unwrap_or_default();
+                OutputTable::of(&answer).map(|table| table.render_text()).unwrap_or_default();
             Ok(format!("{line}\n{gpus}"))
         }
         _ => {
-            let sheet = OutputTable::of(&answer)
+            let table = OutputTable::of(&answer)
                 .context("this answer has no columns; use --format json")?;
-            Ok(if form == OutputFormat::Csv { sheet.render_csv() } else { sheet.render_text() })
+            Ok(if form == OutputFormat::Csv { table.render_csv() } else { table.render_text() })
         }
     }
 }

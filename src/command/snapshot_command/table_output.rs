@@ -70,7 +70,7 @@ impl OutputTable {
             Answer::Probe(matrix) => Self::from_probe_matrix(matrix),
             Answer::Overview(overview) => Self::from_overview(overview),
             Answer::GpuTime(time) => Self::from_gpu_time(time),
-            Answer::Finding(told) => Self::from_evidence(&told.finding.evidence),
+            Answer::Finding(explanation) => Self::from_evidence(&explanation.finding.evidence),
             Answer::Usage(usage) => Self::from_usage(usage),
             Answer::Alerts(list) => Self::from_alerts(list),
             Answer::Nodes(_) | Answer::Findings(_) | Answer::Targets(_) | Answer::Refused(_) => {
@@ -101,52 +101,52 @@ impl OutputTable {
             table.columns.iter().map(cell).collect()
         });
         let subject = table.subject.as_str();
-        let mut below = format!("{} of {} {subject}", table.rows, table.total);
+        let mut footer = format!("{} of {} {subject}", table.rows, table.total);
         if table.matched != table.total {
-            _ = write!(below, ", {} match", table.matched);
+            _ = write!(footer, ", {} match", table.matched);
         }
-        Self { columns: head.collect(), rows: rows.collect(), footer: below }
+        Self { columns: head.collect(), rows: rows.collect(), footer }
     }
 
     fn from_gpu_time(time: &GpuTime) -> Self {
-        let mut sheet =
+        let mut table =
             Self::new(&[("job", None), ("cause", None), ("gpu_seconds", Some(Unit::Seconds))]);
         for row in &time.starved {
             let job = if row.job.is_empty() { UNNAMED } else { &row.job };
             let texts = [job, &row.cause].map(|text| OutputCell::Text(text.to_owned()));
-            sheet
+            table
                 .rows
                 .push(texts.into_iter().chain([OutputCell::Number(row.gpu_seconds)]).collect());
         }
-        sheet
+        table
     }
 
     /// Numbers in their own units: a table column has one unit.
     fn from_evidence(evidence: &[EvidenceItem]) -> Self {
         let names = ["what", "value", "limit", "unit", "threshold", "source", "note"];
-        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        let mut table = Self::new(&names.map(|name| (name, None)));
         let text = |text: &str| match text {
             "" => OutputCell::Absent(None),
             text => OutputCell::Text(text.to_owned()),
         };
-        for number in evidence {
+        for item in evidence {
             let value = |value: Option<f64>| text(&value.map_or(String::new(), |v| v.to_string()));
-            let unit = number.unit.name_suffix().trim_start_matches('_');
-            sheet.rows.push(vec![
-                text(&number.what),
-                value(number.value),
-                value(number.limit),
+            let unit = item.unit.name_suffix().trim_start_matches('_');
+            table.rows.push(vec![
+                text(&item.what),
+                value(item.value),
+                value(item.limit),
                 text(unit),
-                text(&number.threshold),
-                text(&number.source),
-                text(&number.note),
+                text(&item.threshold),
+                text(&item.source),
+                text(&item.note),
             ]);
         }
-        sheet
+        table
     }
 
     fn from_usage(usage: &UsageReport) -> Self {
-        let mut sheet = Self::new(&[
+        let mut table = Self::new(&[
             ("job", None),
             ("user", None),
             ("model", None),
@@ -155,7 +155,7 @@ impl OutputTable {
             ("energy", Some(Unit::Joules)),
         ]);
         for row in &usage.rows {
-            sheet.rows.push(vec![
+            table.rows.push(vec![
                 OutputCell::text_or_absent(row.job.as_deref()),
                 OutputCell::text_or_absent(row.user.as_deref()),
                 OutputCell::text_or_absent(row.model.as_deref()),
@@ -164,12 +164,12 @@ impl OutputTable {
                 row.joules.map_or(OutputCell::Absent(None), OutputCell::Number),
             ]);
         }
-        sheet
+        table
     }
 
     fn from_alerts(list: &AlertList) -> Self {
         let names = ["finding", "severity", "state", "receivers", "silenced_by", "why", "until"];
-        let mut sheet = Self::new(&names.map(|name| (name, None)));
+        let mut table = Self::new(&names.map(|name| (name, None)));
         for alert in &list.alerts {
             let receivers: Vec<&str> = alert.receivers.iter().map(SanitizedText::as_str).collect();
             let silence = alert.silences.first();
@@ -179,7 +179,7 @@ impl OutputTable {
                 AlertState::Suppressed if silence.is_some() => "silenced",
                 AlertState::Suppressed => "inhibited",
             };
-            sheet.rows.push(vec![
+            table.rows.push(vec![
                 OutputCell::text_or_absent(Some(&alert.finding)),
                 OutputCell::text_or_absent(alert.severity.map(Severity::as_str)),
                 OutputCell::text_or_absent(Some(state)),
@@ -192,18 +192,18 @@ impl OutputTable {
         for server in &list.servers {
             let failure = server.failure.as_deref().unwrap_or("ok");
             // Writing to a string cannot fail.
-            _ = writeln!(sheet.footer, "{}: {} posted, {failure}", server.address, server.posted);
+            _ = writeln!(table.footer, "{}: {} posted, {failure}", server.address, server.posted);
         }
         if list.servers.is_empty() {
-            sheet
+            table
                 .footer
                 .push_str("no Alertmanager in the aggregator's settings (alertmanager.urls)\n");
         }
-        sheet
+        table
     }
 
     fn from_fabric(fabric: &FabricMatrix) -> Self {
-        let mut sheet = Self::new(&[
+        let mut table = Self::new(&[
             ("leaf", None),
             ("rail", None),
             ("ports", Some(Unit::Count)),
@@ -230,65 +230,68 @@ impl OutputTable {
             &cells.ecn_marked_per_second,
             &cells.errors_per_second,
         ];
-        for at in 0..ports.len() {
-            let of = |places: &[u32], names: &[gaunt_schema::SanitizedText]| {
-                let name = places.get(at).and_then(|place| names.get(*place as usize));
+        for index in 0..ports.len() {
+            let name_of = |positions: &[u32], names: &[gaunt_schema::SanitizedText]| {
+                let name = positions.get(index).and_then(|position| names.get(*position as usize));
                 name.cloned().unwrap_or_default()
             };
-            let (leaf, rail) = (of(&cells.leaf, &fabric.leaves), of(&cells.rail, &fabric.rails));
-            let named = |name: &str| match name {
+            let (leaf, rail) =
+                (name_of(&cells.leaf, &fabric.leaves), name_of(&cells.rail, &fabric.rails));
+            let text_cell = |name: &str| match name {
                 "" => OutputCell::Absent(None),
                 name => OutputCell::Text(name.to_owned()),
             };
             let count = |counts: &[u32]| {
                 counts
-                    .get(at)
+                    .get(index)
                     .map_or(OutputCell::Absent(None), |n| OutputCell::Number(f64::from(*n)))
             };
-            let mut row = vec![named(&leaf), named(&rail), count(ports), count(active)];
-            row.extend(shares.iter().map(|of| number_cell(of.get(at).copied().flatten())));
-            let kind = finding.get(at).copied().flatten();
+            let mut row = vec![text_cell(&leaf), text_cell(&rail), count(ports), count(active)];
+            row.extend(
+                shares.iter().map(|ratios| number_cell(ratios.get(index).copied().flatten())),
+            );
+            let kind = finding.get(index).copied().flatten();
             row.push(kind.map_or(OutputCell::Absent(None), |kind| {
                 OutputCell::Text(kind.as_str().to_owned())
             }));
-            sheet.rows.push(row);
+            table.rows.push(row);
         }
         let (leaves, rails) = (fabric.leaves.len(), fabric.rails.len());
-        sheet.footer =
+        table.footer =
             format!("{} of {} ports, {leaves} leaves, {rails} rails", fabric.matched, fabric.total);
-        sheet
+        table
     }
 
     fn from_history(history: &MetricHistory) -> Self {
         let unit = Some(history.unit);
-        let thin = !history.low.is_empty();
+        let has_range = !history.low.is_empty();
         let mut head = vec![("at", None), ("mean", unit)];
-        if thin {
+        if has_range {
             head.extend([("low", unit), ("high", unit)]);
         }
-        let mut sheet = Self::new(&head);
+        let mut table = Self::new(&head);
         let points = history.mean.len();
-        for at in 0..points {
-            let ago = (points - 1 - at) as i64 * history.step_ms as i64;
+        for index in 0..points {
+            let age_ms = (points - 1 - index) as i64 * history.step_ms as i64;
             let mut row = vec![
-                OutputCell::Text(UnixMs(history.at.0 - ago).to_rfc3339()),
-                number_cell(history.mean[at]),
+                OutputCell::Text(UnixMs(history.at.0 - age_ms).to_rfc3339()),
+                number_cell(history.mean[index]),
             ];
-            if thin {
+            if has_range {
                 row.extend(
                     [&history.low, &history.high]
-                        .map(|of| number_cell(of.get(at).copied().flatten())),
+                        .map(|values| number_cell(values.get(index).copied().flatten())),
                 );
             }
-            sheet.rows.push(row);
+            table.rows.push(row);
         }
         let (metric, together) = (&history.metric, history.together.as_str());
-        sheet.footer = format!("{metric}, {together} of {} devices", history.devices);
-        sheet
+        table.footer = format!("{metric}, {together} of {} devices", history.devices);
+        table
     }
 
     fn from_node(node: &NodeDetail) -> Self {
-        let mut sheet = Self::new(&[
+        let mut table = Self::new(&[
             ("class", None),
             ("device", None),
             ("metric", None),
@@ -300,7 +303,7 @@ impl OutputTable {
                 let key = id.series_key();
                 let Some(value) = metric_cell(device, &key) else { continue };
                 let unit = shown_unit(id.catalogue_row().kind, id.catalogue_row().unit);
-                sheet.rows.push(vec![
+                table.rows.push(vec![
                     OutputCell::Text(device.class.as_str().to_owned()),
                     OutputCell::Text(device.name.to_string()),
                     OutputCell::Text(key),
@@ -309,18 +312,18 @@ impl OutputTable {
                 ]);
             }
         }
-        sheet
+        table
     }
 
     fn from_overview(overview: &Overview) -> Self {
-        let mut sheet = Self::new(&[("state", None), ("gpus", Some(Unit::Count))]);
+        let mut table = Self::new(&[("state", None), ("gpus", Some(Unit::Count))]);
         for state in GpuState::ALL {
             let gpus = f64::from(overview.gpus_in_state(*state));
-            sheet
+            table
                 .rows
                 .push(vec![OutputCell::Text(state.as_str().to_owned()), OutputCell::Number(gpus)]);
         }
-        sheet
+        table
     }
 
     /// Renders plain columns: numbers right-aligned, each with its unit.
@@ -333,9 +336,9 @@ impl OutputTable {
             })
             .collect();
         let widths: Vec<usize> = (0..self.columns.len())
-            .map(|at| {
-                let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
-                cells.chain([self.columns[at].name.width()]).max().unwrap_or(0)
+            .map(|index| {
+                let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.width());
+                cells.chain([self.columns[index].name.width()]).max().unwrap_or(0)
             })
             .collect();
         let mut page = String::new();
@@ -429,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_what_is_absent_says_why() {
+    fn columns_are_aligned_and_absent_values_show_their_reason() {
         assert_eq!(
             sample_table().render_text(),
             "NODE              POWER\n\
@@ -440,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_quoted_and_no_formula_gets_through() {
+    fn values_are_quoted_and_formulas_are_escaped() {
         assert_eq!(
             sample_table().render_csv(),
             "node,power_watts\r\n\"gpu, \"\"1\"\"\",701.5\r\n'=cmd(),\r\n"

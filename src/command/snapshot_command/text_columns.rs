@@ -71,16 +71,16 @@ pub(super) fn truncate_text(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let (mut kept, mut used) = (String::new(), 0);
+    let (mut truncated, mut used) = (String::new(), 0);
     for character in text.chars() {
         used += character.width().unwrap_or(0);
         if used + 1 > width {
             break;
         }
-        kept.push(character);
+        truncated.push(character);
     }
-    kept.push('…');
-    kept
+    truncated.push('…');
+    truncated
 }
 
 /// Pads text to `width` columns.

@@ -1,4 +1,4 @@
-//! Selects the questions that the current screen asks the source.
+//! Questions to the source that several screens have in common, and when they are due.
 
 use std::time::Duration;
 
@@ -12,21 +12,20 @@ use gaunt_api::{Finding, Question, Subject, TimeParam};
 const HEAVY: Duration = Duration::from_secs(5);
 
 impl ConsoleState {
-    /// Returns the questions that the current screen needs.
-    pub(crate) fn screen_questions(&self) -> Vec<Question> {
-        let mut questions = vec![Question::Overview];
-        questions.extend(self.screen.questions(self));
-        questions.extend(self.to_write.iter().map(|(question, ..)| question.clone()));
+    /// Returns the questions of a screen together with those that every screen asks, about the shown instant.
+    pub(crate) fn complete_questions(&self, own: Vec<Question>) -> Vec<Question> {
+        let export = self.to_write.iter().map(|(question, ..)| question.clone());
+        let questions = std::iter::once(Question::Overview).chain(own).chain(export);
         match self.past_instant {
-            None => questions,
-            Some(at) => questions.into_iter().map(|question| at_instant(at, question)).collect(),
+            None => questions.collect(),
+            Some(at) => questions.map(|question| at_instant(at, question)).collect(),
         }
     }
 
     /// Returns the questions of a screen about findings: the histories of the shown evidence, and the alert status.
-    pub(crate) fn evidence_questions(&self) -> Vec<Question> {
+    pub(crate) fn evidence_questions(&self, shown: Option<&Finding>) -> Vec<Question> {
         let before = self.now - HEAVY;
-        let mut questions = self.evidence_finding().map_or_else(Vec::new, |finding| {
+        let mut questions = shown.map_or_else(Vec::new, |finding| {
             evidence_history::due_questions(finding, &self.data.histories, before)
         });
         if self.past_instant.is_none() && self.is_due(self.data.alerts.as_ref().map(|(at, _)| *at))
@@ -34,11 +33,6 @@ impl ConsoleState {
             questions.push(Question::Alerts);
         }
         questions
-    }
-
-    /// Returns the finding whose evidence is shown with its histories.
-    pub(crate) fn evidence_finding(&self) -> Option<&Finding> {
-        self.screen.evidence_finding(self)
     }
 
     /// Returns whether an answer that arrived at `came` is due for a refresh.

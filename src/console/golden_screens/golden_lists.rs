@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    screens::{device_screen::DeviceScreen, job_screen::JobScreen, network_screen::NetworkScreen},
+    screen::{DeviceScreen, JobScreen, NetworkScreen},
     theme::StyleRole,
 };
 use gaunt_api::{AnswerCells, ProbeMatrix};
@@ -128,7 +128,7 @@ fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
     assert_eq!(screen[4], " leaf-01   188k   188k   188k   188k", "{screen:#?}");
     let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    view::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &desk.state, theme);
     let bad = theme.style_for(StyleRole::Bad).fg;
     let red = |line: u16| (10..40).filter(|x| buffer[(*x, line)].style().fg == bad).count();
     assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port down");
@@ -141,7 +141,7 @@ fn what_is_not_known_is_not_coloured_as_good() {
     let desk = GoldenConsole::with_overview(overview);
     let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    view::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &desk.state, theme);
     let good = theme.style_for(StyleRole::Good).fg;
     let body = (1..22).flat_map(|y| (0..80).map(move |x| (x, y)));
     assert!(body.clone().all(|at| buffer[at].style().fg != good));
@@ -236,7 +236,7 @@ fn each_theme_and_depth_says_the_same_in_its_own_colours() {
     let picture = |desk: &mut GoldenConsole, colour, palette| {
         let theme = Theme::new(colour, GlyphSet::Unicode, |_| None).with_palette(palette);
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-        view::draw(&mut buffer, &desk.state, theme);
+        screen_frame::draw(&mut buffer, &desk.state, theme);
         buffer
     };
     let plain = picture(&mut desk, ColourDepth::None, Palette::Dark);

@@ -139,7 +139,7 @@ fn back_in_time_everything_is_asked_of_then_and_the_present_is_not_taken() {
     desk.type_text("at -20m");
     desk.press_keys(&[KeyPress::Enter]);
     assert_eq!(desk.state.past_instant, Some(UnixMs(AT.0 - 1_200_000)));
-    let question = desk.state.screen_questions().remove(0);
+    let question = desk.screen_questions().remove(0);
     let refusal = Answer::Refused(Refusal::NotKept { seconds: 90 });
     let effects = desk.answer_question(question, refusal);
     assert_eq!(
@@ -286,7 +286,7 @@ fn every_place_survives_every_size_and_every_key() {
             let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
             desk.state.screen = place.clone();
             for answer in answers() {
-                let question = desk.state.screen_questions().pop().unwrap();
+                let question = desk.screen_questions().pop().unwrap();
                 desk.answer_question(question, answer);
             }
             answer_tables(&mut desk);

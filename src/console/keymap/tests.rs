@@ -1,7 +1,7 @@
 //! Tests of the key bindings: no key has two operations on one screen, and each key maps to its operation.
 
 use super::*;
-use crate::screens::{node_screen::NodeScreen, tests::all_screens};
+use crate::{screen::NodeScreen, screens::tests::all_screens};
 
 #[test]
 fn no_key_has_two_meanings_on_a_screen() {

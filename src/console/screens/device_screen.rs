@@ -13,14 +13,14 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, topology_screen::TopologyScreen};
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    screen::{DeviceScreen, Screen, TopologyScreen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{StyleRole, Theme},
-    view::{draw_lines, event_rows, node_details, node_tables, placeholders, render_titled_line},
+    view::{draw_lines, event_rows, node_details, node_tables, render_titled_line},
     widget::graph,
 };
 use gaunt_api::{DeviceDetail, field::shown_unit};
@@ -58,26 +58,6 @@ const PORT: [(MetricId, &str, Option<MetricId>); 8] = [
     (port::TRANSMIT_DISCARDS, "discards/s", None),
 ];
 
-/// One GPU or port of a node, by its class and its name there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceScreen {
-    node: SanitizedText,
-    class: DeviceClass,
-    name: SanitizedText,
-}
-
-impl DeviceScreen {
-    /// Creates the screen of a device.
-    pub(crate) const fn new(node: SanitizedText, class: DeviceClass, name: SanitizedText) -> Self {
-        Self { node, class, name }
-    }
-
-    /// Creates the screen of a GPU by its number.
-    pub(crate) fn of_gpu(node: SanitizedText, gpu: &str) -> Self {
-        Self::new(node, DeviceClass::Gpu, SanitizedText::new(&format!("GPU {gpu}")))
-    }
-}
-
 impl ScreenView for DeviceScreen {
     fn commands() -> &'static [ScreenCommand] {
         const {
@@ -92,22 +72,22 @@ impl ScreenView for DeviceScreen {
     }
 
     fn header_title(&self) -> String {
-        format!("{} {}", self.node, self.name)
+        format!("{} {}", self.0, self.2)
     }
 
     fn keys(&self) -> &'static [&'static [KeyBinding]] {
-        match self.class {
+        match self.1 {
             DeviceClass::Port => &[&[BACK], NODE_KEYS],
             _ => &[&[OPEN, BACK], NODE_KEYS],
         }
     }
 
     fn node_name(&self) -> Option<&SanitizedText> {
-        Some(&self.node)
+        Some(&self.0)
     }
 
     fn item_target(&self, _state: &ConsoleState) -> Option<Screen> {
-        (self.class == DeviceClass::Gpu).then(|| TopologyScreen(self.node.clone()).into())
+        (self.1 == DeviceClass::Gpu).then(|| TopologyScreen(self.0.clone()).into())
     }
 
     /// Draws the device screen.
@@ -126,10 +106,10 @@ impl ScreenView for DeviceScreen {
         state: &ConsoleState,
         theme: Theme,
     ) -> ScreenLayout {
-        let Self { node, class, name } = self;
+        let Self(node, class, name) = self;
         let answered = state.node_detail(node).filter(|_| state.data.refused.is_none());
         let Some(detail) = answered else {
-            return placeholders::draw_waiting(buffer, area, node, state, theme);
+            return self.draw_waiting(buffer, area, node, state, theme);
         };
         let is = |device: &&DeviceDetail| device.class == *class && device.name == *name;
         let Some(device) = detail.devices.iter().find(is) else {

@@ -9,16 +9,13 @@ use ratatui::{
 
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
-    keymap::{BACK, KeyBinding, NODE_KEYS},
+    key_binding::{BACK, KeyBinding, NODE_KEYS},
     node_events,
+    screen::EventsScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_page, event_rows::render_event, node_details, placeholders},
+    view::{draw_page, event_rows::render_event, node_details},
 };
-
-/// Recent events of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EventsScreen(pub(crate) SanitizedText);
 
 impl ScreenView for EventsScreen {
     fn header_title(&self) -> String {
@@ -50,7 +47,7 @@ impl ScreenView for EventsScreen {
     ) -> ScreenLayout {
         let Some(detail) = state.node_detail(&self.0).filter(|_| state.data.refused.is_none())
         else {
-            return placeholders::draw_waiting(buffer, area, &self.0, state, theme);
+            return self.draw_waiting(buffer, area, &self.0, state, theme);
         };
         let events = node_events::of(detail);
         let count = format!("{} in the kept history", events.len());

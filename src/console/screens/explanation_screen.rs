@@ -12,10 +12,11 @@ use super::finding_screen;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
+    key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding},
+    screen::ExplanationScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_lines, draw_page, finding_details, node_tables, placeholders},
+    view::{draw_lines, draw_page, finding_details, node_tables, render_paragraph},
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{
@@ -28,10 +29,6 @@ const NARROW: usize = 100;
 /// Columns of a number.
 const NUMBER: usize = 10;
 
-/// Explanation of one finding, by its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExplanationScreen(pub(crate) SanitizedText);
-
 impl ScreenView for ExplanationScreen {
     fn header_title(&self) -> String {
         "explain".into()
@@ -42,7 +39,7 @@ impl ScreenView for ExplanationScreen {
     }
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
-        finding_screen::finding_questions(&self.0, state)
+        finding_screen::finding_questions(&self.0, self.evidence_finding(state), state)
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
@@ -82,7 +79,7 @@ impl ScreenView for ExplanationScreen {
     ) -> ScreenLayout {
         let Some(told) = state.data.explained.as_deref() else {
             if state.past_instant.is_none() {
-                return placeholders::draw_waiting(buffer, area, "the explanation", state, theme);
+                return self.draw_waiting(buffer, area, "the explanation", state, theme);
             }
             let text = " past explanations are not stored; press . to return to now";
             let line = Line::styled(text, theme.style_for(StyleRole::Dim));
@@ -92,24 +89,9 @@ impl ScreenView for ExplanationScreen {
         let width = usize::from(area.width);
         let finding = &told.finding;
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
-        lines.extend(finding_details::render_paragraph(
-            "WHAT",
-            &SanitizedText::new(&finding.summary),
-            width,
-            theme,
-        ));
-        lines.extend(finding_details::render_paragraph(
-            "RULE",
-            &SanitizedText::new(&told.rule),
-            width,
-            theme,
-        ));
-        lines.extend(finding_details::render_paragraph(
-            "NEXT",
-            &SanitizedText::new(&finding.next),
-            width,
-            theme,
-        ));
+        lines.extend(render_paragraph("WHAT", &SanitizedText::new(&finding.summary), width, theme));
+        lines.extend(render_paragraph("RULE", &SanitizedText::new(&told.rule), width, theme));
+        lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
         lines.extend(render_chain(told, width, theme));
         lines.extend(render_limits(&told.limits, width, theme));
         if !finding.missing.is_empty() {

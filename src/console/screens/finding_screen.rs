@@ -3,24 +3,18 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{
-    Screen, device_screen::DeviceScreen, explanation_screen::ExplanationScreen,
-    job_screen::JobScreen, node_screen::NodeScreen,
-};
 use crate::{
     action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
-    keymap::{ACKNOWLEDGE, BACK, JOB, KeyBinding, KeyPress, OPEN, bind},
-    screen_view::ScreenView,
+    cursor_rows,
+    key_binding::{ACKNOWLEDGE, BACK, JOB, KeyBinding, OPEN, bind},
+    key_press::KeyPress,
+    screen::{DeviceScreen, ExplanationScreen, FindingScreen, JobScreen, NodeScreen, Screen},
+    screen_view::{ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
-    update::{self, UpdateOutcome},
-    view::{draw_page, finding_details, placeholders},
+    view::{draw_page, finding_details},
 };
 use gaunt_api::{Finding, Question};
-
-/// One finding, by its id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FindingScreen(pub(crate) SanitizedText);
 
 impl ScreenView for FindingScreen {
     fn header_title(&self) -> String {
@@ -32,7 +26,7 @@ impl ScreenView for FindingScreen {
     }
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
-        finding_questions(&self.0, state)
+        finding_questions(&self.0, self.evidence_finding(state), state)
     }
 
     fn shown_at(&self, state: &ConsoleState) -> Option<UnixMs> {
@@ -71,12 +65,12 @@ impl ScreenView for FindingScreen {
         self.0.to_string()
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
         if intent == KeyIntent::Explain {
-            return update::open_screen(state, ExplanationScreen(self.0.clone()).into());
+            return ScreenOutcome::Open(ExplanationScreen(self.0.clone()).into());
         }
-        update::scroll_by(state, update::row_steps(state, intent));
-        UpdateOutcome::with_redraw()
+        cursor_rows::scroll_by(state, cursor_rows::row_steps(state, intent));
+        ScreenOutcome::Redraw
     }
 
     /// Draws the opened finding.
@@ -102,7 +96,7 @@ impl ScreenView for FindingScreen {
         theme: Theme,
     ) -> ScreenLayout {
         let Some((finding, open)) = &state.data.finding else {
-            return placeholders::draw_waiting(buffer, area, "the finding", state, theme);
+            return self.draw_waiting(buffer, area, "the finding", state, theme);
         };
         let width = usize::from(area.width);
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
@@ -135,12 +129,16 @@ const EXPLAIN: KeyBinding = bind(
 
 /// Returns the questions for a finding: its explanation and the histories of its evidence. Past explanations are not
 /// kept: in a view of the past, only the finding itself is requested.
-pub(super) fn finding_questions(id: &SanitizedText, state: &ConsoleState) -> Vec<Question> {
+pub(super) fn finding_questions(
+    id: &SanitizedText,
+    evidence: Option<&Finding>,
+    state: &ConsoleState,
+) -> Vec<Question> {
     let mut questions = vec![match state.past_instant {
         None => Question::Finding(id.to_string()),
         Some(_) => Question::Findings,
     }];
-    questions.extend(state.evidence_questions());
+    questions.extend(state.evidence_questions(evidence));
     questions
 }
 

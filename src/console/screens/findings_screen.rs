@@ -3,30 +3,23 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{Screen, finding_screen::FindingScreen};
 use crate::{
-    action::{ConsoleEffect, KeyIntent},
+    action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
+    cursor_rows::{self, CursorRows},
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
-    keymap::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    key_binding::{ACKNOWLEDGE, BACK, FILTER, KeyBinding, OPEN},
+    screen::{FindingScreen, FindingsScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
-    update::{self, UpdateOutcome},
-    view::{
-        draw_lines, finding_alerts, finding_details, finding_renderer::FindingRenderer,
-        placeholders,
-    },
+    view::{draw_lines, finding_alerts, finding_details, finding_renderer::FindingRenderer},
 };
 use gaunt_api::{Filter, Finding, FindingGroup, Question, Subject};
 
 /// Minimum number of lines to show the finding under the cursor below the list.
 const HIGH: usize = 36;
-
-/// All open findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FindingsScreen;
 
 impl ScreenView for FindingsScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -51,7 +44,7 @@ impl ScreenView for FindingsScreen {
             Ok(filter) if !filter.is_all() => Question::List(filter),
             _ => Question::Findings,
         }];
-        questions.extend(state.evidence_questions());
+        questions.extend(state.evidence_questions(self.evidence_finding(state)));
         questions
     }
 
@@ -73,35 +66,36 @@ impl ScreenView for FindingsScreen {
     }
 
     fn evidence_finding<'a>(&self, state: &'a ConsoleState) -> Option<&'a Finding> {
-        let row = state.finding_row().filter(|_| state.layout.has_side_pane);
+        let row = self.finding_row(state).filter(|_| state.layout.has_side_pane);
         row?.single_finding()
     }
 
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
-        Some(CursorRows::of_findings(state))
+        Some(CursorRows::of_findings(self.finding_rows(state)))
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
-        let finding = state.finding_row()?.single_finding()?;
+        let finding = self.finding_row(state)?.single_finding()?;
         Some(FindingScreen(SanitizedText::new(&finding.id)).into())
     }
 
     /// Opens the finding, or expands or collapses its group.
-    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
-        let Some(FindingRow::Group { group, .. }) = state.finding_row() else {
-            return update::open_target(state, self.item_target(state));
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        let Some(FindingRow::Group { group, .. }) = self.finding_row(state) else {
+            return ScreenOutcome::open(self.item_target(state));
         };
         let id = group.id.clone();
         if !state.unfolded.remove(&id) {
             state.unfolded.insert(id);
         }
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-        CursorRows::of_findings(state).move_by(state, update::row_steps(state, intent));
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        CursorRows::of_findings(self.finding_rows(state))
+            .move_by(state, cursor_rows::row_steps(state, intent));
         // Request the histories of the finding below the list.
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
     /// Draws all open findings; findings of one kind share a group row, which expands.
@@ -119,9 +113,9 @@ impl ScreenView for FindingsScreen {
         theme: Theme,
     ) -> ScreenLayout {
         let Some(list) = state.data.findings.as_deref() else {
-            return placeholders::draw_waiting(buffer, area, "the findings", state, theme);
+            return self.draw_waiting(buffer, area, "the findings", state, theme);
         };
-        let shown = state.finding_rows();
+        let shown = self.finding_rows(state);
         let at = state.cursors.of(FINDINGS_CURSOR).row_index(shown.len(), |at| shown[at].row_key());
         let width = usize::from(area.width);
         let rows = FindingRenderer {

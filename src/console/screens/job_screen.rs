@@ -10,15 +10,16 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
+    cursor_rows::CursorRows,
     display_text,
-    keymap::{BACK, KeyBinding, OPEN},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    key_binding::{BACK, KeyBinding, OPEN},
+    screen::{DeviceScreen, JobScreen, Screen},
+    screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{LABEL, draw_lines, placeholders, render_titled_line},
+    view::{LABEL, draw_lines, render_titled_line},
     widget::bar,
 };
 use gaunt_api::{GpuTimeline, JobDetail, Question};
@@ -30,10 +31,6 @@ const ODD: f64 = 0.3;
 
 /// Name of the cursor in the GPU timelines.
 const CURSOR: &str = "timelines";
-
-/// One job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JobScreen(pub(crate) SanitizedText);
 
 impl ScreenView for JobScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -95,7 +92,7 @@ impl ScreenView for JobScreen {
     ) -> ScreenLayout {
         let known = state.data.job.as_deref().filter(|job| job.job == self.0);
         let Some(job) = known.filter(|_| state.data.refused.is_none()) else {
-            return placeholders::draw_waiting(buffer, area, &self.header_title(), state, theme);
+            return self.draw_waiting(buffer, area, &self.header_title(), state, theme);
         };
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(job, theme)];

@@ -8,28 +8,21 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{
-    Screen, device_screen::DeviceScreen, finding_screen::FindingScreen, job_screen::JobScreen,
-    node_screen::NodeScreen,
-};
 use crate::{
-    action::{ConsoleEffect, KeyIntent},
+    action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
-    display_text,
-    keymap::{BACK, FILTER, JOB, KeyBinding, KeyPress, OPEN, bind},
+    cursor_rows, display_text,
+    key_binding::{BACK, FILTER, JOB, KeyBinding, OPEN, bind},
+    key_press::KeyPress,
     list_state::{ListState, identity_fields},
-    screen_view::{ScreenCommand, ScreenView},
+    screen::{DeviceScreen, FindingScreen, JobScreen, ListScreen, NodeScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    update::{self, UpdateOutcome},
-    view::{draw_lines, list_columns::ListColumn, node_tables, placeholders, worst_nodes},
+    view::{draw_lines, list_columns::ListColumn, node_tables, worst_nodes},
     widget::text_table,
 };
 use gaunt_api::{AnswerTable, Question, Subject};
-
-/// Rows of a subject, as a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListScreen(pub(crate) Subject);
 
 impl ScreenView for ListScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -103,7 +96,7 @@ impl ScreenView for ListScreen {
             }
             Subject::Ports => {
                 let name = SanitizedText::new(&format!("{}/{}", text("device")?, text("port")?));
-                DeviceScreen::new(text("node")?, DeviceClass::Port, name).into()
+                DeviceScreen(text("node")?, DeviceClass::Port, name).into()
             }
             Subject::Findings | Subject::Closed => FindingScreen(text("id")?).into(),
             _ => NodeScreen(text("node")?).into(),
@@ -121,8 +114,8 @@ impl ScreenView for ListScreen {
         Some(parts.map(|part| part.to_string()).collect::<Vec<_>>().join(" "))
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-        let by = update::row_steps(state, intent);
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        let by = cursor_rows::row_steps(state, intent);
         let table = state.subject_table(self.0).cloned();
         let list = state.list_state_mut(self.0);
         match (intent, table) {
@@ -133,10 +126,10 @@ impl ScreenView for ListScreen {
             (_, None) => {}
         }
         // Request distant rows when the cursor approaches them.
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
-    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
         let table = state.subject_table(self.0).cloned();
         let list = state.list_state_mut(self.0);
         match (target, table) {
@@ -149,13 +142,13 @@ impl ScreenView for ListScreen {
             }
             (ClickTarget::Heading(column), _) => {
                 let Some(field) = list.shown_columns().get(column).copied() else {
-                    return UpdateOutcome::default();
+                    return ScreenOutcome::Unchanged;
                 };
                 list.sort_by(field);
             }
-            _ => return UpdateOutcome::default(),
+            _ => return ScreenOutcome::Unchanged,
         }
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
     /// Draws the rows of a subject.
@@ -175,7 +168,7 @@ impl ScreenView for ListScreen {
         let subject = self.0;
         let what = format!("the {}", subject.as_str());
         let Some(table) = state.subject_table(subject).map(|table| &**table) else {
-            return placeholders::draw_waiting(buffer, area, &what, state, theme);
+            return self.draw_waiting(buffer, area, &what, state, theme);
         };
         let list = state.list_state(subject);
         let width = usize::from(area.width);

@@ -8,18 +8,18 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, list_screen::ListScreen, probe_screen::ProbeScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, NetworkMeasure, ScreenLayout},
     cursor::first_visible_row,
-    display_text,
+    cursor_rows, display_text,
     fabric_map::{self, FabricMapRow},
-    keymap::{BACK, KeyBinding, KeyPress, MEASURE, OPEN, bind},
-    screen_view::{ScreenCommand, ScreenView},
+    key_binding::{BACK, KeyBinding, MEASURE, OPEN, bind},
+    key_press::KeyPress,
+    screen::{ListScreen, NetworkScreen, ProbeScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    update::{self, UpdateOutcome},
-    view::{draw_lines, placeholders},
+    view::draw_lines,
 };
 use gaunt_api::{FabricCellColumns, FabricMatrix, Filter, Question, Subject, filter::quote_text};
 
@@ -31,10 +31,6 @@ const LEAF: usize = 16;
 const PAUSED: f32 = 0.01;
 /// Load, as a share of the line rate, that counts as saturated.
 const FULL: f32 = 0.9;
-
-/// Network map: leaves by rails.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NetworkScreen;
 
 impl ScreenView for NetworkScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -70,23 +66,23 @@ impl ScreenView for NetworkScreen {
     }
 
     /// Opens the ports of the cell.
-    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
-        update::open_filtered_list(state, Subject::Ports, selected_filter(state))
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        ScreenOutcome::open_filtered_list(state, Subject::Ports, selected_filter(state))
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
         match intent {
-            KeyIntent::Probe => return update::open_screen(state, ProbeScreen.into()),
+            KeyIntent::Probe => return ScreenOutcome::Open(ProbeScreen.into()),
             KeyIntent::Measure => state.measure = next_measure(state.measure),
             _ => return move_cursor(state, intent),
         }
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 
-    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
-        let ClickTarget::Cell(leaf, rail) = target else { return UpdateOutcome::default() };
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
+        let ClickTarget::Cell(leaf, rail) = target else { return ScreenOutcome::Unchanged };
         let again = std::mem::replace(&mut state.cursors.cell, (leaf, rail)) == (leaf, rail);
-        if again { self.open_item(state) } else { UpdateOutcome::with_redraw() }
+        if again { self.open_item(state) } else { ScreenOutcome::Redraw }
     }
 
     /// Draws the map, and below it the numbers of the cell under the cursor.
@@ -107,7 +103,7 @@ impl ScreenView for NetworkScreen {
         theme: Theme,
     ) -> ScreenLayout {
         let Some(fabric) = state.data.fabric.as_deref() else {
-            return placeholders::draw_waiting(buffer, area, "the fabric", state, theme);
+            return self.draw_waiting(buffer, area, "the fabric", state, theme);
         };
         let mut lines = vec![render_title(fabric, state.measure, theme)];
         if fabric.cells.ports.is_empty() {
@@ -176,9 +172,9 @@ const fn next_measure(measure: NetworkMeasure) -> NetworkMeasure {
     }
 }
 
-fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let by = update::row_steps(state, intent);
-    let Some(fabric) = state.data.fabric.as_deref() else { return UpdateOutcome::default() };
+fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+    let by = cursor_rows::row_steps(state, intent);
+    let Some(fabric) = state.data.fabric.as_deref() else { return ScreenOutcome::Unchanged };
     let rows = fabric_map::fabric_map_rows(fabric).len();
     let (row, rail) = &mut state.cursors.cell;
     let last = |count: usize| count.saturating_sub(1);
@@ -187,7 +183,7 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         KeyIntent::Right => *rail = (*rail + 1).min(last(fabric.rails.len())),
         _ => *row = row.saturating_add_signed(by).min(last(rows)),
     }
-    UpdateOutcome::with_redraw()
+    ScreenOutcome::Redraw
 }
 
 /// Returns the filter for the ports of the cell under the cursor.

@@ -3,28 +3,24 @@
 use gaunt_schema::{DeviceClass, SanitizedText};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{Screen, device_screen::DeviceScreen};
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-    keymap::{BACK, KeyBinding, NODE_KEYS, OPEN},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    cursor_rows::{self, CursorRows},
+    key_binding::{BACK, KeyBinding, NODE_KEYS, OPEN},
+    screen::{DeviceScreen, NodeScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::Theme,
-    update::{self, UpdateOutcome},
     view::{
         draw_page,
         node_details::{render_body, render_finding, render_headline},
-        node_tables, placeholders,
+        node_tables,
     },
 };
 use gaunt_api::{DeviceDetail, NodeDetail};
 
 /// Name of the cursor in the devices of the node.
 pub(crate) const DEVICES_CURSOR: &str = "devices";
-
-/// One node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeScreen(pub(crate) SanitizedText);
 
 impl ScreenView for NodeScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -58,12 +54,12 @@ impl ScreenView for NodeScreen {
         let devices = openable_devices(state.node_detail(&self.0)?);
         let at = state.cursors.of(DEVICES_CURSOR).row_index(devices.len(), |at| &devices[at].name);
         let device = devices.get(at)?;
-        Some(DeviceScreen::new(self.0.clone(), device.class, device.name.clone()).into())
+        Some(DeviceScreen(self.0.clone(), device.class, device.name.clone()).into())
     }
 
     /// Moves the cursor; beyond the last device, the page scrolls on to the host's section, and back.
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-        let by = update::row_steps(state, intent);
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        let by = cursor_rows::row_steps(state, intent);
         let rows = self.cursor_rows(state).filter(|rows| !rows.keys.is_empty());
         let scrolled_back = state.scroll > 0 && by < 0 && by != isize::MIN;
         if let (Some(rows), false) = (rows, scrolled_back) {
@@ -71,14 +67,14 @@ impl ScreenView for NodeScreen {
             rows.move_by(state, by);
             match by {
                 isize::MIN => state.scroll = 0,
-                isize::MAX => update::scroll_by(state, by),
-                by if by > 0 && rows.index(state) == from => update::scroll_by(state, by),
+                isize::MAX => cursor_rows::scroll_by(state, by),
+                by if by > 0 && rows.index(state) == from => cursor_rows::scroll_by(state, by),
                 _ => {}
             }
         } else {
-            update::scroll_by(state, by);
+            cursor_rows::scroll_by(state, by);
         }
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 
     /// Draws the opened node.
@@ -100,7 +96,7 @@ impl ScreenView for NodeScreen {
     ) -> ScreenLayout {
         let Some(detail) = state.node_detail(&self.0).filter(|_| state.data.refused.is_none())
         else {
-            return placeholders::draw_waiting(buffer, area, &self.0, state, theme);
+            return self.draw_waiting(buffer, area, &self.0, state, theme);
         };
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(detail, theme)];

@@ -3,23 +3,21 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-use super::{
-    Screen, finding_screen::FindingScreen, findings_screen::FindingsScreen, node_screen::NodeScreen,
-};
 use crate::{
-    action::{ConsoleEffect, KeyIntent},
+    action::KeyIntent,
     console_state::{
         ClickArea, ClickTarget, ConsoleState, HEAT_CURSOR, HeatGrouping, OverviewPanel,
-        ScreenLayout,
+        ScreenLayout, source_clock::RARE_POLL_AGE,
     },
     cursor::RowCursor,
+    cursor_rows::{self, CursorRows},
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow},
-    freshness::RARE_POLL_AGE,
-    keymap::{FOLD, KeyBinding, KeyPress, MEASURE, OPEN, bind},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    key_binding::{FOLD, KeyBinding, MEASURE, OPEN, bind},
+    key_press::KeyPress,
+    screen::{FindingScreen, FindingsScreen, NodeScreen, OverviewScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{StyleRole, Theme},
-    update::{self, UpdateOutcome},
     view::{
         draw_lines, draw_page, finding_renderer::FindingRenderer, fleet_summary, heat_detail,
         heat_map, node_details, placeholders, worst_nodes,
@@ -40,10 +38,6 @@ const TROUBLES: usize = 2;
 
 /// Name of the cursor in the worst nodes.
 const WORST_CURSOR: &str = "worst nodes";
-
-/// Overview of the fleet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OverviewScreen;
 
 impl ScreenView for OverviewScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -118,7 +112,7 @@ impl ScreenView for OverviewScreen {
         }
         match state.panel {
             OverviewPanel::Findings => {
-                let finding = state.finding_row()?.single_finding()?;
+                let finding = self.finding_row(state)?.single_finding()?;
                 Some(FindingScreen(SanitizedText::new(&finding.id)).into())
             }
             OverviewPanel::Heat => state.heat_node().cloned().map(|node| NodeScreen(node).into()),
@@ -132,21 +126,21 @@ impl ScreenView for OverviewScreen {
 
     /// Opens the item under the cursor. There is no space for the members of a group: it is expanded on the screen of
     /// all findings.
-    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
-        let Some(FindingRow::Group { group, .. }) = state.finding_row() else {
-            return update::open_target(state, self.item_target(state));
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        let Some(FindingRow::Group { group, .. }) = self.finding_row(state) else {
+            return ScreenOutcome::open(self.item_target(state));
         };
         let id = group.id.clone();
-        let rows = CursorRows::of_findings(state);
+        let rows = CursorRows::of_findings(self.finding_rows(state));
         let at = rows.index(state);
         rows.move_to(state, at);
         state.unfolded.insert(id);
         // An empty filter is always valid; with the previous one the group may be different.
         _ = state.list_state_mut(Subject::Findings).apply_filter("");
-        update::open_screen(state, FindingsScreen.into())
+        ScreenOutcome::Open(FindingsScreen.into())
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
         match intent {
             KeyIntent::NextPanel => state.panel = neighbour_panel(state.panel, true),
             KeyIntent::PreviousPanel => state.panel = neighbour_panel(state.panel, false),
@@ -154,15 +148,17 @@ impl ScreenView for OverviewScreen {
             KeyIntent::Measure => show_next_tint(state),
             _ => return move_cursor(state, intent),
         }
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
-    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
-        let ClickTarget::Panel(panel, row) = target else { return UpdateOutcome::default() };
-        let Some(overview) = state.data.overview.clone() else { return UpdateOutcome::default() };
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
+        let ClickTarget::Panel(panel, row) = target else { return ScreenOutcome::Unchanged };
+        let Some(overview) = state.data.overview.clone() else { return ScreenOutcome::Unchanged };
         let same = std::mem::replace(&mut state.panel, panel) == panel;
         let again = match panel {
-            OverviewPanel::Findings => CursorRows::of_findings(state).move_to(state, row),
+            OverviewPanel::Findings => {
+                CursorRows::of_findings(self.finding_rows(state)).move_to(state, row)
+            }
             OverviewPanel::Heat => {
                 let nodes = &overview.heat.nodes;
                 state.cursors.of_mut(HEAT_CURSOR).move_to(row, nodes.len(), |at| &nodes[at])
@@ -175,7 +171,7 @@ impl ScreenView for OverviewScreen {
         if same && again {
             return self.open_item(state);
         }
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     }
 
     /// Draws the panels in the order of reading. If there are too few lines, the heat map loses lines first, then the
@@ -295,19 +291,21 @@ fn show_next_tint(state: &mut ConsoleState) {
 }
 
 /// Moves the cursor of the panel; the overview of a single node scrolls.
-fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let Some(overview) = state.data.overview.clone() else { return UpdateOutcome::with_redraw() };
+fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+    let Some(overview) = state.data.overview.clone() else { return ScreenOutcome::Redraw };
     let (row, step) = match state.panel {
         OverviewPanel::Heat => (state.layout.heat_row.max(1), state.layout.heat_step.max(1)),
         _ => (1, 0),
     };
-    let by = update::step_size(state, intent, row as isize, step as isize);
+    let by = cursor_rows::step_size(state, intent, row as isize, step as isize);
     let before = state.heat_node().cloned();
     match state.panel {
         _ if state.data.nodes.is_some() && state.data.node.is_some() => {
-            update::scroll_by(state, by);
+            cursor_rows::scroll_by(state, by);
         }
-        OverviewPanel::Findings => CursorRows::of_findings(state).move_by(state, by),
+        OverviewPanel::Findings => {
+            CursorRows::of_findings(state.overview_rows().0).move_by(state, by);
+        }
         OverviewPanel::Heat => {
             let nodes = &overview.heat.nodes;
             move_in_heat_map(state.cursors.of_mut(HEAT_CURSOR), by, nodes.len(), |at| &nodes[at]);
@@ -319,9 +317,9 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     }
     // Request the node beside the map when it changes.
     if state.layout.has_side_pane && before != state.heat_node().cloned() {
-        UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+        ScreenOutcome::Ask
     } else {
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 }
 

@@ -10,19 +10,20 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{Screen, node_screen::NodeScreen};
 use crate::{
     action::KeyIntent,
-    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
+    console_state::{
+        ClickArea, ClickTarget, ConsoleState, ScreenLayout, source_clock::RARE_POLL_AGE,
+    },
     cursor::first_visible_row,
-    display_text,
-    freshness::RARE_POLL_AGE,
-    keymap::{BACK, FOLD, KeyBinding, KeyPress, OPEN, bind},
+    cursor_rows, display_text,
+    key_binding::{BACK, FOLD, KeyBinding, OPEN, bind},
+    key_press::KeyPress,
     pair_matrix::{PairMatrix, PairMatrixCell},
-    screen_view::{ScreenCommand, ScreenView},
+    screen::{NodeScreen, ProbeScreen, Screen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    update::{self, UpdateOutcome},
-    view::{draw_lines, placeholders},
+    view::draw_lines,
 };
 use gaunt_api::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, Question, RailMatrix, SuspectKind};
 
@@ -42,10 +43,6 @@ const SLOW: f64 = 0.8;
 const ROW_CURSOR: &str = "probe row";
 /// Name of the cursor in the columns of the matrix.
 const COLUMN_CURSOR: &str = "probe column";
-
-/// Measurements of the cross-node probe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbeScreen;
 
 impl ScreenView for ProbeScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -82,7 +79,7 @@ impl ScreenView for ProbeScreen {
         (!square.by_leaf).then(|| NodeScreen(pair.from.node.clone()).into())
     }
 
-    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
+    fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
         match intent {
             KeyIntent::Fold => {
                 let by_leaf = shown_matrix(state).is_some_and(|(_, square)| square.by_leaf);
@@ -94,14 +91,14 @@ impl ScreenView for ProbeScreen {
             }
             _ => return move_cursor(state, intent),
         }
-        UpdateOutcome::with_redraw()
+        ScreenOutcome::Redraw
     }
 
-    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> UpdateOutcome {
-        let ClickTarget::Cell(row, column) = target else { return UpdateOutcome::default() };
-        let Some((_, square)) = shown_matrix(state) else { return UpdateOutcome::default() };
+    fn handle_click(&self, state: &mut ConsoleState, target: ClickTarget) -> ScreenOutcome {
+        let ClickTarget::Cell(row, column) = target else { return ScreenOutcome::Unchanged };
+        let Some((_, square)) = shown_matrix(state) else { return ScreenOutcome::Unchanged };
         let again = select_pair(state, &square, row as isize, column as isize);
-        if again { self.open_item(state) } else { UpdateOutcome::with_redraw() }
+        if again { self.open_item(state) } else { ScreenOutcome::Redraw }
     }
 
     /// Draws one rail.
@@ -133,7 +130,7 @@ impl ScreenView for ProbeScreen {
             return ScreenLayout::default();
         }
         let Some(matrix) = probe_matrix(state) else {
-            return placeholders::draw_waiting(buffer, area, "the probe matrix", state, theme);
+            return self.draw_waiting(buffer, area, "the probe matrix", state, theme);
         };
         let width = usize::from(area.width);
         let Some((rail, square)) = shown_matrix(state) else {
@@ -185,9 +182,9 @@ fn selected_pair(state: &ConsoleState, square: &PairMatrix) -> (usize, usize) {
     if first && square.ends.len() > 1 { (0, 1) } else { (row, column) }
 }
 
-fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let by = update::row_steps(state, intent);
-    let Some((_, square)) = shown_matrix(state) else { return UpdateOutcome::default() };
+fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+    let by = cursor_rows::row_steps(state, intent);
+    let Some((_, square)) = shown_matrix(state) else { return ScreenOutcome::Unchanged };
     let (row, column) = selected_pair(state, &square);
     let one = match intent {
         KeyIntent::Left => -1,
@@ -195,7 +192,7 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
         _ => 0,
     };
     select_pair(state, &square, (row as isize).saturating_add(by), column as isize + one);
-    UpdateOutcome::with_redraw()
+    ScreenOutcome::Redraw
 }
 
 /// Moves the cursor to a cell. Returns whether it was already there.

@@ -14,19 +14,16 @@ use ratatui::{
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text,
-    keymap::{BACK, KeyBinding, NODE_KEYS},
+    key_binding::{BACK, KeyBinding, NODE_KEYS},
+    screen::TopologyScreen,
     screen_view::ScreenView,
     theme::{StyleRole, Theme},
-    view::{draw_page, node_details, node_tables, placeholders},
+    view::{draw_page, node_details, node_tables},
 };
 use gaunt_api::DeviceDetail;
 
 /// Columns of the load bar of an edge.
 const EDGE: usize = 10;
-
-/// Topology of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TopologyScreen(pub(crate) SanitizedText);
 
 impl ScreenView for TopologyScreen {
     fn header_title(&self) -> String {
@@ -62,7 +59,7 @@ impl ScreenView for TopologyScreen {
     ) -> ScreenLayout {
         let Some(detail) = state.node_detail(&self.0).filter(|_| state.data.refused.is_none())
         else {
-            return placeholders::draw_waiting(buffer, area, &self.0, state, theme);
+            return self.draw_waiting(buffer, area, &self.0, state, theme);
         };
         let head = "   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf, rail";
         let mut lines = vec![node_details::render_headline(detail, theme), Line::default()];

@@ -3,27 +3,23 @@
 use gaunt_schema::UnixMs;
 use ratatui::{buffer::Buffer, layout::Rect, style::Style, text::Line};
 
-use super::{Screen, list_screen::ListScreen};
 use crate::{
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
     cursor::first_visible_row,
+    cursor_rows::CursorRows,
     display_text,
-    keymap::{BACK, KeyBinding, OPEN},
-    screen_view::{CursorRows, ScreenCommand, ScreenView},
+    key_binding::{BACK, KeyBinding, OPEN},
+    screen::{ListScreen, Screen, UsersScreen},
+    screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
-    update::{self, UpdateOutcome},
     user_totals::UserTotals,
-    view::{draw_lines, placeholders},
+    view::draw_lines,
     widget::text_table::{self, number_column, text_column},
 };
 use gaunt_api::{Filter, Question, Subject};
 
 /// Name of the cursor in the users.
 const CURSOR: &str = "users";
-
-/// Users with the GPUs that their jobs hold and lose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UsersScreen;
 
 impl ScreenView for UsersScreen {
     fn commands() -> &'static [ScreenCommand] {
@@ -66,8 +62,8 @@ impl ScreenView for UsersScreen {
     }
 
     /// Opens the jobs of the user.
-    fn open_item(&self, state: &mut ConsoleState) -> UpdateOutcome {
-        update::open_filtered_list(state, Subject::Jobs, selected_filter(state))
+    fn open_item(&self, state: &mut ConsoleState) -> ScreenOutcome {
+        ScreenOutcome::open_filtered_list(state, Subject::Jobs, selected_filter(state))
     }
 
     /// Draws one line per user, the largest loss first.
@@ -84,7 +80,7 @@ impl ScreenView for UsersScreen {
         theme: Theme,
     ) -> ScreenLayout {
         let Some(jobs) = state.data.users.as_deref() else {
-            return placeholders::draw_waiting(buffer, area, "the jobs", state, theme);
+            return self.draw_waiting(buffer, area, "the jobs", state, theme);
         };
         let rolls = UserTotals::of(jobs);
         let at = state.cursors.of(CURSOR).row_index(rolls.len(), |at| &rolls[at].name);

@@ -19,7 +19,7 @@ use rustix::{
 };
 use tokio::sync::mpsc;
 
-use crate::{action::MouseEvent, keymap::KeyPress};
+use crate::{action::MouseEvent, key_press::KeyPress};
 
 /// Capacity of the key queue. If the console is that far behind, the reader blocks.
 const WAITING: usize = 64;

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::SanitizedText;
 
-use super::{UpdateOutcome, show_message};
+use super::update_outcome::UpdateOutcome;
 use crate::{
     action::ConsoleEffect,
     console_state::{ConfirmDialog, ConsoleState},
     display_text,
-    keymap::KeyPress,
+    key_press::KeyPress,
 };
 use gaunt_api::Finding;
 
@@ -26,7 +26,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             confirm.note,
         ));
     }
-    show_message(state, true, "cancelled, nothing changed");
+    state.show_message(true, "cancelled, nothing changed");
     UpdateOutcome::with_redraw()
 }
 

@@ -2,10 +2,13 @@
 
 use ratatui::layout::Position;
 
-use super::{UpdateOutcome, handle_intent};
+use super::{
+    key_input::handle_intent, navigation::apply_screen_outcome, update_outcome::UpdateOutcome,
+};
 use crate::{
     action::{KeyIntent, MouseEvent},
     console_state::{ClickTarget, ConsoleState},
+    screens::view_of,
 };
 
 /// Lines per step of the wheel.
@@ -28,16 +31,17 @@ pub(super) fn handle_mouse(state: &mut ConsoleState, mouse: MouseEvent) -> Updat
     let at = Position { x, y };
     let what =
         state.layout.click_areas.iter().find(|spot| spot.area.contains(at)).map(|spot| spot.target);
+    let screen = state.screen.clone();
     if let Some(turn) = turn {
         if let Some(ClickTarget::Panel(panel, _)) = what {
             state.panel = panel;
         }
-        let outcomes = (0..WHEEL).map(|_| state.screen.clone().handle_intent(state, turn));
-        return outcomes.last().unwrap_or_default();
+        let outcomes = (0..WHEEL).map(|_| view_of(&screen).handle_intent(state, turn));
+        return apply_screen_outcome(outcomes.last().unwrap_or_default(), state);
     }
     match what {
         Some(ClickTarget::Key(intent)) => handle_intent(state, intent),
-        Some(target) => state.screen.clone().handle_click(state, target),
+        Some(target) => apply_screen_outcome(view_of(&screen).handle_click(state, target), state),
         None => UpdateOutcome::default(),
     }
 }

@@ -1,39 +1,37 @@
 //! Input of the prompt: filters, commands and notes.
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use gaunt_schema::SanitizedText;
 
-use super::{UpdateOutcome, confirm, navigation, show_message, time_navigation};
+use super::{confirm, navigation, time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::{ConsoleState, OverviewPanel},
-    keymap::KeyPress,
-    prompt::{CompletionContext, Prompt, PromptError, PromptKind, PromptOutcome},
-    prompt_commands::{self, ExportFormat, PromptCommand},
-    screens::Screen,
+    csv_export::ExportFormat,
+    finding_list_rows::FindingRow,
+    key_press::KeyPress,
+    prompt::{Prompt, PromptError, PromptKind, PromptOutcome},
+    prompt_commands::{self, PromptCommand},
+    prompt_completion::{CompletionContext, complete_prompt},
+    screen::Screen,
+    screens::view_of,
 };
-use gaunt_api::{Filter, Question, Subject, SubjectField, filter::MAX_ROWS};
+use gaunt_api::{Filter, Finding, Question, Subject, SubjectField, filter::MAX_ROWS};
 
 /// Opens the prompt.
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
-    let prompt = match intent {
-        KeyIntent::Filter => {
-            let Some(subject) = state.screen.filter_subject() else {
-                return UpdateOutcome::default();
-            };
-            let rows = state.list_state(subject).rows.clone();
-            Prompt::new(PromptKind::Filter(subject), &rows)
+    let prompt = match (intent, view_of(&state.screen).filter_subject()) {
+        (KeyIntent::Filter | KeyIntent::Columns, None) => return UpdateOutcome::default(),
+        (KeyIntent::Filter, Some(subject)) => {
+            Prompt::new(PromptKind::Filter(subject), &state.list_state(subject).rows)
         }
-        KeyIntent::Columns => {
-            let Some(subject) = state.screen.filter_subject() else {
-                return UpdateOutcome::default();
-            };
+        (KeyIntent::Columns, Some(subject)) => {
             let columns = state.list_state(subject).shown_columns();
             let names: Vec<&str> = columns.iter().map(|field| field.name.as_str()).collect();
             Prompt::new(PromptKind::Command, &format!("columns {}", names.join(",")))
         }
-        KeyIntent::Acknowledge => return start_acknowledgement(state),
+        (KeyIntent::Acknowledge, _) => return start_acknowledgement(state),
         _ => Prompt::new(PromptKind::Command, ""),
     };
     show_prompt(state, prompt);
@@ -42,16 +40,27 @@ pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> Update
 
 /// Shows the prompt with its completion candidates.
 fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
-    prompt.completion = with_completion_context(state, |known| prompt.compute_completion(known));
+    let subject = view_of(&state.screen).filter_subject();
+    let table = subject.and_then(|subject| state.subject_table(subject));
+    let values = |field: &SubjectField| -> Vec<SanitizedText> {
+        let column = table.and_then(|table| table.find_column(&field.name));
+        match column.map(|column| &column.cells) {
+            Some(gaunt_api::AnswerCells::Texts { words, .. }) => words.clone(),
+            _ => Vec::new(),
+        }
+    };
+    let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
+    let known = CompletionContext { values: &values, nodes, subject };
+    prompt.completion = complete_prompt(&prompt, &known);
     state.prompt = Some(prompt);
 }
 
 /// Opens the prompt for a note on the finding, or withdraws its acknowledgement.
 fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
-    let findings = state.findings_to_acknowledge();
+    let findings = findings_to_acknowledge(state);
     let Some(first) = findings.first() else { return UpdateOutcome::default() };
     if state.past_instant.is_some() {
-        show_message(state, false, "cannot acknowledge at a past time; press . to return to now");
+        state.show_message(false, "cannot acknowledge at a past time; press . to return to now");
         return UpdateOutcome::with_redraw();
     }
     let open: Vec<SanitizedText> = findings
@@ -72,17 +81,29 @@ fn start_acknowledgement(state: &mut ConsoleState) -> UpdateOutcome {
     UpdateOutcome::with_redraw()
 }
 
+/// Returns the findings that an acknowledgement or its withdrawal applies to: those of the row under the cursor.
+fn findings_to_acknowledge(state: &ConsoleState) -> Vec<&Finding> {
+    let view = view_of(&state.screen);
+    if view.finding_id().is_some() {
+        return state.data.finding.iter().map(|(finding, _)| finding).collect();
+    }
+    let group = match view.finding_row(state) {
+        Some(FindingRow::Group { group, .. }) => group,
+        row => return row.and_then(FindingRow::single_finding).into_iter().collect(),
+    };
+    let list = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
+    let known: HashMap<&str, &Finding> =
+        list.iter().map(|finding| (finding.id.as_str(), finding)).collect();
+    group.members.iter().filter_map(|id| known.get(id.as_str()).copied()).collect()
+}
+
 /// Handles a key in the prompt.
 pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutcome {
     let Some(mut prompt) = state.prompt.take() else { return UpdateOutcome::default() };
-    let past = state.prompt_history.clone();
-    let typed = with_completion_context(state, |known| prompt.handle_key(key, &past, known));
-    match typed {
-        PromptOutcome::Cancelled => UpdateOutcome::with_redraw(),
-        PromptOutcome::Continues => {
-            state.prompt = Some(prompt);
-            UpdateOutcome::with_redraw()
-        }
+    match prompt.handle_key(key, &state.prompt_history) {
+        PromptOutcome::Cancelled => {}
+        PromptOutcome::Edited => show_prompt(state, prompt),
+        PromptOutcome::Completed => state.prompt = Some(prompt),
         PromptOutcome::Entered(line) => {
             let asks = prompt.asks.clone();
             let taken = match &asks {
@@ -94,14 +115,13 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
             };
             if let Ok(outcome) = taken {
                 state.prompt_history.record_line(&asks, &line);
-                outcome
-            } else {
-                // The prompt stays open and shows its error.
-                state.prompt = Some(prompt);
-                UpdateOutcome::with_redraw()
+                return outcome;
             }
+            // The prompt stays open and shows its error.
+            state.prompt = Some(prompt);
         }
     }
+    UpdateOutcome::with_redraw()
 }
 
 /// Acknowledges a finding with the note; many findings only after a confirmation with their number.
@@ -131,7 +151,7 @@ fn submit_filter(
         prompt.show_error(&error);
         PromptRejected
     })?;
-    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
+    Ok(UpdateOutcome::with_questions(state))
 }
 
 fn submit_command(
@@ -167,13 +187,14 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             let text = format!("sort {words}");
             let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
             state.list_state_mut(subject).sort = filter.sort_fields().next();
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Filter(text) => {
-            let subject =
-                state.screen.filter_subject().ok_or("this screen has no rows to filter")?;
+            let subject = view_of(&state.screen)
+                .filter_subject()
+                .ok_or("this screen has no rows to filter")?;
             state.list_state_mut(subject).apply_filter(&text).map_err(|error| error.to_string())?;
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Colour(name) => {
             state.tint = match name {
@@ -190,7 +211,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
             };
             state.panel = OverviewPanel::Heat;
             navigation::open_screen(state, Screen::default());
-            UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+            UpdateOutcome::with_questions(state)
         }
         PromptCommand::Mouse(on) => UpdateOutcome::with_effect(ConsoleEffect::Mouse(on)),
         PromptCommand::Help => {
@@ -203,7 +224,7 @@ fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome
 
 /// Returns the subject of the shown list.
 fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
-    let subject = state.screen.table_subject();
+    let subject = view_of(&state.screen).table_subject();
     subject.ok_or_else(|| "this screen has no columns; open 3, 5, 6, 7 or 9".into())
 }
 
@@ -218,7 +239,7 @@ fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome
     }
     let effects = vec![
         ConsoleEffect::SavePreferences(state.preferences.clone()),
-        ConsoleEffect::Ask(state.screen_questions()),
+        ConsoleEffect::Ask(view_of(&state.screen).all_questions(state)),
     ];
     Ok(UpdateOutcome { changed: true, effects })
 }
@@ -229,8 +250,9 @@ fn export_rows(
     form: ExportFormat,
     path: PathBuf,
 ) -> Result<UpdateOutcome, String> {
-    let subject =
-        state.screen.filter_subject().ok_or("this screen has no rows; open a list first")?;
+    let subject = view_of(&state.screen)
+        .filter_subject()
+        .ok_or("this screen has no rows; open a list first")?;
     let list = state.list_state(subject);
     let names: Vec<&str> = list.shown_columns().iter().map(|field| field.name.as_str()).collect();
     let sort = list.sort.map_or_else(String::new, |(field, falls)| {
@@ -239,22 +261,5 @@ fn export_rows(
     let text = format!("{}{sort} limit {MAX_ROWS} columns {}", list.rows, names.join(","));
     let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;
     state.to_write = Some((Question::Table(filter), form, path));
-    Ok(UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions())))
-}
-
-/// Calls `take` with the completion data: the texts of the shown rows and the names of nodes.
-fn with_completion_context<T>(
-    state: &ConsoleState,
-    take: impl FnOnce(&CompletionContext<'_>) -> T,
-) -> T {
-    let table = state.screen.filter_subject().and_then(|subject| state.subject_table(subject));
-    let values = |field: &SubjectField| -> Vec<SanitizedText> {
-        let column = table.and_then(|table| table.find_column(&field.name));
-        match column.map(|column| &column.cells) {
-            Some(gaunt_api::AnswerCells::Texts { words, .. }) => words.clone(),
-            _ => Vec::new(),
-        }
-    };
-    let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
-    take(&CompletionContext { values: &values, nodes, screen: &state.screen })
+    Ok(UpdateOutcome::with_questions(state))
 }

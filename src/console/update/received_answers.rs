@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use gaunt_schema::Severity;
 
-use super::{UpdateOutcome, time_navigation};
+use super::{time_navigation, update_outcome::UpdateOutcome};
 use crate::{
     action::ConsoleEffect,
     console_state::ConsoleState,
@@ -13,6 +13,7 @@ use crate::{
     screens::{
         overview_screen::{sites_question, tint_question},
         users_screen::users_question,
+        view_of,
     },
 };
 use gaunt_api::{
@@ -44,10 +45,10 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
     match answer {
         Answer::Overview(overview) => return store_overview(state, overview),
         Answer::Nodes(nodes) => {
-            let before = state.screen_questions();
+            let before = view_of(&state.screen).all_questions(state);
             let first = state.data.nodes.replace(nodes).is_none();
-            if first && state.screen_questions() != before {
-                return UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()));
+            if first && view_of(&state.screen).all_questions(state) != before {
+                return UpdateOutcome::with_questions(state);
             }
         }
         Answer::Node(node) => {
@@ -83,8 +84,9 @@ fn store_overview(state: &mut ConsoleState, mut overview: Arc<Overview>) -> Upda
     let mut outcome = UpdateOutcome { changed, effects: Vec::new() };
     outcome.effects.extend(bell);
     // A fleet of one node is shown in full: its further questions can be asked at once.
-    if first && state.screen_questions().len() > 1 {
-        outcome.effects.push(ConsoleEffect::Ask(state.screen_questions()));
+    let questions = view_of(&state.screen).all_questions(state);
+    if first && questions.len() > 1 {
+        outcome.effects.push(ConsoleEffect::Ask(questions));
     }
     outcome
 }
@@ -106,7 +108,8 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
     if state.list_state(Subject::Findings).rows.is_empty() {
         state.unfolded.retain(known);
     }
-    if let (Some(id), Some((kept, open))) = (state.screen.finding_id(), &mut state.data.finding) {
+    let shown = view_of(&state.screen).finding_id();
+    if let (Some(id), Some((kept, open))) = (shown, &mut state.data.finding) {
         let now = list.findings.iter().find(|finding| *id == *finding.id);
         *open = now.is_some();
         if let Some(now) = now {
@@ -134,7 +137,8 @@ fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal
 
 /// Stores the explanation of the shown finding.
 fn store_explanation(state: &mut ConsoleState, question: &Question, explained: Arc<Explanation>) {
-    if state.screen.finding_id().is_some_and(|id| *question == Question::Finding(id.to_string())) {
+    let shown = view_of(&state.screen).finding_id();
+    if shown.is_some_and(|id| *question == Question::Finding(id.to_string())) {
         let open = explained.finding.life.closed.is_none();
         state.data.refused = None;
         state.data.finding = Some((explained.finding.clone(), open));
@@ -149,7 +153,7 @@ fn store_history(
     history: Option<Arc<MetricHistory>>,
 ) {
     let Question::History(ask) = question else { return };
-    let Some(finding) = state.evidence_finding() else { return };
+    let Some(finding) = view_of(&state.screen).evidence_finding(state) else { return };
     let wanted: Vec<_> = evidence_history::history_queries(finding).into_iter().flatten().collect();
     let pasts = &mut state.data.histories;
     pasts.retain(|past| past.ask != *ask && wanted.contains(&past.ask));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gaunt_schema::UnixMs;
 
-use super::{UpdateOutcome, show_message};
+use super::update_outcome::UpdateOutcome;
 use crate::{
     ReplayProgress,
     action::{ConsoleEffect, KeyIntent},
@@ -48,8 +48,7 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
 /// Seeks a replay to an instant, or to its end.
 fn seek_replay(state: &mut ConsoleState, replay: ReplayProgress, to: UnixMs) -> UpdateOutcome {
     if replay.seek_target.unwrap_or(replay.now) >= replay.last {
-        show_message(
-            state,
+        state.show_message(
             false,
             &format!("the recording ends at {}", display_text::format_time_of_day(replay.last)),
         );
@@ -91,11 +90,11 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
         let finding = state.data.finding.take();
         state.data = LatestAnswers { finding, ..kept };
     }
-    UpdateOutcome::with_effect(ConsoleEffect::Ask(state.screen_questions()))
+    UpdateOutcome::with_questions(state)
 }
 
 /// Handles an instant without recorded data: shows the reason and returns to the present.
 pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
-    show_message(state, false, &refusal.to_string());
+    state.show_message(false, &refusal.to_string());
     show_instant(state, None)
 }

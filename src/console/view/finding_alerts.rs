@@ -3,7 +3,7 @@
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::text::Line;
 
-use super::finding_details::render_paragraph;
+use super::render_paragraph;
 use crate::{
     display_text,
     theme::{StyleRole, Theme},

@@ -10,7 +10,7 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{LABEL, draw_lines, finding_alerts, render_titled_line};
+use super::{draw_lines, finding_alerts, render_paragraph, render_titled_line};
 use crate::{
     console_state::ConsoleState,
     display_text,
@@ -124,19 +124,6 @@ pub(crate) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> 
         ),
         Span::styled(word, severity),
     ])
-}
-
-/// Renders a titled text in as many lines as needed.
-pub(crate) fn render_paragraph(
-    title: &str,
-    words: &str,
-    width: usize,
-    theme: Theme,
-) -> Vec<Line<'static>> {
-    let wrapped = display_text::wrap_text(words, width.saturating_sub(LABEL + 2));
-    let titles = std::iter::once(title).chain(std::iter::repeat(""));
-    let lines = titles.zip(wrapped);
-    lines.map(|(title, line)| render_titled_line(title, vec![Span::raw(line)], theme)).collect()
 }
 
 fn render_victims(finding: &Finding) -> String {

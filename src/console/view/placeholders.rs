@@ -6,6 +6,7 @@ use super::{MIN_HEIGHT, MIN_WIDTH, draw_lines};
 use crate::{
     console_state::{ConsoleState, ScreenLayout, SourceStatus},
     display_text,
+    failed_questions::FailedQuestion,
     theme::{StyleRole, Theme},
 };
 use gaunt_api::Overview;
@@ -16,7 +17,7 @@ use gaunt_api::Overview;
 /// 40×10 is too small:
 /// gaunt needs 60×12
 /// ```
-pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
+pub(crate) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
     let (width, height) = (area.width, area.height);
     let lines = [
         Line::raw(format!("{width}×{height} is too small:")),
@@ -36,7 +37,7 @@ pub(super) fn draw_too_small(buffer: &mut Buffer, area: Rect) {
 ///    running there?
 ///    Retrying until it answers.
 /// ```
-pub(super) fn draw_loading(
+pub(crate) fn draw_loading(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
@@ -90,6 +91,7 @@ pub(crate) fn draw_waiting(
     buffer: &mut Buffer,
     area: Rect,
     what: &str,
+    failed: Option<&FailedQuestion>,
     state: &ConsoleState,
     theme: Theme,
 ) -> ScreenLayout {
@@ -111,7 +113,7 @@ pub(crate) fn draw_waiting(
         };
         let text = format!(" Loading {what} …{waited}");
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
-        if let Some(failed) = state.failed_question() {
+        if let Some(failed) = failed {
             let why = display_text::wrap_text(&failed.why, usize::from(width).saturating_sub(4));
             let why = why.into_iter().map(|line| format!("   {line}"));
             lines.extend(why.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));

@@ -312,23 +312,35 @@ fn what_one_does_after_another_has_not_lasted() {
     assert_eq!(step(&mut led, &["b"]), 1);
 }
 
-#[test]
-fn finding_read_seldom_does_not_flap_and_closes_after_two_pages_without_its_evidence() {
+/// The state and the openings of a finding of this kind after each step of 15 s with (`true`) or without its evidence.
+fn read_seldom(kind: FindingKind, evidence: &[bool]) -> Vec<Option<(LifeState, u32)>> {
     let mut led = LifecycleRun::default();
-    let mut step = |seen: bool| {
+    let mut step = |seen: &bool| {
         led.now += 15;
-        let findings =
-            if seen { vec![node_finding("a", Severity::Warning, 1.0)] } else { Vec::new() };
+        let finding = PendingFinding::of(kind, Entity::new_node(&"a".into()), 1, true).finding;
+        let findings = if *seen { vec![finding] } else { Vec::new() };
         let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
         led.life.apply_outcome(UnixMs(led.now * 1_000), Duration::from_secs(15), &led.limits, seen);
         let record = led.life.open_records().first().map(|record| record.finding.life.clone());
         record.map(|life| (life.state, life.openings))
     };
-    for _ in 0..40 {
-        assert_eq!(step(true), Some((LifeState::Open, 1)));
-    }
-    assert_eq!(step(false), Some((LifeState::Open, 1)), "one page without it");
-    assert_eq!(step(true), Some((LifeState::Open, 1)));
-    assert!(step(false).is_some());
-    assert_eq!(step(false), None, "two pages without it");
+    evidence.iter().map(&mut step).collect()
+}
+
+#[test]
+fn finding_read_seldom_does_not_flap_and_closes_after_two_pages_without_its_evidence() {
+    let mut evidence = [true; 40].to_vec();
+    evidence.extend([false, true, false]);
+    let open = Some((LifeState::Open, 1));
+    assert!(read_seldom(FindingKind::PortDown, &evidence).iter().all(|state| *state == open));
+    evidence.push(false);
+    assert_eq!(read_seldom(FindingKind::PortDown, &evidence).pop(), Some(None));
+}
+
+#[test]
+fn finding_about_work_stays_open_until_a_pause_of_its_job_would_be_seen() {
+    let mut evidence = [true, true, false, false].to_vec();
+    assert!(read_seldom(FindingKind::HostBound, &evidence).pop().is_some_and(|it| it.is_some()));
+    evidence.push(false);
+    assert_eq!(read_seldom(FindingKind::HostBound, &evidence).pop(), Some(None));
 }

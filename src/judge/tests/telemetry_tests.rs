@@ -21,17 +21,25 @@ pub(super) struct TargetFixture {
 
 impl TargetFixture {
     pub(super) fn new(targets: &[(&str, Dialect)]) -> Self {
-        let mut cluster = Cluster::new(Duration::from_secs(1), 10);
         let named = targets.iter().zip(0..).map(|((address, _), id)| ScrapeTarget {
             id: TargetId(id),
             address: (*address).into(),
             node: None,
             origin: "test".into(),
         });
-        cluster.ingest_delivery(Delivery::Targets(named.collect()));
-        cluster.advance_to(UnixMs(0));
+        let cluster = cluster_at(0, named.collect());
         let dialects = targets.iter().map(|(_, dialect)| *dialect).collect();
         Self { cluster, judge: Judge::new(Thresholds::default()), dialects, second: 0 }
+    }
+
+    /// Continues after so many seconds with the saved findings, as after a restart.
+    fn restart_judge(&mut self, gap: i64) -> &mut Self {
+        self.second += gap;
+        let targets = self.cluster.tracked_targets().iter().map(|scraped| scraped.target.clone());
+        self.cluster = cluster_at(self.second, targets.collect());
+        self.judge =
+            Judge::new(Thresholds::default()).with_findings(self.judge.snapshot_findings());
+        self
     }
 
     /// Runs seconds in which the targets report what `page` builds from the second and the target's index.
@@ -57,6 +65,13 @@ impl TargetFixture {
     pub(super) fn open_ids(&self) -> Vec<&str> {
         self.judge.open_findings().into_iter().map(|finding| finding.id.as_str()).collect()
     }
+}
+
+fn cluster_at(second: i64, targets: Vec<ScrapeTarget>) -> Cluster {
+    let mut cluster = Cluster::new(Duration::from_secs(1), 10);
+    cluster.ingest_delivery(Delivery::Targets(targets));
+    cluster.advance_to(UnixMs(second * 1_000));
+    cluster
 }
 
 pub(super) fn node_report(node: &str) -> Report {
@@ -151,6 +166,21 @@ fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
         "{finding:?}"
     );
     assert_eq!(stage.run(20, page(i64::MAX)).open_ids(), [""; 0]);
+}
+
+#[test]
+fn staleness_that_a_restart_interrupts_does_not_wait_anew() {
+    let mut stage = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    let page = |second: i64, _: usize| {
+        let mut page = node_report("gpu001");
+        page.node_time = Some(UnixMs(second.min(200) * 1_000));
+        push_reading(&mut page, Device::new_node(), host::CPUS, 64.0);
+        page
+    };
+    assert_eq!(stage.run(310, page).open_ids(), [""; 0]);
+    stage.restart_judge(60);
+    assert_eq!(stage.run(30, page).open_ids(), [""; 0], "pages alike for a moment are no evidence");
+    assert_eq!(stage.run(15, page).open_ids(), ["data_stale/gpu001"]);
 }
 
 #[test]

@@ -88,8 +88,8 @@ impl DnsDiscovery {
             DnsRecordType::A => RecordType::A,
             DnsRecordType::Aaaa => RecordType::AAAA,
         };
-        let answer = match resolver.lookup(self.name.as_str(), record).await {
-            Ok(answer) => answer,
+        let response = match resolver.lookup(self.name.as_str(), record).await {
+            Ok(response) => response,
             Err(error) if error.is_no_records_found() || error.is_nx_domain() => {
                 let trouble = format!("{self}: no such record; check the name");
                 return Ok(DiscoveredTargets {
@@ -99,7 +99,7 @@ impl DnsDiscovery {
             }
             Err(error) => return Err(failed(&error)),
         };
-        let found = answer.answers().iter().filter_map(|record| match &record.data {
+        let found = response.answers().iter().filter_map(|record| match &record.data {
             RData::SRV(service) => Some((host_of(&service.target.to_ascii()), Some(service.port))),
             RData::A(address) => Some((address.0.to_string(), None)),
             RData::AAAA(address) => Some((address.0.to_string(), None)),
@@ -135,25 +135,25 @@ impl DnsDiscovery {
         found.sort();
         found.dedup();
         let origin = SanitizedText::new(&self.to_string());
-        let (mut places, mut trouble) = (Vec::new(), None);
+        let (mut endpoints, mut trouble) = (Vec::new(), None);
         for (host, port) in found.into_iter().take(MAX_NAMES) {
-            let literal = host.parse::<std::net::IpAddr>().is_ok();
-            if let Err(why) = if literal { Ok(()) } else { check_host(&host) } {
+            let is_ip_address = host.parse::<std::net::IpAddr>().is_ok();
+            if let Err(why) = if is_ip_address { Ok(()) } else { check_host(&host) } {
                 trouble.get_or_insert_with(|| SanitizedText::new(&format!("{self}: {why}")));
                 continue;
             }
-            let EndpointDefaults { scheme, path, port: usual } = common.defaults.clone();
-            places.push(Endpoint {
+            let EndpointDefaults { scheme, path, port: default_port } = common.defaults.clone();
+            endpoints.push(Endpoint {
                 scheme,
                 host,
-                port: port.filter(|port| *port != 0).unwrap_or(usual),
+                port: port.filter(|port| *port != 0).unwrap_or(default_port),
                 path,
                 node: None,
                 origin: origin.clone(),
                 named_by: EndpointNamedBy::Network,
             });
         }
-        DiscoveredTargets { endpoints: places, trouble }
+        DiscoveredTargets { endpoints, trouble }
     }
 }
 

@@ -40,21 +40,21 @@ pub(super) async fn watch_files(
     kind: TargetFileKind,
     pattern: PathBuf,
     common: GroupDefaults,
-    tell: DiscoverySender,
+    sender: DiscoverySender,
 ) {
     let mut watched =
         Some(WatchedFiles { kind, pattern, common, files: BTreeMap::new(), last_sent: None });
     loop {
         // A disk that does not respond blocks only this thread.
-        let Some(mut work) = watched.take() else { return };
-        let look = tokio::task::spawn_blocking(move || {
-            let news = work.poll_changes();
-            (work, news)
+        let Some(mut files) = watched.take() else { return };
+        let poll = tokio::task::spawn_blocking(move || {
+            let update = files.poll_changes();
+            (files, update)
         });
-        let Ok((work, news)) = look.await else { return };
-        watched = Some(work);
-        if let Some(news) = news
-            && !tell.send_update(news).await
+        let Ok((files, update)) = poll.await else { return };
+        watched = Some(files);
+        if let Some(update) = update
+            && !sender.send_update(update).await
         {
             return;
         }
@@ -77,21 +77,21 @@ struct WatchedFiles {
 struct WatchedFile {
     mark: Option<FileMark>,
     text: Option<String>,
-    good: DiscoveredTargets,
-    wrong: Option<String>,
+    last_valid: DiscoveredTargets,
+    error: Option<String>,
     missing: u32,
 }
 
 impl WatchedFiles {
     /// Polls every file and returns what changed.
     fn poll_changes(&mut self) -> Option<Result<DiscoveredTargets, DiscoveryError>> {
-        let now = self.read_files();
-        let plain = now.as_ref().map(Clone::clone).map_err(ToString::to_string);
-        if self.last_sent.as_ref() == Some(&plain) {
+        let update = self.read_files();
+        let comparable = update.as_ref().map(Clone::clone).map_err(ToString::to_string);
+        if self.last_sent.as_ref() == Some(&comparable) {
             return None;
         }
-        self.last_sent = Some(plain);
-        Some(now)
+        self.last_sent = Some(comparable);
+        Some(update)
     }
 
     fn read_files(&mut self) -> Result<DiscoveredTargets, DiscoveryError> {
@@ -99,33 +99,34 @@ impl WatchedFiles {
         let unreadable =
             |error: io::Error| DiscoveryError::Read { what, why: plain_error::io(&error) };
         let paths = file_polling::matching_files(&self.pattern).map_err(unreadable)?;
-        for (path, known) in &mut self.files {
-            known.missing = if paths.contains(path) { 0 } else { known.missing + 1 };
+        for (path, file) in &mut self.files {
+            file.missing = if paths.contains(path) { 0 } else { file.missing + 1 };
         }
-        self.files.retain(|_, known| known.missing < MISSING_LOOKS);
-        let mut whole = DiscoveredTargets::default();
+        self.files.retain(|_, file| file.missing < MISSING_LOOKS);
+        let mut merged = DiscoveredTargets::default();
         for path in &paths {
             self.files.entry(path.clone()).or_default().refresh_file(path, self.kind, &self.common);
         }
-        let (mut wrong, mut lists) = (None, 0);
-        for (path, known) in &self.files {
-            let before = known.text.is_some();
-            whole.endpoints.extend(known.good.endpoints.iter().cloned());
-            whole.trouble = whole.trouble.or_else(|| known.good.trouble.clone());
-            lists += usize::from(before);
-            wrong = wrong.or_else(|| Some((path.display().to_string(), known.wrong.clone()?)));
+        let (mut first_error, mut lists) = (None, 0);
+        for (path, file) in &self.files {
+            let has_text = file.text.is_some();
+            merged.endpoints.extend(file.last_valid.endpoints.iter().cloned());
+            merged.trouble = merged.trouble.or_else(|| file.last_valid.trouble.clone());
+            lists += usize::from(has_text);
+            first_error =
+                first_error.or_else(|| Some((path.display().to_string(), file.error.clone()?)));
         }
-        match wrong {
+        match first_error {
             // A single unreadable file gives no new list; with several files, the others still count.
             Some((what, why)) if lists == 0 || paths == [self.pattern.as_path()] => {
                 Err(DiscoveryError::Content { what, why })
             }
             Some((what, why)) => {
-                whole.trouble =
+                merged.trouble =
                     Some(SanitizedText::new(&format!("{what}: {why}; its previous list is kept")));
-                Ok(whole)
+                Ok(merged)
             }
-            None => Ok(whole),
+            None => Ok(merged),
         }
     }
 }
@@ -136,7 +137,7 @@ impl WatchedFile {
         let mark = match FileMark::of(path) {
             Ok(mark) => mark,
             Err(error) => {
-                self.wrong = Some(format!("{error}; check the path"));
+                self.error = Some(format!("{error}; check the path"));
                 return;
             }
         };
@@ -146,17 +147,17 @@ impl WatchedFile {
         let text = match file_polling::read_bounded(path, MAX_FILE) {
             Ok(text) => text,
             Err(error) => {
-                self.wrong = Some(format!("cannot be read: {}", plain_error::io(&error)));
+                self.error = Some(format!("cannot be read: {}", plain_error::io(&error)));
                 return;
             }
         };
         self.mark = Some(mark);
-        if self.text.as_ref() == Some(&text) && self.wrong.is_none() {
+        if self.text.as_ref() == Some(&text) && self.error.is_none() {
             return;
         }
         match parse(&text, path, kind, common) {
-            Ok(listing) => (self.good, self.text, self.wrong) = (listing, Some(text), None),
-            Err(why) => self.wrong = Some(why),
+            Ok(targets) => (self.last_valid, self.text, self.error) = (targets, Some(text), None),
+            Err(why) => self.error = Some(why),
         }
     }
 }
@@ -168,11 +169,11 @@ fn parse(
     common: &GroupDefaults,
 ) -> Result<DiscoveredTargets, String> {
     if kind == TargetFileKind::HostLists {
-        let mut places = EndpointList::new(common.defaults.clone());
-        places.add_text(text, path).map_err(|error| error.to_string())?;
-        return Ok(DiscoveredTargets { endpoints: places.into_vec(), trouble: None });
+        let mut endpoints = EndpointList::new(common.defaults.clone());
+        endpoints.add_text(text, path).map_err(|error| error.to_string())?;
+        return Ok(DiscoveredTargets { endpoints: endpoints.into_vec(), trouble: None });
     }
-    let notation = match path.extension().and_then(|ending| ending.to_str()) {
+    let notation = match path.extension().and_then(|extension| extension.to_str()) {
         Some("json") => TargetListNotation::Json,
         Some("yml" | "yaml") => TargetListNotation::Yaml,
         _ => return Err("its name must end in .json, .yml or .yaml".to_owned()),
@@ -200,10 +201,10 @@ mod tests {
     /// The update, as lines of addresses, or as the message of the failure.
     fn poll_lines(watched: &mut WatchedFiles) -> Option<Result<String, String>> {
         Some(match watched.poll_changes()? {
-            Ok(listing) => Ok(listing
+            Ok(targets) => Ok(targets
                 .endpoints
                 .iter()
-                .flat_map(|place| [place.to_string(), " ".to_owned()])
+                .flat_map(|endpoint| [endpoint.to_string(), " ".to_owned()])
                 .collect()),
             Err(error) => Err(error.to_string()),
         })
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_replaced_is_read_and_a_broken_one_changes_nothing() {
+    fn replaced_file_is_read_and_invalid_one_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sd.json");
         let mut watched = watch_pattern(TargetFileKind::Prometheus, path.clone());
@@ -225,8 +226,8 @@ mod tests {
         assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 b:1 ".to_owned())));
         assert_eq!(poll_lines(&mut watched), None);
         replace_file(&path, r#"[{"targets": ["a:1", "#);
-        let wrong = poll_lines(&mut watched).unwrap().unwrap_err();
-        assert!(wrong.contains("sd.json: line 1, column 21: incomplete JSON; write ["), "{wrong}");
+        let error = poll_lines(&mut watched).unwrap().unwrap_err();
+        assert!(error.contains("sd.json: line 1, column 21: incomplete JSON; write ["), "{error}");
         replace_file(&path, r#"[{"targets": ["a:1"]}]"#);
         assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
         fs::write(&path, r#"[{"targets": ["c:1"]}]"#).unwrap();
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn several_files_are_one_source_and_one_broken_file_stops_no_other() {
+    fn invalid_file_does_not_stop_the_other_files_of_its_source() {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watch_pattern(TargetFileKind::Prometheus, folder.path().join("*.yml"));
         assert_eq!(poll_lines(&mut watched), Some(Ok(String::new())));
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn host_lists_stand_a_line_each() {
+    fn host_lists_are_read_line_by_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("targets");
         replace_file(&path, "gpu[1-2] # racks\n\nx=b:1\n");
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_a_link_turns_to_is_read_anew() {
+    fn file_behind_a_changed_symbolic_link_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         for (name, target) in [("one", "a:1"), ("two", "b:1")] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -281,9 +282,9 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("one"), &link).unwrap();
         let mut watched = watch_pattern(TargetFileKind::Prometheus, link.join("sd.yml"));
         assert_eq!(poll_lines(&mut watched), Some(Ok("a:1 ".to_owned())));
-        let turned = folder.path().join("turned");
-        std::os::unix::fs::symlink(folder.path().join("two"), &turned).unwrap();
-        fs::rename(turned, link).unwrap();
+        let new_link = folder.path().join("turned");
+        std::os::unix::fs::symlink(folder.path().join("two"), &new_link).unwrap();
+        fs::rename(new_link, link).unwrap();
         assert_eq!(poll_lines(&mut watched), Some(Ok("b:1 ".to_owned())));
     }
 }

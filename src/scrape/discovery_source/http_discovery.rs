@@ -51,11 +51,11 @@ pub struct ServerUrlError {
 
 /// Parses an `http://` or `https://` URL.
 pub fn parse_url(url: &str) -> Result<Endpoint, ServerUrlError> {
-    let wrong = |why: &str| ServerUrlError { url: url.to_owned(), why: why.to_owned() };
-    let uri: Uri = url.parse().map_err(|_| wrong("write http://HOST:PORT/PATH"))?;
+    let url_error = |why: &str| ServerUrlError { url: url.to_owned(), why: why.to_owned() };
+    let uri: Uri = url.parse().map_err(|_| url_error("write http://HOST:PORT/PATH"))?;
     let scheme = uri.scheme_str().and_then(UrlScheme::parse_scheme);
-    let scheme = scheme.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
-    let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?.as_str();
+    let scheme = scheme.ok_or_else(|| url_error("it must begin with http:// or https://"))?;
+    let authority = uri.authority().ok_or_else(|| url_error("it has no host"))?.as_str();
     if authority.contains('@') {
         return Err(ServerUrlError {
             url: "(not shown)".to_owned(),
@@ -63,10 +63,10 @@ pub fn parse_url(url: &str) -> Result<Endpoint, ServerUrlError> {
                 .to_owned(),
         });
     }
-    let usual = if scheme == UrlScheme::Https { 443 } else { 80 };
-    let (host, port) = parse_address(authority, usual).map_err(|why| wrong(&why))?;
+    let default_port = if scheme == UrlScheme::Https { 443 } else { 80 };
+    let (host, port) = parse_address(authority, default_port).map_err(|why| url_error(&why))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    check_path(&path).map_err(|why| wrong(&why))?;
+    check_path(&path).map_err(|why| url_error(&why))?;
     let (node, origin, named_by) = (None, SanitizedText::new("http_sd"), EndpointNamedBy::Operator);
     Ok(Endpoint { scheme, host, port, path, node, origin, named_by })
 }
@@ -75,46 +75,47 @@ impl HttpDiscovery {
     /// Opens a client for the server.
     pub(super) async fn open_client(
         &self,
-        reach: Arc<AddressPolicy>,
+        address_policy: Arc<AddressPolicy>,
         tasks: &mut JoinSet<()>,
     ) -> TargetClient {
-        let keys = self.access.clone().watch_credentials(tasks).await;
+        let credentials = self.access.clone().watch_credentials(tasks).await;
         let seconds = self.refresh.as_secs().max(1);
-        let manners = RequestOptions {
+        let options = RequestOptions {
             accept: "application/json",
             compress: true,
             extra: Some((REFRESH, HeaderValue::from(seconds))),
         };
-        TargetClient::new(self.endpoint.clone(), reach, keys, manners)
+        TargetClient::new(self.endpoint.clone(), address_policy, credentials, options)
     }
 
     /// Requests the list once.
     pub(super) async fn fetch_targets(
         &self,
-        line: &mut TargetClient,
+        client: &mut TargetClient,
         common: &GroupDefaults,
     ) -> Result<DiscoveredTargets, DiscoveryError> {
         let what = self.endpoint.to_string();
         let rules = FetchContext::new(TIMEOUT, MAX_BODY, &ScrapeQuotas::default());
-        let body = line.fetch_body(&rules).await;
+        let body = client.fetch_body(&rules).await;
         let body = body.map_err(|failure| DiscoveryError::Read {
             what: what.clone(),
             why: failure.to_string(),
         })?;
-        let wrong = |why: String| DiscoveryError::Content { what: what.clone(), why };
-        let media = body.content_type().split(';').next().unwrap_or_default().trim();
-        if media != "application/json" {
-            return Err(wrong(format!(
+        let content_error = |why: String| DiscoveryError::Content { what: what.clone(), why };
+        let media_type = body.content_type().split(';').next().unwrap_or_default().trim();
+        if media_type != "application/json" {
+            return Err(content_error(format!(
                 "its content type is {:?}, not application/json",
                 body.content_type()
             )));
         }
         let text = std::str::from_utf8(body.decoded_bytes())
-            .map_err(|_| wrong("its response is not UTF-8".to_owned()))?;
+            .map_err(|_| content_error("its response is not UTF-8".to_owned()))?;
         let origin = SanitizedText::new(&what);
         let context =
             TargetListContext { common, origin: &origin, named_by: EndpointNamedBy::Network };
-        prometheus_targets::parse_targets(text, TargetListNotation::Json, context).map_err(wrong)
+        prometheus_targets::parse_targets(text, TargetListNotation::Json, context)
+            .map_err(content_error)
     }
 }
 
@@ -123,10 +124,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_apart_or_refused_without_its_password() {
-        let place = parse_url("https://sd.example/targets?x=1").unwrap();
-        assert_eq!((place.scheme, place.port), (UrlScheme::Https, 443));
-        assert_eq!(place.to_string(), "https://sd.example:443/targets?x=1");
+    fn url_is_parsed_or_refused_without_showing_its_password() {
+        let endpoint = parse_url("https://sd.example/targets?x=1").unwrap();
+        assert_eq!((endpoint.scheme, endpoint.port), (UrlScheme::Https, 443));
+        assert_eq!(endpoint.to_string(), "https://sd.example:443/targets?x=1");
         assert_eq!(parse_url("http://[::1]:8080").unwrap().to_url(), "http://[::1]:8080/");
         for wrong in [
             "sd.example",

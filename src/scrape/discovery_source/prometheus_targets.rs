@@ -54,8 +54,8 @@ pub fn parse_addresses(text: &str, notation: TargetListNotation) -> Result<Vec<S
         origin: &"test".into(),
         named_by: EndpointNamedBy::Operator,
     };
-    let listing = parse_targets(text, notation, context)?;
-    Ok(listing.endpoints.iter().map(ToString::to_string).collect())
+    let targets = parse_targets(text, notation, context)?;
+    Ok(targets.endpoints.iter().map(ToString::to_string).collect())
 }
 
 /// The endpoints of a list. Invalid entries are reported and the rest is accepted; an invalid text is rejected.
@@ -71,46 +71,46 @@ pub(super) fn parse_targets(
         })?,
         TargetListNotation::Yaml => parse_yaml(text)?,
     };
-    let (mut places, mut wrong, mut first) = (Vec::new(), 0_u32, None);
+    let (mut endpoints, mut rejected, mut first_error) = (Vec::new(), 0_u32, None);
     for group in &groups {
-        let manner = GroupLabels::of(&group.labels, context.common);
+        let labels = GroupLabels::of(&group.labels, context.common);
         for target in &group.targets {
-            let place = manner.as_ref().map_err(Clone::clone).and_then(|manner| {
-                if places.len() >= MAX_NAMES {
+            let endpoint = labels.as_ref().map_err(Clone::clone).and_then(|labels| {
+                if endpoints.len() >= MAX_NAMES {
                     return Err(format!("more than {MAX_NAMES} targets"));
                 }
                 let (host, port) = parse_address(target, context.common.defaults.port)?;
-                let (scheme, path) = (manner.scheme, manner.path.clone());
-                let node = manner.node.clone();
+                let (scheme, path) = (labels.scheme, labels.path.clone());
+                let node = labels.node.clone();
                 let (origin, named_by) = (context.origin.clone(), context.named_by);
                 Ok(Endpoint { scheme, host, port, path, node, origin, named_by })
             });
-            match place {
-                Ok(place) => places.push(place),
+            match endpoint {
+                Ok(endpoint) => endpoints.push(endpoint),
                 Err(why) => {
-                    wrong += 1;
-                    first.get_or_insert(why);
+                    rejected += 1;
+                    first_error.get_or_insert(why);
                 }
             }
         }
     }
-    let trouble = first.map(|why| {
+    let trouble = first_error.map(|why| {
         let origin = context.origin;
-        let all = places.len() + wrong as usize;
+        let total = endpoints.len() + rejected as usize;
         SanitizedText::new(&format!(
-            "{origin}: {wrong} of {all} entries rejected, the first: {why}"
+            "{origin}: {rejected} of {total} entries rejected, the first: {why}"
         ))
     });
-    Ok(DiscoveredTargets { endpoints: places, trouble })
+    Ok(DiscoveredTargets { endpoints, trouble })
 }
 
 /// An empty file is an empty list; aliases are followed as far as the parser's own limits allow.
 fn parse_yaml(text: &str) -> Result<Vec<PrometheusGroup>, String> {
     let groups: Option<Vec<PrometheusGroup>> = serde_saphyr::from_str(text).map_err(|error| {
-        let line = error.location().map_or(1, |at| at.line());
+        let line = error.location().map_or(1, |location| location.line());
         let parses = serde_saphyr::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        let said = error.without_snippet().to_string();
-        let why = plain_error::document(&said, "YAML", parses);
+        let message = error.without_snippet().to_string();
+        let why = plain_error::document(&message, "YAML", parses);
         format!("line {line}: {why}; write - targets: [\"HOST:PORT\"]")
     })?;
     Ok(groups.unwrap_or_default())
@@ -125,16 +125,17 @@ struct GroupLabels {
 
 impl GroupLabels {
     fn of(labels: &BTreeMap<String, String>, common: &GroupDefaults) -> Result<Self, String> {
-        let usual = &common.defaults;
+        let defaults = &common.defaults;
         let scheme = match labels.get(SCHEME) {
-            None => usual.scheme,
+            None => defaults.scheme,
             Some(name) => UrlScheme::parse_scheme(name)
                 .ok_or_else(|| format!("{name:?} is not a scheme; write http or https"))?,
         };
-        if scheme == UrlScheme::Http && usual.scheme == UrlScheme::Https && !common.may_downgrade {
+        if scheme == UrlScheme::Http && defaults.scheme == UrlScheme::Https && !common.may_downgrade
+        {
             return Err(format!("{SCHEME} is http, but the credentials of its group need https"));
         }
-        let mut path = labels.get(PATH).unwrap_or(&usual.path).clone();
+        let mut path = labels.get(PATH).unwrap_or(&defaults.path).clone();
         for (label, value) in labels {
             if let Some(name) = label.strip_prefix(PARAMETER) {
                 path.push(if path.contains('?') { '&' } else { '?' });
@@ -183,12 +184,12 @@ mod tests {
         GroupDefaults { defaults: EndpointDefaults::default(), may_downgrade: true }
     }
 
-    fn render_endpoints(listing: &DiscoveredTargets) -> Vec<String> {
-        let shown = |place: &Endpoint| match &place.node {
-            None => place.to_string(),
-            Some(node) => format!("{node}={place}"),
+    fn render_endpoints(targets: &DiscoveredTargets) -> Vec<String> {
+        let render = |endpoint: &Endpoint| match &endpoint.node {
+            None => endpoint.to_string(),
+            Some(node) => format!("{node}={endpoint}"),
         };
-        listing.endpoints.iter().map(shown).collect()
+        targets.endpoints.iter().map(render).collect()
     }
 
     const JSON: &str = r#"[
@@ -215,12 +216,12 @@ mod tests {
 "#;
 
     #[test]
-    fn json_and_yaml_name_the_same_places() {
+    fn json_and_yaml_give_the_same_endpoints() {
         for (text, notation) in [(JSON, TargetListNotation::Json), (YAML, TargetListNotation::Yaml)]
         {
-            let listing = parse_test_list(text, notation, &downgrade_defaults()).unwrap();
+            let targets = parse_test_list(text, notation, &downgrade_defaults()).unwrap();
             assert_eq!(
-                render_endpoints(&listing),
+                render_endpoints(&targets),
                 [
                     "gpu1:9100",
                     "[::1]:9100",
@@ -229,7 +230,7 @@ mod tests {
                     "sw1=http://snmp:9116/snmp?module=if_mib&target=switch%201/2",
                 ]
             );
-            assert_eq!(listing.trouble, None);
+            assert_eq!(targets.trouble, None);
         }
         for empty in ["[]", ""] {
             assert_eq!(
@@ -244,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_no_target_costs_itself() {
+    fn invalid_entry_is_rejected_alone() {
         let text = r#"[{"targets": ["a:1", "http://b:2/metrics", "c d", "e:99999"]},
                        {"targets": ["f:1"], "labels": {"__scheme__": "ftp"}},
                        {"targets": ["g:1"], "labels": {"__metrics_path__": "/a\r\nX: y"}}]"#;
-        let listing =
+        let targets =
             parse_test_list(text, TargetListNotation::Json, &downgrade_defaults()).unwrap();
-        assert_eq!(render_endpoints(&listing), ["a:1"]);
-        let trouble = listing.trouble.unwrap();
+        assert_eq!(render_endpoints(&targets), ["a:1"]);
+        let trouble = targets.trouble.unwrap();
         assert!(
             trouble.starts_with("sd.json: 5 of 6 entries rejected, the first: \"http://b:2"),
             "{trouble}"
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn invalid_list_is_refused() {
         for (text, notation) in [
             ("", TargetListNotation::Json),
             ("[{\"targets\": [\"a:1\"]", TargetListNotation::Json),
@@ -278,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_not_taken_into_the_clear() {
-        let usual = EndpointDefaults { scheme: UrlScheme::Https, ..EndpointDefaults::default() };
-        let common = GroupDefaults { defaults: usual, may_downgrade: false };
+    fn credentials_are_not_sent_without_tls() {
+        let defaults = EndpointDefaults { scheme: UrlScheme::Https, ..EndpointDefaults::default() };
+        let common = GroupDefaults { defaults, may_downgrade: false };
         let text =
             r#"[{"targets": ["a:1"], "labels": {"__scheme__": "http"}}, {"targets": ["b:1"]}]"#;
-        let listing = parse_test_list(text, TargetListNotation::Json, &common).unwrap();
-        assert_eq!(render_endpoints(&listing), ["https://b:1/metrics"]);
-        assert!(listing.trouble.unwrap().contains("credentials of its group need https"));
+        let targets = parse_test_list(text, TargetListNotation::Json, &common).unwrap();
+        assert_eq!(render_endpoints(&targets), ["https://b:1/metrics"]);
+        assert!(targets.trouble.unwrap().contains("credentials of its group need https"));
     }
 
     #[test]
-    fn a_list_that_grows_by_aliases_is_refused() {
-        let first = format!("- &group {{targets: [{}]}}\n", vec!["x"; 1_000].join(", "));
-        let bomb = format!("{first}{}", "- *group\n".repeat(20_000));
-        parse_test_list(&bomb, TargetListNotation::Yaml, &downgrade_defaults()).unwrap_err();
+    fn list_expanded_by_aliases_is_refused() {
+        let group = format!("- &group {{targets: [{}]}}\n", vec!["x"; 1_000].join(", "));
+        let list = format!("{group}{}", "- *group\n".repeat(20_000));
+        parse_test_list(&list, TargetListNotation::Yaml, &downgrade_defaults()).unwrap_err();
     }
 }

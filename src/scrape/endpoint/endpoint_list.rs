@@ -61,9 +61,9 @@ pub struct EndpointList {
 }
 
 impl EndpointList {
-    /// An empty list with the defaults `usual` for what an address leaves out.
-    pub fn new(usual: EndpointDefaults) -> Self {
-        Self { defaults: usual, ..Self::default() }
+    /// An empty list with the defaults for what an address leaves out.
+    pub fn new(defaults: EndpointDefaults) -> Self {
+        Self { defaults, ..Self::default() }
     }
 
     /// The endpoints, in the order of the lists.
@@ -78,10 +78,10 @@ impl EndpointList {
 
     /// Adds a host list. Items are `ADDRESS` or `NODE=ADDRESS`; brackets on both sides expand in step.
     pub fn add_list(&mut self, list: &str, origin: &SanitizedText) -> Result<(), TargetListError> {
-        let named = |error| TargetListError::List { origin: origin.clone(), error };
-        for item in host_list::split_items(list).map_err(named)? {
-            for place in self.parse_item(list, item, origin).map_err(named)? {
-                self.add_endpoint(place)?;
+        let list_error = |error| TargetListError::List { origin: origin.clone(), error };
+        for item in host_list::split_items(list).map_err(list_error)? {
+            for endpoint in self.parse_item(list, item, origin).map_err(list_error)? {
+                self.add_endpoint(endpoint)?;
             }
         }
         Ok(())
@@ -110,12 +110,12 @@ impl EndpointList {
         (start, text): (usize, &str),
         origin: &SanitizedText,
     ) -> Result<Vec<Endpoint>, HostListError> {
-        let room = MAX_NAMES - self.endpoints.len();
+        let max_names = MAX_NAMES - self.endpoints.len();
         let (node, address) = match text.split_once('=') {
             None => (None, (start, text)),
             Some((node, address)) => (Some(node), (start + node.len() + 1, address)),
         };
-        let addresses = host_list::expand_item(list, address, room)?;
+        let addresses = host_list::expand_item(list, address, max_names)?;
         let nodes = match node {
             None => vec![None; addresses.len()],
             Some("") => {
@@ -126,7 +126,7 @@ impl EndpointList {
                 ));
             }
             Some(node) => {
-                let nodes = host_list::expand_item(list, (start, node), room)?;
+                let nodes = host_list::expand_item(list, (start, node), max_names)?;
                 nodes.iter().map(|node| Some(SanitizedText::new(node))).collect()
             }
         };
@@ -138,7 +138,7 @@ impl EndpointList {
             );
             return Err(host_list::error_at(list, start, why));
         }
-        let place = |(node, text): (Option<SanitizedText>, String)| {
+        let parse_endpoint = |(node, text): (Option<SanitizedText>, String)| {
             let (host, port) = parse_address(&text, self.defaults.port)
                 .map_err(|why| host_list::error_at(list, address.0, why))?;
             let EndpointDefaults { scheme, path, .. } = self.defaults.clone();
@@ -153,27 +153,27 @@ impl EndpointList {
                 named_by: EndpointNamedBy::Operator,
             })
         };
-        nodes.into_iter().zip(addresses).map(place).collect()
+        nodes.into_iter().zip(addresses).map(parse_endpoint).collect()
     }
 
-    fn add_endpoint(&mut self, place: Endpoint) -> Result<(), TargetListError> {
-        let address = place.to_string();
-        let Some(&at) = self.by_url.get(&place.to_url()) else {
-            self.by_url.insert(place.to_url(), self.endpoints.len());
-            self.endpoints.push(place);
+    fn add_endpoint(&mut self, endpoint: Endpoint) -> Result<(), TargetListError> {
+        let address = endpoint.to_string();
+        let Some(&index) = self.by_url.get(&endpoint.to_url()) else {
+            self.by_url.insert(endpoint.to_url(), self.endpoints.len());
+            self.endpoints.push(endpoint);
             return Ok(());
         };
-        let known = &mut self.endpoints[at];
-        match (&known.node, place.node) {
+        let existing = &mut self.endpoints[index];
+        match (&existing.node, endpoint.node) {
             (Some(first), Some(second)) if *first != second => Err(TargetListError::TwoNames {
                 address,
                 first: first.clone(),
-                first_origin: known.origin.clone(),
+                first_origin: existing.origin.clone(),
                 second,
-                second_origin: place.origin,
+                second_origin: endpoint.origin,
             }),
             (None, Some(node)) => {
-                known.node = Some(node);
+                existing.node = Some(node);
                 Ok(())
             }
             _ => Ok(()),
@@ -198,13 +198,13 @@ mod tests {
     use super::*;
 
     fn parse_list(list: &str) -> Result<Vec<String>, String> {
-        let mut places = EndpointList::default();
-        places.add_list(list, &"--targets".into()).map_err(|error| error.to_string())?;
-        let shown = |place: &Endpoint| match &place.node {
-            None => place.to_string(),
-            Some(node) => format!("{node}={place}"),
+        let mut endpoint_list = EndpointList::default();
+        endpoint_list.add_list(list, &"--targets".into()).map_err(|error| error.to_string())?;
+        let render = |endpoint: &Endpoint| match &endpoint.node {
+            None => endpoint.to_string(),
+            Some(node) => format!("{node}={endpoint}"),
         };
-        Ok(places.endpoints.iter().map(shown).collect())
+        Ok(endpoint_list.endpoints.iter().map(render).collect())
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_addresses_run_in_step() {
+    fn names_and_addresses_expand_in_step() {
         assert_eq!(
             parse_list("gpu[01-02]=10.0.0.[1-2]:9770").unwrap(),
             ["gpu01=10.0.0.1:9770", "gpu02=10.0.0.2:9770"]
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_named_twice_is_taken_once_and_keeps_its_name() {
+    fn address_named_twice_is_added_once_and_keeps_its_name() {
         assert_eq!(parse_list("a[1-3],a2,n2=a2").unwrap(), ["a1:9770", "n2=a2:9770", "a3:9770"]);
         assert_eq!(
             parse_list("x=a,y=a").unwrap_err(),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_place_and_the_next_step() {
+    fn errors_name_the_position_and_the_correction() {
         let table = [
             // An equals sign inside a bracket splits it in two.
             (
@@ -292,16 +292,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_its_line() {
+    fn file_errors_name_the_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "# racks\ngpu[1-2] # first\n\nc = \nd[1-\n").unwrap();
-        let mut places = EndpointList::default();
-        let error = places.add_file(file.path()).unwrap_err().to_string();
+        let mut list = EndpointList::default();
+        let error = list.add_file(file.path()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{}:4: host list", file.path().display())), "{error}");
         fs::write(&file, "# racks\ngpu[1-2] # first\n\nc=gpu7:1\n").unwrap();
-        let mut places = EndpointList::default();
-        places.add_file(file.path()).unwrap();
-        assert_eq!(places.into_vec().len(), 3);
+        let mut list = EndpointList::default();
+        list.add_file(file.path()).unwrap();
+        assert_eq!(list.into_vec().len(), 3);
         let missing =
             EndpointList::default().add_file(Path::new("/nowhere/t")).unwrap_err().to_string();
         assert_eq!(

@@ -69,20 +69,20 @@ impl ContentDecoder {
         }
     }
 
-    /// Decodes from `input` into `room`; returns how much was read and written.
+    /// Decodes from `input` into `output`; returns how much was read and written.
     pub(super) fn decode_step(
         &mut self,
         input: &[u8],
-        room: &mut [u8],
+        output: &mut [u8],
     ) -> Result<(usize, usize), ScrapeFailure> {
         match self {
             Self::Identity => {
-                let length = input.len().min(room.len());
-                room[..length].copy_from_slice(&input[..length]);
+                let length = input.len().min(output.len());
+                output[..length].copy_from_slice(&input[..length]);
                 Ok((length, length))
             }
-            Self::Gzip(stream) => stream.decode_gzip(input, room),
-            Self::Zstd(stream) => stream.decode_zstd(input, room),
+            Self::Gzip(stream) => stream.decode_gzip(input, output),
+            Self::Zstd(stream) => stream.decode_zstd(input, output),
         }
     }
 
@@ -109,19 +109,19 @@ impl DecoderStream<Decompress> {
     fn decode_gzip(
         &mut self,
         input: &[u8],
-        room: &mut [u8],
+        output: &mut [u8],
     ) -> Result<(usize, usize), ScrapeFailure> {
         if self.done && !input.is_empty() {
             *self = Self::new(Decompress::new_gzip(WINDOW_BITS));
         }
         let (before_in, before_out) = (self.decoder.total_in(), self.decoder.total_out());
-        let status = self.decoder.decompress(input, room, FlushDecompress::None);
+        let status = self.decoder.decompress(input, output, FlushDecompress::None);
         let status = status.map_err(|error| undecodable("gzip", &error))?;
         let read = (self.decoder.total_in() - before_in) as usize;
         let written = (self.decoder.total_out() - before_out) as usize;
         self.done = status == Status::StreamEnd;
-        self.held_back = !self.done && written == room.len();
-        if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() && !self.done {
+        self.held_back = !self.done && written == output.len();
+        if read == 0 && written == 0 && !input.is_empty() && !output.is_empty() && !self.done {
             return Err(decode_failure("gzip", "the decoder makes no progress"));
         }
         Ok((read, written))
@@ -132,17 +132,20 @@ impl DecoderStream<Decoder<'static>> {
     fn decode_zstd(
         &mut self,
         input: &[u8],
-        room: &mut [u8],
+        output: &mut [u8],
     ) -> Result<(usize, usize), ScrapeFailure> {
-        let (mut from, mut to) = (InBuffer::around(input), OutBuffer::around(room));
-        let hint =
-            self.decoder.run(&mut from, &mut to).map_err(|error| undecodable("zstd", &error))?;
-        let (read, written) = (from.pos(), to.pos());
+        let (mut input_buffer, mut output_buffer) =
+            (InBuffer::around(input), OutBuffer::around(output));
+        let next_size = self
+            .decoder
+            .run(&mut input_buffer, &mut output_buffer)
+            .map_err(|error| undecodable("zstd", &error))?;
+        let (read, written) = (input_buffer.pos(), output_buffer.pos());
         if read > 0 || written > 0 {
-            self.done = hint == 0;
+            self.done = next_size == 0;
         }
-        self.held_back = !self.done && written == room.len();
-        if read == 0 && written == 0 && !input.is_empty() && !room.is_empty() {
+        self.held_back = !self.done && written == output.len();
+        if read == 0 && written == 0 && !input.is_empty() && !output.is_empty() {
             return Err(decode_failure("zstd", "the decoder makes no progress"));
         }
         Ok((read, written))
@@ -194,19 +197,19 @@ mod tests {
 
     /// Decodes pieces of so many bytes into buffers of so many bytes.
     fn decode_in_pieces(
-        coding: &mut ContentDecoder,
-        coded: &[u8],
+        decoder: &mut ContentDecoder,
+        encoded: &[u8],
         piece: usize,
-        room: usize,
+        output_size: usize,
     ) -> Result<Vec<u8>, ScrapeFailure> {
         let mut plain = Vec::new();
-        for mut input in coded.chunks(piece.max(1)) {
-            let mut buffer = vec![0; room.max(1)];
+        for mut input in encoded.chunks(piece.max(1)) {
+            let mut buffer = vec![0; output_size.max(1)];
             loop {
-                let (read, written) = coding.decode_step(input, &mut buffer)?;
+                let (read, written) = decoder.decode_step(input, &mut buffer)?;
                 plain.extend_from_slice(&buffer[..written]);
                 input = &input[read..];
-                if input.is_empty() && !coding.has_pending_output() {
+                if input.is_empty() && !decoder.has_pending_output() {
                     break;
                 }
             }
@@ -216,43 +219,51 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_comes_back_whatever_the_pieces(
+        fn encoded_body_is_decoded_in_pieces_of_any_size(
             plain in prop::collection::vec(0_u8..4, 0..5_000),
             piece in 1_usize..400,
-            room in 1_usize..400,
+            output_size in 1_usize..400,
             name in prop::sample::select(vec!["identity", "gzip", "zstd"]),
         ) {
-            let mut stream = decoder_named(name);
-            let coded = encode_as(name, &plain);
-            prop_assert_eq!(decode_in_pieces(&mut stream, &coded, piece, room).unwrap(), plain);
-            prop_assert!(stream.is_done());
+            let mut decoder = decoder_named(name);
+            let encoded = encode_as(name, &plain);
+            prop_assert_eq!(
+                decode_in_pieces(&mut decoder, &encoded, piece, output_size).unwrap(),
+                plain
+            );
+            prop_assert!(decoder.is_done());
         }
 
         #[test]
-        fn no_input_is_decoded_for_ever(
-            coded in prop::collection::vec(any::<u8>(), 0..300),
+        fn decoding_ends_for_any_input(
+            encoded in prop::collection::vec(any::<u8>(), 0..300),
             name in prop::sample::select(vec!["gzip", "zstd"]),
         ) {
             // It may fail or be truncated; it must end.
-            drop(decode_in_pieces(&mut decoder_named(name), &coded, 7, 16));
+            drop(decode_in_pieces(&mut decoder_named(name), &encoded, 7, 16));
         }
     }
 
     #[test]
-    fn two_members_are_one_body_and_half_of_one_is_none() {
+    fn several_members_are_one_body_and_half_of_one_is_incomplete() {
         for name in ["gzip", "zstd"] {
-            let twice = [encode_as(name, b"a 1\n"), encode_as(name, b"b 2\n")].concat();
-            let mut stream = decoder_named(name);
-            assert_eq!(decode_in_pieces(&mut stream, &twice, 5, 3).unwrap(), b"a 1\nb 2\n");
-            assert!(stream.is_done());
-            let mut stream = decoder_named(name);
-            drop(decode_in_pieces(&mut stream, &twice[..twice.len() - 3], 1_000, 1_000));
-            assert!(!stream.is_done(), "{name}");
+            let two_members = [encode_as(name, b"a 1\n"), encode_as(name, b"b 2\n")].concat();
+            let mut decoder = decoder_named(name);
+            assert_eq!(decode_in_pieces(&mut decoder, &two_members, 5, 3).unwrap(), b"a 1\nb 2\n");
+            assert!(decoder.is_done());
+            let mut decoder = decoder_named(name);
+            drop(decode_in_pieces(
+                &mut decoder,
+                &two_members[..two_members.len() - 3],
+                1_000,
+                1_000,
+            ));
+            assert!(!decoder.is_done(), "{name}");
         }
     }
 
     #[test]
-    fn a_window_of_half_a_gigabyte_is_refused() {
+    fn window_of_half_a_gigabyte_is_refused() {
         // A frame header that asks for 2^29 bytes: magic number, descriptor, window of exponent 19.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 19 << 3, 0x01, 0x00, 0x00];
         let failure = decode_in_pieces(&mut decoder_named("zstd"), &frame, 100, 100).unwrap_err();
@@ -260,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn other_codings_are_named() {
+    fn unsupported_encoding_is_named_in_the_error() {
         let failure =
             ContentDecoder::of(Some(&HeaderValue::from_static("br"))).unwrap_err().to_string();
         assert_eq!(failure, "not an exposition page: it is encoded as br, which was not requested");

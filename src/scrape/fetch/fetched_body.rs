@@ -26,9 +26,9 @@ impl BodyBufferPool {
         if buffer.len() > SMALL_BODY {
             return; // One large page does not keep its buffer for ever.
         }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(buffer);
+        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffers.len() < KEPT {
+            buffers.push(buffer);
         }
     }
 }
@@ -45,13 +45,17 @@ pub(crate) struct FetchedBody {
     usable: usize,
     /// Bytes received.
     wire_bytes: u64,
-    coding: ContentDecoder,
+    decoder: ContentDecoder,
     memory_permits: Vec<OwnedSemaphorePermit>,
-    media: String,
+    media_type: String,
 }
 
 impl FetchedBody {
-    pub(super) fn new(pool: Arc<BodyBufferPool>, coding: ContentDecoder, media: String) -> Self {
+    pub(super) fn new(
+        pool: Arc<BodyBufferPool>,
+        decoder: ContentDecoder,
+        media_type: String,
+    ) -> Self {
         let buffer = pool.take_buffer();
         Self {
             pool,
@@ -59,9 +63,9 @@ impl FetchedBody {
             filled: 0,
             usable: 0,
             wire_bytes: 0,
-            coding,
+            decoder,
             memory_permits: Vec::new(),
-            media,
+            media_type,
         }
     }
 
@@ -72,7 +76,7 @@ impl FetchedBody {
 
     /// The content type, in lower case.
     pub(crate) fn content_type(&self) -> &str {
-        &self.media
+        &self.media_type
     }
 
     /// Bytes that may be used now.
@@ -87,13 +91,13 @@ impl FetchedBody {
 
     /// Whether there may be something to decode: input, or output that did not fit.
     pub(super) fn has_pending(&self, input: &[u8]) -> bool {
-        !input.is_empty() || self.is_full() && self.coding.has_pending_output()
+        !input.is_empty() || self.is_full() && self.decoder.has_pending_output()
     }
 
     /// Grows the buffer by so many bytes.
-    pub(super) fn grow_buffer(&mut self, bytes: usize, claim: Option<OwnedSemaphorePermit>) {
+    pub(super) fn grow_buffer(&mut self, bytes: usize, permit: Option<OwnedSemaphorePermit>) {
         self.usable += bytes;
-        self.memory_permits.extend(claim);
+        self.memory_permits.extend(permit);
         if self.buffer.len() < self.usable {
             self.buffer.resize(self.usable, 0);
         }
@@ -108,7 +112,8 @@ impl FetchedBody {
     ) -> Result<(), ScrapeFailure> {
         // One byte more than the limit, so that a larger body is detected.
         let end = self.usable.min(limit.saturating_add(1));
-        let (read, written) = self.coding.decode_step(input, &mut self.buffer[self.filled..end])?;
+        let (read, written) =
+            self.decoder.decode_step(input, &mut self.buffer[self.filled..end])?;
         *input = &input[read..];
         self.wire_bytes += read as u64;
         self.filled += written;
@@ -128,7 +133,7 @@ impl FetchedBody {
 
     /// Checks at the end of input that the body is complete.
     pub(super) fn check_complete(&self) -> Result<(), ScrapeFailure> {
-        if self.coding.is_done() {
+        if self.decoder.is_done() {
             return Ok(());
         }
         Err(ScrapeFailure::Broken("the compressed page is truncated".into()))

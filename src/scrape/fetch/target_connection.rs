@@ -46,12 +46,12 @@ pub(super) struct EndpointConnector<'a> {
 impl EndpointConnector<'_> {
     pub(super) async fn open_connection(
         &self,
-        rules: &FetchContext,
+        context: &FetchContext,
         progress: &FetchProgress,
     ) -> Result<IdleConnection, ScrapeFailure> {
         progress.enter_step(FetchStep::LookingUp);
         let (host, port) = (&self.endpoint.host, self.endpoint.port);
-        let addresses = rules
+        let addresses = context
             .names
             .look_up(host, port)
             .await
@@ -64,11 +64,11 @@ impl EndpointConnector<'_> {
             return Err(ScrapeFailure::Forbidden(SanitizedText::new(&why)));
         }
         progress.enter_step(FetchStep::Connecting);
-        let (room, most) = &rules.connections;
-        let Ok(place) = room.clone().try_acquire_owned() else {
-            return Err(ScrapeFailure::OutOfFiles(*most as u64));
+        let (permits, max_connections) = &context.connections;
+        let Ok(permit) = permits.clone().try_acquire_owned() else {
+            return Err(ScrapeFailure::OutOfFiles(*max_connections as u64));
         };
-        let tcp = connect_first(&addresses, rules).await?;
+        let tcp = connect_first(&addresses, context).await?;
         let stream = match self.endpoint.scheme {
             UrlScheme::Http => ConnectionStream::Plain(tcp),
             UrlScheme::Https => {
@@ -76,7 +76,7 @@ impl EndpointConnector<'_> {
                 ConnectionStream::Tls(Box::new(self.start_tls(tcp).await?))
             }
         };
-        Ok(IdleConnection { stream, permit: place })
+        Ok(IdleConnection { stream, permit })
     }
 
     async fn start_tls(&self, tcp: TcpStream) -> Result<TlsStream<TcpStream>, ScrapeFailure> {
@@ -94,17 +94,17 @@ impl EndpointConnector<'_> {
 /// Connects to the first address that accepts; each but the last gets its share of the time.
 async fn connect_first(
     addresses: &[SocketAddr],
-    rules: &FetchContext,
+    context: &FetchContext,
 ) -> Result<TcpStream, ScrapeFailure> {
-    let share = rules.timeout / (addresses.len() as u32).max(1);
+    let share = context.timeout / (addresses.len() as u32).max(1);
     let mut last = ScrapeFailure::Connect("its host name has no address".into());
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                stream.set_nodelay(true).map_err(|error| connect_failure(&error, rules))?;
+                stream.set_nodelay(true).map_err(|error| connect_failure(&error, context))?;
                 return Ok(stream);
             }
-            Ok(Err(error)) => last = connect_failure(&error, rules),
+            Ok(Err(error)) => last = connect_failure(&error, context),
             Err(_) => {
                 last = ScrapeFailure::Timeout(SanitizedText::new(&format!(
                     "connecting (limit {share:?})"
@@ -115,7 +115,7 @@ async fn connect_first(
     Err(last)
 }
 
-fn connect_failure(error: &io::Error, rules: &FetchContext) -> ScrapeFailure {
+fn connect_failure(error: &io::Error, context: &FetchContext) -> ScrapeFailure {
     /// The process may open no more files.
     const EMFILE: i32 = 24;
     /// The system may open no more files.
@@ -125,7 +125,9 @@ fn connect_failure(error: &io::Error, rules: &FetchContext) -> ScrapeFailure {
         (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
         (io::ErrorKind::HostUnreachable, _) => "host unreachable".to_owned(),
         (io::ErrorKind::NetworkUnreachable, _) => "network unreachable".to_owned(),
-        (_, Some(EMFILE | ENFILE)) => return ScrapeFailure::OutOfFiles(rules.connections.1 as u64),
+        (_, Some(EMFILE | ENFILE)) => {
+            return ScrapeFailure::OutOfFiles(context.connections.1 as u64);
+        }
         _ => plain_error::io(error),
     };
     ScrapeFailure::Connect(SanitizedText::new(&why))
@@ -141,11 +143,11 @@ pub(super) struct IdleConnection {
 impl IdleConnection {
     /// Prepares it for a request; no byte is sent before.
     pub(super) async fn into_active(self) -> hyper::Result<ActiveConnection> {
-        let Self { stream, permit: place } = self;
+        let Self { stream, permit } = self;
         let mut builder = http1::Builder::new();
         builder.read_buf_exact_size(Some(BUFFER));
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit: place })
+        Ok(ActiveConnection { sender, driver: Some(Box::new(driver)), permit })
     }
 }
 
@@ -196,8 +198,8 @@ impl ActiveConnection {
         let Self { sender, driver, .. } = &mut self;
         drive_connection(driver, sender.ready()).await.ok()?;
         let parts = self.driver?.into_parts();
-        let (stream, place) = (parts.io.into_inner(), self.permit);
-        parts.read_buf.is_empty().then_some(IdleConnection { stream, permit: place })
+        let (stream, permit) = (parts.io.into_inner(), self.permit);
+        parts.read_buf.is_empty().then_some(IdleConnection { stream, permit })
     }
 }
 
@@ -207,11 +209,11 @@ async fn drive_connection<T, D: Future + Unpin>(
 ) -> T {
     let mut work = pin!(work);
     poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
-            return Poll::Ready(done);
+        if let Poll::Ready(output) = work.as_mut().poll(context) {
+            return Poll::Ready(output);
         }
-        if let Some(open) = driver
-            && Pin::new(open).poll(context).is_ready()
+        if let Some(connection) = driver
+            && Pin::new(connection).poll(context).is_ready()
         {
             // The error is returned by the work, which waits on the other end.
             *driver = None;

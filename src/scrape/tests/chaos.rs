@@ -55,15 +55,15 @@ fn silent_servers() -> Vec<MisbehavingServer> {
         "timeout while reading the page",
         "connection broke: ",
     );
-    let half = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
+    let truncated_body = "HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n";
     let chunks = format!("{CHUNKED}5\r\ngaunt\r\nzz\r\n");
     vec![
         ("says nothing", ServerBehaviour::Holds(""), waiting),
         ("drips headers", ServerBehaviour::Drips(ok_response(GOOD)), waiting),
-        ("stops in the body", ServerBehaviour::Holds(half), reading),
+        ("stops in the body", ServerBehaviour::Holds(truncated_body), reading),
         ("closes at once", ServerBehaviour::Slams, broke),
-        ("answers half", ServerBehaviour::AnswersAndCloses(half.into()), broke),
-        ("resets in the body", ServerBehaviour::AnswersAndResets(half.into()), broke),
+        ("answers half", ServerBehaviour::AnswersAndCloses(truncated_body.into()), broke),
+        ("resets in the body", ServerBehaviour::AnswersAndResets(truncated_body.into()), broke),
         ("breaks its chunks", ServerBehaviour::AnswersAndCloses(chunks.into()), broke),
         (
             "speaks no HTTP",
@@ -103,8 +103,9 @@ fn endless_servers() -> Vec<MisbehavingServer> {
 
 /// Servers that respond with something else than a page, or with too much of it.
 fn wrong_servers() -> Vec<MisbehavingServer> {
-    let half = gzip_bytes(GOOD.repeat(50).as_bytes());
-    let half = ServerBehaviour::AnswersBytes(encoded_response("gzip", &half[..half.len() / 2]));
+    let truncated = gzip_bytes(GOOD.repeat(50).as_bytes());
+    let truncated =
+        ServerBehaviour::AnswersBytes(encoded_response("gzip", &truncated[..truncated.len() / 2]));
     let plain = |coding| ServerBehaviour::AnswersBytes(encoded_response(coding, GOOD.as_bytes()));
     let answer = |text: &str| ServerBehaviour::Answers(text.to_owned());
     let error = "HTTP/1.1 503 Oh\r\ncontent-length: 0\r\n\r\n";
@@ -112,7 +113,7 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
         "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
     let binary = ServerBehaviour::AnswersBytes(encoded_response("identity", &[0xff, 0, 0xfe, 1]));
     vec![
-        ("half a gzip", half, "connection broke: the compressed page is truncated"),
+        ("half a gzip", truncated, "connection broke: the compressed page is truncated"),
         ("no gzip", plain("gzip"), "not an exposition page: invalid gzip"),
         ("no zstd", plain("zstd"), "not an exposition page: invalid zstd"),
         ("another coding", plain("br"), "not an exposition page: it is encoded as br"),
@@ -131,7 +132,7 @@ fn wrong_servers() -> Vec<MisbehavingServer> {
     ]
 }
 
-/// An address without a listener, which no other process can use as long as the socket lives.
+/// An address without a listener, which no other process can use as long as the socket is open.
 fn refusing_address() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -139,15 +140,15 @@ fn refusing_address() -> (TcpSocket, String) {
     (socket, address)
 }
 
-/// All misbehaving servers with their addresses; `gone` is an address without a listener.
-async fn start_misbehaving(gone: String) -> Vec<(&'static str, String, &'static str)> {
-    let mut bad = vec![("refuses", gone, "cannot connect: connection refused")];
-    for (name, manner, expected) in
+/// All misbehaving servers with their addresses; `unused_address` has no listener.
+async fn start_misbehaving(unused_address: String) -> Vec<(&'static str, String, &'static str)> {
+    let mut servers = vec![("refuses", unused_address, "cannot connect: connection refused")];
+    for (name, behaviour, expected) in
         silent_servers().into_iter().chain(endless_servers()).chain(wrong_servers())
     {
-        bad.push((name, start_server(manner).await, expected));
+        servers.push((name, start_server(behaviour).await, expected));
     }
-    bad
+    servers
 }
 
 /// Results of each address: pages, and failures with their counts.
@@ -165,10 +166,10 @@ async fn tally_targets(lists: Vec<String>) -> HashMap<String, TargetTally> {
         ScrapeOptions { max_body: SMALL, limits, ..ScrapeOptions::with_period(CHAOS_PERIOD) };
     let clock = test_clock();
     let (inbox, mut deliveries) = mpsc::channel(256);
-    let _gatherer = spawn_manager(plan_with_lists(lists, options), inbox, clock.clone());
+    let _manager = spawn_manager(plan_with_lists(lists, options), inbox, clock.clone());
     let begin = clock() + CHAOS_PERIOD;
     let end = begin + CHAOS_PERIOD * PERIODS as u32;
-    let (mut names, mut fates) = (HashMap::new(), HashMap::<String, TargetTally>::new());
+    let (mut names, mut tallies) = (HashMap::new(), HashMap::<String, TargetTally>::new());
     while let Ok(Some(delivery)) = timeout(PATIENCE, deliveries.recv()).await {
         match delivery {
             Delivery::Targets(targets) => {
@@ -176,77 +177,80 @@ async fn tally_targets(lists: Vec<String>) -> HashMap<String, TargetTally> {
             }
             Delivery::Batch(batch) if batch.at > end => break,
             Delivery::Batch(batch) if batch.at > begin => {
-                let fate = fates.entry(names[&batch.target].clone()).or_default();
-                fate.batches += 1;
+                let tally = tallies.entry(names[&batch.target].clone()).or_default();
+                tally.batches += 1;
                 match batch.outcome {
-                    Ok(_) => fate.pages += 1,
+                    Ok(_) => tally.pages += 1,
                     Err(ScrapeFailure::Resting(last)) => {
-                        *fate.failures.entry(last.to_string()).or_default() += 0;
+                        *tally.failures.entry(last.to_string()).or_default() += 0;
                     }
-                    Err(failure) => *fate.failures.entry(failure.to_string()).or_default() += 1,
+                    Err(failure) => *tally.failures.entry(failure.to_string()).or_default() += 1,
                 }
             }
             _ => {}
         }
     }
-    fates
+    tallies
 }
 
 /// The same good targets are scraped twice at the same time, once alone and once among misbehaving ones: a busy
 /// machine slows both, the chaos only the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarter_that_misbehaves_does_not_delay_the_others() {
-    let (_nobody, gone) = refusing_address();
-    let bad = start_misbehaving(gone).await;
+async fn good_targets_are_not_delayed_by_a_quarter_that_misbehaves() {
+    let (_socket, unused_address) = refusing_address();
+    let misbehaving = start_misbehaving(unused_address).await;
     let mut good = Vec::new();
-    for _ in 0..GOOD_FOR_A_BAD_ONE * bad.len() {
+    for _ in 0..GOOD_FOR_A_BAD_ONE * misbehaving.len() {
         good.push(start_server(ServerBehaviour::Answers(ok_response(GOOD))).await);
     }
     // Good and bad ones interleaved, so that they share every moment of the period.
-    let mut all = good.clone();
-    for (at, (_, address, _)) in bad.iter().enumerate() {
-        all.insert(at * (GOOD_FOR_A_BAD_ONE + 1), address.clone());
+    let mut interleaved = good.clone();
+    for (index, (_, address, _)) in misbehaving.iter().enumerate() {
+        interleaved.insert(index * (GOOD_FOR_A_BAD_ONE + 1), address.clone());
     }
-    let (among, alone) = tokio::join!(tally_targets(all), tally_targets(good.clone()));
+    let (mixed, alone) = tokio::join!(tally_targets(interleaved), tally_targets(good.clone()));
     for address in &good {
-        let (among, alone) = (&among[address], &alone[address]);
+        let (mixed, alone) = (&mixed[address], &alone[address]);
         assert!(
-            among.failures.keys().all(|why| why.starts_with("timeout while")),
+            mixed.failures.keys().all(|why| why.starts_with("timeout while")),
             "{:?}",
-            among.failures
+            mixed.failures
         );
         assert!(
-            among.pages + 1 >= alone.pages,
+            mixed.pages + 1 >= alone.pages,
             "{} pages among them, {} alone",
-            among.pages,
+            mixed.pages,
             alone.pages
         );
     }
-    let pages: u32 = good.iter().map(|address| among[address].pages).sum();
-    let wanted = good.len() as u32 * PERIODS as u32;
-    assert!(pages * 2 > wanted, "{pages} of {wanted} pages: the machine is too busy to tell");
-    for (name, address, expected) in &bad {
-        let fate = &among[address];
+    let pages: u32 = good.iter().map(|address| mixed[address].pages).sum();
+    let expected_pages = good.len() as u32 * PERIODS as u32;
+    assert!(
+        pages * 2 > expected_pages,
+        "{pages} of {expected_pages} pages: the machine is too busy to tell"
+    );
+    for (name, address, expected) in &misbehaving {
+        let tally = &mixed[address];
         assert!(
-            i64::from(fate.batches) + 1 >= PERIODS,
+            i64::from(tally.batches) + 1 >= PERIODS,
             "{name} is flagged in {} periods only",
-            fate.batches
+            tally.batches
         );
         if expected.is_empty() {
             continue;
         }
         assert!(
-            fate.failures.keys().any(|why| why.starts_with(expected)),
+            tally.failures.keys().any(|why| why.starts_with(expected)),
             "{name}: {:?}",
-            fate.failures
+            tally.failures
         );
-        assert!(fate.pages == 0 || *name == "explodes", "{name} has {} pages", fate.pages);
+        assert!(tally.pages == 0 || *name == "explodes", "{name} has {} pages", tally.pages);
     }
 }
 
 /// A page with too high a compression ratio is rejected even if it is within the size limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_that_compresses_too_well_is_refused() {
+async fn page_over_the_compression_ratio_is_refused() {
     let page = format!("{GOOD}{}", "\n".repeat(MAX_BODY - 1_000));
     let servers = [
         (

@@ -36,11 +36,12 @@ fn answer_query(question: &Message, zone: &[(&'static str, RData)]) -> Message {
     reply.metadata.message_type = MessageType::Response;
     reply.metadata.recursion_available = true;
     let query = question.queries.first().unwrap().clone();
-    let under = |name: &&(&'static str, RData)| Name::from_ascii(name.0).unwrap() == *query.name();
-    if zone.iter().filter(under).count() == 0 {
+    let has_name =
+        |name: &&(&'static str, RData)| Name::from_ascii(name.0).unwrap() == *query.name();
+    if zone.iter().filter(has_name).count() == 0 {
         reply.metadata.response_code = ResponseCode::NXDomain;
     }
-    for (_, data) in zone.iter().filter(under) {
+    for (_, data) in zone.iter().filter(has_name) {
         if data.record_type() == query.query_type() {
             reply.answers.push(Row::from_rdata(query.name().clone(), 30, data.clone()));
         }
@@ -55,7 +56,7 @@ fn srv_record(port: u16, host: &str) -> RData {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_in_dns_stand_for_targets() {
+async fn dns_records_become_targets() {
     let zone: DnsZone = Arc::new(Mutex::new(vec![
         ("_gaunt._tcp.gpu.test.", srv_record(9770, "gpu2.test.")),
         ("_gaunt._tcp.gpu.test.", srv_record(9770, "gpu1.test.")),
@@ -79,16 +80,16 @@ async fn names_in_dns_stand_for_targets() {
         source("nodes.test.", DnsRecordType::Aaaa),
         source("nobody.test.", DnsRecordType::A),
     ];
-    let usual = EndpointDefaults { port: 9400, ..EndpointDefaults::default() };
-    let group = TargetGroup { sources, defaults: usual, ..TargetGroup::default() };
+    let defaults = EndpointDefaults { port: 9400, ..EndpointDefaults::default() };
+    let group = TargetGroup { sources, defaults, ..TargetGroup::default() };
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let _gatherer = spawn_manager(
+    let _manager = spawn_manager(
         ScrapePlan { options: test_options(), groups: vec![group] },
         inbox,
         test_clock(),
     );
     let (mut addresses, mut sources) = (Vec::new(), Vec::new());
-    let mut until = async |wanted: &dyn Fn(&[String], &[gaunt_schema::TargetSource]) -> bool| {
+    let mut until = async |condition: &dyn Fn(&[String], &[gaunt_schema::TargetSource]) -> bool| {
         let waiting = async {
             while let Some(delivery) = deliveries.recv().await {
                 match delivery {
@@ -96,19 +97,19 @@ async fn names_in_dns_stand_for_targets() {
                         addresses =
                             targets.iter().map(|target| target.address.to_string()).collect();
                     }
-                    Delivery::Sources(told) => sources = told,
+                    Delivery::Sources(statuses) => sources = statuses,
                     _ => {}
                 }
-                if wanted(&addresses, &sources) {
+                if condition(&addresses, &sources) {
                     return;
                 }
             }
         };
         assert!(timeout(PATIENCE, waiting).await.is_ok(), "{addresses:?} {sources:?}");
     };
-    let all = ["gpu1.test:9770", "gpu2.test:9770", "10.255.0.7:9400", "[fd00::7]:9400"];
+    let expected = ["gpu1.test:9770", "gpu2.test:9770", "10.255.0.7:9400", "[fd00::7]:9400"];
     until(&|addresses, sources| {
-        addresses == all
+        addresses == expected
             && sources.len() == 4
             && sources[3].trouble.is_some()
             && sources[0].trouble.is_some()
@@ -118,19 +119,22 @@ async fn names_in_dns_stand_for_targets() {
     zone.lock().unwrap().retain(|(name, _)| *name != "nodes.test.");
     zone.lock().unwrap().push(("_gaunt._tcp.gpu.test.", srv_record(9771, "gpu3.test.")));
     until(&|addresses, sources| {
-        let held = |at: usize| {
-            sources[at].trouble.as_ref().is_some_and(|why| why.contains("of 1 targets disappeared"))
+        let is_rejected = |index: usize| {
+            sources[index]
+                .trouble
+                .as_ref()
+                .is_some_and(|why| why.contains("of 1 targets disappeared"))
         };
-        addresses.len() == 5 && addresses[2] == "gpu3.test:9771" && held(1) && held(2)
+        addresses.len() == 5 && addresses[2] == "gpu3.test:9771" && is_rejected(1) && is_rejected(2)
     })
     .await;
 }
 
 #[test]
-fn types_of_records_have_names() {
+fn record_types_are_parsed_by_name() {
     assert_eq!(DnsRecordType::parse_record_type("srv"), Some(DnsRecordType::Srv));
     assert_eq!(DnsRecordType::parse_record_type("AAAA"), Some(DnsRecordType::Aaaa));
     assert_eq!(DnsRecordType::parse_record_type("MX"), None);
-    let asked = RecordType::SRV;
-    assert_eq!(asked, srv_record(1, "a.").record_type());
+    let record_type = RecordType::SRV;
+    assert_eq!(record_type, srv_record(1, "a.").record_type());
 }

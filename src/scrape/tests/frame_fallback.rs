@@ -13,31 +13,31 @@ use super::{
 };
 
 /// Batches of a server, in order.
-async fn collect_batches(manner: ServerBehaviour, frames: bool, batches: usize) -> Vec<Batch> {
-    let sources = vec![DiscoverySource::List(start_server(manner).await, "test".into())];
+async fn collect_batches(behaviour: ServerBehaviour, frames: bool, batches: usize) -> Vec<Batch> {
+    let sources = vec![DiscoverySource::List(start_server(behaviour).await, "test".into())];
     let group = TargetGroup { sources, frames, ..TargetGroup::default() };
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let _gatherer = spawn_manager(
+    let _manager = spawn_manager(
         ScrapePlan { options: test_options(), groups: vec![group] },
         inbox,
         test_clock(),
     );
-    let mut taken = Vec::new();
-    let all = async {
-        while taken.len() < batches {
+    let mut collected = Vec::new();
+    let collect = async {
+        while collected.len() < batches {
             match deliveries.recv().await.expect("the gatherer runs") {
                 Delivery::Batch(batch) if !matches!(batch.outcome, Err(ScrapeFailure::Skipped)) => {
-                    taken.push(batch);
+                    collected.push(batch);
                 }
                 _ => {}
             }
         }
     };
-    timeout(PATIENCE, all).await.expect("a batch in every period");
-    taken
+    timeout(PATIENCE, collect).await.expect("a batch in every period");
+    collected
 }
 
-/// The report of a node at a tick: as many processors as the number of the tick.
+/// The report of a node at a tick: its CPU count is the number of the tick.
 fn encoder_at_tick(tick: u64) -> FrameEncoder {
     let mut report = Report::default();
     let node = report.ensure_device(Device::new_node());
@@ -48,8 +48,8 @@ fn encoder_at_tick(tick: u64) -> FrameEncoder {
 
 /// The client state in a request head.
 fn parse_client_state(head: &str) -> ClientState {
-    let said = head.split_once("\r\nx-gaunt-frame: ").map(|(_, rest)| rest);
-    said.and_then(|rest| rest.split('\r').next()).map(ClientState::parse).unwrap_or_default()
+    let header = head.split_once("\r\nx-gaunt-frame: ").map(|(_, rest)| rest);
+    header.and_then(|rest| rest.split('\r').next()).map(ClientState::parse).unwrap_or_default()
 }
 
 fn wants_frames(head: &str) -> bool {
@@ -61,19 +61,19 @@ fn answer_frames(head: &str, number: u64) -> Vec<u8> {
     if !wants_frames(head) {
         return typed_response("text/plain", "gaunt_node_cpus 9999\n").into_bytes();
     }
-    let (holds, told) = (parse_client_state(head), encoder_at_tick(number));
+    let (client_state, encoder) = (parse_client_state(head), encoder_at_tick(number));
     if number & 0xffff > 1 {
-        let layout = Some(told.layout().content_hash());
-        assert_eq!(holds, ClientState { layout, tick: Some(number - 1) }, "{head}");
+        let layout = Some(encoder.layout().content_hash());
+        assert_eq!(client_state, ClientState { layout, tick: Some(number - 1) }, "{head}");
     }
-    let base = holds.tick.map(self::encoder_at_tick);
+    let base = client_state.tick.map(self::encoder_at_tick);
     let mut frame = Vec::new();
-    told.encode_frame(holds, base.as_ref(), &mut frame);
+    encoder.encode_frame(client_state, base.as_ref(), &mut frame);
     typed_bytes_response(frame::CONTENT_TYPE, &frame)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_frames_is_asked_for_what_changed() {
+async fn server_with_frames_is_asked_for_differences() {
     let batches = collect_batches(ServerBehaviour::HearsBytes(answer_frames), true, 4).await;
     let numbers: Vec<_> = batches.iter().map(|batch| cpu_count(page_of(batch))).collect();
     assert_eq!(numbers, [1.0, 2.0, 3.0, 4.0].map(Some));
@@ -103,7 +103,7 @@ fn answer_torn_frame(head: &str, number: u64) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_torn_frame_costs_its_own_batch_and_text_comes_after_it() {
+async fn truncated_frame_fails_its_own_batch_and_text_is_requested_next() {
     let batches = collect_batches(ServerBehaviour::HearsBytes(answer_torn_frame), true, 4).await;
     assert_eq!(cpu_count(page_of(&batches[0])), Some(1.0));
     let failure = batches[1].outcome.as_ref().expect_err("it is torn");
@@ -115,7 +115,7 @@ async fn a_torn_frame_costs_its_own_batch_and_text_comes_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_knows_no_frames_answers_with_text() {
+async fn server_without_frames_answers_with_text() {
     let page = ServerBehaviour::Answers(typed_response(
         "text/plain; version=0.0.4",
         "gaunt_node_cpus 5\n",

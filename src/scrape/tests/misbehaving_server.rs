@@ -75,14 +75,14 @@ pub(super) fn zstd_bytes(plain: &[u8]) -> Vec<u8> {
 }
 
 /// Starts a server and returns its address.
-pub(super) async fn start_server(manner: ServerBehaviour) -> String {
+pub(super) async fn start_server(behaviour: ServerBehaviour) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         let mut connections = 0;
         while let Ok((stream, _)) = listener.accept().await {
             connections += 1;
-            tokio::spawn(serve_connection(stream, manner.clone(), connections << 32));
+            tokio::spawn(serve_connection(stream, behaviour.clone(), connections << 32));
         }
     });
     address
@@ -99,21 +99,21 @@ pub(super) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option
 
 async fn serve_connection(
     mut stream: TcpStream,
-    manner: ServerBehaviour,
+    behaviour: ServerBehaviour,
     mut number: u64,
 ) -> Option<()> {
     /// The time between two bytes of a slow response.
     const DRIP: Duration = Duration::from_millis(200);
 
     loop {
-        if matches!(manner, ServerBehaviour::Slams) {
+        if matches!(behaviour, ServerBehaviour::Slams) {
             return None;
         }
         let head = read_request(&mut stream).await?;
         assert!(head.starts_with("get /metrics http/1.1\r\n"), "{head}");
         assert!(head.contains("\r\naccept: "), "{head}");
         number += 1;
-        match &manner {
+        match &behaviour {
             ServerBehaviour::Answers(text) => stream.write_all(text.as_bytes()).await.ok()?,
             ServerBehaviour::AnswersBytes(bytes) => stream.write_all(bytes).await.ok()?,
             ServerBehaviour::Hears(answer) => {

@@ -8,31 +8,31 @@ const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Batches of a server that is asked for OpenMetrics first, or for text first.
 async fn collect_batches(
-    manner: ServerBehaviour,
+    behaviour: ServerBehaviour,
     open_metrics: bool,
     batches: usize,
 ) -> Vec<Batch> {
-    let sources = vec![DiscoverySource::List(start_server(manner).await, "test".into())];
+    let sources = vec![DiscoverySource::List(start_server(behaviour).await, "test".into())];
     let group = TargetGroup { sources, open_metrics, ..TargetGroup::default() };
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let _gatherer = spawn_manager(
+    let _manager = spawn_manager(
         ScrapePlan { options: test_options(), groups: vec![group] },
         inbox,
         test_clock(),
     );
-    let mut taken = Vec::new();
-    let all = async {
-        while taken.len() < batches {
+    let mut collected = Vec::new();
+    let collect = async {
+        while collected.len() < batches {
             match deliveries.recv().await.expect("the gatherer runs") {
                 Delivery::Batch(batch) if !matches!(batch.outcome, Err(ScrapeFailure::Skipped)) => {
-                    taken.push(batch);
+                    collected.push(batch);
                 }
                 _ => {}
             }
         }
     };
-    timeout(PATIENCE, all).await.expect("a batch in every period");
-    taken
+    timeout(PATIENCE, collect).await.expect("a batch in every period");
+    collected
 }
 
 /// The part of the page that shows in which format it came.
@@ -43,9 +43,9 @@ fn page_marker(batch: &Batch) -> u32 {
 /// A server with both formats, which responds with the preferred one.
 fn negotiate_format(head: &str) -> String {
     let (_, accept) = head.split_once("\r\naccept: ").expect("it is asked for something");
-    let offered = accept.lines().next().unwrap_or_default().split(',');
-    let mut known = offered.map(|entry| entry.split(';').next().unwrap_or_default().trim());
-    match known.find(|media| *media != "application/vnd.gaunt.frame").unwrap_or_default() {
+    let entries = accept.lines().next().unwrap_or_default().split(',');
+    let mut media_types = entries.map(|entry| entry.split(';').next().unwrap_or_default().trim());
+    match media_types.find(|media| *media != "application/vnd.gaunt.frame").unwrap_or_default() {
         "application/openmetrics-text" => typed_response(
             OPEN,
             "# TYPE gaunt_node_cpus gauge\ngaunt_node_cpus 2 1520879607.789\n# EOF\n",
@@ -58,7 +58,7 @@ fn negotiate_format(head: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_form_is_the_one_that_the_group_prefers() {
+async fn format_is_the_one_that_the_group_prefers() {
     assert_eq!(
         page_marker(&collect_batches(ServerBehaviour::Hears(negotiate_format), false, 1).await[0]),
         1
@@ -72,11 +72,11 @@ async fn the_form_is_the_one_that_the_group_prefers() {
 /// A server that always responds with OpenMetrics is parsed as such: half a page is rejected, where text would be
 /// accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_calls_openmetrics_is_read_as_it() {
-    let whole = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n# EOF\n"));
-    assert_eq!(page_marker(&collect_batches(whole, false, 1).await[0]), 3);
-    let half = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n"));
-    for batch in collect_batches(half, false, 2).await {
+async fn page_with_openmetrics_content_type_is_parsed_as_openmetrics() {
+    let complete = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n# EOF\n"));
+    assert_eq!(page_marker(&collect_batches(complete, false, 1).await[0]), 3);
+    let truncated = ServerBehaviour::Answers(typed_response(OPEN, "gaunt_node_cpus 3\n"));
+    for batch in collect_batches(truncated, false, 2).await {
         let failure = batch.outcome.expect_err("half a page");
         assert!(failure.to_string().contains("no `# EOF` at the end"), "{failure}");
     }
@@ -94,7 +94,7 @@ fn answer_faulty_openmetrics(head: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_a_fault_in_its_openmetrics_is_asked_for_text_and_loses_no_page() {
+async fn target_with_invalid_openmetrics_is_asked_for_text_without_losing_a_page() {
     for batch in collect_batches(ServerBehaviour::Hears(answer_faulty_openmetrics), true, 3).await {
         assert_eq!(page_marker(&batch), 5);
     }

@@ -44,12 +44,12 @@ impl TestCertificates {
     }
 
     /// A server that responds to every client and sends back the request heads; it may require a client certificate.
-    async fn serve_tls(&self, ask: bool) -> (String, mpsc::Receiver<String>) {
+    async fn serve_tls(&self, client_auth: bool) -> (String, mpsc::Receiver<String>) {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .unwrap();
-        let builder = if ask {
+        let builder = if client_auth {
             let mut roots = RootCertStore::empty();
             roots.add(self.authority.der().clone()).unwrap();
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -64,14 +64,14 @@ impl TestCertificates {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (told, heard) = mpsc::channel(64);
+        let (requests, received) = mpsc::channel(64);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, told) = (acceptor.clone(), told.clone());
+                let (acceptor, requests) = (acceptor.clone(), requests.clone());
                 tokio::spawn(async move {
                     let mut stream = acceptor.accept(stream).await.ok()?;
                     loop {
-                        drop(told.try_send(read_request(&mut stream).await?));
+                        drop(requests.try_send(read_request(&mut stream).await?));
                         stream.write_all(ok_response(GOOD).as_bytes()).await.ok()?;
                     }
                     #[expect(unreachable_code, reason = "says what the block would give")]
@@ -79,7 +79,7 @@ impl TestCertificates {
                 });
             }
         });
-        (address, heard)
+        (address, received)
     }
 }
 
@@ -94,12 +94,12 @@ fn authority_pem() -> String {
 }
 
 fn sign_certificate(
-    by: &CertifiedIssuer<'static, KeyPair>,
+    authority: &CertifiedIssuer<'static, KeyPair>,
     names: &[&str],
 ) -> (rcgen::Certificate, KeyPair) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let key = KeyPair::generate().unwrap();
-    (CertificateParams::new(names).unwrap().signed_by(&key, by).unwrap(), key)
+    (CertificateParams::new(names).unwrap().signed_by(&key, authority).unwrap(), key)
 }
 
 /// The first result of a target with this transport.
@@ -111,7 +111,7 @@ async fn first_outcome(address: &str, access: ServerAccess) -> Result<ScrapedPag
         ..TargetGroup::default()
     };
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let _gatherer = spawn_manager(
+    let _manager = spawn_manager(
         ScrapePlan { options: test_options(), groups: vec![group] },
         inbox,
         test_clock(),
@@ -127,17 +127,20 @@ async fn first_outcome(address: &str, access: ServerAccess) -> Result<ScrapedPag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_who_proves_his_name_is_asked() {
-    let papers = TestCertificates::new();
-    let (address, mut heard) = papers.serve_tls(false).await;
-    let tls =
-        |ca: &str| TlsOptions { ca_file: Some(papers.file_path(ca)), ..TlsOptions::default() };
-    let credentials = || Some(HttpCredentials::Bearer(papers.file_path("token")));
-    let named = |name: &str| TlsOptions { server_name: Some(name.to_owned()), ..tls("ca.pem") };
+async fn unverified_server_receives_no_credentials() {
+    let certificates = TestCertificates::new();
+    let (address, mut requests) = certificates.serve_tls(false).await;
+    let tls = |ca: &str| TlsOptions {
+        ca_file: Some(certificates.file_path(ca)),
+        ..TlsOptions::default()
+    };
+    let credentials = || Some(HttpCredentials::Bearer(certificates.file_path("token")));
+    let tls_for_name =
+        |name: &str| TlsOptions { server_name: Some(name.to_owned()), ..tls("ca.pem") };
     for (tls, why) in [
         (tls("other.pem"), "connection broke: TLS: its certificate "),
         (
-            named("login.test"),
+            tls_for_name("login.test"),
             "connection broke: TLS: its certificate is for another name; check ca_file and \
              server_name of its group",
         ),
@@ -150,40 +153,44 @@ async fn only_who_proves_his_name_is_asked() {
         assert!(failure.to_string().starts_with(why), "{failure}");
         assert!(!failure.to_string().contains("hunter2"), "{failure}");
     }
-    assert!(heard.try_recv().is_err(), "nobody was shown anything");
+    assert!(requests.try_recv().is_err(), "nobody was shown anything");
     let insecure = TlsOptions { insecure: true, ..TlsOptions::default() };
-    for tls in [tls("ca.pem"), named("gpu.test"), insecure] {
+    for tls in [tls("ca.pem"), tls_for_name("gpu.test"), insecure] {
         let page = first_outcome(&address, ServerAccess { tls, credentials: credentials() })
             .await
             .unwrap();
         assert_eq!(cpu_count(&page), Some(64.0));
-        assert!(heard.recv().await.unwrap().contains("\r\nauthorization: bearer hunter2\r\n"));
+        assert!(requests.recv().await.unwrap().contains("\r\nauthorization: bearer hunter2\r\n"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_asks_is_shown_our_certificate() {
-    let papers = TestCertificates::new();
-    let (address, _heard) = papers.serve_tls(true).await;
-    let tls = TlsOptions { ca_file: Some(papers.file_path("ca.pem")), ..TlsOptions::default() };
-    let without = ServerAccess { tls: tls.clone(), credentials: None };
-    let failure = first_outcome(&address, without).await.unwrap_err().to_string();
+async fn server_that_requires_a_client_certificate_receives_ours() {
+    let certificates = TestCertificates::new();
+    let (address, _requests) = certificates.serve_tls(true).await;
+    let tls =
+        TlsOptions { ca_file: Some(certificates.file_path("ca.pem")), ..TlsOptions::default() };
+    let without_certificate = ServerAccess { tls: tls.clone(), credentials: None };
+    let failure = first_outcome(&address, without_certificate).await.unwrap_err().to_string();
     assert!(failure.contains("connection broke: "), "{failure}");
-    let client = Some((papers.file_path("client.pem"), papers.file_path("client.key")));
-    let with =
+    let client = Some((certificates.file_path("client.pem"), certificates.file_path("client.key")));
+    let with_certificate =
         ServerAccess { tls: TlsOptions { client_certificate: client, ..tls }, credentials: None };
-    assert_eq!(cpu_count(&first_outcome(&address, with).await.unwrap()), Some(64.0));
+    assert_eq!(cpu_count(&first_outcome(&address, with_certificate).await.unwrap()), Some(64.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_password_is_taken_up_and_no_redirect_is_shown_the_old_one() {
-    let papers = TestCertificates::new();
-    let (address, mut heard) = papers.serve_tls(false).await;
+async fn new_password_is_sent_once_its_file_changes() {
+    let certificates = TestCertificates::new();
+    let (address, mut requests) = certificates.serve_tls(false).await;
     let access = ServerAccess {
-        tls: TlsOptions { ca_file: Some(papers.file_path("ca.pem")), ..TlsOptions::default() },
+        tls: TlsOptions {
+            ca_file: Some(certificates.file_path("ca.pem")),
+            ..TlsOptions::default()
+        },
         credentials: Some(HttpCredentials::Basic {
             user: "gaunt".into(),
-            password_file: papers.file_path("token"),
+            password_file: certificates.file_path("token"),
         }),
     };
     let group = TargetGroup {
@@ -193,25 +200,25 @@ async fn a_new_password_is_taken_up_and_no_redirect_is_shown_the_old_one() {
         ..TargetGroup::default()
     };
     let (inbox, mut deliveries) = mpsc::channel(64);
-    let _gatherer = spawn_manager(
+    let _manager = spawn_manager(
         ScrapePlan { options: test_options(), groups: vec![group] },
         inbox,
         test_clock(),
     );
     tokio::spawn(async move { while deliveries.recv().await.is_some() {} });
     // Base64 of gaunt:hunter2 and of gaunt:hunter3, in lower case like the request heads.
-    for (password, coded) in
+    for (password, encoded) in
         [("hunter2", "z2f1bnq6ahvudgvymg=="), ("hunter3", "z2f1bnq6ahvudgvymw==")]
     {
-        fs::write(papers.file_path("token"), password).unwrap();
-        let shown = async {
-            while let Some(head) = heard.recv().await {
-                if head.contains(&format!("\r\nauthorization: basic {coded}\r\n")) {
+        fs::write(certificates.file_path("token"), password).unwrap();
+        let is_sent = async {
+            while let Some(head) = requests.recv().await {
+                if head.contains(&format!("\r\nauthorization: basic {encoded}\r\n")) {
                     return true;
                 }
             }
             false
         };
-        assert!(timeout(PATIENCE, shown).await.expect("the new password is shown"));
+        assert!(timeout(PATIENCE, is_sent).await.expect("the new password is shown"));
     }
 }

@@ -119,7 +119,7 @@ fn sample_finding(node: &SanitizedText) -> Finding {
 }
 
 #[test]
-fn the_page_says_what_the_answers_say() {
+fn page_shows_the_values_of_the_answers() {
     let page = sample_answers().render_page(ExpositionFormat::Text);
     let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
     for expected in [
@@ -162,25 +162,25 @@ fn the_page_says_what_the_answers_say() {
 }
 
 #[test]
-fn every_family_has_one_head_and_stands_together() {
+fn family_has_one_header_and_contiguous_lines() {
     let page = sample_answers().render_page(ExpositionFormat::Text);
-    let mut seen = Vec::new();
+    let mut families = Vec::new();
     for line in page.lines() {
         let name = match line.strip_prefix("# HELP ") {
             Some(rest) => {
                 let name = rest.split(' ').next().unwrap();
-                assert!(!seen.contains(&name), "{name} has two heads");
-                seen.push(name);
+                assert!(!families.contains(&name), "{name} has two heads");
+                families.push(name);
                 continue;
             }
             None => line.trim_start_matches("# TYPE ").split([' ', '{']).next().unwrap(),
         };
-        assert_eq!(seen.last(), Some(&name), "{line}");
+        assert_eq!(families.last(), Some(&name), "{line}");
     }
 }
 
 #[test]
-fn our_own_reader_takes_every_line() {
+fn page_is_accepted_by_our_own_parser() {
     let page = sample_answers().render_page(ExpositionFormat::Text);
     let mut reader = text::TextReader::new(page.as_bytes(), &text::PageLimits::default());
     while let Some(line) = reader.next() {
@@ -217,14 +217,14 @@ fn lost_gpus_of_a_page_add_up() {
     }
     .build_fleet(start)
     .unwrap();
-    let mut owner = gaunt_engine::Engine::new(gaunt_engine::EngineOptions::default());
+    let mut engine = gaunt_engine::Engine::new(gaunt_engine::EngineOptions::default());
     let targets = (0..16).map(|id| gaunt_schema::ScrapeTarget {
         id: gaunt_schema::TargetId(id),
         address: format!("{}:1", fleet.node_name(id as usize)).into(),
         node: None,
         origin: "test".into(),
     });
-    owner.ingest_delivery(gaunt_schema::Delivery::Targets(targets.collect()));
+    engine.ingest_delivery(gaunt_schema::Delivery::Targets(targets.collect()));
     let mut lost = 0.0;
     for second in 1..=75 {
         let at = start + std::time::Duration::from_secs(second);
@@ -234,32 +234,32 @@ fn lost_gpus_of_a_page_add_up() {
             let outcome = text::decode_page(page.as_bytes(), &text::PageLimits::default());
             let target = gaunt_schema::TargetId(id);
             let batch = gaunt_schema::Batch { target, at, duration_ms: 1.0, outcome };
-            owner.ingest_delivery(gaunt_schema::Delivery::Batch(batch));
+            engine.ingest_delivery(gaunt_schema::Delivery::Batch(batch));
         }
-        owner.run_tick(at);
+        engine.run_tick(at);
         if second % 5 != 0 {
             continue;
         }
-        let mut facts = sample_answers();
+        let mut answers = sample_answers();
         for question in [Question::Overview, Question::Nodes, Question::Findings, Question::GpuTime]
         {
-            match owner.answer_question(&question) {
-                Answer::Overview(overview) => facts.overview = overview,
-                Answer::Nodes(nodes) => facts.nodes = nodes,
-                Answer::Findings(findings) => facts.findings = findings,
-                Answer::GpuTime(time) => facts.time = time,
+            match engine.answer_question(&question) {
+                Answer::Overview(overview) => answers.overview = overview,
+                Answer::Nodes(nodes) => answers.nodes = nodes,
+                Answer::Findings(findings) => answers.findings = findings,
+                Answer::GpuTime(time) => answers.time = time,
                 _ => panic!("another answer"),
             }
         }
-        let page = facts.render_page(ExpositionFormat::Text);
+        let page = answers.render_page(ExpositionFormat::Text);
         let sum = |family: &str| -> f64 {
             let lines = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
         };
         lost = sum("gaunt_lost_gpus");
         let findings = sum("gaunt_finding_lost_gpus")
-            + facts.overview.lost.idle_gpus
-            + facts.overview.lost.unexplained_gpus;
+            + answers.overview.lost.idle_gpus
+            + answers.overview.lost.unexplained_gpus;
         let sums = [sum("gaunt_cause_lost_gpus"), sum("gaunt_node_lost_gpus"), findings];
         for sum in sums.into_iter().chain([sum("gaunt_job_lost_gpus")]) {
             assert!((sum - lost).abs() < 1e-6, "second {second}: {sum} beside {lost}");
@@ -270,17 +270,17 @@ fn lost_gpus_of_a_page_add_up() {
 
 #[test]
 fn dropped_batches_are_named_for_the_targets_with_most() {
-    let mut facts = sample_answers();
-    let line = facts.targets.targets[0].clone();
-    let list = Arc::make_mut(&mut facts.targets);
+    let mut answers = sample_answers();
+    let line = answers.targets.targets[0].clone();
+    let list = Arc::make_mut(&mut answers.targets);
     list.targets = (0..100)
-        .map(|nth| TargetLine {
-            address: format!("t{nth}:1").into(),
-            dropped_batches: nth,
+        .map(|index| TargetLine {
+            address: format!("t{index}:1").into(),
+            dropped_batches: index,
             ..line.clone()
         })
         .collect();
-    let page = facts.render_page(ExpositionFormat::Text);
+    let page = answers.render_page(ExpositionFormat::Text);
     let lines: Vec<_> = page
         .lines()
         .filter(|line| line.starts_with("gaunt_target_dropped_batches_total"))
@@ -288,9 +288,9 @@ fn dropped_batches_are_named_for_the_targets_with_most() {
     assert_eq!(lines.len(), MAX_DROPPING);
     assert!(lines[0].contains(r#"target="t99:1""#) && lines[0].ends_with(" 99"), "{lines:?}");
     assert!(lines[19].contains(r#"target="t80:1""#), "{lines:?}");
-    facts.targets = Arc::default();
+    answers.targets = Arc::default();
     assert!(
-        !facts.render_page(ExpositionFormat::Text).contains("gaunt_target_dropped"),
+        !answers.render_page(ExpositionFormat::Text).contains("gaunt_target_dropped"),
         "none without drops"
     );
 }

@@ -3,10 +3,10 @@
 use super::*;
 
 #[test]
-fn the_sample_is_read_as_it_says() {
+fn shipped_sample_is_parsed_as_documented() {
     let text = include_str!("../../../config/topology.toml");
     let topology = parse_topology(text, "topology.toml".into()).unwrap();
-    let node = topology.nodes.iter().find(|place| place.node == "gpu001").unwrap();
+    let node = topology.nodes.iter().find(|location| location.node == "gpu001").unwrap();
     assert_eq!((node.rack.as_deref(), node.leaf.as_deref()), (Some("r01"), None));
     let port = topology.ports.iter().find(|p| p.node == "gpu001" && p.device == "mlx5_1").unwrap();
     assert_eq!((port.leaf.as_deref(), &port.port), (Some("leaf-02"), &None));
@@ -16,20 +16,20 @@ fn the_sample_is_read_as_it_says() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_its_line() {
-    let refused = |text: &str| {
+fn invalid_file_is_refused_with_its_line() {
+    let error_of = |text: &str| {
         let fault = parse_topology(text, "t.toml".into()).unwrap_err();
         format!("{}: {}", fault.line, fault.what)
     };
     assert!(
-        refused("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n")
+        error_of("[[nodes]]\nnames = \"a\"\nleave = \"x\"\n")
             .starts_with("3: unknown field \"leave\"; known: ")
     );
     assert!(
-        refused("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")
+        error_of("[[nodes]]\n\nnames = \"a[\"\n").starts_with("3: host list \"a[\", character 2")
     );
-    assert!(refused("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
-    assert!(refused("# nothing\n").starts_with("1: no topology in it"));
+    assert!(error_of("[[nodes]]\nnames = \"\"\n").starts_with("2: an empty host list"));
+    assert!(error_of("# nothing\n").starts_with("1: no topology in it"));
     let both =
         parse_topology("[[nodes]]\nnames=\"a\"\nports={\"mlx5_0/2\"=\"x\"}\n", "t".into()).unwrap();
     assert_eq!(both.ports[0].port.as_deref(), Some("2"));

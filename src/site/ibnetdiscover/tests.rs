@@ -44,7 +44,7 @@ fn parse_error(text: &str) -> String {
 }
 
 #[test]
-fn each_cable_gives_a_port_its_leaf_and_each_leaf_its_spines() {
+fn cables_give_each_port_its_leaf_and_each_leaf_its_spines() {
     let topology = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
     let ports: Vec<_> = topology
         .ports
@@ -79,7 +79,7 @@ fn switches_that_share_a_name_keep_their_guids() {
 }
 
 #[test]
-fn what_is_no_output_of_ibnetdiscover_is_refused_with_its_line() {
+fn invalid_output_is_refused_with_its_line() {
     assert!(parse_error("").starts_with("1: no switch in it"));
     let broken = parse_error("vendid=0x2c9\nSwitch 40 S-1\n");
     assert!(broken.starts_with("2: \"Switch 40 S-1\" has no GUID"), "{broken}");

@@ -27,18 +27,18 @@ fn port_lines(text: &str, machine: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_switch_at_our_port_is_its_leaf_and_a_nameless_one_is_passed_over() {
+fn switch_at_a_port_is_its_leaf_and_a_nameless_one_is_skipped() {
     assert_eq!(port_lines(TWO, "gpu-001"), ["gpu-001 ens1f0np0 leaf-01"]);
     assert_eq!(port_lines(LISTS, "gpu-002"), ["gpu-002 eth1 leaf-09"]);
 }
 
 #[test]
-fn a_switch_names_the_nodes_at_its_ports() {
+fn neighbours_of_a_switch_are_the_nodes_at_its_ports() {
     assert_eq!(port_lines(ONE, "leaf-03"), ["gpu-007 ens1f0np0 leaf-03"]);
 }
 
 #[test]
-fn no_neighbour_is_no_fault_and_other_text_is_one() {
+fn missing_neighbours_are_valid_and_other_text_is_an_error() {
     assert!(port_lines(r#"{"lldp": {}}"#, "a").is_empty());
     assert!(
         parse_neighbours("Interface: eth0", "a")

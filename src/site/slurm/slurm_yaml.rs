@@ -51,36 +51,36 @@ pub(in crate::site) fn parse_yaml(
     source: SanitizedText,
 ) -> Result<SourceTopology, SiteFault> {
     let entries: Vec<SlurmTopologyEntry> = serde_saphyr::from_str(text).map_err(|error| {
-        let line = error.location().map_or(1, |at| at.line() as usize);
-        let said = error.without_snippet().to_string();
+        let line = error.location().map_or(1, |location| location.line() as usize);
+        let message = error.without_snippet().to_string();
         let parses = serde_saphyr::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        let said = plain_error::document(&said, "YAML", parses);
-        SiteFault::at_line(line, format!("{said}; see Slurm's topology.yaml(5)"))
+        let message = plain_error::document(&message, "YAML", parses);
+        SiteFault::at_line(line, format!("{message}; see Slurm's topology.yaml(5)"))
     })?;
-    let mut plan = SlurmTopology::default();
+    let mut topology = SlurmTopology::default();
     let mut trees: Vec<_> = entries.iter().filter(|entry| entry.tree.is_some()).collect();
     trees.sort_by_key(|entry| !entry.cluster_default);
     for switch in
         trees.first().and_then(|entry| entry.tree.as_ref()).iter().flat_map(|t| &t.switches)
     {
         let line = line_of(text, &switch.switch);
-        plan.add_switch(line, &switch.switch, &switch.nodes, &switch.children)?;
+        topology.add_switch(line, &switch.switch, &switch.nodes, &switch.children)?;
     }
     for block in entries.iter().filter_map(|entry| entry.block.as_ref()).flat_map(|b| &b.blocks) {
-        plan.add_block(line_of(text, &block.block), &block.block, &block.nodes)?;
+        topology.add_block(line_of(text, &block.block), &block.block, &block.nodes)?;
     }
     if entries.is_empty() {
         return Err(SiteFault::at_line(1, "no topology in it; see Slurm's topology.yaml(5)"));
     }
     tracing::debug!(topologies = entries.len(), first = entries[0].topology, "topology.yaml");
-    Ok(plan.into_topology(source))
+    Ok(topology.into_topology(source))
 }
 
 /// The line that names a switch or block, from 1.
 fn line_of(text: &str, name: &str) -> usize {
-    let named = |line: &str| {
+    let is_named = |line: &str| {
         let value = line.split_once(':').map(|(_, value)| value.trim().trim_matches(['"', '\'']));
         value == Some(name)
     };
-    text.lines().position(named).map_or(1, |at| at + 1)
+    text.lines().position(is_named).map_or(1, |index| index + 1)
 }

@@ -26,7 +26,7 @@ fn parse_error(text: &str) -> String {
 }
 
 #[test]
-fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
+fn tree_gives_nodes_their_leaf_and_leaves_their_spines() {
     let topology = parse_topology(TREE, "topology.conf".into()).unwrap();
     let expected = [
         ("gpu001", Some("leaf-1"), None),
@@ -44,7 +44,7 @@ fn a_tree_gives_nodes_their_leaf_and_leaves_their_spines() {
 }
 
 #[test]
-fn a_block_is_an_nvlink_domain() {
+fn block_is_an_nvlink_domain() {
     let text = "BlockName=b1 Nodes=gpu[01-18]\nBlockName=b2 Nodes=gpu[19-36]\nBlockSizes=18,36\n";
     let topology = parse_topology(text, "topology.conf".into()).unwrap();
     assert_eq!(topology.nodes.len(), 36);
@@ -52,7 +52,7 @@ fn a_block_is_an_nvlink_domain() {
 }
 
 #[test]
-fn a_node_below_two_leaves_has_none() {
+fn node_below_two_leaves_has_no_leaf() {
     let text = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[2-3]\n";
     let topology = parse_topology(text, "topology.conf".into()).unwrap();
     let leaves: Vec<_> = leaf_and_domain(&topology).into_iter().map(|(_, leaf, _)| leaf).collect();
@@ -60,7 +60,7 @@ fn a_node_below_two_leaves_has_none() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_its_line() {
+fn invalid_line_is_refused_with_its_number() {
     assert_eq!(
         parse_error("\nSwitchName=a Node=n1\n"),
         "2: \"node\" is not a known key; known are SwitchName, Switches, Nodes, Level, LinkSpeed, \
@@ -80,7 +80,7 @@ fn what_cannot_be_meant_is_refused_with_its_line() {
 }
 
 #[test]
-fn the_yaml_form_says_the_same_and_the_default_tree_counts() {
+fn yaml_gives_the_same_topology_and_the_default_tree_is_used() {
     let text = "\
 ---
 - topology: old

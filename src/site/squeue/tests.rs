@@ -19,7 +19,7 @@ const OLDER: &str = r#"{"jobs": [
   "job_resources": {"nodes": "gpu9", "allocated_hosts": 1}}]}"#;
 
 #[test]
-fn a_newer_parser_tells_which_gpus_of_which_node() {
+fn newer_parser_gives_the_gpus_of_each_node() {
     let list = parse_jobs(NEWER, "squeue.json".into()).unwrap();
     let [job] = list.jobs.as_slice() else { panic!("{list:?}") };
     assert_eq!((job.id.as_str(), job.user.as_deref()), ("8812", Some("ann")));
@@ -30,7 +30,7 @@ fn a_newer_parser_tells_which_gpus_of_which_node() {
 }
 
 #[test]
-fn an_older_parser_writes_bare_numbers() {
+fn older_parser_writes_bare_numbers() {
     let list = parse_jobs(OLDER, "squeue.json".into()).unwrap();
     let job = &list.jobs[0];
     assert_eq!((&job.name, job.started), (&None, Some(UnixMs(1_701_982_989_000))));
@@ -38,15 +38,15 @@ fn an_older_parser_writes_bare_numbers() {
 }
 
 #[test]
-fn resources_that_cannot_be_told_apart_by_node_are_nobodys() {
+fn resources_that_do_not_match_the_nodes_are_not_assigned() {
     let text = NEWER.replace("\"gpu:h100:8(IDX:0-7)\", ", "");
     let list = parse_jobs(&text, "squeue.json".into()).unwrap();
-    let unknown = |holding: &JobAllocation| holding.gpus.is_none() && !holding.whole;
+    let unknown = |allocation: &JobAllocation| allocation.gpus.is_none() && !allocation.whole;
     assert!(list.jobs[0].holds.iter().all(unknown));
 }
 
 #[test]
-fn what_is_no_list_of_jobs_is_refused() {
+fn invalid_list_of_jobs_is_refused() {
     assert!(parse_jobs("{}", "s".into()).unwrap_err().what.contains("squeue --json"));
     assert_eq!(parse_jobs("{\n,", "s".into()).unwrap_err().line, 2);
     assert_eq!(parse_gpu_indices("gpu:1(IDX:0-4000000000),x"), (0..64).collect::<Vec<_>>());

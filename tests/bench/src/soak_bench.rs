@@ -34,6 +34,12 @@ pub(crate) struct SoakBenchOptions {
     /// `soak`: kills of the aggregator per day.
     #[arg(long, default_value_t = 12.0)]
     kills: f64,
+    /// `soak`: second of virtual time at which the aggregator starts; earlier faults are not counted.
+    #[arg(long, default_value_t = 0)]
+    from_s: u32,
+    /// `soak`: second of virtual time at which the run ends; later faults are not counted.
+    #[arg(long)]
+    until_s: Option<u32>,
     /// `soak`: print every fault, not only those with a wrong outcome.
     #[arg(long)]
     all: bool,
@@ -48,7 +54,8 @@ pub(crate) fn run(options: &SoakBenchOptions, out: &mut dyn Write) -> anyhow::Re
     let fleet = suite::soak_fleet(options.days, options.soak_seed, START);
     let step = Duration::from_secs(options.every_s.into());
     let kills = (options.kills * options.days).round() as u32;
-    let soak = soak_run::run_soak(fleet, step, options.days, options.soak_seed, kills)?;
+    let span = options.from_s..options.until_s.unwrap_or((options.days * 86_400.0) as u32);
+    let soak = soak_run::run_soak(fleet, step, span, options.days, options.soak_seed, kills)?;
     let SoakOutcome { truths, outcomes, unexplained, .. } = &soak;
     for (truth, outcome) in truths.iter().zip(outcomes) {
         if options.all || !outcome.is_right() {

@@ -94,7 +94,7 @@ impl AmdCollector {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let mut found = BTreeMap::new();
+        let mut folders = BTreeMap::new();
         for card in cards {
             // The folder also has the connectors of the cards: `card0-DP-1`.
             let number = card.strip_prefix("card").map(str::parse::<u32>);
@@ -106,21 +106,21 @@ impl AmdCollector {
             }
             let path = fs::canonicalize(&folder)?;
             if let Some(address) = path.file_name().and_then(|name| name.to_str()) {
-                found.insert(address.to_owned(), folder);
+                folders.insert(address.to_owned(), folder);
             }
         }
         for (address, board) in &mut self.gpus {
-            board.is_here = found.contains_key(address);
+            board.is_here = folders.contains_key(address);
         }
         // NVIDIA's GPUs come first where both exist, so that no number is used twice.
-        let taken = self.gpus.len();
-        let first = if taken == 0 { self.count_nvidia_gpus() } else { self.next() };
-        let new = found.into_iter().filter(|(address, _)| !self.gpus.contains_key(address));
-        let new: Vec<_> = new.take(MAX_GPUS - taken).collect();
+        let known_count = self.gpus.len();
+        let first = if known_count == 0 { self.count_nvidia_gpus() } else { self.next() };
+        let new = folders.into_iter().filter(|(address, _)| !self.gpus.contains_key(address));
+        let new: Vec<_> = new.take(MAX_GPUS - known_count).collect();
         let cards =
             pci_location::list_rdma_devices(&self.sys_root, |name| self.exclude.is_excluded(name));
-        for (at, (address, folder)) in new.into_iter().enumerate() {
-            let mut board = AmdGpu::new(first + at as u32, &address, &folder);
+        for (offset, (address, folder)) in new.into_iter().enumerate() {
+            let mut board = AmdGpu::new(first + offset as u32, &address, &folder);
             board.labels.extend(pci_location::nic_labels(&PciLocation::of(&folder), &cards));
             self.gpus.insert(address, board);
         }
@@ -130,10 +130,10 @@ impl AmdCollector {
     /// The number of NVIDIA GPUs on the bus.
     fn count_nvidia_gpus(&self) -> u32 {
         let folder = self.sys_root.join("bus/pci/devices");
-        let says = |name: &str, file: &str| read_once(&folder.join(name).join(file));
+        let read_file = |name: &str, file: &str| read_once(&folder.join(name).join(file));
         let is_one = |name: &&String| {
-            says(name, "vendor").as_deref() == Some(NVIDIA)
-                && says(name, "class").is_some_and(|class| class.starts_with("0x03"))
+            read_file(name, "vendor").as_deref() == Some(NVIDIA)
+                && read_file(name, "class").is_some_and(|class| class.starts_with("0x03"))
         };
         list_names(&folder).unwrap_or_default().iter().filter(is_one).count() as u32
     }
@@ -150,16 +150,16 @@ impl AmdGpu {
         let monitors = folder.join("hwmon");
         let monitor =
             list_names(&monitors).unwrap_or_default().first().map(|name| monitors.join(name));
-        let place = |file: &str| match file.strip_prefix("hwmon/") {
+        let file_path = |file: &str| match file.strip_prefix("hwmon/") {
             Some(file) => monitor.as_ref().map(|monitor| monitor.join(file)),
             None => Some(folder.join(file)),
         };
         let mut files: Vec<(KernelFile, MetricId, f64)> = Vec::new();
-        for (file, metric, per) in FILES {
-            let path = place(file).filter(|path| path.exists());
-            if let (Some(path), false) = (path, files.iter().any(|(_, known, _)| *known == metric))
+        for (file, metric, divisor) in FILES {
+            let path = file_path(file).filter(|path| path.exists());
+            if let (Some(path), false) = (path, files.iter().any(|(_, other, _)| *other == metric))
             {
-                files.push((KernelFile::new(path, true), metric, per));
+                files.push((KernelFile::new(path, true), metric, divisor));
             }
         }
         if let Some(path) = monitor.as_deref().and_then(find_temperature_file) {
@@ -193,9 +193,9 @@ impl AmdGpu {
         report.add_info(device, gpu::INFO, &labels);
         report.push(device, gpu::PRESENT, f64::from(u8::from(self.is_here)));
         let (mut used, mut total) = (None, None);
-        for (file, metric, per) in &mut self.files {
+        for (file, metric, divisor) in &mut self.files {
             let mut reading = match file.read_text(buffer).map(str::parse::<u64>) {
-                Ok(Ok(value)) => Reading::of(value as f64 / *per),
+                Ok(Ok(value)) => Reading::of(value as f64 / *divisor),
                 Ok(Err(_)) => AbsenceReason::Error.into(),
                 Err(error) => absent_reason(&error).into(),
             };
@@ -253,12 +253,12 @@ fn parse_error_count(text: &str, kind: &str) -> Option<u64> {
 
 /// The file of the die's temperature.
 fn find_temperature_file(monitor: &Path) -> Option<PathBuf> {
-    let of = |name: &str| {
+    let label_number = |name: &str| {
         (1..=8).find(|number| {
             read_once(&monitor.join(format!("temp{number}_label"))).as_deref() == Some(name)
         })
     };
-    let number = DIE.into_iter().find_map(of)?;
+    let number = DIE.into_iter().find_map(label_number)?;
     Some(monitor.join(format!("temp{number}_input")))
 }
 
@@ -285,12 +285,12 @@ impl Collector for AmdCollector {
         if self.gpus.is_empty() {
             return Ok(CollectOutcome::Nothing("no AMD GPU".to_owned()));
         }
-        let gone: Vec<_> = self.gpus.values().filter(|board| !board.is_here).collect();
-        if gone.is_empty() {
+        let missing: Vec<_> = self.gpus.values().filter(|board| !board.is_here).collect();
+        if missing.is_empty() {
             return Ok(CollectOutcome::Found);
         }
-        let gone: Vec<_> = gone.iter().map(|board| board.device.to_string()).collect();
-        Ok(CollectOutcome::FoundThat { message: format!("lost: {}", gone.join(", ")), at: None })
+        let names: Vec<_> = missing.iter().map(|board| board.device.to_string()).collect();
+        Ok(CollectOutcome::FoundThat { message: format!("lost: {}", names.join(", ")), at: None })
     }
 }
 

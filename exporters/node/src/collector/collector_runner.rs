@@ -75,29 +75,29 @@ pub(crate) struct CollectorRun<'a> {
 
 impl CollectorRunner {
     /// The collectors of a node, each on its thread and waiting for the first round.
-    pub(crate) fn new(all: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
-        let (mut crew, mut pasts) = (CollectorPool::default(), Vec::new());
-        for collector in all {
-            crew.add_collector(collector);
-            pasts.push(CollectorHistory::default());
+    pub(crate) fn new(collectors: Vec<Box<dyn Collector>>, deadline: Duration) -> Self {
+        let (mut pool, mut histories) = (CollectorPool::default(), Vec::new());
+        for collector in collectors {
+            pool.add_collector(collector);
+            histories.push(CollectorHistory::default());
         }
-        Self { pool: crew, histories: pasts, deadline }
+        Self { pool, histories, deadline }
     }
 
     /// Runs every collector, and adds its readings and status to the report. Takes no longer than the deadline,
     /// whatever the collectors do.
     pub(crate) fn run(&mut self, now: UnixMs, report: &mut Report) {
-        let ran = self.pool.run(now, self.deadline, report);
-        for (ran, past) in ran.into_iter().zip(&mut self.histories) {
-            past.report_status(&ran, now, report);
+        let runs = self.pool.run(now, self.deadline, report);
+        for (run, history) in runs.into_iter().zip(&mut self.histories) {
+            history.report_status(&run, now, report);
         }
     }
 }
 
 impl Default for CollectorPool {
     fn default() -> Self {
-        let (tell, answers) = mpsc::channel();
-        Self { threads: Vec::new(), next: 0, result_sender: tell, results: answers }
+        let (result_sender, results) = mpsc::channel();
+        Self { threads: Vec::new(), next: 0, result_sender, results }
     }
 }
 
@@ -113,13 +113,13 @@ impl CollectorPool {
     }
 
     /// Removes the collectors whose names are no longer wanted; a blocked thread ends when its call returns.
-    pub(crate) fn retain_named(&mut self, wanted: impl Fn(&str) -> bool) {
-        self.threads.retain(|station| wanted(&station.name));
+    pub(crate) fn retain_named(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        self.threads.retain(|thread| is_wanted(&thread.name));
     }
 
     /// Whether there is a collector of this name.
     pub(crate) fn has_collector(&self, name: &str) -> bool {
-        self.threads.iter().any(|station| station.name == name)
+        self.threads.iter().any(|thread| thread.name == name)
     }
 
     /// Runs every collector that is not still running, and adds the readings to the report, in collector order.
@@ -130,46 +130,44 @@ impl CollectorPool {
         report: &mut Report,
     ) -> Vec<CollectorRun<'_>> {
         // Late results: their readings are too old, but the collector is available again.
-        while let Ok(answer) = self.results.try_recv() {
-            self.store_result(answer);
+        while let Ok(result) = self.results.try_recv() {
+            self.store_result(result);
         }
         let mut missing = 0;
-        for station in &mut self.threads {
-            if station.running_since.is_none() && station.start_sender.try_send(now).is_ok() {
-                station.running_since = Some(now);
+        for thread in &mut self.threads {
+            if thread.running_since.is_none() && thread.start_sender.try_send(now).is_ok() {
+                thread.running_since = Some(now);
                 missing += 1;
             }
         }
         let end = Instant::now() + deadline;
         let mut outcomes: Vec<_> = self.threads.iter().map(|_| None).collect();
         while missing > 0 {
-            let wait = end.saturating_duration_since(Instant::now());
-            let Ok(answer) = self.results.recv_timeout(wait) else { break };
-            let fresh = answer.report.node_time == Some(now);
-            if let Some((at, outcome)) = self.store_result(answer)
-                && fresh
+            let timeout = end.saturating_duration_since(Instant::now());
+            let Ok(result) = self.results.recv_timeout(timeout) else { break };
+            let is_current = result.report.node_time == Some(now);
+            if let Some((position, outcome)) = self.store_result(result)
+                && is_current
             {
-                outcomes[at] = Some(outcome);
+                outcomes[position] = Some(outcome);
                 missing -= 1;
             }
         }
-        let stations = self.threads.iter_mut().zip(outcomes);
-        stations
-            .map(|(station, outcome)| station.report_run(now, outcome, deadline, report))
-            .collect()
+        let threads = self.threads.iter_mut().zip(outcomes);
+        threads.map(|(thread, outcome)| thread.report_run(now, outcome, deadline, report)).collect()
     }
 
     /// Stores a result, and returns the position of its collector.
     fn store_result(
         &mut self,
-        answer: CollectorResult,
+        result: CollectorResult,
     ) -> Option<(usize, Result<CollectOutcome, CollectError>)> {
-        let at = self.threads.iter().position(|station| station.number == answer.thread)?;
-        let station = &mut self.threads[at];
-        station.running_since = None;
-        station.took = answer.took;
-        station.last = answer.report;
-        Some((at, answer.outcome))
+        let position = self.threads.iter().position(|thread| thread.number == result.thread)?;
+        let thread = &mut self.threads[position];
+        thread.running_since = None;
+        thread.took = result.took;
+        thread.last = result.report;
+        Some((position, result.outcome))
     }
 }
 
@@ -177,20 +175,23 @@ impl CollectorThread {
     fn spawn_collector(
         number: u64,
         mut collector: Box<dyn Collector>,
-        tell: &Sender<CollectorResult>,
+        result_sender: &Sender<CollectorResult>,
     ) -> Self {
-        let (name, patience) = (collector.name().to_owned(), collector.max_age());
-        let note = CurrentPath::default();
-        let (go, gone) = mpsc::sync_channel(1);
-        let (tell, own) = (tell.clone(), note.clone());
+        let (name, max_age) = (collector.name().to_owned(), collector.max_age());
+        let current_path = CurrentPath::default();
+        let (start_sender, starts) = mpsc::sync_channel(1);
+        let (result_sender, thread_path) = (result_sender.clone(), current_path.clone());
         let work = move || {
-            own.track_this_thread();
-            while let Ok(now) = gone.recv() {
+            thread_path.track_this_thread();
+            while let Ok(now) = starts.recv() {
                 let mut report = Report { node_time: Some(now), ..Report::default() };
                 let started = Instant::now();
                 let outcome = collector.collect_readings(&mut report);
                 let took = started.elapsed();
-                if tell.send(CollectorResult { thread: number, report, outcome, took }).is_err() {
+                if result_sender
+                    .send(CollectorResult { thread: number, report, outcome, took })
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -202,10 +203,10 @@ impl CollectorThread {
         Self {
             number,
             name,
-            max_age: patience,
-            start_sender: go,
+            max_age,
+            start_sender,
             thread: thread.ok(),
-            current_path: note,
+            current_path,
             running_since: None,
             late_path: None,
             last: Report::default(),
@@ -238,38 +239,40 @@ impl CollectorThread {
         deadline: Duration,
         report: &mut Report,
     ) -> Result<CollectOutcome, CollectError> {
-        let fresh = self.last.node_time.filter(|at| now.duration_since(*at) <= self.max_age);
-        merge(&self.last, fresh.is_none().then_some(AbsenceReason::Stale), report);
+        let fresh_since =
+            self.last.node_time.filter(|taken_at| now.duration_since(*taken_at) <= self.max_age);
+        merge(&self.last, fresh_since.is_none().then_some(AbsenceReason::Stale), report);
         if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             return Err(CollectError::Broken);
         }
-        if let Some(at) = fresh {
+        if let Some(taken_at) = fresh_since {
             let message =
                 "the run takes longer than a tick; its values are those of the previous run"
                     .to_owned();
-            return Ok(CollectOutcome::FoundThat { message, at: Some(at) });
+            return Ok(CollectOutcome::FoundThat { message, at: Some(taken_at) });
         }
-        let stuck = self.late_path.get_or_insert_with(|| self.current_path.read_path());
-        Err(CollectError::Late(deadline, stuck.clone()))
+        let late_path = self.late_path.get_or_insert_with(|| self.current_path.read_path());
+        Err(CollectError::Late(deadline, late_path.clone()))
     }
 }
 
 /// Merges a collector's report into that of the round; with a reason, its devices without their values.
-fn merge(own: &Report, absent: Option<AbsenceReason>, report: &mut Report) {
-    let places: Vec<u32> = own.devices.iter().map(|it| report.ensure_device(it.clone())).collect();
-    let place = |device: u32| places.get(device as usize).copied();
-    for info in &own.infos {
-        if let Some(device) = place(info.device) {
+fn merge(collected: &Report, absent: Option<AbsenceReason>, report: &mut Report) {
+    let devices: Vec<u32> =
+        collected.devices.iter().map(|device| report.ensure_device(device.clone())).collect();
+    let map_device = |device: u32| devices.get(device as usize).copied();
+    for info in &collected.infos {
+        if let Some(device) = map_device(info.device) {
             let mut info = info.clone();
             info.device = device;
             report.infos.push(info);
         }
     }
     if absent.is_none() {
-        report.extra.extend_from_slice(&own.extra);
+        report.extra.extend_from_slice(&collected.extra);
     }
-    for sample in &own.samples {
-        if let Some(device) = place(sample.device) {
+    for sample in &collected.samples {
+        if let Some(device) = map_device(sample.device) {
             report.push(device, sample.metric, absent.map_or(sample.reading, Into::into));
         }
     }

@@ -114,17 +114,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guests_are_not_counted_twice() {
+    fn guest_time_is_not_counted_twice() {
         let times = parse(" 100 20 30 4000 50 6 7 8 90 10").unwrap();
         assert_eq!(times, CpuTimes { busy: 171, iowait: 50, idle: 4000 });
         assert_eq!(parse("1 2"), None);
     }
 
     #[test]
-    fn the_busiest_cpu_is_found_and_a_new_one_waits_for_its_second_tick() {
-        let at = |busy, idle| CpuTimes { busy, iowait: 0, idle };
-        let last = BTreeMap::from([(0, at(100, 100)), (1, at(100, 100))]);
-        let now = BTreeMap::from([(0, at(110, 190)), (1, at(175, 125)), (2, at(900, 0))]);
+    fn busiest_cpu_is_found_and_new_cpu_needs_two_ticks() {
+        let cpu_times = |busy, idle| CpuTimes { busy, iowait: 0, idle };
+        let last = BTreeMap::from([(0, cpu_times(100, 100)), (1, cpu_times(100, 100))]);
+        let now = BTreeMap::from([
+            (0, cpu_times(110, 190)),
+            (1, cpu_times(175, 125)),
+            (2, cpu_times(900, 0)),
+        ]);
         assert_eq!(busiest_share(&last, &now), Some(0.75));
         assert_eq!(busiest_share(&BTreeMap::new(), &now), None);
         assert_eq!(busiest_share(&now, &now), None);

@@ -67,20 +67,20 @@ impl Collector for DiskCollector {
             Err(source) => return Err(CollectError::Read { path, source }),
         };
         // The file also lists partitions, whose traffic is included in that of their disks.
-        let whole = list_names(&self.folder).unwrap_or_default();
+        let disk_names = list_names(&self.folder).unwrap_or_default();
         let mut disks = 0;
         for (name, fields) in text.lines().filter_map(parse) {
             let is_unreal = UNREAL.iter().any(|kind| {
                 name.strip_prefix(kind).is_some_and(|rest| rest.parse::<u32>().is_ok())
             });
-            let is_disk = whole.iter().any(|disk| disk == name) && !is_unreal;
+            let is_disk = disk_names.iter().any(|disk| disk == name) && !is_unreal;
             if !is_disk || self.exclude.is_excluded(name) || disks == MAX_DISKS {
                 continue;
             }
             disks += 1;
             let device = report.ensure_device(Device::new_disk(name));
-            for (at, metric, per) in FIELDS {
-                report.push(device, metric, fields[at] as f64 / per);
+            for (index, metric, divisor) in FIELDS {
+                report.push(device, metric, fields[index] as f64 / divisor);
             }
         }
         if disks == 0 {
@@ -92,11 +92,11 @@ impl Collector for DiskCollector {
 
 /// The name and the numbers of a line such as `259 0 nvme0n1 47114 4 4643973 21650 1078320 43950 39451633 …`.
 fn parse(line: &str) -> Option<(&str, [u64; 10])> {
-    let mut words = line.split_ascii_whitespace().skip(2);
-    let name = words.next()?;
+    let mut columns = line.split_ascii_whitespace().skip(2);
+    let name = columns.next()?;
     let mut fields = [0; 10];
     for field in &mut fields {
-        *field = words.next()?.parse().ok()?;
+        *field = columns.next()?.parse().ok()?;
     }
     Some((name, fields))
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_name_and_ten_numbers_or_nothing() {
+    fn disk_line_needs_name_and_ten_numbers() {
         let line = " 259 0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17";
         assert_eq!(parse(line), Some(("nvme0n1", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])));
         for garbage in ["", "259 0 nvme0n1", "259 0 nvme0n1 1 2 3 4 5 6 7 8 -9 10"] {

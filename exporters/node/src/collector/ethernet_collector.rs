@@ -47,24 +47,24 @@ struct EthernetCard {
     device: Device,
     count: usize,
     /// Position, metric, and how many of the card's units make one of ours.
-    wanted: Vec<(usize, MetricId, f64)>,
+    metrics: Vec<(usize, MetricId, f64)>,
 }
 
 impl EthernetCollector {
     pub(super) fn new(options: &SamplerOptions) -> Self {
-        let door =
-            EthtoolSocket::open_socket().map(|door| Box::new(door) as Box<dyn DriverStatistics>);
-        Self::with_statistics(options, door)
+        let socket = EthtoolSocket::open_socket()
+            .map(|socket| Box::new(socket) as Box<dyn DriverStatistics>);
+        Self::with_statistics(options, socket)
     }
 
     fn with_statistics(
         options: &SamplerOptions,
-        door: io::Result<Box<dyn DriverStatistics>>,
+        statistics: io::Result<Box<dyn DriverStatistics>>,
     ) -> Self {
         Self {
             folder: options.sys_root.join("class/net"),
             exclude: DeviceExclusions::new(&options.exclude),
-            statistics: door,
+            statistics,
             names: Vec::new(),
             cards: Vec::new(),
             bit_errors: BTreeMap::new(),
@@ -77,39 +77,44 @@ impl EthernetCollector {
 /// The cards with known statistics among the network devices, by name.
 fn discover_cards(
     folder: &Path,
-    found: &[String],
+    names: &[String],
     exclude: &DeviceExclusions,
-    door: &dyn DriverStatistics,
+    statistics: &dyn DriverStatistics,
 ) -> Vec<EthernetCard> {
-    let cards = found.iter().filter(|name| {
+    let cards = names.iter().filter(|name| {
         let device = folder.join(name);
         // The tree may be of another network namespace, or a copy.
         let index = read_once(&device.join("ifindex")).and_then(|index| index.parse().ok());
         !exclude.is_excluded(name)
             && device.join("device").exists()
-            && index.is_some_and(|index: u32| door.device_index(name).is_ok_and(|own| own == index))
+            && index.is_some_and(|index: u32| {
+                statistics.device_index(name).is_ok_and(|device_index| device_index == index)
+            })
     });
     cards
         .take(MAX_CARDS)
-        .filter_map(|name| EthernetCard::new(name, &door.statistic_names(name).ok()?))
+        .filter_map(|name| EthernetCard::new(name, &statistics.statistic_names(name).ok()?))
         .collect()
 }
 
 impl EthernetCard {
     fn new(name: &str, statistics: &[String]) -> Option<Self> {
-        let mut wanted: BTreeMap<MetricId, (usize, f64)> = BTreeMap::new();
-        for (at, statistic) in statistics.iter().enumerate() {
-            if let Some((metric, per)) = metric_of_statistic(statistic) {
-                wanted.entry(metric).or_insert((at, per));
+        let mut by_metric: BTreeMap<MetricId, (usize, f64)> = BTreeMap::new();
+        for (position, statistic) in statistics.iter().enumerate() {
+            if let Some((metric, divisor)) = metric_of_statistic(statistic) {
+                by_metric.entry(metric).or_insert((position, divisor));
             }
         }
-        let wanted: Vec<_> = wanted.into_iter().map(|(id, (at, per))| (at, id, per)).collect();
+        let metrics: Vec<_> = by_metric
+            .into_iter()
+            .map(|(id, (position, divisor))| (position, id, divisor))
+            .collect();
         let device = Device::new_netdev(name);
-        (!wanted.is_empty()).then(|| Self {
+        (!metrics.is_empty()).then(|| Self {
             name: name.to_owned(),
             device,
             count: statistics.len(),
-            wanted,
+            metrics,
         })
     }
 }
@@ -120,19 +125,19 @@ impl Collector for EthernetCollector {
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
-        let door = match &self.statistics {
-            Ok(door) => door.as_ref(),
+        let statistics = match &self.statistics {
+            Ok(statistics) => statistics.as_ref(),
             Err(error) => {
                 let why = format!("cannot open a socket: {error}; allow AF_INET sockets");
                 return Err(CollectError::Driver(why));
             }
         };
-        let found = list_names(&self.folder)
+        let names = list_names(&self.folder)
             .map_err(|source| CollectError::Read { path: self.folder.clone(), source })?;
-        if found != self.names || self.ticks_to_look == 0 {
-            self.cards = discover_cards(&self.folder, &found, &self.exclude, door);
-            self.bit_errors.retain(|name, _| found.contains(name));
-            self.names = found;
+        if names != self.names || self.ticks_to_look == 0 {
+            self.cards = discover_cards(&self.folder, &names, &self.exclude, statistics);
+            self.bit_errors.retain(|name, _| names.contains(name));
+            self.names = names;
             self.ticks_to_look = TICKS_BETWEEN_LOOKS;
         }
         self.ticks_to_look -= 1;
@@ -143,7 +148,7 @@ impl Collector for EthernetCollector {
         let (now, mut failed) = (Instant::now(), Vec::new());
         for card in &self.cards {
             let device = report.ensure_device(card.device.clone());
-            let read = door.read_statistics(&card.name, card.count, &mut self.values);
+            let read = statistics.read_statistics(&card.name, card.count, &mut self.values);
             if let Err(error) = &read {
                 failed.push(format!("{}: {error}", card.name));
                 if error.kind() == io::ErrorKind::InvalidData {
@@ -151,16 +156,18 @@ impl Collector for EthernetCollector {
                     self.ticks_to_look = 0;
                 }
             }
-            for (at, metric, per) in &card.wanted {
+            for (position, metric, divisor) in &card.metrics {
                 let reading = match &read {
-                    Ok(()) => self.values.get(*at).map(|value| Reading::of(*value as f64 / per)),
+                    Ok(()) => {
+                        self.values.get(*position).map(|value| Reading::of(*value as f64 / divisor))
+                    }
                     Err(error) => Some(absent_reason(error).into()),
                 };
                 let reading = reading.unwrap_or(AbsenceReason::Error.into());
                 report.push(device, *metric, reading);
             }
-            let wire = self.bit_errors.entry(card.name.clone()).or_default();
-            wire.report_error_ratios(&card.device, now, report);
+            let window = self.bit_errors.entry(card.name.clone()).or_default();
+            window.report_error_ratios(&card.device, now, report);
         }
         if failed.is_empty() {
             Ok(CollectOutcome::Found)

@@ -46,7 +46,7 @@ pub(super) struct KubeletCollector {
     next: Instant,
     status: KubeletStatus,
     /// The time of the last answer.
-    answered: Option<Instant>,
+    answered_at: Option<Instant>,
     holders_sender: watch::Sender<Arc<DeviceHolders>>,
 }
 
@@ -71,7 +71,10 @@ enum KubeletQueryError {
 }
 
 impl KubeletCollector {
-    pub(super) fn new(options: &SamplerOptions, tell: watch::Sender<Arc<DeviceHolders>>) -> Self {
+    pub(super) fn new(
+        options: &SamplerOptions,
+        holder_sender: watch::Sender<Arc<DeviceHolders>>,
+    ) -> Self {
         Self {
             socket: options.kubelet.clone(),
             // Wait less than the round, so that the collector ends before it.
@@ -80,8 +83,8 @@ impl KubeletCollector {
             pending_query: None,
             next: Instant::now(),
             status: KubeletStatus::NotYet,
-            answered: None,
-            holders_sender: tell,
+            answered_at: None,
+            holders_sender: holder_sender,
         }
     }
 
@@ -104,16 +107,16 @@ impl KubeletCollector {
             }));
         }
         let Some(open) = &mut self.pending_query else { return Ok(()) };
-        let patience = self.answer_wait;
-        let answer = runtime.block_on(await_within(patience, open));
+        let timeout = self.answer_wait;
+        let answer = runtime.block_on(await_within(timeout, open));
         let Some(answer) = answer else { return Ok(()) };
         self.pending_query = None;
         self.status = match answer {
             Ok(Ok(pods)) => {
-                let said = KubeletStatus::Pods(pods.count_pods_and_devices(), now);
-                self.answered = Some(Instant::now());
+                let status = KubeletStatus::Pods(pods.count_pods_and_devices(), now);
+                self.answered_at = Some(Instant::now());
                 self.holders_sender.send_replace(Arc::new(pods));
-                said
+                status
             }
             Ok(Err(failed)) => self.status_of_error(&failed),
             Err(error) => {
@@ -151,14 +154,14 @@ impl KubeletCollector {
 
     /// Drops names that are too old.
     fn expire_holders(&mut self) {
-        let held = matches!(self.status, KubeletStatus::Pods(..))
+        let retained = matches!(self.status, KubeletStatus::Pods(..))
             || (matches!(self.status, KubeletStatus::Failed(_))
-                && self.answered.is_some_and(|then| then.elapsed() < NAMES_HOLD));
-        if !held {
+                && self.answered_at.is_some_and(|answered_at| answered_at.elapsed() < NAMES_HOLD));
+        if !retained {
             self.holders_sender.send_if_modified(|pods| {
-                let any = **pods != DeviceHolders::default();
+                let has_holders = **pods != DeviceHolders::default();
                 *pods = Arc::default();
-                any
+                has_holders
             });
         }
     }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_bytes_or_says_why_not() {
+    fn memory_field_is_bytes_or_absent_with_reason() {
         let text = "MemTotal:       24675328 kB\nMemFree: none\n";
         assert_eq!(parse_field(text, "MemTotal:"), Reading::of(25_267_535_872.0));
         assert_eq!(parse_field(text, "MemAvailable:"), AbsenceReason::Unsupported.into());

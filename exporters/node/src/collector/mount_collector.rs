@@ -61,7 +61,7 @@ impl MountCollector {
     }
 
     fn find_mounts(&mut self) -> io::Result<Vec<MountedFileSystem>> {
-        let mut found = match self.nfs.read_text(&mut self.buffer) {
+        let mut file_systems = match self.nfs.read_text(&mut self.buffer) {
             Ok(text) => nfs_mounts::parse(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
@@ -69,12 +69,12 @@ impl MountCollector {
         for folder in &self.lustre {
             for name in list_names(folder).unwrap_or_default() {
                 if let Some(text) = read_once(&folder.join(&name).join("stats")) {
-                    found.push(lustre_mounts::parse(&name, &text));
+                    file_systems.push(lustre_mounts::parse(&name, &text));
                 }
             }
         }
-        found.truncate(MAX_MOUNTS);
-        Ok(found)
+        file_systems.truncate(MAX_MOUNTS);
+        Ok(file_systems)
     }
 }
 
@@ -84,11 +84,11 @@ impl Collector for MountCollector {
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
-        let found = self.find_mounts().map_err(|source| {
+        let file_systems = self.find_mounts().map_err(|source| {
             let path = self.nfs.path().to_path_buf();
             CollectError::Read { path, source }
         })?;
-        for mount in &found {
+        for mount in &file_systems {
             let device = report.ensure_device(Device::new_mount(&mount.name));
             let labels = [("kind", mount.kind.as_str()), ("source", mount.source.as_str())];
             report.add_info(device, hardware::MOUNT_INFO, &labels);
@@ -110,7 +110,7 @@ impl Collector for MountCollector {
                 }
             }
         }
-        if found.is_empty() {
+        if file_systems.is_empty() {
             return Ok(CollectOutcome::Nothing(
                 "no NFS or Lustre file system is mounted".to_owned(),
             ));

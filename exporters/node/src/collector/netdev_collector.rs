@@ -73,34 +73,35 @@ impl NetdevCollector {
 
     /// Discovers devices again when the folder's list changed.
     fn discover_devices(&mut self) -> io::Result<()> {
-        let found = list_names(&self.folder)?;
-        if found != self.names {
+        let names = list_names(&self.folder)?;
+        if names != self.names {
             // The folder also has plain files: `bonding_masters`.
             let is_device = |name: &&String| {
                 *name != LOOPBACK
                     && !self.exclude.is_excluded(name)
                     && self.folder.join(name).join("statistics").is_dir()
             };
-            let devices = found.iter().filter(is_device).take(MAX_DEVICES).enumerate();
+            let devices = names.iter().filter(is_device).take(MAX_DEVICES).enumerate();
             let folder = &self.folder;
             self.devices = devices
-                .map(|(at, name)| NetworkDevice::new(folder, name, at < KEPT_DEVICES))
+                .map(|(position, name)| NetworkDevice::new(folder, name, position < KEPT_DEVICES))
                 .collect();
-            self.names = found;
+            self.names = names;
         }
         Ok(())
     }
 }
 
 impl NetworkDevice {
-    fn new(folder: &Path, name: &str, keep: bool) -> Self {
+    fn new(folder: &Path, name: &str, keep_open: bool) -> Self {
         let folder = folder.join(name);
-        let files = FILES
-            .map(|(file, metric, read)| (KernelFile::new(folder.join(file), keep), metric, read));
+        let files = FILES.map(|(file, metric, read)| {
+            (KernelFile::new(folder.join(file), keep_open), metric, read)
+        });
         Self {
             device: Device::new_netdev(name),
             labels: read_labels(&folder),
-            operstate: KernelFile::new(folder.join("operstate"), keep),
+            operstate: KernelFile::new(folder.join("operstate"), keep_open),
             files: files.into(),
         }
     }
@@ -186,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speed_is_bytes_per_second_and_unknown_is_not_zero() {
+    fn netdev_speed_is_bytes_per_second_and_unknown_is_not_zero() {
         assert_eq!(parse_speed("400000"), Reading::of(5e10));
         assert_eq!(parse_speed("-1"), AbsenceReason::Unsupported.into());
         assert_eq!(parse_speed("4294967295x"), AbsenceReason::Error.into());
     }
 
     #[test]
-    fn a_count_is_a_number_or_an_error() {
+    fn netdev_count_is_number_or_error() {
         assert_eq!(parse_count("1234"), Reading::of(1234.0));
         assert_eq!(parse_count("-1"), AbsenceReason::Error.into());
         assert_eq!(parse_count(""), AbsenceReason::Error.into());

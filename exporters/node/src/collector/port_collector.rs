@@ -54,31 +54,32 @@ impl PortCollector {
     /// Discovers the devices. An excluded one is not read at all: on some hosts each read writes a line to the kernel
     /// log.
     fn discover_devices(&mut self) -> io::Result<()> {
-        let mut found = match list_names(&self.folder) {
-            Ok(found) => found,
+        let mut names = match list_names(&self.folder) {
+            Ok(names) => names,
             // Without an RDMA driver the folder does not exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        found.retain(|name| !self.exclude.is_excluded(name));
-        found.truncate(MAX_DEVICES);
-        if found == self.names {
+        names.retain(|name| !self.exclude.is_excluded(name));
+        names.truncate(MAX_DEVICES);
+        if names == self.names {
             return Ok(());
         }
-        self.pool.retain_named(|name| found.iter().any(|it| it == name));
-        for (at, name) in found.iter().enumerate() {
+        self.pool.retain_named(|name| names.iter().any(|other| other == name));
+        for (position, name) in names.iter().enumerate() {
             if !self.pool.has_collector(name) {
-                let card = RdmaDeviceCollector::new(&self.sys_root, name, at < KEPT_DEVICES);
+                let card = RdmaDeviceCollector::new(&self.sys_root, name, position < KEPT_DEVICES);
                 self.pool.add_collector(Box::new(card));
             }
         }
         let gpus = pci_location::list_gpus(&self.sys_root);
         let card =
             |name: &String| port_rails::RailCandidate::of(name, &self.folder.join(name), &gpus);
-        let cards: Vec<_> = found.iter().map(card).collect();
-        let said = port_rails::configured_rails(&cards, &self.order);
-        self.rails = if self.order.is_empty() { port_rails::detect_rails(&cards) } else { said };
-        self.names = found;
+        let cards: Vec<_> = names.iter().map(card).collect();
+        let configured = port_rails::configured_rails(&cards, &self.order);
+        self.rails =
+            if self.order.is_empty() { port_rails::detect_rails(&cards) } else { configured };
+        self.names = names;
         Ok(())
     }
 }
@@ -97,11 +98,11 @@ impl Collector for PortCollector {
             return Ok(CollectOutcome::Nothing(why));
         }
         let now = report.node_time.unwrap_or_default();
-        let (mut failed, mut said) = (Vec::new(), Vec::new());
-        for ran in self.pool.run(now, self.deadline, report) {
-            match ran.outcome {
-                Err(error) => failed.push(format!("{}: {error}", ran.name)),
-                Ok(CollectOutcome::Nothing(why)) => said.push(format!("{}: {why}", ran.name)),
+        let (mut failed, mut notes) = (Vec::new(), Vec::new());
+        for run in self.pool.run(now, self.deadline, report) {
+            match run.outcome {
+                Err(error) => failed.push(format!("{}: {error}", run.name)),
+                Ok(CollectOutcome::Nothing(why)) => notes.push(format!("{}: {why}", run.name)),
                 Ok(_) => {}
             }
         }
@@ -109,18 +110,18 @@ impl Collector for PortCollector {
         for info in report.infos.iter_mut().filter(|info| info.metric == port::INFO) {
             let key = devices.get(info.device as usize).map(|device| &*device.key);
             if let Some([device, number]) = key
-                && let Some((rail, by)) = self.rails.get(&(device.clone(), number.clone()))
+                && let Some((rail, source)) = self.rails.get(&(device.clone(), number.clone()))
             {
                 info.labels.push(("rail".into(), rail.to_string().into()));
-                info.labels.push(("rail_by".into(), (*by).into()));
+                info.labels.push(("rail_by".into(), (*source).into()));
             }
         }
         if !failed.is_empty() {
             return Err(CollectError::Devices(failed.join("; ")));
         }
-        if said.is_empty() {
+        if notes.is_empty() {
             return Ok(CollectOutcome::Found);
         }
-        Ok(CollectOutcome::FoundThat { message: said.join("; "), at: None })
+        Ok(CollectOutcome::FoundThat { message: notes.join("; "), at: None })
     }
 }

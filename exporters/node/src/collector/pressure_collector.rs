@@ -48,7 +48,7 @@ impl Collector for PressureCollector {
             {
                 missing += 1;
             }
-            for (_, line, metric) in LINES.iter().filter(|(of, ..)| of == name) {
+            for (_, line, metric) in LINES.iter().filter(|(resource, ..)| resource == name) {
                 let reading = match &text {
                     Ok(text) => parse_total(text, line),
                     Err(error) => absent_reason(error).into(),
@@ -69,7 +69,7 @@ fn parse_total(text: &str, line: &str) -> Reading {
     let Some(line) = text.lines().find(|candidate| candidate.starts_with(line)) else {
         return AbsenceReason::Unsupported.into();
     };
-    let total = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="));
+    let total = line.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="));
     let micros: Option<u64> = total.and_then(|total| total.parse().ok());
     micros.map_or(AbsenceReason::Error.into(), |micros| Reading::of(micros as f64 / 1e6))
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_total_is_seconds_or_says_why_not() {
+    fn pressure_total_is_seconds_or_absent_with_reason() {
         let text = "some avg10=0.74 avg60=0.56 avg300=0.64 total=11424932\nfull total=x";
         assert_eq!(parse_total(text, "some"), Reading::of(11.424_932));
         assert_eq!(parse_total(text, "full"), AbsenceReason::Error.into());

@@ -34,11 +34,11 @@ pub(super) struct ProbeCollector {
 impl ProbeCollector {
     /// The first probe starts at an offset derived from `seed`: nodes that boot together must not probe together.
     pub(super) fn new(options: &ProbeSchedule, nvml_library: Option<PathBuf>, seed: &str) -> Self {
-        let spread = seed.bytes().fold(17_u64, |mix, byte| {
-            (mix ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
+        let hash = seed.bytes().fold(17_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(5)
         });
         let millis = options.every.as_millis().max(1) as u64;
-        let next = Instant::now() + Duration::from_millis(spread % millis);
+        let next = Instant::now() + Duration::from_millis(hash % millis);
         Self { options: options.clone(), nvml_library, next, child: None, page: None }
     }
 
@@ -62,8 +62,8 @@ impl ProbeCollector {
             command.arg("--nvml-library").arg(library);
         }
         command.args(&self.options.arguments);
-        let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = quiet.spawn().map_err(|error| {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| {
             CollectError::Devices(format!(
                 "cannot start {}: {error}; set `[probe] program`",
                 self.options.program.display()
@@ -76,23 +76,23 @@ impl ProbeCollector {
     /// Reads the page again if it changed.
     fn refresh_page(&mut self) -> Result<(), CollectError> {
         let path = self.options.folder.join(PAGE);
-        let unread = |source| CollectError::Read { path: path.clone(), source };
-        let about = match fs::metadata(&path) {
+        let read_error = |source| CollectError::Read { path: path.clone(), source };
+        let metadata = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            about => about.map_err(unread)?,
+            metadata => metadata.map_err(read_error)?,
         };
-        let written = about.modified().map_err(unread)?;
-        if self.page.as_ref().is_some_and(|(known, _)| *known == written) {
+        let modified = metadata.modified().map_err(read_error)?;
+        if self.page.as_ref().is_some_and(|(read_at, _)| *read_at == modified) {
             return Ok(());
         }
-        if about.len() > MAX_BYTES {
+        if metadata.len() > MAX_BYTES {
             return Err(CollectError::Malformed { path, what: "longer than 1 MiB" });
         }
-        let body = fs::read(&path).map_err(unread)?;
+        let body = fs::read(&path).map_err(read_error)?;
         let decoded = text::decode_page(&body, &text::PageLimits::default());
         let decoded =
             decoded.map_err(|_| CollectError::Malformed { path, what: "not a metrics page" })?;
-        self.page = Some((written, decoded.report));
+        self.page = Some((modified, decoded.report));
         Ok(())
     }
 }
@@ -103,12 +103,12 @@ impl Collector for ProbeCollector {
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
-        let tended = self.start_due_probe(Instant::now());
+        let started = self.start_due_probe(Instant::now());
         self.refresh_page()?;
         if let Some((_, page)) = &self.page {
             report_probes(page, report);
         }
-        tended?;
+        started?;
         if self.page.is_none() {
             return Ok(CollectOutcome::Pending("no probe has ended yet".to_owned()));
         }
@@ -118,22 +118,22 @@ impl Collector for ProbeCollector {
 
 /// Adds the probe results of a page, and nothing else that it may contain.
 fn report_probes(page: &Report, report: &mut Report) {
-    let ours = |metric: gaunt_schema::MetricId| {
+    let is_probe_metric = |metric: gaunt_schema::MetricId| {
         (probe_results::INFO.0..=probe_results::SKIPPED_FAILED.0).contains(&metric.0)
     };
-    let known = page.devices.iter().map(|device| {
-        let shown = matches!(device.class, DeviceClass::Probe | DeviceClass::Node);
-        shown.then(|| report.ensure_device(device.clone()))
+    let devices = page.devices.iter().map(|device| {
+        let is_reported = matches!(device.class, DeviceClass::Probe | DeviceClass::Node);
+        is_reported.then(|| report.ensure_device(device.clone()))
     });
-    let places: Vec<Option<u32>> = known.collect();
-    let place = |device: u32| places.get(device as usize).copied().flatten();
-    for sample in page.samples.iter().filter(|sample| ours(sample.metric)) {
-        if let Some(device) = place(sample.device) {
+    let devices: Vec<Option<u32>> = devices.collect();
+    let map_device = |device: u32| devices.get(device as usize).copied().flatten();
+    for sample in page.samples.iter().filter(|sample| is_probe_metric(sample.metric)) {
+        if let Some(device) = map_device(sample.device) {
             report.push(device, sample.metric, sample.reading);
         }
     }
-    for info in page.infos.iter().filter(|info| ours(info.metric)) {
-        if let Some(device) = place(info.device) {
+    for info in page.infos.iter().filter(|info| is_probe_metric(info.metric)) {
+        if let Some(device) = map_device(info.device) {
             let labels: Vec<_> =
                 info.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
             report.add_info(device, info.metric, &labels);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_probes_say_is_passed_on() {
+    fn page_metrics_other_than_probe_results_are_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let page = "gaunt_probe_busbw_bytes_per_second{collective=\"all_reduce\",between=\"gpu0..7\"} 4e11\n\
                     gaunt_probe_skipped_total{reason=\"job\"} 3\n\
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_said() {
+    fn missing_probe_program_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut probes = probe_collector(folder.path(), "/nowhere/gaunt-probe");
         probes.next = Instant::now();

@@ -100,19 +100,21 @@ impl SensorCollector {
             _ => kind.clone(),
         };
         for file in list_names(folder).unwrap_or_default() {
-            let Some((sensor, what)) = file.split_once('_') else { continue };
-            let (metric, per) =
-                match (sensor.trim_end_matches(|it: char| it.is_ascii_digit()), what) {
-                    ("temp", "input") => (hardware::SENSOR_TEMPERATURE, 1e3),
-                    ("power", "input" | "average") => (hardware::SENSOR_POWER, 1e6),
-                    _ => continue,
-                };
-            let twin = folder.join(format!("{sensor}_average"));
-            if metric == hardware::SENSOR_POWER && what == "input" && twin.exists() {
+            let Some((sensor, quantity)) = file.split_once('_') else { continue };
+            let (metric, divisor) = match (
+                sensor.trim_end_matches(|character: char| character.is_ascii_digit()),
+                quantity,
+            ) {
+                ("temp", "input") => (hardware::SENSOR_TEMPERATURE, 1e3),
+                ("power", "input" | "average") => (hardware::SENSOR_POWER, 1e6),
+                _ => continue,
+            };
+            let average_file = folder.join(format!("{sensor}_average"));
+            if metric == hardware::SENSOR_POWER && quantity == "input" && average_file.exists() {
                 continue;
             }
             let label = read_once(&folder.join(format!("{sensor}_label")));
-            self.add_sensor(&chip, sensor, label, metric, folder.join(&file), per);
+            self.add_sensor(&chip, sensor, label, metric, folder.join(&file), divisor);
         }
     }
 
@@ -123,10 +125,10 @@ impl SensorCollector {
         label: Option<String>,
         metric: MetricId,
         file: PathBuf,
-        per: f64,
+        divisor: f64,
     ) {
         let (device, file) = (Device::new_sensor(chip, sensor), KernelFile::new(file, false));
-        self.found.push(SensorFile { device, label, metric, file, per });
+        self.found.push(SensorFile { device, label, metric, file, per: divisor });
     }
 
     fn read_sensors(&mut self) {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_stands_after_the_name_whatever_the_name_is() {
+    fn task_state_is_parsed_after_any_name() {
         assert_eq!(parse_state(b"7 (python) D 1 7"), Some(b'D'));
         assert_eq!(parse_state(b"7 (a) D) ) S 1 7"), Some(b'S'));
         assert_eq!(parse_state(b"7 python"), None);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_is_that_of_the_last_minute() {
+    fn load_is_average_of_last_minute() {
         assert_eq!(parse_load("0.20 0.18 0.12 1/80 11206"), Reading::of(0.2));
         assert_eq!(parse_load("nan"), AbsenceReason::Error.into());
         assert_eq!(parse_load(""), AbsenceReason::Error.into());

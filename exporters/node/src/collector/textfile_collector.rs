@@ -39,11 +39,11 @@ pub(super) struct TextfileCollector {
 
 /// A file as it was last read.
 struct CachedTextfile {
-    written: SystemTime,
+    modified: SystemTime,
     length: u64,
     samples: Vec<ExtraSample>,
     /// The first rejected line, and the reason.
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 impl TextfileCollector {
@@ -54,20 +54,21 @@ impl TextfileCollector {
     /// Reads the file again if it changed.
     fn refresh_file(&mut self, name: &str) -> io::Result<()> {
         let path = self.folder.join(name);
-        let about = fs::metadata(&path)?;
-        let (written, length) = (about.modified()?, about.len());
-        let same = |kept: &CachedTextfile| kept.written == written && kept.length == length;
-        if self.files.get(name).is_some_and(same) {
+        let metadata = fs::metadata(&path)?;
+        let (modified, length) = (metadata.modified()?, metadata.len());
+        let is_unchanged =
+            |cached: &CachedTextfile| cached.modified == modified && cached.length == length;
+        if self.files.get(name).is_some_and(is_unchanged) {
             return Ok(());
         }
         let mut body = Vec::new();
         File::open(&path)?.take(MAX_BYTES + 1).read_to_end(&mut body)?;
-        let (samples, trouble) = if body.len() as u64 > MAX_BYTES {
+        let (samples, error) = if body.len() as u64 > MAX_BYTES {
             (Vec::new(), Some("longer than 1 MiB".to_owned()))
         } else {
             parse(&body)
         };
-        self.files.insert(name.to_owned(), CachedTextfile { written, length, samples, trouble });
+        self.files.insert(name.to_owned(), CachedTextfile { modified, length, samples, error });
         Ok(())
     }
 }
@@ -75,20 +76,21 @@ impl TextfileCollector {
 /// The samples of a file, and the error of the first rejected line.
 fn parse(body: &[u8]) -> (Vec<ExtraSample>, Option<String>) {
     let mut reader = TextReader::new(body, &PageLimits::default());
-    let (mut samples, mut trouble) = (Vec::new(), None);
+    let (mut samples, mut first_error) = (Vec::new(), None);
     loop {
-        let taken = match reader.next() {
+        let result = match reader.next() {
             None => break,
             Some(Ok(PageLine::Sample(sample))) => {
-                let taken = TAKEN.iter().any(|word| sample.name.starts_with(word));
-                if taken || find_rows(sample.name).is_some() {
+                let is_reserved = TAKEN.iter().any(|prefix| sample.name.starts_with(prefix));
+                if is_reserved || find_rows(sample.name).is_some() {
                     Err(format!("the name {} is reserved", SanitizedText::new(sample.name)))
                 } else if !sample.value.is_finite() {
                     Err(format!("{} is not a finite number", SanitizedText::new(sample.digits)))
                 } else {
                     let labels = sample.labels.iter();
-                    let labels =
-                        labels.map(|it| (it.name.into(), (*it.unescaped_value()).into())).collect();
+                    let labels = labels
+                        .map(|label| (label.name.into(), (*label.unescaped_value()).into()))
+                        .collect();
                     samples.push(ExtraSample {
                         name: sample.name.into(),
                         labels,
@@ -100,11 +102,11 @@ fn parse(body: &[u8]) -> (Vec<ExtraSample>, Option<String>) {
             Some(Ok(_)) => Ok(()),
             Some(Err(reject)) => Err(reject.reason.as_str().to_owned()),
         };
-        if let (Err(why), None) = (taken, &trouble) {
-            trouble = Some(format!("line {}: {why}", reader.line_number()));
+        if let (Err(why), None) = (result, &first_error) {
+            first_error = Some(format!("line {}: {why}", reader.line_number()));
         }
     }
-    (samples, trouble)
+    (samples, first_error)
 }
 
 impl Collector for TextfileCollector {
@@ -113,31 +115,31 @@ impl Collector for TextfileCollector {
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
-        let mut found = list_names(&self.folder)
+        let mut names = list_names(&self.folder)
             .map_err(|source| CollectError::Read { path: self.folder.clone(), source })?;
-        found.retain(|name| name.ends_with(ENDING));
-        found.truncate(MAX_FILES);
-        self.files.retain(|name, _| found.contains(name));
-        let mut troubles = Vec::new();
-        for name in &found {
+        names.retain(|name| name.ends_with(ENDING));
+        names.truncate(MAX_FILES);
+        self.files.retain(|name, _| names.contains(name));
+        let mut errors = Vec::new();
+        for name in &names {
             if let Err(error) = self.refresh_file(name) {
                 self.files.remove(name);
-                troubles.push(format!("{name}: {error}"));
+                errors.push(format!("{name}: {error}"));
             }
         }
-        for (name, kept) in &self.files {
-            let since = kept.written.duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (name, file) in &self.files {
+            let modified = file.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
             report.extra.push(ExtraSample {
                 name: WRITTEN.into(),
                 labels: vec![("file".into(), name.as_str().into())],
-                value: since.as_secs_f64(),
+                value: modified.as_secs_f64(),
             });
-            let room = MAX_SAMPLES.saturating_sub(report.extra.len());
-            report.extra.extend(kept.samples.iter().take(room).cloned());
-            troubles.extend(kept.trouble.iter().map(|trouble| format!("{name}, {trouble}")));
+            let capacity = MAX_SAMPLES.saturating_sub(report.extra.len());
+            report.extra.extend(file.samples.iter().take(capacity).cloned());
+            errors.extend(file.error.iter().map(|error| format!("{name}, {error}")));
         }
-        if !troubles.is_empty() {
-            return Err(CollectError::Devices(troubles.join("; ")));
+        if !errors.is_empty() {
+            return Err(CollectError::Devices(errors.join("; ")));
         }
         if self.files.is_empty() {
             return Ok(CollectOutcome::Nothing(
@@ -153,14 +155,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_or_no_name_of_its_own_is_refused_and_the_rest_passed_on() {
+    fn textfile_rejects_non_numbers_and_reserved_names_only() {
         let text = b"# HELP x y\nnccl_bus_bandwidth_gbs{rank=\"0\"} 471.5\n\
                      gaunt_port_state_id{device=\"a\",port=\"1\"} 4\nnccl_nan NaN\nbroken{ 1\nlast 1\n";
-        let (samples, trouble) = parse(text);
+        let (samples, error) = parse(text);
         let names: Vec<_> = samples.iter().map(|extra| extra.name.as_str()).collect();
         assert_eq!(names, ["nccl_bus_bandwidth_gbs", "last"]);
         assert_eq!(samples[0].labels, [("rank".into(), "0".into())]);
-        assert_eq!(trouble.unwrap(), "line 3: the name gaunt_port_state_id is reserved");
+        assert_eq!(error.unwrap(), "line 3: the name gaunt_port_state_id is reserved");
         assert_eq!(parse(b"nccl_nan NaN\n").1.unwrap(), "line 1: NaN is not a finite number");
         assert_eq!(parse(b"DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n").0, []);
     }

@@ -82,13 +82,13 @@ fn list_request() -> Request<Full<Bytes>> {
     question
 }
 
-async fn read_response(answer: Response<Incoming>) -> Result<DeviceHolders, PodResourcesError> {
-    if answer.status() != hyper::StatusCode::OK {
-        return Err(PodResourcesError::Status(answer.status().as_u16()));
+async fn read_response(response: Response<Incoming>) -> Result<DeviceHolders, PodResourcesError> {
+    if response.status() != hyper::StatusCode::OK {
+        return Err(PodResourcesError::Status(response.status().as_u16()));
     }
     // An immediate error is in the headers; after an answer it is in the trailers.
-    let at_once = parse_refusal(answer.headers());
-    let body = Limited::new(answer.into_body(), MAX_ANSWER + PREFIX).collect().await;
+    let at_once = parse_refusal(response.headers());
+    let body = Limited::new(response.into_body(), MAX_ANSWER + PREFIX).collect().await;
     let body = body.map_err(|error| {
         if error.is::<LengthLimitError>() {
             return PodResourcesError::TooLong;
@@ -98,8 +98,8 @@ async fn read_response(answer: Response<Incoming>) -> Result<DeviceHolders, PodR
             Err(error) => PodResourcesError::Malformed(plain_error::network(error.as_ref())),
         }
     })?;
-    let in_the_end = body.trailers().and_then(parse_refusal);
-    if let Some(refused) = at_once.or(in_the_end) {
+    let refusal = body.trailers().and_then(parse_refusal);
+    if let Some(refused) = at_once.or(refusal) {
         return Err(refused);
     }
     let bytes = body.to_bytes();
@@ -162,24 +162,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_must_hold_what_it_announces() {
+    fn grpc_frame_must_hold_announced_length() {
         assert_eq!(unframe_message(&[0, 0, 0, 0, 2, 7, 8]), Ok(&[7, 8][..]));
         assert_eq!(unframe_message(NOTHING), Ok(&[][..]));
-        for bad in [&[][..], &[0, 0, 0], &[1, 0, 0, 0, 0], &[0, 0, 0, 0, 9, 1], &[0, 0, 0, 0, 0, 1]]
+        for body in
+            [&[][..], &[0, 0, 0], &[1, 0, 0, 0, 0], &[0, 0, 0, 0, 9, 1], &[0, 0, 0, 0, 0, 1]]
         {
-            assert!(unframe_message(bad).is_err(), "{bad:?}");
+            assert!(unframe_message(body).is_err(), "{body:?}");
         }
     }
 
     #[test]
-    fn a_refusal_is_said_in_plain_words() {
+    fn grpc_refusal_becomes_plain_message() {
         let mut headers = HeaderMap::new();
         assert!(parse_refusal(&headers).is_none(), "no status yet");
         headers.insert("grpc-status", HeaderValue::from_static("0"));
         assert!(parse_refusal(&headers).is_none());
         headers.insert("grpc-status", HeaderValue::from_static("12"));
         headers.insert("grpc-message", HeaderValue::from_static("unknown service%3A 100%, v1"));
-        let said = parse_refusal(&headers).unwrap().to_string();
-        assert_eq!(said, "rejected: unknown service: 100%, v1 (gRPC status 12)");
+        let message = parse_refusal(&headers).unwrap().to_string();
+        assert_eq!(message, "rejected: unknown service: 100%, v1 (gRPC status 12)");
     }
 }

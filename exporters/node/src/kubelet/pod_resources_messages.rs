@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_as_the_kubelet_sends_them_are_read_and_what_is_new_is_skipped() {
+    fn kubelet_response_is_decoded_and_unknown_fields_are_skipped() {
         let device = [
             encode_field(1, b"nvidia.com/gpu"),
             encode_field(2, b"GPU-a"),

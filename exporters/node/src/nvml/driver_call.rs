@@ -109,7 +109,7 @@ impl fmt::Display for OngoingCall {
 /// 48 bits of milliseconds since the worker's start plus one, 8 bits of call, 8 bits of GPU. Zero is no call.
 pub(super) struct CurrentCall {
     started: Instant,
-    word: AtomicU64,
+    packed: AtomicU64,
 }
 
 /// The code for no GPU in the record. NVML drives at most 64.
@@ -118,26 +118,31 @@ const NO_GPU: u64 = 0xff;
 impl CurrentCall {
     /// A record of no call; `started` is the worker's start.
     pub(super) fn new(started: Instant) -> Self {
-        Self { started, word: AtomicU64::new(0) }
+        Self { started, packed: AtomicU64::new(0) }
     }
 
     /// Makes a call and records it while it runs.
-    pub(super) fn run_call<T>(&self, call: Call, gpu: Option<u32>, make: impl FnOnce() -> T) -> T {
+    pub(super) fn run_call<T>(
+        &self,
+        call: Call,
+        gpu: Option<u32>,
+        function: impl FnOnce() -> T,
+    ) -> T {
         let gpu = gpu.map_or(NO_GPU, |gpu| u64::from(gpu).min(NO_GPU));
-        let word = ((self.elapsed_millis() + 1) << 16) | ((call as u64) << 8) | gpu;
-        self.word.store(word, Ordering::Relaxed);
-        let answer = make();
-        self.word.store(0, Ordering::Relaxed);
+        let packed = ((self.elapsed_millis() + 1) << 16) | ((call as u64) << 8) | gpu;
+        self.packed.store(packed, Ordering::Relaxed);
+        let answer = function();
+        self.packed.store(0, Ordering::Relaxed);
         answer
     }
 
     /// The call in progress, if there is one.
     pub(super) fn ongoing_call(&self) -> Option<OngoingCall> {
-        let word = self.word.load(Ordering::Relaxed);
-        let since = (word >> 16).checked_sub(1)?;
-        let call = *Call::ALL.get((word >> 8) as usize & 0xff)?;
-        let gpu = word & 0xff;
-        let millis = self.elapsed_millis().saturating_sub(since);
+        let packed = self.packed.load(Ordering::Relaxed);
+        let started = (packed >> 16).checked_sub(1)?;
+        let call = *Call::ALL.get((packed >> 8) as usize & 0xff)?;
+        let gpu = packed & 0xff;
+        let millis = self.elapsed_millis().saturating_sub(started);
         Some(OngoingCall { call, gpu: (gpu != NO_GPU).then_some(gpu as u32), millis })
     }
 
@@ -151,14 +156,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_tells_the_call_while_it_is_made_and_nothing_else() {
-        let note = CurrentCall::new(Instant::now());
-        assert_eq!(note.ongoing_call(), None);
-        let seen = note.run_call(Call::PowerUsage, Some(3), || note.ongoing_call()).unwrap();
-        assert_eq!((seen.call, seen.gpu), (Call::PowerUsage, Some(3)));
-        assert_eq!(seen.to_string(), "nvmlDeviceGetPowerUsage of GPU 3");
-        let init = note.run_call(Call::Init, None, || note.ongoing_call()).unwrap();
+    fn current_call_is_set_only_during_the_call() {
+        let current_call = CurrentCall::new(Instant::now());
+        assert_eq!(current_call.ongoing_call(), None);
+        let ongoing = current_call
+            .run_call(Call::PowerUsage, Some(3), || current_call.ongoing_call())
+            .unwrap();
+        assert_eq!((ongoing.call, ongoing.gpu), (Call::PowerUsage, Some(3)));
+        assert_eq!(ongoing.to_string(), "nvmlDeviceGetPowerUsage of GPU 3");
+        let init = current_call.run_call(Call::Init, None, || current_call.ongoing_call()).unwrap();
         assert_eq!(init.to_string(), "nvmlInit_v2");
-        assert_eq!(note.ongoing_call(), None);
+        assert_eq!(current_call.ongoing_call(), None);
     }
 }

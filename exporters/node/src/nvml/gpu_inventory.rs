@@ -49,7 +49,7 @@ struct InventoryGpu {
     identity: GpuIdentity,
     driver: SanitizedText,
     /// Its neighbours according to the kernel: memory node, network cards.
-    near: InfoLabels,
+    neighbours: InfoLabels,
     /// Whether it was in the last inventory.
     listed: bool,
     /// Whether it is present: listed, and not lost in the last round.
@@ -65,15 +65,15 @@ impl GpuInventory {
         &mut self,
         worker: u64,
         driver: &SanitizedText,
-        found: Vec<GpuIdentity>,
+        identities: Vec<GpuIdentity>,
     ) {
         for gpu in &mut self.gpus {
             (gpu.listed, gpu.present) = (false, false);
         }
-        let mut positions = Vec::with_capacity(found.len());
-        for identity in found {
-            let known = self.gpus.iter().position(|gpu| gpu.is_same_gpu(&identity));
-            let position = known.unwrap_or_else(|| self.add_gpu(&identity));
+        let mut positions = Vec::with_capacity(identities.len());
+        for identity in identities {
+            let position = self.gpus.iter().position(|gpu| gpu.is_same_gpu(&identity));
+            let position = position.unwrap_or_else(|| self.add_gpu(&identity));
             let gpu = &mut self.gpus[position];
             if identity.uuid.is_some() {
                 gpu.identity = identity;
@@ -90,24 +90,24 @@ impl GpuInventory {
         for gpu in &mut self.gpus {
             let address = gpu.identity.pci_bus_id.as_deref();
             let Some(address) = address.and_then(to_kernel_address) else { continue };
-            let place = PciLocation::of(&sys_root.join("bus/pci/devices").join(&address));
-            let numa = place.numa.clone().map(|node| ("numa_node", node));
-            let near = numa.into_iter().chain(pci_location::nic_labels(&place, cards));
-            gpu.near = near.map(|(label, text)| (label, text.into())).collect();
+            let location = PciLocation::of(&sys_root.join("bus/pci/devices").join(&address));
+            let numa = location.numa.clone().map(|node| ("numa_node", node));
+            let labels = numa.into_iter().chain(pci_location::nic_labels(&location, cards));
+            gpu.neighbours = labels.map(|(label, text)| (label, text.into())).collect();
         }
     }
 
     fn add_gpu(&mut self, identity: &GpuIdentity) -> usize {
-        let taken = |number| self.gpus.iter().any(|gpu| gpu.number == number);
+        let is_used = |number| self.gpus.iter().any(|gpu| gpu.number == number);
         // Among one more numbers than there are GPUs, at least one is free.
         let last = identity.index.saturating_add(self.gpus.len() as u32);
-        let number = (identity.index..=last).find(|number| !taken(*number));
+        let number = (identity.index..=last).find(|number| !is_used(*number));
         let number = number.unwrap_or(last);
         self.gpus.push(InventoryGpu {
             number,
             identity: identity.clone(),
             driver: SanitizedText::default(),
-            near: InfoLabels::new(),
+            neighbours: InfoLabels::new(),
             listed: true,
             present: true,
             latest: GpuRoundReadings::default(),
@@ -118,20 +118,20 @@ impl GpuInventory {
     }
 
     /// Stores the readings of a worker's GPUs in one round, `seconds` after its start.
-    pub(super) fn apply_tick(&mut self, worker: u64, seconds: f64, said: Vec<GpuRoundReadings>) {
+    pub(super) fn apply_tick(&mut self, worker: u64, seconds: f64, rounds: Vec<GpuRoundReadings>) {
         let Some((positions, last)) = self.workers.get_mut(&worker) else { return };
         let step = last.replace(seconds).map_or(0.0, |last| seconds - last);
-        for (position, mut said) in positions.iter().zip(said) {
+        for (position, mut readings) in positions.iter().zip(rounds) {
             let gpu = &mut self.gpus[*position];
-            gpu.present = !said.lost;
-            gpu.integrals.integrate_readings(step, &mut said);
-            gpu.recent.apply_tick(step, &mut said);
-            if said.lost {
+            gpu.present = !readings.lost;
+            gpu.integrals.integrate_readings(step, &mut readings);
+            gpu.recent.apply_tick(step, &mut readings);
+            if readings.lost {
                 // A lost GPU keeps its last known attributes and parts.
-                said.words = std::mem::take(&mut gpu.latest.words);
-                said.parts = std::mem::take(&mut gpu.latest.parts);
+                readings.words = std::mem::take(&mut gpu.latest.words);
+                readings.parts = std::mem::take(&mut gpu.latest.parts);
             }
-            gpu.latest = said;
+            gpu.latest = readings;
         }
     }
 
@@ -158,7 +158,12 @@ impl GpuInventory {
     }
 
     /// Adds every GPU to the report: with its last readings if they are `fresh`, else with its values marked stale.
-    pub(super) fn report_gpus(&self, fresh: bool, whose: GpuOwnership<'_>, report: &mut Report) {
+    pub(super) fn report_gpus(
+        &self,
+        fresh: bool,
+        ownership: GpuOwnership<'_>,
+        report: &mut Report,
+    ) {
         for gpu in &self.gpus {
             let device = report.ensure_device(Device::new_gpu(gpu.number));
             report.add_info(device, gpu::INFO, &gpu.info_labels());
@@ -173,8 +178,8 @@ impl GpuInventory {
                 _ => Reading::of(f64::from(u8::from(gpu.present))),
             };
             report.push(device, gpu::PRESENT, present);
-            let holder = gpu.find_holder(whose.holders);
-            if let Some(job) = gpu.job_labels(whose.owners, holder) {
+            let holder = gpu.find_holder(ownership.holders);
+            if let Some(job) = gpu.job_labels(ownership.owners, holder) {
                 report_info(report, device, gpu::JOB_INFO, &job);
             }
             for (metric, reading) in &gpu.latest.readings {
@@ -183,30 +188,30 @@ impl GpuInventory {
             // A lost GPU is detected by its round; its parts do not report it themselves.
             let why = why.or((!gpu.present).then_some(AbsenceReason::Lost));
             for part in &gpu.latest.parts {
-                gpu.report_part(part, why, (&self.gpus, whose, holder), report);
+                gpu.report_part(part, why, (&self.gpus, ownership, holder), report);
             }
         }
     }
 
     /// The number of expected GPUs, and the numbers of those that are lost.
     pub(super) fn count_gpus(&self) -> (usize, Vec<u32>) {
-        let gone = self.gpus.iter().filter(|gpu| !gpu.present).map(|gpu| gpu.number);
-        (self.gpus.len(), gone.collect())
+        let lost = self.gpus.iter().filter(|gpu| !gpu.present).map(|gpu| gpu.number);
+        (self.gpus.len(), lost.collect())
     }
 }
 
 impl InventoryGpu {
     /// Whether it is at this PCI address.
     fn is_at(&self, pci: &str) -> bool {
-        self.identity.pci_bus_id.as_deref().is_some_and(|own| is_same_device(pci, own))
+        self.identity.pci_bus_id.as_deref().is_some_and(|address| is_same_device(pci, address))
     }
 
     /// Whether it is the GPU with that identity: by UUID, or by PCI address if one has no UUID.
     fn is_same_gpu(&self, other: &GpuIdentity) -> bool {
         match (&self.identity.uuid, &other.uuid) {
-            (Some(own), Some(uuid)) => own == uuid,
+            (Some(own_uuid), Some(uuid)) => own_uuid == uuid,
             _ => match (&self.identity.pci_bus_id, &other.pci_bus_id) {
-                (Some(own), Some(place)) => own == place,
+                (Some(own_address), Some(address)) => own_address == address,
                 _ => self.identity.index == other.index,
             },
         }
@@ -222,10 +227,11 @@ impl InventoryGpu {
             ("driver", Some(&*self.driver)),
             ("vbios", identity.vbios.as_deref()),
         ];
-        let words = self.latest.words.iter().map(|(word, text)| (word.label_name(), &**text));
-        let near = self.near.iter().map(|(label, text)| (*label, &**text));
+        let attributes =
+            self.latest.words.iter().map(|(attribute, text)| (attribute.label_name(), &**text));
+        let neighbours = self.neighbours.iter().map(|(label, text)| (*label, &**text));
         let labels = labels.into_iter().filter_map(|(label, text)| Some((label, text?)));
-        labels.chain(near).chain(words).collect()
+        labels.chain(neighbours).chain(attributes).collect()
     }
 
     /// The labels of the job that holds the GPU: that of its first process with a job.
@@ -242,9 +248,9 @@ impl InventoryGpu {
 
     /// The container that holds the GPU, or all of its instances that are held.
     fn find_holder<'a>(&self, pods: &'a DeviceHolders) -> Option<&'a DeviceHolder> {
-        let own = gpu_names(self.identity.uuid.as_deref(), self.number);
+        let names = gpu_names(self.identity.uuid.as_deref(), self.number);
         let instances = self.parts_of_class(DeviceClass::Mig).flat_map(|part| self.mig_names(part));
-        let names: Vec<String> = own.chain(instances).collect();
+        let names: Vec<String> = names.chain(instances).collect();
         pods.find_holder(names.iter().map(String::as_str))
     }
 
@@ -262,19 +268,20 @@ impl InventoryGpu {
         &self,
         part: &GpuPart,
         why: Option<AbsenceReason>,
-        (peers, whose, holder): (&[InventoryGpu], GpuOwnership<'_>, Option<&DeviceHolder>),
+        (peers, ownership, holder): (&[InventoryGpu], GpuOwnership<'_>, Option<&DeviceHolder>),
         report: &mut Report,
     ) {
         let device =
             report.ensure_device(Device::new_gpu_part(part.class, self.number, part.number));
         match part.class {
             DeviceClass::Process => {
-                let labels = whose.owners.of(part.number).map(|owner| owner.process_labels(holder));
+                let labels =
+                    ownership.owners.of(part.number).map(|owner| owner.process_labels(holder));
                 report_info(report, device, parts::PROCESS_INFO, &labels.unwrap_or_default());
             }
             DeviceClass::Mig if !part.labels.is_empty() => {
                 let names: Vec<_> = self.mig_names(part).collect();
-                let holder = whose.holders.find_holder(names.iter().map(String::as_str));
+                let holder = ownership.holders.find_holder(names.iter().map(String::as_str));
                 let holder = holder.map(DeviceHolder::pod_labels);
                 let holder = holder.iter().flatten().map(|(label, text)| (*label, &**text));
                 let labels = part.labels.iter().map(|(label, text)| (&**label, &**text));
@@ -330,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_integrated_over_ticks_and_across_workers() {
+    fn ratio_is_integrated_over_ticks_and_across_workers() {
         let mut gpus = GpuInventory::default();
         let driver = SanitizedText::new("1");
         gpus.update_inventory(1, &driver, vec![test_identity(0, "a")]);
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_vanishes_is_remembered_and_the_others_keep_their_numbers() {
+    fn vanished_gpu_is_remembered_and_others_keep_their_numbers() {
         let mut gpus = GpuInventory::default();
         let driver = SanitizedText::new("1");
         gpus.update_inventory(
@@ -364,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_fresh_is_stale_and_not_old() {
+    fn readings_of_earlier_ticks_are_reported_stale() {
         let mut gpus = GpuInventory::default();
         gpus.update_inventory(1, &SanitizedText::new("1"), vec![test_identity(0, "a")]);
         gpus.apply_tick(1, 1.0, vec![test_readings(0.1)]);

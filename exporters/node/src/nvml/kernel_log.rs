@@ -49,12 +49,12 @@ impl KernelLog {
 
     /// The XIDs since the last call.
     pub(super) fn read_new_xids(&mut self) -> io::Result<Vec<KernelLogXid>> {
-        let mut found = Vec::new();
+        let mut xids = Vec::new();
         let mut buffer = [0; MAX_RECORD];
         for _ in 0..MAX_RECORDS {
             match self.file.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(count) => self.parse_bytes(&buffer[..count], &mut found),
+                Ok(count) => self.parse_bytes(&buffer[..count], &mut xids),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Records were overwritten before they were read: the next read continues with the oldest.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -62,15 +62,15 @@ impl KernelLog {
                 Err(error) => return Err(error),
             }
         }
-        Ok(found)
+        Ok(xids)
     }
 
-    fn parse_bytes(&mut self, bytes: &[u8], found: &mut Vec<KernelLogXid>) {
+    fn parse_bytes(&mut self, bytes: &[u8], xids: &mut Vec<KernelLogXid>) {
         self.rest.extend_from_slice(bytes);
-        let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        let lines = self.rest[..whole].split(|byte| *byte == b'\n');
-        found.extend(lines.filter_map(|line| parse(&String::from_utf8_lossy(line))));
-        self.rest.drain(..whole);
+        let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
+        let lines = self.rest[..end].split(|byte| *byte == b'\n');
+        xids.extend(lines.filter_map(|line| parse(&String::from_utf8_lossy(line))));
+        self.rest.drain(..end);
         if self.rest.len() > MAX_RECORD {
             self.rest.clear();
         }
@@ -81,8 +81,8 @@ impl KernelLog {
 fn parse(record: &str) -> Option<KernelLogXid> {
     let (head, message) = record.split_once(';')?;
     let micros = head.split(',').nth(2)?.parse().ok()?;
-    let (_, told) = message.split_once(MARK)?;
-    let (pci, rest) = told.split_once(')')?;
+    let (_, xid) = message.split_once(MARK)?;
+    let (pci, rest) = xid.split_once(')')?;
     let code = rest.trim_start_matches([':', ' ']);
     let end = code.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(code.len());
     Some(KernelLogXid { pci: pci.to_owned(), code: code[..end].parse().ok()?, micros })
@@ -90,12 +90,12 @@ fn parse(record: &str) -> Option<KernelLogXid> {
 
 /// Whether a PCI address of the log, `0000:3b:00` or with a function number, equals that of NVML, `00000000:3B:00.0`.
 pub(super) fn is_same_device(log: &str, nvml: &str) -> bool {
-    let place = |text: &str| {
+    let parse_address = |text: &str| {
         let mut parts = text.split(['.']).next().unwrap_or_default().split(':');
         let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
         Some((number()?, number()?, number()?))
     };
-    place(log).is_some_and(|found| Some(found) == place(nvml))
+    parse_address(log).is_some_and(|address| Some(address) == parse_address(nvml))
 }
 
 /// The boot time, by the wall clock.
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_on_from_where_it_ended() {
+    fn kernel_log_read_continues_after_last_record() {
         use std::io::Write;
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut log = KernelLog::open_log(file.path()).unwrap();

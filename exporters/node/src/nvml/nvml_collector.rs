@@ -83,8 +83,8 @@ impl NvmlCollector {
         }
     }
 
-    fn handle_worker_event(&mut self, heard: WorkerEvent) {
-        match heard {
+    fn handle_worker_event(&mut self, event: WorkerEvent) {
+        match event {
             WorkerEvent::Gone(worker) => self.inventory.forget_worker(worker),
             WorkerEvent::Said(worker, WorkerMessage::Hello { version, pid, driver }) => {
                 tracing::info!(worker, pid, %driver, "the NVML worker is ready");
@@ -146,44 +146,44 @@ impl NvmlCollector {
     /// Reads new records of the kernel log, and reports the status.
     fn read_log(&mut self, report: &mut Report) {
         let Some(path) = &self.log.path else { return };
-        let said = |error: io::Error| {
+        let message = |error: io::Error| {
             format!(
                 "cannot read {}: {error}; XIDs come from the driver only; allow this user to read it",
                 path.display()
             )
         };
-        let open = || KernelLog::open_log(path).map_err(said);
-        let news = match self.log.open.get_or_insert_with(open) {
-            Ok(log) => log.read_new_xids().map_err(said),
+        let open = || KernelLog::open_log(path).map_err(message);
+        let result = match self.log.open.get_or_insert_with(open) {
+            Ok(log) => log.read_new_xids().map_err(message),
             Err(message) => Err(message.clone()),
         };
         let device = report.ensure_device(Device::new_collector("kernel_log"));
-        report.push(device, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(news.is_ok())));
-        if let Err(message) = &news {
+        report.push(device, exporter::COLLECTOR_SUCCESS, f64::from(u8::from(result.is_ok())));
+        if let Err(message) = &result {
             report.add_info(device, exporter::COLLECTOR_INFO, &[("message", message)]);
             self.log.open = Some(Err(message.clone()));
         }
-        let lines = news.unwrap_or_default();
+        let lines = result.unwrap_or_default();
         if lines.is_empty() {
             return;
         }
         let boot = kernel_log::read_boot_time(&self.log.proc_root);
         for line in lines {
             let Some(gpu) = self.inventory.gpu_number_at(&line.pci) else { continue };
-            let at = boot
+            let time = boot
                 .map_or_else(wall_clock::now, |boot| UnixMs(boot.0 + (line.micros / 1000) as i64));
-            self.record_xid((gpu, line.code), 1, XidSource::KernelLog, at);
+            self.record_xid((gpu, line.code), 1, XidSource::KernelLog, time);
         }
     }
 
     /// The status message of GPUs that answer.
     fn render_summary(&self) -> String {
-        let (count, gone) = self.inventory.count_gpus();
+        let (count, lost) = self.inventory.count_gpus();
         let plural = if count == 1 { "" } else { "s" };
         let mut parts = vec![format!("NVIDIA driver {}, {count} GPU{plural}", self.driver)];
-        if !gone.is_empty() {
-            let gone: Vec<_> = gone.iter().map(ToString::to_string).collect();
-            parts.push(format!("lost: GPU {}", gone.join(", ")));
+        if !lost.is_empty() {
+            let names: Vec<_> = lost.iter().map(ToString::to_string).collect();
+            parts.push(format!("lost: GPU {}", names.join(", ")));
         }
         parts.extend(self.failures.first().map(ToString::to_string));
         if self.failures.len() > 1 {
@@ -200,21 +200,23 @@ impl Collector for NvmlCollector {
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
         let now = Instant::now();
-        for heard in self.supervisor.poll_workers(now) {
-            self.handle_worker_event(heard);
+        for event in self.supervisor.poll_workers(now) {
+            self.handle_worker_event(event);
         }
         let mut health = self.supervisor.worker_health(now);
         let time = report.node_time.or(self.last_tick).unwrap_or_default();
         if health == WorkerHealth::Working
-            && self.last_tick.is_some_and(|at| time.duration_since(at) > self.longest_age)
+            && self
+                .last_tick
+                .is_some_and(|last_tick| time.duration_since(last_tick) > self.longest_age)
         {
             health = WorkerHealth::Slow;
         }
         self.refresh_topology();
         self.owners.update_processes(&self.inventory.process_ids());
         let pods = Arc::clone(&self.holders.borrow());
-        let whose = GpuOwnership { owners: &self.owners, holders: &pods };
-        self.inventory.report_gpus(health == WorkerHealth::Working, whose, report);
+        let ownership = GpuOwnership { owners: &self.owners, holders: &pods };
+        self.inventory.report_gpus(health == WorkerHealth::Working, ownership, report);
         // A node that had GPUs and now has none has a problem, whatever the worker reports.
         let had_gpus = self.inventory.count_gpus().0 > 0;
         if had_gpus {
@@ -242,8 +244,8 @@ impl Collector for NvmlCollector {
                      see `dmesg` for an Xid, reset the GPU or reboot the node"
                 )))
             }
-            WorkerHealth::Blocked(calling) => Err(CollectError::Driver(format!(
-                "driver call {calling} does not return; GPU values are stale; see `dmesg` for an Xid"
+            WorkerHealth::Blocked(call) => Err(CollectError::Driver(format!(
+                "driver call {call} does not return; GPU values are stale; see `dmesg` for an Xid"
             ))),
             WorkerHealth::Slow => Err(CollectError::Driver(
                 "the driver answers too slowly; GPU values are stale; see `dmesg` for an Xid"

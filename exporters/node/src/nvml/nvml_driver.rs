@@ -93,16 +93,15 @@ impl<'a> NvmlDriver<'a> {
     /// Loads the library and initialises the driver.
     pub(super) fn init_driver(
         library: Option<&OsStr>,
-        note: &'a CurrentCall,
-        wanted: NvmlFeatures,
+        current_call: &'a CurrentCall,
+        features: NvmlFeatures,
     ) -> Result<Self, NvmlInitError> {
         let name = library.unwrap_or(DEFAULT_LIBRARY.as_ref());
-        let nvml = note.run_call(Call::Init, None, || Nvml::builder().lib_path(name).init());
+        let nvml =
+            current_call.run_call(Call::Init, None, || Nvml::builder().lib_path(name).init());
         let text = || name.to_string_lossy().into_owned();
         match nvml {
-            Ok(nvml) => {
-                Ok(Self { nvml, current_call: note, features: wanted, gpus: Vec::new(), rounds: 0 })
-            }
+            Ok(nvml) => Ok(Self { nvml, current_call, features, gpus: Vec::new(), rounds: 0 }),
             // A path must be a library; a bare name is searched by the loader.
             Err(NvmlError::LibloadingError(_)) if !text().contains('/') => {
                 Err(NvmlInitError::NotInstalled(text()))
@@ -133,15 +132,15 @@ impl<'a> NvmlDriver<'a> {
     fn query_identity(&self, index: u32) -> GpuIdentity {
         let unknown = GpuIdentity { index, ..GpuIdentity::default() };
         let Ok(device) = self.device_by_index(index) else { return unknown };
-        let ask = |call, make: &dyn Fn() -> Result<String, NvmlError>| {
-            self.current_call.run_call(call, Some(index), make).ok().map(SanitizedText::from)
+        let query = |call, function: &dyn Fn() -> Result<String, NvmlError>| {
+            self.current_call.run_call(call, Some(index), function).ok().map(SanitizedText::from)
         };
         GpuIdentity {
-            uuid: ask(Call::Uuid, &|| device.uuid()),
-            model: ask(Call::Name, &|| device.name()),
-            pci_bus_id: ask(Call::PciInfo, &|| device.pci_info().map(|pci| pci.bus_id)),
-            serial: ask(Call::Serial, &|| device.serial()),
-            vbios: ask(Call::Vbios, &|| device.vbios_version()),
+            uuid: query(Call::Uuid, &|| device.uuid()),
+            model: query(Call::Name, &|| device.name()),
+            pci_bus_id: query(Call::PciInfo, &|| device.pci_info().map(|pci| pci.bus_id)),
+            serial: query(Call::Serial, &|| device.serial()),
+            vbios: query(Call::Vbios, &|| device.vbios_version()),
             ..unknown
         }
     }
@@ -157,14 +156,14 @@ impl<'a> NvmlDriver<'a> {
         failures: &mut BTreeSet<String>,
     ) -> GpuRoundReadings {
         // A tenth of the GPUs each round, so that all ticks take equally long; all of them in the first.
-        let turn = (self.rounds + u64::from(index)).is_multiple_of(gpu_sampler::SLOW_EVERY);
+        let slow_due = (self.rounds + u64::from(index)).is_multiple_of(gpu_sampler::SLOW_EVERY);
         if index as usize + 1 == self.gpus.len() {
             self.rounds += 1;
         }
         let Some(board) = self.gpus.get_mut(index as usize) else {
             return GpuRoundReadings::default();
         };
-        let door = NvmlFunctions::new(&self.nvml);
+        let functions = NvmlFunctions::new(&self.nvml);
         let device = self
             .current_call
             .run_call(Call::Handle, Some(index), || self.nvml.device_by_index(index));
@@ -172,7 +171,7 @@ impl<'a> NvmlDriver<'a> {
         match device {
             Ok(device) => {
                 board.handle = Some(NvmlFunctions::device_handle(&device));
-                board.sample_round(&mut round, door, &device, self.features, turn);
+                board.sample_round(&mut round, functions, &device, self.features, slow_due);
                 if round.sampled.lost {
                     board.handle = None;
                 }
@@ -200,9 +199,9 @@ impl<'a> NvmlDriver<'a> {
 
     /// Samples every GPU quickly between two rounds.
     pub(super) fn sample_fast(&mut self) {
-        let door = NvmlFunctions::new(&self.nvml);
+        let functions = NvmlFunctions::new(&self.nvml);
         for (index, board) in self.gpus.iter_mut().enumerate() {
-            board.sample_fast(self.current_call, door, index as u32, Instant::now());
+            board.sample_fast(self.current_call, functions, index as u32, Instant::now());
         }
     }
 
@@ -213,8 +212,8 @@ impl<'a> NvmlDriver<'a> {
             return None;
         }
         let handles = self.gpus.iter().map(|board| board.handle).collect();
-        let door = NvmlFunctions::new(&self.nvml);
-        self.features.xid.then(|| XidWait::begin_wait(self.current_call, door, handles))?
+        let functions = NvmlFunctions::new(&self.nvml);
+        self.features.xid.then(|| XidWait::begin_wait(self.current_call, functions, handles))?
     }
 
     /// Waits for an XID for at most this long.

@@ -99,13 +99,13 @@ impl<'a> NvmlFunctions<'a> {
     pub(super) fn query_fields(
         self,
         device: NvmlDeviceHandle,
-        asked: &mut [NvmlFieldQuery],
+        queries: &mut [NvmlFieldQuery],
     ) -> Result<(), NvmlError> {
-        let mut values: Vec<nvmlFieldValue_t> = asked.iter().map(encode_query).collect();
+        let mut values: Vec<nvmlFieldValue_t> = queries.iter().map(encode_query).collect();
         let count = values.len() as i32;
         call!(self, nvmlDeviceGetFieldValues(device.0, count, values.as_mut_ptr()))?;
         // By position: newer drivers renumbered some fields and answer with their own number.
-        for (field, answer) in asked.iter_mut().zip(&values) {
+        for (field, answer) in queries.iter_mut().zip(&values) {
             field.value = nvml_try(answer.nvmlReturn).and_then(|()| decode_field_value(answer));
         }
         Ok(())
@@ -134,11 +134,11 @@ impl<'a> NvmlFunctions<'a> {
         self,
         device: NvmlDeviceHandle,
         instance: Option<u32>,
-        into: &mut GpmSample,
+        sample: &mut GpmSample,
     ) -> Result<(), NvmlError> {
         match instance {
-            None => call!(self, nvmlGpmSampleGet(device.0, into.0)),
-            Some(instance) => call!(self, nvmlGpmMigSampleGet(device.0, instance, into.0)),
+            None => call!(self, nvmlGpmSampleGet(device.0, sample.0)),
+            Some(instance) => call!(self, nvmlGpmMigSampleGet(device.0, instance, sample.0)),
         }
     }
 
@@ -149,15 +149,15 @@ impl<'a> NvmlFunctions<'a> {
         metrics: &[u32],
     ) -> Result<Vec<Result<f64, NvmlError>>, NvmlError> {
         // SAFETY: the structure is numbers and pointers, for all of which zero is a value.
-        let mut asked: Box<nvmlGpmMetricsGet_t> = Box::new(unsafe { mem::zeroed() });
+        let mut query: Box<nvmlGpmMetricsGet_t> = Box::new(unsafe { mem::zeroed() });
         let metrics = &metrics[..metrics.len().min(MAX_GPM)];
-        (asked.version, asked.numMetrics) = (GPM_VERSION, metrics.len() as u32);
-        (asked.sample1, asked.sample2) = (from.0, to.0);
-        for (place, metric) in asked.metrics.iter_mut().zip(metrics) {
-            place.metricId = *metric;
+        (query.version, query.numMetrics) = (GPM_VERSION, metrics.len() as u32);
+        (query.sample1, query.sample2) = (from.0, to.0);
+        for (slot, metric) in query.metrics.iter_mut().zip(metrics) {
+            slot.metricId = *metric;
         }
-        call!(self, nvmlGpmMetricsGet(&raw mut *asked))?;
-        let answers = asked.metrics.iter().take(metrics.len());
+        call!(self, nvmlGpmMetricsGet(&raw mut *query))?;
+        let answers = query.metrics.iter().take(metrics.len());
         Ok(answers.map(|answer| nvml_try(answer.nvmlReturn).map(|()| answer.value)).collect())
     }
 
@@ -198,13 +198,13 @@ impl<'a> NvmlFunctions<'a> {
         // SAFETY: the structure is numbers, for all of which zero is a value.
         let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
         info.version = struct_version(size_of::<nvmlGpuFabricInfo_v3_t>(), 3);
-        let newest = call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info));
-        if matches!(newest, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH))) {
+        let result = call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info));
+        if matches!(result, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH))) {
             // The older structure is a prefix of the newer one.
             info.version = struct_version(size_of::<nvmlGpuFabricInfo_v2_t>(), 2);
             call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info))?;
         } else {
-            newest?;
+            result?;
         }
         Ok(GpuFabricInfo {
             cluster: info.clusterUuid,
@@ -261,9 +261,9 @@ const fn struct_version(size: usize, number: u32) -> u32 {
 
 fn encode_query(field: &NvmlFieldQuery) -> nvmlFieldValue_t {
     // SAFETY: the structure is numbers, for all of which zero is a value.
-    let mut asked: nvmlFieldValue_t = unsafe { mem::zeroed() };
-    (asked.fieldId, asked.scopeId) = (field.id, field.scope);
-    asked
+    let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
+    (value.fieldId, value.scopeId) = (field.id, field.scope);
+    value
 }
 
 /// The number in a field's result, by the type in the result.

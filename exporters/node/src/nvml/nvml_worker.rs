@@ -60,17 +60,17 @@ pub fn is_worker_process() -> bool {
 
 /// Runs the worker. Call it only if [`is_worker_process`] returns true.
 pub fn run() -> ExitCode {
-    let Some(orders) = parse_options() else { return ExitCode::FAILURE };
+    let Some(options) = parse_options() else { return ExitCode::FAILURE };
     let started = Instant::now();
     let worker = Arc::new(NvmlWorker {
-        options: orders,
+        options,
         current_call: CurrentCall::new(started),
         stop: AtomicBool::new(false),
         output_lock: Mutex::new(()),
     });
     let (watcher, caller) = (Arc::clone(&worker), thread::current());
-    let watch = move || watcher.watch_calls(&caller);
-    if thread::Builder::new().name("watch".to_owned()).spawn(watch).is_err() {
+    let watch_loop = move || watcher.watch_calls(&caller);
+    if thread::Builder::new().name("watch".to_owned()).spawn(watch_loop).is_err() {
         return ExitCode::FAILURE;
     }
     match worker.init_and_sample(started) {
@@ -94,8 +94,8 @@ pub(super) struct NvmlWorkerOptions {
 /// Parses the arguments: the options, and the library if one is given.
 fn parse_options() -> Option<(NvmlWorkerOptions, Option<OsString>)> {
     let mut arguments = env::args_os().skip(2);
-    let orders: NvmlWorkerOptions = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
-    (!orders.period.is_zero()).then(|| (orders, arguments.next()))
+    let options: NvmlWorkerOptions = serde_json::from_str(arguments.next()?.to_str()?).ok()?;
+    (!options.period.is_zero()).then(|| (options, arguments.next()))
 }
 
 /// The state that the two threads of a worker share.
@@ -122,16 +122,16 @@ impl NvmlWorker {
 
     /// Initialises the driver and samples it each tick, until the parent asks to stop.
     fn init_and_sample(&self, started: Instant) -> Result<(), PipeError> {
-        let (orders, library) = &self.options;
+        let (options, library) = &self.options;
         let mut driver =
-            match NvmlDriver::init_driver(library.as_deref(), &self.current_call, orders.wanted) {
+            match NvmlDriver::init_driver(library.as_deref(), &self.current_call, options.wanted) {
                 Ok(driver) => driver,
                 Err(error) => {
                     return self.send_trouble(error.is_not_installed(), &error.to_string());
                 }
             };
         let version = driver.driver_version();
-        let ended = match driver.list_gpus() {
+        let result = match driver.list_gpus() {
             Ok(gpus) if gpus.is_empty() => {
                 self.send_trouble(true, &format!("no GPU: the NVIDIA driver {version} lists none"))
             }
@@ -152,7 +152,7 @@ impl NvmlWorker {
             }
         };
         driver.shutdown_driver();
-        ended
+        result
     }
 
     fn sample_until_stopped(
@@ -164,13 +164,13 @@ impl NvmlWorker {
         let period = self.options.0.period;
         let (mut waiting, mut xids) = (None, XidCounts::default());
         while !self.stop.load(Ordering::Acquire) {
-            let (at, seconds) = (wall_clock::now(), started.elapsed().as_secs_f64());
+            let (time, seconds) = (wall_clock::now(), started.elapsed().as_secs_f64());
             let mut failures = BTreeSet::new();
             let gpus =
                 indexes.iter().map(|index| driver.sample_gpu(*index, &mut failures)).collect();
             let failures =
                 failures.into_iter().take(MAX_FAILURES).map(SanitizedText::from).collect();
-            self.send_message(&WorkerMessage::Tick { at, seconds, gpus, failures })?;
+            self.send_message(&WorkerMessage::Tick { at: time, seconds, gpus, failures })?;
             if waiting.is_none() {
                 waiting = driver.begin_xid_wait();
             }
@@ -201,18 +201,18 @@ impl NvmlWorker {
         waiting: &mut Option<XidWait>,
         xids: &mut XidCounts,
     ) -> Result<(), PipeError> {
-        let orders = &self.options.0;
-        let interval = (orders.period / MAX_FAST_SAMPLES).max(MIN_FAST_INTERVAL);
+        let options = &self.options.0;
+        let interval = (options.period / MAX_FAST_SAMPLES).max(MIN_FAST_INTERVAL);
         // Far shorter than the deadline, so that only a hanging wait is reported as slow.
-        let patience = (orders.call_deadline / 4).min(MIN_FAST_INTERVAL);
+        let max_wait = (options.call_deadline / 4).min(MIN_FAST_INTERVAL);
         let mut next_sample = Instant::now() + interval;
         while !self.stop.load(Ordering::Acquire)
             && let Some(rest) = next.checked_duration_since(Instant::now())
         {
             let wait = rest.min(next_sample.saturating_duration_since(Instant::now()));
-            let came =
-                waiting.as_ref().map(|waiting| driver.wait_for_xid(waiting, wait.min(patience)));
-            match came {
+            let event =
+                waiting.as_ref().map(|waiting| driver.wait_for_xid(waiting, wait.min(max_wait)));
+            match event {
                 Some(XidWaitOutcome::Xid(gpu, code)) => xids.add_xid(gpu, code, wall_clock::now()),
                 Some(XidWaitOutcome::Nothing) => {}
                 Some(XidWaitOutcome::Broken) => {
@@ -228,7 +228,7 @@ impl NvmlWorker {
             // The tick itself counts as a sample.
             if next_sample <= Instant::now()
                 && next_sample + interval / 2 < next
-                && orders.wanted.fast_sampling
+                && options.wanted.fast_sampling
             {
                 driver.sample_fast();
             }
@@ -242,20 +242,20 @@ impl NvmlWorker {
     /// Reports slow calls to the parent, and waits for the end of standard input.
     fn watch_calls(&self, caller: &thread::Thread) {
         let deadline = self.options.0.call_deadline;
-        let (every, slow) = (deadline / 4, SLOW_CALL.min(deadline / 2));
-        let every = every.clamp(LOOK_EVERY.0, LOOK_EVERY.1);
-        let every = Timespec { tv_sec: 0, tv_nsec: i64::from(every.subsec_nanos()) };
+        let (interval, slow) = (deadline / 4, SLOW_CALL.min(deadline / 2));
+        let interval = interval.clamp(LOOK_EVERY.0, LOOK_EVERY.1);
+        let interval = Timespec { tv_sec: 0, tv_nsec: i64::from(interval.subsec_nanos()) };
         let stdin = io::stdin();
         loop {
             let mut input = [PollFd::new(&stdin, PollFlags::IN)];
-            let ready = poll(&mut input, Some(&every));
+            let ready = poll(&mut input, Some(&interval));
             // The parent never writes, so any event is the end of input.
             if ready.is_ok_and(|count| count > 0) {
                 break;
             }
-            if let Some(calling) = self.current_call.ongoing_call()
-                && u128::from(calling.millis) >= slow.as_millis()
-                && self.send_message(&WorkerMessage::Calling(calling)).is_err()
+            if let Some(call) = self.current_call.ongoing_call()
+                && u128::from(call.millis) >= slow.as_millis()
+                && self.send_message(&WorkerMessage::Calling(call)).is_err()
             {
                 break;
             }

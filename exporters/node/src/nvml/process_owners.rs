@@ -57,25 +57,25 @@ pub(super) struct ControlGroup {
 /// The owners of the processes that are on GPUs now.
 pub(super) struct ProcessOwners {
     proc_root: PathBuf,
-    known: BTreeMap<u32, ProcessOwner>,
+    owners: BTreeMap<u32, ProcessOwner>,
 }
 
 impl ProcessOwners {
     pub(super) fn new(proc_root: &Path) -> Self {
-        Self { proc_root: proc_root.to_owned(), known: BTreeMap::new() }
+        Self { proc_root: proc_root.to_owned(), owners: BTreeMap::new() }
     }
 
     /// Drops the processes that are not in `pids`, and reads the new ones.
     pub(super) fn update_processes(&mut self, pids: &[u32]) {
-        self.known.retain(|pid, _| pids.contains(pid));
+        self.owners.retain(|pid, _| pids.contains(pid));
         for pid in pids {
-            self.known.entry(*pid).or_insert_with(|| read_owner(&self.proc_root, *pid));
+            self.owners.entry(*pid).or_insert_with(|| read_owner(&self.proc_root, *pid));
         }
     }
 
     /// The owner of a process.
     pub(super) fn of(&self, pid: u32) -> Option<&ProcessOwner> {
-        self.known.get(&pid)
+        self.owners.get(&pid)
     }
 }
 
@@ -178,15 +178,15 @@ fn find_user_name(users: &str, uid: &str) -> SanitizedText {
 /// Parses a process's `cgroup` file: one line of version 2, or one for each controller of version 1.
 fn parse_group(text: &str) -> ControlGroup {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let mut best = ControlGroup::default();
+    let mut group = ControlGroup::default();
     for path in paths {
-        let found = parse_group_path(path);
+        let parsed = parse_group_path(path);
         // Under version 1 some controllers have less specific paths: the most specific one is used.
-        if count_known_parts(&found) > count_known_parts(&best) {
-            best = found;
+        if count_known_parts(&parsed) > count_known_parts(&group) {
+            group = parsed;
         }
     }
-    best
+    group
 }
 
 fn count_known_parts(group: &ControlGroup) -> usize {
@@ -199,14 +199,14 @@ fn parse_group_path(path: &str) -> ControlGroup {
     let slurm =
         path.split('/').any(|part| part.starts_with("slurm") || part.contains("slurmstepd"));
     for part in path.split('/') {
-        let bare = part.strip_suffix(".slice").or(part.strip_suffix(".scope")).unwrap_or(part);
+        let name = part.strip_suffix(".slice").or(part.strip_suffix(".scope")).unwrap_or(part);
         if let Some(job) = part.strip_prefix("job_").filter(|_| slurm) {
             (group.source, group.job) = (Some("slurm"), Some(SanitizedText::new(job)));
         } else if let Some(step) = part.strip_prefix("step_").filter(|_| slurm) {
             group.step = Some(SanitizedText::new(step));
-        } else if let Some(pod) = parse_pod_uid(bare) {
+        } else if let Some(pod) = parse_pod_uid(name) {
             (group.source, group.pod) = (Some(KUBERNETES), Some(SanitizedText::new(&pod)));
-        } else if let Some((runtime, id)) = parse_container_id(bare) {
+        } else if let Some((runtime, id)) = parse_container_id(name) {
             group.container = Some(SanitizedText::new(&id[..SHORT_ID]));
             // The runtime of a pod's containers is not the source of the group.
             group.source = group.source.or(Some(runtime));
@@ -220,14 +220,16 @@ fn parse_pod_uid(part: &str) -> Option<String> {
     let (before, uid) = part.rsplit_once("pod")?;
     let named = before.is_empty() || (before.starts_with("kubepods") && before.ends_with('-'));
     let uid = uid.replace('_', "-");
-    let is_uid = uid.len() >= 32 && uid.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let is_uid = uid.len() >= 32
+        && uid.chars().all(|character| character.is_ascii_hexdigit() || character == '-');
     (named && is_uid).then_some(uid)
 }
 
 /// The id of a container, and its runtime.
 fn parse_container_id(part: &str) -> Option<(&'static str, &str)> {
     let (runtime, id) = part.rsplit_once('-').unwrap_or(("", part));
-    let is_id = id.len() == CONTAINER_ID && id.chars().all(|c| c.is_ascii_hexdigit());
+    let is_id =
+        id.len() == CONTAINER_ID && id.chars().all(|character| character.is_ascii_hexdigit());
     let runtime = if runtime.starts_with("libpod") { "podman" } else { "docker" };
     is_id.then_some((runtime, id))
 }
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn slurm_names_job_and_step_under_both_versions() {
+    fn slurm_job_and_step_are_parsed_under_both_cgroup_versions() {
         let first =
             "12:pids:/\n11:devices:/slurm/uid_1000/job_4711/step_0/task_3\n1:name=systemd:/\n";
         assert_eq!(parsed_parts(first), ["slurm", "4711", "0", "-", "-"]);
@@ -258,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_names_pod_and_container_under_both_drivers() {
+    fn kubernetes_pod_and_container_are_parsed_under_both_drivers() {
         let uid = "8b1e2f6c-0d3a-4c55-9e0b-7a6f5d4c3b2a";
         let files = format!("5:devices:/kubepods/burstable/pod{uid}/ID\n");
         assert_eq!(parsed_parts(&files), ["kubernetes", "-", "-", uid, &ID[..12]]);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn docker_and_podman_name_the_container() {
+    fn docker_and_podman_containers_are_parsed() {
         assert_eq!(parsed_parts("5:devices:/docker/ID\n"), ["docker", "-", "-", "-", &ID[..12]]);
         assert_eq!(parsed_parts("0::/system.slice/docker-ID.scope\n")[0], "docker");
         let podman = "0::/machine.slice/libpod-ID.scope/container\n";
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_names_where_the_system_knows_them() {
+    fn user_names_are_resolved_where_possible() {
         let users = "root:x:0:0:root:/root:/bin/sh\nada:x:1000:1000::/home/ada:/bin/sh\n";
         assert_eq!(&*find_user_name(users, "1000"), "ada");
         assert_eq!(&*find_user_name(users, "4242"), "4242");

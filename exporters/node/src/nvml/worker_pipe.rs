@@ -166,8 +166,8 @@ impl GpuPart {
     }
 
     /// The value of its label with this name.
-    pub(super) fn find_label(&self, wanted: &str) -> Option<&str> {
-        self.labels.iter().find(|(label, _)| *label == wanted).map(|(_, text)| &**text)
+    pub(super) fn find_label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| *label == name).map(|(_, text)| &**text)
     }
 }
 
@@ -229,13 +229,13 @@ mod tests {
         let mut wire = Vec::new();
         write_message(message, &mut wire).unwrap();
         let mut rest = wire.as_slice();
-        let back = read_message(&mut rest, &mut Vec::new()).unwrap();
+        let decoded = read_message(&mut rest, &mut Vec::new()).unwrap();
         assert!(rest.is_empty());
-        back
+        decoded
     }
 
     #[test]
-    fn a_message_comes_out_as_it_went_in() {
+    fn message_round_trip_preserves_content() {
         let readings = vec![
             (gpu::POWER, Reading::of(512.123)),
             (gpu::MEMORY_USED, Reading::of(85_899_345_920.0)),
@@ -244,15 +244,15 @@ mod tests {
         let gpus = vec![GpuRoundReadings { readings, ..GpuRoundReadings::default() }];
         let tick = WorkerMessage::Tick { at: UnixMs(5), seconds: 0.125, gpus, failures: vec![] };
         assert_eq!(round_trip(&tick), tick);
-        let calling = OngoingCall { call: Call::PowerUsage, gpu: Some(3), millis: 500 };
-        assert_eq!(round_trip(&WorkerMessage::Calling(calling)), WorkerMessage::Calling(calling));
+        let call = OngoingCall { call: Call::PowerUsage, gpu: Some(3), millis: 500 };
+        assert_eq!(round_trip(&WorkerMessage::Calling(call)), WorkerMessage::Calling(call));
     }
 
     #[test]
-    fn a_torn_a_long_and_a_foreign_message_are_told_apart() {
+    fn truncated_long_and_foreign_messages_have_different_errors() {
         let mut buffer = Vec::new();
-        let torn: &[u8] = &[9, 0, 0, 0, b'{'];
-        assert!(matches!(read_message(&mut { torn }, &mut buffer), Err(PipeError::Io(_))));
+        let truncated: &[u8] = &[9, 0, 0, 0, b'{'];
+        assert!(matches!(read_message(&mut { truncated }, &mut buffer), Err(PipeError::Io(_))));
         let long: &[u8] = &[0, 0, 0, 0xff];
         let Err(PipeError::TooLong(length)) = read_message(&mut { long }, &mut buffer) else {
             panic!()

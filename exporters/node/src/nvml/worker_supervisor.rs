@@ -92,9 +92,9 @@ pub(super) enum WorkerHealth {
 impl WorkerSupervisor {
     /// A supervisor without workers: the first step starts one.
     pub(super) fn new(options: &SamplerOptions) -> Self {
-        let own = || PathBuf::from("/proc/self/exe");
+        let own_program = || PathBuf::from("/proc/self/exe");
         let mut arguments: Vec<OsString> = vec![nvml_worker::ARGUMENT.into()];
-        let orders = NvmlWorkerOptions {
+        let worker_options = NvmlWorkerOptions {
             period: options.period,
             call_deadline: options.call_deadline,
             wanted: NvmlFeatures {
@@ -105,12 +105,12 @@ impl WorkerSupervisor {
             },
         };
         // Numbers and booleans: serialisation never fails.
-        arguments.push(serde_json::to_string(&orders).unwrap_or_default().into());
+        arguments.push(serde_json::to_string(&worker_options).unwrap_or_default().into());
         arguments.extend(options.nvml_library.iter().map(|path| path.clone().into_os_string()));
-        let (tell, hear) = sync_channel(MAX_WAITING);
+        let (event_sender, events) = sync_channel(MAX_WAITING);
         Self {
             // The link is valid even after an upgrade replaced the file.
-            program: options.worker_program.clone().unwrap_or_else(own),
+            program: options.worker_program.clone().unwrap_or_else(own_program),
             arguments,
             period: options.period,
             call_deadline: options.call_deadline,
@@ -118,8 +118,8 @@ impl WorkerSupervisor {
             spare_after: options.spare_after,
             max_hung: options.max_hung_workers,
             workers: Vec::new(),
-            event_sender: tell,
-            events: hear,
+            event_sender,
+            events,
             started: 0,
             next_start: None,
             back_off: BACK_OFF.0,
@@ -129,22 +129,22 @@ impl WorkerSupervisor {
 
     /// Handles the messages since the last step, and starts, retires and reaps workers. Never waits.
     pub(super) fn poll_workers(&mut self, now: Instant) -> Vec<WorkerEvent> {
-        let mut heard = Vec::new();
+        let mut handled = Vec::new();
         let events = some_of(&self.events);
-        heard.extend(events.into_iter().filter_map(|event| self.handle_pipe_event(event)));
-        self.reap_workers(now, &mut heard);
+        handled.extend(events.into_iter().filter_map(|event| self.handle_pipe_event(event)));
+        self.reap_workers(now, &mut handled);
         for worker in &mut self.workers {
             let hangs = worker.is_hung_at(now, self.period, self.call_deadline, self.init_deadline);
-            worker.hangs = hangs.then(|| worker.hangs.unwrap_or(now));
+            worker.hung_since = hangs.then(|| worker.hung_since.unwrap_or(now));
         }
         self.retire_spares();
         self.start_due_worker(now);
-        heard
+        handled
     }
 
     /// How many workers hang in a driver call.
     pub(super) fn count_hung(&self) -> usize {
-        self.workers.iter().filter(|worker| !worker.gone && worker.hangs.is_some()).count()
+        self.workers.iter().filter(|worker| !worker.gone && worker.hung_since.is_some()).count()
     }
 
     /// Whether the limit of hung workers is reached, so that no more are started.
@@ -155,17 +155,17 @@ impl WorkerSupervisor {
     /// The current health of the workers.
     pub(super) fn worker_health(&self, now: Instant) -> WorkerHealth {
         let live = || self.workers.iter().filter(|worker| !worker.retired && !worker.gone);
-        if live().any(|worker| worker.has_ticked() && worker.hangs.is_none()) {
+        if live().any(|worker| worker.has_ticked() && worker.hung_since.is_none()) {
             return WorkerHealth::Working;
         }
-        if let Some(worker) = live().find(|worker| worker.hangs.is_some()) {
+        if let Some(worker) = live().find(|worker| worker.hung_since.is_some()) {
             return worker.ongoing_call_at(now).map_or(WorkerHealth::Slow, WorkerHealth::Blocked);
         }
         match &self.trouble {
-            Some(trouble) if trouble.nothing_here => {
-                WorkerHealth::NothingHere(trouble.message.clone())
+            Some(failure) if failure.nothing_here => {
+                WorkerHealth::NothingHere(failure.message.clone())
             }
-            Some(trouble) => WorkerHealth::Down(trouble.message.clone()),
+            Some(failure) => WorkerHealth::Down(failure.message.clone()),
             None => WorkerHealth::Starting,
         }
     }
@@ -173,14 +173,14 @@ impl WorkerSupervisor {
     /// Applies one event to its worker's state; returns the event to act upon.
     fn handle_pipe_event(&mut self, event: WorkerPipeEvent) -> Option<WorkerEvent> {
         let worker = self.workers.iter_mut().find(|worker| worker.number == event.worker)?;
-        match event.what {
+        match event.message {
             Err(error) => {
                 tracing::debug!(worker = event.worker, %error, "worker's pipe ended");
                 worker.gone = true;
                 None
             }
-            Ok(WorkerMessage::Calling(calling)) => {
-                worker.calling = Some((calling, event.at));
+            Ok(WorkerMessage::Calling(call)) => {
+                worker.slow_call = Some((call, event.at));
                 None
             }
             Ok(WorkerMessage::Trouble { nothing_here, message }) => {
@@ -190,7 +190,7 @@ impl WorkerSupervisor {
             Ok(_) if worker.retired => None,
             Ok(message) => {
                 worker.progress = event.at;
-                worker.calling = None;
+                worker.slow_call = None;
                 worker.stage = worker.stage.max(WorkerStage::Ready);
                 if matches!(message, WorkerMessage::Tick { .. }) {
                     worker.stage = WorkerStage::Ticking;
@@ -203,19 +203,19 @@ impl WorkerSupervisor {
     }
 
     /// Removes the ended processes.
-    fn reap_workers(&mut self, now: Instant, heard: &mut Vec<WorkerEvent>) {
-        let mut at = 0;
-        while at < self.workers.len() {
-            let worker = &mut self.workers[at];
+    fn reap_workers(&mut self, now: Instant, handled: &mut Vec<WorkerEvent>) {
+        let mut index = 0;
+        while index < self.workers.len() {
+            let worker = &mut self.workers[index];
             // Its pipe ends first, so that no message is lost.
             let Some(status) =
                 worker.gone.then(|| worker.child.try_wait().ok().flatten()).flatten()
             else {
-                at += 1;
+                index += 1;
                 continue;
             };
-            let worker = self.workers.remove(at);
-            heard.push(WorkerEvent::Gone(worker.number));
+            let worker = self.workers.remove(index);
+            handled.push(WorkerEvent::Gone(worker.number));
             if worker.retired {
                 continue;
             }
@@ -231,13 +231,21 @@ impl WorkerSupervisor {
 
     /// Asks all but the newest of the workers that work to stop.
     fn retire_spares(&mut self) {
-        let works = |worker: &WorkerProcess| {
-            worker.has_ticked() && worker.hangs.is_none() && !worker.retired
+        let is_working = |worker: &WorkerProcess| {
+            worker.has_ticked() && worker.hung_since.is_none() && !worker.retired
         };
-        let Some(newest) = self.workers.iter().filter(|w| works(w)).map(|w| w.number).max() else {
+        let Some(newest) = self
+            .workers
+            .iter()
+            .filter(|worker| is_working(worker))
+            .map(|worker| worker.number)
+            .max()
+        else {
             return;
         };
-        for worker in self.workers.iter_mut().filter(|w| works(w) && w.number != newest) {
+        for worker in
+            self.workers.iter_mut().filter(|other| is_working(other) && other.number != newest)
+        {
             tracing::info!(
                 worker = worker.number,
                 "a hung worker resumed and is no longer needed; stopping it"
@@ -252,16 +260,17 @@ impl WorkerSupervisor {
     fn is_start_due(&self, now: Instant) -> bool {
         let mut newest = None;
         for worker in self.workers.iter().filter(|worker| !worker.retired) {
-            let Some(since) = worker.hangs else { return false };
+            let Some(since) = worker.hung_since else { return false };
             newest = newest.max(Some(since));
         }
         let Some(since) = newest else {
-            return self.next_start.is_none_or(|at| now >= at);
+            return self.next_start.is_none_or(|next_start| now >= next_start);
         };
-        let (factor, most) = SPARE_BACK_OFF;
-        let times = factor.saturating_pow(self.count_hung().saturating_sub(1) as u32).min(most);
+        let (factor, max) = SPARE_BACK_OFF;
+        let times = factor.saturating_pow(self.count_hung().saturating_sub(1) as u32).min(max);
         let due = now >= since + self.spare_after * times;
-        due && !self.is_hung_limit_reached() && self.next_start.is_none_or(|at| now >= at)
+        due && !self.is_hung_limit_reached()
+            && self.next_start.is_none_or(|next_start| now >= next_start)
     }
 
     /// Starts a worker where one is missing, or a spare beside those that hang.
@@ -290,8 +299,8 @@ impl WorkerSupervisor {
 }
 
 /// The waiting messages, up to the limit of a step.
-fn some_of<T>(hear: &Receiver<T>) -> Vec<T> {
-    hear.try_iter().take(MAX_HEARD).collect()
+fn some_of<T>(receiver: &Receiver<T>) -> Vec<T> {
+    receiver.try_iter().take(MAX_HEARD).collect()
 }
 
 #[cfg(test)]
@@ -301,18 +310,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_workers_that_never_fall_silent_end_no_step_late_and_none_is_lost() {
-        let (tell, hear) = sync_channel(MAX_WAITING);
-        let many = 200 * MAX_HEARD;
-        let telling = thread::spawn(move || (0..many).all(|nth| tell.send(nth).is_ok()));
-        let (mut heard, mut steps) = (Vec::new(), 0);
-        while heard.len() < many {
-            let some = some_of(&hear);
-            assert!(some.len() <= MAX_HEARD);
-            heard.extend(some);
+    fn poll_is_bounded_under_constant_messages_and_loses_none() {
+        let (sender, receiver) = sync_channel(MAX_WAITING);
+        let sent = 200 * MAX_HEARD;
+        let sending = thread::spawn(move || (0..sent).all(|nth| sender.send(nth).is_ok()));
+        let (mut collected, mut steps) = (Vec::new(), 0);
+        while collected.len() < sent {
+            let batch = some_of(&receiver);
+            assert!(batch.len() <= MAX_HEARD);
+            collected.extend(batch);
             steps += 1;
         }
-        assert!(telling.join().unwrap());
-        assert!(steps >= 200 && heard.is_sorted(), "{steps}");
+        assert!(sending.join().unwrap());
+        assert!(steps >= 200 && collected.is_sorted(), "{steps}");
     }
 }

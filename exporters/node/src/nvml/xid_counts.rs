@@ -30,11 +30,15 @@ impl XidCounts {
         (*count, *last) = (*count + 1, at);
     }
 
-    /// The message if it is due: immediately after a quiet time, then no more often than `every`.
-    pub(super) fn due_message(&mut self, now: Instant, every: Duration) -> Option<WorkerMessage> {
-        let quiet =
-            self.last_message.is_none_or(|told| now.saturating_duration_since(told) >= every);
-        if quiet { self.take_message(now) } else { None }
+    /// The message if it is due: immediately after a quiet time, then no more often than `interval`.
+    pub(super) fn due_message(
+        &mut self,
+        now: Instant,
+        interval: Duration,
+    ) -> Option<WorkerMessage> {
+        let is_due =
+            self.last_message.is_none_or(|last| now.saturating_duration_since(last) >= interval);
+        if is_due { self.take_message(now) } else { None }
     }
 
     /// The message with all unsent counts.
@@ -56,32 +60,32 @@ mod tests {
     #[test]
     fn xid_storm_becomes_few_messages_that_count_all() {
         let (mut counts, start) = (XidCounts::default(), Instant::now());
-        let (every, mut told, mut messages) = (Duration::from_millis(100), 0, 0);
-        let mut hear = |message: Option<WorkerMessage>| {
+        let (interval, mut counted, mut messages) = (Duration::from_millis(100), 0, 0);
+        let mut receive = |message: Option<WorkerMessage>| {
             if let Some(WorkerMessage::Xids { counts }) = message {
                 messages += 1;
-                told += counts.iter().map(|count| count.count).sum::<u64>();
+                counted += counts.iter().map(|count| count.count).sum::<u64>();
             }
         };
         // 10,000 a second for a second.
-        for at in 0..10_000_u64 {
-            let now = start + Duration::from_micros(100 * at);
-            counts.add_xid((at % 8) as u32, 13, UnixMs((at / 10) as i64));
-            hear(counts.due_message(now, every));
+        for number in 0..10_000_u64 {
+            let now = start + Duration::from_micros(100 * number);
+            counts.add_xid((number % 8) as u32, 13, UnixMs((number / 10) as i64));
+            receive(counts.due_message(now, interval));
         }
-        hear(counts.take_message(start + Duration::from_secs(1)));
-        hear(counts.take_message(start + Duration::from_secs(2)));
-        assert_eq!(told, 10_000);
+        receive(counts.take_message(start + Duration::from_secs(1)));
+        receive(counts.take_message(start + Duration::from_secs(2)));
+        assert_eq!(counted, 10_000);
         assert!(messages <= 11, "{messages} messages");
     }
 
     #[test]
-    fn first_xid_is_told_at_once_and_kinds_are_limited() {
+    fn first_xid_is_sent_at_once_and_kinds_are_limited() {
         let (mut counts, now) = (XidCounts::default(), Instant::now());
         counts.add_xid(3, 79, UnixMs(7));
-        let told = counts.due_message(now, Duration::from_secs(1));
+        let message = counts.due_message(now, Duration::from_secs(1));
         let count = XidCount { gpu: 3, code: 79, count: 1, at: UnixMs(7) };
-        assert_eq!(told, Some(WorkerMessage::Xids { counts: vec![count] }));
+        assert_eq!(message, Some(WorkerMessage::Xids { counts: vec![count] }));
         for code in 0..5_000 {
             counts.add_xid(0, code, UnixMs(8));
         }

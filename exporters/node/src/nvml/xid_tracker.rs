@@ -93,35 +93,37 @@ impl XidTracker {
         let kind = self.0.entry(error).or_default();
         kind.last = kind.last.max(Some(at));
         let mut new = count;
-        let near = |then: UnixMs| (then.0 - at.0).abs() <= SAME;
-        for told in kind.unmatched.iter_mut().filter(|t| t.source != source && near(t.at)) {
-            let both = told.count.min(new);
-            (told.count, new) = (told.count - both, new - both);
+        let is_near = |other: UnixMs| (other.0 - at.0).abs() <= SAME;
+        for burst in
+            kind.unmatched.iter_mut().filter(|burst| burst.source != source && is_near(burst.at))
+        {
+            let matched = burst.count.min(new);
+            (burst.count, new) = (burst.count - matched, new - matched);
         }
         if new < count {
-            kind.unmatched.retain(|told| told.count > 0);
+            kind.unmatched.retain(|burst| burst.count > 0);
         }
         if new == 0 {
             return false;
         }
-        let told = XidBurst { source, at, count: new };
-        told.add_to(&mut kind.unmatched);
-        told.add_to(&mut kind.recent);
+        let burst = XidBurst { source, at, count: new };
+        burst.add_to(&mut kind.unmatched);
+        burst.add_to(&mut kind.recent);
         kind.count += new;
-        let news =
+        let should_log =
             kind.logged.is_none_or(|logged| at.duration_since(logged).as_millis() >= QUIET as u128);
-        if news {
+        if should_log {
             kind.logged = Some(at);
         }
-        news
+        should_log
     }
 
     /// Adds every kind of error to the report.
     pub(super) fn report_xids(&mut self, now: UnixMs, report: &mut Report) {
         for ((gpu, code), kind) in &mut self.0 {
             // The reports of the two sources are not in time order.
-            kind.recent.retain(|told| now.0 - told.at.0 <= RECENT);
-            let recent: u64 = kind.recent.iter().map(|told| told.count).sum();
+            kind.recent.retain(|burst| now.0 - burst.at.0 <= RECENT);
+            let recent: u64 = kind.recent.iter().map(|burst| burst.count).sum();
             let device = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, *gpu, *code));
             let row = describe_xid(*code);
             let labels = [
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_sources_tell_is_counted_once_in_either_order() {
+    fn xid_of_both_sources_is_counted_once_in_either_order() {
         let mut xids = XidTracker::default();
         assert!(xids.record_xids((0, 79), 1, XidSource::Driver, UnixMs(1_000)));
         assert!(!xids.record_xids((0, 79), 1, XidSource::KernelLog, UnixMs(1_400)));
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_source_tells_is_counted_too() {
+    fn xid_of_one_source_is_counted() {
         let mut xids = XidTracker::default();
         for (code, source, at) in [
             (31, XidSource::Driver, 0),
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_recent_for_five_minutes() {
+    fn xids_are_recent_for_five_minutes() {
         let mut xids = XidTracker::default();
         for (source, at) in
             [(XidSource::Driver, 0), (XidSource::KernelLog, 9), (XidSource::Driver, 200_000)]
@@ -199,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_counted_and_costs_bounded_memory() {
+    fn xid_storm_is_counted_in_bounded_memory() {
         let mut xids = XidTracker::default();
-        for at in 0..100_000 {
-            xids.record_xids((0, 13), 1, XidSource::KernelLog, UnixMs(at));
+        for millis in 0..100_000 {
+            xids.record_xids((0, 13), 1, XidSource::KernelLog, UnixMs(millis));
         }
         assert_eq!(xid_count(&xids, 0, 13), 100_000);
         let kind = &xids.0[&(0, 13)];

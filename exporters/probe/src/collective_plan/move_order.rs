@@ -7,7 +7,7 @@ use super::{CollectivePlan, PlannedMove};
 /// A range of a receive buffer that a move accesses.
 struct BufferAccess {
     range: Range<usize>,
-    by: usize,
+    number: usize,
     writes: bool,
 }
 
@@ -15,33 +15,35 @@ struct BufferAccess {
 /// that access what it writes. Of several on one stream only the last is kept.
 pub(super) fn compute_waits(moves: &[PlannedMove], ranks: usize) -> Vec<Vec<usize>> {
     let mut accesses: Vec<Vec<BufferAccess>> = (0..ranks).map(|_| Vec::new()).collect();
-    let mut all = Vec::with_capacity(moves.len());
-    for (number, one) in moves.iter().enumerate() {
-        let (read, (writer, written)) = CollectivePlan::touched_ranges(one);
+    let mut waits = Vec::with_capacity(moves.len());
+    for (number, planned) in moves.iter().enumerate() {
+        let (read, (writer, written)) = CollectivePlan::touched_ranges(planned);
         let mut last: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        let mut after = |known: &BufferAccess| {
-            let earlier = &moves[known.by];
-            last.insert((earlier.to.rank, earlier.channel), known.by);
+        let mut add_wait = |access: &BufferAccess| {
+            let earlier = &moves[access.number];
+            last.insert((earlier.to.rank, earlier.channel), access.number);
         };
         if let Some((rank, range)) = &read {
-            let wrote = accesses[*rank].iter().filter(|known| known.writes);
-            wrote.filter(|known| ranges_overlap(&known.range, range)).for_each(&mut after);
+            let write_accesses = accesses[*rank].iter().filter(|access| access.writes);
+            write_accesses
+                .filter(|access| ranges_overlap(&access.range, range))
+                .for_each(&mut add_wait);
         }
         accesses[writer]
             .iter()
-            .filter(|known| ranges_overlap(&known.range, &written))
-            .for_each(after);
+            .filter(|access| ranges_overlap(&access.range, &written))
+            .for_each(add_wait);
         // Moves on one stream run in order anyway.
-        last.remove(&(one.to.rank, one.channel));
-        all.push(last.into_values().collect());
+        last.remove(&(planned.to.rank, planned.channel));
+        waits.push(last.into_values().collect());
         if let Some((rank, range)) = read {
-            accesses[rank].push(BufferAccess { range, by: number, writes: false });
+            accesses[rank].push(BufferAccess { range, number, writes: false });
         }
-        accesses[writer].push(BufferAccess { range: written, by: number, writes: true });
+        accesses[writer].push(BufferAccess { range: written, number, writes: true });
     }
-    all
+    waits
 }
 
-fn ranges_overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
-    one.start < other.end && other.start < one.end
+fn ranges_overlap(first: &Range<usize>, second: &Range<usize>) -> bool {
+    first.start < second.end && second.start < first.end
 }

@@ -25,7 +25,7 @@ pub(super) fn build_moves(
     elements: usize,
     channels: usize,
 ) -> PlanBuilder {
-    let mut sketch = PlanBuilder {
+    let mut builder = PlanBuilder {
         ranks,
         channels,
         receive_elements: elements,
@@ -35,14 +35,14 @@ pub(super) fn build_moves(
     };
     let chunks = split_elements(elements, ranks);
     match collective {
-        Collective::AllReduce => sketch.plan_all_reduce(&chunks),
-        Collective::ReduceScatter => sketch.plan_reduce_scatter(&chunks),
-        Collective::AllGather => sketch.plan_all_gather(&chunks),
-        Collective::AllToAll => sketch.plan_all_to_all(&chunks),
-        Collective::Broadcast => sketch.plan_broadcast(elements),
-        Collective::SendRecv => sketch.plan_send_recv(elements),
+        Collective::AllReduce => builder.plan_all_reduce(&chunks),
+        Collective::ReduceScatter => builder.plan_reduce_scatter(&chunks),
+        Collective::AllGather => builder.plan_all_gather(&chunks),
+        Collective::AllToAll => builder.plan_all_to_all(&chunks),
+        Collective::Broadcast => builder.plan_broadcast(elements),
+        Collective::SendRecv => builder.plan_send_recv(elements),
     }
-    sketch
+    builder
 }
 
 impl PlanBuilder {
@@ -82,10 +82,10 @@ impl PlanBuilder {
         for step in 0..self.ranks - 1 {
             for rank in 0..self.ranks {
                 let chunk = &chunks[self.rank_before(rank, step + ahead)];
-                let left = self.rank_before(rank, 1);
+                let previous = self.rank_before(rank, 1);
                 let from = match step {
-                    0 => send_position(left, chunk.start),
-                    _ => receive_position(left, chunk.start),
+                    0 => send_position(previous, chunk.start),
+                    _ => receive_position(previous, chunk.start),
                 };
                 self.add_sums(rank, from, chunk);
             }
@@ -99,12 +99,12 @@ impl PlanBuilder {
         }
         for step in 0..self.ranks - 1 {
             for rank in 0..self.ranks {
-                let left = self.rank_before(rank, 1);
+                let previous = self.rank_before(rank, 1);
                 let source = self.rank_before(rank, 1 + step);
                 let chunk = &chunks[source];
                 let from = match step {
-                    0 => send_position(left, 0),
-                    _ => receive_position(left, chunk.start),
+                    0 => send_position(previous, 0),
+                    _ => receive_position(previous, chunk.start),
                 };
                 self.add_copies(rank, from, chunk.start, chunk.len());
             }
@@ -159,9 +159,9 @@ impl PlanBuilder {
 
     fn plan_send_recv(&mut self, elements: usize) {
         for rank in 0..self.ranks {
-            let left = self.rank_before(rank, 1);
-            self.add_copies(rank, send_position(left, 0), 0, elements);
-            self.expect_sum(rank, 0, &(0..elements), left..left + 1);
+            let previous = self.rank_before(rank, 1);
+            self.add_copies(rank, send_position(previous, 0), 0, elements);
+            self.expect_sum(rank, 0, &(0..elements), previous..previous + 1);
         }
     }
 
@@ -192,13 +192,13 @@ impl PlanBuilder {
         channel: usize,
         rank: usize,
         from: BufferPosition,
-        plus: Option<usize>,
+        summand: Option<usize>,
         to: Range<usize>,
     ) {
         if !to.is_empty() {
             let elements = to.len();
             let to = receive_position(rank, to.start);
-            self.moves.push(PlannedMove { channel, from, summand: plus, to, elements });
+            self.moves.push(PlannedMove { channel, from, summand, to, elements });
         }
     }
 

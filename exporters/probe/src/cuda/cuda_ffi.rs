@@ -165,8 +165,8 @@ impl CudaDriver {
         }
         let mut name: *const c_char = ptr::null();
         // SAFETY: the function writes a pointer to text that never changes, or leaves or sets it null.
-        let known = unsafe { (self.functions.error_name)(code, &raw mut name) } == 0;
-        let name = if known && !name.is_null() {
+        let has_name = unsafe { (self.functions.error_name)(code, &raw mut name) } == 0;
+        let name = if has_name && !name.is_null() {
             // SAFETY: the text is NUL-terminated and lives as long as the library, which is open.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         } else {
@@ -268,9 +268,9 @@ impl CudaDriver {
         to: u64,
         from: u64,
         bytes: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
-        call!(self, copy(to, from, bytes, on.0))
+        call!(self, copy(to, from, bytes, stream.0))
     }
 
     /// Copies between two GPUs, directly or through the host, as the driver decides.
@@ -279,9 +279,9 @@ impl CudaDriver {
         (to, to_context): (u64, CudaHandle),
         (from, from_context): (u64, CudaHandle),
         bytes: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
-        call!(self, copy_peer(to, to_context.0, from, from_context.0, bytes, on.0))
+        call!(self, copy_peer(to, to_context.0, from, from_context.0, bytes, stream.0))
     }
 
     /// Fills memory with a word.
@@ -290,9 +290,9 @@ impl CudaDriver {
         to: u64,
         word: u32,
         words: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
-        call!(self, fill(to, word, words, on.0))
+        call!(self, fill(to, word, words, stream.0))
     }
 
     /// Loads PTX into the current context.
@@ -372,7 +372,7 @@ impl CudaDriver {
         &self,
         kernel: CudaHandle,
         (blocks, threads): (u32, u32),
-        on: CudaHandle,
+        stream: CudaHandle,
         arguments: &[KernelArgument],
     ) -> Result<(), CudaError> {
         let mut pointers: Vec<*mut c_void> = arguments
@@ -382,27 +382,28 @@ impl CudaDriver {
                 KernelArgument::Word(value) => ptr::from_ref(value).cast_mut().cast(),
             })
             .collect();
-        let (pointers, none) = (pointers.as_mut_ptr(), ptr::null_mut());
-        call!(self, launch(kernel.0, blocks, 1, 1, threads, 1, 1, 0, on.0, pointers, none))
+        let (pointers, null) = (pointers.as_mut_ptr(), ptr::null_mut());
+        call!(self, launch(kernel.0, blocks, 1, 1, threads, 1, 1, 0, stream.0, pointers, null))
     }
 
     /// Reads a word of pinned memory that [`CudaDriver::allocate_host`] returned and that is not freed.
-    pub(super) fn read_pinned(at: u64) -> u32 {
-        let word: *const u32 = ptr::with_exposed_provenance(at as usize);
+    pub(super) fn read_pinned(address: u64) -> u32 {
+        let word: *const u32 = ptr::with_exposed_provenance(address as usize);
         // SAFETY: the only callers are in `gpu_context`, which checks that the address is in pinned memory that it owns
         // and that it is aligned; a GPU may write it at any time, hence volatile.
         unsafe { word.read_volatile() }
     }
 
     /// Writes a word of such memory.
-    pub(super) fn write_pinned(at: u64, word: u32) {
-        let address: *mut u32 = ptr::with_exposed_provenance_mut(at as usize);
+    pub(super) fn write_pinned(address: u64, word: u32) {
+        let address: *mut u32 = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: as for `read_pinned`.
         unsafe { address.write_volatile(word) }
     }
 }
 
 fn decode_c_string(text: &[c_char]) -> String {
-    let bytes: Vec<u8> = text.iter().map(|c| *c as u8).take_while(|byte| *byte != 0).collect();
+    let bytes: Vec<u8> =
+        text.iter().map(|letter| *letter as u8).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

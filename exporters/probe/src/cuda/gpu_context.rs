@@ -205,10 +205,10 @@ impl ProbeGpu {
         to: u64,
         word: u32,
         bytes: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
         self.set_current()?;
-        self.cuda.fill_words(to, word, bytes / 4, on)
+        self.cuda.fill_words(to, word, bytes / 4, stream)
     }
 
     /// Copies with the driver, between the GPU and pinned memory or within one of them.
@@ -217,10 +217,10 @@ impl ProbeGpu {
         to: u64,
         from: u64,
         bytes: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
         self.set_current()?;
-        self.cuda.copy_memory(to, from, bytes, on)
+        self.cuda.copy_memory(to, from, bytes, stream)
     }
 
     /// Copies from another GPU to this one with the driver, which may go through the host.
@@ -229,26 +229,26 @@ impl ProbeGpu {
         to: u64,
         (peer, from): (&Self, u64),
         bytes: usize,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
         self.set_current()?;
-        self.cuda.copy_peer((to, self.context), (from, peer.context), bytes, on)
+        self.cuda.copy_peer((to, self.context), (from, peer.context), bytes, stream)
     }
 
-    /// Starts a kernel with as many blocks as the limit allows and `work` items need, and at most `share` of the limit.
+    /// Starts a kernel with as many blocks as the limit allows and the `items` need, and at most `share` of the limit.
     pub(crate) fn launch_kernel(
         &self,
         name: &'static CStr,
-        (work, share): (usize, u32),
-        on: CudaHandle,
+        (items, share): (usize, u32),
+        stream: CudaHandle,
         arguments: &[KernelArgument],
     ) -> Result<(), CudaError> {
-        let found = self.kernels.iter().find(|(known, _)| *known == name);
+        let found = self.kernels.iter().find(|(loaded, _)| *loaded == name);
         let (_, kernel) = found.ok_or(CudaError::Symbol("kernel of this element"))?;
         self.set_current()?;
-        let most = (self.blocks / share.max(1)).max(1);
-        let needed = work.div_ceil(THREADS as usize).clamp(1, most as usize) as u32;
-        self.cuda.launch_kernel(*kernel, (needed, THREADS), on, arguments)
+        let max_blocks = (self.blocks / share.max(1)).max(1);
+        let needed = items.div_ceil(THREADS as usize).clamp(1, max_blocks as usize) as u32;
+        self.cuda.launch_kernel(*kernel, (needed, THREADS), stream, arguments)
     }
 
     /// Starts the kernel that blocks a stream until the host opens the gate.
@@ -256,35 +256,35 @@ impl ProbeGpu {
         &self,
         gate: u64,
         nanos: u64,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
-        let found = self.kernels.iter().find(|(known, _)| *known == kernel_set::GATE);
+        let found = self.kernels.iter().find(|(loaded, _)| *loaded == kernel_set::GATE);
         let (_, kernel) = found.ok_or(CudaError::Symbol("gate"))?;
         self.set_current()?;
         self.cuda.launch_kernel(
             *kernel,
             (1, 1),
-            on,
+            stream,
             &[KernelArgument::Long(gate), KernelArgument::Long(nanos)],
         )
     }
 
-    /// The word at `at`, a multiple of 4, of the pinned memory that begins at `pinned`.
-    pub(crate) fn read_pinned(&self, pinned: u64, at: usize) -> Option<u32> {
-        self.pinned_address(pinned, at).map(CudaDriver::read_pinned)
+    /// The word at `offset`, a multiple of 4, of the pinned memory that begins at `pinned`.
+    pub(crate) fn read_pinned(&self, pinned: u64, offset: usize) -> Option<u32> {
+        self.pinned_address(pinned, offset).map(CudaDriver::read_pinned)
     }
 
-    /// Writes the word at `at`.
-    pub(crate) fn write_pinned(&self, pinned: u64, at: usize, word: u32) {
-        if let Some(address) = self.pinned_address(pinned, at) {
+    /// Writes the word at `offset`.
+    pub(crate) fn write_pinned(&self, pinned: u64, offset: usize, word: u32) {
+        if let Some(address) = self.pinned_address(pinned, offset) {
             CudaDriver::write_pinned(address, word);
         }
     }
 
     /// The address of a word, if it is in our pinned memory.
-    fn pinned_address(&self, pinned: u64, at: usize) -> Option<u64> {
+    fn pinned_address(&self, pinned: u64, offset: usize) -> Option<u64> {
         let (address, bytes) = self.pinned.iter().find(|(address, _)| *address == pinned)?;
-        (at.is_multiple_of(4) && at + 4 <= *bytes).then_some(address + at as u64)
+        (offset.is_multiple_of(4) && offset + 4 <= *bytes).then_some(address + offset as u64)
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_an_address_are_one() {
+    fn bus_id_forms_are_normalised() {
         assert_eq!(short_bus_id("00000000:4C:00.0"), "0000:4c:00.0");
         assert_eq!(short_bus_id("0000:4C:00.0"), "0000:4c:00.0");
         assert_eq!(short_bus_id("00010000:00:1F.0"), "10000:00:1f.0");

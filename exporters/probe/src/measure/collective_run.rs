@@ -82,16 +82,16 @@ impl MeasureSession<'_> {
             ));
         }
         let plan = CollectivePlan::new(collective, ranks, elements, self.request.channels);
-        let reach = self.build_peer_matrix(ranks)?;
-        let ring = self.set_up_collective(plan, reach)?;
-        let nccl = self.prepare_nccl(collective, &ring)?;
+        let peer_access = self.build_peer_matrix(ranks)?;
+        let setup = self.set_up_collective(plan, peer_access)?;
+        let nccl = self.prepare_nccl(collective, &setup)?;
         self.begin_measuring(idle_check)?;
-        let tally = self.run_collective(collective, &ring, &CollectiveBackend::Ours)?;
-        self.record_collective(collective, &ring, &CollectiveBackend::Ours, tally)?;
+        let tally = self.run_collective(collective, &setup, &CollectiveBackend::Ours)?;
+        self.record_collective(collective, &setup, &CollectiveBackend::Ours, tally)?;
         if let Some(nccl) = &nccl {
-            let by = CollectiveBackend::Nccl(nccl, collective);
-            let tally = self.run_collective(collective, &ring, &by)?;
-            self.record_collective(collective, &ring, &by, tally)?;
+            let backend = CollectiveBackend::Nccl(nccl, collective);
+            let tally = self.run_collective(collective, &setup, &backend)?;
+            self.record_collective(collective, &setup, &backend, tally)?;
         }
         Ok(())
     }
@@ -100,37 +100,37 @@ impl MeasureSession<'_> {
     fn build_peer_matrix(&mut self, ranks: usize) -> Result<Vec<Vec<bool>>, ProbeExit> {
         self.gpus.truncate(ranks);
         let count = self.gpus.len();
-        let mut reach = vec![vec![true; count]; count];
-        for (one, row) in reach.iter_mut().enumerate() {
-            for (other, reaches) in row.iter_mut().enumerate() {
-                *reaches =
-                    self.map_gpu_error(one, self.gpus[one].enable_peer_access(&self.gpus[other]))?;
-                if !*reaches && self.request.require_peer {
-                    let (one, other) = (self.gpus[one].index, self.gpus[other].index);
+        let mut peer_access = vec![vec![true; count]; count];
+        for (gpu, row) in peer_access.iter_mut().enumerate() {
+            for (peer, can_access) in row.iter_mut().enumerate() {
+                *can_access =
+                    self.map_gpu_error(gpu, self.gpus[gpu].enable_peer_access(&self.gpus[peer]))?;
+                if !*can_access && self.request.require_peer {
+                    let (gpu, peer) = (self.gpus[gpu].index, self.gpus[peer].index);
                     let why = format!(
-                        "GPU {one} cannot access the memory of GPU {other}: check `nvidia-smi topo -p2p r`"
+                        "GPU {gpu} cannot access the memory of GPU {peer}: check `nvidia-smi topo -p2p r`"
                     );
                     return Err(ProbeExit::new(ExitKind::NoPeerAccess, why));
                 }
             }
         }
-        Ok(reach)
+        Ok(peer_access)
     }
 
     /// Allocates memory, streams and events, after checks of the limits and of free memory.
     fn set_up_collective(
         &mut self,
         plan: CollectivePlan,
-        reach: Vec<Vec<bool>>,
+        peer_access: Vec<Vec<bool>>,
     ) -> Result<CollectiveSetup, ProbeExit> {
         let (count, size) = (self.gpus.len(), self.request.element.byte_size());
-        let staged = reach.iter().flatten().any(|reaches| !reaches);
+        let staged = peer_access.iter().flatten().any(|can_access| !can_access);
         let bounce = if staged { plan.largest_move() * size } else { 0 };
         let mut memory = vec![0; count];
-        for (rank, filling) in plan.sends.iter().enumerate() {
-            let buffers =
-                filling.elements * size + rank_buffers::guarded_size(plan.receive_elements * size);
-            memory[rank % count] += buffers + bounce * plan.channels;
+        for (rank, pattern) in plan.sends.iter().enumerate() {
+            let buffer_bytes =
+                pattern.elements * size + rank_buffers::guarded_size(plan.receive_elements * size);
+            memory[rank % count] += buffer_bytes + bounce * plan.channels;
         }
         self.request.limits.check_plan(&plan, &memory, self.request.element)?;
         self.outcome.cost.memory_bytes = memory.iter().copied().max().unwrap_or(0) as u64;
@@ -138,23 +138,23 @@ impl MeasureSession<'_> {
             MeasureLimits::check_free_memory(gpu, *needed)?;
         }
         let sharing = plan.ranks.div_ceil(count) as u32;
-        let mut lanes = Vec::new();
-        for (rank, filling) in plan.sends.iter().enumerate() {
+        let mut rank_buffers = Vec::new();
+        for (rank, pattern) in plan.sends.iter().enumerate() {
             let position = rank % count;
-            let sizes = (filling.elements * size, plan.receive_elements * size, bounce);
-            let lane = RankBuffers::allocate_buffers(
+            let sizes = (pattern.elements * size, plan.receive_elements * size, bounce);
+            let buffers = RankBuffers::allocate_buffers(
                 &mut self.gpus[position],
                 position,
                 sizes,
                 (plan.channels, sharing),
             );
-            lanes.push(self.map_gpu_error(position, lane)?);
+            rank_buffers.push(self.map_gpu_error(position, buffers)?);
         }
-        let mut done = Vec::new();
-        for one in &plan.moves {
-            let position = one.to.rank % count;
+        let mut move_events = Vec::new();
+        for planned in &plan.moves {
+            let position = planned.to.rank % count;
             let event = self.gpus[position].create_event(false);
-            done.push(self.map_gpu_error(position, event)?);
+            move_events.push(self.map_gpu_error(position, event)?);
         }
         let mut gates = Vec::new();
         for position in 0..count {
@@ -163,112 +163,116 @@ impl MeasureSession<'_> {
                 gpu.create_stream().and_then(|stream| Ok((stream, gpu.create_event(false)?)));
             gates.push(self.map_gpu_error(position, pair)?);
         }
-        let gate = self.gpus[0].allocate_host(GATE);
-        let gate = self.map_gpu_error(0, gate)?;
+        let gate_memory = self.gpus[0].allocate_host(GATE);
+        let gate_memory = self.map_gpu_error(0, gate_memory)?;
         // All streams of all ranks on a GPU may run at once; together they stay within the limit on SMs.
-        let share = plan.channels as u32 * sharing;
+        let block_divisor = plan.channels as u32 * sharing;
         Ok(CollectiveSetup {
             plan,
-            rank_buffers: lanes,
-            move_events: done,
+            rank_buffers,
+            move_events,
             gates,
-            gate_memory: gate,
-            peer_access: reach,
-            block_divisor: share,
+            gate_memory,
+            peer_access,
+            block_divisor,
         })
     }
 
     fn run_collective(
         &mut self,
         collective: Collective,
-        ring: &CollectiveSetup,
-        by: &CollectiveBackend<'_>,
+        setup: &CollectiveSetup,
+        backend: &CollectiveBackend<'_>,
     ) -> Result<RunTally, ProbeExit> {
         let mut tally = RunTally::default();
-        let crossing = (ring.plan.crossing_elements(self.gpus.len())
+        let traffic = (setup.plan.crossing_elements(self.gpus.len())
             * self.request.element.byte_size()) as u64;
-        let all = self.request.warm_up + self.request.runs;
-        for round in 0..all {
-            if !self.can_start_run(crossing)? {
-                let made = tally.seconds.len();
+        let all_runs = self.request.warm_up + self.request.runs;
+        for round in 0..all_runs {
+            if !self.can_start_run(traffic)? {
+                let measured = tally.seconds.len();
                 let why = format!(
-                    "{made} of {} runs: limit of busy time or traffic reached",
+                    "{measured} of {} runs: limit of busy time or traffic reached",
                     self.request.runs
                 );
                 self.add_note(why);
                 break;
             }
             // Rounds differ between the two, so that stale data of one fails the check of the other.
-            let (prefix, first) = if by.nccl_path().is_some() { ("NCCL ", all) } else { ("", 0) };
+            let (prefix, first_round) =
+                if backend.nccl_path().is_some() { ("NCCL ", all_runs) } else { ("", 0) };
             self.progress.report_step(&format!(
-                "{prefix}{}, run {} of {all}",
+                "{prefix}{}, run {} of {all_runs}",
                 collective.as_str(),
                 round + 1
             ));
-            let queued = self.queue_run(ring, by, (first + round) as u32, true);
+            let queued = self.queue_run(setup, backend, (first_round + round) as u32, true);
             // The gate opens even after an error, so that no kernel stays blocked.
-            self.gpus[0].write_pinned(ring.gate_memory, 0, 1);
+            self.gpus[0].write_pinned(setup.gate_memory, 0, 1);
             queued?;
-            let over: Vec<_> =
-                ring.rank_buffers.iter().map(|lane| (lane.gpu, lane.checked)).collect();
-            self.wait_for_events(&over)?;
-            self.outcome.cost.traffic_bytes += crossing;
-            self.record_run(ring, round, &mut tally)?;
+            let events: Vec<_> =
+                setup.rank_buffers.iter().map(|buffers| (buffers.gpu, buffers.checked)).collect();
+            self.wait_for_events(&events)?;
+            self.outcome.cost.traffic_bytes += traffic;
+            self.record_run(setup, round, &mut tally)?;
         }
         Ok(tally)
     }
 
-    /// Queues one run behind a gate, which is closed if `hold` is set.
+    /// Queues one run behind a gate, which is `closed` or open.
     fn queue_run(
         &self,
-        ring: &CollectiveSetup,
-        by: &CollectiveBackend<'_>,
+        setup: &CollectiveSetup,
+        backend: &CollectiveBackend<'_>,
         round: u32,
-        hold: bool,
+        closed: bool,
     ) -> Result<(), ProbeExit> {
-        self.gpus[0].write_pinned(ring.gate_memory, 0, u32::from(!hold));
-        self.gpus[0].write_pinned(ring.gate_memory, 4, 0);
+        self.gpus[0].write_pinned(setup.gate_memory, 0, u32::from(!closed));
+        self.gpus[0].write_pinned(setup.gate_memory, 4, 0);
         let element = self.request.element;
-        for (rank, lane) in ring.rank_buffers.iter().enumerate() {
-            let filling = ring.plan.sends[rank];
-            let what = (rank, filling.elements, filling.base);
+        for (rank, buffers) in setup.rank_buffers.iter().enumerate() {
+            let pattern = setup.plan.sends[rank];
+            let fill = (rank, pattern.elements, pattern.base);
             self.map_gpu_error(
-                lane.gpu,
-                lane.queue_fill(&self.gpus[lane.gpu], element, what, round),
+                buffers.gpu,
+                buffers.queue_fill(&self.gpus[buffers.gpu], element, fill, round),
             )?;
         }
-        for (position, (stream, opened)) in ring.gates.iter().enumerate() {
+        for (position, (stream, event)) in setup.gates.iter().enumerate() {
             let gpu = &self.gpus[position];
-            let wait = |lane: &RankBuffers| gpu.wait_event(*stream, lane.ready);
-            let waited = ring.rank_buffers.iter().try_for_each(wait);
-            let closed =
-                waited.and_then(|()| gpu.launch_gate(ring.gate_memory, GATE_NANOS, *stream));
-            self.map_gpu_error(position, closed.and_then(|()| gpu.record_event(*opened, *stream)))?;
-        }
-        for lane in &ring.rank_buffers {
-            let (gpu, (_, opened)) = (&self.gpus[lane.gpu], ring.gates[lane.gpu]);
-            let mut streams = lane.streams.iter();
-            let waited = streams.try_for_each(|stream| gpu.wait_event(*stream, opened));
+            let wait = |buffers: &RankBuffers| gpu.wait_event(*stream, buffers.ready);
+            let waited = setup.rank_buffers.iter().try_for_each(wait);
+            let launched =
+                waited.and_then(|()| gpu.launch_gate(setup.gate_memory, GATE_NANOS, *stream));
             self.map_gpu_error(
-                lane.gpu,
-                waited.and_then(|()| gpu.record_event(lane.begin, lane.streams[0])),
+                position,
+                launched.and_then(|()| gpu.record_event(*event, *stream)),
             )?;
         }
-        match by {
+        for buffers in &setup.rank_buffers {
+            let (gpu, (_, event)) = (&self.gpus[buffers.gpu], setup.gates[buffers.gpu]);
+            let mut streams = buffers.streams.iter();
+            let waited = streams.try_for_each(|stream| gpu.wait_event(*stream, event));
+            self.map_gpu_error(
+                buffers.gpu,
+                waited.and_then(|()| gpu.record_event(buffers.begin, buffers.streams[0])),
+            )?;
+        }
+        match backend {
             CollectiveBackend::Nccl(nccl, collective) => {
-                self.queue_nccl(nccl, *collective, ring)?;
+                self.queue_nccl(nccl, *collective, setup)?;
             }
             CollectiveBackend::Ours => {
-                for (number, one) in ring.plan.moves.iter().enumerate() {
+                for (number, planned) in setup.plan.moves.iter().enumerate() {
                     self.map_gpu_error(
-                        ring.rank_buffers[one.to.rank].gpu,
-                        self.queue_move(ring, number, one),
+                        setup.rank_buffers[planned.to.rank].gpu,
+                        self.queue_move(setup, number, planned),
                     )?;
                 }
             }
         }
-        for (rank, lane) in ring.rank_buffers.iter().enumerate() {
-            self.map_gpu_error(lane.gpu, self.queue_rank_end(ring, rank, lane, round))?;
+        for (rank, buffers) in setup.rank_buffers.iter().enumerate() {
+            self.map_gpu_error(buffers.gpu, self.queue_rank_end(setup, rank, buffers, round))?;
         }
         Ok(())
     }
@@ -276,89 +280,91 @@ impl MeasureSession<'_> {
     /// Queues one move after the moves that it must wait for.
     fn queue_move(
         &self,
-        ring: &CollectiveSetup,
+        setup: &CollectiveSetup,
         number: usize,
-        one: &PlannedMove,
+        planned: &PlannedMove,
     ) -> Result<(), CudaError> {
-        let (mine, theirs) = (&ring.rank_buffers[one.to.rank], &ring.rank_buffers[one.from.rank]);
-        let (gpu, size) = (&self.gpus[mine.gpu], self.request.element.byte_size());
-        let stream = mine.streams[one.channel];
-        for earlier in &ring.plan.waits[number] {
-            gpu.wait_event(stream, ring.move_events[*earlier])?;
+        let (target, source) =
+            (&setup.rank_buffers[planned.to.rank], &setup.rank_buffers[planned.from.rank]);
+        let (gpu, size) = (&self.gpus[target.gpu], self.request.element.byte_size());
+        let stream = target.streams[planned.channel];
+        for earlier in &setup.plan.waits[number] {
+            gpu.wait_event(stream, setup.move_events[*earlier])?;
         }
-        let bytes = one.elements * size;
-        let buffer = match one.from.side {
-            BufferSide::Send => theirs.send,
-            BufferSide::Receive => theirs.receive,
+        let bytes = planned.elements * size;
+        let buffer = match planned.from.side {
+            BufferSide::Send => source.send,
+            BufferSide::Receive => source.receive,
         };
-        let mut from = buffer + (one.from.at * size) as u64;
-        let to = mine.receive + (one.to.at * size) as u64;
-        if !ring.peer_access[mine.gpu][theirs.gpu] {
+        let mut from = buffer + (planned.from.at * size) as u64;
+        let to = target.receive + (planned.to.at * size) as u64;
+        if !setup.peer_access[target.gpu][source.gpu] {
             // The driver copies through the host; a sum needs the data in local memory first.
-            let near = if one.summand.is_some() { mine.bounce[one.channel] } else { to };
-            gpu.copy_from_peer(near, (&self.gpus[theirs.gpu], from), bytes, stream)?;
-            from = near;
+            let local = if planned.summand.is_some() { target.bounce[planned.channel] } else { to };
+            gpu.copy_from_peer(local, (&self.gpus[source.gpu], from), bytes, stream)?;
+            from = local;
         }
-        if let Some(plus) = one.summand {
+        if let Some(summand) = planned.summand {
             let arguments = [
                 KernelArgument::Long(to),
-                KernelArgument::Long(mine.send + (plus * size) as u64),
+                KernelArgument::Long(target.send + (summand * size) as u64),
                 KernelArgument::Long(from),
-                KernelArgument::Long(one.elements as u64),
+                KernelArgument::Long(planned.elements as u64),
             ];
-            let work = (bytes.div_ceil(16), ring.block_divisor);
-            gpu.launch_kernel(self.request.element.kernel_set().add, work, stream, &arguments)?;
+            let grid = (bytes.div_ceil(16), setup.block_divisor);
+            gpu.launch_kernel(self.request.element.kernel_set().add, grid, stream, &arguments)?;
         } else if from != to {
-            RankBuffers::queue_copy(gpu, (to, from, bytes), ring.block_divisor, stream)?;
+            RankBuffers::queue_copy(gpu, (to, from, bytes), setup.block_divisor, stream)?;
         }
-        gpu.record_event(ring.move_events[number], stream)
+        gpu.record_event(setup.move_events[number], stream)
     }
 
     /// Queues the end of a rank's part: join its streams, record the end time, check the data.
     fn queue_rank_end(
         &self,
-        ring: &CollectiveSetup,
+        setup: &CollectiveSetup,
         rank: usize,
-        lane: &RankBuffers,
+        buffers: &RankBuffers,
         round: u32,
     ) -> Result<(), CudaError> {
-        let gpu = &self.gpus[lane.gpu];
-        for channel in 1..lane.streams.len() {
-            let own = |one: &PlannedMove| one.to.rank == rank && one.channel == channel;
-            if let Some(last) = ring.plan.moves.iter().rposition(own) {
-                gpu.wait_event(lane.streams[0], ring.move_events[last])?;
+        let gpu = &self.gpus[buffers.gpu];
+        for channel in 1..buffers.streams.len() {
+            let is_on_channel =
+                |planned: &PlannedMove| planned.to.rank == rank && planned.channel == channel;
+            if let Some(last) = setup.plan.moves.iter().rposition(is_on_channel) {
+                gpu.wait_event(buffers.streams[0], setup.move_events[last])?;
             }
         }
-        gpu.record_event(lane.end, lane.streams[0])?;
-        let claims = ring.plan.expected.iter().filter(|claim| claim.rank == rank);
-        lane.queue_check(gpu, self.request.element, claims, round)
+        gpu.record_event(buffers.end, buffers.streams[0])?;
+        let sums = setup.plan.expected.iter().filter(|sum| sum.rank == rank);
+        buffers.queue_check(gpu, self.request.element, sums, round)
     }
 
     /// Records the result of one run.
     fn record_run(
         &self,
-        ring: &CollectiveSetup,
+        setup: &CollectiveSetup,
         round: usize,
         tally: &mut RunTally,
     ) -> Result<(), ProbeExit> {
         let mut slowest: f64 = 0.0;
-        for (rank, lane) in ring.rank_buffers.iter().enumerate() {
-            let gpu = &self.gpus[lane.gpu];
+        for (rank, buffers) in setup.rank_buffers.iter().enumerate() {
+            let gpu = &self.gpus[buffers.gpu];
             let seconds =
-                self.map_gpu_error(lane.gpu, gpu.seconds_between(lane.begin, lane.end))?;
+                self.map_gpu_error(buffers.gpu, gpu.seconds_between(buffers.begin, buffers.end))?;
             slowest = slowest.max(seconds);
-            let found = lane.read_check(gpu);
-            if (found.wrong > 0 || found.past_end) && tally.wrong_at.is_none() {
-                let what = if found.wrong > 0 {
-                    format!("element {}", found.first)
+            let check = buffers.read_check(gpu);
+            if (check.wrong > 0 || check.past_end) && tally.wrong_at.is_none() {
+                let position = if check.wrong > 0 {
+                    format!("element {}", check.first)
                 } else {
                     "past the end of the buffer".to_owned()
                 };
-                tally.wrong_at = Some(format!("rank {rank} on GPU {}, {what}", gpu.index));
+                tally.wrong_at = Some(format!("rank {rank} on GPU {}, {position}", gpu.index));
             }
-            tally.wrong += found.wrong + u64::from(found.past_end);
+            tally.wrong += check.wrong + u64::from(check.past_end);
         }
-        if self.gpus[0].read_pinned(ring.gate_memory, 4) != Some(0) {
+        if self.gpus[0].read_pinned(setup.gate_memory, 4) != Some(0) {
             // The gate timed out because the host was late: the data is checked, the time is not used.
             tally.untimed += 1;
         } else if round >= self.request.warm_up {
@@ -370,14 +376,14 @@ impl MeasureSession<'_> {
     fn record_collective(
         &mut self,
         collective: Collective,
-        ring: &CollectiveSetup,
-        by: &CollectiveBackend<'_>,
+        setup: &CollectiveSetup,
+        backend: &CollectiveBackend<'_>,
         tally: RunTally,
     ) -> Result<(), ProbeExit> {
         if tally.untimed > 0 {
-            let late = tally.untimed;
+            let untimed = tally.untimed;
             self.add_note(format!(
-                "{late} runs not timed: the host was too busy to queue them within 200 ms"
+                "{untimed} runs not timed: the host was too busy to queue them within 200 ms"
             ));
         }
         let runs = tally.seconds.len();
@@ -388,14 +394,14 @@ impl MeasureSession<'_> {
             )
         })?;
         let size = self.request.element.byte_size();
-        let (ranks, bytes) = (ring.plan.ranks, (self.request.bytes / size * size) as u64);
+        let (ranks, bytes) = (setup.plan.ranks, (self.request.bytes / size * size) as u64);
         let algbw = bytes as f64 / seconds[1];
         let virtual_ranks = ranks > self.gpus.len();
         if virtual_ranks {
             self.add_note("several ranks share a GPU: this tests the kernels, not the links");
         }
-        let way = by.nccl_path().unwrap_or_else(|| self.data_path(ring));
-        if way == DataPath::Staged || way == DataPath::Mixed {
+        let path = backend.nccl_path().unwrap_or_else(|| self.data_path(setup));
+        if path == DataPath::Staged || path == DataPath::Mixed {
             self.add_note("no peer access between some GPUs: their data went through host memory");
         }
         let wrong = tally.wrong;
@@ -403,8 +409,8 @@ impl MeasureSession<'_> {
         self.outcome.measured.push(BandwidthMeasurement {
             collective: collective.as_str().into(),
             between: gpu_group_name(&self.gpu_indices()).as_str().into(),
-            tool: if way == DataPath::Chosen { MeasureTool::Nccl } else { MeasureTool::Gaunt },
-            way,
+            tool: if path == DataPath::Chosen { MeasureTool::Nccl } else { MeasureTool::Gaunt },
+            way: path,
             ranks,
             virtual_ranks,
             bytes,
@@ -419,9 +425,9 @@ impl MeasureSession<'_> {
         });
         match wrong_at {
             None => Ok(()),
-            Some(at) => {
+            Some(position) => {
                 let why = format!(
-                    "{wrong} elements of {} are wrong, the first at {at}",
+                    "{wrong} elements of {} are wrong, the first at {position}",
                     collective.as_str()
                 );
                 Err(ProbeExit::new(ExitKind::WrongData, why))
@@ -430,14 +436,21 @@ impl MeasureSession<'_> {
     }
 
     /// The path of the data.
-    fn data_path(&self, ring: &CollectiveSetup) -> DataPath {
+    fn data_path(&self, setup: &CollectiveSetup) -> DataPath {
         let count = self.gpus.len();
-        let pairs = ring.plan.moves.iter().map(|one| (one.to.rank % count, one.from.rank % count));
-        let far: Vec<bool> = pairs
+        let pairs = setup
+            .plan
+            .moves
+            .iter()
+            .map(|planned| (planned.to.rank % count, planned.from.rank % count));
+        let peer_access: Vec<bool> = pairs
             .filter(|(to, from)| to != from)
-            .map(|(to, from)| ring.peer_access[to][from])
+            .map(|(to, from)| setup.peer_access[to][from])
             .collect();
-        match (far.iter().any(|reaches| *reaches), far.iter().any(|reaches| !reaches)) {
+        match (
+            peer_access.iter().any(|can_access| *can_access),
+            peer_access.iter().any(|can_access| !can_access),
+        ) {
             (false, false) => DataPath::Local,
             (true, false) => DataPath::Peer,
             (false, true) => DataPath::Staged,

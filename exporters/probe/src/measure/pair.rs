@@ -32,47 +32,57 @@ impl MeasureSession<'_> {
     ) -> Result<(), ProbeExit> {
         let (element, size) = (self.request.element, self.request.element.byte_size());
         let elements = self.request.bytes / size;
-        let all = self.request.warm_up + self.request.runs;
-        self.check_pair_limits(elements, all as u64)?;
-        let lane = RankBuffers::allocate_buffers(
+        let all_runs = self.request.warm_up + self.request.runs;
+        self.check_pair_limits(elements, all_runs as u64)?;
+        let rank_buffers = RankBuffers::allocate_buffers(
             &mut self.gpus[0],
             0,
             (elements * size, elements * size, 0),
             (1, 1),
         );
-        let lane = self.map_gpu_error(0, lane)?;
+        let rank_buffers = self.map_gpu_error(0, rank_buffers)?;
         let nccl = self.join_peer(rank)?;
         self.begin_measuring(idle_check)?;
-        let claim = ExpectedSum { rank, at: 0, elements, base: 0, first: 0, ranks: RANKS };
-        let part = NcclBuffers { send: lane.send, receive: lane.receive, stream: lane.streams[0] };
+        let expected = ExpectedSum { rank, at: 0, elements, base: 0, first: 0, ranks: RANKS };
+        let buffers = NcclBuffers {
+            send: rank_buffers.send,
+            receive: rank_buffers.receive,
+            stream: rank_buffers.streams[0],
+        };
         let mut seconds = Vec::new();
         // Both sides must make the same runs: the limits were checked before the first.
-        for round in 0..all {
-            self.progress.report_step(&format!("run {} of {all} with the other node", round + 1));
+        for round in 0..all_runs {
+            self.progress
+                .report_step(&format!("run {} of {all_runs} with the other node", round + 1));
             let gpu = &self.gpus[0];
-            let prepared = lane.queue_fill(gpu, element, (rank, elements, 0), round as u32);
+            let prepared = rank_buffers.queue_fill(gpu, element, (rank, elements, 0), round as u32);
             self.map_gpu_error(0, prepared)?;
-            map_nccl_error(nccl.all_reduce(0, part, SYNC_ELEMENTS, element))?;
-            self.map_gpu_error(0, gpu.record_event(lane.begin, part.stream))?;
-            map_nccl_error(nccl.all_reduce(0, part, elements, element))?;
-            self.map_gpu_error(0, gpu.record_event(lane.end, part.stream))?;
+            map_nccl_error(nccl.all_reduce(0, buffers, SYNC_ELEMENTS, element))?;
+            self.map_gpu_error(0, gpu.record_event(rank_buffers.begin, buffers.stream))?;
+            map_nccl_error(nccl.all_reduce(0, buffers, elements, element))?;
+            self.map_gpu_error(0, gpu.record_event(rank_buffers.end, buffers.stream))?;
             self.map_gpu_error(
                 0,
-                lane.queue_check(gpu, element, [&claim].into_iter(), round as u32),
+                rank_buffers.queue_check(gpu, element, [&expected].into_iter(), round as u32),
             )?;
-            self.wait_for_events(&[(0, lane.checked)])?;
+            self.wait_for_events(&[(0, rank_buffers.checked)])?;
             self.outcome.cost.traffic_bytes += self.request.bytes as u64;
             let gpu = &self.gpus[0];
-            let found = lane.read_check(gpu);
-            if found.wrong > 0 || found.past_end {
+            let check = rank_buffers.read_check(gpu);
+            if check.wrong > 0 || check.past_end {
                 let why = format!(
                     "{} elements of the sum are wrong, the first is {}",
-                    found.wrong, found.first
+                    check.wrong, check.first
                 );
                 return Err(ProbeExit::new(ExitKind::WrongData, why));
             }
             if round >= self.request.warm_up {
-                seconds.push(self.map_gpu_error(0, gpu.seconds_between(lane.begin, lane.end))?);
+                seconds.push(
+                    self.map_gpu_error(
+                        0,
+                        gpu.seconds_between(rank_buffers.begin, rank_buffers.end),
+                    )?,
+                );
             }
         }
         self.record_pair(seconds, (elements * size) as u64)
@@ -105,8 +115,8 @@ impl MeasureSession<'_> {
     fn join_peer(&mut self, rank: usize) -> Result<NcclLibrary, ProbeExit> {
         let mut nccl =
             map_nccl_error(NcclLibrary::open_library(self.request.libraries.nccl.as_deref()))?;
-        let given = self.request.meeting.as_ref().and_then(|meeting| meeting.key.as_deref());
-        let key = match given {
+        let key_text = self.request.meeting.as_ref().and_then(|meeting| meeting.key.as_deref());
+        let key = match key_text {
             None => {
                 let key = map_nccl_error(nccl.create_unique_id())?;
                 self.progress.report_key(&key.to_hex());
@@ -153,6 +163,6 @@ impl MeasureSession<'_> {
     }
 }
 
-fn map_nccl_error<T>(answer: Result<T, NcclError>) -> Result<T, ProbeExit> {
-    answer.map_err(|error| ProbeExit::new(ExitKind::Failed, error.to_string()))
+fn map_nccl_error<T>(result: Result<T, NcclError>) -> Result<T, ProbeExit> {
+    result.map_err(|error| ProbeExit::new(ExitKind::Failed, error.to_string()))
 }

@@ -91,7 +91,7 @@ impl RankBuffers {
         (rank, elements, base): (usize, usize, usize),
         round: u32,
     ) -> Result<(), CudaError> {
-        let main = self.streams[0];
+        let stream = self.streams[0];
         let arguments = [
             KernelArgument::Long(self.send),
             KernelArgument::Long(elements as u64),
@@ -102,12 +102,12 @@ impl RankBuffers {
         gpu.launch_kernel(
             element.kernel_set().pattern,
             (elements, self.block_divisor),
-            main,
+            stream,
             &arguments,
         )?;
-        gpu.fill_bytes(self.receive, POISON, guarded_size(self.receive_bytes), main)?;
-        gpu.fill_bytes(self.device_report, 0, WRONG, main)?;
-        gpu.record_event(self.ready, main)
+        gpu.fill_bytes(self.receive, POISON, guarded_size(self.receive_bytes), stream)?;
+        gpu.fill_bytes(self.device_report, 0, WRONG, stream)?;
+        gpu.record_event(self.ready, stream)
     }
 
     /// Queues the check of the received data, and the copy of its report to the host.
@@ -115,42 +115,42 @@ impl RankBuffers {
         &self,
         gpu: &ProbeGpu,
         element: ElementType,
-        claims: impl Iterator<Item = &'a ExpectedSum>,
+        sums: impl Iterator<Item = &'a ExpectedSum>,
         round: u32,
     ) -> Result<(), CudaError> {
-        let main = self.streams[0];
-        for claim in claims {
+        let stream = self.streams[0];
+        for sum in sums {
             let arguments = [
-                KernelArgument::Long(self.receive + (claim.at * element.byte_size()) as u64),
-                KernelArgument::Long(claim.elements as u64),
-                KernelArgument::Long(claim.base as u64),
-                KernelArgument::Long(claim.at as u64),
-                KernelArgument::Word(claim.first as u32),
-                KernelArgument::Word(claim.ranks as u32),
+                KernelArgument::Long(self.receive + (sum.at * element.byte_size()) as u64),
+                KernelArgument::Long(sum.elements as u64),
+                KernelArgument::Long(sum.base as u64),
+                KernelArgument::Long(sum.at as u64),
+                KernelArgument::Word(sum.first as u32),
+                KernelArgument::Word(sum.ranks as u32),
                 KernelArgument::Word(round),
                 KernelArgument::Long(self.device_report),
             ];
             gpu.launch_kernel(
                 element.kernel_set().check,
-                (claim.elements, self.block_divisor),
-                main,
+                (sum.elements, self.block_divisor),
+                stream,
                 &arguments,
             )?;
         }
-        gpu.copy_memory(self.pinned_report, self.device_report, WRONG, main)?;
+        gpu.copy_memory(self.pinned_report, self.device_report, WRONG, stream)?;
         let guard = self.receive + self.receive_bytes.next_multiple_of(16) as u64;
-        gpu.copy_memory(self.pinned_report + WRONG as u64, guard, GUARD, main)?;
-        gpu.record_event(self.checked, main)
+        gpu.copy_memory(self.pinned_report + WRONG as u64, guard, GUARD, stream)?;
+        gpu.record_event(self.checked, stream)
     }
 
     /// The report, once `checked` is reached.
     pub(super) fn read_check(&self, gpu: &ProbeGpu) -> DataCheckResult {
-        let word = |at: usize| gpu.read_pinned(self.pinned_report, at).unwrap_or_default();
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let word = |offset: usize| gpu.read_pinned(self.pinned_report, offset).unwrap_or_default();
+        let long = |offset: usize| u64::from(word(offset)) | u64::from(word(offset + 4)) << 32;
         let wrong = long(0);
         let first = if wrong > 0 { !long(8) } else { 0 };
-        let beyond = (WRONG..REPORT).step_by(4).any(|at| word(at) != POISON);
-        DataCheckResult { wrong, first, past_end: beyond }
+        let past_end = (WRONG..REPORT).step_by(4).any(|offset| word(offset) != POISON);
+        DataCheckResult { wrong, first, past_end }
     }
 
     /// Queues a copy by a kernel of `gpu` that uses a share of its blocks.
@@ -158,13 +158,13 @@ impl RankBuffers {
         gpu: &ProbeGpu,
         (to, from, bytes): (u64, u64, usize),
         share: u32,
-        on: CudaHandle,
+        stream: CudaHandle,
     ) -> Result<(), CudaError> {
         let arguments = [
             KernelArgument::Long(to),
             KernelArgument::Long(from),
             KernelArgument::Long(bytes as u64),
         ];
-        gpu.launch_kernel(MOVE, (bytes.div_ceil(16), share), on, &arguments)
+        gpu.launch_kernel(MOVE, (bytes.div_ceil(16), share), stream, &arguments)
     }
 }

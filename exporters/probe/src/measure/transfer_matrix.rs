@@ -96,40 +96,42 @@ impl MeasureSession<'_> {
             ));
         }
         let bytes = elements * size;
-        let needed = bytes + rank_buffers::guarded_size(bytes);
-        self.request.limits.check_memory(&[needed])?;
-        self.outcome.cost.memory_bytes = needed as u64;
+        let memory = bytes + rank_buffers::guarded_size(bytes);
+        self.request.limits.check_memory(&[memory])?;
+        self.outcome.cost.memory_bytes = memory as u64;
         let routes = self.list_routes()?;
-        let mut lanes = Vec::new();
+        let mut rank_buffers = Vec::new();
         for position in 0..self.gpus.len() {
-            MeasureLimits::check_free_memory(&self.gpus[position], needed)?;
-            let lane = RankBuffers::allocate_buffers(
+            MeasureLimits::check_free_memory(&self.gpus[position], memory)?;
+            let buffers = RankBuffers::allocate_buffers(
                 &mut self.gpus[position],
                 position,
                 (bytes, bytes, 0),
                 (1, 1),
             );
-            lanes.push(self.map_gpu_error(position, lane)?);
+            rank_buffers.push(self.map_gpu_error(position, buffers)?);
         }
-        let host = self.gpus[0].allocate_host(bytes);
-        let host = self.map_gpu_error(0, host)?;
+        let host_memory = self.gpus[0].allocate_host(bytes);
+        let host_memory = self.map_gpu_error(0, host_memory)?;
         self.begin_measuring(idle_check)?;
-        let table = MatrixSetup { rank_buffers: lanes, host_memory: host, elements, bytes };
-        let mut wrong = None;
+        let setup = MatrixSetup { rank_buffers, host_memory, elements, bytes };
+        let mut first_wrong = None;
         for (number, route) in routes.iter().enumerate() {
-            if let Some(at) = self.measure_route(&table, *route, (number, routes.len()))? {
-                wrong.get_or_insert(at);
+            if let Some(wrong_at) = self.measure_route(&setup, *route, (number, routes.len()))? {
+                first_wrong.get_or_insert(wrong_at);
             }
         }
-        let left = routes.len() - self.outcome.measured.len();
-        if left > 0 {
+        let unmeasured = routes.len() - self.outcome.measured.len();
+        if unmeasured > 0 {
             self.add_note(format!(
-                "{left} of {} routes not measured: limit of busy time or traffic reached",
+                "{unmeasured} of {} routes not measured: limit of busy time or traffic reached",
                 routes.len()
             ));
         }
-        match wrong {
-            Some(at) => Err(ProbeExit::new(ExitKind::WrongData, format!("wrong data: {at}"))),
+        match first_wrong {
+            Some(wrong_at) => {
+                Err(ProbeExit::new(ExitKind::WrongData, format!("wrong data: {wrong_at}")))
+            }
             None if self.outcome.measured.is_empty() => Err(ProbeExit::new(
                 ExitKind::OverLimit,
                 "nothing measured within the limits: raise --traffic or lower --bytes",
@@ -144,32 +146,32 @@ impl MeasureSession<'_> {
         let mut routes = Vec::new();
         for from in 0..count {
             for to in (0..count).filter(|to| *to != from) {
-                let mut add = |what| routes.push(TransferRoute { kind: what, from, to });
-                let reads =
+                let mut add = |kind| routes.push(TransferRoute { kind, from, to });
+                let can_read =
                     self.map_gpu_error(to, self.gpus[to].enable_peer_access(&self.gpus[from]))?;
-                let writes =
+                let can_write =
                     self.map_gpu_error(from, self.gpus[from].enable_peer_access(&self.gpus[to]))?;
-                if !(reads && writes) && self.request.require_peer {
-                    let (one, other) = (self.gpus[to].index, self.gpus[from].index);
+                if !(can_read && can_write) && self.request.require_peer {
+                    let (gpu, peer) = (self.gpus[to].index, self.gpus[from].index);
                     let why = format!(
-                        "GPU {one} cannot access the memory of GPU {other}: check `nvidia-smi topo -p2p r`"
+                        "GPU {gpu} cannot access the memory of GPU {peer}: check `nvidia-smi topo -p2p r`"
                     );
                     return Err(ProbeExit::new(ExitKind::NoPeerAccess, why));
                 }
-                add(if reads { TransferKind::Read } else { TransferKind::Staged });
-                if writes {
+                add(if can_read { TransferKind::Read } else { TransferKind::Staged });
+                if can_write {
                     add(TransferKind::Write);
                 }
             }
         }
-        let alone = [
+        let single_gpu_kinds = [
             TransferKind::Copy,
             TransferKind::DriverCopy,
             TransferKind::ToGpu,
             TransferKind::FromGpu,
         ];
         for gpu in 0..count {
-            routes.extend(alone.map(|what| TransferRoute { kind: what, from: gpu, to: gpu }));
+            routes.extend(single_gpu_kinds.map(|kind| TransferRoute { kind, from: gpu, to: gpu }));
         }
         Ok(routes)
     }
@@ -177,46 +179,46 @@ impl MeasureSession<'_> {
     /// Measures one route; returns where data was wrong, if it was.
     fn measure_route(
         &mut self,
-        table: &MatrixSetup,
+        setup: &MatrixSetup,
         route: TransferRoute,
-        (number, of): (usize, usize),
+        (number, route_count): (usize, usize),
     ) -> Result<Option<SanitizedText>, ProbeExit> {
         let between = self.route_name(route);
         self.progress.report_step(&format!(
-            "{} {between}, route {} of {of}",
+            "{} {between}, route {} of {route_count}",
             route.kind.as_str(),
             number + 1
         ));
-        let (mut seconds, mut all) = (Vec::new(), DataCheckResult::default());
+        let (mut seconds, mut total) = (Vec::new(), DataCheckResult::default());
         // Bytes within a GPU cross no link.
-        let crossing =
-            if route.kind.data_path() == DataPath::Local { 0 } else { table.bytes as u64 };
+        let traffic =
+            if route.kind.data_path() == DataPath::Local { 0 } else { setup.bytes as u64 };
         for run in 0..self.request.warm_up + self.request.runs {
-            if !self.can_start_run(crossing)? {
+            if !self.can_start_run(traffic)? {
                 break;
             }
             let round = (number * 64 + run) as u32;
-            let (took, found) = self.run(table, route, round)?;
-            self.outcome.cost.traffic_bytes += crossing;
-            if all.wrong == 0 {
-                all.first = found.first;
+            let (run_seconds, check) = self.run(setup, route, round)?;
+            self.outcome.cost.traffic_bytes += traffic;
+            if total.wrong == 0 {
+                total.first = check.first;
             }
-            all.wrong += found.wrong + u64::from(found.past_end);
+            total.wrong += check.wrong + u64::from(check.past_end);
             if run >= self.request.warm_up {
-                seconds.push(took);
+                seconds.push(run_seconds);
             }
         }
         let runs = seconds.len();
         let Some(seconds) = min_median_max(seconds) else { return Ok(None) };
-        let algbw = table.bytes as f64 / seconds[1];
-        let at = format!(
+        let algbw = setup.bytes as f64 / seconds[1];
+        let first_wrong = format!(
             "{} {between}, {} elements, the first at {}",
             route.kind.as_str(),
-            all.wrong,
-            all.first
+            total.wrong,
+            total.first
         );
-        let wrong_at = (all.wrong > 0).then(|| SanitizedText::new(&at));
-        let local = route.kind.data_path() == DataPath::Local;
+        let wrong_at = (total.wrong > 0).then(|| SanitizedText::new(&first_wrong));
+        let is_local = route.kind.data_path() == DataPath::Local;
         self.outcome.measured.push(BandwidthMeasurement {
             collective: route.kind.as_str().into(),
             between: between.as_str().into(),
@@ -224,14 +226,14 @@ impl MeasureSession<'_> {
             way: route.kind.data_path(),
             ranks: if route.from == route.to { 1 } else { 2 },
             virtual_ranks: false,
-            bytes: table.bytes as u64,
+            bytes: setup.bytes as u64,
             element: self.request.element,
             seconds,
             runs,
             algbw,
-            busbw: (!local).then_some(algbw),
+            busbw: (!is_local).then_some(algbw),
             reference: None,
-            wrong: all.wrong,
+            wrong: total.wrong,
             wrong_at: wrong_at.clone(),
         });
         Ok(wrong_at)
@@ -251,64 +253,68 @@ impl MeasureSession<'_> {
     /// One run: fill and poison the buffers, copy the bytes, check the received data.
     fn run(
         &mut self,
-        table: &MatrixSetup,
+        setup: &MatrixSetup,
         route: TransferRoute,
         round: u32,
     ) -> Result<(f64, DataCheckResult), ProbeExit> {
-        let (from, to) = (&table.rank_buffers[route.from], &table.rank_buffers[route.to]);
+        let (from, to) = (&setup.rank_buffers[route.from], &setup.rank_buffers[route.to]);
         let element = self.request.element;
-        for lane in [from, to].into_iter().take(if route.from == route.to { 1 } else { 2 }) {
-            let what = (lane.gpu, table.elements, 0);
+        for buffers in [from, to].into_iter().take(if route.from == route.to { 1 } else { 2 }) {
+            let fill = (buffers.gpu, setup.elements, 0);
             self.map_gpu_error(
-                lane.gpu,
-                lane.queue_fill(&self.gpus[lane.gpu], element, what, round),
+                buffers.gpu,
+                buffers.queue_fill(&self.gpus[buffers.gpu], element, fill, round),
             )?;
         }
         match route.kind {
             TransferKind::ToGpu => {
-                self.fill_host(table, |at| pattern::word_at(element, at, route.from as u32, round));
+                self.fill_host(setup, |index| {
+                    pattern::word_at(element, index, route.from as u32, round)
+                });
             }
-            TransferKind::FromGpu => self.fill_host(table, |_| POISON),
+            TransferKind::FromGpu => self.fill_host(setup, |_| POISON),
             _ => {}
         }
-        let by = if route.kind == TransferKind::Write { from } else { to };
-        self.map_gpu_error(by.gpu, self.queue_transfer(table, route, by))?;
-        let claim = ExpectedSum {
+        let executor = if route.kind == TransferKind::Write { from } else { to };
+        self.map_gpu_error(executor.gpu, self.queue_transfer(setup, route, executor))?;
+        let expected = ExpectedSum {
             rank: route.to,
             at: 0,
-            elements: table.elements,
+            elements: setup.elements,
             base: 0,
             first: route.from,
             ranks: 1,
         };
-        let claims = (route.kind != TransferKind::FromGpu).then_some(&claim).into_iter();
+        let sums = (route.kind != TransferKind::FromGpu).then_some(&expected).into_iter();
         let gpu = &self.gpus[to.gpu];
         let checked = gpu
-            .wait_event(to.streams[0], by.checked)
-            .and_then(|()| to.queue_check(gpu, element, claims, round));
+            .wait_event(to.streams[0], executor.checked)
+            .and_then(|()| to.queue_check(gpu, element, sums, round));
         self.map_gpu_error(to.gpu, checked)?;
         self.wait_for_events(&[(to.gpu, to.checked)])?;
-        let seconds =
-            self.map_gpu_error(by.gpu, self.gpus[by.gpu].seconds_between(by.begin, by.end))?;
-        let found = match route.kind {
-            TransferKind::FromGpu => self.check_host(table, element, (route.from as u32, round)),
+        let seconds = self.map_gpu_error(
+            executor.gpu,
+            self.gpus[executor.gpu].seconds_between(executor.begin, executor.end),
+        )?;
+        let check = match route.kind {
+            TransferKind::FromGpu => self.check_host(setup, element, (route.from as u32, round)),
             _ => to.read_check(&self.gpus[to.gpu]),
         };
-        Ok((seconds, found))
+        Ok((seconds, check))
     }
 
     /// Queues the copy between two events of the GPU that executes it.
     fn queue_transfer(
         &self,
-        table: &MatrixSetup,
+        setup: &MatrixSetup,
         route: TransferRoute,
-        by: &RankBuffers,
+        executor: &RankBuffers,
     ) -> Result<(), CudaError> {
-        let (from, to) = (&table.rank_buffers[route.from], &table.rank_buffers[route.to]);
-        let (gpu, stream, bytes) = (&self.gpus[by.gpu], by.streams[0], table.bytes);
+        let (from, to) = (&setup.rank_buffers[route.from], &setup.rank_buffers[route.to]);
+        let (gpu, stream, bytes) = (&self.gpus[executor.gpu], executor.streams[0], setup.bytes);
         gpu.wait_event(stream, from.ready)?;
         gpu.wait_event(stream, to.ready)?;
-        gpu.record_event(by.begin, stream)?;
+        gpu.record_event(executor.begin, stream)?;
         match route.kind {
             TransferKind::Read | TransferKind::Write | TransferKind::Copy => {
                 RankBuffers::queue_copy(gpu, (to.receive, from.send, bytes), 1, stream)?;
@@ -317,34 +323,35 @@ impl MeasureSession<'_> {
                 gpu.copy_from_peer(to.receive, (&self.gpus[from.gpu], from.send), bytes, stream)?;
             }
             TransferKind::DriverCopy => gpu.copy_memory(to.receive, from.send, bytes, stream)?,
-            TransferKind::ToGpu => gpu.copy_memory(to.receive, table.host_memory, bytes, stream)?,
+            TransferKind::ToGpu => gpu.copy_memory(to.receive, setup.host_memory, bytes, stream)?,
             TransferKind::FromGpu => {
-                gpu.copy_memory(table.host_memory, from.send, bytes, stream)?;
+                gpu.copy_memory(setup.host_memory, from.send, bytes, stream)?;
             }
         }
-        gpu.record_event(by.end, stream)?;
+        gpu.record_event(executor.end, stream)?;
         // The check of the other GPU waits for this one.
-        gpu.record_event(by.checked, stream)
+        gpu.record_event(executor.checked, stream)
     }
 
-    fn fill_host(&self, table: &MatrixSetup, word: impl Fn(u64) -> u32) {
-        for at in 0..table.bytes / 4 {
-            self.gpus[0].write_pinned(table.host_memory, at * 4, word(at as u64));
+    fn fill_host(&self, setup: &MatrixSetup, word_value: impl Fn(u64) -> u32) {
+        for index in 0..setup.bytes / 4 {
+            self.gpus[0].write_pinned(setup.host_memory, index * 4, word_value(index as u64));
         }
     }
 
     /// Checks the data received by the host.
     fn check_host(
         &self,
-        table: &MatrixSetup,
+        setup: &MatrixSetup,
         element: ElementType,
         (rank, round): (u32, u32),
     ) -> DataCheckResult {
-        let right = |at: u64| pattern::word_at(element, at, rank, round);
-        let is = |at: usize| self.gpus[0].read_pinned(table.host_memory, at * 4);
-        let mut bad = (0..table.bytes / 4).filter(|at| is(*at) != Some(right(*at as u64)));
-        let first = bad.next();
-        let wrong = first.map_or(0, |_| 1 + bad.count() as u64);
+        let expected = |index: u64| pattern::word_at(element, index, rank, round);
+        let actual = |index: usize| self.gpus[0].read_pinned(setup.host_memory, index * 4);
+        let mut mismatches =
+            (0..setup.bytes / 4).filter(|index| actual(*index) != Some(expected(*index as u64)));
+        let first = mismatches.next();
+        let wrong = first.map_or(0, |_| 1 + mismatches.count() as u64);
         let per_word = (4 / element.byte_size()) as u64;
         DataCheckResult { wrong, first: first.unwrap_or(0) as u64 * per_word, past_end: false }
     }

@@ -15,39 +15,39 @@ pub(super) const NAME: &str = ABSENT;
 
 /// Decodes one absence mark.
 pub(super) fn decode_absence<'a>(
-    assembly: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
-    let op = assembly.plan.require_value(sample.value);
+    let op = builder.plan.require_value(sample.value);
     if sample.value == 0.0 {
         // The mark was withdrawn: nothing is absent.
         return Ok(op);
     }
-    let taken = add_absent_reading(assembly, sample);
+    let result = add_absent_reading(builder, sample);
     // With another value the line would not be rejected.
-    assembly.not_replayable |= taken.is_err();
-    taken.map(|()| op)
+    builder.not_replayable |= result.is_err();
+    result.map(|()| op)
 }
 
 fn add_absent_reading<'a>(
-    assembly: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<(), Reason> {
     let value = |name| sample.find_label(name).map(crate::text::SeriesLabel::unescaped_value);
     let metric =
         value(ABSENT_METRIC).and_then(|name| find_rows(&name)).ok_or(Reason::BadAbsence)?;
-    let reason = value(ABSENT_REASON).and_then(|word| AbsenceReason::parse(&word));
+    let reason = value(ABSENT_REASON).and_then(|text| AbsenceReason::parse(&text));
     let reason = reason.ok_or(Reason::BadAbsence)?;
     let id = find_tagged_row(metric, value(ABSENT_TAG).as_deref()).ok_or(Reason::BadAbsence)?;
     let device =
-        assembly.device_of_sample(id.catalogue_row().class, sample).ok_or(Reason::NoDevice)?;
-    assembly.add_constant(device, id, reason)
+        builder.device_of_sample(id.catalogue_row().class, sample).ok_or(Reason::NoDevice)?;
+    builder.add_constant(device, id, reason)
 }
 
 /// The row of a name whose fixed label has this value.
 pub(super) fn find_tagged_row(named: NamedRows, tag: Option<&str>) -> Option<MetricId> {
     let first = usize::from(named.first.0);
     let rows = &CATALOGUE[first..first + usize::from(named.rows)];
-    let at = rows.iter().position(|row| row.tag.map(|(_, value)| value) == tag)?;
-    Some(MetricId((first + at) as u16))
+    let index = rows.iter().position(|row| row.tag.map(|(_, value)| value) == tag)?;
+    Some(MetricId((first + index) as u16))
 }

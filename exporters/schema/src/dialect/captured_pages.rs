@@ -17,15 +17,16 @@ fn decode_text(page: &str) -> ScrapedPage {
 
 /// The labels of an info series of a device.
 fn info_series_labels(report: &Report, device: &Device, metric: MetricId) -> Vec<String> {
-    let of_device = |at: u32| report.devices[at as usize] == *device;
-    let mut found = report.infos.iter().filter(|i| i.metric == metric && of_device(i.device));
-    let labels = found.next().map(|info| info.labels.as_slice()).unwrap_or_default();
-    assert!(found.next().is_none(), "one info of a kind for a device");
+    let of_device = |index: u32| report.devices[index as usize] == *device;
+    let mut infos =
+        report.infos.iter().filter(|info| info.metric == metric && of_device(info.device));
+    let labels = infos.next().map(|info| info.labels.as_slice()).unwrap_or_default();
+    assert!(infos.next().is_none(), "one info of a kind for a device");
     labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 #[test]
-fn a_node_exporter_of_debian() {
+fn node_exporter_page_of_debian() {
     let page = decode_text(NODE);
     assert_eq!(page.dialect, Dialect::NodeExporter);
     assert_eq!(page.rejected, RejectionCounts::default());
@@ -106,11 +107,11 @@ fn a_node_exporter_of_debian() {
 }
 
 #[test]
-fn the_ports_of_a_node_exporter() {
+fn node_exporter_ports() {
     let page = decode_text(INFINIBAND);
     assert_eq!((page.dialect, page.rejected.total_count()), (Dialect::NodeExporter, 0));
     let report = page.report;
-    let (up, down) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_1", "1"));
+    let (port_up, port_down) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_1", "1"));
     let still = Reading::new_absent(AbsenceReason::Saturated);
     for (metric, of_up, of_down) in [
         (port::STATE, 4.0.into(), 1.0.into()),
@@ -139,27 +140,27 @@ fn the_ports_of_a_node_exporter() {
         (port::SWITCH_RELAY_ERRORS, 0.0.into(), 0.0.into()),
     ] {
         assert_eq!(
-            report.find_reading(&up, metric),
+            report.find_reading(&port_up, metric),
             Some(of_up),
             "{}",
             metric.catalogue_row().name
         );
         assert_eq!(
-            report.find_reading(&down, metric),
+            report.find_reading(&port_down, metric),
             Some(of_down),
             "{}",
             metric.catalogue_row().name
         );
     }
     assert_eq!(report.samples.len(), 2 * 24);
-    for port in [up, down] {
+    for port in [port_up, port_down] {
         let labels = ["firmware=28.39.1002", "hca_type=MT4129"];
         assert_eq!(info_series_labels(&report, &port, port::INFO), labels);
     }
 }
 
 #[test]
-fn the_gpus_of_a_dcgm_exporter() {
+fn dcgm_exporter_gpus() {
     let page = decode_text(DCGM);
     assert_eq!((page.dialect, page.rejected.total_count()), (Dialect::Dcgm, 0));
     let report = page.report;
@@ -176,7 +177,7 @@ fn the_gpus_of_a_dcgm_exporter() {
         "driver=550.54.15",
     ];
     assert_eq!(info_series_labels(&report, &first, gpu::INFO), labels);
-    let seen = report.samples.iter().filter(|sample| sample.device == 0);
+    let samples = report.samples.iter().filter(|sample| sample.device == 0);
     // 58 rows by name, and 8 reasons out of one mask.
-    assert_eq!(seen.count(), 58 + 8);
+    assert_eq!(samples.count(), 58 + 8);
 }

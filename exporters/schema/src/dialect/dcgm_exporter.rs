@@ -58,7 +58,7 @@ pub(super) struct DcgmDecoder<'a> {
 }
 
 fn link_error_metric(name: &str) -> Option<MetricId> {
-    LINK_ERRORS.iter().find(|(known, _)| *known == name).map(|(_, metric)| *metric)
+    LINK_ERRORS.iter().find(|(other, _)| *other == name).map(|(_, metric)| *metric)
 }
 
 impl<'a> DcgmDecoder<'a> {
@@ -75,29 +75,29 @@ impl<'a> DcgmDecoder<'a> {
     /// Decodes a series that is not a catalogue row under another name.
     pub(super) fn decode_series(
         &mut self,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         if sample.name == XID {
-            return self.decode_xid(assembly, sample);
+            return self.decode_xid(builder, sample);
         }
         if let Some(metric) = link_error_metric(sample.name) {
-            return Self::decode_link_errors(assembly, sample, metric);
+            return Self::decode_link_errors(builder, sample, metric);
         }
-        self.decode_mask(assembly, sample)
+        self.decode_mask(builder, sample)
     }
 
     /// Records the last XID of a GPU. The GPU itself may be lost: its other series report whether it is present.
     fn decode_xid(
         &mut self,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
-        if assembly.has_own_names || Self::is_mig_series(sample) {
+        if builder.has_own_names || Self::is_mig_series(sample) {
             return Ok(DecodeOp::Ignore);
         }
-        let gpus = &mut assembly.plan.gpus;
+        let gpus = &mut builder.plan.gpus;
         let number =
             self.xid_gpus.entry(gpu.unescaped_value().as_ref().into()).or_insert_with_key(|gpu| {
                 gpus.push(gpu.clone());
@@ -108,40 +108,40 @@ impl<'a> DcgmDecoder<'a> {
 
     /// Records errors of all NVLinks of a GPU as those of one link.
     fn decode_link_errors(
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
         metric: MetricId,
     ) -> Result<DecodeOp, Reason> {
         let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
         // gaunt-node reports them per link, and under these names only in addition.
-        if assembly.has_own_names || Self::is_mig_series(sample) {
+        if builder.has_own_names || Self::is_mig_series(sample) {
             return Ok(DecodeOp::Ignore);
         }
         let key = vec![gpu.unescaped_value().as_ref().into(), SanitizedText::new(ALL_LINKS)];
-        let device = assembly.ensure_device(Device { class: DeviceClass::Nvlink, key: key.into() });
+        let device = builder.ensure_device(Device { class: DeviceClass::Nvlink, key: key.into() });
         let rule = ValueRule::of(metric, UnitScale::Same, BlankValues::DcgmCounter);
-        assembly.plan_foreign_reading(device, metric, rule)
+        builder.plan_foreign_reading(device, metric, rule)
     }
 
     /// Splits the mask of clock-event reasons.
     fn decode_mask(
         &mut self,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let mask = *self.mask.get_or_insert(sample.name);
         if mask != sample.name || Self::is_mig_series(sample) {
             return Ok(DecodeOp::Ignore);
         }
-        let device = assembly.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
-        self.identify_gpu(&mut assembly.report, device, sample);
+        let device = builder.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
+        self.identify_gpu(&mut builder.report, device, sample);
         let rule = ValueRule {
             scale: UnitScale::Same,
             blank: BlankValues::DcgmGauge,
             end: None,
             true_value: None,
         };
-        assembly.plan_bitmask(device, rule)
+        builder.plan_bitmask(device, rule)
     }
 
     /// Records the identity and place of the GPU from its first series.
@@ -159,9 +159,11 @@ impl<'a> DcgmDecoder<'a> {
             self.node = name.map(|label| label.unescaped_value().as_ref().into());
         }
         let value = |label: &str| sample.find_label(label).map(SeriesLabel::unescaped_value);
-        let known = IDENTITY.iter().filter_map(|(ours, theirs)| Some((*ours, value(theirs)?)));
-        let known: Vec<_> = known.collect();
-        let labels: Vec<_> = known.iter().map(|(name, value)| (*name, value.as_ref())).collect();
+        let labels = IDENTITY
+            .iter()
+            .filter_map(|(own_label, foreign_label)| Some((*own_label, value(foreign_label)?)));
+        let labels: Vec<_> = labels.collect();
+        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_ref())).collect();
         if !labels.is_empty() && !has_info(report, device, gpu::INFO) {
             report.add_info(device, gpu::INFO, &labels);
         }
@@ -183,20 +185,22 @@ impl<'a> DcgmDecoder<'a> {
 /// The controller of a pod, as far as its name shows: Kubernetes appends to the controller's name a template hash, five
 /// random characters or an index, and training operators a role before the index.
 pub(super) fn pod_owner(pod: &str) -> &str {
-    let without = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
+    let strip_part = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
         Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
         _ => name,
     };
-    let drawn = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
-    let bare = match pod.rsplit_once('-') {
-        Some((rest, part)) if part.len() == 5 && drawn(part) => match rest.rsplit_once('-') {
-            Some((owner, hash)) if (8..=10).contains(&hash.len()) && drawn(hash) => return owner,
+    let is_random = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    let owner = match pod.rsplit_once('-') {
+        Some((rest, part)) if part.len() == 5 && is_random(part) => match rest.rsplit_once('-') {
+            Some((owner, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
+                return owner;
+            }
             _ => rest,
         },
         _ => pod,
     };
-    let bare = without(bare, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
-    without(bare, |part| ROLES.contains(&part))
+    let owner = strip_part(owner, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    strip_part(owner, |part| ROLES.contains(&part))
 }
 
 /// The characters of which Kubernetes makes generated names: no vowels, so that they spell no words.

@@ -63,12 +63,12 @@ impl ValueRule {
             return reason.into();
         }
         if let Some(yes) = self.true_value {
-            let told = if value.is_nan() {
+            let flag = if value.is_nan() {
                 value
             } else {
                 f64::from(u8::from(value.to_bits() == yes.to_bits()))
             };
-            return Reading::of(told);
+            return Reading::of(flag);
         }
         if self.end == Some(value) {
             return AbsenceReason::Saturated.into();
@@ -99,11 +99,11 @@ pub(crate) enum DecodeOp {
     /// Ignores the value.
     Ignore,
     /// Stores the value as the reading of this sample of the report.
-    Read { at: u32, rule: u16 },
+    Read { index: u32, rule: u16 },
     /// Adds the value to this sample.
-    Add { at: u32, rule: u16 },
+    Add { index: u32, rule: u16 },
     /// Stores the bits as the readings of the clock-event reasons, from this sample on.
-    Bits { at: u32, rule: u16 },
+    Bits { index: u32, rule: u16 },
     /// Records the last XID of this GPU of the plan: it names a device, if it is a valid XID.
     Xid(u32),
     /// Stores the node's clock.
@@ -159,8 +159,8 @@ impl DecodePlan {
     /// The number of a rule, added if it is new.
     pub(super) fn ensure_rule(&mut self, rule: ValueRule) -> u16 {
         // A page has a dozen rules, and consecutive lines mostly share one.
-        let known = self.rules.iter().rposition(|known| *known == rule);
-        known.unwrap_or_else(|| {
+        let index = self.rules.iter().rposition(|index| *index == rule);
+        index.unwrap_or_else(|| {
             self.rules.push(rule);
             self.rules.len() - 1
         }) as u16
@@ -175,9 +175,9 @@ impl DecodePlan {
     /// The device that stands for an XID, and its only sample.
     pub(crate) fn xid_device(
         &self,
-        shown: ShownXid,
+        xid: ShownXid,
     ) -> (Device, impl Fn(u32) -> MetricSample + use<>) {
-        let ShownXid { gpu, code } = shown;
+        let ShownXid { gpu, code } = xid;
         let key = [self.gpus[gpu as usize].clone(), SanitizedText::new(&code.to_string())];
         let sample = |device| MetricSample {
             metric: gpu_parts::XID_ERRORS,
@@ -195,43 +195,43 @@ impl DecodePlan {
         value: f64,
         digits: &[u8],
         samples: &mut [MetricSample],
-        aside: &mut SideValues,
+        side_values: &mut SideValues,
     ) -> Result<(), PlanMismatch> {
         match op {
             DecodeOp::Ignore | DecodeOp::Refuse(_) => {}
-            DecodeOp::Read { at, rule } => {
-                samples[at as usize].reading =
+            DecodeOp::Read { index, rule } => {
+                samples[index as usize].reading =
                     self.rules[usize::from(rule)].apply_rule(value, digits);
             }
-            DecodeOp::Add { at, rule } => {
-                let sum = &mut samples[at as usize].reading;
-                let more = self.rules[usize::from(rule)].apply_rule(value, digits);
-                *sum = match (*sum, more) {
-                    (Reading::Value(sum), Reading::Value(more)) => Reading::of(sum + more),
+            DecodeOp::Add { index, rule } => {
+                let sum = &mut samples[index as usize].reading;
+                let addend = self.rules[usize::from(rule)].apply_rule(value, digits);
+                *sum = match (*sum, addend) {
+                    (Reading::Value(sum), Reading::Value(addend)) => Reading::of(sum + addend),
                     (Reading::Value(_), absent) | (absent, _) => absent,
                 };
             }
-            DecodeOp::Bits { at, rule } => {
-                let whole = self.rules[usize::from(rule)].apply_rule(value, digits);
-                let samples = samples[at as usize..].iter_mut();
+            DecodeOp::Bits { index, rule } => {
+                let bitmask = self.rules[usize::from(rule)].apply_rule(value, digits);
+                let samples = samples[index as usize..].iter_mut();
                 for (sample, (bit, _)) in samples.zip(gpu::CLOCK_EVENTS) {
-                    let held = |mask: f64| f64::from(u8::from(mask as u64 & bit != 0));
-                    sample.reading = whole.value().map_or(whole, |mask| held(mask).into());
+                    let is_set = |mask: f64| f64::from(u8::from(mask as u64 & bit != 0));
+                    sample.reading = bitmask.value().map_or(bitmask, |mask| is_set(mask).into());
                 }
             }
             DecodeOp::Time => {
                 if !is_time(value) {
                     return Err(PlanMismatch);
                 }
-                aside.time.get_or_insert(UnixMs::from_seconds(value));
+                side_values.time.get_or_insert(UnixMs::from_seconds(value));
             }
             DecodeOp::Xid(gpu) => {
                 if let Some(code) = dcgm_values::xid_of_value(value) {
-                    aside.xids.push(ShownXid { gpu, code });
+                    side_values.xids.push(ShownXid { gpu, code });
                 }
             }
-            DecodeOp::RequireValue(at) => {
-                if self.required_values[at as usize] != value.to_bits() {
+            DecodeOp::RequireValue(index) => {
+                if self.required_values[index as usize] != value.to_bits() {
                     return Err(PlanMismatch);
                 }
             }
@@ -242,15 +242,17 @@ impl DecodePlan {
     /// Stores the samples of a report that this plan built, without the values that lines fill in.
     pub(crate) fn store_samples(&mut self, samples: &[MetricSample]) {
         self.samples = samples.to_vec();
-        let mut clear = |at: u32, count: usize| {
-            for sample in &mut self.samples[at as usize..at as usize + count] {
+        let mut clear_samples = |index: u32, count: usize| {
+            for sample in &mut self.samples[index as usize..index as usize + count] {
                 sample.reading = AbsenceReason::Error.into();
             }
         };
         for op in &self.ops {
             match *op {
-                DecodeOp::Read { at, .. } | DecodeOp::Add { at, .. } => clear(at, 1),
-                DecodeOp::Bits { at, .. } => clear(at, gpu::CLOCK_EVENTS.len()),
+                DecodeOp::Read { index, .. } | DecodeOp::Add { index, .. } => {
+                    clear_samples(index, 1)
+                }
+                DecodeOp::Bits { index, .. } => clear_samples(index, gpu::CLOCK_EVENTS.len()),
                 _ => {}
             }
         }

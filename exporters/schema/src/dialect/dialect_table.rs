@@ -96,9 +96,9 @@ impl NameMapping {
     }
 
     fn matches_sample(&self, sample: &TextSample<'_, '_>) -> bool {
-        self.when.is_none_or(|(label, wanted)| match wanted.strip_prefix('?') {
-            Some(wanted) => sample.find_label(label).is_none_or(|label| label.raw == wanted),
-            None => sample.find_label(label).is_some_and(|label| label.raw == wanted),
+        self.when.is_none_or(|(label, expected)| match expected.strip_prefix('?') {
+            Some(expected) => sample.find_label(label).is_none_or(|label| label.raw == expected),
+            None => sample.find_label(label).is_some_and(|label| label.raw == expected),
         })
     }
 }
@@ -117,11 +117,11 @@ impl DialectTable {
     pub(super) fn device_of_series<'a>(
         &self,
         class: DeviceClass,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Option<u32> {
-        let names = self.keys.iter().find(|(of, _)| *of == class);
-        assembly.device_by_labels(
+        let names = self.keys.iter().find(|(key_class, _)| *key_class == class);
+        builder.device_by_labels(
             class,
             names.map_or(class.key_label_names(), |(_, names)| names),
             sample,
@@ -131,62 +131,63 @@ impl DialectTable {
     /// Decodes a series whose name is in this table.
     pub(super) fn decode_series<'a>(
         &self,
-        words: &[NameMapping],
-        told: &mut DecodeContext,
-        assembly: &mut ReportBuilder<'a>,
+        mappings: &[NameMapping],
+        context: &mut DecodeContext,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
-        let Some(word) = words.iter().find(|word| word.matches_sample(sample)) else {
+        let Some(mapping) = mappings.iter().find(|mapping| mapping.matches_sample(sample)) else {
             return Ok(DecodeOp::Ignore);
         };
         if self.parts.iter().any(|label| sample.find_label(label).is_some()) {
             return Ok(DecodeOp::Ignore);
         }
-        let class = match word.to {
+        let class = match mapping.to {
             MappingTarget::Reading(metric, _)
             | MappingTarget::Sum(metric, _)
             | MappingTarget::Flag(metric, _) => metric.catalogue_row().class,
             MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
         };
-        let device = self.device_of_series(class, assembly, sample).ok_or(Reason::NoDevice)?;
-        self.identify_device(word.to, class, device, told, assembly, sample);
+        let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
+        self.identify_device(mapping.to, class, device, context, builder, sample);
         let rule = |metric: MetricId, scale| ValueRule::of(metric, scale, self.blank);
-        match word.to {
+        match mapping.to {
             // The old and the new name may both report the value.
             MappingTarget::Reading(metric, _) | MappingTarget::Flag(metric, _)
-                if self.is_duplicate(device, metric, assembly) =>
+                if self.is_duplicate(device, metric, builder) =>
             {
                 Ok(DecodeOp::Ignore)
             }
             MappingTarget::Reading(metric, scale) => {
-                assembly.plan_foreign_reading(device, metric, rule(metric, scale))
+                builder.plan_foreign_reading(device, metric, rule(metric, scale))
             }
             MappingTarget::Sum(metric, scale)
                 if metric.catalogue_row().kind != MetricKind::Info =>
             {
-                Ok(assembly.plan_sum(device, metric, rule(metric, scale)))
+                Ok(builder.plan_sum(device, metric, rule(metric, scale)))
             }
             MappingTarget::Flag(metric, yes) => {
                 let rule = ValueRule { true_value: Some(yes), ..rule(metric, UnitScale::Same) };
-                assembly.plan_foreign_reading(device, metric, rule)
+                builder.plan_foreign_reading(device, metric, rule)
             }
             MappingTarget::Index(class) => {
-                let theirs = assembly.report.devices[device as usize].key[0].clone();
+                let foreign_key = builder.report.devices[device as usize].key[0].clone();
                 if sample.value >= 0.0 && sample.value.fract() == 0.0 {
-                    assembly.add_alias(
+                    builder.add_alias(
                         class,
-                        theirs,
+                        foreign_key,
                         SanitizedText::new(&format!("{}", sample.value)),
                     );
                 }
-                Ok(assembly.plan.require_value(sample.value))
+                Ok(builder.plan.require_value(sample.value))
             }
             MappingTarget::IdentityOnly(class) => {
                 let index = label_text(sample, "index").filter(|_| class == DeviceClass::Gpu);
-                if let Some(index) = index.filter(|index| index.bytes().all(|b| b.is_ascii_digit()))
+                if let Some(index) =
+                    index.filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))
                 {
-                    let theirs = assembly.report.devices[device as usize].key[0].clone();
-                    assembly.add_alias(class, theirs, SanitizedText::new(&index));
+                    let foreign_key = builder.report.devices[device as usize].key[0].clone();
+                    builder.add_alias(class, foreign_key, SanitizedText::new(&index));
                 }
                 Ok(DecodeOp::Ignore)
             }
@@ -194,8 +195,8 @@ impl DialectTable {
         }
     }
 
-    fn is_duplicate(&self, device: u32, metric: MetricId, assembly: &ReportBuilder<'_>) -> bool {
-        self.dialect != Dialect::Snmp && assembly.has_sample(device, metric)
+    fn is_duplicate(&self, device: u32, metric: MetricId, builder: &ReportBuilder<'_>) -> bool {
+        self.dialect != Dialect::Snmp && builder.has_sample(device, metric)
     }
 
     /// Records the identity and place of the device from its first series that carries them.
@@ -204,32 +205,32 @@ impl DialectTable {
         to: MappingTarget,
         class: DeviceClass,
         device: u32,
-        told: &mut DecodeContext,
-        assembly: &mut ReportBuilder<'_>,
+        context: &mut DecodeContext,
+        builder: &mut ReportBuilder<'_>,
         sample: &TextSample<'_, '_>,
     ) {
         // A series that exists only to identify the device may come after others of the device.
-        if !told.identified.insert(device) && !matches!(to, MappingTarget::IdentityOnly(_)) {
+        if !context.identified.insert(device) && !matches!(to, MappingTarget::IdentityOnly(_)) {
             return;
         }
-        if told.node.is_none() {
+        if context.node.is_none() {
             let name = self.node.iter().find_map(|label| label_text(sample, label));
-            told.node = name.map(|name| SanitizedText::new(&name));
+            context.node = name.map(|name| SanitizedText::new(&name));
         }
         for identity in self.identity.iter().filter(|identity| identity.class == class) {
-            let known = identity.labels.iter().filter_map(|(ours, theirs)| {
-                let value = match theirs.strip_prefix('=') {
+            let labels = identity.labels.iter().filter_map(|(own_label, foreign_label)| {
+                let value = match foreign_label.strip_prefix('=') {
                     Some(constant) => constant.into(),
-                    None => label_text(sample, theirs)?,
+                    None => label_text(sample, foreign_label)?,
                 };
-                Some((*ours, value))
+                Some((*own_label, value))
             });
-            let known: Vec<_> = known.collect();
-            let labels: Vec<_> = known.iter().map(|(name, value)| (*name, &**value)).collect();
-            add_info_labels(&mut assembly.report, device, identity.info, &labels);
+            let labels: Vec<_> = labels.collect();
+            let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+            add_info_labels(&mut builder.report, device, identity.info, &labels);
         }
         if class == DeviceClass::Gpu {
-            add_job_info(device, assembly, sample);
+            add_job_info(device, builder, sample);
         }
     }
 }
@@ -240,27 +241,27 @@ fn add_info_labels(report: &mut Report, device: u32, metric: MetricId, labels: &
         return;
     }
     let infos = report.infos.iter();
-    let at = infos.clone().position(|info| info.device == device && info.metric == metric);
-    let Some(at) = at else { return report.add_info(device, metric, labels) };
+    let index = infos.clone().position(|info| info.device == device && info.metric == metric);
+    let Some(index) = index else { return report.add_info(device, metric, labels) };
     for (name, value) in labels {
-        if report.infos[at].labels.iter().all(|(known, _)| known != name) {
-            report.infos[at].labels.push(((*name).into(), (*value).into()));
+        if report.infos[index].labels.iter().all(|(other, _)| other != name) {
+            report.infos[index].labels.push(((*name).into(), (*value).into()));
         }
     }
 }
 
 /// Records which job holds a GPU, if its labels contain that.
-fn add_job_info(device: u32, assembly: &mut ReportBuilder<'_>, sample: &TextSample<'_, '_>) {
-    if has_info(&assembly.report, device, gpu::JOB_INFO) {
+fn add_job_info(device: u32, builder: &mut ReportBuilder<'_>, sample: &TextSample<'_, '_>) {
+    if has_info(&builder.report, device, gpu::JOB_INFO) {
         return;
     }
     if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
-        assembly.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
+        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
     } else if let Some(pod) = label_text(sample, "pod") {
         let job = match label_text(sample, "namespace") {
             Some(namespace) => format!("{namespace}/{}", dcgm_exporter::pod_owner(&pod)),
             None => dcgm_exporter::pod_owner(&pod).to_owned(),
         };
-        assembly.report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
+        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
     }
 }

@@ -25,27 +25,27 @@ fn decode_clean(page: &str) -> ScrapedPage {
 #[track_caller]
 fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
     for (metric, value) in values {
-        let told = report.find_reading(device, *metric);
-        assert_eq!(told, Some(Reading::Value(*value)), "{device} {}", metric.series_key());
+        let reading = report.find_reading(device, *metric);
+        assert_eq!(reading, Some(Reading::Value(*value)), "{device} {}", metric.series_key());
     }
 }
 
 /// Asserts that an info series of the device has these labels among others.
 #[track_caller]
 fn assert_info(report: &Report, device: &Device, metric: MetricId, labels: &[(&str, &str)]) {
-    let at = report.devices.iter().position(|known| known == device).expect("the device") as u32;
-    let info = report.infos.iter().find(|info| info.metric == metric && info.device == at);
+    let index = report.devices.iter().position(|other| other == device).expect("the device") as u32;
+    let info = report.infos.iter().find(|info| info.metric == metric && info.device == index);
     let info = info.unwrap_or_else(|| panic!("{device} has no {}", metric.catalogue_row().name));
     for (name, value) in labels {
-        let told = info.labels.iter().find(|(known, _)| known == name);
-        assert_eq!(told.map(|(_, told)| told.as_str()), Some(*value), "{name}");
+        let found = info.labels.iter().find(|(label, _)| label == name);
+        assert_eq!(found.map(|(_, text)| text.as_str()), Some(*value), "{name}");
     }
 }
 
 const MIB: f64 = 1_048_576.0;
 
 #[test]
-fn dcgm_under_its_new_names() {
+fn dcgm_page_with_new_names() {
     let page = page!("dcgm_new");
     assert_eq!(page.dialect, Dialect::Dcgm);
     let report = page.report;
@@ -81,7 +81,7 @@ fn dcgm_under_its_new_names() {
 }
 
 #[test]
-fn the_old_name_beside_the_new_one_is_no_mistake() {
+fn dcgm_old_name_beside_new_one_is_no_error() {
     let page = decode_clean(
         "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 50\nDCGM_FI_DEV_GPU_TEMP_CELSIUS{gpu=\"0\"} 50\n",
     );
@@ -89,7 +89,7 @@ fn the_old_name_beside_the_new_one_is_no_mistake() {
 }
 
 #[test]
-fn rows_of_dcgm_that_are_told_apart_by_a_label_of_ours() {
+fn dcgm_rows_differ_by_our_label() {
     let page = decode_clean(
         "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu=\"0\"} 3\nDCGM_FI_DEV_POWER_VIOLATION{gpu=\"0\"} 2500000000\n",
     );
@@ -101,7 +101,7 @@ fn rows_of_dcgm_that_are_told_apart_by_a_label_of_ours() {
 }
 
 #[test]
-fn an_nvidia_gpu_exporter() {
+fn nvidia_gpu_exporter_page() {
     let page = page!("nvidia_gpu_exporter");
     assert_eq!(page.dialect, Dialect::NvidiaSmi);
     let report = page.report;
@@ -140,13 +140,13 @@ fn an_nvidia_gpu_exporter() {
             ("serial", "1654123000401"),
         ],
     );
-    let older =
+    let old_version =
         decode_clean("nvidia_smi_index{uuid=\"a\"} 5\nnvidia_smi_temperature_gpu{uuid=\"a\"} 44\n");
-    assert_values(&older.report, &Device::new_gpu(5), &[(gpu::TEMPERATURE, 44.0)]);
+    assert_values(&old_version.report, &Device::new_gpu(5), &[(gpu::TEMPERATURE, 44.0)]);
 }
 
 #[test]
-fn an_all_smi() {
+fn all_smi_page() {
     let page = page!("all_smi");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::AllSmi, Some("node-0058")));
     assert_values(
@@ -168,7 +168,7 @@ fn an_all_smi() {
 }
 
 #[test]
-fn an_rdma_exporter() {
+fn rdma_exporter_page() {
     let page = page!("rdma_exporter");
     assert_eq!(page.dialect, Dialect::Rdma);
     let (report, port) = (page.report, Device::new_port("mlx5_0", "1"));
@@ -205,7 +205,7 @@ fn an_rdma_exporter() {
 }
 
 #[test]
-fn an_infiniband_exporter() {
+fn infiniband_exporter_page() {
     let page = page!("infiniband_exporter");
     assert_eq!(page.dialect, Dialect::Infiniband);
     let report = page.report;
@@ -250,7 +250,7 @@ fn an_infiniband_exporter() {
 }
 
 #[test]
-fn two_switches_of_one_name_stay_two() {
+fn switches_of_equal_name_stay_separate() {
     let line = |guid| {
         format!(
             "infiniband_switch_info{{guid=\"{guid}\",switch=\"x\"}} 1\n\
@@ -271,14 +271,14 @@ fn two_switches_of_one_name_stay_two() {
 }
 
 #[test]
-fn an_snmp_exporter() {
+fn snmp_exporter_page() {
     let page = page!("snmp_exporter");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::Snmp, Some("leaf-03")));
     // The page is of one switch, which the node name identifies.
-    let up = Device::new_switch_port("", "swp1");
+    let port_up = Device::new_switch_port("", "swp1");
     assert_values(
         &page.report,
-        &up,
+        &port_up,
         &[
             (switch::RECEIVE_BYTES, 1.310_822e12),
             (switch::TRANSMIT_BYTES, 99_887_766.0),
@@ -290,11 +290,11 @@ fn an_snmp_exporter() {
         ],
     );
     assert_values(&page.report, &Device::new_switch_port("", "swp2"), &[(switch::UP, 0.0)]);
-    assert_info(&page.report, &up, switch::INFO, &[("description", "gpu007 rail 0")]);
+    assert_info(&page.report, &port_up, switch::INFO, &[("description", "gpu007 rail 0")]);
 }
 
 #[test]
-fn an_amd_device_metrics_exporter() {
+fn amd_device_metrics_exporter_page() {
     let page = page!("amd_device_metrics");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::Amd, Some("tw038")));
     let (report, first) = (page.report, Device::new_gpu(0));
@@ -324,7 +324,7 @@ fn an_amd_device_metrics_exporter() {
 }
 
 #[test]
-fn a_vllm_server() {
+fn vllm_server_page() {
     let page = page!("vllm");
     assert_eq!(page.dialect, Dialect::Vllm);
     let server = Device::new_service("", "meta-llama/Llama-3.1-70B-Instruct");
@@ -347,7 +347,7 @@ fn a_vllm_server() {
 }
 
 #[test]
-fn a_triton_server() {
+fn triton_server_page() {
     let page = page!("triton");
     assert_eq!(page.dialect, Dialect::Triton);
     assert_values(
@@ -367,7 +367,7 @@ fn a_triton_server() {
 }
 
 #[test]
-fn a_tgi_server() {
+fn tgi_server_page() {
     let page = page!("tgi");
     assert_eq!(page.dialect, Dialect::Tgi);
     assert_values(
@@ -385,7 +385,7 @@ fn a_tgi_server() {
 }
 
 #[test]
-fn an_nccl_inspector() {
+fn nccl_inspector_page() {
     let page = page!("nccl_inspector");
     assert_eq!((page.dialect, page.report.node.as_deref()), (Dialect::Nccl, Some("nvl72033-T01")));
     let kind = "unknown ReduceScatter 134-135MB RING_SIMPLE 32";
@@ -408,7 +408,7 @@ fn an_nccl_inspector() {
 }
 
 #[test]
-fn the_storage_and_the_cards_of_a_node_exporter() {
+fn node_exporter_storage_and_cards() {
     let page = page!("node_storage");
     assert_eq!(
         (page.dialect, page.report.node.as_deref()),

@@ -78,12 +78,12 @@ pub(super) const SPECIAL: [CustomHandler; 2] = [
 
 fn decode_switch<'a>(
     _: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
     let guid = label_text(sample, "guid").ok_or(Reason::NoDevice)?;
     if let Some(name) = label_text(sample, "switch") {
-        assembly.add_alias(
+        builder.add_alias(
             DeviceClass::SwitchPort,
             SanitizedText::new(&guid),
             SanitizedText::new(&name),
@@ -95,15 +95,14 @@ fn decode_switch<'a>(
 /// Decodes the far end of a port. By convention the description of a card is the node's name and the card's:
 /// `gpu007 mlx5_0`, or `gpu007 HCA-1`.
 fn decode_uplink<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
-    decode_switch(told, assembly, sample)?;
-    let device = TABLE
-        .device_of_series(DeviceClass::SwitchPort, assembly, sample)
-        .ok_or(Reason::NoDevice)?;
-    if has_info(&assembly.report, device, port::INFO) {
+    decode_switch(context, builder, sample)?;
+    let device =
+        TABLE.device_of_series(DeviceClass::SwitchPort, builder, sample).ok_or(Reason::NoDevice)?;
+    if has_info(&builder.report, device, port::INFO) {
         return Ok(DecodeOp::Ignore);
     }
     let value = |label| label_text(sample, label).unwrap_or_default();
@@ -124,7 +123,7 @@ fn decode_uplink<'a>(
         ("peer_guid", &*peer_guid),
         ("peer_lid", &*peer_lid),
     ];
-    let known: Vec<_> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-    assembly.report.add_info(device, port::INFO, &known);
+    let present: Vec<_> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    builder.report.add_info(device, port::INFO, &present);
     Ok(DecodeOp::Ignore)
 }

@@ -16,7 +16,7 @@ fn gpu_reading(page: &str, metric: MetricId) -> Option<Reading> {
 }
 
 #[test]
-fn units_of_dcgm_become_ours() {
+fn dcgm_units_are_converted() {
     for (line, metric, value) in [
         ("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 57", gpu::UTILIZATION, 0.57),
         ("DCGM_FI_DEV_FB_USED{gpu=\"0\"} 70000", gpu::MEMORY_USED, 70_000.0 * 1_048_576.0),
@@ -29,7 +29,7 @@ fn units_of_dcgm_become_ours() {
 }
 
 #[test]
-fn blank_values_of_dcgm_are_absent_with_their_reason() {
+fn dcgm_blank_values_are_absent_with_reason() {
     for (digits, reason) in [
         ("2147483632", AbsenceReason::Error),
         ("2147483633", AbsenceReason::Error),
@@ -55,7 +55,7 @@ fn blank_values_of_dcgm_are_absent_with_their_reason() {
 }
 
 #[test]
-fn the_mask_of_clock_events_is_taken_apart() {
+fn clock_event_mask_is_split_into_metrics() {
     let page = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu=\"0\"} 68\n\
                 DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\"} 68\n";
     assert_eq!(
@@ -69,7 +69,7 @@ fn the_mask_of_clock_events_is_taken_apart() {
 }
 
 #[test]
-fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
+fn last_xid_and_link_errors_belong_to_parts() {
     let page = "DCGM_FI_DEV_XID_ERRORS{gpu=\"3\",err_code=\"79\"} 79\n\
                 DCGM_FI_DEV_XID_ERRORS{gpu=\"4\"} 0\n\
                 DCGM_FI_DEV_XID_ERRORS{gpu=\"5\"} 2147483632\n\
@@ -85,7 +85,7 @@ fn the_last_xid_and_the_errors_of_all_links_are_those_of_parts() {
 }
 
 #[test]
-fn a_slice_of_a_gpu_says_nothing_of_the_whole() {
+fn mig_instance_readings_are_not_those_of_the_gpu() {
     let page = decode_text(
         "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 10\n\
          DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\",GPU_I_ID=\"1\"} 4\n",
@@ -96,7 +96,7 @@ fn a_slice_of_a_gpu_says_nothing_of_the_whole() {
 }
 
 #[test]
-fn the_job_is_that_of_the_batch_system_before_that_of_the_pod() {
+fn job_of_batch_system_takes_precedence_over_pod() {
     for (labels, job) in [
         ("hpc_job=\"4711\",pod=\"a-0\"", Some("job=4711")),
         ("pod=\"llama-worker-3\",namespace=\"train\"", Some("job=train/llama name=llama-worker-3")),
@@ -110,15 +110,15 @@ fn the_job_is_that_of_the_batch_system_before_that_of_the_pod() {
     ] {
         let page = decode_text(&format!("DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\",{labels}}} 1"));
         let infos = page.report.infos.iter().filter(|info| info.metric == gpu::JOB_INFO);
-        let said: Vec<_> = infos
+        let jobs: Vec<_> = infos
             .flat_map(|info| info.labels.iter().map(|(name, value)| format!("{name}={value}")))
             .collect();
-        assert_eq!(said.join(" "), job.unwrap_or_default(), "{labels}");
+        assert_eq!(jobs.join(" "), job.unwrap_or_default(), "{labels}");
     }
 }
 
 #[test]
-fn absence_is_said_of_the_row_it_names() {
+fn absence_applies_to_the_named_row() {
     let page = decode_text(
         "gaunt_gpu_power_watts{gpu=\"0\"} 300\n\
          gaunt_absent{gpu=\"0\",metric=\"gaunt_gpu_temperature_celsius\",reason=\"lost\"} 1\n\
@@ -138,13 +138,13 @@ fn absence_is_said_of_the_row_it_names() {
     assert_eq!(reading(&Device::new_node(), host::CPUS), Some(AbsenceReason::NoPermission.into()));
     assert_eq!(reading(&gpu0, gpu::PROCESSES), None);
     assert_eq!(reading(&gpu0, gpu::POWER), Some(300.0.into()));
-    let rejected = page.rejected.by_reason.iter().map(|(reason, n)| (reason.as_str(), *n));
+    let rejected = page.rejected.by_reason.iter().map(|(reason, count)| (reason.as_str(), *count));
     let expected = [("no_device", 1), ("same_device", 1), ("bad_absence", 3)];
     assert_eq!(rejected.collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn a_known_metric_without_its_device_is_refused() {
+fn known_metric_without_device_label_is_rejected() {
     let page = decode_text(
         "gaunt_port_state_id{device=\"mlx5_0\"} 4\ngaunt_port_state_id{device=\"mlx5_0\",port=\"\"} 4\n",
     );
@@ -155,7 +155,7 @@ fn a_known_metric_without_its_device_is_refused() {
 }
 
 #[test]
-fn other_labels_do_not_make_another_device() {
+fn device_identity_ignores_other_labels() {
     let page = decode_text(
         "gaunt_gpu_power_watts{gpu=\"0\",a=\"1\"} 1\ngaunt_gpu_power_watts{gpu=\"0\",a=\"2\"} 2\n",
     );
@@ -164,28 +164,28 @@ fn other_labels_do_not_make_another_device() {
 }
 
 #[test]
-fn the_node_names_itself_in_this_order() {
-    let own = "gaunt_node_info{node=\"own\",kernel=\"6\"} 1\n";
+fn node_name_sources_have_this_order() {
+    let own_info = "gaunt_node_info{node=\"own\",kernel=\"6\"} 1\n";
     let dcgm = "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",hostname=\"dcgm\"} 1\n";
     let uname = "node_uname_info{nodename=\"uname\"} 1\n";
     let name = |page: &str| decode_text(page).report.node.map(|node| node.to_string());
-    assert_eq!(name(&format!("{uname}{dcgm}{own}")).as_deref(), Some("own"));
+    assert_eq!(name(&format!("{uname}{dcgm}{own_info}")).as_deref(), Some("own"));
     assert_eq!(name(&format!("{uname}{dcgm}")).as_deref(), Some("dcgm"));
     assert_eq!(name(uname).as_deref(), Some("uname"));
     assert_eq!(name("a 1"), None);
 }
 
 #[test]
-fn the_dialect_is_that_of_most_samples() {
-    let native = "gaunt_gpu_power_watts{gpu=\"0\"} 1\n";
+fn dialect_is_that_of_most_samples() {
+    let own_sample = "gaunt_gpu_power_watts{gpu=\"0\"} 1\n";
     let node = "node_pressure_cpu_waiting_seconds_total 1\nnode_memory_MemTotal_bytes 1\n";
-    assert_eq!(decode_text(native).dialect, Dialect::Gaunt);
-    assert_eq!(decode_text(&format!("{native}{node}")).dialect, Dialect::NodeExporter);
+    assert_eq!(decode_text(own_sample).dialect, Dialect::Gaunt);
+    assert_eq!(decode_text(&format!("{own_sample}{node}")).dialect, Dialect::NodeExporter);
     assert_eq!(decode_text("go_goroutines 7").dialect, Dialect::Unknown);
 }
 
 #[test]
-fn what_no_double_should_carry_is_an_error_and_a_full_counter_is_saturated() {
+fn non_finite_value_is_error_and_full_counter_is_saturated() {
     let page = decode_text(
         "gaunt_gpu_power_watts{gpu=\"0\"} NaN\n\
          gaunt_port_link_downed_total{device=\"m\",port=\"1\"} 255\n\
@@ -208,7 +208,7 @@ fn what_no_double_should_carry_is_an_error_and_a_full_counter_is_saturated() {
 }
 
 #[test]
-fn a_clock_beyond_all_time_is_an_error() {
+fn clock_out_of_range_is_an_error() {
     for seconds in ["-1", "1e300", "253402300800"] {
         let report = decode_text(&format!("gaunt_node_time_seconds {seconds}")).report;
         assert_eq!(report.node_time, None);
@@ -219,7 +219,7 @@ fn a_clock_beyond_all_time_is_an_error() {
 }
 
 #[test]
-fn what_an_aggregator_says_of_a_fleet_is_not_about_a_node() {
+fn fleet_metrics_of_aggregator_are_not_node_metrics() {
     let page =
         decode_text("gaunt_targets{state=\"live\"} 3\ngaunt_gpu_state{node=\"a\",gpu=\"0\"} 1\n");
     assert!(page.report.samples.is_empty());

@@ -29,8 +29,11 @@ const LABELS: [(&str, &str); 7] = [
     ("job", "slurm_job_id"),
 ];
 
-const fn nccl_handler(name: &'static str, take: super::custom_handler::DecodeFn) -> CustomHandler {
-    CustomHandler { name, dialect: Dialect::Nccl, decode: take }
+const fn nccl_handler(
+    name: &'static str,
+    decode: super::custom_handler::DecodeFn,
+) -> CustomHandler {
+    CustomHandler { name, dialect: Dialect::Nccl, decode }
 }
 
 /// Its series: those of point-to-point operations have the same form under other names.
@@ -46,61 +49,62 @@ pub(super) const SPECIAL: [CustomHandler; 6] = [
 type DecodedOp = Result<DecodeOp, Reason>;
 
 fn decode_bus_bandwidth<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> DecodedOp {
-    decode_metric(told, assembly, sample, BUS_BANDWIDTH, Times(1e9))
+    decode_metric(context, builder, sample, BUS_BANDWIDTH, Times(1e9))
 }
 
 fn decode_algorithm_bandwidth<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> DecodedOp {
-    decode_metric(told, assembly, sample, ALGORITHM_BANDWIDTH, Times(1e9))
+    decode_metric(context, builder, sample, ALGORITHM_BANDWIDTH, Times(1e9))
 }
 
 fn decode_duration<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> DecodedOp {
-    decode_metric(told, assembly, sample, DURATION, Per(1e6))
+    decode_metric(context, builder, sample, DURATION, Per(1e6))
 }
 
 fn decode_count<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> DecodedOp {
-    decode_metric(told, assembly, sample, RUN, UnitScale::Same)
+    decode_metric(context, builder, sample, RUN, UnitScale::Same)
 }
 
 fn decode_metric<'a>(
-    told: &mut DecodeContext,
-    assembly: &mut ReportBuilder<'a>,
+    context: &mut DecodeContext,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
     metric: MetricId,
     scale: UnitScale,
 ) -> DecodedOp {
     let gpu = label_text(sample, "gpu|gpu_id|device").ok_or(Reason::NoDevice)?;
-    let known =
-        LABELS.iter().filter_map(|(ours, theirs)| Some((*ours, label_text(sample, theirs)?)));
-    let known: Vec<_> = known.collect();
-    let labels: Vec<_> = known.iter().map(|(name, value)| (*name, &**value)).collect();
+    let labels = LABELS.iter().filter_map(|(own_label, foreign_label)| {
+        Some((*own_label, label_text(sample, foreign_label)?))
+    });
+    let labels: Vec<_> = labels.collect();
+    let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
     let parts: Vec<&str> = labels.iter().take(5).map(|(_, value)| *value).collect();
     let number = gpu.strip_prefix(GPU).filter(|rest| !rest.is_empty()).unwrap_or(&gpu);
     let key = vec![SanitizedText::new(number), SanitizedText::new(&parts.join(" "))];
-    let device = assembly.ensure_device(Device { class: DeviceClass::Collective, key: key.into() });
-    if !has_info(&assembly.report, device, collective::INFO) && !labels.is_empty() {
-        assembly.report.add_info(device, collective::INFO, &labels);
+    let device = builder.ensure_device(Device { class: DeviceClass::Collective, key: key.into() });
+    if !has_info(&builder.report, device, collective::INFO) && !labels.is_empty() {
+        builder.report.add_info(device, collective::INFO, &labels);
     }
-    if told.node.is_none() {
-        told.node = label_text(sample, "node|hostname").map(|name| SanitizedText::new(&name));
+    if context.node.is_none() {
+        context.node = label_text(sample, "node|hostname").map(|name| SanitizedText::new(&name));
     }
-    if assembly.has_sample(device, metric) {
+    if builder.has_sample(device, metric) {
         return Err(Reason::SameDevice);
     }
-    assembly.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
+    builder.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
 }

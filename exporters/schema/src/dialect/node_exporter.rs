@@ -53,13 +53,13 @@ impl<'a> NodeExporterDecoder<'a> {
     /// Decodes a series that is not a catalogue row under another name.
     pub(super) fn decode_series(
         &mut self,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let text =
             |label| sample.find_label(label).map(SeriesLabel::unescaped_value).unwrap_or_default();
         match sample.name {
-            CPU => return self.decode_cpu(assembly, sample),
+            CPU => return self.decode_cpu(builder, sample),
             UNAME => {
                 let value = |name| {
                     sample.find_label(name).map(|label| label.unescaped_value().as_ref().into())
@@ -68,11 +68,11 @@ impl<'a> NodeExporterDecoder<'a> {
                 self.kernel = self.kernel.take().or_else(|| value("release"));
             }
             NETWORK => {
-                let device = assembly
+                let device = builder
                     .device_of_sample(DeviceClass::Netdev, sample)
                     .ok_or(Reason::NoDevice)?;
                 let labels = [("address", &*text("address")), ("operstate", &*text("operstate"))];
-                assembly.report.add_info(device, host::NETDEV_INFO, &labels);
+                builder.report.add_info(device, host::NETDEV_INFO, &labels);
             }
             _ => {
                 let device = sample.find_label("device").ok_or(Reason::NoDevice)?;
@@ -89,27 +89,27 @@ impl<'a> NodeExporterDecoder<'a> {
 
     fn decode_cpu(
         &mut self,
-        assembly: &mut ReportBuilder<'a>,
+        builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let cpu = sample.find_label("cpu").ok_or(Reason::NoDevice)?;
         let mode = sample.find_label("mode").ok_or(Reason::NoDevice)?;
-        let node = assembly.ensure_device(Device::new_node());
+        let node = builder.ensure_device(Device::new_node());
         if self.cpus.is_empty() {
             // On a page that has both, gaunt's own series come first and take precedence.
-            self.has_own_cpu = assembly.has_own_names && assembly.has_sample(node, host::CPU_BUSY);
+            self.has_own_cpu = builder.has_own_names && builder.has_sample(node, host::CPU_BUSY);
         }
         if self.has_own_cpu {
             return Ok(DecodeOp::Ignore);
         }
         self.cpus.insert(cpu.raw);
-        assembly.set_constant(node, host::CPUS, self.cpus.len() as f64);
+        builder.set_constant(node, host::CPUS, self.cpus.len() as f64);
         let metric = match mode.raw {
             IDLE => return Ok(DecodeOp::Ignore),
             IOWAIT => host::CPU_IOWAIT,
             _ => host::CPU_BUSY,
         };
-        Ok(assembly.plan_sum(
+        Ok(builder.plan_sum(
             node,
             metric,
             ValueRule::of(metric, UnitScale::Same, BlankValues::Never),
@@ -117,22 +117,22 @@ impl<'a> NodeExporterDecoder<'a> {
     }
 
     /// Adds the info series that are complete only at the end of the page.
-    pub(super) fn add_infos(&self, assembly: &mut ReportBuilder<'a>) {
-        let told = assembly.report.infos.iter().any(|info| info.metric == host::NODE_INFO);
-        if let (false, Some(node), Some(kernel)) = (told, &self.node, &self.kernel) {
-            let at = assembly.ensure_device(Device::new_node());
-            assembly.report.add_info(at, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
+    pub(super) fn add_infos(&self, builder: &mut ReportBuilder<'a>) {
+        let has_node_info = builder.report.infos.iter().any(|info| info.metric == host::NODE_INFO);
+        if let (false, Some(node), Some(kernel)) = (has_node_info, &self.node, &self.kernel) {
+            let device = builder.ensure_device(Device::new_node());
+            builder.report.add_info(device, host::NODE_INFO, &[("node", node), ("kernel", kernel)]);
         }
-        for at in 0..assembly.report.devices.len() {
-            let device = &assembly.report.devices[at];
+        for index in 0..builder.report.devices.len() {
+            let device = &builder.report.devices[index];
             if device.class != DeviceClass::Port
-                || has_info(&assembly.report, at as u32, port::INFO)
+                || has_info(&builder.report, index as u32, port::INFO)
             {
                 continue;
             }
             let Some(adapter) = self.adapters.get(&device.key[0]) else { continue };
             let labels = [("firmware", &*adapter.firmware), ("hca_type", &*adapter.hca_type)];
-            assembly.report.add_info(at as u32, port::INFO, &labels);
+            builder.report.add_info(index as u32, port::INFO, &labels);
         }
     }
 }

@@ -27,7 +27,7 @@ const fn sum_series(name: &'static str, metric: MetricId) -> NameMapping {
 }
 
 /// The per-priority counters of mlx5 in node_exporter's spelling, followed by other mappings.
-macro_rules! words {
+macro_rules! ethtool_mappings {
     ($($priority:literal)*; $($more:expr,)*) => { &[
         $(same_unit(concat!("node_ethtool_received_prio", $priority, "_pause"), MetricId(RECEIVE_PAUSE_0.0 + $priority)),)*
         $(same_unit(concat!("node_ethtool_transmitted_prio", $priority, "_pause"), MetricId(TRANSMIT_PAUSE_0.0 + $priority)),)*
@@ -46,7 +46,7 @@ macro_rules! words {
 /// The table.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::NodeExporter,
-    mappings: words![0 1 2 3 4 5 6 7;
+    mappings: ethtool_mappings![0 1 2 3 4 5 6 7;
         same_unit("node_ethtool_received_pause_ctrl_phy", RECEIVE_GLOBAL_PAUSE),
         same_unit("node_ethtool_transmitted_pause_ctrl_phy", TRANSMIT_GLOBAL_PAUSE),
         scaled_unit("node_ethtool_received_global_pause_duration", RECEIVE_GLOBAL_PAUSED, Per(1e6)),

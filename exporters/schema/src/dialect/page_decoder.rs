@@ -97,9 +97,9 @@ impl<'a> PageDecoder<'a> {
                 return Ok(());
             }
             MetricHandler::Row(named) => (named.dialect, self.decode_row(named, sample)),
-            MetricHandler::Mapped(table, words) => (
+            MetricHandler::Mapped(table, mappings) => (
                 table.dialect,
-                table.decode_series(words, &mut self.context, &mut self.builder, sample),
+                table.decode_series(mappings, &mut self.context, &mut self.builder, sample),
             ),
             MetricHandler::Absence => {
                 (Dialect::Gaunt, absence::decode_absence(&mut self.builder, sample))
@@ -110,8 +110,8 @@ impl<'a> PageDecoder<'a> {
             MetricHandler::NodeExporter => {
                 (Dialect::NodeExporter, self.node_exporter.decode_series(&mut self.builder, sample))
             }
-            MetricHandler::Custom(special) => {
-                (special.dialect, (special.decode)(&mut self.context, &mut self.builder, sample))
+            MetricHandler::Custom(handler) => {
+                (handler.dialect, (handler.decode)(&mut self.context, &mut self.builder, sample))
             }
         };
         let ReportBuilder { plan, report, .. } = &mut self.builder;
@@ -132,32 +132,37 @@ impl<'a> PageDecoder<'a> {
         let before = self.builder.report.devices.len();
         self.add_xids();
         let xids = self.builder.report.devices.len() - before;
-        let ReportBuilder { mut report, plan, not_replayable: unsteady, .. } = self.builder;
-        let foreign = || self.dcgm.node.or(self.context.node).or(self.node_exporter.node);
-        report.node = report.node.or_else(foreign);
-        let mut most = (0, Dialect::Unknown);
+        let ReportBuilder { mut report, plan, not_replayable, .. } = self.builder;
+        let foreign_name = || self.dcgm.node.or(self.context.node).or(self.node_exporter.node);
+        report.node = report.node.or_else(foreign_name);
+        let mut most_samples = (0, Dialect::Unknown);
         for (count, dialect) in self.counts.into_iter().zip(Dialect::ALL) {
-            if count > most.0 {
-                most = (count, dialect);
+            if count > most_samples.0 {
+                most_samples = (count, dialect);
             }
         }
-        DecodedPage { report, dialect: most.1, plan: (!unsteady).then_some(plan), xids }
+        DecodedPage {
+            report,
+            dialect: most_samples.1,
+            plan: (!not_replayable).then_some(plan),
+            xids,
+        }
     }
 
     /// Adds the XIDs of the GPUs, after all else.
     fn add_xids(&mut self) {
-        let ReportBuilder { plan, report, not_replayable: unsteady, .. } = &mut self.builder;
+        let ReportBuilder { plan, report, not_replayable, .. } = &mut self.builder;
         if plan.gpus.is_empty() {
             return;
         }
         let devices =
             report.devices.iter().filter(|device| device.class == DeviceClass::Xid).cloned();
-        let told: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
-        // Whether a mark adds to these depends on its value.
-        *unsteady |= !told.is_empty();
-        for shown in std::mem::take(&mut self.side_values).into_xids() {
-            let (device, sample) = plan.xid_device(shown);
-            if !told.contains(&device) {
+        let present: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
+        // Whether an XID adds to these depends on its value.
+        *not_replayable |= !present.is_empty();
+        for xid in std::mem::take(&mut self.side_values).into_xids() {
+            let (device, sample) = plan.xid_device(xid);
+            if !present.contains(&device) {
                 report.samples.push(sample(report.devices.len() as u32));
                 report.devices.push(device);
             }
@@ -231,8 +236,8 @@ impl<'a> PageDecoder<'a> {
 
     fn decode_info(&mut self, named: NamedRows, device: u32, sample: &TextSample<'_, 'a>) {
         let metric = named.first;
-        let own = metric.catalogue_row().class.key_label_names();
-        let rest = sample.labels.iter().filter(|label| !own.contains(&label.name));
+        let key_labels = metric.catalogue_row().class.key_label_names();
+        let rest = sample.labels.iter().filter(|label| !key_labels.contains(&label.name));
         let texts = &mut self.texts;
         let labels = rest.map(|label| {
             (texts.intern_text(label.name), texts.intern_text(&label.unescaped_value()))
@@ -266,16 +271,16 @@ type HandlersByName = HashMap<&'static str, MetricHandler, foldhash::fast::Fixed
 
 /// The handlers of all tables by name.
 static WORDS: LazyLock<HandlersByName> = LazyLock::new(|| {
-    let mut all = HandlersByName::default();
+    let mut handlers = HandlersByName::default();
     for table in &TABLES {
-        for words in table.mappings.chunk_by(|one, next| one.name == next.name) {
-            all.insert(words[0].name, MetricHandler::Mapped(table, words));
+        for mappings in table.mappings.chunk_by(|left, right| left.name == right.name) {
+            handlers.insert(mappings[0].name, MetricHandler::Mapped(table, mappings));
         }
     }
-    for special in CUSTOM_HANDLERS.iter().copied().flatten() {
-        all.insert(special.name, MetricHandler::Custom(special));
+    for handler in CUSTOM_HANDLERS.iter().copied().flatten() {
+        handlers.insert(handler.name, MetricHandler::Custom(handler));
     }
-    all
+    handlers
 });
 
 #[cfg(test)]
@@ -283,24 +288,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_exporters_have_one_word() {
-        let mut seen = std::collections::HashSet::new();
+    fn foreign_metric_names_are_unique() {
+        let mut names = std::collections::HashSet::new();
         for table in &TABLES {
-            for words in table.mappings.chunk_by(|one, next| one.name == next.name) {
+            for mappings in table.mappings.chunk_by(|left, right| left.name == right.name) {
                 assert!(
-                    seen.insert(words[0].name),
+                    names.insert(mappings[0].name),
                     "{} is declared twice, or not adjacent",
-                    words[0].name
+                    mappings[0].name
                 );
                 assert!(
-                    find_rows(words[0].name).is_none(),
+                    find_rows(mappings[0].name).is_none(),
                     "{} is in the catalogue",
-                    words[0].name
+                    mappings[0].name
                 );
             }
         }
-        for special in CUSTOM_HANDLERS.iter().copied().flatten() {
-            assert!(seen.insert(special.name), "{} is declared twice", special.name);
+        for handler in CUSTOM_HANDLERS.iter().copied().flatten() {
+            assert!(names.insert(handler.name), "{} is declared twice", handler.name);
         }
     }
 }

@@ -97,8 +97,11 @@ pub(super) const TABLE: DialectTable = DialectTable {
     blank: BlankValues::Never,
 };
 
-const fn pause_handler(name: &'static str, take: super::custom_handler::DecodeFn) -> CustomHandler {
-    CustomHandler { name, dialect: Dialect::Rdma, decode: take }
+const fn pause_handler(
+    name: &'static str,
+    decode: super::custom_handler::DecodeFn,
+) -> CustomHandler {
+    CustomHandler { name, dialect: Dialect::Rdma, decode }
 }
 
 /// PFC pauses by priority: they belong to the network device that the series names.
@@ -110,33 +113,33 @@ pub(super) const SPECIAL: [CustomHandler; 3] = [
 
 fn decode_pause_frames<'a>(
     _: &mut DecodeContext,
-    to: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
     let rows = [Some(ethernet::RECEIVE_PAUSE_0), Some(ethernet::TRANSMIT_PAUSE_0)];
-    decode_priority(to, sample, rows, Same)
+    decode_priority(builder, sample, rows, Same)
 }
 
 fn decode_pause_duration<'a>(
     _: &mut DecodeContext,
-    to: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
     let rows = [Some(ethernet::RECEIVE_PAUSED_0), Some(ethernet::TRANSMIT_PAUSED_0)];
-    decode_priority(to, sample, rows, Per(1e6))
+    decode_priority(builder, sample, rows, Per(1e6))
 }
 
 fn decode_pause_transitions<'a>(
     _: &mut DecodeContext,
-    to: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
-    decode_priority(to, sample, [Some(ethernet::RECEIVE_PAUSE_TRANSITIONS_0), None], Same)
+    decode_priority(builder, sample, [Some(ethernet::RECEIVE_PAUSE_TRANSITIONS_0), None], Same)
 }
 
 /// The row of the priority that the labels name, as an offset from priority 0 of each direction.
 fn decode_priority<'a>(
-    assembly: &mut ReportBuilder<'a>,
+    builder: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
     [received, transmitted]: [Option<MetricId>; 2],
     scale: UnitScale,
@@ -149,6 +152,6 @@ fn decode_priority<'a>(
         return Ok(DecodeOp::Ignore);
     };
     let metric = MetricId(first.0 + number);
-    let device = assembly.ensure_device(Device::new_netdev(&netdev));
-    assembly.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
+    let device = builder.ensure_device(Device::new_netdev(&netdev));
+    builder.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
 }

@@ -24,7 +24,7 @@ type DeviceAliases = HashMap<(DeviceClass, SanitizedText), SanitizedText, Random
 struct KnownDevice<'a> {
     class: DeviceClass,
     raw: [&'a str; MAX_KEY_LABELS],
-    at: u32,
+    index: u32,
 }
 
 /// The report, the indexes of its devices and samples, and the plan that fills them.
@@ -39,10 +39,10 @@ pub(super) struct ReportBuilder<'a> {
     /// Whether the meaning of a line depends on its value in a way that the plan cannot hold; the plan is then
     /// discarded.
     pub(super) not_replayable: bool,
-    known: HashTable<KnownDevice<'a>>,
+    by_labels: HashTable<KnownDevice<'a>>,
     /// Two raw texts may become one sanitized text; then they are one device.
     devices: HashMap<Device, u32, RandomState>,
-    seen: HashMap<(MetricId, u32), u32, RandomState>,
+    sample_indexes: HashMap<(MetricId, u32), u32, RandomState>,
     /// The exporter's name of a device, and ours.
     aliases: DeviceAliases,
     state: RandomState,
@@ -73,21 +73,22 @@ impl<'a> ReportBuilder<'a> {
             escaped |= label.escaped;
         }
         let hash = self.state.hash_one((class, raw));
-        let found = self.known.find(hash, |known| known.class == class && known.raw == raw);
-        if let Some(known) = found {
-            return Some(known.at);
+        let known_device =
+            self.by_labels.find(hash, |device| device.class == class && device.raw == raw);
+        if let Some(device) = known_device {
+            return Some(device.index);
         }
         let value = |(raw, name): (&&'a str, &&str)| match find_label(sample, name) {
             Some(label) if escaped => label.unescaped_value().as_ref().into(),
             _ => SanitizedText::new(raw),
         };
         let key = raw.iter().zip(names).map(value).collect();
-        let at = self.ensure_device(Device { class, key });
+        let index = self.ensure_device(Device { class, key });
         let state = &self.state;
-        self.known.insert_unique(hash, KnownDevice { class, raw, at }, |known| {
-            state.hash_one((known.class, known.raw))
+        self.by_labels.insert_unique(hash, KnownDevice { class, raw, index }, |device| {
+            state.hash_one((device.class, device.raw))
         });
-        Some(at)
+        Some(index)
     }
 
     /// The position of `device`, added if it is new.
@@ -107,18 +108,18 @@ impl<'a> ReportBuilder<'a> {
         metric: MetricId,
         reading: Reading,
     ) -> Result<u32, Reason> {
-        let at = self.report.samples.len() as u32;
-        match self.seen.entry((metric, device)) {
+        let index = self.report.samples.len() as u32;
+        match self.sample_indexes.entry((metric, device)) {
             hashbrown::hash_map::Entry::Occupied(_) => return Err(Reason::SameDevice),
-            hashbrown::hash_map::Entry::Vacant(place) => place.insert(at),
+            hashbrown::hash_map::Entry::Vacant(entry) => entry.insert(index),
         };
         self.report.push(device, metric, reading);
-        Ok(at)
+        Ok(index)
     }
 
     /// Whether the device has a sample of this metric.
     pub(super) fn has_sample(&self, device: u32, metric: MetricId) -> bool {
-        self.seen.contains_key(&(metric, device))
+        self.sample_indexes.contains_key(&(metric, device))
     }
 
     /// Adds a reading that depends on the presence of the line and not on any value.
@@ -139,8 +140,8 @@ impl<'a> ReportBuilder<'a> {
         reading: impl Into<Reading>,
     ) {
         let reading = reading.into();
-        match self.seen.get(&(metric, device)) {
-            Some(at) => self.report.samples[*at as usize].reading = reading,
+        match self.sample_indexes.get(&(metric, device)) {
+            Some(index) => self.report.samples[*index as usize].reading = reading,
             None => drop(self.add_sample(device, metric, reading)),
         }
     }
@@ -152,8 +153,8 @@ impl<'a> ReportBuilder<'a> {
         metric: MetricId,
         rule: ValueRule,
     ) -> Result<DecodeOp, Reason> {
-        let at = self.add_sample(device, metric, 0.0.into())?;
-        Ok(DecodeOp::Read { at, rule: self.plan.ensure_rule(rule) })
+        let index = self.add_sample(device, metric, 0.0.into())?;
+        Ok(DecodeOp::Read { index, rule: self.plan.ensure_rule(rule) })
     }
 
     /// The same for a foreign name. gaunt-node may have reported the value under both names; its own come first and
@@ -173,8 +174,8 @@ impl<'a> ReportBuilder<'a> {
     /// Plans the value as one of several that are added up to the reading of this metric.
     pub(super) fn plan_sum(&mut self, device: u32, metric: MetricId, rule: ValueRule) -> DecodeOp {
         let rule_at = self.plan.ensure_rule(rule);
-        match self.seen.get(&(metric, device)) {
-            Some(at) => DecodeOp::Add { at: *at, rule: rule_at },
+        match self.sample_indexes.get(&(metric, device)) {
+            Some(index) => DecodeOp::Add { index: *index, rule: rule_at },
             None => match self.plan_reading(device, metric, rule) {
                 Ok(op) => op,
                 Err(_) => DecodeOp::Ignore,
@@ -191,21 +192,21 @@ impl<'a> ReportBuilder<'a> {
         if CLOCK_EVENTS.iter().any(|(_, metric)| self.has_sample(device, *metric)) {
             return if self.has_own_names { Ok(DecodeOp::Ignore) } else { Err(Reason::SameDevice) };
         }
-        let at = self.report.samples.len() as u32;
+        let index = self.report.samples.len() as u32;
         for (_, metric) in CLOCK_EVENTS {
             self.add_constant(device, *metric, 0.0)?;
         }
-        Ok(DecodeOp::Bits { at, rule: self.plan.ensure_rule(rule) })
+        Ok(DecodeOp::Bits { index, rule: self.plan.ensure_rule(rule) })
     }
 
-    /// Records that the exporter's name `theirs` is our `ours`, for every device that it names.
+    /// Records that the exporter's name `foreign` is our `own`, for every device that it names.
     pub(super) fn add_alias(
         &mut self,
         class: DeviceClass,
-        theirs: SanitizedText,
-        ours: SanitizedText,
+        foreign: SanitizedText,
+        own: SanitizedText,
     ) {
-        self.aliases.entry((class, theirs)).or_insert(ours);
+        self.aliases.entry((class, foreign)).or_insert(own);
     }
 
     /// Renames the devices to our names, unless that would merge two of them.
@@ -213,26 +214,25 @@ impl<'a> ReportBuilder<'a> {
         if self.aliases.is_empty() {
             return;
         }
-        let mut bearers: HashMap<(DeviceClass, &SanitizedText), u32, RandomState> =
-            HashMap::default();
-        for ((class, _), ours) in &self.aliases {
-            *bearers.entry((*class, ours)).or_default() += 1;
+        let mut uses: HashMap<(DeviceClass, &SanitizedText), u32, RandomState> = HashMap::default();
+        for ((class, _), own) in &self.aliases {
+            *uses.entry((*class, own)).or_default() += 1;
         }
-        apply_xid_aliases(&mut self.plan.gpus, &self.aliases, &bearers, &self.devices);
+        apply_xid_aliases(&mut self.plan.gpus, &self.aliases, &uses, &self.devices);
         for device in &mut self.report.devices {
             let class = if device.class.key_label_names().first() == Some(&"gpu") {
                 DeviceClass::Gpu
             } else {
                 device.class
             };
-            let Some(theirs) = device.key.first().cloned() else { continue };
-            let Some(ours) = self.aliases.get(&(class, theirs.clone())) else { continue };
-            if bearers.get(&(class, ours)) != Some(&1) {
+            let Some(foreign) = device.key.first().cloned() else { continue };
+            let Some(own) = self.aliases.get(&(class, foreign.clone())) else { continue };
+            if uses.get(&(class, own)) != Some(&1) {
                 continue;
             }
-            device.set_first_key(ours);
+            device.set_first_key(own);
             if self.devices.contains_key(device) {
-                device.set_first_key(&theirs);
+                device.set_first_key(&foreign);
                 continue;
             }
             self.devices.insert(device.clone(), 0);
@@ -244,16 +244,16 @@ impl<'a> ReportBuilder<'a> {
 fn apply_xid_aliases(
     gpus: &mut [SanitizedText],
     aliases: &DeviceAliases,
-    bearers: &HashMap<(DeviceClass, &SanitizedText), u32, RandomState>,
+    uses: &HashMap<(DeviceClass, &SanitizedText), u32, RandomState>,
     devices: &HashMap<Device, u32, RandomState>,
 ) {
-    let taken: HashSet<SanitizedText, RandomState> = gpus.iter().cloned().collect();
-    for theirs in gpus {
-        let Some(ours) = aliases.get(&(DeviceClass::Gpu, theirs.clone())) else { continue };
-        let device = Device { class: DeviceClass::Gpu, key: [ours.clone()].into() };
-        let is_free = !taken.contains(ours) && !devices.contains_key(&device);
-        if is_free && bearers.get(&(DeviceClass::Gpu, ours)) == Some(&1) {
-            *theirs = ours.clone();
+    let names: HashSet<SanitizedText, RandomState> = gpus.iter().cloned().collect();
+    for foreign in gpus {
+        let Some(own) = aliases.get(&(DeviceClass::Gpu, foreign.clone())) else { continue };
+        let device = Device { class: DeviceClass::Gpu, key: [own.clone()].into() };
+        let is_free = !names.contains(own) && !devices.contains_key(&device);
+        if is_free && uses.get(&(DeviceClass::Gpu, own)) == Some(&1) {
+            *foreign = own.clone();
         }
     }
 }

@@ -75,11 +75,11 @@ pub(super) const SPECIAL: [CustomHandler; 1] =
     reason = "a series of another exporter is taken by this signature"
 )]
 fn decode_switch_name<'a>(
-    told: &mut DecodeContext,
+    context: &mut DecodeContext,
     _: &mut ReportBuilder<'a>,
     sample: &TextSample<'_, 'a>,
 ) -> Result<DecodeOp, Reason> {
     let name = label_text(sample, "sysName");
-    told.node = told.node.take().or_else(|| name.map(|name| SanitizedText::new(&name)));
+    context.node = context.node.take().or_else(|| name.map(|name| SanitizedText::new(&name)));
     Ok(DecodeOp::Ignore)
 }

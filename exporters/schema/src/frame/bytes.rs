@@ -44,10 +44,10 @@ impl<'a> ByteDecoder<'a> {
 
     #[inline]
     pub(super) fn next_bytes(&mut self, count: usize) -> Result<&'a [u8], FrameError> {
-        let (taken, left) =
+        let (bytes, left) =
             self.left.split_at_checked(count).ok_or(FrameError::Short(self.part))?;
         self.left = left;
-        Ok(taken)
+        Ok(bytes)
     }
 
     #[inline]
@@ -58,10 +58,10 @@ impl<'a> ByteDecoder<'a> {
     #[inline]
     pub(super) fn decode_number(&mut self) -> Result<u64, FrameError> {
         let mut number = 0;
-        for (at, byte) in self.left.iter().enumerate().take(10) {
-            number |= u64::from(byte & 0x7f) << (7 * at);
+        for (index, byte) in self.left.iter().enumerate().take(10) {
+            number |= u64::from(byte & 0x7f) << (7 * index);
             if *byte < 0x80 {
-                self.left = &self.left[at + 1..];
+                self.left = &self.left[index + 1..];
                 return Ok(number);
             }
         }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_whatever_their_size_and_sign() {
+    fn numbers_round_trip_at_any_size_and_sign() {
         for number in [0, 1, -1, 63, 64, -64, -65, 1 << 40, i64::MAX, i64::MIN] {
             let mut out = Vec::new();
             encode_number(zigzag_encode(number), &mut out);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_makes_room_for_what_cannot_come() {
+    fn count_beyond_remaining_bytes_is_rejected() {
         let mut out = Vec::new();
         encode_number(u64::MAX, &mut out);
         assert_eq!(

@@ -19,17 +19,17 @@ pub struct ClientState {
 impl ClientState {
     /// Parses a header value; unknown or malformed parts are ignored.
     pub fn parse(text: &str) -> Self {
-        let mut holds = Self::default();
+        let mut state = Self::default();
         for part in text.split(';').take(8) {
             match part.trim().split_once('=') {
-                Some(("layout", hash)) => holds.layout = LayoutHash::parse(hash),
+                Some(("layout", hash)) => state.layout = LayoutHash::parse(hash),
                 Some(("tick", tick)) if tick.len() <= 16 => {
-                    holds.tick = u64::from_str_radix(tick, 16).ok();
+                    state.tick = u64::from_str_radix(tick, 16).ok();
                 }
                 _ => {}
             }
         }
-        holds
+        state
     }
 }
 
@@ -48,15 +48,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_said_and_understood() {
+    fn client_state_header_round_trip() {
         let layout = Some(LayoutHash::of(b"x"));
-        for holds in [
+        for state in [
             ClientState::default(),
             ClientState { layout, tick: None },
             ClientState { layout, tick: Some(u64::MAX) },
             ClientState { layout, tick: Some(0) },
         ] {
-            assert_eq!(ClientState::parse(&holds.to_string()), holds, "{holds}");
+            assert_eq!(ClientState::parse(&state.to_string()), state, "{state}");
         }
         for nothing in ["", ";;;", "layout", "layout=1;tick=", "tick=123456789012345678", "a=b"] {
             assert_eq!(ClientState::parse(nothing), ClientState::default(), "{nothing}");

@@ -78,11 +78,11 @@ fn bits_of_steps(steps: i64, scale: f64) -> u64 {
     if is_unit_scale(scale) { (steps as f64).to_bits() } else { (steps as f64 / scale).to_bits() }
 }
 
-/// Appends a column: whole, or the difference to `base`, which has as many readings. `steps` is a scratch buffer.
+/// Appends a column: whole, or the difference to `base`, which has as many readings. `scratch` is a buffer.
 pub(super) fn encode_column(
     now: &[u64],
     base: Option<&[u64]>,
-    room: &mut Vec<i64>,
+    scratch: &mut Vec<i64>,
     out: &mut Vec<u8>,
 ) {
     if base.is_some_and(|base| base == now) {
@@ -91,25 +91,28 @@ pub(super) fn encode_column(
     if now.iter().any(|bits| !f64::from_bits(*bits).is_finite()) {
         return encode_marked(now, base, out);
     }
-    let Some(decimals) = TRIED.into_iter().find(|at| fill_steps(now, SCALES[*at], room)) else {
+    let Some(decimals) =
+        TRIED.into_iter().find(|decimals| fill_steps(now, SCALES[*decimals], scratch))
+    else {
         out.push(RAW);
         return now.iter().for_each(|bits| out.extend_from_slice(&bits.to_le_bytes()));
     };
     let scale = SCALES[decimals];
-    let first = room.first().copied().unwrap_or_default();
+    let first = scratch.first().copied().unwrap_or_default();
     let rest = if let Some(base) = base {
-        for (steps_now, base) in room.iter_mut().zip(base) {
+        for (steps_now, base) in scratch.iter_mut().zip(base) {
             *steps_now = steps_now.wrapping_sub(to_steps(*base, scale));
         }
-        &room[..]
+        &scratch[..]
     } else {
-        for at in (1..room.len()).rev() {
-            room[at] = room[at].wrapping_sub(room[at - 1]);
+        for index in (1..scratch.len()).rev() {
+            scratch[index] = scratch[index].wrapping_sub(scratch[index - 1]);
         }
-        room.get(1..).unwrap_or_default()
+        scratch.get(1..).unwrap_or_default()
     };
-    let widest = rest.iter().fold(0, |widest, difference| widest | zigzag_encode(*difference));
-    let width = (64 - widest.leading_zeros()).div_ceil(8) as usize;
+    let all_bits =
+        rest.iter().fold(0, |all_bits, difference| all_bits | zigzag_encode(*difference));
+    let width = (64 - all_bits.leading_zeros()).div_ceil(8) as usize;
     out.push((decimals << 4 | width) as u8);
     if base.is_none() && !now.is_empty() {
         encode_number(zigzag_encode(first), out);
@@ -120,19 +123,19 @@ pub(super) fn encode_column(
 }
 
 /// Fills the scratch buffer with the steps of all values, if each is exactly a whole number of them.
-fn fill_steps(now: &[u64], scale: f64, room: &mut Vec<i64>) -> bool {
-    room.clear();
+fn fill_steps(now: &[u64], scale: f64, scratch: &mut Vec<i64>) -> bool {
+    scratch.clear();
     now.iter().all(|bits| {
         let steps = to_steps(*bits, scale);
-        room.push(steps);
+        scratch.push(steps);
         bits_of_steps(steps, scale) == *bits
     })
 }
 
 fn encode_marked(now: &[u64], base: Option<&[u64]>, out: &mut Vec<u8>) {
     out.push(MARKED);
-    for (at, bits) in now.iter().enumerate() {
-        if base.and_then(|base| base.get(at)) == Some(bits) {
+    for (index, bits) in now.iter().enumerate() {
+        if base.and_then(|base| base.get(index)) == Some(bits) {
             out.push(UNCHANGED);
             continue;
         }
@@ -165,12 +168,12 @@ pub(super) fn decode_column(
     };
     let mut before = 0;
     let mut rest = now;
-    if !difference && let Some((first, others)) = std::mem::take(&mut rest).split_first_mut() {
+    if !difference && let Some((first, tail)) = std::mem::take(&mut rest).split_first_mut() {
         before = zigzag_decode(bytes.decode_number()?);
         *first = bits_of_steps(before, scale);
-        rest = others;
+        rest = tail;
     }
-    let told = bytes.next_bytes(rest.len() * width)?;
+    let encoded = bytes.next_bytes(rest.len() * width)?;
     let apply = match width {
         0 => apply_differences::<0>,
         1 => apply_differences::<1>,
@@ -182,22 +185,22 @@ pub(super) fn decode_column(
         7 => apply_differences::<7>,
         _ => apply_differences::<8>,
     };
-    apply(told, rest, (!difference).then_some(before), scale);
+    apply(encoded, rest, (!difference).then_some(before), scale);
     Ok(())
 }
 
 /// Adds differences of `WIDTH` bytes each: to the present readings, or, after a first value, each to the one before.
 #[inline]
 fn apply_differences<const WIDTH: usize>(
-    told: &[u8],
+    encoded: &[u8],
     now: &mut [u64],
     first: Option<i64>,
     scale: f64,
 ) {
-    let differences = (0..now.len()).map(|at| {
+    let differences = (0..now.len()).map(|index| {
         let mut wide = [0; 8];
-        if let Some(told) = told.get(at * WIDTH..(at + 1) * WIDTH) {
-            wide[..WIDTH].copy_from_slice(told);
+        if let Some(difference) = encoded.get(index * WIDTH..(index + 1) * WIDTH) {
+            wide[..WIDTH].copy_from_slice(difference);
         }
         zigzag_decode(u64::from_le_bytes(wide))
     });
@@ -236,15 +239,15 @@ fn decode_marked(
 }
 
 fn decode_raw(bytes: &mut ByteDecoder<'_>, now: &mut [u64]) -> Result<(), FrameError> {
-    now.iter_mut().try_for_each(|bits| decode_raw_value(bytes).map(|told| *bits = told))
+    now.iter_mut().try_for_each(|bits| decode_raw_value(bytes).map(|value| *bits = value))
 }
 
 /// Decodes a raw value; one that is not finite becomes an error reading.
 #[inline]
 fn decode_raw_value(bytes: &mut ByteDecoder<'_>) -> Result<u64, FrameError> {
-    let mut told = [0; 8];
-    told.copy_from_slice(bytes.next_bytes(8)?);
-    Ok(encode_reading(Reading::of(f64::from_le_bytes(told))))
+    let mut raw = [0; 8];
+    raw.copy_from_slice(bytes.next_bytes(8)?);
+    Ok(encode_reading(Reading::of(f64::from_le_bytes(raw))))
 }
 
 #[cfg(test)]
@@ -254,8 +257,8 @@ mod tests {
     use super::*;
 
     fn round_trip(now: &[u64], base: Option<&[u64]>) -> (Vec<u64>, usize) {
-        let (mut out, mut room) = (Vec::new(), Vec::new());
-        encode_column(now, base, &mut room, &mut out);
+        let (mut out, mut scratch) = (Vec::new(), Vec::new());
+        encode_column(now, base, &mut scratch, &mut out);
         let mut read_back = base.map_or(vec![0; now.len()], <[u64]>::to_vec);
         let mut bytes = ByteDecoder::new("test", &out);
         decode_column(&mut bytes, &mut read_back, base.is_some()).unwrap();
@@ -266,11 +269,11 @@ mod tests {
     fn any_readings() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let value = prop_oneof![
             4 => (-2_000_000_000_i64..2_000_000_000, 0_usize..10)
-                .prop_map(|(steps, at)| Reading::of(steps as f64 / SCALES[at])),
+                .prop_map(|(steps, decimals)| Reading::of(steps as f64 / SCALES[decimals])),
             2 => any::<f64>().prop_map(Reading::of),
             1 => any::<i64>().prop_map(|whole| Reading::of(whole as f64)),
             1 => Just(Reading::Value(-0.0)),
-            1 => (0..AbsenceReason::ALL.len()).prop_map(|at| AbsenceReason::ALL[at].into()),
+            1 => (0..AbsenceReason::ALL.len()).prop_map(|index| AbsenceReason::ALL[index].into()),
         ];
         let pair = (value.clone(), value, any::<bool>()).prop_map(|(before, now, moves)| {
             (encode_reading(before), encode_reading(if moves { now } else { before }))
@@ -280,20 +283,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_column_comes_back_to_the_last_bit(pairs in any_readings()) {
+        fn columns_round_trip_exactly(pairs in any_readings()) {
             let (base, now): (Vec<u64>, Vec<u64>) = pairs.into_iter().unzip();
             prop_assert_eq!(&round_trip(&now, None).0, &now);
             prop_assert_eq!(&round_trip(&now, Some(&base)).0, &now);
         }
 
         #[test]
-        fn arbitrary_bytes_make_readings_or_a_fault(
-            told in prop::collection::vec(any::<u8>(), 0..80),
+        fn arbitrary_bytes_decode_to_readings_or_an_error(
+            encoded in prop::collection::vec(any::<u8>(), 0..80),
             count in 0_usize..9,
             difference in any::<bool>(),
         ) {
             let mut now = vec![encode_reading(Reading::of(1.5)); count];
-            drop(decode_column(&mut ByteDecoder::new("test", &told), &mut now, difference));
+            drop(decode_column(&mut ByteDecoder::new("test", &encoded), &mut now, difference));
             for bits in now {
                 prop_assert!(decode_reading(bits).value().is_none_or(f64::is_finite));
             }
@@ -301,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_little_is_told_in_few_bytes() {
+    fn small_changes_are_encoded_in_few_bytes() {
         let column = |values: [f64; 8]| values.map(f64::to_bits);
         let shares = column([0.9312, 0.94, 0.9, 0.9417, 0.9399, 0.9321, 0.9278, 0.9333]);
-        let later = column([0.9311, 0.9401, 0.9, 0.9417, 0.9391, 0.9322, 0.9273, 0.9334]);
-        assert_eq!(round_trip(&later, Some(&shares)), (later.to_vec(), 1 + 8));
-        let bytes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|n| n * 1e15);
-        let more = bytes.map(|n| n + 48e9);
-        assert_eq!(round_trip(&column(more), Some(&column(bytes))).1, 1 + 8 * 5);
+        let next = column([0.9311, 0.9401, 0.9, 0.9417, 0.9391, 0.9322, 0.9273, 0.9334]);
+        assert_eq!(round_trip(&next, Some(&shares)), (next.to_vec(), 1 + 8));
+        let bytes = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].map(|value| value * 1e15);
+        let increased = bytes.map(|value| value + 48e9);
+        assert_eq!(round_trip(&column(increased), Some(&column(bytes))).1, 1 + 8 * 5);
         assert_eq!(round_trip(&shares, Some(&shares)).1, 1);
         assert_eq!(round_trip(&column([0.0; 8]), None).1, 2);
     }

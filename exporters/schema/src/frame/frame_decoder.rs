@@ -95,13 +95,13 @@ impl FrameDecoder {
 
     /// The client state to send to the target with this decode state. The first request to a target offers the most
     /// recent layout, because most targets share it.
-    pub fn client_state(&self, memory: &mut FrameDecodeState) -> ClientState {
-        if let Some(held) = &memory.last {
-            return ClientState { layout: Some(held.layout.content_hash()), tick: Some(held.tick) };
+    pub fn client_state(&self, state: &mut FrameDecodeState) -> ClientState {
+        if let Some(last) = &state.last {
+            return ClientState { layout: Some(last.layout.content_hash()), tick: Some(last.tick) };
         }
-        memory.offered.clone_from(&self.lock_cache().last);
+        state.offered.clone_from(&self.lock_cache().last);
         ClientState {
-            layout: memory.offered.as_ref().map(|layout| layout.content_hash()),
+            layout: state.offered.as_ref().map(|layout| layout.content_hash()),
             tick: None,
         }
     }
@@ -110,14 +110,14 @@ impl FrameDecoder {
     /// be whole.
     pub fn decode_frame(
         &self,
-        memory: &mut FrameDecodeState,
+        state: &mut FrameDecodeState,
         body: &[u8],
         limits: &PageLimits,
     ) -> Result<ScrapedPage, ScrapeFailure> {
-        let known = std::mem::take(memory);
-        match self.decode_report(known, body, limits) {
-            Ok((held, report)) => {
-                memory.last = Some(held);
+        let previous = std::mem::take(state);
+        match self.decode_report(previous, body, limits) {
+            Ok((last, report)) => {
+                state.last = Some(last);
                 let (bytes, rejected) = (body.len() as u64, RejectionCounts::default());
                 Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes, rejected })
             }
@@ -130,7 +130,7 @@ impl FrameDecoder {
 
     fn decode_report(
         &self,
-        memory: FrameDecodeState,
+        state: FrameDecodeState,
         body: &[u8],
         limits: &PageLimits,
     ) -> Result<(LastFrame, Report), ScrapeFailure> {
@@ -140,17 +140,17 @@ impl FrameDecoder {
         let head = FrameHeader::decode_header(body)?;
         let mut bytes = ByteDecoder::new("frame", &body[frame_header::LENGTH..]);
         let layout = if head.has_layout {
-            let told = bytes.decode_part("layout")?;
-            self.intern_layout(head.layout, told.remaining_bytes(), limits.samples)?
+            let encoded = bytes.decode_part("layout")?;
+            self.intern_layout(head.layout, encoded.remaining_bytes(), limits.samples)?
         } else {
-            memory.find_layout(head.layout).ok_or(FrameError::UnknownLayout)?
+            state.find_layout(head.layout).ok_or(FrameError::UnknownLayout)?
         };
         let identity = if head.has_identity {
             Some(NodeIdentity::decode_identity(bytes.decode_part("identity")?, &layout)?)
         } else {
             None
         };
-        let mut now = memory.next(&head, layout, identity)?;
+        let mut now = state.next(&head, layout, identity)?;
         let samples = now.decode_columns(&mut bytes, head.base_tick.is_some())?;
         bytes.expect_end()?;
         let kind = if head.base_tick.is_some() { &self.differences } else { &self.whole };
@@ -170,17 +170,18 @@ impl FrameDecoder {
     fn intern_layout(
         &self,
         name: LayoutHash,
-        told: &[u8],
-        most: usize,
+        encoded: &[u8],
+        max_readings: usize,
     ) -> Result<Arc<FrameLayout>, ScrapeFailure> {
-        if LayoutHash::of(told) != name {
+        if LayoutHash::of(encoded) != name {
             return Err(FrameError::WrongLayout.into());
         }
-        if let Some(known) = self.lock_cache().layouts.get(&name) {
-            return Ok(known.clone());
+        if let Some(layout) = self.lock_cache().layouts.get(&name) {
+            return Ok(layout.clone());
         }
         let layout = Arc::new(
-            FrameLayout::decode_layout(told, most).map_err(|wrong| wrong.into_failure(most))?,
+            FrameLayout::decode_layout(encoded, max_readings)
+                .map_err(|error| error.into_failure(max_readings))?,
         );
         self.lock_cache().insert_layout(layout, self.capacity).map_err(ScrapeFailure::from)
     }
@@ -191,13 +192,13 @@ impl FrameDecoder {
 
     /// The counts so far.
     pub fn decoder_stats(&self) -> FrameDecoderStats {
-        let held = self.lock_cache();
+        let cache = self.lock_cache();
         FrameDecoderStats {
             whole: self.whole.load(Relaxed),
             differences: self.differences.load(Relaxed),
             faults: self.faults.load(Relaxed),
-            layouts: held.layouts.len() as u64,
-            bytes: held.bytes as u64,
+            layouts: cache.layouts.len() as u64,
+            bytes: cache.bytes as u64,
         }
     }
 }
@@ -205,8 +206,8 @@ impl FrameDecoder {
 impl FrameDecodeState {
     /// The layout with this hash, if it is stored for the target.
     fn find_layout(&self, name: LayoutHash) -> Option<Arc<FrameLayout>> {
-        let held = self.last.iter().map(|held| &held.layout);
-        held.chain(&self.offered).find(|layout| layout.content_hash() == name).cloned()
+        let stored = self.last.iter().map(|stored| &stored.layout);
+        stored.chain(&self.offered).find(|layout| layout.content_hash() == name).cloned()
     }
 
     /// The state after a frame with this header.
@@ -216,23 +217,23 @@ impl FrameDecodeState {
         layout: Arc<FrameLayout>,
         identity: Option<NodeIdentity>,
     ) -> Result<LastFrame, FrameError> {
-        let known = self.last.filter(|held| held.layout.content_hash() == head.layout);
-        if head.base_tick.is_some() && known.as_ref().map(|held| held.tick) != head.base_tick {
+        let last = self.last.filter(|last| last.layout.content_hash() == head.layout);
+        if head.base_tick.is_some() && last.as_ref().map(|last| last.tick) != head.base_tick {
             return Err(FrameError::UnknownTick);
         }
         if head.base_tick.is_none() && identity.is_none() {
             return Err(FrameError::NoIdentity);
         }
-        let Some(mut known) = known else {
+        let Some(mut last) = last else {
             let (identity, bits) = (identity.unwrap_or_default(), vec![0; layout.reading_count()]);
             return Ok(LastFrame { layout, identity, tick: head.tick, bits: bits.into() });
         };
-        known.tick = head.tick;
+        last.tick = head.tick;
         // An unchanged identity keeps the same list in memory, so that readers need not compare it again.
-        if let Some(identity) = identity.filter(|identity| *identity != known.identity) {
-            known.identity = identity;
+        if let Some(identity) = identity.filter(|identity| *identity != last.identity) {
+            last.identity = identity;
         }
-        Ok(known)
+        Ok(last)
     }
 }
 
@@ -244,16 +245,16 @@ impl LastFrame {
         difference: bool,
     ) -> Result<Vec<MetricSample>, FrameError> {
         let Self { layout, bits, .. } = self;
-        let mut samples = Vec::with_capacity(layout.known);
+        let mut samples = Vec::with_capacity(layout.known_readings);
         let mut from = 0;
         for column in &layout.columns {
             let to = from + column.length as usize;
             let now = &mut bits[from..to];
             column_encoding::decode_column(bytes, now, difference)?;
             if let Some(metric) = column.metric {
-                let told = now.iter().zip(&layout.readings[from..to]);
-                let told = told.filter(|(_, device)| **device != UNKNOWN);
-                samples.extend(told.map(|(bits, device)| MetricSample {
+                let readings = now.iter().zip(&layout.readings[from..to]);
+                let readings = readings.filter(|(_, device)| **device != UNKNOWN);
+                samples.extend(readings.map(|(bits, device)| MetricSample {
                     metric,
                     device: *device,
                     reading: column_encoding::decode_reading(*bits),
@@ -283,20 +284,21 @@ impl LayoutCache {
     ) -> Result<Arc<FrameLayout>, FrameError> {
         self.added += 1;
         let size = layout.memory_bytes();
-        let over = self.bytes + size > capacity;
-        if self.added > SWEEP_AFTER || over && self.added > SWEEP_AFTER.min(self.layouts.len() / 4)
+        let is_full = self.bytes + size > capacity;
+        if self.added > SWEEP_AFTER
+            || is_full && self.added > SWEEP_AFTER.min(self.layouts.len() / 4)
         {
             self.evict_unused();
         }
         if self.bytes + size > capacity {
             return Err(FrameError::NoRoom(self.bytes));
         }
-        let known = self.layouts.entry(layout.content_hash()).or_insert_with(|| {
+        let stored = self.layouts.entry(layout.content_hash()).or_insert_with(|| {
             self.bytes += size;
             layout
         });
-        self.last = Some(known.clone());
-        Ok(known.clone())
+        self.last = Some(stored.clone());
+        Ok(stored.clone())
     }
 
     /// Removes the layouts that no target uses.

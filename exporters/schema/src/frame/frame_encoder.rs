@@ -66,7 +66,7 @@ pub fn encode_reading(reading: Reading) -> u64 {
 impl FrameParts<'_> {
     /// Appends the frame. `steps` is a scratch buffer.
     pub fn encode_frame(&self, steps: &mut Vec<i64>, out: &mut Vec<u8>) {
-        let begin = FrameHeader::reserve_header(out);
+        let start = FrameHeader::reserve_header(out);
         if self.sends_layout {
             encode_number(self.layout.encoded_bytes().len() as u64, out);
             out.extend_from_slice(self.layout.encoded_bytes());
@@ -91,7 +91,7 @@ impl FrameParts<'_> {
             layout: self.layout.content_hash(),
             time: self.time,
         };
-        head.encode_header(begin, out);
+        head.encode_header(start, out);
     }
 }
 
@@ -112,8 +112,8 @@ impl FrameEncoder {
         let layout = Arc::new(FrameLayout::new(&devices, &columns));
         let infos = infos.into_iter().map(|(info, device)| {
             let (metric, labels) = match info {
-                Some(at) => {
-                    let info: &InfoSeries = &report.infos[at];
+                Some(index) => {
+                    let info: &InfoSeries = &report.infos[index];
                     (info.metric, info_labels(report, info).collect())
                 }
                 None => (host::NODE_INFO, node_label(report).into_iter().collect()),
@@ -126,7 +126,7 @@ impl FrameEncoder {
             has_time: report.node_time.is_some(),
             devices: report.devices.clone(),
             infos: report.infos.clone(),
-            samples: report.samples.iter().map(|s| (s.metric, s.device)).collect(),
+            samples: report.samples.iter().map(|sample| (sample.metric, sample.device)).collect(),
             order,
             clock,
         };
@@ -148,18 +148,18 @@ impl FrameEncoder {
                 Some(MetricKind::Counter(width @ CounterWidth::Saturating(_))) => width.max_value(),
                 _ => None,
             };
-            for at in order.by_ref().take(column.length as usize) {
-                let told = report.samples[*at as usize].reading;
+            for index in order.by_ref().take(column.length as usize) {
+                let reading = report.samples[*index as usize].reading;
                 // A saturated counter has no value, in either form.
-                let stands = end.is_some() && told.value() == end;
-                readings.push(column_encoding::encode_reading(if stands {
+                let is_saturated = end.is_some() && reading.value() == end;
+                readings.push(column_encoding::encode_reading(if is_saturated {
                     AbsenceReason::Saturated.into()
                 } else {
-                    told
+                    reading
                 }));
             }
         }
-        let clock = source.clock.and_then(|at| report.samples[at as usize].reading.value());
+        let clock = source.clock.and_then(|index| report.samples[index as usize].reading.value());
         let time = clock.map(UnixMs::from_seconds).or(report.node_time);
         Self { tick, time, layout, identity, readings, source }
     }
@@ -190,22 +190,22 @@ impl FrameEncoder {
     }
 
     /// Whether a client in this state can receive the difference to `base`.
-    pub fn can_diff_from(&self, holds: ClientState, base: &Self) -> bool {
+    pub fn can_diff_from(&self, client_state: ClientState, base: &Self) -> bool {
         let layout = self.layout.content_hash();
-        holds == ClientState { layout: Some(layout), tick: Some(base.tick) }
+        client_state == ClientState { layout: Some(layout), tick: Some(base.tick) }
             && base.layout.content_hash() == layout
     }
 
     /// Appends a frame for a client in this state: the difference to `base` if the client has it, else a whole frame.
-    pub fn encode_frame(&self, holds: ClientState, base: Option<&Self>, out: &mut Vec<u8>) {
-        let base = base.filter(|base| self.can_diff_from(holds, base));
+    pub fn encode_frame(&self, client_state: ClientState, base: Option<&Self>, out: &mut Vec<u8>) {
+        let base = base.filter(|base| self.can_diff_from(client_state, base));
         let changed = base.is_none_or(|base| base.identity != self.identity);
         let frame = FrameParts {
             tick: self.tick,
             base: base.map(|base| (base.tick, &*base.readings)),
             time: self.time,
             layout: &self.layout,
-            sends_layout: holds.layout != Some(self.layout.content_hash()),
+            sends_layout: client_state.layout != Some(self.layout.content_hash()),
             identity: changed.then_some(&*self.identity),
             readings: &self.readings,
         };
@@ -216,13 +216,13 @@ impl FrameEncoder {
 impl ReportShape {
     /// Whether a report has the same devices and metrics.
     fn is_same_shape(&self, report: &Report) -> bool {
-        let same = |(known, sample): (&(MetricId, u32), &crate::MetricSample)| {
-            *known == (sample.metric, sample.device) && sample.metric != host::NODE_TIME
+        let is_same = |(series, sample): (&(MetricId, u32), &crate::MetricSample)| {
+            *series == (sample.metric, sample.device) && sample.metric != host::NODE_TIME
         };
         self.node == report.node
             && self.has_time == report.node_time.is_some()
             && self.samples.len() == report.samples.len()
-            && self.samples.iter().zip(&report.samples).all(same)
+            && self.samples.iter().zip(&report.samples).all(is_same)
             && self.devices == report.devices
             && self.infos == report.infos
     }
@@ -243,50 +243,50 @@ impl SortedReport {
     fn sort_report(&mut self, report: &Report) {
         /// No position yet.
         const NONE: u32 = u32::MAX;
-        let mut places = vec![NONE; report.devices.len()];
+        let mut positions = vec![NONE; report.devices.len()];
         let mut last = None;
         for (metric, device, entry) in in_page_order(report) {
             let metric = MetricId(metric);
-            let known = match report.devices.get(device as usize) {
-                Some(known) if is_valid_sample(known, metric) => known.clone(),
+            let entry_device = match report.devices.get(device as usize) {
+                Some(device) if is_valid_sample(device, metric) => device.clone(),
                 Some(_) => continue,
                 None => Device::new_node(),
             };
-            if let PageEntry::Sample(at) = entry {
+            if let PageEntry::Sample(index) = entry {
                 if last.replace((metric, device)) == Some((metric, device)) {
                     continue;
                 }
-                if metric == host::NODE_TIME && report.samples[at].reading.value().is_some() {
-                    self.clock = Some(at as u32);
+                if metric == host::NODE_TIME && report.samples[index].reading.value().is_some() {
+                    self.clock = Some(index as u32);
                     continue;
                 }
             }
-            let place = match places.get_mut(device as usize) {
-                Some(place) if *place != NONE => *place,
-                Some(place) => {
-                    *place = self.ensure_device(known);
-                    *place
+            let position = match positions.get_mut(device as usize) {
+                Some(position) if *position != NONE => *position,
+                Some(position) => {
+                    *position = self.ensure_device(entry_device);
+                    *position
                 }
-                None => self.ensure_device(known),
+                None => self.ensure_device(entry_device),
             };
             match entry {
                 PageEntry::NodeTime => {}
-                PageEntry::NodeName => self.infos.push((None, place)),
-                PageEntry::Info(at) => self.infos.push((Some(at), place)),
-                PageEntry::Sample(at) => {
+                PageEntry::NodeName => self.infos.push((None, position)),
+                PageEntry::Info(index) => self.infos.push((Some(index), position)),
+                PageEntry::Sample(index) => {
                     match self.columns.last_mut() {
-                        Some((last, devices)) if *last == metric => devices.push(place),
-                        _ => self.columns.push((metric, vec![place])),
+                        Some((last, devices)) if *last == metric => devices.push(position),
+                        _ => self.columns.push((metric, vec![position])),
                     }
-                    self.order.push(at as u32);
+                    self.order.push(index as u32);
                 }
             }
         }
     }
 
     fn ensure_device(&mut self, device: Device) -> u32 {
-        let known = self.devices.iter().position(|known| *known == device);
-        known.unwrap_or_else(|| {
+        let position = self.devices.iter().position(|position| *position == device);
+        position.unwrap_or_else(|| {
             self.devices.push(device);
             self.devices.len() - 1
         }) as u32

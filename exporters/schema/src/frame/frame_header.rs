@@ -41,18 +41,18 @@ pub(super) struct FrameHeader {
 impl FrameHeader {
     /// Reserves space for a header at the end of a buffer.
     pub(super) fn reserve_header(out: &mut Vec<u8>) -> usize {
-        let at = out.len();
-        out.resize(at + LENGTH, 0);
-        at
+        let start = out.len();
+        out.resize(start + LENGTH, 0);
+        start
     }
 
-    /// Writes the header of the frame that begins at `at` and ends with the buffer.
-    pub(super) fn encode_header(&self, at: usize, out: &mut [u8]) {
-        let frame = &mut out[at..];
-        let mark = |is: bool, mark: u8| if is { mark } else { 0 };
-        let marks = mark(self.has_layout, HAS_LAYOUT)
-            | mark(self.base_tick.is_some(), IS_DIFFERENCE)
-            | mark(self.has_identity, HAS_IDENTITY);
+    /// Writes the header of the frame that begins at `start` and ends with the buffer.
+    pub(super) fn encode_header(&self, start: usize, out: &mut [u8]) {
+        let frame = &mut out[start..];
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let marks = flag(self.has_layout, HAS_LAYOUT)
+            | flag(self.base_tick.is_some(), IS_DIFFERENCE)
+            | flag(self.has_identity, HAS_IDENTITY);
         let length = frame.len() as u32;
         frame[..4].copy_from_slice(&MAGIC);
         frame[4] = VERSION;
@@ -72,7 +72,7 @@ impl FrameHeader {
         if !frame.starts_with(&MAGIC) {
             return Err(FrameError::NotAFrame);
         }
-        let word = |at: usize| u64_at(frame, at).ok_or(FrameError::Short("head"));
+        let value = |offset: usize| u64_at(frame, offset).ok_or(FrameError::Short("head"));
         let version = *frame.get(4).ok_or(FrameError::Short("head"))?;
         if version != VERSION {
             return Err(FrameError::Version(version));
@@ -89,14 +89,14 @@ impl FrameHeader {
         if unknown != 0 || frame[6..8] != [0, 0] {
             return Err(FrameError::Marks(unknown));
         }
-        let time = word(48)? as i64;
+        let time = value(48)? as i64;
         let mut layout = [0; 16];
         layout.copy_from_slice(&frame[32..48]);
-        let base = word(24)?;
+        let base = value(24)?;
         Ok(Self {
             has_layout: marks & HAS_LAYOUT != 0,
             has_identity: marks & HAS_IDENTITY != 0,
-            tick: word(16)?,
+            tick: value(16)?,
             base_tick: (marks & IS_DIFFERENCE != 0).then_some(base),
             layout: LayoutHash(layout),
             time: (time != NO_TIME).then_some(UnixMs(time)),
@@ -104,10 +104,10 @@ impl FrameHeader {
     }
 }
 
-fn u64_at(frame: &[u8], at: usize) -> Option<u64> {
-    frame.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+fn u64_at(frame: &[u8], offset: usize) -> Option<u64> {
+    frame.get(offset..offset + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
-fn u32_at(frame: &[u8], at: usize) -> Option<u32> {
-    frame.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+fn u32_at(frame: &[u8], offset: usize) -> Option<u32> {
+    frame.get(offset..offset + 4)?.try_into().ok().map(u32::from_le_bytes)
 }

@@ -49,8 +49,8 @@ impl NodeIdentity {
         let (mut infos, mut texts) = (Vec::new(), TextInterner::default());
         for _ in 0..count {
             let metric = find_metric(&bytes.decode_text()?, "");
-            let at = bytes.decode_number_below(layout.places.len() as u64)?;
-            let device = layout.places[at as usize];
+            let position = bytes.decode_number_below(layout.positions.len() as u64)?;
+            let device = layout.positions[position as usize];
             let mut labels = Vec::new();
             for _ in 0..bytes.decode_count()? {
                 labels.push((

@@ -30,12 +30,12 @@ pub struct FrameLayout {
     /// The devices of known classes.
     pub(super) devices: CowList<Device>,
     /// For each device on the wire, its position among the known ones.
-    pub(super) places: Box<[u32]>,
+    pub(super) positions: Box<[u32]>,
     pub(super) columns: Box<[LayoutColumn]>,
     /// For each reading, the position of its device among the known ones, column after column.
     pub(super) readings: Box<[u32]>,
     /// How many readings are of known metrics and devices.
-    pub(super) known: usize,
+    pub(super) known_readings: usize,
 }
 
 impl FrameLayout {
@@ -66,22 +66,30 @@ impl FrameLayout {
 
     fn empty_layout() -> Self {
         let bytes: Box<[u8]> = Box::new([0, 0]);
-        let (places, columns, readings) = (Box::default(), Box::default(), Box::default());
+        let (positions, columns, readings) = (Box::default(), Box::default(), Box::default());
         let devices = CowList::default();
-        Self { hash: LayoutHash::of(&bytes), bytes, devices, places, columns, readings, known: 0 }
+        Self {
+            hash: LayoutHash::of(&bytes),
+            bytes,
+            devices,
+            positions,
+            columns,
+            readings,
+            known_readings: 0,
+        }
     }
 
-    /// Decodes a layout of at most `most` readings.
-    pub(super) fn decode_layout(told: &[u8], most: usize) -> Result<Self, LayoutError> {
-        let mut bytes = ByteDecoder::new("layout", told);
+    /// Decodes a layout of at most `max_readings` readings.
+    pub(super) fn decode_layout(encoded: &[u8], max_readings: usize) -> Result<Self, LayoutError> {
+        let mut bytes = ByteDecoder::new("layout", encoded);
         let count = bytes.decode_count()?;
-        if count > most {
+        if count > max_readings {
             return Err(LayoutError::TooMany(count as u64));
         }
-        let (mut devices, mut places) = (Vec::new(), Vec::with_capacity(count));
+        let (mut devices, mut positions) = (Vec::new(), Vec::with_capacity(count));
         for _ in 0..count {
             let device = decode_device(&mut bytes)?;
-            places.push(device.as_ref().map_or(UNKNOWN, |_| devices.len() as u32));
+            positions.push(device.as_ref().map_or(UNKNOWN, |_| devices.len() as u32));
             devices.extend(device);
         }
         let count = bytes.decode_count()?;
@@ -89,34 +97,41 @@ impl FrameLayout {
             return Err(FrameError::Columns(count as u64).into());
         }
         let (mut columns, mut readings) = (Vec::with_capacity(count), Vec::new());
-        let mut known = 0;
+        let mut known_readings = 0;
         for _ in 0..count {
             let metric = find_metric(&bytes.decode_text()?, &bytes.decode_text()?);
             let length = bytes.decode_count()?;
-            if readings.len() + length > most {
+            if readings.len() + length > max_readings {
                 return Err(LayoutError::TooMany((readings.len() + length) as u64));
             }
             columns.push(LayoutColumn { metric, length: length as u32 });
             let mut next = 0_i64;
             for _ in 0..length {
-                let at = next.wrapping_add(zigzag_decode(bytes.decode_number()?));
-                let place = usize::try_from(at).ok().and_then(|at| places.get(at)).copied();
-                let place =
-                    place.ok_or(FrameError::Number("layout", at as u64, places.len() as u64))?;
-                let fits = |device: &Device| {
-                    metric.is_some_and(|m| m.catalogue_row().class == device.class)
+                let number = next.wrapping_add(zigzag_decode(bytes.decode_number()?));
+                let position =
+                    usize::try_from(number).ok().and_then(|number| positions.get(number)).copied();
+                let position = position.ok_or(FrameError::Number(
+                    "layout",
+                    number as u64,
+                    positions.len() as u64,
+                ))?;
+                let is_of_class = |device: &Device| {
+                    metric.is_some_and(|metric| metric.catalogue_row().class == device.class)
                 };
-                let place =
-                    if devices.get(place as usize).is_some_and(fits) { place } else { UNKNOWN };
-                known += usize::from(place != UNKNOWN);
-                readings.push(place);
-                next = at.wrapping_add(1);
+                let position = if devices.get(position as usize).is_some_and(is_of_class) {
+                    position
+                } else {
+                    UNKNOWN
+                };
+                known_readings += usize::from(position != UNKNOWN);
+                readings.push(position);
+                next = number.wrapping_add(1);
             }
         }
         bytes.expect_end()?;
-        let (places, columns, readings) = (places.into(), columns.into(), readings.into());
-        let (hash, bytes, devices) = (LayoutHash::of(told), told.into(), devices.into());
-        Ok(Self { hash, bytes, devices, places, columns, readings, known })
+        let (positions, columns, readings) = (positions.into(), columns.into(), readings.into());
+        let (hash, bytes, devices) = (LayoutHash::of(encoded), encoded.into(), devices.into());
+        Ok(Self { hash, bytes, devices, positions, columns, readings, known_readings })
     }
 
     /// Its hash.
@@ -138,7 +153,7 @@ impl FrameLayout {
     pub(super) fn memory_bytes(&self) -> usize {
         let keys = self.devices.iter().flat_map(|device| device.key.iter());
         self.bytes.len()
-            + size_of_val(&*self.places)
+            + size_of_val(&*self.positions)
             + size_of_val(&*self.columns)
             + size_of_val(&*self.readings)
             + self.devices.len() * size_of::<Device>()
@@ -165,9 +180,13 @@ impl LayoutError {
     pub(super) fn into_failure(self, limit: usize) -> ScrapeFailure {
         match self {
             Self::Fault(fault) => fault.into(),
-            Self::TooMany(found) => {
+            Self::TooMany(count) => {
                 let limit = limit as u64;
-                ScrapeFailure::OverBudget(LimitExceeded { budget: Quota::Samples, found, limit })
+                ScrapeFailure::OverBudget(LimitExceeded {
+                    budget: Quota::Samples,
+                    found: count,
+                    limit,
+                })
             }
         }
     }
@@ -175,20 +194,20 @@ impl LayoutError {
 
 fn decode_device(bytes: &mut ByteDecoder<'_>) -> Result<Option<Device>, FrameError> {
     let class = bytes.decode_text()?;
-    let class = DeviceClass::ALL.into_iter().find(|known| known.as_str() == class);
+    let class = DeviceClass::ALL.into_iter().find(|other| other.as_str() == class);
     let parts = bytes.decode_count()?;
-    let fits = class
+    let is_valid = class
         .is_some_and(|class| class.key_label_names().len() == parts && class != DeviceClass::Fleet);
     let mut key = Vec::new();
     for _ in 0..parts {
         let part = bytes.decode_text()?;
-        if fits {
+        if is_valid {
             key.push(SanitizedText::new(&part));
         }
     }
     // Without a name the device cannot be identified.
     let named = key.iter().all(|part| !part.is_empty());
-    Ok(class.filter(|_| fits && named).map(|class| Device { class, key: key.into() }))
+    Ok(class.filter(|_| is_valid && named).map(|class| Device { class, key: key.into() }))
 }
 
 /// The metric with this name and this value of its fixed label, if it is known here.

@@ -14,9 +14,9 @@ pub struct LayoutHash(pub(super) [u8; 16]);
 impl LayoutHash {
     /// The hash of these bytes.
     pub fn of(content: &[u8]) -> Self {
-        let whole = Sha256::digest(content);
+        let digest = Sha256::digest(content);
         let mut name = [0; 16];
-        name.copy_from_slice(&whole[..16]);
+        name.copy_from_slice(&digest[..16]);
         Self(name)
     }
 
@@ -47,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_its_digits() {
-        let name = LayoutHash::of(b"abc");
-        assert_eq!(name.to_string(), "ba7816bf8f01cfea414140de5dae2223");
-        assert_eq!(LayoutHash::parse(&name.to_string()), Some(name));
-        for wrong in
+    fn layout_hash_text_round_trip() {
+        let hash = LayoutHash::of(b"abc");
+        assert_eq!(hash.to_string(), "ba7816bf8f01cfea414140de5dae2223");
+        assert_eq!(LayoutHash::parse(&hash.to_string()), Some(hash));
+        for text in
             ["", "ba78", "ba7816bf8f01cfea414140de5dae222g", "+a7816bf8f01cfea414140de5dae2223"]
         {
-            assert_eq!(LayoutHash::parse(wrong), None, "{wrong}");
+            assert_eq!(LayoutHash::parse(text), None, "{text}");
         }
     }
 }

@@ -21,47 +21,47 @@ fn value_bits(value: f64) -> u64 {
 
 fn parse_ours(page: &str) -> SeriesByKey {
     let mut reader = TextReader::new(page.as_bytes(), &PageLimits::default());
-    let mut all = SeriesByKey::new();
+    let mut series = SeriesByKey::new();
     while let Some(line) = reader.next() {
         if let PageLine::Sample(sample) = line.unwrap() {
             let label = |label: &super::SeriesLabel<'_>| {
                 (label.name.to_owned(), label.unescaped_value().into_owned())
             };
             let labels = sample.labels.iter().map(label).collect();
-            all.insert(
+            series.insert(
                 (sample.name.to_owned(), labels),
                 (value_bits(sample.value), sample.timestamp),
             );
         }
     }
-    all
+    series
 }
 
 /// The result of prometheus-parse. It fills in its own clock where the page has no timestamp, hence `stamped`.
 fn parse_theirs(page: &str, stamped: bool) -> SeriesByKey {
     let scrape = Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap();
-    let one = |sample: prometheus_parse::Sample| {
+    let convert = |sample: prometheus_parse::Sample| {
         let (Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value)) = sample.value
         else {
             panic!("no histograms here")
         };
         let labels = sample.labels.iter().map(|(name, value)| (name.clone(), value.clone()));
-        let at = stamped.then(|| sample.timestamp.timestamp_millis());
-        ((sample.metric, labels.collect()), (value_bits(value), at))
+        let timestamp = stamped.then(|| sample.timestamp.timestamp_millis());
+        ((sample.metric, labels.collect()), (value_bits(value), timestamp))
     };
-    scrape.samples.into_iter().map(one).collect()
+    scrape.samples.into_iter().map(convert).collect()
 }
 
 #[test]
-fn the_same_on_the_pages_of_real_exporters() {
+fn readers_agree_on_pages_of_real_exporters() {
     for page in [
         include_str!("../../../../tests/fixtures/scrapes/dcgm.prom"),
         include_str!("../../../../tests/fixtures/scrapes/short.prom"),
         include_str!("../../../../tests/fixtures/scrapes/node_infiniband.prom"),
     ] {
-        let ours = parse_ours(page);
-        assert!(ours.len() > 50);
-        assert_eq!(ours, parse_theirs(page, false));
+        let own = parse_ours(page);
+        assert!(own.len() > 50);
+        assert_eq!(own, parse_theirs(page, false));
     }
 }
 
@@ -86,8 +86,8 @@ fn any_page() -> impl Strategy<Value = (String, bool)> {
     let line = (prop::option::of(labels), any_number(), 0_i64..4_000_000_000_000);
     (prop::collection::vec(line, 1..20), any::<bool>()).prop_map(|(lines, stamped)| {
         let mut page = String::new();
-        for (at, (labels, value, time)) in lines.into_iter().enumerate() {
-            write!(page, "name_{at}").unwrap();
+        for (index, (labels, value, time)) in lines.into_iter().enumerate() {
+            write!(page, "name_{index}").unwrap();
             if let Some(labels) = labels {
                 let labels = labels.iter().map(|(name, value)| format!("{name}=\"{value}\""));
                 write!(page, "{{{}}}", labels.collect::<Vec<_>>().join(",")).unwrap();
@@ -104,7 +104,7 @@ fn any_page() -> impl Strategy<Value = (String, bool)> {
 
 proptest! {
     #[test]
-    fn the_same_on_pages_that_both_can_read((page, stamped) in any_page()) {
+    fn readers_agree_on_pages_that_both_can_read((page, stamped) in any_page()) {
         prop_assert_eq!(parse_ours(&page), parse_theirs(&page, stamped), "{}", page);
     }
 }

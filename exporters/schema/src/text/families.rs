@@ -17,7 +17,7 @@ struct NameState {
 /// The metric names of a page.
 #[derive(Debug, Default)]
 pub(super) struct FamilyTracker<'a> {
-    known: HashMap<&'a str, NameState, RandomState>,
+    names: HashMap<&'a str, NameState, RandomState>,
     /// The name of the last sample: samples of one metric are mostly adjacent.
     last: &'a str,
 }
@@ -41,7 +41,7 @@ impl<'a> FamilyTracker<'a> {
     #[inline]
     pub(super) fn record_sample(&mut self, name: &'a str) {
         if self.last != name {
-            self.known.entry(name).or_default().sampled = true;
+            self.names.entry(name).or_default().sampled = true;
             self.last = name;
         }
     }
@@ -52,8 +52,8 @@ impl<'a> FamilyTracker<'a> {
         text: &'a str,
         limits: &PageLimits,
     ) -> Result<Option<PageLine<'r, 'a>>, Reason> {
-        let (word, rest) = next_word(text);
-        if !matches!(word, "HELP" | "TYPE") {
+        let (keyword, rest) = next_word(text);
+        if !matches!(keyword, "HELP" | "TYPE") {
             return Ok(None);
         }
         let rest = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
@@ -64,7 +64,7 @@ impl<'a> FamilyTracker<'a> {
         if name.len() > limits.name_bytes {
             return Err(Reason::NameTooLong);
         }
-        if word == "HELP" { self.parse_help(name, rest) } else { self.parse_type(name, rest) }
+        if keyword == "HELP" { self.parse_help(name, rest) } else { self.parse_type(name, rest) }
             .map(Some)
     }
 
@@ -73,7 +73,7 @@ impl<'a> FamilyTracker<'a> {
         if !has_valid_escapes(text) {
             return Err(Reason::BadHelp);
         }
-        let family = self.known.entry(name).or_default();
+        let family = self.names.entry(name).or_default();
         if std::mem::replace(&mut family.help, true) {
             return Err(Reason::HelpRepeated);
         }
@@ -82,11 +82,11 @@ impl<'a> FamilyTracker<'a> {
 
     fn parse_type<'r>(&mut self, name: &'a str, rest: &'a str) -> Result<PageLine<'r, 'a>, Reason> {
         let (kind, rest) = next_word(rest);
-        let known = matches!(kind, "counter" | "gauge" | "histogram" | "summary" | "untyped");
-        if !known || !next_word(rest).0.is_empty() {
+        let is_known = matches!(kind, "counter" | "gauge" | "histogram" | "summary" | "untyped");
+        if !is_known || !next_word(rest).0.is_empty() {
             return Err(Reason::BadType);
         }
-        let family = self.known.entry(name).or_default();
+        let family = self.names.entry(name).or_default();
         if family.sampled {
             return Err(Reason::TypeAfterSamples);
         }
@@ -100,11 +100,11 @@ impl<'a> FamilyTracker<'a> {
 /// Whether every backslash of a help text precedes another one or `n`.
 fn has_valid_escapes(text: &str) -> bool {
     let mut rest = text.as_bytes();
-    while let Some(at) = memchr(b'\\', rest) {
-        if !matches!(rest.get(at + 1), Some(b'\\' | b'n')) {
+    while let Some(offset) = memchr(b'\\', rest) {
+        if !matches!(rest.get(offset + 1), Some(b'\\' | b'n')) {
             return false;
         }
-        rest = &rest[at + 2..];
+        rest = &rest[offset + 2..];
     }
     true
 }

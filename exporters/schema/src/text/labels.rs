@@ -32,7 +32,7 @@ impl<'a> SeriesLabel<'a> {
                 Some('n') => value.push('\n'),
                 Some(literal @ ('\\' | '"')) => value.push(literal),
                 // OpenMetrics keeps any other backslash.
-                Some(plain) => value.extend(['\\', plain]),
+                Some(other) => value.extend(['\\', other]),
                 None => value.push('\\'),
             }
         }
@@ -67,28 +67,28 @@ const fn is_class(byte: u8, class: u8) -> bool {
     CLASSES[byte as usize] & class != 0
 }
 
-/// The position of the first byte from `at` that is not of `class`.
+/// The position of the first byte from `offset` that is not of `class`.
 #[inline]
-fn skip_class(bytes: &[u8], mut at: usize, class: u8) -> usize {
-    while at < bytes.len() && is_class(bytes[at], class) {
-        at += 1;
+fn skip_class(bytes: &[u8], mut offset: usize, class: u8) -> usize {
+    while offset < bytes.len() && is_class(bytes[offset], class) {
+        offset += 1;
     }
-    at
+    offset
 }
 
-/// The position of the first byte from `at` that is not a blank or a tab.
+/// The position of the first byte from `offset` that is not a blank or a tab.
 #[inline]
-pub(super) fn skip_blanks(bytes: &[u8], at: usize) -> usize {
-    skip_class(bytes, at, BLANK)
+pub(super) fn skip_blanks(bytes: &[u8], offset: usize) -> usize {
+    skip_class(bytes, offset, BLANK)
 }
 
-/// The position of the first blank or tab from `at`, or the end.
+/// The position of the first blank or tab from `offset`, or the end.
 #[inline]
-pub(super) fn skip_word(bytes: &[u8], mut at: usize) -> usize {
-    while at < bytes.len() && !is_class(bytes[at], BLANK) {
-        at += 1;
+pub(super) fn skip_word(bytes: &[u8], mut offset: usize) -> usize {
+    while offset < bytes.len() && !is_class(bytes[offset], BLANK) {
+        offset += 1;
     }
-    at
+    offset
 }
 
 /// The length of the metric name with which `bytes` begin; zero if they do not.
@@ -101,10 +101,10 @@ pub(super) fn name_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether `bytes` continue a metric name at `at`.
+/// Whether `bytes` continue a metric name at `offset`.
 #[inline]
-pub(super) fn continues_name(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at).is_some_and(|byte| is_class(*byte, NAME))
+pub(super) fn continues_name(bytes: &[u8], offset: usize) -> bool {
+    bytes.get(offset).is_some_and(|byte| is_class(*byte, NAME))
 }
 
 /// Whether `name` is a valid label name on a page.
@@ -118,48 +118,48 @@ pub(super) fn is_label_name(name: &str) -> bool {
 /// The label that other systems use internally for the metric name; it is not allowed on a page.
 const RESERVED: &str = "__name__";
 
-/// Parses the labels from the opening brace at `at` into `labels`; returns the position after the closing one.
+/// Parses the labels from the opening brace at `offset` into `labels`; returns the position after the closing one.
 pub(super) fn parse<'a>(
     text: &'a str,
-    mut at: usize,
+    mut offset: usize,
     limits: &PageLimits,
     labels: &mut Vec<SeriesLabel<'a>>,
 ) -> Result<usize, Reason> {
     let bytes = text.as_bytes();
-    at += 1;
+    offset += 1;
     loop {
-        at = skip_blanks(bytes, at);
-        match bytes.get(at) {
-            Some(b'}') => return Ok(at + 1),
+        offset = skip_blanks(bytes, offset);
+        match bytes.get(offset) {
+            Some(b'}') => return Ok(offset + 1),
             Some(byte) if is_class(*byte, LABEL_START) => {}
             Some(_) => return Err(Reason::BadLabel),
             None => return Err(Reason::UnclosedLabel),
         }
-        let (label, after) = parse_label(text, at, limits)?;
+        let (label, after) = parse_label(text, offset, limits)?;
         if labels.len() == limits.labels {
             return Err(Reason::TooManyLabels);
         }
         labels.push(label);
-        at = skip_blanks(bytes, after);
-        match bytes.get(at) {
-            Some(b',') => at += 1,
-            Some(b'}') => return Ok(at + 1),
+        offset = skip_blanks(bytes, after);
+        match bytes.get(offset) {
+            Some(b',') => offset += 1,
+            Some(b'}') => return Ok(offset + 1),
             Some(_) => return Err(Reason::BadLabel),
             None => return Err(Reason::UnclosedLabel),
         }
     }
 }
 
-/// Parses the label whose name begins at `at`; returns it with the position after its closing quote.
+/// Parses the label whose name begins at `offset`; returns it with the position after its closing quote.
 #[inline]
 fn parse_label<'a>(
     text: &'a str,
-    at: usize,
+    offset: usize,
     limits: &PageLimits,
 ) -> Result<(SeriesLabel<'a>, usize), Reason> {
     let bytes = text.as_bytes();
-    let name_end = skip_class(bytes, at + 1, LABEL);
-    let name = &text[at..name_end];
+    let name_end = skip_class(bytes, offset + 1, LABEL);
+    let name = &text[offset..name_end];
     if name.len() > limits.name_bytes {
         return Err(Reason::NameTooLong);
     }
@@ -179,25 +179,25 @@ fn parse_label<'a>(
 }
 
 #[inline]
-fn expect_byte(bytes: &[u8], at: usize, wanted: u8) -> Result<(), Reason> {
-    match bytes.get(at) {
-        Some(byte) if *byte == wanted => Ok(()),
+fn expect_byte(bytes: &[u8], offset: usize, expected: u8) -> Result<(), Reason> {
+    match bytes.get(offset) {
+        Some(byte) if *byte == expected => Ok(()),
         Some(_) => Err(Reason::BadLabel),
         None => Err(Reason::UnclosedLabel),
     }
 }
 
-/// The position of the quote that ends the value at `at`, and whether the value has escapes.
+/// The position of the quote that ends the value at `offset`, and whether the value has escapes.
 #[inline]
-fn find_value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> {
+fn find_value_end(bytes: &[u8], mut offset: usize) -> Result<(usize, bool), Reason> {
     let mut escaped = false;
     loop {
-        at = find_quote_or_backslash(bytes, at).ok_or(Reason::UnclosedLabel)?;
-        if bytes[at] == b'"' {
-            return Ok((at, escaped));
+        offset = find_quote_or_backslash(bytes, offset).ok_or(Reason::UnclosedLabel)?;
+        if bytes[offset] == b'"' {
+            return Ok((offset, escaped));
         }
-        match bytes.get(at + 1) {
-            Some(b'\\' | b'"' | b'n') => at += 2,
+        match bytes.get(offset + 1) {
+            Some(b'\\' | b'"' | b'n') => offset += 2,
             Some(_) => return Err(Reason::BadEscape),
             None => return Err(Reason::UnclosedLabel),
         }
@@ -205,21 +205,21 @@ fn find_value_end(bytes: &[u8], mut at: usize) -> Result<(usize, bool), Reason> 
     }
 }
 
-/// The first quote or backslash from `at`, eight bytes at a time: values are too short for a vector routine to pay off,
-/// and too long for a byte loop.
+/// The first quote or backslash from `offset`, eight bytes at a time: values are too short for a vector routine to pay
+/// off, and too long for a byte loop.
 #[inline]
-fn find_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
-    while let Some(chunk) = bytes.get(at..)?.first_chunk() {
+fn find_quote_or_backslash(bytes: &[u8], mut offset: usize) -> Option<usize> {
+    while let Some(chunk) = bytes.get(offset..)?.first_chunk() {
         let word = u64::from_le_bytes(*chunk);
-        let found =
+        let matches =
             find_zero_bytes(word ^ repeat_byte(b'"')) | find_zero_bytes(word ^ repeat_byte(b'\\'));
-        if found != 0 {
-            return Some(at + found.trailing_zeros() as usize / 8);
+        if matches != 0 {
+            return Some(offset + matches.trailing_zeros() as usize / 8);
         }
-        at += 8;
+        offset += 8;
     }
-    let rest = bytes[at..].iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-    Some(at + rest)
+    let rest = bytes[offset..].iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+    Some(offset + rest)
 }
 
 /// The byte eight times.

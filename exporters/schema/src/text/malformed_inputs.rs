@@ -8,23 +8,24 @@ use super::{PageLimits, PageLine, TextReader};
 /// Reads a page; every line with content becomes a canonical line or its reject reason.
 fn parse_lines(page: &[u8], limits: &PageLimits) -> Vec<String> {
     let mut reader = TextReader::new(page, limits);
-    let mut out = Vec::new();
+    let mut lines = Vec::new();
     while let Some(line) = reader.next() {
-        out.push(match line {
+        lines.push(match line {
             Ok(PageLine::Sample(sample)) => {
                 let labels = sample.labels.iter();
                 let labels =
                     labels.map(|label| format!("{}={:?}", label.name, label.unescaped_value()));
                 let labels = labels.collect::<Vec<_>>().join(",");
-                let at = sample.timestamp.map(|at| format!(" @{at}")).unwrap_or_default();
-                format!("{}[{labels}] {}{at}", sample.name, sample.value)
+                let timestamp =
+                    sample.timestamp.map(|timestamp| format!(" @{timestamp}")).unwrap_or_default();
+                format!("{}[{labels}] {}{timestamp}", sample.name, sample.value)
             }
             Ok(PageLine::Help { name, text }) => format!("help {name}: {text}"),
             Ok(PageLine::Type { name, kind }) => format!("type {name}: {kind}"),
             Err(reject) => format!("{} {}", reject.line, reject.reason.as_str()),
         });
     }
-    out
+    lines
 }
 
 /// Each row: the page, and the expected lines.
@@ -128,21 +129,21 @@ const CASES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_case_comes_out_as_it_must() {
+fn malformed_cases_have_expected_results() {
     for (page, expected) in CASES {
         assert_eq!(parse_lines(page.as_bytes(), &PageLimits::default()), *expected, "{page:?}");
     }
 }
 
 #[test]
-fn a_line_that_is_not_utf_8_spoils_no_other() {
+fn non_utf_8_line_affects_only_itself() {
     let page = b"a 1\nb{c=\"\xff\"} 2\n# \xc3\nd 3\ne{f=\"\xc3\"} 4";
     let expected = ["a[] 1", "2 not_utf8", "3 not_utf8", "d[] 3", "5 not_utf8"];
     assert_eq!(parse_lines(page, &PageLimits::default()), expected);
 }
 
 #[test]
-fn every_limit_holds_at_its_edge() {
+fn limits_hold_at_their_edges() {
     let limits = PageLimits {
         line_bytes: 24,
         labels: 2,

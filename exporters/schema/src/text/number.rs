@@ -26,36 +26,36 @@ pub(super) fn parse(text: &str) -> Option<f64> {
     let start = usize::from(signed);
 
     let mut mantissa = 0_u64;
-    let mut at = parse_digits(bytes, start, &mut mantissa);
-    let mut count = at - start;
+    let mut offset = parse_digits(bytes, start, &mut mantissa);
+    let mut count = offset - start;
     let mut scale = 0_i32;
-    if bytes.get(at) == Some(&b'.') {
-        let fraction = at + 1;
-        at = parse_digits(bytes, fraction, &mut mantissa);
-        count += at - fraction;
-        scale = -((at - fraction) as i32);
+    if bytes.get(offset) == Some(&b'.') {
+        let fraction = offset + 1;
+        offset = parse_digits(bytes, fraction, &mut mantissa);
+        count += offset - fraction;
+        scale = -((offset - fraction) as i32);
     }
     if count == 0 {
         return parse_special(text);
     }
-    let mut plain = count <= MAX_DIGITS;
-    if let Some(b'e' | b'E') = bytes.get(at) {
-        let down = bytes.get(at + 1) == Some(&b'-');
-        let first = at + 1 + usize::from(down || bytes.get(at + 1) == Some(&b'+'));
+    let mut is_plain = count <= MAX_DIGITS;
+    if let Some(b'e' | b'E') = bytes.get(offset) {
+        let is_negative = bytes.get(offset + 1) == Some(&b'-');
+        let first = offset + 1 + usize::from(is_negative || bytes.get(offset + 1) == Some(&b'+'));
         let mut exponent = 0;
-        at = parse_digits(bytes, first, &mut exponent);
-        if at == first {
+        offset = parse_digits(bytes, first, &mut exponent);
+        if offset == first {
             return None;
         }
-        plain &= at - first <= MAX_EXPONENT_DIGITS;
+        is_plain &= offset - first <= MAX_EXPONENT_DIGITS;
         let exponent = exponent as i32;
-        scale = scale.wrapping_add(if down { exponent.wrapping_neg() } else { exponent });
+        scale = scale.wrapping_add(if is_negative { exponent.wrapping_neg() } else { exponent });
     }
-    if at != bytes.len() {
+    if offset != bytes.len() {
         return None;
     }
     let power = POWERS.get(scale.unsigned_abs() as usize);
-    if let (true, Some(power)) = (plain && mantissa <= MAX_EXACT, power) {
+    if let (true, Some(power)) = (is_plain && mantissa <= MAX_EXACT, power) {
         let exact = mantissa as f64;
         let value = if scale < 0 { exact / power } else { exact * power };
         return Some(if negative { -value } else { value });
@@ -79,20 +79,23 @@ pub(super) fn parse_leading(bytes: &[u8]) -> Option<LeadingNumber> {
     let negative = bytes.first() == Some(&b'-');
     let start = usize::from(negative);
     let mut mantissa = 0_u64;
-    let mut at = parse_digits(bytes, start, &mut mantissa);
-    let mut count = at - start;
+    let mut offset = parse_digits(bytes, start, &mut mantissa);
+    let mut count = offset - start;
     let mut scale = 0;
-    if bytes.get(at) == Some(&b'.') {
-        let fraction = at + 1;
-        at = parse_digits(bytes, fraction, &mut mantissa);
-        scale = at - fraction;
+    if bytes.get(offset) == Some(&b'.') {
+        let fraction = offset + 1;
+        offset = parse_digits(bytes, fraction, &mut mantissa);
+        scale = offset - fraction;
         count += scale;
     }
-    let ends = matches!(bytes.get(at), None | Some(b'\n' | b' '));
+    let ends = matches!(bytes.get(offset), None | Some(b'\n' | b' '));
     if ends && (1..=MAX_DIGITS).contains(&count) && mantissa <= MAX_EXACT {
         // With at most nineteen digits the power is one of the exact ones.
         let value = mantissa as f64 / POWERS[scale];
-        return Some(LeadingNumber { value: if negative { -value } else { value }, length: at });
+        return Some(LeadingNumber {
+            value: if negative { -value } else { value },
+            length: offset,
+        });
     }
     parse_word(bytes)
 }
@@ -107,25 +110,27 @@ fn parse_word(bytes: &[u8]) -> Option<LeadingNumber> {
     Some(LeadingNumber { value, length })
 }
 
-/// Adds the digits from `at` to `number`, modulo 2^64, and returns the position after them.
+/// Adds the digits from `offset` to `number`, modulo 2^64, and returns the position after them.
 #[inline]
-fn parse_digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
-    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|d| *d < 10) {
+fn parse_digits(bytes: &[u8], mut offset: usize, number: &mut u64) -> usize {
+    while let Some(digit) =
+        bytes.get(offset).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
+    {
         *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
-        at += 1;
+        offset += 1;
     }
-    at
+    offset
 }
 
 /// The non-finite values: infinities with or without a sign, and NaN without one.
 fn parse_special(text: &str) -> Option<f64> {
-    let (sign, word) = match text.as_bytes().first()? {
+    let (sign, name) = match text.as_bytes().first()? {
         b'+' => (1.0, &text[1..]),
         b'-' => (-1.0, &text[1..]),
         _ if text.eq_ignore_ascii_case("nan") => return Some(f64::NAN),
         _ => (1.0, text),
     };
-    let infinite = word.eq_ignore_ascii_case("inf") || word.eq_ignore_ascii_case("infinity");
+    let infinite = name.eq_ignore_ascii_case("inf") || name.eq_ignore_ascii_case("infinity");
     infinite.then_some(sign * f64::INFINITY)
 }
 
@@ -141,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_edges() {
+    fn number_words_and_edges() {
         for (text, value) in [
             ("0", 0.0),
             ("-0", -0.0),
@@ -172,13 +177,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_standard_library(text in "[+-]?[0-9]{0,24}(\\.[0-9]{0,24})?([eE][+-]?[0-9]{1,3})?") {
+        fn number_equals_the_standard_library(text in "[+-]?[0-9]{0,24}(\\.[0-9]{0,24})?([eE][+-]?[0-9]{1,3})?") {
             let truth = text.parse::<f64>().ok().filter(|value| value.is_finite());
             prop_assert_eq!(parse(&text).map(f64::to_bits), truth.map(f64::to_bits), "{}", text);
         }
 
         #[test]
-        fn reads_back_what_is_written(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
+        fn number_round_trips_exactly(value in any::<f64>().prop_filter("finite", |v| v.is_finite())) {
             prop_assert_eq!(parse(&format!("{value}")).map(f64::to_bits), Some(value.to_bits()));
             prop_assert_eq!(parse(&format!("{value:e}")).map(f64::to_bits), Some(value.to_bits()));
         }

@@ -20,8 +20,8 @@ const EXEMPLAR_CHARACTERS: usize = 128;
 
 /// Whether a body of this media type is a page of OpenMetrics.
 pub fn is_open_metrics(media_type: &str) -> bool {
-    let bare = media_type.split(';').next().unwrap_or_default().trim();
-    bare.eq_ignore_ascii_case("application/openmetrics-text")
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/openmetrics-text")
 }
 
 /// Decodes a page of OpenMetrics in any dialect.
@@ -119,7 +119,8 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         let mut rest = text;
         loop {
             *number += 1;
-            let (line, after) = rest.split_once('\n').map_or((rest, None), |(l, r)| (l, Some(r)));
+            let (line, after) =
+                rest.split_once('\n').map_or((rest, None), |(line, after)| (line, Some(after)));
             if line == "# EOF" {
                 if after.is_some_and(|after| !after.is_empty()) {
                     return Err(OpenMetricsError::AfterEnd);
@@ -142,28 +143,30 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     /// Parses a HELP, TYPE or UNIT line.
     fn parse_descriptor(&mut self, comment: &'a str) -> Result<(), OpenMetricsError> {
         let mut parts = comment.strip_prefix(' ').ok_or(OpenMetricsError::Comment)?.splitn(3, ' ');
-        let word = parts.next().unwrap_or_default();
-        let which =
-            DESCRIPTORS.iter().position(|known| *known == word).ok_or(OpenMetricsError::Comment)?;
+        let keyword = parts.next().unwrap_or_default();
+        let descriptor = DESCRIPTORS
+            .iter()
+            .position(|other| *other == keyword)
+            .ok_or(OpenMetricsError::Comment)?;
         let name = self.check_name(parts.next().unwrap_or_default())?;
         let value = parts.next().ok_or(OpenMetricsError::Comment)?;
         if self.family.name != name {
             self.begin_family(name)?;
         } else if self.family.sampled {
-            return Err(OpenMetricsError::Late(name.to_owned(), DESCRIPTORS[which]));
+            return Err(OpenMetricsError::Late(name.to_owned(), DESCRIPTORS[descriptor]));
         }
-        if std::mem::replace(&mut self.family.seen_descriptors[which], true) {
-            return Err(OpenMetricsError::Repeated(name.to_owned(), DESCRIPTORS[which]));
+        if std::mem::replace(&mut self.family.seen_descriptors[descriptor], true) {
+            return Err(OpenMetricsError::Repeated(name.to_owned(), DESCRIPTORS[descriptor]));
         }
-        match which {
+        match descriptor {
             TYPE => {
-                let known = OpenMetricsType::parse(value);
-                let bad = || OpenMetricsError::Type(name.to_owned(), value.to_owned());
-                self.family.kind = known.ok_or_else(bad)?;
+                let kind = OpenMetricsType::parse(value);
+                let invalid = || OpenMetricsError::Type(name.to_owned(), value.to_owned());
+                self.family.kind = kind.ok_or_else(invalid)?;
             }
             UNIT => {
-                let ends = name.strip_suffix(value).is_some_and(|stem| stem.ends_with('_'));
-                if !value.is_empty() && !ends {
+                let has_suffix = name.strip_suffix(value).is_some_and(|stem| stem.ends_with('_'));
+                if !value.is_empty() && !has_suffix {
                     return Err(OpenMetricsError::Unit(name.to_owned(), value.to_owned()));
                 }
                 self.family.unit = value;
@@ -207,9 +210,9 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     /// Reserves the sample names of the current family, so that no other family may use them.
     fn reserve_names(&mut self) -> Result<(), OpenMetricsError> {
         let OpenMetricsFamily { name, kind, .. } = self.family;
-        let endings = kind.sample_suffixes().iter().copied();
-        for ending in endings.chain((kind != OpenMetricsType::Unknown).then_some("")) {
-            let sample = format!("{name}{ending}");
+        let suffixes = kind.sample_suffixes().iter().copied();
+        for suffix in suffixes.chain((kind != OpenMetricsType::Unknown).then_some("")) {
+            let sample = format!("{name}{suffix}");
             match self.names.insert(sample, name) {
                 Some(other) if other != name => {
                     return Err(OpenMetricsError::Clash(other.to_owned(), name.to_owned()));
@@ -260,8 +263,9 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     /// have none in the text format.
     fn text_format_name(&self, name: &'a str) -> &'a str {
         let OpenMetricsFamily { name: family, kind, .. } = self.family;
-        let bare = kind == OpenMetricsType::Counter && name.strip_suffix("_total") == Some(family);
-        if bare && !dialect::is_known_name(name) && dialect::is_known_name(family) {
+        let adds_total =
+            kind == OpenMetricsType::Counter && name.strip_suffix("_total") == Some(family);
+        if adds_total && !dialect::is_known_name(name) && dialect::is_known_name(family) {
             family
         } else {
             name
@@ -272,9 +276,9 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     fn parse_label_set(
         &self,
         text: &'a str,
-        into: &mut Vec<SeriesLabel<'a>>,
+        label_set: &mut Vec<SeriesLabel<'a>>,
     ) -> Result<&'a str, OpenMetricsError> {
-        into.clear();
+        label_set.clear();
         let Some(mut rest) = text.strip_prefix('{') else { return Ok(text) };
         if let Some(rest) = rest.strip_prefix('}') {
             return Ok(rest);
@@ -285,13 +289,13 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
                 return Err(OpenMetricsError::Name(error_excerpt(name)));
             }
             let (end, escaped) = find_value_end(after).ok_or(OpenMetricsError::Labels)?;
-            if into.iter().any(|label| label.name == name) {
+            if label_set.iter().any(|label| label.name == name) {
                 return Err(OpenMetricsError::Twin(name.to_owned()));
             }
-            if into.len() == self.limits.labels || end > self.limits.value_bytes {
+            if label_set.len() == self.limits.labels || end > self.limits.value_bytes {
                 return Err(OpenMetricsError::ManyLabels(self.limits.labels));
             }
-            into.push(SeriesLabel { name, raw: &after[..end], escaped });
+            label_set.push(SeriesLabel { name, raw: &after[..end], escaped });
             rest = &after[end + 1..];
             match rest.as_bytes().first() {
                 Some(b',') => rest = &rest[1..],
@@ -304,17 +308,17 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     /// Finds the family of a sample and checks that the sample is allowed; returns whether it is the first point of its
     /// series.
     fn check_point(&mut self, point: &MetricPoint<'_, 'a>) -> Result<bool, OpenMetricsError> {
-        let ending = self.sample_suffix(point.name)?;
+        let suffix = self.sample_suffix(point.name)?;
         if !self.family.sampled {
             self.family.sampled = true;
             self.reserve_names()?;
         }
         let OpenMetricsFamily { name, kind, .. } = self.family;
-        if point.exemplar && !kind.can_have_exemplar(ending) {
+        if point.exemplar && !kind.can_have_exemplar(suffix) {
             return Err(OpenMetricsError::Exemplar(point.name.to_owned()));
         }
-        let bound = family_type::check_sample(kind, name, ending, point)?;
-        let metric = series_key("", point.labels, kind.reserved_label(name, ending));
+        let bound = family_type::check_sample(kind, name, suffix, point)?;
+        let metric = series_key("", point.labels, kind.reserved_label(name, suffix));
         let new = self.family.metric.as_ref() != Some(&metric);
         if matches!(kind, OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram) {
             self.family.buckets.check_bucket(name, bound, point.value, new)?;
@@ -339,10 +343,10 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
     fn sample_suffix(&mut self, name: &'a str) -> Result<&'static str, OpenMetricsError> {
         let OpenMetricsFamily { name: family, kind, .. } = self.family;
         let rest = name.strip_prefix(family).filter(|_| !family.is_empty());
-        let own =
-            rest.and_then(|rest| kind.sample_suffixes().iter().find(|ending| **ending == rest));
-        if let Some(ending) = own {
-            return Ok(ending);
+        let own_suffix =
+            rest.and_then(|rest| kind.sample_suffixes().iter().find(|suffix| **suffix == rest));
+        if let Some(suffix) = own_suffix {
+            return Ok(suffix);
         }
         if rest == Some("") {
             return Err(match kind {
@@ -366,20 +370,21 @@ fn parse_point<'r, 'a>(
     limits: &PageLimits,
 ) -> Result<MetricPoint<'r, 'a>, OpenMetricsError> {
     let after = after.strip_prefix(' ').ok_or(OpenMetricsError::Blanks)?;
-    let (plain, exemplar) = match after.split_once(" # ") {
-        Some((plain, exemplar)) => (plain, Some(exemplar)),
+    let (numbers, exemplar) = match after.split_once(" # ") {
+        Some((numbers, exemplar)) => (numbers, Some(exemplar)),
         None => (after, None),
     };
-    let (digits, value, timestamp) = parse_numbers(plain)?;
+    let (digits, value, timestamp) = parse_numbers(numbers)?;
     if let Some(exemplar) = exemplar {
-        let mut own = Vec::new();
-        let rest = OpenMetricsReader::new(limits).parse_label_set(exemplar, &mut own)?;
+        let mut exemplar_labels = Vec::new();
+        let rest =
+            OpenMetricsReader::new(limits).parse_label_set(exemplar, &mut exemplar_labels)?;
         if rest.len() == exemplar.len() {
             return Err(OpenMetricsError::Labels);
         }
         let characters =
             |label: &SeriesLabel<'_>| label.name.len() + label.unescaped_value().chars().count();
-        let length = own.iter().map(characters).sum();
+        let length = exemplar_labels.iter().map(characters).sum();
         if length > EXEMPLAR_CHARACTERS {
             return Err(OpenMetricsError::LongExemplar(length));
         }
@@ -409,26 +414,26 @@ fn parse_numbers(text: &str) -> Result<(&str, f64, Option<f64>), OpenMetricsErro
 /// The position of the quote that ends a label's value, and whether the value has escapes.
 fn find_value_end(text: &str) -> Option<(usize, bool)> {
     let bytes = text.as_bytes();
-    let (mut at, mut escaped) = (0, false);
+    let (mut offset, mut escaped) = (0, false);
     loop {
-        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
-        if bytes[at] == b'"' {
-            return Some((at, escaped));
+        offset += memchr::memchr2(b'"', b'\\', bytes.get(offset..)?)?;
+        if bytes[offset] == b'"' {
+            return Some((offset, escaped));
         }
-        bytes.get(at + 1)?;
-        (at, escaped) = (at + 2, true);
+        bytes.get(offset + 1)?;
+        (offset, escaped) = (offset + 2, true);
     }
 }
 
 /// A name with its labels sorted, without one of them.
-fn series_key(name: &str, labels: &[SeriesLabel<'_>], without: Option<&str>) -> String {
-    let mut kept: Vec<&SeriesLabel<'_>> = labels
+fn series_key(name: &str, labels: &[SeriesLabel<'_>], excluded: Option<&str>) -> String {
+    let mut sorted: Vec<&SeriesLabel<'_>> = labels
         .iter()
-        .filter(|label| Some(label.name) != without && !label.raw.is_empty())
+        .filter(|label| Some(label.name) != excluded && !label.raw.is_empty())
         .collect();
-    kept.sort_by_key(|label| label.name);
+    sorted.sort_by_key(|label| label.name);
     let mut key = name.to_owned();
-    for label in kept {
+    for label in sorted {
         // No name and no raw value contains a line feed.
         key.push('\n');
         key.push_str(label.name);

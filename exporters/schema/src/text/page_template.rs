@@ -50,7 +50,7 @@ pub(super) struct PageTemplate {
     /// Labels of lines with values: mostly the same on all nodes.
     pub(super) labels: Arc<TemplateLabels>,
     /// Labels of lines without values, such as info series: mostly specific to the node.
-    pub(super) own: Arc<TemplateLabels>,
+    pub(super) node_labels: Arc<TemplateLabels>,
     pub(super) plan: Arc<DecodePlan>,
     pub(super) devices: CowList<Device>,
     pub(super) infos: CowList<InfoSeries>,
@@ -86,79 +86,88 @@ impl PageTemplate {
     pub(super) fn of(
         body: &[u8],
         marks: &[SamplePosition],
-        understood: DecodedPage,
+        decoded: DecodedPage,
         limits: &PageLimits,
     ) -> Option<Self> {
-        let DecodedPage { report, dialect, plan, xids } = understood;
+        let DecodedPage { report, dialect, plan, xids } = decoded;
         let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
         let stamped = marks.first()?.stamp.is_some();
         let mut frame =
             TemplateText { text: Vec::new(), lines: Vec::with_capacity(marks.len()), stamped };
-        let (mut labels, mut own) = (TemplateLabels::default(), TemplateLabels::default());
-        let mut known: hashbrown::HashMap<&[u8], u32, FixedState> = hashbrown::HashMap::default();
-        let (mut at, mut begin) = (0, 0);
+        let (mut labels, mut node_labels) = (TemplateLabels::default(), TemplateLabels::default());
+        let mut label_numbers: hashbrown::HashMap<&[u8], u32, FixedState> =
+            hashbrown::HashMap::default();
+        let (mut offset, mut line_start) = (0, 0);
         for (mark, op) in marks.iter().zip(&plan.ops) {
             if mark.stamp.is_some() != stamped
-                || mark.line - begin + MAX_DIGITS * 2 > limits.line_bytes
+                || mark.line - line_start + MAX_DIGITS * 2 > limits.line_bytes
             {
                 return None;
             }
-            frame.text.extend_from_slice(body.get(at..mark.name)?);
+            frame.text.extend_from_slice(body.get(offset..mark.name)?);
             let text = body.get(mark.name..mark.value)?;
-            let label = *known.entry(text).or_insert_with(|| {
-                if *op == DecodeOp::Ignore { own.push(text) | OWN } else { labels.push(text) }
+            let label = *label_numbers.entry(text).or_insert_with(|| {
+                if *op == DecodeOp::Ignore {
+                    node_labels.push(text) | OWN
+                } else {
+                    labels.push(text)
+                }
             });
             frame.lines.push((frame.text.len() as u32, label));
-            at = mark.stamp.unwrap_or(mark.end);
-            begin = mark.line;
+            offset = mark.stamp.unwrap_or(mark.end);
+            line_start = mark.line;
         }
-        frame.text.extend_from_slice(body.get(at..)?);
+        frame.text.extend_from_slice(body.get(offset..)?);
         let Report { node, mut devices, infos, samples, .. } = report;
         // The XID devices are not in the template: they come with the values.
         plan.store_samples(&samples[..samples.len() - xids]);
         if xids > 0 {
-            let own = devices.len() - xids;
-            devices.truncate(own);
+            let device_count = devices.len() - xids;
+            devices.truncate(device_count);
         }
         frame.text.shrink_to_fit();
-        let (labels, own) = (labels.into_shrunk().into(), own.into_shrunk().into());
+        let (labels, node_labels) = (labels.into_shrunk().into(), node_labels.into_shrunk().into());
         let (frame, plan) = (frame.into(), plan.into());
-        Some(Self { frame, labels, own, plan, devices, infos, node, dialect })
+        Some(Self { frame, labels, node_labels, plan, devices, infos, node, dialect })
     }
 
     /// The page, if it repeats the template byte for byte except for its values; the strict reader returns the same
     /// page.
-    pub(super) fn match_page(&self, body: &[u8], erring: &mut XidDevices) -> Option<ScrapedPage> {
-        let Self { frame, labels, own, plan, .. } = self;
+    pub(super) fn match_page(
+        &self,
+        body: &[u8],
+        xid_devices: &mut XidDevices,
+    ) -> Option<ScrapedPage> {
+        let Self { frame, labels, node_labels, plan, .. } = self;
         let mut samples = plan.samples.clone();
-        let (mut aside, mut tally) = (SideValues::default(), RejectionTally::default());
-        let (mut at, mut piece) = (0, 0);
+        let (mut side_values, mut tally) = (SideValues::default(), RejectionTally::default());
+        let (mut offset, mut text_start) = (0, 0);
         for (&(end, label), &op) in frame.lines.iter().zip(&plan.ops) {
-            at = match_bytes(body, at, frame.text.get(piece as usize..end as usize)?)?;
-            piece = end;
-            let labels = if label & OWN == 0 { labels } else { own };
-            at = match_bytes(body, at, labels.label_bytes(label & !OWN)?)?;
-            let rest = body.get(at..)?;
+            offset = match_bytes(body, offset, frame.text.get(text_start as usize..end as usize)?)?;
+            text_start = end;
+            let labels = if label & OWN == 0 { labels } else { node_labels };
+            offset = match_bytes(body, offset, labels.label_bytes(label & !OWN)?)?;
+            let rest = body.get(offset..)?;
             let LeadingNumber { value, length } = number::parse_leading(rest)?;
             let digits = rest.get(..length)?;
-            at += length;
+            offset += length;
             if frame.stamped {
-                at = skip_timestamp(body, at)?;
+                offset = skip_timestamp(body, offset)?;
             }
             if length > MAX_DIGITS {
                 return None;
             }
             if let DecodeOp::Refuse(reason) = op {
-                count_refusal(&mut tally, reason, body, at);
+                count_refusal(&mut tally, reason, body, offset);
             }
-            plan.run(op, value, digits, &mut samples, &mut aside).ok()?;
+            plan.run(op, value, digits, &mut samples, &mut side_values).ok()?;
         }
-        let tail = frame.text.get(piece as usize..)?;
-        if body.get(at..)? != tail {
+        let tail = frame.text.get(text_start as usize..)?;
+        if body.get(offset..)? != tail {
             return None;
         }
-        let node_time = aside.time;
-        let devices = self.devices_with_xids(aside.into_xids(), &mut samples, erring);
+        let node_time = side_values.time;
+        let devices = self.devices_with_xids(side_values.into_xids(), &mut samples, xid_devices);
         let report = Report {
             node_time,
             node: self.node.clone(),
@@ -176,49 +185,49 @@ impl PageTemplate {
         &self,
         xids: Vec<ShownXid>,
         samples: &mut Vec<MetricSample>,
-        erring: &mut XidDevices,
+        xid_devices: &mut XidDevices,
     ) -> CowList<Device> {
         if xids.is_empty() {
             return self.devices.clone();
         }
         let first = self.devices.len() as u32;
-        let is_new = erring.xids != xids;
+        let is_new = xid_devices.xids != xids;
         if is_new {
-            erring.devices = self.devices.clone();
+            xid_devices.devices = self.devices.clone();
         }
-        for (at, shown) in (first..).zip(&xids) {
-            let (device, sample) = self.plan.xid_device(*shown);
-            samples.push(sample(at));
+        for (device_index, xid) in (first..).zip(&xids) {
+            let (device, sample) = self.plan.xid_device(*xid);
+            samples.push(sample(device_index));
             if is_new {
-                erring.devices.push(device);
+                xid_devices.devices.push(device);
             }
         }
-        erring.xids = xids;
-        erring.devices.clone()
+        xid_devices.xids = xids;
+        xid_devices.devices.clone()
     }
 }
 
-/// The position after `expected`, if the body has it at `at`.
+/// The position after `expected`, if the body has it at `offset`.
 #[inline]
-fn match_bytes(body: &[u8], at: usize, expected: &[u8]) -> Option<usize> {
-    let end = at + expected.len();
-    (body.get(at..end)? == expected).then_some(end)
+fn match_bytes(body: &[u8], offset: usize, expected: &[u8]) -> Option<usize> {
+    let end = offset + expected.len();
+    (body.get(offset..end)? == expected).then_some(end)
 }
 
-/// The position after the timestamp that follows the blank at `at`.
-fn skip_timestamp(body: &[u8], at: usize) -> Option<usize> {
-    let rest = body.get(at..)?.strip_prefix(b" ")?;
+/// The position after the timestamp that follows the blank at `offset`.
+fn skip_timestamp(body: &[u8], offset: usize) -> Option<usize> {
+    let rest = body.get(offset..)?.strip_prefix(b" ")?;
     let length = rest.iter().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+'))?;
     let text = std::str::from_utf8(rest.get(..length)?).ok()?;
     number::parse_timestamp(text)?;
-    (length <= MAX_DIGITS).then_some(at + 1 + length)
+    (length <= MAX_DIGITS).then_some(offset + 1 + length)
 }
 
-/// Counts a line that is rejected for any value; the value ends at `at`.
-fn count_refusal(tally: &mut RejectionTally, reason: super::Reason, body: &[u8], at: usize) {
-    let start = memchr::memrchr(b'\n', &body[..at]).map_or(0, |newline| newline + 1);
-    let rest = &body[at..];
-    let end = at + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+/// Counts a line that is rejected for any value; the value ends at `offset`.
+fn count_refusal(tally: &mut RejectionTally, reason: super::Reason, body: &[u8], offset: usize) {
+    let start = memchr::memrchr(b'\n', &body[..offset]).map_or(0, |newline| newline + 1);
+    let rest = &body[offset..];
+    let end = offset + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
     let line = &body[start..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     tally.count_line_with(reason, line, || {

@@ -48,16 +48,16 @@ pub fn write_text(report: &Report, out: &mut String) {
 /// Appends the whole page of `report` to `out`: under our names, then under those of the compatible exporters.
 pub fn write_page(
     report: &Report,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     compat: CompatOptions,
     out: &mut String,
 ) {
-    write_own_families(report, form, out);
-    compat::write_compat(report, form, compat, out);
-    form.write_end(out);
+    write_own_families(report, format, out);
+    compat::write_compat(report, format, compat, out);
+    format.write_end(out);
 }
 
-fn write_own_families(report: &Report, form: ExpositionFormat, out: &mut String) {
+fn write_own_families(report: &Report, format: ExpositionFormat, out: &mut String) {
     let entries = in_page_order(report);
     let mut family = "";
     let mut last_sample = None;
@@ -65,17 +65,17 @@ fn write_own_families(report: &Report, form: ExpositionFormat, out: &mut String)
     for &(metric, device, entry) in &entries {
         let id = MetricId(metric);
         let row = id.catalogue_row();
-        let place = report.devices.get(device as usize);
-        let place = place.into_iter().flat_map(Device::key_labels);
-        let place = place.map(|(name, value)| (name, value.as_str()));
+        let device_labels = report.devices.get(device as usize);
+        let device_labels = device_labels.into_iter().flat_map(Device::key_labels);
+        let device_labels = device_labels.map(|(name, value)| (name, value.as_str()));
         let value = match entry {
             PageEntry::NodeName | PageEntry::Info(_) => 1.0,
             PageEntry::NodeTime => report.node_time.map_or(0.0, crate::UnixMs::to_seconds),
-            PageEntry::Sample(at) => {
+            PageEntry::Sample(index) => {
                 if last_sample.replace((metric, device)) == Some((metric, device)) {
                     continue;
                 }
-                let reading = report.samples[at].reading;
+                let reading = report.samples[index].reading;
                 match reading.value().map_or(reading, Reading::of) {
                     Reading::Value(value) => value,
                     Reading::Absent { absent } => {
@@ -87,20 +87,22 @@ fn write_own_families(report: &Report, form: ExpositionFormat, out: &mut String)
         };
         if family != row.name {
             family = row.name;
-            form.write_header(id, out);
+            format.write_header(id, out);
         }
         match entry {
-            PageEntry::Sample(_) => write_sample(row.name, place.chain(row.tag), value, out),
+            PageEntry::Sample(_) => {
+                write_sample(row.name, device_labels.chain(row.tag), value, out)
+            }
             PageEntry::NodeTime => write_sample(row.name, [], value, out),
             PageEntry::NodeName => write_sample(row.name, node_label(report), value, out),
-            PageEntry::Info(at) => {
-                let labels = info_labels(report, &report.infos[at]);
-                write_sample(row.name, place.chain(labels), value, out);
+            PageEntry::Info(index) => {
+                let labels = info_labels(report, &report.infos[index]);
+                write_sample(row.name, device_labels.chain(labels), value, out);
             }
         }
     }
-    write_absences(report, &absences, form, out);
-    extra_samples::write_extra(report, form, out);
+    write_absences(report, &absences, format, out);
+    extra_samples::write_extra(report, format, out);
 }
 
 /// All entries, sorted by metric, then device, then report order.
@@ -108,9 +110,9 @@ pub(crate) fn in_page_order(report: &Report) -> Vec<(u16, u32, PageEntry)> {
     let devices = report.devices.len() as u32;
     let samples = report.samples.iter().enumerate();
     let samples =
-        samples.map(|(at, sample)| (sample.metric.0, sample.device, PageEntry::Sample(at)));
+        samples.map(|(index, sample)| (sample.metric.0, sample.device, PageEntry::Sample(index)));
     let infos = report.infos.iter().enumerate();
-    let infos = infos.map(|(at, info)| (info.metric.0, info.device, PageEntry::Info(at)));
+    let infos = infos.map(|(index, info)| (info.metric.0, info.device, PageEntry::Info(index)));
     let mut entries: Vec<_> = infos.chain(samples).collect();
     entries.retain(|(metric, device, _)| {
         *device < devices && usize::from(*metric) < crate::catalogue::CATALOGUE.len()
@@ -136,12 +138,12 @@ pub(crate) fn info_labels<'a>(
     report: &'a Report,
     info: &'a InfoSeries,
 ) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let taken = info.metric.catalogue_row().class.key_label_names();
+    let key_labels = info.metric.catalogue_row().class.key_label_names();
     let named = info.labels.iter().any(|(name, _)| *name == NODE);
     let node = (info.metric == host::NODE_INFO && !named).then(|| node_label(report)).flatten();
-    let labels = info.labels.iter().enumerate().filter(move |(at, (name, _))| {
-        let twin = info.labels[..*at].iter().any(|(earlier, _)| earlier == name);
-        is_label_name(name) && !twin && !taken.contains(&name.as_str())
+    let labels = info.labels.iter().enumerate().filter(move |(index, (name, _))| {
+        let is_duplicate = info.labels[..*index].iter().any(|(other, _)| other == name);
+        is_label_name(name) && !is_duplicate && !key_labels.contains(&name.as_str())
     });
     node.into_iter().chain(labels.map(|(_, (name, value))| (name.as_str(), value.as_str())))
 }
@@ -149,17 +151,17 @@ pub(crate) fn info_labels<'a>(
 fn write_absences(
     report: &Report,
     absences: &[(MetricId, u32, AbsenceReason)],
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     out: &mut String,
 ) {
     if absences.is_empty() {
         return;
     }
-    form.write_gauge_header(ABSENT, ABSENT_HELP, out);
+    format.write_gauge_header(ABSENT, ABSENT_HELP, out);
     for (metric, device, reason) in absences {
         let row = metric.catalogue_row();
-        let place = report.devices[*device as usize].key_labels();
-        let labels = place
+        let device_labels = report.devices[*device as usize].key_labels();
+        let labels = device_labels
             .map(|(name, value)| (name, value.as_str()))
             .chain([(ABSENT_METRIC, row.name)])
             .chain(row.tag.map(|(_, value)| (ABSENT_TAG, value)))
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_a_small_node() {
+    fn page_of_small_node() {
         let mut report = Report {
             node_time: Some(UnixMs(1_795_227_212_248)),
             node: Some("gpu-0417".into()),
@@ -237,7 +239,7 @@ gaunt_absent{gpu=\"1\",metric=\"gaunt_gpu_clock_event\",tag=\"idle\",reason=\"no
     }
 
     #[test]
-    fn the_name_of_the_node_joins_an_info_that_lacks_it() {
+    fn node_name_is_added_to_info_without_it() {
         let mut report = Report { node: Some(SanitizedText::new("a")), ..Report::default() };
         let node = report.ensure_device(Device::new_node());
         report.add_info(node, host::NODE_INFO, &[("kernel", "6.1")]);

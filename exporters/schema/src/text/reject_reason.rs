@@ -96,21 +96,23 @@ impl RejectionTally {
         self.counts[reason as usize] += 1;
         if self.first.is_none() {
             let line = line();
-            let (shown, more) = match text.get(..SHOWN_BYTES) {
-                Some(beginning) => (beginning, "…"),
+            let (excerpt, ellipsis) = match text.get(..SHOWN_BYTES) {
+                Some(start) => (start, "…"),
                 None => (text, ""),
             };
-            let shown = String::from_utf8_lossy(shown);
-            let word = reason.as_str();
-            self.first = Some(SanitizedText::new(&format!("line {line}: {word}: {shown}{more}")));
+            let excerpt = String::from_utf8_lossy(excerpt);
+            let reason_text = reason.as_str();
+            self.first = Some(SanitizedText::new(&format!(
+                "line {line}: {reason_text}: {excerpt}{ellipsis}"
+            )));
         }
     }
 
     /// The counts in the order of [`Reason::ALL`], without those that are zero.
     pub(super) fn into_counts(self) -> RejectionCounts {
-        let counted = Reason::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0);
+        let by_reason = Reason::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0);
         RejectionCounts {
-            by_reason: counted.map(|(reason, count)| (reason.as_str().into(), count)).collect(),
+            by_reason: by_reason.map(|(reason, count)| (reason.as_str().into(), count)).collect(),
             first: self.first,
         }
     }

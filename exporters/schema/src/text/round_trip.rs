@@ -21,10 +21,12 @@ pub(crate) type ReportContent = (
 );
 
 pub(crate) fn report_content(report: &Report) -> ReportContent {
-    let device = |at: u32| report.devices[at as usize].clone();
+    let device = |index: u32| report.devices[index as usize].clone();
     let samples = report.samples.iter();
-    let samples = samples.map(|s| ((s.metric, device(s.device)), format!("{:?}", s.reading)));
-    let infos = report.infos.iter().map(|i| (i.metric, device(i.device), i.labels.to_vec()));
+    let samples = samples
+        .map(|sample| ((sample.metric, device(sample.device)), format!("{:?}", sample.reading)));
+    let infos =
+        report.infos.iter().map(|info| (info.metric, device(info.device), info.labels.to_vec()));
     let mut infos: Vec<_> = infos.collect();
     infos.sort();
     (report.node_time, report.node.clone(), samples.collect(), infos)
@@ -39,12 +41,12 @@ fn any_text() -> impl Strategy<Value = SanitizedText> {
 
 fn any_reading(kind: MetricKind) -> impl Strategy<Value = Reading> {
     let value = any::<f64>().prop_filter("finite", |value| value.is_finite());
-    let absent = (0..AbsenceReason::ALL.len()).prop_map(|at| AbsenceReason::ALL[at].into());
+    let absent = (0..AbsenceReason::ALL.len()).prop_map(|index| AbsenceReason::ALL[index].into());
     prop_oneof![3 => value.prop_map(Reading::of), 1 => absent].prop_filter(
         "stands still",
-        move |r| match kind {
+        move |reading| match kind {
             MetricKind::Counter(width @ CounterWidth::Saturating(_)) => {
-                r.value() != width.max_value()
+                reading.value() != width.max_value()
             }
             _ => true,
         },
@@ -54,12 +56,12 @@ fn any_reading(kind: MetricKind) -> impl Strategy<Value = Reading> {
 /// A line of a report, with the device's key.
 fn any_line() -> impl Strategy<Value = (MetricId, Vec<SanitizedText>, Reading, Vec<SanitizedText>)>
 {
-    let readable = |at: &usize| CATALOGUE[*at].class != DeviceClass::Fleet;
-    (0..CATALOGUE.len()).prop_filter("fleet", readable).prop_flat_map(|at| {
-        let row = &CATALOGUE[at];
+    let readable = |index: &usize| CATALOGUE[*index].class != DeviceClass::Fleet;
+    (0..CATALOGUE.len()).prop_filter("fleet", readable).prop_flat_map(|index| {
+        let row = &CATALOGUE[index];
         let key = prop::collection::vec(any_text(), row.class.key_label_names().len());
         let labels = prop::collection::vec(any_text(), row.labels.len());
-        (Just(MetricId(at as u16)), key, any_reading(row.kind), labels)
+        (Just(MetricId(index as u16)), key, any_reading(row.kind), labels)
     })
 }
 
@@ -68,10 +70,14 @@ pub(crate) fn any_report() -> impl Strategy<Value = Report> {
     (lines, any_text(), prop::option::of(0_i64..4_000_000_000_000)).prop_map(
         |(lines, node, time)| {
             let mut report = Report { node_time: time.map(UnixMs), ..Report::default() };
-            let home = report.ensure_device(Device::new_node());
+            let node_device = report.ensure_device(Device::new_node());
             report.node = Some(node.clone());
-            let own = vec![("node".into(), node)].into();
-            report.infos.push(InfoSeries { metric: host::NODE_INFO, device: home, labels: own });
+            let node_label = vec![("node".into(), node)].into();
+            report.infos.push(InfoSeries {
+                metric: host::NODE_INFO,
+                device: node_device,
+                labels: node_label,
+            });
             for (metric, key, reading, labels) in lines {
                 let row = metric.catalogue_row();
                 let device = Device { class: row.class, key: key.into() };
@@ -83,7 +89,11 @@ pub(crate) fn any_report() -> impl Strategy<Value = Report> {
                         .zip(labels)
                         .collect();
                     let device = report.ensure_device(device);
-                    if !report.infos.iter().any(|i| i.metric == metric && i.device == device) {
+                    if !report
+                        .infos
+                        .iter()
+                        .any(|info| info.metric == metric && info.device == device)
+                    {
                         report.infos.push(InfoSeries { metric, device, labels });
                     }
                 } else if report.find_reading(&device, metric).is_none()
@@ -100,7 +110,7 @@ pub(crate) fn any_report() -> impl Strategy<Value = Report> {
 
 proptest! {
     #[test]
-    fn a_page_reads_back_as_its_report(report in any_report()) {
+    fn page_round_trips_to_its_report(report in any_report()) {
         let mut page = String::new();
         write_text(&report, &mut page);
         let read = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
@@ -108,40 +118,40 @@ proptest! {
         prop_assert_eq!(report_content(&read.report), report_content(&report), "{}", page);
         prop_assert_eq!(read.dialect, Dialect::Gaunt);
 
-        let mut again = String::new();
-        write_text(&read.report, &mut again);
-        let reread = decode_page(again.as_bytes(), &PageLimits::default()).unwrap();
-        prop_assert_eq!(report_content(&reread.report), report_content(&report), "{}", again);
+        let mut rewritten = String::new();
+        write_text(&read.report, &mut rewritten);
+        let reread = decode_page(rewritten.as_bytes(), &PageLimits::default()).unwrap();
+        prop_assert_eq!(report_content(&reread.report), report_content(&report), "{}", rewritten);
     }
 
     #[test]
-    fn a_bad_line_spoils_no_other(
+    fn bad_line_affects_only_itself(
         report in any_report(),
-        bad in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..30)), 1..8),
+        bad_lines in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..30)), 1..8),
     ) {
         let mut page = String::new();
         write_text(&report, &mut page);
         let mut lines: Vec<Vec<u8>> = page.lines().map(|line| line.as_bytes().to_vec()).collect();
-        for (place, noise) in &bad {
+        for (index, noise) in &bad_lines {
             // No name begins so, whatever follows.
             let noise = noise.iter().copied().filter(|byte| *byte != b'\n');
             let line = std::iter::once(b'!').chain(noise).collect();
-            lines.insert(place.index(lines.len() + 1), line);
+            lines.insert(index.index(lines.len() + 1), line);
         }
         let read = decode_page(&lines.join(&b'\n'), &PageLimits::default()).unwrap();
-        prop_assert_eq!(read.rejected.total_count(), bad.len() as u64);
+        prop_assert_eq!(read.rejected.total_count(), bad_lines.len() as u64);
         prop_assert_eq!(report_content(&read.report), report_content(&report));
     }
 
     #[test]
-    fn a_real_page_with_any_bytes_changed_never_panics(
+    fn changed_bytes_of_real_page_never_panic(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..200),
     ) {
         let page = include_bytes!("../../../../tests/fixtures/scrapes/node_infiniband.prom");
         let mut page = page.to_vec();
-        for (place, byte) in changes {
-            let at = place.index(page.len());
-            page[at] = byte;
+        for (index, byte) in changes {
+            let offset = index.index(page.len());
+            page[offset] = byte;
         }
         let read = decode_page(&page, &PageLimits::default()).unwrap();
         prop_assert!(read.report.samples.len() <= 200 * 2 + 34);

@@ -40,10 +40,10 @@ impl<'a> SeriesSet<'a> {
 
     /// Whether two of the labels have the same name.
     pub(super) fn has_duplicate_names(labels: &[SeriesLabel<'a>]) -> bool {
-        let twin = |(at, label): (usize, &SeriesLabel<'a>)| {
-            labels[..at].iter().any(|earlier| earlier.name == label.name)
+        let is_duplicate = |(index, label): (usize, &SeriesLabel<'a>)| {
+            labels[..index].iter().any(|other| other.name == label.name)
         };
-        labels.iter().enumerate().any(twin)
+        labels.iter().enumerate().any(is_duplicate)
     }
 
     /// Inserts the series at `start..end` of `body`; false if it is a duplicate.
@@ -58,18 +58,18 @@ impl<'a> SeriesSet<'a> {
         let other = &mut self.other;
         let entry = self.seen.entry(
             hash,
-            |seen| {
-                seen.hash == hash && {
-                    let line = &body[seen.start as usize..seen.end as usize];
+            |known| {
+                known.hash == hash && {
+                    let line = &body[known.start as usize..known.end as usize];
                     is_same_series(line, name, labels, other)
                 }
             },
-            |seen| seen.hash,
+            |known| known.hash,
         );
         match entry {
             hashbrown::hash_table::Entry::Occupied(_) => false,
-            hashbrown::hash_table::Entry::Vacant(place) => {
-                place.insert(SeenSeries { hash, start: start as u32, end: end as u32 });
+            hashbrown::hash_table::Entry::Vacant(entry) => {
+                entry.insert(SeenSeries { hash, start: start as u32, end: end as u32 });
                 true
             }
         }
@@ -126,16 +126,16 @@ mod tests {
 
     fn is_same_line(line: &str, other: &str) -> bool {
         let length = labels::name_length(other.as_bytes());
-        let mut found = Vec::new();
+        let mut labels = Vec::new();
         if other[length..].starts_with('{') {
-            labels::parse(other, length, &PageLimits::default(), &mut found).unwrap();
+            labels::parse(other, length, &PageLimits::default(), &mut labels).unwrap();
         }
-        is_same_series(line.as_bytes(), &other[..length], &found, &mut Vec::new())
+        is_same_series(line.as_bytes(), &other[..length], &labels, &mut Vec::new())
     }
 
     /// On a hash collision the page decides: this test compares without any hash.
     #[test]
-    fn the_page_decides_which_series_are_the_same() {
+    fn series_identity_is_decided_by_the_page() {
         assert!(is_same_line("a 1", "a"));
         assert!(is_same_line("a { } 1", "a{b=\"\"}"));
         assert!(is_same_line("a{b=\"1\", c = \"2\"} 1", "a{c=\"2\",b=\"1\"}"));
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_labels_makes_no_difference(
+        fn label_order_makes_no_difference(
             labels in prop::collection::btree_map("[a-z]{1,3}", "[a-z]{0,2}", 0..8)
                 .prop_flat_map(|labels| {
                     let labels: Vec<_> = labels.into_iter().collect();
@@ -157,13 +157,13 @@ mod tests {
                 })
         ) {
             let mut series = SeriesSet::with_capacity(0);
-            let [one, two] = [&labels.0, &labels.1].map(|labels| {
+            let [first, second] = [&labels.0, &labels.1].map(|labels| {
                 let label = |(name, raw): &'_ (String, String)| -> SeriesLabel<'static> {
                     SeriesLabel { name: name.clone().leak(), raw: raw.clone().leak(), escaped: false }
                 };
                 series.hash_series("a", &labels.iter().map(label).collect::<Vec<_>>())
             });
-            prop_assert_eq!(one, two);
+            prop_assert_eq!(first, second);
         }
     }
 }

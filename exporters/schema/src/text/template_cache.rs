@@ -82,37 +82,38 @@ impl TemplateCache {
     /// Decodes a page of the target with this state. The result equals that of [`decode()`](super::decode_page()).
     pub fn decode_page(
         &self,
-        memory: &mut TemplateState,
+        state: &mut TemplateState,
         body: &[u8],
         limits: &PageLimits,
     ) -> Result<ScrapedPage, ScrapeFailure> {
         if body.len() > limits.body_bytes {
             return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
         }
-        if let Some(page) = match_template(memory, body) {
-            memory.misses = 0;
+        if let Some(page) = match_template(state, body) {
+            state.misses = 0;
             self.repeated.fetch_add(1, Relaxed);
             return Ok(page);
         }
         self.strict.fetch_add(1, Relaxed);
-        if memory.wait > 0 {
-            memory.wait -= 1;
+        if state.wait > 0 {
+            state.wait -= 1;
             return text_decode::decode_page(body, limits);
         }
-        (memory.template, memory.xid_devices) = (None, XidDevices::default());
-        memory.wait = (1 << memory.misses.min(LONGEST_WAIT.ilog2())) - 1;
-        memory.misses += 1;
-        let LearnedPage { mut page, layout } = text_decode::learn_template(body, limits)?;
-        let Some(layout) = layout else { return Ok(page) };
-        memory.template = self
+        (state.template, state.xid_devices) = (None, XidDevices::default());
+        state.wait = (1 << state.misses.min(LONGEST_WAIT.ilog2())) - 1;
+        state.misses += 1;
+        let LearnedPage { mut page, layout: template } = text_decode::learn_template(body, limits)?;
+        let Some(template) = template else { return Ok(page) };
+        state.template = self
             .parts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .intern_template(layout, self.capacity);
+            .intern_template(template, self.capacity);
         // Use the device list of the template for the first page too: equal pages share one list.
-        if let Some(layout) = memory.template.as_ref().filter(|l| l.devices == page.report.devices)
+        if let Some(template) =
+            state.template.as_ref().filter(|template| template.devices == page.report.devices)
         {
-            page.report.devices = layout.devices.clone();
+            page.report.devices = template.devices.clone();
         }
         Ok(page)
     }
@@ -122,12 +123,12 @@ impl TemplateCache {
     pub fn decode_as(
         &self,
         media_type: &str,
-        memory: &mut TemplateState,
+        state: &mut TemplateState,
         body: &[u8],
         limits: &PageLimits,
     ) -> Result<ScrapedPage, ScrapeFailure> {
         if !openmetrics::is_open_metrics(media_type) {
-            return self.decode_page(memory, body, limits);
+            return self.decode_page(state, body, limits);
         }
         self.strict.fetch_add(1, Relaxed);
         openmetrics::decode_open_metrics(body, limits)
@@ -135,18 +136,18 @@ impl TemplateCache {
 
     /// The counts so far.
     pub fn cache_stats(&self) -> TemplateCacheStats {
-        let shelves = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         TemplateCacheStats {
             repeated: self.repeated.load(Relaxed),
             strict: self.strict.load(Relaxed),
-            bytes: shelves.memory_bytes() as u64,
+            bytes: parts.memory_bytes() as u64,
         }
     }
 }
 
 /// The page, if it matches the template.
-fn match_template(memory: &mut TemplateState, body: &[u8]) -> Option<ScrapedPage> {
-    memory.template.as_ref()?.match_page(body, &mut memory.xid_devices)
+fn match_template(state: &mut TemplateState, body: &[u8]) -> Option<ScrapedPage> {
+    state.template.as_ref()?.match_page(body, &mut state.xid_devices)
 }
 
 /// The parts of templates, each content once.
@@ -165,11 +166,11 @@ impl TemplateParts {
     }
 
     /// The template with shared parts, if the capacity allows it.
-    fn intern_template(&mut self, layout: PageTemplate, capacity: usize) -> Option<PageTemplate> {
-        let PageTemplate { frame, labels, own, plan, devices, .. } = &layout;
+    fn intern_template(&mut self, template: PageTemplate, capacity: usize) -> Option<PageTemplate> {
+        let PageTemplate { frame, labels, node_labels, plan, devices, .. } = &template;
         let size = frame.memory_bytes()
             + labels.memory_bytes()
-            + own.memory_bytes()
+            + node_labels.memory_bytes()
             + plan.memory_bytes()
             + device_bytes(devices);
         self.added += 1;
@@ -183,17 +184,17 @@ impl TemplateParts {
                 return None;
             }
         }
-        let hash = page_template::content_hash(&*layout.frame);
-        let frame = self.frames.intern_part(layout.frame, hash, |frame| frame.memory_bytes());
-        let [labels, own] = [layout.labels, layout.own].map(|labels| {
+        let hash = page_template::content_hash(&*template.frame);
+        let frame = self.frames.intern_part(template.frame, hash, |frame| frame.memory_bytes());
+        let [labels, node_labels] = [template.labels, template.node_labels].map(|labels| {
             let hash = page_template::content_hash(&*labels);
             self.labels.intern_part(labels, hash, |labels| labels.memory_bytes())
         });
-        let hash = page_template::content_hash(&layout.plan.ops);
-        let plan = self.plans.intern_part(layout.plan, hash, |plan| plan.memory_bytes());
-        let hash = page_template::content_hash(&*layout.devices);
-        let devices = self.devices.intern_part(layout.devices, hash, device_bytes);
-        Some(PageTemplate { frame, labels, own, plan, devices, ..layout })
+        let hash = page_template::content_hash(&template.plan.ops);
+        let plan = self.plans.intern_part(template.plan, hash, |plan| plan.memory_bytes());
+        let hash = page_template::content_hash(&*template.devices);
+        let devices = self.devices.intern_part(template.devices, hash, device_bytes);
+        Some(PageTemplate { frame, labels, node_labels, plan, devices, ..template })
     }
 
     fn evict_unused(&mut self) {
@@ -229,20 +230,20 @@ impl<T: Clone + PartialEq> PartInterner<T> {
         self.parts.len()
     }
 
-    fn intern_part(&mut self, thing: T, hash: u64, size: impl Fn(&T) -> usize) -> T {
-        if let Some((_, _, known)) = self.parts.find(hash, |(_, _, known)| *known == thing) {
-            return known.clone();
+    fn intern_part(&mut self, part: T, hash: u64, size: impl Fn(&T) -> usize) -> T {
+        if let Some((_, _, other)) = self.parts.find(hash, |(_, _, other)| *other == part) {
+            return other.clone();
         }
-        let size = size(&thing);
+        let size = size(&part);
         self.bytes += size;
-        self.parts.insert_unique(hash, (hash, size, thing.clone()), |(hash, _, _)| *hash);
-        thing
+        self.parts.insert_unique(hash, (hash, size, part.clone()), |(hash, _, _)| *hash);
+        part
     }
 
     fn evict_unused(&mut self, is_used: impl Fn(&T) -> bool) {
         let bytes = &mut self.bytes;
-        self.parts.retain(|(_, size, thing)| {
-            let used = is_used(thing);
+        self.parts.retain(|(_, size, part)| {
+            let used = is_used(part);
             if !used {
                 *bytes -= *size;
             }

@@ -49,19 +49,21 @@ node_infiniband_link_downed_total{device=\"mlx5_0\",port=\"1\"} 255\n\
 nobody_knows 1e-300\n";
 
 /// Asserts that both pages are equal, with readings compared by their bits.
-fn assert_same_page(one: &ScrapedPage, other: &ScrapedPage) -> Result<(), TestCaseError> {
+fn assert_same_page(left: &ScrapedPage, right: &ScrapedPage) -> Result<(), TestCaseError> {
     let bits = |report: &Report| {
         let samples = report.samples.iter();
         let bits = |reading: Reading| (reading.value().map(f64::to_bits), reading.absence_reason());
-        samples.map(|s| (s.metric, s.device, bits(s.reading))).collect::<Vec<_>>()
+        samples
+            .map(|sample| (sample.metric, sample.device, bits(sample.reading)))
+            .collect::<Vec<_>>()
     };
-    prop_assert_eq!(bits(&one.report), bits(&other.report));
-    prop_assert_eq!(&one.report.devices, &other.report.devices);
-    prop_assert_eq!(&one.report.infos, &other.report.infos);
-    prop_assert_eq!(&one.report.node, &other.report.node);
-    prop_assert_eq!(one.report.node_time, other.report.node_time);
-    prop_assert_eq!((one.dialect, one.bytes), (other.dialect, other.bytes));
-    prop_assert_eq!(&one.rejected, &other.rejected);
+    prop_assert_eq!(bits(&left.report), bits(&right.report));
+    prop_assert_eq!(&left.report.devices, &right.report.devices);
+    prop_assert_eq!(&left.report.infos, &right.report.infos);
+    prop_assert_eq!(&left.report.node, &right.report.node);
+    prop_assert_eq!(left.report.node_time, right.report.node_time);
+    prop_assert_eq!((left.dialect, left.bytes), (right.dialect, right.bytes));
+    prop_assert_eq!(&left.rejected, &right.rejected);
     Ok(())
 }
 
@@ -71,11 +73,11 @@ fn repeats_template(
     second: &[u8],
     limits: &PageLimits,
 ) -> Result<bool, TestCaseError> {
-    let (layouts, mut memory) = (TemplateCache::default(), TemplateState::default());
-    for (body, strict) in [first, second].map(|body| (body, decode_page(body, limits))) {
-        match (layouts.decode_page(&mut memory, body, limits), strict) {
-            (Ok(page), Ok(strict)) => assert_same_page(&page, &strict)?,
-            (page, strict) => prop_assert_eq!(page.err(), strict.err()),
+    let (layouts, mut state) = (TemplateCache::default(), TemplateState::default());
+    for (body, expected) in [first, second].map(|body| (body, decode_page(body, limits))) {
+        match (layouts.decode_page(&mut state, body, limits), expected) {
+            (Ok(page), Ok(expected)) => assert_same_page(&page, &expected)?,
+            (page, expected) => prop_assert_eq!(page.err(), expected.err()),
         }
     }
     Ok(layouts.cache_stats().repeated == 1)
@@ -83,19 +85,19 @@ fn repeats_template(
 
 /// The page with every value replaced by the result of `value`; the rest of each line is unchanged.
 fn replace_values(page: &str, mut value: impl FnMut(usize, &str) -> String) -> String {
-    let mut out = String::new();
+    let mut replaced = String::new();
     for (number, line) in page.split_inclusive('\n').enumerate() {
         match line.trim_end().rsplit_once(' ') {
             Some((head, old)) if !line.starts_with('#') => {
-                out.push_str(head);
-                out.push(' ');
-                out.push_str(&value(number, old));
-                out.push('\n');
+                replaced.push_str(head);
+                replaced.push(' ');
+                replaced.push_str(&value(number, old));
+                replaced.push('\n');
             }
-            _ => out.push_str(line),
+            _ => replaced.push_str(line),
         }
     }
-    out
+    replaced
 }
 
 #[test]
@@ -116,7 +118,9 @@ fn pages_of_real_exporters_repeat_their_layout() {
 
 #[test]
 fn timestamps_may_move() {
-    let page = |at: u32| format!("gaunt_node_load1 {at}.5 1700000000{at}\nother {at} -{at}\n");
+    let page = |index: u32| {
+        format!("gaunt_node_load1 {index}.5 1700000000{index}\nother {index} -{index}\n")
+    };
     assert!(
         repeats_template(page(100).as_bytes(), page(234).as_bytes(), &PageLimits::default())
             .unwrap()
@@ -137,14 +141,14 @@ fn timestamps_may_move() {
 /// The last XID of a GPU appears, changes, equals that of another line, and goes: the template stays.
 #[test]
 fn xids_come_and_go() {
-    let (layouts, mut memory, limits) =
+    let (layouts, mut state, limits) =
         (TemplateCache::default(), TemplateState::default(), PageLimits::default());
     let page = |values: [&str; 4]| {
-        let [one, two, three, power] = values;
+        let [first, second, third, power] = values;
         format!(
-            "DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\"}} {one}\n\
-             DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\",pod=\"a\"}} {two}\n\
-             DCGM_FI_DEV_XID_ERRORS{{gpu=\"1\",UUID=\"GPU-2\"}} {three}\n\
+            "DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\"}} {first}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"0\",UUID=\"GPU-1\",pod=\"a\"}} {second}\n\
+             DCGM_FI_DEV_XID_ERRORS{{gpu=\"1\",UUID=\"GPU-2\"}} {third}\n\
              DCGM_FI_DEV_POWER_USAGE{{gpu=\"1\",UUID=\"GPU-2\"}} {power}\n"
         )
     };
@@ -161,9 +165,9 @@ fn xids_come_and_go() {
         ["48", "31", "10000", "307"],
     ] {
         let body = page(values);
-        let strict = decode_page(body.as_bytes(), &limits).unwrap();
-        let read = layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
-        assert_same_page(&read, &strict).unwrap();
+        let expected = decode_page(body.as_bytes(), &limits).unwrap();
+        let read = layouts.decode_page(&mut state, body.as_bytes(), &limits).unwrap();
+        assert_same_page(&read, &expected).unwrap();
         let xids = read.report.devices.iter().filter(|device| device.class == DeviceClass::Xid);
         named.push(xids.map(|xid| xid.key.join("/")).collect::<Vec<_>>().join(" "));
         lists.push(read.report.devices);
@@ -175,12 +179,12 @@ fn xids_come_and_go() {
     );
     assert!(lists[3].ptr_eq(&lists[4]) && lists[5].ptr_eq(&lists[6]), "equal lists are one");
     // A page that also has XIDs under our own names reports them once, and is parsed strictly.
-    let both = format!(
+    let two_xids = format!(
         "{}gaunt_gpu_xid_errors_total{{gpu=\"0\",xid=\"31\"}} 5\n",
         page(["31", "0", "31", "1"])
     );
-    assert!(!repeats_template(both.as_bytes(), both.as_bytes(), &limits).unwrap());
-    let report = decode_page(both.as_bytes(), &limits).unwrap().report;
+    assert!(!repeats_template(two_xids.as_bytes(), two_xids.as_bytes(), &limits).unwrap());
+    let report = decode_page(two_xids.as_bytes(), &limits).unwrap().report;
     let xids = report.samples.iter().filter(|sample| sample.metric == XID_ERRORS);
     assert_eq!(
         xids.map(|sample| sample.reading.value()).collect::<Vec<_>>(),
@@ -192,12 +196,12 @@ fn xids_come_and_go() {
 #[test]
 fn near_misses_are_read_strictly() {
     let limits = PageLimits::default();
-    let swap = |one: &str, other: &str| {
-        let changed = MIXED.replacen(one, other, 1);
-        assert_ne!(changed, MIXED, "{one}");
+    let swap = |old: &str, new: &str| {
+        let changed = MIXED.replacen(old, new, 1);
+        assert_ne!(changed, MIXED, "{old}");
         assert!(
             !repeats_template(MIXED.as_bytes(), changed.as_bytes(), &limits).unwrap(),
-            "{one} → {other}"
+            "{old} → {new}"
         );
     };
     swap("UUID=\"GPU-1\"", "UUID=\"GPU-2\"");
@@ -223,22 +227,22 @@ fn near_misses_are_read_strictly() {
 }
 
 #[test]
-fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limit() {
+fn changing_target_is_rarely_learned_and_targets_are_limited() {
     let limits = PageLimits::default();
     let layouts = TemplateCache::new(64 << 10);
-    let mut memory = TemplateState::default();
+    let mut state = TemplateState::default();
     for page in 0..500 {
         let body = format!("gaunt_node_load1{{page=\"{page}\"}} 1\n");
-        layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
+        layouts.decode_page(&mut state, body.as_bytes(), &limits).unwrap();
     }
-    assert!(memory.is_waiting(), "it is not learned each time");
+    assert!(state.is_waiting(), "it is not learned each time");
     let mut memories: Vec<TemplateState> =
         std::iter::repeat_with(TemplateState::default).take(300).collect();
     for round in 0..2 {
-        for (target, memory) in memories.iter_mut().enumerate() {
+        for (target, state) in memories.iter_mut().enumerate() {
             let line = |gpu| format!("gaunt_gpu_power_watts{{gpu=\"{target}{gpu}\"}} {round}\n");
             let body: String = (0..20).map(line).collect();
-            layouts.decode_page(memory, body.as_bytes(), &limits).unwrap();
+            layouts.decode_page(state, body.as_bytes(), &limits).unwrap();
             assert!(layouts.cache_stats().bytes <= 64 << 10);
         }
     }
@@ -246,56 +250,60 @@ fn a_target_that_changes_each_time_is_hardly_learned_and_all_targets_have_a_limi
     assert!((1..300).contains(&repeated), "{repeated} of 300 fitted");
     drop(memories);
     // Unused templates are evicted for others.
-    let (mut memory, body) = (TemplateState::default(), "gaunt_node_load1{a=\"new\"} 1\n");
+    let (mut state, body) = (TemplateState::default(), "gaunt_node_load1{a=\"new\"} 1\n");
     for _ in 0..600 {
-        layouts.decode_page(&mut memory, body.as_bytes(), &limits).unwrap();
+        layouts.decode_page(&mut state, body.as_bytes(), &limits).unwrap();
     }
     assert!(layouts.cache_stats().repeated > repeated, "{bytes} bytes were never freed");
 }
 
 #[test]
-fn equal_layouts_are_held_once() {
+fn equal_layouts_are_stored_once() {
     let layouts = TemplateCache::default();
     let mut memories: Vec<TemplateState> =
         std::iter::repeat_with(TemplateState::default).take(50).collect();
     let mut sizes = Vec::new();
-    for (target, memory) in memories.iter_mut().enumerate() {
+    for (target, state) in memories.iter_mut().enumerate() {
         let page = replace_values(SHORT, |_, _| target.to_string());
-        layouts.decode_page(memory, page.as_bytes(), &PageLimits::default()).unwrap();
+        layouts.decode_page(state, page.as_bytes(), &PageLimits::default()).unwrap();
         sizes.push(layouts.cache_stats().bytes);
     }
     assert!(sizes[0] > 0 && sizes[49] == sizes[0], "{sizes:?}");
     // So are the devices of all pages, including the first page of each target, which is parsed strictly.
-    let mut pages = [0, 1].map(|_| TemplateState::default()).into_iter().map(|mut memory| {
-        layouts.decode_page(&mut memory, SHORT.as_bytes(), &PageLimits::default()).unwrap()
+    let mut pages = [0, 1].map(|_| TemplateState::default()).into_iter().map(|mut state| {
+        layouts.decode_page(&mut state, SHORT.as_bytes(), &PageLimits::default()).unwrap()
     });
-    let (one, other) = (pages.next().unwrap(), pages.next().unwrap());
-    assert!(one.report.devices.ptr_eq(&other.report.devices));
+    let (first, second) = (pages.next().unwrap(), pages.next().unwrap());
+    assert!(first.report.devices.ptr_eq(&second.report.devices));
     // A page with gaunt's own info series has only those for itself.
     let layouts = TemplateCache::default();
     let line = |node: usize| format!("gaunt_gpu_info{{gpu=\"0\",uuid=\"GPU-{node}\"}} 1\n");
     let mut memories = [TemplateState::default(), TemplateState::default()];
-    let held = [1, 2].map(|node| {
+    let stored_bytes = [1, 2].map(|node| {
         let page = format!("{SHORT}{}", line(node));
-        let memory = &mut memories[node - 1];
+        let state = &mut memories[node - 1];
         for _ in 0..2 {
-            layouts.decode_page(memory, page.as_bytes(), &PageLimits::default()).unwrap();
+            layouts.decode_page(state, page.as_bytes(), &PageLimits::default()).unwrap();
         }
         layouts.cache_stats()
     });
-    assert_eq!(held[1].repeated, 2);
-    assert!(held[1].bytes - held[0].bytes < 1_000, "{held:?}");
+    assert_eq!(stored_bytes[1].repeated, 2);
+    assert!(stored_bytes[1].bytes - stored_bytes[0].bytes < 1_000, "{stored_bytes:?}");
     // Where each node writes its own UUIDs, only those differ.
     let layouts = TemplateCache::default();
-    let of = |node: usize| DCGM.replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
+    let dcgm_page = |node: usize| DCGM.replace("UUID=\"GPU-9", &format!("UUID=\"GPU-{node}"));
     let mut memories = [TemplateState::default(), TemplateState::default()];
-    let held = [1, 2].map(|node| {
+    let stored_bytes = [1, 2].map(|node| {
         layouts
-            .decode_page(&mut memories[node - 1], of(node).as_bytes(), &PageLimits::default())
+            .decode_page(
+                &mut memories[node - 1],
+                dcgm_page(node).as_bytes(),
+                &PageLimits::default(),
+            )
             .unwrap();
         layouts.cache_stats().bytes
     });
-    assert!(held[1] - held[0] < held[0] / 20, "{held:?}");
+    assert!(stored_bytes[1] - stored_bytes[0] < stored_bytes[0] / 20, "{stored_bytes:?}");
 }
 
 /// How a page differs from the one before it.
@@ -331,17 +339,17 @@ fn any_edit() -> impl Strategy<Value = PageEdit> {
         Just("0".to_owned()),
         "[0-9.eE+ -]{0,6}",
     ];
-    let at = any::<usize>;
+    let index = any::<usize>;
     let byte =
         || prop_oneof![any::<u8>(), prop::sample::select(b" \t\n\r{}\"\\,=#0123456789.-".to_vec())];
     prop_oneof![
-        6 => (at(), value).prop_map(|(line, value)| PageEdit::Value(line, value)),
-        1 => at().prop_map(PageEdit::Drop),
-        1 => at().prop_map(PageEdit::Twice),
-        1 => (at(), at()).prop_map(|(one, other)| PageEdit::Swap(one, other)),
-        2 => (at(), byte()).prop_map(|(at, byte)| PageEdit::Byte(at, byte)),
-        2 => (at(), byte()).prop_map(|(at, byte)| PageEdit::Insert(at, byte)),
-        1 => at().prop_map(PageEdit::Cut),
+        6 => (index(), value).prop_map(|(line, value)| PageEdit::Value(line, value)),
+        1 => index().prop_map(PageEdit::Drop),
+        1 => index().prop_map(PageEdit::Twice),
+        1 => (index(), index()).prop_map(|(one, other)| PageEdit::Swap(one, other)),
+        2 => (index(), byte()).prop_map(|(index, byte)| PageEdit::Byte(index, byte)),
+        2 => (index(), byte()).prop_map(|(index, byte)| PageEdit::Insert(index, byte)),
+        1 => index().prop_map(PageEdit::Cut),
     ]
 }
 
@@ -352,19 +360,19 @@ fn apply_edit(page: &[u8], change: &PageEdit) -> Vec<u8> {
     }
     let length = bytes.len();
     match *change {
-        PageEdit::Byte(at, byte) => bytes[at % length] = byte,
-        PageEdit::Insert(at, byte) => bytes.insert(at % length, byte),
-        PageEdit::Cut(at) => bytes.truncate(at % length),
+        PageEdit::Byte(index, byte) => bytes[index % length] = byte,
+        PageEdit::Insert(index, byte) => bytes.insert(index % length, byte),
+        PageEdit::Cut(index) => bytes.truncate(index % length),
         PageEdit::Value(..) | PageEdit::Drop(_) | PageEdit::Twice(_) | PageEdit::Swap(..) => {
             let mut lines: Vec<Vec<u8>> =
                 page.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             let count = lines.len();
             match change {
-                PageEdit::Drop(at) => drop(lines.remove(at % count)),
-                PageEdit::Twice(at) => lines.insert(at % count, lines[at % count].clone()),
-                PageEdit::Swap(one, other) => lines.swap(one % count, other % count),
-                PageEdit::Value(at, value) => {
-                    let line = &mut lines[at % count];
+                PageEdit::Drop(index) => drop(lines.remove(index % count)),
+                PageEdit::Twice(index) => lines.insert(index % count, lines[index % count].clone()),
+                PageEdit::Swap(first, second) => lines.swap(first % count, second % count),
+                PageEdit::Value(index, value) => {
+                    let line = &mut lines[index % count];
                     if let Some(blank) = line.iter().rposition(|byte| *byte == b' ') {
                         line.truncate(blank + 1);
                         line.extend_from_slice(value.as_bytes());
@@ -383,14 +391,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn whatever_changes_both_readers_say_the_same(
+    fn readers_agree_whatever_changes(
         before in prop::collection::vec(any_edit(), 0..3),
         between in prop::collection::vec(any_edit(), 0..4),
-        tight in any::<bool>(),
+        has_low_limits in any::<bool>(),
     ) {
-        let first = before.iter().fold(MIXED.as_bytes().to_vec(), |page, it| apply_edit(&page, it));
-        let second = between.iter().fold(first.clone(), |page, it| apply_edit(&page, it));
-        let limits = if tight {
+        let first = before.iter().fold(MIXED.as_bytes().to_vec(), |page, edit| apply_edit(&page, edit));
+        let second = between.iter().fold(first.clone(), |page, edit| apply_edit(&page, edit));
+        let limits = if has_low_limits {
             PageLimits { line_bytes: 90, labels: 2, samples: 14, ..PageLimits::default() }
         } else {
             PageLimits::default()

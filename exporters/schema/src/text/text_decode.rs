@@ -27,14 +27,14 @@ pub(super) fn learn_template(
     body: &[u8],
     limits: &PageLimits,
 ) -> Result<LearnedPage, ScrapeFailure> {
-    let mut sketch = PositionRecorder { positions: Vec::new(), refused: false };
-    let (page, rest) = decode_strictly(body, limits, &mut sketch)?;
+    let mut recorder = PositionRecorder { positions: Vec::new(), refused: false };
+    let (page, rest) = decode_strictly(body, limits, &mut recorder)?;
     let LearnedPlan { plan, xids } = rest;
     let understood = DecodedPage { report: page.report.clone(), dialect: page.dialect, plan, xids };
-    let layout = if sketch.refused {
+    let layout = if recorder.refused {
         None
     } else {
-        PageTemplate::of(body, &sketch.positions, understood, limits)
+        PageTemplate::of(body, &recorder.positions, understood, limits)
     };
     Ok(LearnedPage { page, layout })
 }
@@ -65,9 +65,9 @@ struct PositionRecorder {
 
 impl PositionSink for PositionRecorder {
     fn record_sample(&mut self, body: &[u8], sample: &TextSample<'_, '_>, line: &[u8]) {
-        let place = |part: &[u8]| part.as_ptr() as usize - body.as_ptr() as usize;
-        let value = place(sample.digits.as_bytes());
-        let (end, line_end) = (value + sample.digits.len(), place(line) + line.len());
+        let offset_in_body = |part: &[u8]| part.as_ptr() as usize - body.as_ptr() as usize;
+        let value = offset_in_body(sample.digits.as_bytes());
+        let (end, line_end) = (value + sample.digits.len(), offset_in_body(line) + line.len());
         let stamp = sample.timestamp.and_then(|_| {
             let rest = body.get(end..line_end)?.strip_prefix(b" ")?;
             let blank = rest.iter().position(|byte| matches!(byte, b' ' | b'\t'));
@@ -75,7 +75,7 @@ impl PositionSink for PositionRecorder {
         });
         // A timestamp that does not follow exactly one blank is not supported by templates.
         self.refused |= stamp.is_some() != sample.timestamp.is_some();
-        let name = place(sample.name.as_bytes()) + sample.name.len();
+        let name = offset_in_body(sample.name.as_bytes()) + sample.name.len();
         self.positions.push(SamplePosition { name, value, end, stamp, line: line_end });
     }
 
@@ -115,7 +115,7 @@ struct LearnedPlan {
 fn decode_strictly(
     body: &[u8],
     limits: &PageLimits,
-    watch: &mut impl PositionSink,
+    position_sink: &mut impl PositionSink,
 ) -> Result<(ScrapedPage, LearnedPlan), ScrapeFailure> {
     if body.len() > limits.body_bytes {
         return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
@@ -129,13 +129,13 @@ fn decode_strictly(
             None => break,
             Some(Ok(PageLine::Sample(sample))) => {
                 samples += 1;
-                let taken = interpreter.decode_sample(&sample);
-                watch.record_sample(body, &sample, sample.line);
-                taken.err()
+                let result = interpreter.decode_sample(&sample);
+                position_sink.record_sample(body, &sample, sample.line);
+                result.err()
             }
             Some(Ok(_)) => None,
             Some(Err(reject)) => {
-                watch.record_refusal();
+                position_sink.record_refusal();
                 Some(reject.reason)
             }
         };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_without_a_sample_is_not_a_page() {
+    fn body_without_sample_is_not_a_page() {
         let why = |body: &[u8]| match decode_body(body) {
             Err(ScrapeFailure::NotAPage(why)) => why.to_string(),
             other => panic!("{other:?}"),
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn a_body_over_the_limit_is_not_read() {
+    fn body_over_limit_is_not_read() {
         let limits = PageLimits { body_bytes: 8, ..PageLimits::default() };
         assert_eq!(decode_page(b"a 1\nb 2\n", &limits).unwrap().bytes, 8);
         assert_eq!(decode_page(b"a 1\nb 22\n", &limits).unwrap_err(), ScrapeFailure::TooLarge(8));
     }
 
     #[test]
-    fn half_a_page_is_taken_as_far_as_it_goes() {
+    fn truncated_page_is_read_up_to_its_end() {
         let page =
             decode_body(b"gaunt_gpu_power_watts{gpu=\"0\"} 1\ngaunt_gpu_power_watts{gpu=\"1")
                 .unwrap();
@@ -197,21 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_megabyte_disturbs_no_other() {
+    fn megabyte_line_affects_only_itself() {
         let mut body = b"a 1\nb{c=\"".to_vec();
         body.resize(1 << 20, b'x');
         body.extend_from_slice(b"\"} 2\nd 3\n");
         let page = decode_body(&body).unwrap();
         assert_eq!(page.rejected.by_reason, [("line_too_long".into(), 1)]);
-        let shown = page.rejected.first.unwrap();
-        assert!(shown.starts_with("line 2: line_too_long: b{c=\"xxx"), "{shown}");
-        assert!(shown.chars().count() < 120, "{shown}");
+        let first_rejected = page.rejected.first.unwrap();
+        assert!(first_rejected.starts_with("line 2: line_too_long: b{c=\"xxx"), "{first_rejected}");
+        assert!(first_rejected.chars().count() < 120, "{first_rejected}");
     }
 
     #[test]
-    fn reasons_are_counted_in_a_fixed_order() {
+    fn reject_reasons_are_counted_in_fixed_order() {
         let page = decode_body(b"z 1\n9 1\nz 2\n8 1\ny x\n").unwrap();
-        let counts = page.rejected.by_reason.iter().map(|(reason, n)| (reason.as_str(), *n));
+        let counts =
+            page.rejected.by_reason.iter().map(|(reason, count)| (reason.as_str(), *count));
         let expected = [("bad_name", 2), ("bad_value", 1), ("duplicate_series", 1)];
         assert_eq!(counts.collect::<Vec<_>>(), expected);
         assert_eq!(page.rejected.first.unwrap().as_str(), "line 2: bad_name: 9 1");

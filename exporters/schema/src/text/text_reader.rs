@@ -43,11 +43,11 @@ impl<'a> TextReader<'a> {
     /// are not read.
     pub fn new(body: &'a [u8], limits: &PageLimits) -> Self {
         let body = &body[..body.len().min(u32::MAX as usize)];
-        let beginning = &body[..body.len().min(LOOKED_AT_BYTES)];
-        let lines = memchr_iter(b'\n', beginning).count() + 1;
+        let start = &body[..body.len().min(LOOKED_AT_BYTES)];
+        let lines = memchr_iter(b'\n', start).count() + 1;
         let expected = limits.samples.min(lines * (body.len() / LOOKED_AT_BYTES + 1));
         let valid = match std::str::from_utf8(body) {
-            Ok(whole) => whole,
+            Ok(text) => text,
             Err(error) => std::str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default(),
         };
         Self {
@@ -77,7 +77,7 @@ impl<'a> TextReader<'a> {
     /// The next line with content: blank lines and comments are skipped.
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the reader")]
     pub fn next(&mut self) -> Option<Result<PageLine<'_, 'a>, RejectedLine<'a>>> {
-        let bare = loop {
+        let unlabeled = loop {
             self.advance_line()?;
             let text = match self.line_text() {
                 Ok("") => continue,
@@ -86,7 +86,7 @@ impl<'a> TextReader<'a> {
             };
             let Some(comment) = text.strip_prefix('#') else {
                 match self.parse_sample(text) {
-                    Ok(bare) => break bare,
+                    Ok(unlabeled) => break unlabeled,
                     Err(reason) => return Some(Err(self.reject_line(reason))),
                 }
             };
@@ -96,7 +96,7 @@ impl<'a> TextReader<'a> {
                 Err(reason) => return Some(Err(self.reject_line(reason))),
             }
         };
-        let UnlabeledSample { name, value, digits, timestamp } = bare;
+        let UnlabeledSample { name, value, digits, timestamp } = unlabeled;
         let (labels, line) = (&self.labels, self.current_line());
         Some(Ok(PageLine::Sample(TextSample { name, labels, value, digits, timestamp, line })))
     }
@@ -107,8 +107,8 @@ impl<'a> TextReader<'a> {
         let start = self.next;
         let rest = self.body.get(start..).filter(|rest| !rest.is_empty())?;
         let length = memchr(b'\n', rest).unwrap_or(rest.len());
-        let carriage = length > 0 && rest[length - 1] == b'\r';
-        self.line = (start, start + length - usize::from(carriage));
+        let has_carriage_return = length > 0 && rest[length - 1] == b'\r';
+        self.line = (start, start + length - usize::from(has_carriage_return));
         self.next = start + length + 1;
         self.number += 1;
         Some(())
@@ -141,15 +141,15 @@ impl<'a> TextReader<'a> {
             return Err(Reason::NameTooLong);
         }
         let name = &text[..length];
-        let mut at = labels::skip_blanks(bytes, length);
+        let mut offset = labels::skip_blanks(bytes, length);
         self.labels.clear();
-        match bytes.get(at) {
+        match bytes.get(offset) {
             _ if length == 0 => return Err(Reason::BadName),
-            Some(b'{') => at = labels::parse(text, at, &self.limits, &mut self.labels)?,
-            Some(_) if at == length => return Err(Reason::BadName),
+            Some(b'{') => offset = labels::parse(text, offset, &self.limits, &mut self.labels)?,
+            Some(_) if offset == length => return Err(Reason::BadName),
             _ => {}
         }
-        let (digits, value, timestamp) = parse_value(text, at)?;
+        let (digits, value, timestamp) = parse_value(text, offset)?;
         if SeriesSet::has_duplicate_names(&self.labels) {
             return Err(Reason::DuplicateLabel);
         }
@@ -174,11 +174,11 @@ struct UnlabeledSample<'a> {
     timestamp: Option<i64>,
 }
 
-/// Parses the value from `at`, returned raw and as a number, and the timestamp after it.
+/// Parses the value from `offset`, returned raw and as a number, and the timestamp after it.
 #[inline]
-fn parse_value(text: &str, at: usize) -> Result<(&str, f64, Option<i64>), Reason> {
+fn parse_value(text: &str, offset: usize) -> Result<(&str, f64, Option<i64>), Reason> {
     let bytes = text.as_bytes();
-    let start = labels::skip_blanks(bytes, at);
+    let start = labels::skip_blanks(bytes, offset);
     let end = labels::skip_word(bytes, start);
     if start == end {
         return Err(Reason::NoValue);

@@ -28,9 +28,9 @@ pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
         |sample: &MetricSample| report.devices[sample.device as usize].class == DeviceClass::Nvlink;
     let samples = report.samples.iter().filter(|sample| !of_link(sample));
     report.samples = samples.copied().collect();
-    for at in 0..report.devices.len() {
-        match report.devices[at].class {
-            DeviceClass::Gpu => add_gpu_samples(report, at as u32, step, seconds),
+    for device in 0..report.devices.len() {
+        match report.devices[device].class {
+            DeviceClass::Gpu => add_gpu_samples(report, device as u32, step, seconds),
             DeviceClass::Port => {
                 for (metric, rate) in [
                     (port::UNICAST_RECEIVE_PACKETS, 2.1e6),
@@ -38,10 +38,10 @@ pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
                     (port::MULTICAST_RECEIVE_PACKETS, 1.0),
                     (port::MULTICAST_TRANSMIT_PACKETS, 0.4),
                 ] {
-                    report.push(at as u32, metric, (8.8e12 + rate * seconds).floor());
+                    report.push(device as u32, metric, (8.8e12 + rate * seconds).floor());
                 }
             }
-            DeviceClass::Netdev if report.devices[at] != Device::new_netdev("bond0") => {
+            DeviceClass::Netdev if report.devices[device] != Device::new_netdev("bond0") => {
                 for (metric, rate) in [
                     (ethernet::PHY_BITS, 4e11),
                     (ethernet::FEC_CORRECTED, 12.0),
@@ -50,7 +50,7 @@ pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
                     (ethernet::LANE_ERRORS_2, 330.0),
                     (ethernet::LANE_ERRORS_3, 290.0),
                 ] {
-                    report.push(at as u32, metric, (5.5e13 + rate * seconds).floor());
+                    report.push(device as u32, metric, (5.5e13 + rate * seconds).floor());
                 }
             }
             _ => {}
@@ -63,15 +63,16 @@ pub(super) fn add_extra_samples(report: &mut Report, frame: u64, period: f64) {
 /// Cuts all pages of a node to this number of samples: first those that change on no page, the last ones first.
 pub(super) fn cut_samples(pages: &mut [Report], samples: usize) {
     let Some((first, others)) = pages.split_first() else { return };
-    let stands = |sample: &MetricSample| {
-        let same = |other: &MetricSample| other == sample;
-        others.iter().all(|page| page.samples.iter().any(same))
+    let is_constant = |sample: &MetricSample| {
+        let is_equal = |other: &MetricSample| other == sample;
+        others.iter().all(|page| page.samples.iter().any(is_equal))
     };
     let surplus = first.samples.len().saturating_sub(samples);
-    let standing = first.samples.iter().rev().filter(|sample| stands(sample)).take(surplus);
-    let gone: Vec<(MetricId, u32)> = standing.map(|s| (s.metric, s.device)).collect();
+    let constant = first.samples.iter().rev().filter(|sample| is_constant(sample)).take(surplus);
+    let removed: Vec<(MetricId, u32)> =
+        constant.map(|sample| (sample.metric, sample.device)).collect();
     for page in pages {
-        page.samples.retain(|sample| !gone.contains(&(sample.metric, sample.device)));
+        page.samples.retain(|sample| !removed.contains(&(sample.metric, sample.device)));
     }
 }
 
@@ -79,7 +80,7 @@ pub(super) fn cut_samples(pages: &mut [Report], samples: usize) {
 fn vary_sensors(report: &mut Report, step: f64, seconds: f64) {
     for sample in &mut report.samples {
         let Some(value) = sample.reading.value() else { continue };
-        let moved = match sample.metric {
+        let changed = match sample.metric {
             gpu::UTILIZATION | gpu::MEMORY_ACTIVITY => (value - step / 100.0).max(0.0),
             gpu::TEMPERATURE => value + step,
             gpu::SM_CLOCK => value - 15e6 * step,
@@ -90,34 +91,35 @@ fn vary_sensors(report: &mut Report, step: f64, seconds: f64) {
             host::NETDEV_RECEIVE_PACKETS | host::NETDEV_TRANSMIT_PACKETS => value + 3.0 * seconds,
             _ => continue,
         };
-        sample.reading = ((moved * 1e4).round() / 1e4).into();
+        sample.reading = ((changed * 1e4).round() / 1e4).into();
     }
 }
 
-fn add_gpu_samples(report: &mut Report, at: u32, step: f64, seconds: f64) {
-    let of = |metric| {
-        let sample = report.samples.iter().find(|s| s.device == at && s.metric == metric);
+fn add_gpu_samples(report: &mut Report, device: u32, step: f64, seconds: f64) {
+    let value_of = |metric| {
+        let sample =
+            report.samples.iter().find(|sample| sample.device == device && sample.metric == metric);
         sample.and_then(|sample| sample.reading.value()).unwrap_or_default()
     };
     let (active, integral, watts) =
-        (of(gpu::SM_ACTIVE), of(gpu::SM_ACTIVE_SECONDS), of(gpu::POWER));
+        (value_of(gpu::SM_ACTIVE), value_of(gpu::SM_ACTIVE_SECONDS), value_of(gpu::POWER));
     for (ratio, total, share) in FOLLOWING {
-        report.push(at, ratio, ((active * share - step / 1e3).max(0.0) * 1e4).round() / 1e4);
-        report.push(at, total, (integral * share * 1e3).floor() / 1e3);
+        report.push(device, ratio, ((active * share - step / 1e3).max(0.0) * 1e4).round() / 1e4);
+        report.push(device, total, (integral * share * 1e3).floor() / 1e3);
     }
     for (number, recent) in (1..).zip(gpu::RECENT_CLOCK_EVENTS) {
-        report.push(at, recent, f64::from(number) * 3.0 + step);
+        report.push(device, recent, f64::from(number) * 3.0 + step);
     }
-    report.push(at, health::VIOLATION_POWER, (3.3e4 + 0.11 * seconds * 1e3).floor() / 1e3);
-    let gpu = report.devices[at as usize].key[0].parse().unwrap_or_default();
+    report.push(device, health::VIOLATION_POWER, (3.3e4 + 0.11 * seconds * 1e3).floor() / 1e3);
+    let gpu = report.devices[device as usize].key[0].parse().unwrap_or_default();
     let process =
         report.ensure_device(Device::new_gpu_part(DeviceClass::Process, gpu, 40_000 + 131 * gpu));
     report.push(process, parts::PROCESS_MEMORY, 7.3e10 + 2_097_152.0 * step);
     report.push(process, parts::PROCESS_SM, 0.93 + step / 1e2);
-    report.push(at, gpu::SM_BELOW_5, (9.1e4 + 0.07 * seconds * 1e3).floor() / 1e3);
-    report.push(at, gpu::UTILIZATION_BELOW_5, (7.7e4 + 0.02 * seconds * 1e3).floor() / 1e3);
-    report.push(at, gpu::SM_ACTIVE_MIN, (active * 0.2 + step / 1e3).min(1.0));
-    report.push(at, gpu::SM_ACTIVE_MAX, (active * 1.3 - step / 1e3).clamp(0.0, 1.0));
-    report.push(at, gpu::POWER_MIN, (watts * 0.7).round() + step);
-    report.push(at, gpu::POWER_MAX, (watts * 1.2).round() - step);
+    report.push(device, gpu::SM_BELOW_5, (9.1e4 + 0.07 * seconds * 1e3).floor() / 1e3);
+    report.push(device, gpu::UTILIZATION_BELOW_5, (7.7e4 + 0.02 * seconds * 1e3).floor() / 1e3);
+    report.push(device, gpu::SM_ACTIVE_MIN, (active * 0.2 + step / 1e3).min(1.0));
+    report.push(device, gpu::SM_ACTIVE_MAX, (active * 1.3 - step / 1e3).clamp(0.0, 1.0));
+    report.push(device, gpu::POWER_MIN, (watts * 0.7).round() + step);
+    report.push(device, gpu::POWER_MAX, (watts * 1.2).round() - step);
 }

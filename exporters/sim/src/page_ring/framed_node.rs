@@ -65,7 +65,7 @@ impl FramedNode {
             sample.metric == gpu::PRESENT && Some(sample.device as usize) == first_board
         });
         let pairs = first.reading_bits().iter().zip(last.reading_bits()).zip(first.sample_order());
-        for (at, ((from, to), sample)) in pairs.enumerate() {
+        for (index, ((from, to), sample)) in pairs.enumerate() {
             let metric = reports[0].samples[*sample as usize].metric;
             let (from, to) = (f64::from_bits(*from), f64::from_bits(*to));
             if from.is_nan() || to.is_nan() {
@@ -74,9 +74,9 @@ impl FramedNode {
             match metric_patch(metric, from, to) {
                 Some(PatchKind::Count { base, slope, number }) => {
                     let parts = 10_f64.powi(number.decimals as i32);
-                    counts.push(CountedReading { at, base, slope, parts });
+                    counts.push(CountedReading { at: index, base, slope, parts });
                 }
-                Some(PatchKind::Clock(_)) => clocks.push(at),
+                Some(PatchKind::Clock(_)) => clocks.push(index),
                 _ => {}
             }
         }
@@ -84,7 +84,7 @@ impl FramedNode {
             layout: first.layout().clone(),
             identity: first.identity_bytes().to_vec(),
             patches: find_patches(first.identity_bytes()),
-            readings: std::array::from_fn(|at| encoders[at].reading_bits().to_vec()),
+            readings: std::array::from_fn(|index| encoders[index].reading_bits().to_vec()),
             counts,
             clocks,
             present,
@@ -94,55 +94,61 @@ impl FramedNode {
     /// The readings of a node on this page number, so many seconds after the start.
     fn fill_readings(
         &self,
-        turn: usize,
+        page_index: usize,
         node: usize,
         seconds: f64,
         now: UnixMs,
         out: &mut Vec<u64>,
     ) {
         out.clear();
-        out.extend_from_slice(&self.readings[turn]);
+        out.extend_from_slice(&self.readings[page_index]);
         for CountedReading { at, base, slope, parts } in &self.counts {
-            let whole = (base + slope * seconds) as u64 + APART * node as u64;
-            out[*at] = (whole as f64 / parts).to_bits();
+            let count = (base + slope * seconds) as u64 + APART * node as u64;
+            out[*at] = (count as f64 / parts).to_bits();
         }
-        for at in &self.clocks {
-            out[*at] = encode_reading(now.to_seconds().into());
+        for index in &self.clocks {
+            out[*index] = encode_reading(now.to_seconds().into());
         }
     }
 }
 
 impl PageRings {
-    /// Appends the frame of a node for a client with this state, when the wall clock shows `now` and showed `began` at
-    /// the start.
+    /// Appends the frame of a node for a client with this state, when the wall clock shows `now` and showed `started`
+    /// at the start.
     pub(crate) fn write_frame(
         &self,
         node: usize,
-        began: UnixMs,
+        started: UnixMs,
         now: UnixMs,
         client: ClientState,
         scratch: &mut FrameScratch,
         out: &mut Vec<u8>,
     ) {
         let framed = &self.framed[node % self.framed.len()];
-        let fill = |at: UnixMs, out: &mut Vec<u64>| {
-            let since = at.duration_since(began);
-            framed.fill_readings(self.page_index(node, since), node, since.as_secs_f64(), at, out);
-            if let Some(position) = framed.present.filter(|_| self.is_gpu_lost(node, at)) {
+        let fill = |time: UnixMs, out: &mut Vec<u64>| {
+            let elapsed = time.duration_since(started);
+            framed.fill_readings(
+                self.page_index(node, elapsed),
+                node,
+                elapsed.as_secs_f64(),
+                time,
+                out,
+            );
+            if let Some(position) = framed.present.filter(|_| self.is_gpu_lost(node, time)) {
                 out[position] = encode_reading(0.0.into());
             }
         };
         fill(now, &mut scratch.now);
-        let known = client.layout == Some(framed.layout.content_hash());
-        let base = client.tick.filter(|_| known).map(|tick| UnixMs(tick as i64));
-        let base = base.filter(|base| (began..=now).contains(base));
+        let has_layout = client.layout == Some(framed.layout.content_hash());
+        let base = client.tick.filter(|_| has_layout).map(|tick| UnixMs(tick as i64));
+        let base = base.filter(|base| (started..=now).contains(base));
         if let Some(base) = base {
             fill(base, &mut scratch.base);
         } else {
             scratch.identity.clear();
             scratch.identity.extend_from_slice(&framed.identity);
-            for (at, patch) in &framed.patches {
-                patch.write_name(node, &mut scratch.identity[*at..]);
+            for (offset, patch) in &framed.patches {
+                patch.write_name(node, &mut scratch.identity[*offset..]);
             }
         }
         let frame = FrameParts {
@@ -150,7 +156,7 @@ impl PageRings {
             base: base.map(|base| (base.0.unsigned_abs(), &*scratch.base)),
             time: Some(now),
             layout: &framed.layout,
-            sends_layout: !known,
+            sends_layout: !has_layout,
             identity: base.is_none().then_some(&*scratch.identity),
             readings: &scratch.now,
         };
@@ -185,8 +191,9 @@ fn find_patches(identity: &[u8]) -> Vec<(usize, PatchKind)> {
     ];
     let mut patches = Vec::new();
     for (mark, skip, fill) in marks {
-        let found = identity.windows(mark.len()).enumerate().filter(|(_, part)| *part == mark);
-        patches.extend(found.map(|(at, _)| (at + skip, fill)));
+        let occurrences =
+            identity.windows(mark.len()).enumerate().filter(|(_, part)| *part == mark);
+        patches.extend(occurrences.map(|(offset, _)| (offset + skip, fill)));
     }
     patches
 }
@@ -212,21 +219,23 @@ mod tests {
     /// The content of a page, independent of order.
     fn page_content(page: &ScrapedPage) -> BTreeSet<String> {
         let report = &page.report;
-        let device = |at: u32| &report.devices[at as usize];
+        let device = |index: u32| &report.devices[index as usize];
         let samples = report.samples.iter();
-        let samples =
-            samples.map(|s| format!("{:?} {:?} {:?}", s.metric, device(s.device), s.reading));
+        let samples = samples.map(|sample| {
+            format!("{:?} {:?} {:?}", sample.metric, device(sample.device), sample.reading)
+        });
         let infos = report.infos.iter();
-        let infos = infos.map(|i| format!("{:?} {:?} {:?}", i.metric, device(i.device), i.labels));
+        let infos = infos
+            .map(|info| format!("{:?} {:?} {:?}", info.metric, device(info.device), info.labels));
         let names = format!("{:?} {:?}", report.node, report.node_time);
         samples.chain(infos).chain([names]).collect()
     }
 
     #[test]
-    fn frames_say_what_the_text_says_at_every_moment() {
+    fn frames_equal_text_at_every_tick() {
         let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 12_500, 1, FRAME)
             .with_gpu_loss(true);
-        let (frames, mut memory, mut scratch) =
+        let (frames, mut state, mut scratch) =
             (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
         let limits = text::PageLimits::default();
         for (node, seconds) in [
@@ -240,27 +249,27 @@ mod tests {
             (LOST, 1),
         ] {
             if seconds == 0 || node != 7_003 {
-                memory = FrameDecodeState::default();
+                state = FrameDecodeState::default();
             }
-            let since = Duration::from_secs(seconds);
+            let elapsed = Duration::from_secs(seconds);
             let (mut answer, mut frame) = (Vec::new(), Vec::new());
-            rings.write_answer(node, since, BEGAN + since, &mut answer);
+            rings.write_answer(node, elapsed, BEGAN + elapsed, &mut answer);
             let body = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
             let text = text::decode_page(&answer[body..], &limits).unwrap();
             rings.write_frame(
                 node,
                 BEGAN,
-                BEGAN + since,
-                frames.client_state(&mut memory),
+                BEGAN + elapsed,
+                frames.client_state(&mut state),
                 &mut scratch,
                 &mut frame,
             );
-            let page = frames.decode_frame(&mut memory, &frame, &limits).unwrap();
+            let page = frames.decode_frame(&mut state, &frame, &limits).unwrap();
             assert_eq!(page_content(&page), page_content(&text));
-            let gone = page_content(&page).iter().any(|line| {
+            let is_lost = page_content(&page).iter().any(|line| {
                 line.starts_with(&format!("{:?} {:?} Value(0", gpu::PRESENT, Device::new_gpu(0)))
             });
-            assert_eq!(gone, node == LOST);
+            assert_eq!(is_lost, node == LOST);
             assert!(frame.len() * 10 < answer.len() || seconds == 0 || node != 7_003);
         }
         let stats = frames.decoder_stats();
@@ -268,21 +277,21 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_what_another_farm_told_gets_all() {
+    fn client_state_of_another_server_gets_whole_frame() {
         let rings = PageRings::of(Scenario::from_name("healthy").unwrap(), 10, 1, FRAME);
-        let (frames, mut memory, mut scratch) =
+        let (frames, mut state, mut scratch) =
             (frame::FrameDecoder::default(), FrameDecodeState::default(), FrameScratch::default());
-        for began in [BEGAN, BEGAN + Duration::from_hours(1)] {
-            let (now, mut frame) = (began + Duration::from_secs(3), Vec::new());
+        for started in [BEGAN, BEGAN + Duration::from_hours(1)] {
+            let (now, mut frame) = (started + Duration::from_secs(3), Vec::new());
             rings.write_frame(
                 4,
-                began,
+                started,
                 now,
-                frames.client_state(&mut memory),
+                frames.client_state(&mut state),
                 &mut scratch,
                 &mut frame,
             );
-            frames.decode_frame(&mut memory, &frame, &text::PageLimits::default()).unwrap();
+            frames.decode_frame(&mut state, &frame, &text::PageLimits::default()).unwrap();
         }
         assert_eq!(frames.decoder_stats().whole, 2);
     }

@@ -67,12 +67,12 @@ struct RingServer<'a> {
     rings: &'a PageRings,
     started: Instant,
     /// Start time by the wall clock.
-    began: UnixMs,
+    start_time: UnixMs,
     epoll: rustix::fd::OwnedFd,
     connections: HashMap<RawFd, RingConnection>,
     max_connections: usize,
     /// The response being built.
-    answer: Vec<u8>,
+    response: Vec<u8>,
     /// Buffers for building frames.
     scratch: FrameScratch,
     unsent_bytes: usize,
@@ -82,7 +82,7 @@ struct RingServer<'a> {
 pub(crate) fn run(
     listener: &TcpListener,
     rings: &PageRings,
-    most: usize,
+    max_connections: usize,
     is_over: impl Fn() -> bool,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -94,17 +94,17 @@ pub(crate) fn run(
         epoll::EventData::new_u64(epoll_key(listener_fd)),
         epoll::EventFlags::IN,
     )?;
-    let (peers, answer) = (HashMap::new(), Vec::new());
+    let (peers, response) = (HashMap::new(), Vec::new());
     let started = Instant::now();
-    let (began, scratch) = (wall_time(), FrameScratch::default());
-    let mut serving = RingServer {
+    let (started_at, scratch) = (wall_time(), FrameScratch::default());
+    let mut server = RingServer {
         rings,
         started,
-        began,
+        start_time: started_at,
         epoll,
         connections: peers,
-        max_connections: most,
-        answer,
+        max_connections,
+        response,
         scratch,
         unsent_bytes: 0,
     };
@@ -112,7 +112,7 @@ pub(crate) fn run(
     let tenth = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !is_over() {
         events.clear();
-        match epoll::wait(&serving.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tenth))
+        match epoll::wait(&server.epoll, rustix::buffer::spare_capacity(&mut events), Some(&tenth))
         {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -120,9 +120,9 @@ pub(crate) fn run(
         for event in events.drain(..) {
             let fd = event.data.u64() as RawFd;
             if fd == listener_fd {
-                serving.accept_connections(listener)?;
+                server.accept_connections(listener)?;
             } else {
-                serving.handle_ready(fd);
+                server.handle_ready(fd);
             }
         }
     }
@@ -131,16 +131,16 @@ pub(crate) fn run(
 
 /// Current wall-clock time.
 fn wall_time() -> UnixMs {
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMs(wall.as_millis() as i64)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs(since_epoch.as_millis() as i64)
 }
 
 /// The value of a header; its name is case-insensitive.
 fn header_value<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     let head = std::str::from_utf8(head).ok()?;
     head.split("\r\n").find_map(|line| {
-        let (known, value) = line.split_once(':')?;
-        known.eq_ignore_ascii_case(name).then(|| value.trim())
+        let (key, value) = line.split_once(':')?;
+        key.eq_ignore_ascii_case(name).then(|| value.trim())
     })
 }
 
@@ -196,14 +196,14 @@ impl RingServer<'_> {
     fn handle_ready(&mut self, fd: RawFd) {
         let Some(mut peer) = self.connections.remove(&fd) else { return };
         let before = peer.unsent.len();
-        let then = if peer.unsent.is_empty() {
+        let next = if peer.unsent.is_empty() {
             self.read_requests(&mut peer)
         } else {
             send_unsent(&mut peer)
         };
         self.unsent_bytes = self.unsent_bytes + peer.unsent.len() - before;
-        let over = self.unsent_bytes > WAITING_BYTES || then == ConnectionNext::Close;
-        if over {
+        let is_over = self.unsent_bytes > WAITING_BYTES || next == ConnectionNext::Close;
+        if is_over {
             self.unsent_bytes -= peer.unsent.len();
             return; // The stream is closed, which removes it from epoll.
         }
@@ -241,22 +241,22 @@ impl RingServer<'_> {
 
     /// Builds the response for a client that reads frames and has this state.
     fn build_frame_answer(&mut self, node: usize, client: ClientState) {
-        self.answer.clear();
-        self.answer.extend_from_slice(FRAME_HEAD);
-        self.answer.extend_from_slice(CONTENT_TYPE.as_bytes());
-        self.answer.extend_from_slice(FRAME_LENGTH);
-        let begin = self.answer.len();
+        self.response.clear();
+        self.response.extend_from_slice(FRAME_HEAD);
+        self.response.extend_from_slice(CONTENT_TYPE.as_bytes());
+        self.response.extend_from_slice(FRAME_LENGTH);
+        let body_start = self.response.len();
         self.rings.write_frame(
             node,
-            self.began,
+            self.start_time,
             wall_time(),
             client,
             &mut self.scratch,
-            &mut self.answer,
+            &mut self.response,
         );
         // The length has a fixed width, so that nothing moves when it is known.
-        let mut length = self.answer.len() - begin;
-        for digit in self.answer[begin - LENGTH_END.len() - LENGTH_DIGITS..]
+        let mut length = self.response.len() - body_start;
+        for digit in self.response[body_start - LENGTH_END.len() - LENGTH_DIGITS..]
             .iter_mut()
             .take(LENGTH_DIGITS)
             .rev()
@@ -269,8 +269,9 @@ impl RingServer<'_> {
     /// Answers one request.
     fn answer_request(&mut self, peer: &mut RingConnection, head: &[u8]) -> ConnectionNext {
         let is_scrape = head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?");
-        let wants = |words: &[u8]| head.windows(words.len()).any(|w| w.eq_ignore_ascii_case(words));
-        peer.closes_after |= wants(b"connection: close");
+        let contains =
+            |text: &[u8]| head.windows(text.len()).any(|window| window.eq_ignore_ascii_case(text));
+        peer.closes_after |= contains(b"connection: close");
         if is_scrape && header_value(head, "accept").is_some_and(|accept| accept.starts_with(MEDIA))
         {
             let client = header_value(head, HOLDS).map(ClientState::parse).unwrap_or_default();
@@ -280,24 +281,24 @@ impl RingServer<'_> {
                 peer.node,
                 self.started.elapsed(),
                 wall_time(),
-                &mut self.answer,
+                &mut self.response,
             );
         } else {
-            self.answer.clear();
-            self.answer.extend_from_slice(NOT_FOUND);
+            self.response.clear();
+            self.response.extend_from_slice(NOT_FOUND);
         }
         if !peer.unsent.is_empty() {
-            peer.unsent.extend_from_slice(&self.answer);
+            peer.unsent.extend_from_slice(&self.response);
             return ConnectionNext::Keep;
         }
-        match send(&peer.stream, &self.answer, SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == self.answer.len() && peer.closes_after => ConnectionNext::Close,
+        match send(&peer.stream, &self.response, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == self.response.len() && peer.closes_after => ConnectionNext::Close,
             Ok(sent) => {
-                peer.unsent.extend_from_slice(&self.answer[sent..]);
+                peer.unsent.extend_from_slice(&self.response[sent..]);
                 ConnectionNext::Keep
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
-                peer.unsent.extend_from_slice(&self.answer);
+                peer.unsent.extend_from_slice(&self.response);
                 ConnectionNext::Keep
             }
             Err(_) => ConnectionNext::Close,

@@ -14,22 +14,22 @@ use crate::{
 /// Lanes of a PCIe link.
 const PCIE_LANES: f64 = 16.0;
 
-pub(super) fn write_health(out: &mut SampleWriter, at: usize, gpu: &SimGpu, now: f64) {
-    let free = gpu.phase == GpuPhase::Free;
+pub(super) fn write_health(writer: &mut SampleWriter, device: usize, gpu: &SimGpu, now: f64) {
+    let is_free = gpu.phase == GpuPhase::Free;
     // An idle link lowers its speed to save power; its width stays.
     let generation = gpu.variation.model.pcie_generation;
-    out.add_sample(at, health::PCIE_GENERATION, if free { 1.0 } else { generation });
-    out.add_sample(at, health::PCIE_GENERATION_MAX, generation);
-    out.add_sample(at, health::PCIE_WIDTH, pcie_width(gpu));
-    out.add_sample(at, health::PCIE_WIDTH_MAX, PCIE_LANES);
-    out.add_sample(at, health::PCIE_REPLAYS, gpu.shown.pcie_replays.floor());
-    out.add_sample(at, health::VIOLATION_THERMAL, (gpu.shown.thermal_s * 1e3).floor() / 1e3);
+    writer.add_sample(device, health::PCIE_GENERATION, if is_free { 1.0 } else { generation });
+    writer.add_sample(device, health::PCIE_GENERATION_MAX, generation);
+    writer.add_sample(device, health::PCIE_WIDTH, pcie_width(gpu));
+    writer.add_sample(device, health::PCIE_WIDTH_MAX, PCIE_LANES);
+    writer.add_sample(device, health::PCIE_REPLAYS, gpu.shown.pcie_replays.floor());
+    writer.add_sample(device, health::VIOLATION_THERMAL, (gpu.shown.thermal_s * 1e3).floor() / 1e3);
     let broken = f64::from(gpu.failure_at(now).is_some_and(|failure| failure.ecc));
-    out.add_sample(at, health::ECC_CORRECTED_VOLATILE, gpu.corrected);
-    out.add_sample(at, health::ECC_UNCORRECTED_VOLATILE, broken);
-    out.add_sample(at, health::REMAP_PENDING, broken);
-    out.add_sample(at, health::REMAP_FAILED, 0.0);
-    out.add_sample(at, health::RECOVERY_ACTION, broken);
+    writer.add_sample(device, health::ECC_CORRECTED_VOLATILE, gpu.corrected);
+    writer.add_sample(device, health::ECC_UNCORRECTED_VOLATILE, broken);
+    writer.add_sample(device, health::REMAP_PENDING, broken);
+    writer.add_sample(device, health::REMAP_FAILED, 0.0);
+    writer.add_sample(device, health::RECOVERY_ACTION, broken);
 }
 
 /// Current link width; a link that only replays packets keeps all lanes.
@@ -50,7 +50,7 @@ pub(super) fn nvlink_devices(layout: DeviceLayout) -> impl Iterator<Item = Devic
 }
 
 pub(super) fn write_parts(
-    out: &mut SampleWriter,
+    writer: &mut SampleWriter,
     layout: DeviceLayout,
     machine: &SimMachine,
     now: f64,
@@ -61,11 +61,11 @@ pub(super) fn write_parts(
             // A link slower by a factor has lost as many NVLinks.
             let left = (layout.nvlinks as f64 / gpu.condition.nvlink_lost).ceil() as usize;
             for link in 0..layout.nvlinks {
-                let at = layout.first_nvlink() + index * layout.nvlinks + link;
-                out.add_sample(at, parts::NVLINK_UP, f64::from(link < left));
+                let device = layout.first_nvlink() + index * layout.nvlinks + link;
+                writer.add_sample(device, parts::NVLINK_UP, f64::from(link < left));
                 // The first link is active, and it is the one with errors.
                 let replays = if link == 0 { gpu.shown.nvlink_replays.floor() } else { 0.0 };
-                out.add_sample(at, parts::NVLINK_REPLAY, replays);
+                writer.add_sample(device, parts::NVLINK_REPLAY, replays);
             }
         }
         let xids: &[u32] = match failure {
@@ -74,12 +74,12 @@ pub(super) fn write_parts(
             None => &[],
         };
         for xid in xids {
-            let device = out.report.ensure_device(Device::new_gpu_part(
+            let device = writer.report.ensure_device(Device::new_gpu_part(
                 DeviceClass::Xid,
                 index as u32,
                 *xid,
             ));
-            out.report.push(device, parts::XID_ERRORS, 1.0);
+            writer.report.push(device, parts::XID_ERRORS, 1.0);
         }
     }
 }

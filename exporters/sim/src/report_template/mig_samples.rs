@@ -30,16 +30,16 @@ const MEMORY_TAKEN: f64 = 0.82;
 pub(super) fn mig_devices(layout: DeviceLayout) -> impl Iterator<Item = Device> {
     let slices = 0..layout.slices as u32;
     (0..layout.gpus as u32).flat_map(move |gpu| {
-        slices.clone().map(move |at| Device::new_gpu_part(DeviceClass::Mig, gpu, at))
+        slices.clone().map(move |instance| Device::new_gpu_part(DeviceClass::Mig, gpu, instance))
     })
 }
 
 /// Writes the identity labels of the instances.
 pub(super) fn write_mig_infos(page: &mut Report, layout: DeviceLayout, node: usize) {
     for gpu in 0..layout.gpus {
-        for (at, slice) in SLICES.iter().enumerate().take(layout.slices) {
-            let device = (layout.first_slice() + gpu * layout.slices + at) as u32;
-            let uuid = format!("MIG-51a0{node:04x}-{gpu:04x}-5000-8000-00005e55{at:04x}");
+        for (number, slice) in SLICES.iter().enumerate().take(layout.slices) {
+            let device = (layout.first_slice() + gpu * layout.slices + number) as u32;
+            let uuid = format!("MIG-51a0{node:04x}-{gpu:04x}-5000-8000-00005e55{number:04x}");
             let instance = slice.instance.to_string();
             let labels = [
                 ("uuid", uuid.as_str()),
@@ -54,7 +54,7 @@ pub(super) fn write_mig_infos(page: &mut Report, layout: DeviceLayout, node: usi
 
 /// Each instance serves its own requests: the GPU's activity since the last sample is divided among them unevenly.
 pub(super) fn write_mig_samples(
-    out: &mut SampleWriter,
+    writer: &mut SampleWriter,
     layout: DeviceLayout,
     machine: &SimMachine,
     window: &ReportWindow,
@@ -68,24 +68,25 @@ pub(super) fn write_mig_samples(
             if window.span > 0.0 { ((now - before) / window.span).max(0.0) } else { 0.0 }
         };
         // Requests come in bursts, to one instance more than to another.
-        let bout = window.noise.child_key(700 + index as u64).child_key((window.now / 40.0) as u64);
+        let burst_noise =
+            window.noise.child_key(700 + index as u64).child_key((window.now / 40.0) as u64);
         let weights: Vec<f64> = (0..SLICES.len())
-            .map(|at| bout.child_key(at as u64).random_between(0.1, 1.0))
+            .map(|index| burst_noise.child_key(index as u64).random_between(0.1, 1.0))
             .collect();
-        let all: f64 = weights.iter().sum();
-        for (at, slice) in SLICES.iter().enumerate() {
-            let device = layout.first_slice() + index * layout.slices + at;
-            let own = weights[at] / all / slice.processors;
+        let total_weight: f64 = weights.iter().sum();
+        for (number, slice) in SLICES.iter().enumerate() {
+            let device = layout.first_slice() + index * layout.slices + number;
+            let weight = weights[number] / total_weight / slice.processors;
             let total = gpu.variation.model.memory_bytes * slice.memory;
-            out.add_sample(device, parts::MIG_MEMORY_USED, (total * MEMORY_TAKEN).floor());
-            out.add_sample(device, parts::MIG_MEMORY_TOTAL, total.floor());
+            writer.add_sample(device, parts::MIG_MEMORY_USED, (total * MEMORY_TAKEN).floor());
+            writer.add_sample(device, parts::MIG_MEMORY_TOTAL, total.floor());
             for (metric, now, before) in [
                 (parts::MIG_SM_ACTIVE, now.sm_s, before.sm_s),
                 (parts::MIG_TENSOR_ACTIVE, now.tensor_s, before.tensor_s),
                 (parts::MIG_DRAM_ACTIVE, now.dram_s, before.dram_s),
             ] {
-                let ratio = (share(now, before) * own).min(1.0);
-                out.add_sample(device, metric, (ratio * 1e4).round() / 1e4);
+                let ratio = (share(now, before) * weight).min(1.0);
+                writer.add_sample(device, metric, (ratio * 1e4).round() / 1e4);
             }
         }
     }

@@ -125,17 +125,17 @@ fn write_line(page: &mut String, name: &str, labels: &str, value: f64) {
     };
 }
 
-fn render_labels(report: &Report, at: u32, device: &Device, dialect: Dialect) -> String {
+fn render_labels(report: &Report, index: u32, device: &Device, dialect: Dialect) -> String {
     let mut labels: Vec<String> =
         device.key_labels().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
     if dialect == Dialect::Dcgm {
-        let of = |metric, name| info_label(report, at, metric, name);
-        labels.push(format!("UUID=\"{}\"", of(gpu::INFO, "uuid")));
-        labels.push(format!("pci_bus_id=\"{}\"", of(gpu::INFO, "pci_bus_id")));
-        labels.push(format!("modelName=\"{}\"", of(gpu::INFO, "model")));
+        let label = |metric, name| info_label(report, index, metric, name);
+        labels.push(format!("UUID=\"{}\"", label(gpu::INFO, "uuid")));
+        labels.push(format!("pci_bus_id=\"{}\"", label(gpu::INFO, "pci_bus_id")));
+        labels.push(format!("modelName=\"{}\"", label(gpu::INFO, "model")));
         labels.push(format!("Hostname=\"{}\"", report.node.as_deref().unwrap_or_default()));
-        labels.push(format!("DCGM_FI_DRIVER_VERSION=\"{}\"", of(gpu::INFO, "driver")));
-        let job = of(gpu::JOB_INFO, "job");
+        labels.push(format!("DCGM_FI_DRIVER_VERSION=\"{}\"", label(gpu::INFO, "driver")));
+        let job = label(gpu::JOB_INFO, "job");
         if !job.is_empty() {
             labels.push(format!("hpc_job=\"{job}\""));
         }
@@ -143,68 +143,69 @@ fn render_labels(report: &Report, at: u32, device: &Device, dialect: Dialect) ->
     labels.join(",")
 }
 
-fn info_label<'a>(report: &'a Report, at: u32, metric: MetricId, name: &str) -> Cow<'a, str> {
-    let of = |info: &&InfoSeries| info.device == at && info.metric == metric;
-    let labels = report.infos.iter().find(of).map(|info| info.labels.as_slice());
-    let found = labels.unwrap_or_default().iter().find(|(label, _)| label.as_str() == name);
-    found.map_or("".into(), |(_, value)| value.as_str().into())
+fn info_label<'a>(report: &'a Report, device: u32, metric: MetricId, name: &str) -> Cow<'a, str> {
+    let is_wanted = |info: &&InfoSeries| info.device == device && info.metric == metric;
+    let labels = report.infos.iter().find(is_wanted).map(|info| info.labels.as_slice());
+    let label = labels.unwrap_or_default().iter().find(|(label, _)| label.as_str() == name);
+    label.map_or("".into(), |(_, value)| value.as_str().into())
 }
 
 /// dcgm-exporter has one bit mask where gaunt has a series for each reason.
 fn write_clock_events(report: &Report, page: &mut String) {
-    for (at, device) in report.devices.iter().enumerate() {
+    for (index, device) in report.devices.iter().enumerate() {
         if device.class != DeviceClass::Gpu {
             continue;
         }
-        let held = |metric: MetricId| {
+        let is_active = |metric: MetricId| {
             let mut samples = report.samples.iter();
             samples.any(|sample| {
-                sample.device == at as u32
+                sample.device == index as u32
                     && sample.metric == metric
                     && sample.reading == Reading::of(1.0)
             })
         };
-        let bits = gpu::CLOCK_EVENTS.iter().filter(|(_, metric)| held(*metric));
+        let bits = gpu::CLOCK_EVENTS.iter().filter(|(_, metric)| is_active(*metric));
         let mask: u64 = bits.map(|(bit, _)| bit).sum();
-        if is_gpu_present(report, at as u32) {
-            let labels = render_labels(report, at as u32, device, Dialect::Dcgm);
+        if is_gpu_present(report, index as u32) {
+            let labels = render_labels(report, index as u32, device, Dialect::Dcgm);
             write_line(page, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", &labels, mask as f64);
         }
     }
 }
 
 /// Whether a GPU is present: dcgm-exporter has only blank values for a lost GPU, and omits them.
-fn is_gpu_present(report: &Report, at: u32) -> bool {
-    let mut samples = report.samples.iter().filter(|sample| sample.device == at);
+fn is_gpu_present(report: &Report, device: u32) -> bool {
+    let mut samples = report.samples.iter().filter(|sample| sample.device == device);
     samples.any(|sample| sample.metric == gpu::POWER && sample.reading.value().is_some())
 }
 
 /// The last XID of each GPU, which is never cleared, and the errors of all its NVLinks together.
 fn write_gpu_errors(report: &Report, page: &mut String) {
-    for (at, device) in report.devices.iter().enumerate() {
+    for (index, device) in report.devices.iter().enumerate() {
         if device.class != DeviceClass::Gpu {
             continue;
         }
-        let of = |class: DeviceClass, metric: MetricId| {
+        let part_values = |class: DeviceClass, metric: MetricId| {
             report.samples.iter().filter_map(move |sample| {
                 let part = &report.devices[sample.device as usize];
-                let own = part.class == class && part.key.first() == device.key.first();
-                (own && sample.metric == metric).then_some((part, sample.reading.value()?))
+                let is_of_gpu = part.class == class && part.key.first() == device.key.first();
+                (is_of_gpu && sample.metric == metric).then_some((part, sample.reading.value()?))
             })
         };
-        let labels = render_labels(report, at as u32, device, Dialect::Dcgm);
-        let last = of(DeviceClass::Xid, parts::XID_ERRORS).next_back();
+        let labels = render_labels(report, index as u32, device, Dialect::Dcgm);
+        let last = part_values(DeviceClass::Xid, parts::XID_ERRORS).next_back();
         let last = last.and_then(|(part, _)| part.key.get(1)?.parse::<u32>().ok());
         if let Some(code) = last {
             let labels =
                 format!("{labels},err_code=\"{code}\",err_msg=\"{}\"", describe_xid(code).meaning);
             write_line(page, "DCGM_FI_DEV_XID_ERRORS", &labels, f64::from(code));
-        } else if is_gpu_present(report, at as u32) {
+        } else if is_gpu_present(report, index as u32) {
             write_line(page, "DCGM_FI_DEV_XID_ERRORS", &labels, 0.0);
         }
-        if is_gpu_present(report, at as u32) {
-            let replays =
-                of(DeviceClass::Nvlink, parts::NVLINK_REPLAY).map(|(_, value)| value).sum();
+        if is_gpu_present(report, index as u32) {
+            let replays = part_values(DeviceClass::Nvlink, parts::NVLINK_REPLAY)
+                .map(|(_, value)| value)
+                .sum();
             write_line(page, "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", &labels, replays);
         }
     }
@@ -222,25 +223,30 @@ fn write_slices(report: &Report, page: &mut String) {
             parts::MIG_DRAM_ACTIVE => ("DCGM_FI_PROF_DRAM_ACTIVE", 1.0),
             _ => continue,
         };
-        let [of, number] = &*device.key else { continue };
-        let whole = report
-            .devices
-            .iter()
-            .position(|device| device.class == DeviceClass::Gpu && device.key.first() == Some(of));
-        let slice = number.parse::<usize>().ok().and_then(|at| SLICES.get(at));
-        let (Some(at), Some(slice), Some(value)) = (whole, slice, sample.reading.value()) else {
+        let [gpu_key, number] = &*device.key else { continue };
+        let gpu_index = report.devices.iter().position(|device| {
+            device.class == DeviceClass::Gpu && device.key.first() == Some(gpu_key)
+        });
+        let slice = number.parse::<usize>().ok().and_then(|index| SLICES.get(index));
+        let (Some(gpu_index), Some(slice), Some(value)) =
+            (gpu_index, slice, sample.reading.value())
+        else {
             continue;
         };
-        let whole = render_labels(report, at as u32, &report.devices[at], Dialect::Dcgm);
-        let labels =
-            format!("{whole},GPU_I_PROFILE=\"{}\",GPU_I_ID=\"{}\"", slice.profile, slice.instance);
+        let gpu_labels =
+            render_labels(report, gpu_index as u32, &report.devices[gpu_index], Dialect::Dcgm);
+        let labels = format!(
+            "{gpu_labels},GPU_I_PROFILE=\"{}\",GPU_I_ID=\"{}\"",
+            slice.profile, slice.instance
+        );
         write_line(page, name, &labels, value / unit);
     }
 }
 
 /// node_exporter counts each CPU separately and has its own identity labels.
 fn write_host_series(report: &Report, page: &mut String) {
-    let of = |metric| report.find_reading(&Device::new_node(), metric).and_then(Reading::value);
+    let node_value =
+        |metric| report.find_reading(&Device::new_node(), metric).and_then(Reading::value);
     let node = report.node.as_deref().unwrap_or_default();
     let kernel = info_label(report, 0, host::NODE_INFO, "kernel");
     write_line(page, "node_uname_info", &format!("nodename=\"{node}\",release=\"{kernel}\""), 1.0);
@@ -248,7 +254,7 @@ fn write_host_series(report: &Report, page: &mut String) {
         write_line(page, "node_time_seconds", "", time.to_seconds());
     }
     if let (Some(cpus), Some(busy), Some(iowait)) =
-        (of(host::CPUS), of(host::CPU_BUSY), of(host::CPU_IOWAIT))
+        (node_value(host::CPUS), node_value(host::CPU_BUSY), node_value(host::CPU_IOWAIT))
     {
         for cpu in 0..cpus as usize {
             for (mode, total) in [("user", busy), ("iowait", iowait)] {
@@ -257,13 +263,13 @@ fn write_host_series(report: &Report, page: &mut String) {
             }
         }
     }
-    for at in report.infos.iter().filter(|info| info.metric == port::INFO) {
-        let Some(name) = report.devices[at.device as usize].key.first() else { continue };
-        let of = |name| info_label(report, at.device, port::INFO, name);
+    for info in report.infos.iter().filter(|info| info.metric == port::INFO) {
+        let Some(name) = report.devices[info.device as usize].key.first() else { continue };
+        let port_label = |name| info_label(report, info.device, port::INFO, name);
         let labels = format!(
             "device=\"{name}\",firmware_version=\"{}\",hca_type=\"{}\"",
-            of("firmware"),
-            of("hca_type")
+            port_label("firmware"),
+            port_label("hca_type")
         );
         write_line(page, "node_infiniband_info", &labels, 1.0);
     }

@@ -43,7 +43,7 @@ fn port_traffic(fleet: &SimFleet, nodes: Range<usize>) -> (f64, f64) {
 }
 
 #[test]
-fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
+fn job_group_traffic_sent_equals_received_before_and_after_port_down() {
     let mut fleet = named_fleet("demo", 32, 3);
     let groups: Vec<_> = fleet.job_groups().collect();
     let mut last: Vec<_> = groups.iter().map(|group| port_traffic(&fleet, group.clone())).collect();
@@ -62,7 +62,7 @@ fn what_a_gang_sends_it_receives_before_and_after_a_port_goes_down() {
 }
 
 #[test]
-fn no_rank_gets_ahead_of_its_gang() {
+fn rank_is_never_ahead_of_its_job_group() {
     let mut fleet = named_fleet("data_starved", 32, 4);
     let tensor = |fleet: &SimFleet, group: Range<usize>| -> Vec<f64> {
         let gpus = group.flat_map(|node| fleet.machines[node].gpus.clone());
@@ -72,38 +72,38 @@ fn no_rank_gets_ahead_of_its_gang() {
     let start: Vec<_> = groups.iter().map(|group| tensor(&fleet, group.clone())).collect();
     fleet.advance_to(after_start(300.0));
     for (group, start) in groups.into_iter().zip(start) {
-        let done = tensor(&fleet, group).into_iter().zip(start).map(|(now, then)| now - then);
-        let (least, most) =
-            done.fold((f64::MAX, 0.0_f64), |(least, most), done| (least.min(done), most.max(done)));
+        let done = tensor(&fleet, group).into_iter().zip(start).map(|(now, before)| now - before);
+        let (min, max) =
+            done.fold((f64::MAX, 0.0_f64), |(min, max), done| (min.min(done), max.max(done)));
         // A step is less than 0.15 tensor seconds; GPUs differ by noise, which averages out.
-        assert!(least > 5.0 && most - least < 0.3, "{least} to {most}");
+        assert!(min > 5.0 && max - min < 0.3, "{min} to {max}");
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_fleet_however_often_it_is_looked_at() {
+fn seed_determines_fleet_whatever_the_sampling_interval() {
     let counters = |fleet: &SimFleet| -> Vec<MetricSample> {
         let samples = (0..fleet.node_count()).flat_map(|node| fleet.node_report(node).samples);
         samples
             .filter(|sample| matches!(sample.metric.catalogue_row().kind, MetricKind::Counter(_)))
             .collect()
     };
-    let (mut seldom, mut often, mut other) =
+    let (mut one_step, mut many_steps, mut other) =
         (named_fleet("demo", 20, 7), named_fleet("demo", 20, 7), named_fleet("demo", 20, 8));
-    seldom.advance_to(after_start(47.0));
+    one_step.advance_to(after_start(47.0));
     for step in 1..=(47 * 7) {
-        often.advance_to(after_start(f64::from(step) / 7.0));
+        many_steps.advance_to(after_start(f64::from(step) / 7.0));
     }
     other.advance_to(after_start(47.0));
-    assert_eq!(counters(&seldom), counters(&often));
-    assert_ne!(counters(&seldom), counters(&other));
-    let again = {
-        let mut again = named_fleet("demo", 20, 7);
-        again.advance_to(after_start(47.0));
-        again
+    assert_eq!(counters(&one_step), counters(&many_steps));
+    assert_ne!(counters(&one_step), counters(&other));
+    let repeated = {
+        let mut repeated = named_fleet("demo", 20, 7);
+        repeated.advance_to(after_start(47.0));
+        repeated
     };
     for node in 0..20 {
-        assert_eq!(again.node_report(node), seldom.node_report(node));
+        assert_eq!(repeated.node_report(node), one_step.node_report(node));
     }
 }
 
@@ -112,8 +112,8 @@ fn counters_never_fall_and_activity_stays_a_share() {
     let mut fleet = named_fleet("demo", 24, 11);
     let mut last: HashMap<(usize, u32, MetricId), f64> = HashMap::new();
     let mut now = 0.0;
-    for look in 0..160_u32 {
-        now += 0.013 + f64::from(look % 11) * 0.11;
+    for sample_number in 0..160_u32 {
+        now += 0.013 + f64::from(sample_number % 11) * 0.11;
         fleet.advance_to(after_start(now));
         for node in 0..fleet.node_count() {
             for MetricSample { metric, device, reading } in fleet.node_report(node).samples {
@@ -151,7 +151,7 @@ fn integrals_agree_with_the_ratios_that_they_integrate() {
 }
 
 #[test]
-fn every_value_survives_the_wire() {
+fn values_survive_encoding() {
     let mut fleet = named_fleet("demo", 32, 6);
     fleet.advance_to(after_start(40.0));
     for node in 0..32 {
@@ -179,14 +179,14 @@ fn readings_by_series(report: &Report) -> impl Iterator<Item = ((MetricId, &Devi
 }
 
 #[test]
-fn a_truth_blames_what_exists_at_any_size() {
+fn ground_truth_blames_existing_entities_at_any_size() {
     for scenario in crate::scenario::list_all() {
         for nodes in [1, 2, 3, 8, 30, 32, 200] {
             let fleet = named_fleet(&scenario.name, nodes, 1);
             // A harmless look-alike has no ground truth, and neither has a fabric fault of a single-node job.
             let breaks = scenario.name != "checkpoint" && nodes > 1;
-            let least = if breaks { scenario.faults.len() } else { 0 };
-            assert!((least..=scenario.faults.len()).contains(&fleet.ground_truths().len()));
+            let min_truths = if breaks { scenario.faults.len() } else { 0 };
+            assert!((min_truths..=scenario.faults.len()).contains(&fleet.ground_truths().len()));
             for truth in fleet.ground_truths() {
                 assert!(truth.onset > START);
                 let Some(name) = truth.blamed.node.as_ref() else { continue };
@@ -206,42 +206,54 @@ fn a_truth_blames_what_exists_at_any_size() {
 }
 
 #[test]
-fn a_port_that_goes_down_shows_it_at_once_and_its_neighbour_carries_the_load() {
+fn port_down_shows_at_once_and_neighbour_carries_load() {
     let mut fleet = named_fleet("port_down", 32, 5);
-    let at = |fleet: &SimFleet, rail, metric| {
+    let port_value = |fleet: &SimFleet, rail, metric| {
         metric_value(&fleet.node_report(5), &port_of(rail), metric)
     };
     fleet.advance_to(after_start(14.999));
-    let carried = at(&fleet, 3, port::TRANSMIT_BYTES);
-    let downed = at(&fleet, 3, port::LINK_DOWNED);
-    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (4.0, 5.0));
+    let sent_bytes = port_value(&fleet, 3, port::TRANSMIT_BYTES);
+    let link_downed = port_value(&fleet, 3, port::LINK_DOWNED);
+    assert_eq!(
+        (port_value(&fleet, 3, port::STATE), port_value(&fleet, 3, port::PHYSICAL_STATE)),
+        (4.0, 5.0)
+    );
     assert_eq!(fleet.ground_truths()[0].onset, after_start(15.0));
     fleet.advance_to(after_start(15.0));
-    assert_eq!((at(&fleet, 3, port::STATE), at(&fleet, 3, port::PHYSICAL_STATE)), (1.0, 3.0));
-    assert_eq!(at(&fleet, 3, port::LINK_DOWNED), downed + 1.0);
-    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried, "a port without a link sends nothing");
+    assert_eq!(
+        (port_value(&fleet, 3, port::STATE), port_value(&fleet, 3, port::PHYSICAL_STATE)),
+        (1.0, 3.0)
+    );
+    assert_eq!(port_value(&fleet, 3, port::LINK_DOWNED), link_downed + 1.0);
+    assert_eq!(
+        port_value(&fleet, 3, port::TRANSMIT_BYTES),
+        sent_bytes,
+        "a port without a link sends nothing"
+    );
     let (before, other) =
-        (at(&fleet, 2, port::TRANSMIT_BYTES), at(&fleet, 6, port::TRANSMIT_BYTES));
+        (port_value(&fleet, 2, port::TRANSMIT_BYTES), port_value(&fleet, 6, port::TRANSMIT_BYTES));
     fleet.advance_to(after_start(75.0));
-    assert_eq!(at(&fleet, 3, port::TRANSMIT_BYTES), carried);
-    let (moved, normal) =
-        (at(&fleet, 2, port::TRANSMIT_BYTES) - before, at(&fleet, 6, port::TRANSMIT_BYTES) - other);
+    assert_eq!(port_value(&fleet, 3, port::TRANSMIT_BYTES), sent_bytes);
+    let (moved, normal) = (
+        port_value(&fleet, 2, port::TRANSMIT_BYTES) - before,
+        port_value(&fleet, 6, port::TRANSMIT_BYTES) - other,
+    );
     assert!((moved / normal - 2.0).abs() < 0.05, "{moved} against {normal}");
 }
 
 #[test]
-fn a_port_comes_back_when_its_fault_is_over() {
+fn port_comes_back_when_its_fault_ends() {
     let text = "name = \"flap\"\nsummary = \"a flap\"\n[[fault]]\nonset_s = 5.0\nlasts_s = 10.0\n\
                 gang = 0\nmember = 0\neffect.port_down.rail = 0";
     let mut fleet = SimFleet::new(Scenario::parse(text).unwrap(), 2, 1, START);
     let state = |fleet: &SimFleet| metric_value(&fleet.node_report(0), &port_of(0), port::STATE);
-    let sent =
+    let sent_bytes =
         |fleet: &SimFleet| metric_value(&fleet.node_report(0), &port_of(0), port::TRANSMIT_BYTES);
     fleet.advance_to(after_start(14.0));
-    let (down, before) = (state(&fleet), sent(&fleet));
+    let (down_state, before) = (state(&fleet), sent_bytes(&fleet));
     fleet.advance_to(after_start(20.0));
-    assert_eq!((down, state(&fleet)), (1.0, 4.0));
-    assert!(sent(&fleet) > before);
+    assert_eq!((down_state, state(&fleet)), (1.0, 4.0));
+    assert!(sent_bytes(&fleet) > before);
     let carrier = metric_value(
         &fleet.node_report(0),
         &Device::new_netdev("rail0"),
@@ -261,43 +273,43 @@ struct MeanActivity {
 }
 
 /// Advances second by second from the start to `until` and returns what the averages of the GPUs of some nodes, of
-/// which one part in e is left after `memory_s`, were in each second of `shown`.
+/// which one part in e is left after `memory_s`, were in each second of `observed`.
 fn mean_activities(
     fleet: &mut SimFleet,
     nodes: Range<usize>,
     memory_s: f64,
-    shown: Range<u32>,
+    observed: Range<u32>,
 ) -> Vec<(usize, MeanActivity)> {
-    let keep = (-1.0 / memory_s).exp();
+    let decay = (-1.0 / memory_s).exp();
     let mut means = vec![MeanActivity::default(); nodes.len() * GPUS_PER_NODE];
-    let mut sent = vec![None; means.len()];
-    let mut kept = Vec::new();
-    for second in 1..shown.end {
+    let mut last_sent = vec![None; means.len()];
+    let mut observed_means = Vec::new();
+    for second in 1..observed.end {
         fleet.advance_to(after_start(f64::from(second)));
-        for (at, (mean, sent)) in means.iter_mut().zip(&mut sent).enumerate() {
-            let (node, index) = (nodes.start + at / GPUS_PER_NODE, at % GPUS_PER_NODE);
+        for (position, (mean, last_sent)) in means.iter_mut().zip(&mut last_sent).enumerate() {
+            let (node, index) = (nodes.start + position / GPUS_PER_NODE, position % GPUS_PER_NODE);
             let machine = &fleet.machines[node];
             let (now, before) = (&machine.gpus[index].shown, &machine.gpus[index].before);
             let bytes = machine.ports[index].shown.transmit;
-            let rate = bytes - sent.replace(bytes).unwrap_or(bytes);
+            let rate = bytes - last_sent.replace(bytes).unwrap_or(bytes);
             let blend = |old: &mut f64, new: f64| {
-                *old = if second == 1 { new } else { *old * keep + new * (1.0 - keep) };
+                *old = if second == 1 { new } else { *old * decay + new * (1.0 - decay) };
             };
             blend(&mut mean.utilization, now.utilization_s - before.utilization_s);
             blend(&mut mean.tensor, now.tensor_s - before.tensor_s);
             blend(&mut mean.sm, now.sm_s - before.sm_s);
             blend(&mut mean.dram, now.dram_s - before.dram_s);
             blend(&mut mean.link, rate / 50e9);
-            if shown.contains(&second) {
-                kept.push((node, *mean));
+            if observed.contains(&second) {
+                observed_means.push((node, *mean));
             }
         }
     }
-    kept
+    observed_means
 }
 
 #[test]
-fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
+fn starved_host_and_waiting_peers_differ_with_margin() {
     for (seed, memory_s) in (1..=20).map(|seed| (seed, if seed % 2 == 0 { 5.0 } else { 10.0 })) {
         let mut fleet = named_fleet("data_starved", 32, seed);
         let group = fleet.job_groups().nth(1).unwrap();
@@ -317,7 +329,7 @@ fn a_starved_host_and_those_who_wait_for_it_read_so_with_margin() {
 }
 
 #[test]
-fn a_healthy_job_computes_even_with_a_port_down() {
+fn healthy_job_computes_with_a_port_down() {
     for (seed, scenario) in (0..12).zip(["healthy", "port_down"].into_iter().cycle()) {
         let mut fleet = named_fleet(scenario, 32, seed);
         let working = 0..fleet.job_groups().last().unwrap().end;
@@ -328,7 +340,7 @@ fn a_healthy_job_computes_even_with_a_port_down() {
 }
 
 #[test]
-fn a_starved_host_shows_it_in_its_pressure_and_nobody_else_does() {
+fn host_pressure_is_high_only_on_starved_host() {
     let mut fleet = named_fleet("data_starved", 32, 9);
     let starved = fleet.ground_truths()[0].blamed.node.clone().unwrap();
     let pressure = |fleet: &SimFleet, node| {
@@ -339,9 +351,9 @@ fn a_starved_host_shows_it_in_its_pressure_and_nobody_else_does() {
     fleet.advance_to(after_start(45.0));
     for (node, before) in before.into_iter().enumerate() {
         let share = (pressure(&fleet, node) - before) / 30.0;
-        let here = fleet.node_name(node) == starved.as_str();
+        let is_starved = fleet.node_name(node) == starved.as_str();
         assert!(
-            if here { share > 0.5 } else { share < 0.03 },
+            if is_starved { share > 0.5 } else { share < 0.03 },
             "{}: {share}",
             fleet.node_name(node)
         );

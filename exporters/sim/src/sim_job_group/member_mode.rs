@@ -46,24 +46,25 @@ pub(super) enum MemberMode {
 
 impl SimJobGroup {
     /// The mode of a member at an instant.
-    pub(super) fn mode_at(&self, at: f64, member: usize) -> MemberMode {
+    pub(super) fn mode_at(&self, time: f64, member: usize) -> MemberMode {
         let normal =
             if self.pace.work == JobWorkload::Train { MemberMode::Step } else { MemberMode::Serve };
-        let here = self.current_faults.iter().filter(|fault| fault.is_active_at(at));
-        here.map(|fault| self.mode_under_fault(fault, at, member))
+        let active = self.current_faults.iter().filter(|fault| fault.is_active_at(time));
+        active
+            .map(|fault| self.mode_under_fault(fault, time, member))
             .max_by_key(|mode| mode_priority(*mode))
             .map_or(normal, |mode| if mode == MemberMode::Step { normal } else { mode })
     }
 
-    fn mode_under_fault(&self, fault: &ScheduledFault, at: f64, member: usize) -> MemberMode {
-        let luck = self.noise.child_key(5).child_key(member as u64).random_unit();
-        let leaves = |after: f64| {
-            if at >= fault.from + after { MemberMode::Gone } else { MemberMode::Spin }
+    fn mode_under_fault(&self, fault: &ScheduledFault, time: f64, member: usize) -> MemberMode {
+        let delay_share = self.noise.child_key(5).child_key(member as u64).random_unit();
+        let leave_after = |delay: f64| {
+            if time >= fault.from + delay { MemberMode::Gone } else { MemberMode::Spin }
         };
         match fault.effect {
             FaultEffect::Absent => MemberMode::Gone,
-            FaultEffect::End => leaves(LEAVING_S * luck),
-            FaultEffect::Crash => leaves(CRASHED_S + LEAVING_S * luck),
+            FaultEffect::End => leave_after(LEAVING_S * delay_share),
+            FaultEffect::Crash => leave_after(CRASHED_S + LEAVING_S * delay_share),
             FaultEffect::Hang { .. } | FaultEffect::GpuLost { .. } => MemberMode::Spin,
             // With a single rail no other port can carry the traffic.
             FaultEffect::PortDown { .. } if self.rails == 1 && self.nodes.len() > 1 => {
@@ -71,12 +72,13 @@ impl SimJobGroup {
             }
             FaultEffect::Diagnose => MemberMode::Diagnose,
             FaultEffect::Idle => MemberMode::Rest,
-            FaultEffect::Start => match (at - fault.from) / (fault.until - fault.from) + 0.1 * luck
-            {
-                ..0.4 => MemberMode::Load,
-                0.4..0.7 => MemberMode::Rest,
-                _ => MemberMode::Spin,
-            },
+            FaultEffect::Start => {
+                match (time - fault.from) / (fault.until - fault.from) + 0.1 * delay_share {
+                    ..0.4 => MemberMode::Load,
+                    0.4..0.7 => MemberMode::Rest,
+                    _ => MemberMode::Spin,
+                }
+            }
             FaultEffect::Checkpoint { spin: true } if member > 0 => MemberMode::WriteBarrier,
             FaultEffect::Checkpoint { .. } => MemberMode::Write,
             FaultEffect::Evaluate => MemberMode::Evaluate,
@@ -85,14 +87,14 @@ impl SimJobGroup {
     }
 
     /// The host use of a member that does not step.
-    pub(super) fn host_use_in_mode(&self, mode: MemberMode, member: usize, at: f64) -> HostUse {
+    pub(super) fn host_use_in_mode(&self, mode: MemberMode, member: usize, time: f64) -> HostUse {
         match mode {
             MemberMode::Load => HostUse::Reading,
             MemberMode::Write => HostUse::Writing,
             MemberMode::Evaluate => {
                 HostUse::Feeding { bytes: self.pace.batch_bytes * 0.2, spins: self.pace.spins }
             }
-            MemberMode::Serve => HostUse::Serving(self.request_load(member, 0, at)),
+            MemberMode::Serve => HostUse::Serving(self.request_load(member, 0, time)),
             // Polling for a response keeps a CPU as busy as feeding GPUs does.
             MemberMode::Spin | MemberMode::WriteBarrier => {
                 HostUse::Feeding { bytes: 0.0, spins: self.pace.spins }
@@ -151,25 +153,27 @@ impl SimJobGroup {
     /// Whether this is the rank that the others wait for, and which does not wait itself.
     fn is_missing_rank(&self, member: usize, gpu: usize) -> bool {
         self.current_faults.iter().any(|fault| {
-            let here = fault.is_active_at(self.step_start) && self.is_affected(fault, member);
-            here && match fault.effect {
-                FaultEffect::Hang { odd } => odd && gpu == 0,
-                FaultEffect::GpuLost { gpu: lost, .. } => lost == gpu,
-                _ => false,
-            }
+            let is_affected =
+                fault.is_active_at(self.step_start) && self.is_affected(fault, member);
+            is_affected
+                && match fault.effect {
+                    FaultEffect::Hang { odd } => odd && gpu == 0,
+                    FaultEffect::GpuLost { gpu: lost, .. } => lost == gpu,
+                    _ => false,
+                }
         })
     }
 
     /// GPU load by requests at an instant: in bursts, and mostly zero.
-    fn request_load(&self, member: usize, gpu: usize, at: f64) -> f64 {
+    fn request_load(&self, member: usize, gpu: usize, time: f64) -> f64 {
         let noise = self.noise.child_key(6).child_key((member * self.gpus + gpu) as u64);
-        let bout = (at / BOUT_S + noise.child_key(0).random_unit()).floor();
-        let noise = noise.child_key(1).child_key(bout as u64);
+        let burst = (time / BOUT_S + noise.child_key(0).random_unit()).floor();
+        let noise = noise.child_key(1).child_key(burst as u64);
         if noise.child_key(0).random_unit() >= BOUTS_ANSWERED {
             return 0.0;
         }
         let level = noise.child_key(1).random_between(0.1, 0.8);
-        (level * noise.child_key(2).child_key((at * 2.0) as u64).random_factor(0.4)).min(1.0)
+        (level * noise.child_key(2).child_key((time * 2.0) as u64).random_factor(0.4)).min(1.0)
     }
 }
 

@@ -33,13 +33,13 @@ impl SimJobGroup {
             return;
         }
         let noise = self.noise.child_key(self.step);
-        let steps =
+        let step_factor =
             self.pace.waveform.random_factor(noise.child_key(0), self.pace.step_spread, self.step);
-        let mut pace = self.pace.compute_s * steps.max(0.1);
+        let mut compute_s = self.pace.compute_s * step_factor.max(0.1);
         for fault in self.current_faults.iter().filter(|fault| fault.is_active_at(self.step_start))
         {
             if let FaultEffect::LongTail { factor } = fault.effect {
-                pace *= 1.0 + (factor - 1.0) * noise.child_key(3).random_unit().powi(3);
+                compute_s *= 1.0 + (factor - 1.0) * noise.child_key(3).random_unit().powi(3);
             }
         }
         let mut shares = Vec::with_capacity(self.rank_steps.len());
@@ -47,29 +47,30 @@ impl SimJobGroup {
         for member in 0..self.nodes.len() {
             let effects: Vec<FaultEffect> = self.active_effects(member, self.step_start).collect();
             for gpu in 0..self.gpus {
-                let share = self.rank_share(&effects, member, gpu, pace, noise);
+                let share = self.rank_share(&effects, member, gpu, compute_s, noise);
                 last = last.max(share.gap + share.copy + share.compute);
                 shares.push(share);
             }
         }
         self.arrival_s = last + self.pace.bubble_s;
         self.route_flows();
-        self.step_s = self.arrival_s + self.rail_s.iter().fold(0.0_f64, |a, b| a.max(*b));
+        self.step_s = self.arrival_s
+            + self.rail_s.iter().fold(0.0_f64, |longest, rail_s| longest.max(*rail_s));
         for (rank, share) in shares.into_iter().enumerate() {
-            let alone = share.gap + share.copy + share.compute;
+            let own_work = share.gap + share.copy + share.compute;
             let rail = rank % self.gpus * self.rails / self.gpus;
-            let moving = self.rail_s[rail];
+            let moving_s = self.rail_s[rail];
             self.rank_steps[rank] = RankStep {
                 spans: [
                     (GpuPhase::Gap, share.gap),
                     (GpuPhase::Copy, share.copy),
                     (GpuPhase::Compute, share.compute),
-                    (GpuPhase::Wait, (self.arrival_s - alone).max(0.0)),
-                    (GpuPhase::Communicate, moving),
-                    (GpuPhase::Wait, (self.step_s - self.arrival_s - moving).max(0.0)),
+                    (GpuPhase::Wait, (self.arrival_s - own_work).max(0.0)),
+                    (GpuPhase::Communicate, moving_s),
+                    (GpuPhase::Wait, (self.step_s - self.arrival_s - moving_s).max(0.0)),
                 ],
                 condition: GpuCondition {
-                    network: (moving / self.pace.communicate_s).max(1.0),
+                    network: (moving_s / self.pace.communicate_s).max(1.0),
                     ..share.condition
                 },
             };
@@ -80,8 +81,9 @@ impl SimJobGroup {
     fn route_flows(&mut self) {
         let start = self.step_start + self.arrival_s;
         let until = start + self.pace.communicate_s;
-        let down = self.current_faults.iter().filter(|fault| fault.is_active_between(start, until));
-        let down = down.filter_map(|fault| match fault.effect {
+        let down_ports =
+            self.current_faults.iter().filter(|fault| fault.is_active_between(start, until));
+        let down_ports = down_ports.filter_map(|fault| match fault.effect {
             FaultEffect::PortDown { rail } => {
                 let member =
                     (0..self.nodes.len()).find(|member| self.is_affected(fault, *member))?;
@@ -89,34 +91,37 @@ impl SimJobGroup {
             }
             _ => None,
         });
-        let down = down.collect();
-        self.routes.avoid_ports(down);
+        let down_ports = down_ports.collect();
+        self.routes.avoid_ports(down_ports);
         for rail in 0..self.rails {
-            let worst = self.routes.worst_load(rail, |member| {
+            let slowdown = self.routes.worst_load(rail, |member| {
                 self.link_conditions
                     .as_ref()
-                    .map_or(1.0, |wires| wires[member * self.rails + rail].slow)
+                    .map_or(1.0, |conditions| conditions[member * self.rails + rail].slow)
             });
             // A single-node job still spends that time, over NVLink.
-            let worst = if self.nodes.len() < 2 { 1.0 } else { worst };
-            self.rail_s[rail] = self.pace.communicate_s * worst;
+            let slowdown = if self.nodes.len() < 2 { 1.0 } else { slowdown };
+            self.rail_s[rail] = self.pace.communicate_s * slowdown;
         }
     }
 
-    /// The work of one rank in a step whose normal compute time is `pace`.
+    /// The work of one rank in a step whose normal compute time is `compute_s`.
     fn rank_share(
         &self,
         effects: &[FaultEffect],
         member: usize,
         gpu: usize,
-        pace: f64,
+        compute_s: f64,
         noise: NoiseKey,
     ) -> RankShare {
         let rank = (member * self.gpus + gpu) as u64;
-        let own = noise.child_key(2).child_key(rank);
-        let variation =
-            self.pace.waveform.random_factor(own, self.pace.rank_spread, self.step + 7 * rank);
-        let compute = pace * variation.max(0.1) / self.speeds[member];
+        let rank_noise = noise.child_key(2).child_key(rank);
+        let variation = self.pace.waveform.random_factor(
+            rank_noise,
+            self.pace.rank_spread,
+            self.step + 7 * rank,
+        );
+        let compute = compute_s * variation.max(0.1) / self.speeds[member];
         let mut share =
             RankShare { gap: 0.0, copy: self.pace.copy_s, compute, condition: GpuCondition::USUAL };
         for effect in effects {
@@ -128,12 +133,13 @@ impl SimJobGroup {
                     share.gap = (batch - self.pace.step_s()).max(0.0);
                 }
                 FaultEffect::StorageSlow { batch_s } => {
-                    let together = noise.child_key(1).random_factor(BATCH_SPREAD);
-                    let alone = noise
+                    let job_factor = noise.child_key(1).random_factor(BATCH_SPREAD);
+                    let member_factor = noise
                         .child_key(4)
                         .child_key(member as u64)
                         .random_factor(BATCH_SPREAD / 8.0);
-                    share.gap = (batch_s * together * alone - self.pace.step_s()).max(0.0);
+                    share.gap =
+                        (batch_s * job_factor * member_factor - self.pace.step_s()).max(0.0);
                 }
                 effect => share.apply_effect(effect, gpu),
             }
@@ -144,8 +150,9 @@ impl SimJobGroup {
                     share.compute *= factor;
                 }
                 FaultEffect::Skew { factor } => {
-                    let heaviest = noise.child_key(5).random_below(self.rank_steps.len() as u64);
-                    share.compute *= if heaviest == rank { factor } else { 1.0 };
+                    let heaviest_rank =
+                        noise.child_key(5).random_below(self.rank_steps.len() as u64);
+                    share.compute *= if heaviest_rank == rank { factor } else { 1.0 };
                 }
                 _ => {}
             }
@@ -155,11 +162,11 @@ impl SimJobGroup {
 }
 
 impl RankShare {
-    /// Applies an effect on a node to its GPU number `here`.
-    fn apply_effect(&mut self, effect: FaultEffect, here: usize) {
+    /// Applies an effect on a node to its GPU number `own_gpu`.
+    fn apply_effect(&mut self, effect: FaultEffect, own_gpu: usize) {
         match effect {
-            FaultEffect::SlowGpu { gpu, clock } if gpu == here => self.scale_clock(clock),
-            FaultEffect::Throttled { gpu, clock } if gpu == here => {
+            FaultEffect::SlowGpu { gpu, clock } if gpu == own_gpu => self.scale_clock(clock),
+            FaultEffect::Throttled { gpu, clock } if gpu == own_gpu => {
                 self.scale_clock(clock);
                 self.condition.warm_kelvin = HOT_KELVIN;
             }
@@ -167,11 +174,11 @@ impl RankShare {
                 self.scale_clock(clock);
                 self.condition.capped = true;
             }
-            FaultEffect::LaunchBound { duty, gpu } if gpu.is_none_or(|gpu| gpu == here) => {
+            FaultEffect::LaunchBound { duty, gpu } if gpu.is_none_or(|gpu| gpu == own_gpu) => {
                 self.compute /= duty;
                 self.condition.duty *= duty;
             }
-            FaultEffect::PcieSlow { gpu, factor, replays } if gpu == here => {
+            FaultEffect::PcieSlow { gpu, factor, replays } if gpu == own_gpu => {
                 self.copy *= factor;
                 self.condition.copy *= factor;
                 self.condition.replays = if replays { REPLAYS } else { 0.0 };
@@ -180,7 +187,7 @@ impl RankShare {
             FaultEffect::NvlinkSlow { gpu, factor } => {
                 self.compute *= 1.0 + TRADED * (factor - 1.0);
                 self.condition.nvlink *= factor;
-                self.condition.nvlink_lost = if gpu == here { factor } else { 1.0 };
+                self.condition.nvlink_lost = if gpu == own_gpu { factor } else { 1.0 };
             }
             _ => {}
         }

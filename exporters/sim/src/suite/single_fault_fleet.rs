@@ -39,9 +39,9 @@ pub struct SingleFaultFleet {
     fleet: SimFleet,
     onset: UnixMs,
     /// Duration of the fault and of the pause until it recurs; `None` means that it never ends.
-    rhythm: Option<(Duration, Duration)>,
+    recurrence: Option<(Duration, Duration)>,
     /// The last report of the node whose page stops changing.
-    kept: Option<Report>,
+    stored_report: Option<Report>,
 }
 
 impl SingleFaultFleet {
@@ -66,7 +66,7 @@ impl SingleFaultFleet {
         kind: FindingKind,
         seed: u64,
         start: UnixMs,
-        rhythm: Option<(Duration, Duration)>,
+        recurrence: Option<(Duration, Duration)>,
         pauses: Vec<SimFault>,
     ) -> Self {
         let scenario = scenario_of_kind(kind);
@@ -74,20 +74,21 @@ impl SingleFaultFleet {
         let case = case.expect("a test makes one of every kind");
         let mut plan = SuiteCase { shape: small_shape(kind), ..case.clone() }.fleet_plan();
         plan.scenario.faults.truncate(usize::from(scenario.is_some()));
-        let lasts_s = rhythm.map(|(lasts, _)| lasts.as_secs_f64());
-        let every = rhythm.map_or(Duration::MAX, |(lasts, pause)| lasts.saturating_add(pause));
-        let one = plan.scenario.faults.first().cloned();
-        let again = (1..MOST_TIMES).take_while(|_| every < NEVER).filter_map(|time| {
-            let fault = one.clone()?;
-            let onset_s = fault.onset_s + every.as_secs_f64() * f64::from(time);
+        let lasts_s = recurrence.map(|(duration, _)| duration.as_secs_f64());
+        let interval =
+            recurrence.map_or(Duration::MAX, |(duration, pause)| duration.saturating_add(pause));
+        let first_fault = plan.scenario.faults.first().cloned();
+        let repeats = (1..MOST_TIMES).take_while(|_| interval < NEVER).filter_map(|number| {
+            let fault = first_fault.clone()?;
+            let onset_s = fault.onset_s + interval.as_secs_f64() * f64::from(number);
             Some(SimFault { onset_s, ..fault })
         });
-        plan.scenario.faults.extend(again);
+        plan.scenario.faults.extend(repeats);
         plan.scenario.faults.iter_mut().for_each(|fault| fault.lasts_s = lasts_s);
         plan.scenario.faults.extend(pauses);
         let fleet = SimFleet::of(plan, case.seed, start);
         let onset = fleet.ground_truths().first().map_or(start + ONSET, |truth| truth.onset);
-        Self { kind, fleet, onset, rhythm, kept: None }
+        Self { kind, fleet, onset, recurrence, stored_report: None }
     }
 
     /// The same fault, ending after so many seconds.
@@ -106,23 +107,23 @@ impl SingleFaultFleet {
         kind: FindingKind,
         seed: u64,
         start: UnixMs,
-        lasts: Duration,
+        duration: Duration,
         pause: Duration,
     ) -> Self {
-        Self::with_optional_end(kind, seed, start, Some((lasts, pause)), Vec::new())
+        Self::with_optional_end(kind, seed, start, Some((duration, pause)), Vec::new())
     }
 
     /// Whether the fault is present at an instant.
-    pub fn is_there(&self, at: UnixMs) -> bool {
-        let Some((lasts, pause)) = self.rhythm.filter(|_| at >= self.onset) else {
-            return at >= self.onset;
+    pub fn is_there(&self, now: UnixMs) -> bool {
+        let Some((duration, pause)) = self.recurrence.filter(|_| now >= self.onset) else {
+            return now >= self.onset;
         };
-        let (passed, every) = (at.duration_since(self.onset), lasts.saturating_add(pause));
-        let (times, within) = (
-            passed.as_millis() / every.as_millis().max(1),
-            passed.as_millis() % every.as_millis().max(1),
+        let (elapsed, interval) = (now.duration_since(self.onset), duration.saturating_add(pause));
+        let (repeats, offset) = (
+            elapsed.as_millis() / interval.as_millis().max(1),
+            elapsed.as_millis() % interval.as_millis().max(1),
         );
-        times < u128::from(MOST_TIMES) && within < lasts.as_millis()
+        repeats < u128::from(MOST_TIMES) && offset < duration.as_millis()
     }
 
     /// The kind of the fault.
@@ -167,18 +168,18 @@ impl SingleFaultFleet {
         Batch { target: TargetId(node as u32), at, duration_ms: 1.0, outcome }
     }
 
-    fn scrape_outcome(&mut self, node: usize, at: UnixMs) -> Result<Report, ScrapeFailure> {
+    fn scrape_outcome(&mut self, node: usize, now: UnixMs) -> Result<Report, ScrapeFailure> {
         let mut report = self.fleet.node_report(node);
-        let stands = node == NODE && self.is_there(at);
+        let is_present = node == NODE && self.is_there(now);
         match self.kind {
-            FindingKind::TargetDown if stands => {
+            FindingKind::TargetDown if is_present => {
                 return Err(ScrapeFailure::Connect("connection refused".into()));
             }
-            FindingKind::DriverHung if node == NODE => hang_driver(&mut report, stands),
-            FindingKind::DataStale if stands => {
-                report = self.kept.get_or_insert(report).clone();
+            FindingKind::DriverHung if node == NODE => hang_driver(&mut report, is_present),
+            FindingKind::DataStale if is_present => {
+                report = self.stored_report.get_or_insert(report).clone();
             }
-            FindingKind::DataStale if node == NODE => self.kept = None,
+            FindingKind::DataStale if node == NODE => self.stored_report = None,
             _ => {}
         }
         Ok(report)
@@ -217,9 +218,9 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
 
 /// A job of four nodes, or of eight below two leaves for faults of shared components, and one free node.
 fn small_shape(kind: FindingKind) -> FleetShape {
-    let several =
+    let many_nodes =
         matches!(kind, FindingKind::LeafCongested | FindingKind::RailSlow | FindingKind::DataSkew);
-    let nodes = if several { 8 } else { 4 };
+    let nodes = if many_nodes { 8 } else { 4 };
     let stages = if kind == FindingKind::StageImbalance { 4 } else { 1 };
     let job = JobShape { nodes: 0..nodes, work: JobWorkload::Train, stages, experts: false };
     FleetShape {
@@ -254,16 +255,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_fault_that_stands() {
+    fn fault_kinds_all_have_a_permanent_fault() {
         for kind in FindingKind::ALL {
-            let mut standing = SingleFaultFleet::of(*kind, 0, UnixMs(0));
-            let truth = standing.fleet.ground_truths().first().cloned();
+            let mut single = SingleFaultFleet::of(*kind, 0, UnixMs(0));
+            let truth = single.fleet.ground_truths().first().cloned();
             assert!(
                 truth.is_none_or(|truth| truth.kind == *kind && truth.ends.is_none()),
                 "{kind}"
             );
-            let after = standing.scrape_at(standing.onset_time() + Duration::from_secs(1));
-            assert_eq!(after.len(), standing.scrape_targets().len());
+            let batches = single.scrape_at(single.onset_time() + Duration::from_secs(1));
+            assert_eq!(batches.len(), single.scrape_targets().len());
         }
     }
 }

@@ -45,9 +45,9 @@ pub fn soak_fleet(days: f64, seed: u64, start: UnixMs) -> SimFleet {
     let shape = soak_shape();
     let paces: Vec<JobPace> = (0..)
         .zip(&shape.jobs)
-        .map(|(at, job)| {
-            let drawn = JobPace::new_random(noise.child_key(0).child_key(at), false);
-            JobPace { work: job.work, stages: job.stages, ..drawn }
+        .map(|(index, job)| {
+            let pace = JobPace::new_random(noise.child_key(0).child_key(index), false);
+            JobPace { work: job.work, stages: job.stages, ..pace }
         })
         .collect();
     let mut faults = draw(days * 86_400.0, noise.child_key(1), &shape, &paces);
@@ -68,8 +68,8 @@ pub fn soak_fleet(days: f64, seed: u64, start: UnixMs) -> SimFleet {
 fn soak_shape() -> FleetShape {
     let mut jobs = Vec::new();
     let mut next = 0;
-    for (at, nodes) in JOBS.into_iter().enumerate() {
-        let stages = if at + 1 == JOBS.len() { 4 } else { 1 };
+    for (index, nodes) in JOBS.into_iter().enumerate() {
+        let stages = if index + 1 == JOBS.len() { 4 } else { 1 };
         jobs.push(JobShape {
             nodes: next..next + nodes,
             work: JobWorkload::Train,
@@ -97,30 +97,42 @@ fn soak_shape() -> FleetShape {
 fn draw(seconds: f64, noise: NoiseKey, shape: &FleetShape, paces: &[JobPace]) -> Vec<SimFault> {
     let mut faults = Vec::new();
     // When each job has been healthy for long enough.
-    let mut free = [FIRST_S; JOBS.len()];
+    let mut healthy_since = [FIRST_S; JOBS.len()];
     for number in 0.. {
         let noise = noise.child_key(number);
         let kinds = fault_scenarios().count();
         let scenario = fault_scenarios().nth(number as usize * 7 % kinds).unwrap_or("F1");
-        let staged = scenario == "F17";
-        let first = |free: &[f64]| (0..free.len()).min_by(|a, b| free[*a].total_cmp(&free[*b]));
-        let gang =
-            if staged { JOBS.len() - 1 } else { first(&free[..JOBS.len() - 1]).unwrap_or(0) };
-        let (effect, lasts) =
-            (random_effect(scenario, gang, noise, shape, paces), random_duration(scenario, noise));
-        let everywhere = effect.is_fleet_effect();
-        let ready = if everywhere { free.iter().copied().fold(0.0, f64::max) } else { free[gang] };
-        let onset_s = ready + noise.child_key(3).random_between(0.0, 1_200.0);
-        if onset_s + lasts > seconds {
+        let needs_stages = scenario == "F17";
+        let earliest = |healthy_since: &[f64]| {
+            (0..healthy_since.len())
+                .min_by(|first, second| healthy_since[*first].total_cmp(&healthy_since[*second]))
+        };
+        let job_index = if needs_stages {
+            JOBS.len() - 1
+        } else {
+            earliest(&healthy_since[..JOBS.len() - 1]).unwrap_or(0)
+        };
+        let (effect, duration) = (
+            random_effect(scenario, job_index, noise, shape, paces),
+            random_duration(scenario, noise),
+        );
+        let is_fleet_wide = effect.is_fleet_effect();
+        let free_from = if is_fleet_wide {
+            healthy_since.iter().copied().fold(0.0, f64::max)
+        } else {
+            healthy_since[job_index]
+        };
+        let onset_s = free_from + noise.child_key(3).random_between(0.0, 1_200.0);
+        if onset_s + duration > seconds {
             return faults;
         }
         let member = noise.child_key(4).random_below(1 << 20) as usize;
-        faults.push(SimFault { onset_s, lasts_s: Some(lasts), gang, member, effect });
-        let over = onset_s + lasts + CALM_S;
-        if everywhere {
-            free = [over; JOBS.len()];
+        faults.push(SimFault { onset_s, lasts_s: Some(duration), gang: job_index, member, effect });
+        let healthy_from = onset_s + duration + CALM_S;
+        if is_fleet_wide {
+            healthy_since = [healthy_from; JOBS.len()];
         } else {
-            free[gang] = over;
+            healthy_since[job_index] = healthy_from;
         }
     }
     faults
@@ -128,7 +140,7 @@ fn draw(seconds: f64, noise: NoiseKey, shape: &FleetShape, paces: &[JobPace]) ->
 
 fn random_effect(
     scenario: &'static str,
-    gang: usize,
+    job_index: usize,
     noise: NoiseKey,
     shape: &FleetShape,
     paces: &[JobPace],
@@ -139,14 +151,14 @@ fn random_effect(
         level,
         seed: 0,
         // The kind of fault is drawn for the first job of a shape.
-        shape: FleetShape { jobs: vec![shape.jobs[gang].clone()], ..shape.clone() },
+        shape: FleetShape { jobs: vec![shape.jobs[job_index].clone()], ..shape.clone() },
         gpm: true,
         labels: true,
         dialect: Dialect::Gaunt,
         seconds: 0,
         split: SuiteSplit::Tune,
     };
-    timeline::case_effect(&case, noise.child_key(2), &paces[gang])
+    timeline::case_effect(&case, noise.child_key(2), &paces[job_index])
 }
 
 /// The duration of a fault.
@@ -157,10 +169,10 @@ fn random_duration(scenario: &str, noise: NoiseKey) -> f64 {
 
 /// The checkpoints that every training job writes.
 fn checkpoint_faults(seconds: f64, noise: NoiseKey) -> Vec<SimFault> {
-    let mut all = Vec::new();
-    for gang in 0..JOBS.len() {
-        let noise = noise.child_key(gang as u64);
-        let mut onset_s = 600.0 * gang as f64 + 900.0;
+    let mut faults = Vec::new();
+    for job_index in 0..JOBS.len() {
+        let noise = noise.child_key(job_index as u64);
+        let mut onset_s = 600.0 * job_index as f64 + 900.0;
         for number in 0.. {
             let noise = noise.child_key(number);
             onset_s += CHECKPOINT_EVERY_S * noise.child_key(0).random_between(0.7, 1.3);
@@ -169,10 +181,10 @@ fn checkpoint_faults(seconds: f64, noise: NoiseKey) -> Vec<SimFault> {
             }
             let lasts_s = Some(noise.child_key(1).random_between(20.0, 90.0));
             let effect = FaultEffect::Checkpoint { spin: noise.child_key(2).random_below(2) == 0 };
-            all.push(SimFault { onset_s, lasts_s, gang, member: 0, effect });
+            faults.push(SimFault { onset_s, lasts_s, gang: job_index, member: 0, effect });
         }
     }
-    all
+    faults
 }
 
 #[cfg(test)]
@@ -182,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_soak_has_every_kind_of_fault_several_times_and_no_two_on_one_job_at_once() {
+    fn soak_repeats_every_fault_kind_and_never_two_on_one_job() {
         let fleet = soak_fleet(7.0, 1, UnixMs(0));
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
         for truth in fleet.ground_truths() {
@@ -194,14 +206,14 @@ mod tests {
         let faults: Vec<_> = faults
             .filter(|fault| !matches!(fault.effect, FaultEffect::Checkpoint { .. }))
             .collect();
-        for (at, fault) in faults.iter().enumerate() {
-            for other in &faults[..at] {
+        for (index, fault) in faults.iter().enumerate() {
+            for other in &faults[..index] {
                 let shared = fault.gang == other.gang
                     || fault.effect.is_fleet_effect()
                     || other.effect.is_fleet_effect();
-                let over = other.onset_s + other.lasts_s.unwrap();
-                let apart =
-                    over < fault.onset_s || fault.onset_s + fault.lasts_s.unwrap() < other.onset_s;
+                let other_end = other.onset_s + other.lasts_s.unwrap();
+                let apart = other_end < fault.onset_s
+                    || fault.onset_s + fault.lasts_s.unwrap() < other.onset_s;
                 assert!(!shared || apart, "{other:?} {fault:?}");
             }
         }

@@ -14,42 +14,43 @@ fn after_start(seconds: f64) -> UnixMs {
 }
 
 #[test]
-fn no_seed_is_in_both_splits_and_every_way_of_telling_is_there() {
+fn seeds_are_in_one_split_and_all_variants_are_used() {
     let (tune, test) = (list_cases(SuiteSplit::Tune), list_cases(SuiteSplit::Test));
     assert_eq!(tune.len(), SCENARIOS.len() * 3 * SEEDS as usize);
     let seeds: std::collections::HashSet<_> = tune.iter().map(|case| case.seed).collect();
     assert_eq!(seeds.len(), tune.len());
     assert!(test.iter().all(|case| !seeds.contains(&case.seed)));
     for (scenario, _) in SCENARIOS {
-        let mut ways: Vec<_> = tune
+        let mut variants: Vec<_> = tune
             .iter()
             .filter(|case| case.scenario == scenario)
             .map(|case| (case.gpm, case.labels, case.dialect))
             .collect();
-        ways.sort_unstable();
-        ways.dedup();
-        assert_eq!(ways.len(), 8, "{scenario}");
+        variants.sort_unstable();
+        variants.dedup();
+        assert_eq!(variants.len(), 8, "{scenario}");
     }
 }
 
 #[test]
-fn every_shape_is_in_both_splits_and_their_pages_differ() {
+fn shapes_are_in_both_splits_and_their_pages_differ() {
     for split in [SuiteSplit::Tune, SuiteSplit::Test] {
         let cases = list_cases(split);
-        let any =
-            |wanted: &dyn Fn(&FleetShape) -> bool| cases.iter().any(|case| wanted(&case.shape));
-        let first = |nodes| move |shape: &FleetShape| shape.jobs[0].nodes.len() == nodes;
-        assert!(any(&first(2)) && any(&first(512)), "two nodes and many");
+        let any_shape = |is_wanted: &dyn Fn(&FleetShape) -> bool| {
+            cases.iter().any(|case| is_wanted(&case.shape))
+        };
+        let first_job = |nodes| move |shape: &FleetShape| shape.jobs[0].nodes.len() == nodes;
+        assert!(any_shape(&first_job(2)) && any_shape(&first_job(512)), "two nodes and many");
         for rails in [1, 2, 4, 8] {
-            assert!(any(&|shape| shape.rails == rails), "{rails} rails");
+            assert!(any_shape(&|shape| shape.rails == rails), "{rails} rails");
         }
-        assert!(any(&|shape| shape.gpus == 4 && shape.domain_nodes == 1), "small boxes");
-        assert!(any(&|shape| shape.gpus == 4 && shape.domain_nodes > 1), "trays");
-        assert!(any(&|shape| shape.jobs.iter().any(|job| job.experts)), "experts");
-        assert!(any(&|shape| shape.jobs.iter().any(|job| job.stages > 1)), "a pipeline");
-        assert!(any(&|shape| !shape.held.is_empty()), "held nodes");
+        assert!(any_shape(&|shape| shape.gpus == 4 && shape.domain_nodes == 1), "small boxes");
+        assert!(any_shape(&|shape| shape.gpus == 4 && shape.domain_nodes > 1), "trays");
+        assert!(any_shape(&|shape| shape.jobs.iter().any(|job| job.experts)), "experts");
+        assert!(any_shape(&|shape| shape.jobs.iter().any(|job| job.stages > 1)), "a pipeline");
+        assert!(any_shape(&|shape| !shape.held.is_empty()), "held nodes");
         assert!(
-            any(&|shape| shape.jobs.iter().any(|job| job.work == JobWorkload::Serve)),
+            any_shape(&|shape| shape.jobs.iter().any(|job| job.work == JobWorkload::Serve)),
             "inference"
         );
         let models =
@@ -58,31 +59,33 @@ fn every_shape_is_in_both_splits_and_their_pages_differ() {
             let models: std::collections::BTreeSet<_> = models(shape);
             models.len() > 1
         };
-        assert!(any(&mixed), "mixed generations");
+        assert!(any_shape(&mixed), "mixed generations");
     }
     let leaves = |split| -> std::collections::BTreeSet<usize> {
-        let all = list_cases(split).into_iter().filter(|case| case.shape.jobs[0].nodes.len() < 512);
-        all.map(|case| case.shape.leaf_nodes).collect()
+        let cases =
+            list_cases(split).into_iter().filter(|case| case.shape.jobs[0].nodes.len() < 512);
+        cases.map(|case| case.shape.leaf_nodes).collect()
     };
     assert!(leaves(SuiteSplit::Tune).is_disjoint(&leaves(SuiteSplit::Test)));
 }
 
 #[test]
-fn the_first_seeds_tell_every_scenario_in_all_ways() {
+fn first_seeds_cover_every_scenario_variant() {
     let first = SCENARIOS.len() * FaultLevel::ALL.len() * 3;
     for split in [SuiteSplit::Tune, SuiteSplit::Test] {
         let cases: Vec<_> = list_cases(split).into_iter().take(first).collect();
         for (scenario, _) in SCENARIOS {
-            let ways = cases.iter().filter(|case| case.scenario == scenario);
-            let ways = ways.map(|case| (case.gpm, case.labels, case.dialect == Dialect::Gaunt));
-            let ways: std::collections::BTreeSet<_> = ways.collect();
-            assert_eq!(ways.len(), 8, "{scenario}");
+            let variants = cases.iter().filter(|case| case.scenario == scenario);
+            let variants =
+                variants.map(|case| (case.gpm, case.labels, case.dialect == Dialect::Gaunt));
+            let variants: std::collections::BTreeSet<_> = variants.collect();
+            assert_eq!(variants.len(), 8, "{scenario}");
         }
     }
 }
 
 #[test]
-fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
+fn faults_have_one_ground_truth_and_harmless_cases_none() {
     for case in list_cases(SuiteSplit::Test).into_iter().take(SCENARIOS.len() * 3) {
         let truths = case.fleet_plan().ground_truths(START);
         assert_eq!(truths.len(), usize::from(case.scenario.starts_with('F')), "{case:?}");
@@ -105,16 +108,17 @@ fn faults_have_one_truth_that_exists_and_the_harmless_have_none() {
 fn sent_bytes(fleet: &SimFleet, case: &SuiteCase) -> f64 {
     let ports = case.shape.jobs[0].nodes.clone().flat_map(|node| {
         let report = fleet.node_report(node);
-        let is_port = |at: u32| report.devices[at as usize].class == DeviceClass::Port;
+        let is_port = |index: u32| report.devices[index as usize].class == DeviceClass::Port;
         let samples = report.samples.iter();
-        let sent = samples.filter(|s| s.metric == port::TRANSMIT_BYTES && is_port(s.device));
-        sent.filter_map(|sample| sample.reading.value()).collect::<Vec<_>>()
+        let sent_samples = samples
+            .filter(|sample| sample.metric == port::TRANSMIT_BYTES && is_port(sample.device));
+        sent_samples.filter_map(|sample| sample.reading.value()).collect::<Vec<_>>()
     });
     ports.sum()
 }
 
 #[test]
-fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
+fn fault_level_is_its_share_of_lost_throughput() {
     for scenario in ["F1", "F2", "F3", "F4", "F5", "F6", "F7", "F11", "F12", "F13", "F17", "F18"] {
         for level in [FaultLevel::Mild, FaultLevel::Hard] {
             let case = SuiteCase::from_name(scenario, level, 1).unwrap();
@@ -129,9 +133,9 @@ fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
             let healthy = rate(START);
             // The healthy time may extend past the onset: its share is subtracted.
             let share = (onset.duration_since(START).as_secs_f64() / 200.0).min(1.0);
-            let ill = rate(START + Duration::from_secs(200));
-            let healthy = (healthy - ill * (1.0 - share)) / share;
-            let lost = 1.0 - ill / healthy;
+            let faulty = rate(START + Duration::from_secs(200));
+            let healthy = (healthy - faulty * (1.0 - share)) / share;
+            let lost = 1.0 - faulty / healthy;
             let expected = [0.14, 0.295, 0.585][level as usize];
             assert!(
                 (lost - expected).abs() < 0.06,
@@ -142,12 +146,12 @@ fn a_fault_costs_the_share_of_throughput_that_its_level_says() {
 }
 
 #[test]
-fn every_scenario_is_lived_through_in_every_dialect_without_a_line_refused() {
-    for (at, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
+fn scenarios_run_in_every_dialect_without_rejected_lines() {
+    for (index, (scenario, _)) in SCENARIOS.into_iter().enumerate() {
         for dialect in [Dialect::Gaunt, Dialect::Dcgm] {
             let case = SuiteCase {
                 dialect,
-                ..SuiteCase::from_name(scenario, FaultLevel::Hard, at as u64 % 7).unwrap()
+                ..SuiteCase::from_name(scenario, FaultLevel::Hard, index as u64 % 7).unwrap()
             };
             let mut fleet = case.build_fleet(START);
             for second in [1, 215, 260] {
@@ -172,7 +176,7 @@ fn every_scenario_is_lived_through_in_every_dialect_without_a_line_refused() {
 }
 
 #[test]
-fn what_ports_send_ports_receive_in_every_scenario() {
+fn port_traffic_sent_equals_received_in_every_scenario() {
     for (scenario, _) in SCENARIOS {
         let case = SuiteCase::from_name(scenario, FaultLevel::Hard, 2).unwrap();
         let mut fleet = case.build_fleet(START);
@@ -184,26 +188,29 @@ fn what_ports_send_ports_receive_in_every_scenario() {
             };
             reports.map(sum).sum()
         };
-        let both = |fleet: &SimFleet| {
+        let traffic = |fleet: &SimFleet| {
             (total(fleet, port::TRANSMIT_BYTES), total(fleet, port::RECEIVE_BYTES))
         };
-        let before = both(&fleet);
+        let before = traffic(&fleet);
         fleet.advance_to(after_start(211.3));
-        let now = both(&fleet);
-        let (out, back) = (now.0 - before.0, now.1 - before.1);
+        let now = traffic(&fleet);
+        let (sent, received) = (now.0 - before.0, now.1 - before.1);
         let rounding = 8.0 * (fleet.node_count() * case.shape.rails) as f64;
-        assert!((out - back).abs() <= rounding, "{scenario}: sent {out}, received {back}");
+        assert!(
+            (sent - received).abs() <= rounding,
+            "{scenario}: sent {sent}, received {received}"
+        );
     }
 }
 
 #[test]
-fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
+fn case_does_not_depend_on_sampling_interval() {
     for scenario in ["F4", "F10", "F15", "H3", "H6", "H10", "H13", "H16"] {
         let case = SuiteCase::from_name(scenario, FaultLevel::Medium, 3).unwrap();
-        let (mut seldom, mut often) = (case.build_fleet(START), case.build_fleet(START));
-        seldom.advance_to(after_start(251.0));
-        for look in 1..=251_u32 {
-            often.advance_to(after_start(f64::from(look)));
+        let (mut one_step, mut many_steps) = (case.build_fleet(START), case.build_fleet(START));
+        one_step.advance_to(after_start(251.0));
+        for second in 1..=251_u32 {
+            many_steps.advance_to(after_start(f64::from(second)));
         }
         let counters = |fleet: &SimFleet| -> Vec<gaunt_schema::MetricSample> {
             let samples = (0..fleet.node_count()).flat_map(|node| fleet.node_report(node).samples);
@@ -215,12 +222,12 @@ fn a_case_does_not_depend_on_how_often_it_is_looked_at() {
             };
             samples.filter(counts).collect()
         };
-        assert_eq!(counters(&seldom), counters(&often), "{scenario}");
+        assert_eq!(counters(&one_step), counters(&many_steps), "{scenario}");
     }
 }
 
 #[test]
-fn days_without_a_fault_have_no_truth_and_go_by() {
+fn fault_free_days_have_no_ground_truth_and_steady_traffic() {
     let case = calm_case(SuiteSplit::Tune, 0);
     let mut fleet = case.build_fleet(START);
     assert_eq!((fleet.ground_truths(), case.seconds), (&[][..], 259_200));

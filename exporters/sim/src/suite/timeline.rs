@@ -20,11 +20,11 @@ pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<
     // While one job has a fault, another writes a checkpoint at intervals.
     if case.scenario.starts_with('F') && noise.child_key(8).random_below(3) == 0 {
         let onset = noise.child_key(9).random_between(30.0, 240.0);
-        let lasts = noise.child_key(10).random_between(20.0, 40.0);
+        let duration = noise.child_key(10).random_between(20.0, 40.0);
         faults.push(job_fault(
             1,
             onset,
-            lasts,
+            duration,
             FaultEffect::Checkpoint { spin: noise.child_key(11).random_below(2) == 0 },
         ));
     }
@@ -32,8 +32,8 @@ pub(super) fn draw(case: &SuiteCase, noise: NoiseKey, paces: &[JobPace]) -> Vec<
 }
 
 /// An event that concerns a whole job for a while.
-fn job_fault(gang: usize, onset_s: f64, lasts_s: f64, effect: FaultEffect) -> SimFault {
-    SimFault { onset_s, lasts_s: Some(lasts_s), gang, member: 0, effect }
+fn job_fault(job_index: usize, onset_s: f64, lasts_s: f64, effect: FaultEffect) -> SimFault {
+    SimFault { onset_s, lasts_s: Some(lasts_s), gang: job_index, member: 0, effect }
 }
 
 /// The share of throughput that a fault costs.
@@ -59,14 +59,14 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
     let network = 1.0 + extra / pace.communicate_s;
     let rail = noise.child_key(3).random_below(case.shape.rails as u64) as usize;
     let gpu = noise.child_key(4).random_below(case.shape.gpus as u64) as usize;
-    let coin = noise.child_key(5).random_below(2) == 0;
+    let variant = noise.child_key(5).random_below(2) == 0;
     match case.scenario {
-        "F1" => FaultEffect::DataStarved { batch_s, by_cpu: coin },
+        "F1" => FaultEffect::DataStarved { batch_s, by_cpu: variant },
         "F2" => FaultEffect::StorageSlow { batch_s },
         "F3" => FaultEffect::SlowGpu { gpu, clock },
         "F4" => FaultEffect::Throttled { gpu, clock },
-        "F5" => FaultEffect::LaunchBound { duty: clock, gpu: coin.then_some(gpu) },
-        "F6" => FaultEffect::PcieSlow { gpu, factor: 1.0 + extra / pace.copy_s, replays: coin },
+        "F5" => FaultEffect::LaunchBound { duty: clock, gpu: variant.then_some(gpu) },
+        "F6" => FaultEffect::PcieSlow { gpu, factor: 1.0 + extra / pace.copy_s, replays: variant },
         "F7" => FaultEffect::NvlinkSlow { gpu, factor: 1.0 + extra / (pace.compute_s * TRADED) },
         "F8" => FaultEffect::PortDown { rail },
         "F9" => FaultEffect::RateLow { rail, factor: [2.0, 2.0, 4.0][level] },
@@ -77,8 +77,8 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
         "F11" => FaultEffect::LeafCongested { rail, factor: network },
         "F12" => FaultEffect::RailSlow { rail, factor: network },
         "F13" => FaultEffect::HostBlocks { factor: network },
-        "F14" => FaultEffect::Hang { odd: coin },
-        "F15" => FaultEffect::GpuLost { gpu, ecc: coin },
+        "F14" => FaultEffect::Hang { odd: variant },
+        "F15" => FaultEffect::GpuLost { gpu, ecc: variant },
         "F16" => FaultEffect::Idle,
         "F17" => {
             let stage = noise.child_key(6).random_below(case.shape.jobs[0].stages as u64) as usize;
@@ -91,54 +91,67 @@ pub(super) fn case_effect(case: &SuiteCase, noise: NoiseKey, pace: &JobPace) -> 
 /// The harmless look-alikes, with the severity of the level.
 fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
     let level = case.level as usize;
-    let at = noise.child_key(0).random_between(100.0, 200.0);
-    let luck = noise.child_key(1).random_unit();
+    let onset_s = noise.child_key(0).random_between(100.0, 200.0);
+    let random = noise.child_key(1).random_unit();
     let spin = noise.child_key(2).random_below(2) == 0;
-    let ever = f64::INFINITY;
-    let always = |effect| vec![job_fault(0, 0.0, ever, effect)];
+    let forever = f64::INFINITY;
+    let permanent_fault = |effect| vec![job_fault(0, 0.0, forever, effect)];
     match case.scenario {
         "H1" => {
-            let lasts = [20.0, 50.0, 90.0][level] + 30.0 * luck;
+            let duration = [20.0, 50.0, 90.0][level] + 30.0 * random;
             let pause = FaultEffect::Checkpoint { spin };
             vec![
-                job_fault(0, at, lasts, pause),
-                job_fault(0, at + 310.0, lasts * 0.95, pause),
-                job_fault(1, at * 0.6, lasts * 0.5, FaultEffect::Checkpoint { spin: !spin }),
+                job_fault(0, onset_s, duration, pause),
+                job_fault(0, onset_s + 310.0, duration * 0.95, pause),
+                job_fault(
+                    1,
+                    onset_s * 0.6,
+                    duration * 0.5,
+                    FaultEffect::Checkpoint { spin: !spin },
+                ),
             ]
         }
         "H2" => {
-            vec![job_fault(0, at, [60.0, 150.0, 300.0][level] + 30.0 * luck, FaultEffect::Evaluate)]
+            vec![job_fault(
+                0,
+                onset_s,
+                [60.0, 150.0, 300.0][level] + 30.0 * random,
+                FaultEffect::Evaluate,
+            )]
         }
         "H3" => vec![
-            job_fault(0, 0.0, at, FaultEffect::Absent),
-            job_fault(0, at, [60.0, 120.0, 180.0][level] + 30.0 * luck, FaultEffect::Start),
+            job_fault(0, 0.0, onset_s, FaultEffect::Absent),
+            job_fault(0, onset_s, [60.0, 120.0, 180.0][level] + 30.0 * random, FaultEffect::Start),
         ],
-        "H4" => vec![job_fault(0, at, ever, FaultEffect::End)],
+        "H4" => vec![job_fault(0, onset_s, forever, FaultEffect::End)],
         "H5" => {
             let stage = noise.child_key(3).random_below(4) as usize;
-            always(FaultEffect::StageImbalance { stage, factor: [1.08, 1.15, 1.25][level] })
+            permanent_fault(FaultEffect::StageImbalance {
+                stage,
+                factor: [1.08, 1.15, 1.25][level],
+            })
         }
-        "H8" => drained_faults(at, level),
+        "H8" => drained_faults(onset_s, level),
         "H9" => {
             let cap = FaultEffect::PowerCap { clock: [0.9, 0.8, 0.65][level] };
-            vec![job_fault(0, if spin { 0.0 } else { at }, ever, cap)]
+            vec![job_fault(0, if spin { 0.0 } else { onset_s }, forever, cap)]
         }
         "H10" => (0..=level)
-            .map(|count| node_fault(noise, count, at, FaultEffect::CounterReset))
+            .map(|count| node_fault(noise, count, onset_s, FaultEffect::CounterReset))
             .collect(),
         "H11" => (0..1 << level)
             .flat_map(|count| {
-                let trouble = node_fault(noise, count, at, FaultEffect::ScrapeTrouble);
-                let again = node_fault(noise, count, at + 20.0, FaultEffect::CounterReset);
-                [SimFault { lasts_s: Some(240.0), ..trouble }, again]
+                let failed_scrapes = node_fault(noise, count, onset_s, FaultEffect::ScrapeTrouble);
+                let restart = node_fault(noise, count, onset_s + 20.0, FaultEffect::CounterReset);
+                [SimFault { lasts_s: Some(240.0), ..failed_scrapes }, restart]
             })
             .collect(),
-        "H12" => always(FaultEffect::AdaptiveRouting),
-        "H13" => probe_faults(at, [180.0, 90.0, 45.0][level]),
-        "H15" => always(FaultEffect::LongTail { factor: [1.5, 2.0, 2.6][level] }),
+        "H12" => permanent_fault(FaultEffect::AdaptiveRouting),
+        "H13" => probe_faults(onset_s, [180.0, 90.0, 45.0][level]),
+        "H15" => permanent_fault(FaultEffect::LongTail { factor: [1.5, 2.0, 2.6][level] }),
         "H16" => vec![
-            job_fault(0, at, ever, FaultEffect::Absent),
-            job_fault(0, at - 40.0, 40.0, FaultEffect::Crash),
+            job_fault(0, onset_s, forever, FaultEffect::Absent),
+            job_fault(0, onset_s - 40.0, 40.0, FaultEffect::Crash),
         ],
         // Inference, MIG and mixed GPU models are permanent conditions, not events.
         _ => Vec::new(),
@@ -146,40 +159,40 @@ fn harmless_faults(case: &SuiteCase, noise: NoiseKey) -> Vec<SimFault> {
 }
 
 /// An event on one node of the first job, the `count`th of several.
-fn node_fault(noise: NoiseKey, count: usize, at: f64, effect: FaultEffect) -> SimFault {
+fn node_fault(noise: NoiseKey, count: usize, time: f64, effect: FaultEffect) -> SimFault {
     let member = noise.child_key(7).child_key(count as u64).random_below(1 << 20) as usize;
-    SimFault { onset_s: at + 17.0 * count as f64, lasts_s: None, gang: 0, member, effect }
+    SimFault { onset_s: time + 17.0 * count as f64, lasts_s: None, gang: 0, member, effect }
 }
 
 /// Nodes are drained: their jobs end. Then they are tested, restarted, and held for maintenance.
-fn drained_faults(at: f64, level: usize) -> Vec<SimFault> {
-    let ever = f64::INFINITY;
+fn drained_faults(time: f64, level: usize) -> Vec<SimFault> {
+    let forever = f64::INFINITY;
     let mut faults = vec![
-        job_fault(1, at, ever, FaultEffect::End),
-        job_fault(0, at + 60.0, ever, FaultEffect::End),
+        job_fault(1, time, forever, FaultEffect::End),
+        job_fault(0, time + 60.0, forever, FaultEffect::End),
     ];
     match level {
         0 => {}
-        1 => faults.push(job_fault(1, at + 20.0, ever, FaultEffect::Maintain)),
+        1 => faults.push(job_fault(1, time + 20.0, forever, FaultEffect::Maintain)),
         // A node that restarts is in no job; afterwards it is reserved until an operator has checked it.
         _ => faults.extend([
-            job_fault(1, at + 80.0, 70.0, FaultEffect::Diagnose),
-            job_fault(1, at + 180.0, 90.0, FaultEffect::Reboot),
-            job_fault(1, at + 275.0, ever, FaultEffect::Maintain),
-            job_fault(0, at + 110.0, ever, FaultEffect::Maintain),
+            job_fault(1, time + 80.0, 70.0, FaultEffect::Diagnose),
+            job_fault(1, time + 180.0, 90.0, FaultEffect::Reboot),
+            job_fault(1, time + 275.0, forever, FaultEffect::Maintain),
+            job_fault(0, time + 110.0, forever, FaultEffect::Maintain),
         ]),
     }
     faults
 }
 
 /// A second job that runs for five seconds at intervals.
-fn probe_faults(first: f64, every: f64) -> Vec<SimFault> {
+fn probe_faults(first: f64, interval: f64) -> Vec<SimFault> {
     const LASTS_S: f64 = 5.0;
     let mut faults = vec![job_fault(1, 0.0, first, FaultEffect::Absent)];
-    let mut at = first + LASTS_S;
-    while at < 3_600.0 {
-        faults.push(job_fault(1, at, every - LASTS_S, FaultEffect::Absent));
-        at += every;
+    let mut time = first + LASTS_S;
+    while time < 3_600.0 {
+        faults.push(job_fault(1, time, interval - LASTS_S, FaultEffect::Absent));
+        time += interval;
     }
     faults
 }
@@ -187,39 +200,43 @@ fn probe_faults(first: f64, every: f64) -> Vec<SimFault> {
 /// Three days of two jobs: checkpoints, evaluations, job ends and starts, failed scrapes, exporter restarts.
 fn calm_faults(noise: NoiseKey) -> Vec<SimFault> {
     let mut faults = Vec::new();
-    for gang in 0..2 {
-        let noise = noise.child_key(gang as u64);
-        let mut at = noise.child_key(0).random_between(300.0, 1_200.0);
+    for job_index in 0..2 {
+        let noise = noise.child_key(job_index as u64);
+        let mut time = noise.child_key(0).random_between(300.0, 1_200.0);
         let mut number = 0;
-        while at < 72.0 * 3_600.0 {
+        while time < 72.0 * 3_600.0 {
             let noise = noise.child_key(1).child_key(number);
-            let lasts = noise.child_key(0).random_between(20.0, 120.0);
+            let duration = noise.child_key(0).random_between(20.0, 120.0);
             number += 1;
             match noise.child_key(1).random_below(40) {
                 0 => {
-                    let away = noise.child_key(2).random_between(120.0, 900.0);
-                    faults.push(job_fault(gang, at, away, FaultEffect::End));
-                    faults.push(job_fault(gang, at + away, 150.0, FaultEffect::Start));
-                    at += away + 150.0;
+                    let absence = noise.child_key(2).random_between(120.0, 900.0);
+                    faults.push(job_fault(job_index, time, absence, FaultEffect::End));
+                    faults.push(job_fault(job_index, time + absence, 150.0, FaultEffect::Start));
+                    time += absence + 150.0;
                 }
-                1..4 => faults.push(job_fault(gang, at, lasts * 3.0, FaultEffect::Evaluate)),
-                4 => faults
-                    .push(SimFault { gang, ..node_fault(noise, 0, at, FaultEffect::CounterReset) }),
+                1..4 => {
+                    faults.push(job_fault(job_index, time, duration * 3.0, FaultEffect::Evaluate))
+                }
+                4 => faults.push(SimFault {
+                    gang: job_index,
+                    ..node_fault(noise, 0, time, FaultEffect::CounterReset)
+                }),
                 5..8 => faults.push(SimFault {
-                    gang,
-                    lasts_s: Some(lasts * 2.0),
-                    ..node_fault(noise, 0, at, FaultEffect::ScrapeTrouble)
+                    gang: job_index,
+                    lasts_s: Some(duration * 2.0),
+                    ..node_fault(noise, 0, time, FaultEffect::ScrapeTrouble)
                 }),
                 _ => {
                     faults.push(job_fault(
-                        gang,
-                        at,
-                        lasts,
+                        job_index,
+                        time,
+                        duration,
                         FaultEffect::Checkpoint { spin: number % 2 == 0 },
                     ));
                 }
             }
-            at += noise.child_key(3).random_between(600.0, 1_800.0);
+            time += noise.child_key(3).random_between(600.0, 1_800.0);
         }
     }
     faults

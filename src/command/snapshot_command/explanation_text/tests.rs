@@ -116,7 +116,7 @@ fn sample_explanation() -> Explanation {
 }
 
 #[test]
-fn the_whole_chain_is_told_in_the_order_of_reading() {
+fn explanation_page_has_all_sections_in_order() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/screens/explain.txt");
     let page = render_page(&sample_explanation());
     if std::env::var_os("GAUNT_BLESS").is_some() {
@@ -127,11 +127,11 @@ fn the_whole_chain_is_told_in_the_order_of_reading() {
 }
 
 #[test]
-fn a_closed_finding_says_how_long_it_lasted() {
-    let mut told = sample_explanation();
-    told.finding.life.state = LifeState::Closed;
-    told.finding.life.closed = Some(UnixMs(NOW.0 - 60_000));
-    let page = render_page(&told);
+fn closed_finding_shows_how_long_it_lasted() {
+    let mut explanation = sample_explanation();
+    explanation.finding.life.state = LifeState::Closed;
+    explanation.finding.life.closed = Some(UnixMs(NOW.0 - 60_000));
+    let page = render_page(&explanation);
     let line = page.lines().nth(1).unwrap();
     assert!(
         line.starts_with("critical · closed at 12:02:41Z, 60 s ago, after 5 min · confidence"),
@@ -140,15 +140,15 @@ fn a_closed_finding_says_how_long_it_lasted() {
 }
 
 #[test]
-fn a_finding_of_which_little_is_known_has_no_empty_sections() {
-    let mut told = sample_explanation();
-    told.chain = None;
-    told.limits.clear();
-    told.finding.evidence.clear();
-    told.finding.missing.clear();
-    told.finding.victims.clear();
-    told.finding.acknowledged = None;
-    let page = render_page(&told);
+fn finding_with_little_data_has_no_empty_sections() {
+    let mut explanation = sample_explanation();
+    explanation.chain = None;
+    explanation.limits.clear();
+    explanation.finding.evidence.clear();
+    explanation.finding.missing.clear();
+    explanation.finding.victims.clear();
+    explanation.finding.acknowledged = None;
+    let page = render_page(&explanation);
     for title in ["SIGNALS", "RULED OUT", "EVIDENCE", "LIMITS", "MISSING", "VICTIMS", "ACK"] {
         assert!(!page.contains(title), "{title} in\n{page}");
     }

@@ -77,7 +77,7 @@ fn sample_snapshot() -> FleetSnapshot {
 }
 
 #[test]
-fn the_order_of_reading_is_state_cost_blame_evidence() {
+fn page_shows_state_then_cost_then_entity_then_evidence() {
     let expected = "\
 gaunt  prod-a · 2 nodes · 8 GPUs · 1 live · 1 down  at 01:00:45Z
 GPU TIME  computing 50.0 %   waiting 50.0 %
@@ -101,11 +101,11 @@ PROBLEMS
 }
 
 #[test]
-fn many_findings_of_a_kind_are_one_line_below_a_worse_one() {
+fn findings_of_one_kind_are_one_line_below_a_worse_one() {
     let mut findings = vec![sample_snapshot().findings.findings[0].clone()];
     findings.extend((0..83).map(gaunt_api::samples::idle_finding));
-    let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
-    let groups = FindingGroup::group_findings(&findings, sam);
+    let owner_of = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
+    let groups = FindingGroup::group_findings(&findings, owner_of);
     let list = FindingList { findings, total: 84, groups, ..FindingList::default() };
     let page = render_page(&FleetSnapshot { findings: Arc::new(list), ..sample_snapshot() });
     let rows: Vec<&str> = page.lines().filter(|line| line.contains("lost GPUs  conf")).collect();
@@ -119,7 +119,7 @@ fn many_findings_of_a_kind_are_one_line_below_a_worse_one() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_page() {
+fn lines_are_no_wider_than_the_page() {
     let mut wide = sample_snapshot();
     let mut overview = (*wide.overview).clone();
     overview.worst[0].jobs = vec![SanitizedText::new(&"東京".repeat(60))];
@@ -131,7 +131,7 @@ fn no_line_is_wider_than_the_page() {
 }
 
 #[test]
-fn an_empty_fleet_shows_no_number_that_is_not_known() {
+fn empty_fleet_shows_no_unknown_number() {
     let page = render_page(&FleetSnapshot::default());
     assert!(page.contains("no GPUs known"), "{page}");
     assert!(!page.contains("NaN") && !page.contains('%'), "{page}");

@@ -9,7 +9,7 @@ use gaunt_api::{PairEnd, ProbeMatrix, SuspectKind};
 
 impl OutputTable {
     pub(super) fn from_probe_matrix(matrix: &ProbeMatrix) -> Self {
-        let mut sheet = Self::new(&[
+        let mut table = Self::new(&[
             ("rail", None),
             ("from", None),
             ("from_leaf", None),
@@ -23,37 +23,37 @@ impl OutputTable {
         let text = |text: &str| OutputCell::Text(text.to_owned());
         let name =
             |end: &PairEnd| OutputCell::Text(format!("{} {}:{}", end.node, end.device, end.port));
-        let told = |told: &Option<SanitizedText>| {
-            told.as_ref().map_or(OutputCell::Absent(None), |told| text(told))
+        let optional = |optional: &Option<SanitizedText>| {
+            optional.as_ref().map_or(OutputCell::Absent(None), |optional| text(optional))
         };
         let number =
             |value: Option<f64>| value.map_or(OutputCell::Absent(None), OutputCell::Number);
         for rail in &matrix.rails {
             for pair in &rail.pairs {
-                sheet.rows.push(vec![
+                table.rows.push(vec![
                     text(&rail.rail),
                     name(&pair.from),
-                    told(&pair.from.leaf),
+                    optional(&pair.from.leaf),
                     name(&pair.to),
-                    told(&pair.to.leaf),
+                    optional(&pair.to.leaf),
                     text(pair.tool.as_str()),
                     number(pair.bytes_per_second),
                     number(pair.ratio),
-                    told(&pair.failure),
+                    optional(&pair.failure),
                 ]);
             }
         }
         let [ended, failed] = matrix.ended;
-        let below = &mut sheet.footer;
+        let footer = &mut table.footer;
         _ = write!(
-            below,
+            footer,
             "{ended} pairs measured, {failed} failed; {} in progress, {} nodes idle",
             matrix.measuring, matrix.free
         );
         for (rail, suspect) in matrix
             .rails
             .iter()
-            .flat_map(|rail| rail.suspects.iter().map(move |one| (&rail.rail, one)))
+            .flat_map(|rail| rail.suspects.iter().map(move |suspect| (&rail.rail, suspect)))
         {
             let what = match suspect.kind {
                 SuspectKind::Port => "slow port, HCA or cable:",
@@ -63,11 +63,11 @@ impl OutputTable {
             };
             let (share, pairs) = (suspect.ratio * 100.0, suspect.pairs);
             _ = write!(
-                below,
+                footer,
                 "\n{rail}: {what} {}, {share:.0} % of baseline, {pairs} pairs",
                 suspect.name
             );
         }
-        sheet
+        table
     }
 }

@@ -30,8 +30,10 @@ const CLOSES: Duration = Duration::from_mins(4);
 pub(super) struct FaultOutcome {
     /// Time from onset to detection.
     pub(super) found: Option<Duration>,
-    /// Whether it was found after its limit.
+    /// Whether it was found after its limit, the time without an aggregator aside.
     pub(super) late: bool,
+    /// Time from onset to detection in which no aggregator ran.
+    down: Duration,
     /// Total time without a finding between detection and the end of the fault.
     pub(super) away: Duration,
     /// The ids of its findings of its own kind.
@@ -90,8 +92,13 @@ impl FaultOutcome {
 
     pub(super) fn render_line(&self, truth: &GroundTruth, start: UnixMs) -> String {
         let lasts = truth.ends.map_or(0, |end| end.duration_since(truth.onset).as_secs());
-        let found =
-            self.found.map_or("never found".to_owned(), |f| format!("found {} s", f.as_secs()));
+        let down = match self.down.as_secs() {
+            0 => String::new(),
+            seconds => format!(" ({seconds} s of them without an aggregator)"),
+        };
+        let found = self
+            .found
+            .map_or("never found".to_owned(), |f| format!("found {} s{down}", f.as_secs()));
         let cost =
             self.cost.map_or(String::new(), |(low, high)| format!("  cost {low:.1}-{high:.1}"));
         format!(
@@ -132,6 +139,9 @@ impl FindingObserver {
         self.open = open;
         for (truth, outcome) in self.truths.iter().zip(&mut self.outcomes) {
             let since = now.duration_since(truth.onset);
+            if outcome.found.is_none() {
+                outcome.down += passed.min(since).saturating_sub(step);
+            }
             let limit = truth.limit + step * PERIODS;
             let ended = truth.ends.is_some_and(|end| now > end + limit + CLOSES * 2);
             if now < truth.onset || (ended && outcome.lingers.is_none()) {
@@ -166,7 +176,7 @@ impl FindingObserver {
             outcome.ids.extend(counted.iter().map(|finding| finding.id.clone()));
             if outcome.found.is_none() {
                 outcome.found = Some(since);
-                outcome.late = since > limit;
+                outcome.late = since - outcome.down > limit;
             }
             let cost: f64 = found.iter().map(|finding| finding.cost_gpu_hours_per_hour).sum();
             let (low, high) = outcome.cost.unwrap_or((cost, cost));

@@ -1,6 +1,6 @@
 //! The engine of a soak run: fed, ticked, killed and restarted from its persisted state.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use anyhow::Context;
 use gaunt_api::{Answer, Question};
@@ -37,6 +37,7 @@ const SAME_LOSS: f64 = 1e-6;
 pub(super) fn run_soak(
     mut fleet: SimFleet,
     step: Duration,
+    span: Range<u32>,
     days: f64,
     seed: u64,
     kills: u32,
@@ -49,8 +50,14 @@ pub(super) fn run_soak(
     kill_ticks.sort_unstable();
     kill_ticks.dedup();
     let mut exporters = ExporterFaults::draw(&fleet, START, (days * 86_400.0) as u64, &mut random);
-    let truths: Vec<GroundTruth> =
-        fleet.ground_truths().iter().chain(exporters.fault_truths()).cloned().collect();
+    let second = |second: u32| START + Duration::from_secs(second.into());
+    let truths: Vec<GroundTruth> = fleet
+        .ground_truths()
+        .iter()
+        .chain(exporters.fault_truths())
+        .filter(|truth| (second(span.start)..second(span.end)).contains(&truth.onset))
+        .cloned()
+        .collect();
     let mut observer = FindingObserver::new(&truths);
     let mut engine = resume_engine(&options, PersistedState::default(), &fleet);
     // State on disk as of the tick before the last: later changes are lost.
@@ -58,6 +65,12 @@ pub(super) fn run_soak(
     let (mut loss_wrong, mut loss_worst, mut down_ticks) = (0, 0.0_f64, 0_u64);
     for tick in 1..=ticks {
         let now = START + step * tick as u32;
+        if now < second(span.start) {
+            continue;
+        }
+        if now > second(span.end) {
+            break;
+        }
         if step > Duration::from_secs(1) {
             fleet.advance_to(now - Duration::from_secs(1));
         }

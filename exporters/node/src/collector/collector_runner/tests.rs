@@ -23,7 +23,7 @@ impl Collector for ScriptedCollector {
 }
 
 #[test]
-fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
+fn collector_failure_is_reported_and_later_runs_go_on() {
     let broken = || Err(CollectError::Driver("it hangs".to_owned()));
     let script = vec![
         Ok(CollectOutcome::Pending("wait".to_owned())),
@@ -34,7 +34,7 @@ fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
     ];
     let mut collectors = CollectorRunner::new(vec![Box::new(ScriptedCollector(script))], PATIENCE);
     let device = Device::new_collector("scripted");
-    let mut said = Vec::new();
+    let mut statuses = Vec::new();
     for second in 1..=5 {
         let mut report = Report::default();
         collectors.run(UnixMs(second * 1000), &mut report);
@@ -42,7 +42,7 @@ fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
         assert!(read(exporter::COLLECTOR_DURATION).is_some());
         let message = report.infos.first().map(|info| info.labels[0].1.to_string());
         let message = message.unwrap_or_default();
-        said.push((
+        statuses.push((
             read(exporter::COLLECTOR_SUCCESS),
             read(exporter::COLLECTOR_LAST_SUCCESS),
             message,
@@ -55,13 +55,16 @@ fn a_run_is_a_metric_and_a_failure_is_not_the_end() {
         (Some(1.0), Some(4.0), "no card"),
         (Some(1.0), Some(4.5), "two"),
     ];
-    assert_eq!(said, expected.map(|(ok, at, text)| (ok, at, text.to_owned())));
+    assert_eq!(
+        statuses,
+        expected.map(|(ok, last_success, text)| (ok, last_success, text.to_owned()))
+    );
 }
 
 /// Follows a command for each run.
 struct ControlledCollector {
     orders: Receiver<CollectorOrder>,
-    patience: Duration,
+    max_age: Duration,
 }
 
 enum CollectorOrder {
@@ -80,14 +83,14 @@ impl Collector for ControlledCollector {
         report.push(node, host::CPUS, 7.0);
         match self.orders.recv().unwrap() {
             CollectorOrder::Count(count) => report.push(node, host::CPU_BUSY, count),
-            CollectorOrder::HangUntil(freed) => _ = freed.recv(),
+            CollectorOrder::HangUntil(release) => _ = release.recv(),
             CollectorOrder::Break => panic!("a break on command"),
         }
         Ok(CollectOutcome::Found)
     }
 
     fn max_age(&self) -> Duration {
-        self.patience
+        self.max_age
     }
 }
 
@@ -95,11 +98,11 @@ impl Collector for ControlledCollector {
 const TOLD: usize = 0;
 const OTHER: usize = 1;
 
-fn controlled_runner(patience: Duration) -> (Sender<CollectorOrder>, CollectorRunner) {
-    let (order, orders) = mpsc::channel();
-    let told = ControlledCollector { orders, patience };
+fn controlled_runner(max_age: Duration) -> (Sender<CollectorOrder>, CollectorRunner) {
+    let (order_sender, orders) = mpsc::channel();
+    let controlled = ControlledCollector { orders, max_age };
     let other = ScriptedCollector((0..9).map(|_| Ok(CollectOutcome::Found)).collect());
-    (order, CollectorRunner::new(vec![Box::new(told), Box::new(other)], PATIENCE))
+    (order_sender, CollectorRunner::new(vec![Box::new(controlled), Box::new(other)], PATIENCE))
 }
 
 /// One round with enough time, and the status of "controlled"; the other collector completes in it.
@@ -109,11 +112,11 @@ fn long_round(collectors: &mut CollectorRunner, second: i64) -> (Reading, Readin
         thread::yield_now();
     }
     collectors.deadline = PATIENCE;
-    let (report, told) = any_round(collectors, second);
+    let (report, status) = any_round(collectors, second);
     let other =
         report.find_reading(&Device::new_collector("scripted"), exporter::COLLECTOR_SUCCESS);
     assert_eq!(other, Some(Reading::of(1.0)), "the other collector continues");
-    told
+    status
 }
 
 /// One round that ends before "controlled", which hangs or breaks in it, returns.
@@ -130,13 +133,13 @@ fn any_round(
     let mut report = Report::default();
     collectors.run(UnixMs(second * 1000), &mut report);
     let message = report.infos.first().map(|info| info.labels[0].1.to_string());
-    let told = Device::new_collector("controlled");
-    let said = (
+    let device = Device::new_collector("controlled");
+    let status = (
         report.find_reading(&Device::new_node(), host::CPU_BUSY).unwrap(),
-        report.find_reading(&told, exporter::COLLECTOR_SUCCESS).unwrap(),
+        report.find_reading(&device, exporter::COLLECTOR_SUCCESS).unwrap(),
         message.unwrap_or_default(),
     );
-    (report, said)
+    (report, status)
 }
 
 fn good_result(count: f64) -> (Reading, Reading, String) {
@@ -144,13 +147,13 @@ fn good_result(count: f64) -> (Reading, Reading, String) {
 }
 
 #[test]
-fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
-    let (order, mut collectors) = controlled_runner(Duration::ZERO);
-    let (free, freed) = mpsc::channel();
-    for order_of in
-        [CollectorOrder::Count(5.0), CollectorOrder::HangUntil(freed), CollectorOrder::Count(6.0)]
+fn hung_collector_reports_stale_values_until_it_returns() {
+    let (order_sender, mut collectors) = controlled_runner(Duration::ZERO);
+    let (release_sender, release) = mpsc::channel();
+    for order in
+        [CollectorOrder::Count(5.0), CollectorOrder::HangUntil(release), CollectorOrder::Count(6.0)]
     {
-        order.send(order_of).unwrap();
+        order_sender.send(order).unwrap();
     }
     assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
     let hung = (
@@ -161,11 +164,11 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
     let hung = (hung.0, hung.1, hung.2.to_owned());
     assert_eq!(short_round(&mut collectors, 2), hung);
     // A late collector is not waited for, and not started again.
-    let waited = Instant::now();
+    let started = Instant::now();
     let message = long_round(&mut collectors, 3).2;
-    assert!(waited.elapsed() < PATIENCE / 2, "a hung collector was waited for");
+    assert!(started.elapsed() < PATIENCE / 2, "a hung collector was waited for");
     assert!(message.starts_with("the run takes longer"), "{message}");
-    free.send(()).unwrap();
+    release_sender.send(()).unwrap();
     while !is_back(&mut collectors, TOLD) {
         thread::yield_now();
     }
@@ -173,19 +176,19 @@ fn a_run_that_hangs_costs_its_own_values_until_it_is_back() {
 }
 
 /// Whether a collector has returned; takes its result.
-fn is_back(collectors: &mut CollectorRunner, station: usize) -> bool {
-    while let Ok(answer) = collectors.pool.results.try_recv() {
-        _ = collectors.pool.store_result(answer);
+fn is_back(collectors: &mut CollectorRunner, position: usize) -> bool {
+    while let Ok(result) = collectors.pool.results.try_recv() {
+        _ = collectors.pool.store_result(result);
     }
-    collectors.pool.threads[station].running_since.is_none()
+    collectors.pool.threads[position].running_since.is_none()
 }
 
 #[test]
-fn a_patient_collector_keeps_its_values_for_a_while() {
-    let (order, mut collectors) = controlled_runner(Duration::from_secs(10));
-    let (free, freed) = mpsc::channel();
-    order.send(CollectorOrder::Count(5.0)).unwrap();
-    order.send(CollectorOrder::HangUntil(freed)).unwrap();
+fn late_collector_repeats_its_values_up_to_max_age() {
+    let (order_sender, mut collectors) = controlled_runner(Duration::from_secs(10));
+    let (release_sender, release) = mpsc::channel();
+    order_sender.send(CollectorOrder::Count(5.0)).unwrap();
+    order_sender.send(CollectorOrder::HangUntil(release)).unwrap();
     assert_eq!(long_round(&mut collectors, 1), good_result(5.0));
     let (count, success, message) = short_round(&mut collectors, 2);
     assert_eq!((count, success), (5.0.into(), 1.0.into()));
@@ -195,11 +198,11 @@ fn a_patient_collector_keeps_its_values_for_a_while() {
     );
     let (count, success, _) = short_round(&mut collectors, 12);
     assert_eq!((count, success), (AbsenceReason::Stale.into(), 0.0.into()));
-    drop(free);
+    drop(release_sender);
 }
 
 #[test]
-fn a_collector_that_breaks_is_said_and_the_others_go_on() {
+fn broken_collector_is_reported_and_others_continue() {
     let (order, mut collectors) = controlled_runner(Duration::ZERO);
     order.send(CollectorOrder::Count(5.0)).unwrap();
     order.send(CollectorOrder::Break).unwrap();

@@ -33,22 +33,24 @@ impl BitErrorWindow {
             self.0.push_back((now, counts));
         }
         // One count as old as the window stays as the reference.
-        while self.0.get(1).is_some_and(|(then, _)| now - *then >= WINDOW) {
+        while self.0.get(1).is_some_and(|(time, _)| now - *time >= WINDOW) {
             self.0.pop_front();
         }
-        let Some((then, first)) = self.0.front() else { return };
-        if now - *then < STEP {
+        let Some((first_time, first)) = self.0.front() else { return };
+        if now - *first_time < STEP {
             return;
         }
         // A counter that decreased was reset with its card: the time in between is unknown.
-        let since = |at: usize| Some(counts[at]? - first[at]?).filter(|count| *count >= 0.0);
+        let increase =
+            |index: usize| Some(counts[index]? - first[index]?).filter(|count| *count >= 0.0);
         let device = report.ensure_device(card.clone());
-        let Some(bits) = since(0).filter(|bits| *bits > 0.0) else {
-            self.0.retain(|(at, _)| *at == now);
+        let Some(bits) = increase(0).filter(|bits| *bits > 0.0) else {
+            self.0.retain(|(time, _)| *time == now);
             return;
         };
-        for (at, metric) in [(1, ethernet::RAW_BIT_ERRORS), (2, ethernet::EFFECTIVE_BIT_ERRORS)] {
-            if let Some(errors) = since(at) {
+        for (index, metric) in [(1, ethernet::RAW_BIT_ERRORS), (2, ethernet::EFFECTIVE_BIT_ERRORS)]
+        {
+            if let Some(errors) = increase(index) {
                 report.push(device, metric, errors / bits);
             }
         }
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_set_against_the_bits_of_the_last_minute() {
+    fn bit_error_ratio_covers_last_minute() {
         let (mut wire, start) = (BitErrorWindow::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(ratios_after(&mut wire, at(0), [1e12, 100.0, 0.0]), [None; 2]);
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wire_that_does_not_count_its_bits_has_no_ratio() {
+    fn link_without_bit_counter_has_no_ratio() {
         let (mut wire, card) = (BitErrorWindow::default(), Device::new_netdev("eth0"));
         let mut report = Report::default();
         for second in [0, 20] {

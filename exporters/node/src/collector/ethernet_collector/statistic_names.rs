@@ -74,13 +74,13 @@ const NUMBERED: &[(&str, &str, MetricId, f64)] = &[
 
 /// The metric of a driver's statistic, and how many of its units make one of ours.
 pub(super) fn metric_of_statistic(statistic: &str) -> Option<(MetricId, f64)> {
-    let whole = WORDS.iter().find(|(word, ..)| *word == statistic);
-    if let Some((_, metric, per)) = whole {
-        return Some((*metric, *per));
+    let exact = WORDS.iter().find(|(name, ..)| *name == statistic);
+    if let Some((_, metric, divisor)) = exact {
+        return Some((*metric, *divisor));
     }
-    NUMBERED.iter().find_map(|(before, after, first, per)| {
+    NUMBERED.iter().find_map(|(before, after, first, divisor)| {
         let number = statistic.strip_prefix(before)?.strip_suffix(after)?;
         let digit = number.parse::<u16>().ok().filter(|digit| *digit < 8 && number.len() == 1)?;
-        Some((MetricId(first.0 + digit), *per))
+        Some((MetricId(first.0 + digit), *divisor))
     })
 }

@@ -68,9 +68,9 @@ impl EthernetTestHost {
             exclude: exclude.iter().map(|name| (*name).to_owned()).collect(),
             ..SamplerOptions::default()
         };
-        let door =
+        let statistics =
             Ok(Box::new(ScriptedStatistics(Arc::clone(&cards))) as Box<dyn DriverStatistics>);
-        let collector = RefCell::new(EthernetCollector::with_statistics(&options, door));
+        let collector = RefCell::new(EthernetCollector::with_statistics(&options, statistics));
         Self { _tree: tree, cards, collector }
     }
 
@@ -95,7 +95,7 @@ fn of(report: &Report, device: &str, metric: MetricId) -> Option<Reading> {
 }
 
 #[test]
-fn four_drivers_are_named_alike() {
+fn statistics_of_four_drivers_map_to_same_metrics() {
     let host = EthernetTestHost::new(&["mlx", "mlx4", "bnxt", "ice"], &[]);
     host.set_statistics(
         "mlx",
@@ -163,7 +163,7 @@ fn four_drivers_are_named_alike() {
 }
 
 #[test]
-fn only_cards_of_this_network_that_are_not_excluded_are_asked() {
+fn cards_of_other_namespaces_and_excluded_ones_are_not_queried() {
     let devices = ["eth0", "foreign0", "veth1", "ens1"];
     let host = EthernetTestHost::new(&devices, &["ens*"]);
     for device in devices {
@@ -174,7 +174,7 @@ fn only_cards_of_this_network_that_are_not_excluded_are_asked() {
 }
 
 #[test]
-fn one_card_that_refuses_costs_only_itself() {
+fn card_error_affects_only_that_card() {
     let host = EthernetTestHost::new(&["eth0", "eth1"], &[]);
     host.set_statistics("eth0", &[("rx_discards_phy", 1)]);
     host.set_statistics("eth1", &[("rx_discards_phy", 2)]);
@@ -186,12 +186,12 @@ fn one_card_that_refuses_costs_only_itself() {
         Some(AbsenceReason::Error.into())
     );
     assert_eq!(of(&report, "eth1", ethernet::PHY_RECEIVE_DISCARDS), Some(2.0.into()));
-    let said = outcome.unwrap_err().to_string();
-    assert!(said.starts_with("eth0: ") && !said.contains("eth1"), "{said}");
+    let message = outcome.unwrap_err().to_string();
+    assert!(message.starts_with("eth0: ") && !message.contains("eth1"), "{message}");
 }
 
 #[test]
-fn a_card_whose_queues_change_is_read_anew() {
+fn card_with_changed_queues_is_discovered_again() {
     let host = EthernetTestHost::new(&["eth0"], &[]);
     host.set_statistics("eth0", &[("rx0_packets", 5), ("rx_discards_phy", 1)]);
     _ = host.collect_report();
@@ -207,9 +207,9 @@ fn a_card_whose_queues_change_is_read_anew() {
 }
 
 #[test]
-fn words_that_only_look_alike_mean_nothing() {
-    for word in ["rx_prio8_pause", "rx_prio03_pause", "rx_prio_pause", "rx_prio3_pause_x", "pause"]
+fn similar_statistic_names_are_not_matched() {
+    for name in ["rx_prio8_pause", "rx_prio03_pause", "rx_prio_pause", "rx_prio3_pause_x", "pause"]
     {
-        assert_eq!(metric_of_statistic(word), None, "{word}");
+        assert_eq!(metric_of_statistic(name), None, "{name}");
     }
 }

@@ -9,9 +9,9 @@ const MICROSECONDS: f64 = 1e6;
 pub(super) fn parse(folder: &str, text: &str) -> MountedFileSystem {
     let mut counts = MountCounts::default();
     for line in text.lines() {
-        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
         // `read_bytes 5 samples [bytes] 4096 1048576 2113536`: number, unit, least, most, sum.
-        let [name, number, "samples", unit, ref rest @ ..] = words[..] else { continue };
+        let [name, number, "samples", unit, ref rest @ ..] = fields[..] else { continue };
         let Ok(number) = number.parse::<u64>() else { continue };
         let number = number as f64;
         let sum = rest.get(2).and_then(|sum| sum.parse::<u64>().ok()).map(|sum| sum as f64);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_of_new_and_old_clients_are_understood() {
+    fn lustre_statistics_of_new_and_old_clients_are_parsed() {
         let new = "\
 snapshot_time             1730000000.123456789 secs.nsecs
 read_bytes                5 samples [bytes] 4096 1048576 2113536

@@ -12,8 +12,8 @@ pub(super) fn parse(text: &str) -> Vec<MountedFileSystem> {
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("device ") {
             mounts.extend(current.take());
-            current =
-                parse_header(rest).filter(|it| mounts.iter().all(|known| known.name != it.name));
+            current = parse_header(rest)
+                .filter(|mount| mounts.iter().all(|other| other.name != mount.name));
         } else if let Some(mount) = &mut current {
             add_line_counts(line, &mut mount.counts);
         }
@@ -40,9 +40,10 @@ fn parse_header(line: &str) -> Option<MountedFileSystem> {
 /// Adds the counts of a line. `bytes:` has those of programs and those of servers; each operation has its requests,
 /// transmissions, timeouts, bytes sent and received, and times: queued, round trip and total.
 fn add_line_counts(line: &str, counts: &mut MountCounts) {
-    let Some((word, rest)) = line.trim().split_once(':') else { return };
-    let numbers: Vec<u64> = rest.split_ascii_whitespace().map_while(|it| it.parse().ok()).collect();
-    if word == "bytes" {
+    let Some((key, rest)) = line.trim().split_once(':') else { return };
+    let numbers: Vec<u64> =
+        rest.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+    if key == "bytes" {
         if let [_, _, _, _, read, written, ..] = numbers[..] {
             counts.read_bytes = Some(read as f64);
             counts.write_bytes = Some(written as f64);
@@ -50,10 +51,10 @@ fn add_line_counts(line: &str, counts: &mut MountCounts) {
         return;
     }
     let [requests, sent, timeouts, _, _, _, _, took, ..] = numbers[..] else { return };
-    if word.is_empty() || !word.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_') {
+    if key.is_empty() || !key.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_') {
         return;
     }
-    let (number, time) = match word {
+    let (number, time) = match key {
         "READ" => (&mut counts.reads, &mut counts.read_seconds),
         "WRITE" => (&mut counts.writes, &mut counts.write_seconds),
         _ => (&mut counts.metadata, &mut counts.metadata_seconds),
@@ -89,7 +90,7 @@ device old:/x mounted on /x with fstype nfs statvers=1.1
 ";
 
     #[test]
-    fn a_mount_is_its_bytes_its_requests_and_their_times() {
+    fn nfs_mount_has_bytes_requests_and_times() {
         let mounts = parse(TEXT);
         let counts = MountCounts {
             read_bytes: Some(1e6),

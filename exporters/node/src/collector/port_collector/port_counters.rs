@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn data_is_bytes_whatever_the_driver_counts_in() {
+    fn data_counters_are_bytes_whatever_unit_the_driver_uses() {
         assert_eq!(parse_counter("counters/port_xmit_data", "1000"), Reading::of(4000.0));
         assert_eq!(parse_counter("hw_counters/tx_bytes", "1000"), Reading::of(1000.0));
     }
 
     #[test]
-    fn a_counter_at_its_end_is_not_a_number() {
+    fn saturated_counter_has_no_value() {
         assert_eq!(
             parse_counter("counters/port_xmit_wait", "4294967295"),
             AbsenceReason::Saturated.into()
@@ -98,9 +98,9 @@ mod tests {
     }
 
     #[test]
-    fn garbage_costs_only_itself() {
-        let silent = parse_counter("counters/symbol_error", "N/A (no PMA)");
-        assert_eq!(silent, AbsenceReason::Unsupported.into());
+    fn malformed_counter_affects_only_itself() {
+        let unsupported = parse_counter("counters/symbol_error", "N/A (no PMA)");
+        assert_eq!(unsupported, AbsenceReason::Unsupported.into());
         for text in ["", "-1", "0x10"] {
             assert_eq!(
                 parse_counter("counters/symbol_error", text),
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn every_port_counter_of_the_catalogue_has_a_file() {
+    fn port_counters_of_catalogue_all_have_a_file() {
         for id in
             MetricId::all_ids().filter(|id| id.catalogue_row().name.starts_with("gaunt_port_"))
         {
-            let counted = matches!(id.catalogue_row().kind, MetricKind::Counter(_));
+            let is_counter = matches!(id.catalogue_row().kind, MetricKind::Counter(_));
             let read = COUNTERS.iter().any(|counter| counter.metric == id);
-            assert_eq!(counted, read, "{}", id.series_key());
+            assert_eq!(is_counter, read, "{}", id.series_key());
         }
     }
 }

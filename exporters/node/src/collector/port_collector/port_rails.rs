@@ -27,7 +27,7 @@ const BUS: &str = "bus_order";
 /// What sysfs shows of a card without any firmware access.
 pub(super) struct RailCandidate {
     name: String,
-    place: PciLocation,
+    location: PciLocation,
     /// The card's model.
     board: (Option<String>, Option<String>),
     /// Its port numbers.
@@ -39,15 +39,16 @@ pub(super) struct RailCandidate {
 impl RailCandidate {
     /// The RDMA device at `folder`, with its nearest of these GPUs.
     pub(super) fn of(name: &str, folder: &Path, gpus: &[(String, PciLocation)]) -> Self {
-        let place = PciLocation::of(&folder.join("device"));
-        let near = place.find_nearest(gpus.iter().map(|(address, place)| (address, place)));
-        let gpu = near.filter(|(_, by)| *by == PciProximity::Bridge);
+        let location = PciLocation::of(&folder.join("device"));
+        let nearest =
+            location.find_nearest(gpus.iter().map(|(address, location)| (address, location)));
+        let gpu = nearest.filter(|(_, proximity)| *proximity == PciProximity::Bridge);
         Self {
             name: name.to_owned(),
             board: (read_once(&folder.join("hca_type")), read_once(&folder.join("board_id"))),
             ports: list_names(&folder.join("ports")).unwrap_or_default(),
             gpu: gpu.and_then(|(gpus, _)| gpus.first().map(|gpu| (*gpu).clone())),
-            place,
+            location,
         }
     }
 }
@@ -55,8 +56,8 @@ impl RailCandidate {
 /// The rails from the settings: `mlx5_0` for all ports of a device, or `mlx5_0/2` for one.
 pub(super) fn configured_rails(cards: &[RailCandidate], order: &[String]) -> PortRails {
     let rail = |card: &RailCandidate, port: &str| {
-        let full = format!("{}/{port}", card.name);
-        order.iter().position(|said| *said == full || *said == card.name)
+        let port_name = format!("{}/{port}", card.name);
+        order.iter().position(|name| *name == port_name || *name == card.name)
     };
     let ports = cards.iter().flat_map(|card| card.ports.iter().map(move |port| (card, port)));
     let rails = ports.filter_map(|(card, port)| {
@@ -72,23 +73,23 @@ pub(super) fn configured_rails(cards: &[RailCandidate], order: &[String]) -> Por
 /// 2.5 Gb/s, and must not shift its neighbours' rails.
 pub(super) fn detect_rails(cards: &[RailCandidate]) -> PortRails {
     let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for card in cards.iter().filter(|card| !card.place.is_virtual) {
-        let of_kind = kinds.entry(&card.board).or_default();
-        of_kind.extend(card.ports.iter().map(|port| (card, port)));
+    for card in cards.iter().filter(|card| !card.location.is_virtual) {
+        let ports = kinds.entry(&card.board).or_default();
+        ports.extend(card.ports.iter().map(|port| (card, port)));
     }
     // Two models of equal count are ambiguous, and no rail is better than a wrong one.
-    let most = kinds.values().map(Vec::len).max().unwrap_or(0);
-    let mut largest = kinds.into_values().filter(|ports| ports.len() == most);
+    let max_ports = kinds.values().map(Vec::len).max().unwrap_or(0);
+    let mut largest = kinds.into_values().filter(|ports| ports.len() == max_ports);
     let (Some(mut ports), None) = (largest.next(), largest.next()) else { return PortRails::new() };
-    let by = if ports.iter().all(|(card, _)| card.gpu.is_some()) { GPUS } else { BUS };
+    let source = if ports.iter().all(|(card, _)| card.gpu.is_some()) { GPUS } else { BUS };
     ports.sort_by_key(|(card, port)| {
-        let gpu = card.gpu.as_ref().filter(|_| by == GPUS);
-        (gpu, &card.place.address, &card.name, *port)
+        let gpu = card.gpu.as_ref().filter(|_| source == GPUS);
+        (gpu, &card.location.address, &card.name, *port)
     });
     let key = |(card, port): (&RailCandidate, &String)| {
         (SanitizedText::new(&card.name), SanitizedText::new(port))
     };
-    ports.into_iter().map(key).zip((0..).map(|rail| (rail, by))).collect()
+    ports.into_iter().map(key).zip((0..).map(|rail| (rail, source))).collect()
 }
 
 #[cfg(test)]
@@ -96,25 +97,28 @@ mod tests {
     use super::*;
 
     fn rail_candidate(name: &str, pci: &str, board: &str) -> RailCandidate {
-        let mut place = PciLocation::default();
-        place.address = Some(pci.to_owned());
+        let mut location = PciLocation::default();
+        location.address = Some(pci.to_owned());
         RailCandidate {
             name: name.to_owned(),
-            place,
+            location,
             board: (Some("MT4129".to_owned()), Some(board.to_owned())),
             ports: vec!["1".to_owned()],
             gpu: None,
         }
     }
 
-    fn expected_rails<const N: usize>(all: [(&str, u32); N], by: &'static str) -> PortRails {
-        all.map(|(name, rail)| ((SanitizedText::new(name), SanitizedText::new("1")), (rail, by)))
+    fn expected_rails<const N: usize>(rails: [(&str, u32); N], source: &'static str) -> PortRails {
+        rails
+            .map(|(name, rail)| {
+                ((SanitizedText::new(name), SanitizedText::new("1")), (rail, source))
+            })
             .into()
     }
 
     fn host_candidates() -> Vec<RailCandidate> {
         let mut share = rail_candidate("mlx5_4", "0000:18:00.1", "compute");
-        share.place.is_virtual = true;
+        share.location.is_virtual = true;
         vec![
             rail_candidate("mlx5_0", "0000:9a:00.0", "compute"),
             rail_candidate("mlx5_1", "0000:18:00.0", "compute"),
@@ -125,20 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn rails_are_counted_along_the_bus_among_the_most_common_boards() {
-        let along_the_bus = expected_rails([("mlx5_1", 0), ("mlx5_3", 1), ("mlx5_0", 2)], BUS);
-        assert_eq!(detect_rails(&host_candidates()), along_the_bus);
-        let mut some_with_gpus = host_candidates();
-        some_with_gpus[0].gpu = Some("0000:01:00.0".to_owned());
-        assert_eq!(
-            detect_rails(&some_with_gpus),
-            along_the_bus,
-            "an order of some ports is not used"
-        );
+    fn rails_follow_bus_order_of_most_common_boards() {
+        let bus_order = expected_rails([("mlx5_1", 0), ("mlx5_3", 1), ("mlx5_0", 2)], BUS);
+        assert_eq!(detect_rails(&host_candidates()), bus_order);
+        let mut cards = host_candidates();
+        cards[0].gpu = Some("0000:01:00.0".to_owned());
+        assert_eq!(detect_rails(&cards), bus_order, "an order of some ports is not used");
     }
 
     #[test]
-    fn rails_follow_the_gpus_where_every_card_has_one() {
+    fn rails_follow_gpu_order_where_every_card_has_a_gpu() {
         let mut cards = host_candidates();
         for (card, gpu) in cards.iter_mut().zip(["1", "9", "0", "5", "0"]) {
             card.gpu = Some(format!("0000:0{gpu}:00.0"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_have_the_last_word() {
+    fn configured_rails_take_precedence() {
         let mut cards = host_candidates();
         cards[2].ports.push("2".to_owned());
         let order = ["mlx5_3", "mlx5_9", "mlx5_2/2", "mlx5_2"].map(str::to_owned);
@@ -158,9 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn boards_of_equal_number_have_no_rails() {
-        let two =
+    fn boards_of_equal_count_have_no_rails() {
+        let cards =
             [rail_candidate("a", "0000:18:00.0", "x"), rail_candidate("b", "0000:19:00.0", "y")];
-        assert_eq!(detect_rails(&two), PortRails::new());
+        assert_eq!(detect_rails(&cards), PortRails::new());
     }
 }

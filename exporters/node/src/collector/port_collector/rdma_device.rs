@@ -34,7 +34,7 @@ pub(super) struct RdmaDeviceCollector {
     name: String,
     sys_root: PathBuf,
     folder: PathBuf,
-    keep: bool,
+    keep_open: bool,
     /// Whether the card is managed by the Fabric Manager, once checked.
     managed: Option<bool>,
     ports: Vec<RdmaPort>,
@@ -58,12 +58,12 @@ struct RdmaPort {
 }
 
 impl RdmaDeviceCollector {
-    pub(super) fn new(sys_root: &Path, name: &str, keep: bool) -> Self {
+    pub(super) fn new(sys_root: &Path, name: &str, keep_open: bool) -> Self {
         Self {
             name: name.to_owned(),
             sys_root: sys_root.to_path_buf(),
             folder: sys_root.join("class/infiniband").join(name),
-            keep,
+            keep_open,
             managed: None,
             ports: Vec::new(),
             ticks_to_look: 0,
@@ -79,27 +79,29 @@ impl RdmaDeviceCollector {
             return Ok(());
         }
         let numbers = list_names(&self.folder.join("ports"))?;
-        let place = PciLocation::of(&self.folder.join("device"));
+        let location = PciLocation::of(&self.folder.join("device"));
         let gpus = pci_location::list_gpus(&self.sys_root);
-        let near = place
-            .find_nearest(gpus.iter().map(|(address, place)| (to_nvml_address(address), place)));
-        let (near, by) = near.unzip();
-        let function = if place.is_virtual { "virtual" } else { "physical" };
-        let of_card = [
+        let nearest = location.find_nearest(
+            gpus.iter().map(|(address, location)| (to_nvml_address(address), location)),
+        );
+        let (gpu_addresses, proximity) = nearest.unzip();
+        let function = if location.is_virtual { "virtual" } else { "physical" };
+        let card_labels = [
             ("firmware", read_once(&self.folder.join("fw_ver"))),
             ("hca_type", read_once(&self.folder.join("hca_type"))),
             ("board", read_once(&self.folder.join("board_id"))),
-            ("function", place.address.is_some().then(|| function.to_owned())),
-            ("pci_bus_id", place.address.as_deref().map(to_nvml_address)),
-            ("numa_node", place.numa),
-            ("gpu_pci_bus_ids", near.map(|gpus| gpus.join(","))),
-            ("gpus_by", by.map(|by| by.as_str().to_owned())),
+            ("function", location.address.is_some().then(|| function.to_owned())),
+            ("pci_bus_id", location.address.as_deref().map(to_nvml_address)),
+            ("numa_node", location.numa),
+            ("gpu_pci_bus_ids", gpu_addresses.map(|gpus| gpus.join(","))),
+            ("gpus_by", proximity.map(|proximity| proximity.as_str().to_owned())),
         ];
         self.ports.clear();
-        for (at, number) in numbers.iter().enumerate() {
-            let mut port = RdmaPort::new(&self.folder, &self.name, number, at == 0, self.keep);
+        for (index, number) in numbers.iter().enumerate() {
+            let mut port =
+                RdmaPort::new(&self.folder, &self.name, number, index == 0, self.keep_open);
             port.labels
-                .extend(of_card.iter().filter_map(|(name, text)| Some((*name, text.clone()?))));
+                .extend(card_labels.iter().filter_map(|(name, text)| Some((*name, text.clone()?))));
             self.ports.push(port);
         }
         self.ticks_to_look = TICKS_BETWEEN_LOOKS;
@@ -112,13 +114,13 @@ impl RdmaDeviceCollector {
         let mut data = Vec::new();
         let file = File::open(self.folder.join("device/vpd"));
         let read = file.and_then(|file| file.take(MAX_PRODUCT_DATA).read_to_end(&mut data));
-        let says = |mark: &&[u8]| data.windows(mark.len()).any(|window| window == *mark);
-        read.is_ok() && MANAGED.iter().any(says)
+        let has_mark = |mark: &&[u8]| data.windows(mark.len()).any(|window| window == *mark);
+        read.is_ok() && MANAGED.iter().any(has_mark)
     }
 }
 
 impl RdmaPort {
-    fn new(card: &Path, name: &str, number: &str, is_first: bool, keep: bool) -> Self {
+    fn new(card: &Path, name: &str, number: &str, is_first: bool, keep_open: bool) -> Self {
         let folder = card.join("ports").join(number);
         let labels = [
             ("netdev", find_netdev(card, number)),
@@ -127,16 +129,17 @@ impl RdmaPort {
         let mut counters: Vec<(KernelFile, &'static PortCounterFile)> = Vec::new();
         for counter in COUNTERS {
             // Counters of the whole card are reported for its first port.
-            let of_card = is_first.then(|| card.join(counter.file));
-            let path = [Some(folder.join(counter.file)), of_card].into_iter().flatten();
+            let card_file = is_first.then(|| card.join(counter.file));
+            let path = [Some(folder.join(counter.file)), card_file].into_iter().flatten();
             let path = path.into_iter().find(|path| path.exists());
             // A counter that this driver lacks yields no series; of two sources the first is used.
-            let known = counters.iter().any(|(_, known)| known.metric == counter.metric);
-            if let (false, Some(path)) = (known, path) {
-                counters.push((KernelFile::new(path, keep), counter));
+            let has_metric =
+                counters.iter().any(|(_, has_metric)| has_metric.metric == counter.metric);
+            if let (false, Some(path)) = (has_metric, path) {
+                counters.push((KernelFile::new(path, keep_open), counter));
             }
         }
-        let file = |name| KernelFile::new(folder.join(name), keep);
+        let file = |name| KernelFile::new(folder.join(name), keep_open);
         Self {
             device: Device::new_port(name, number),
             labels: labels.into_iter().filter_map(|(label, text)| Some((label, text?))).collect(),
@@ -212,14 +215,14 @@ impl Collector for RdmaDeviceCollector {
 /// The network device of a port: the one that names this port, or the only one there is.
 fn find_netdev(card: &Path, number: &str) -> Option<String> {
     let folder = card.join("device/net");
-    let mut found = list_names(&folder).ok()?;
-    let wanted = number.parse::<u32>().ok()?.checked_sub(1)?.to_string();
-    let own = |name: &&String| {
-        read_once(&folder.join(name).join("dev_port")).is_some_and(|port| port == wanted)
+    let mut names = list_names(&folder).ok()?;
+    let port_index = number.parse::<u32>().ok()?.checked_sub(1)?.to_string();
+    let is_of_port = |name: &&String| {
+        read_once(&folder.join(name).join("dev_port")).is_some_and(|port| port == port_index)
     };
-    match found.iter().find(own) {
+    match names.iter().find(is_of_port) {
         Some(name) => Some(name.clone()),
-        None if found.len() == 1 => found.pop(),
+        None if names.len() == 1 => names.pop(),
         None => None,
     }
 }
@@ -249,8 +252,8 @@ fn parse_lifespan(text: &str) -> Reading {
 
 /// The link width of a rate such as `400 Gb/sec (4X NDR)`.
 fn parse_link_width(text: &str) -> Reading {
-    let lanes = text.split_once('(').and_then(|(_, rest)| rest.split_once('X'));
-    let lanes: Option<u32> = lanes.and_then(|(lanes, _)| lanes.parse().ok());
+    let rest = text.split_once('(').and_then(|(_, rest)| rest.split_once('X'));
+    let lanes: Option<u32> = rest.and_then(|(lanes, _)| lanes.parse().ok());
     lanes.map_or(AbsenceReason::Error.into(), |lanes| Reading::of(f64::from(lanes)))
 }
 
@@ -259,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_bytes_per_second() {
+    fn port_rates_are_bytes_per_second() {
         assert_eq!(parse_rate("400 Gb/sec (4X NDR)"), Reading::of(5e10));
         assert_eq!(parse_rate("2.5 Gb/sec (1X SDR)"), Reading::of(312_500_000.0));
         for garbage in ["", "fast", "400 Mb/sec", "-1 Gb/sec", "nan Gb/sec"] {
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_counted() {
+    fn link_width_is_number_of_lanes() {
         assert_eq!(parse_link_width("400 Gb/sec (4X NDR)"), Reading::of(4.0));
         assert_eq!(parse_link_width("100 Gb/sec (2X HDR)"), Reading::of(2.0));
         for garbage in ["", "400 Gb/sec", "(X)", "(-4X)"] {
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_their_numbers() {
+    fn port_states_are_numbers() {
         assert_eq!(parse_state("4: ACTIVE"), Reading::of(4.0));
         assert_eq!(parse_state("5: LinkUp"), Reading::of(5.0));
         assert_eq!(parse_state("ACTIVE"), AbsenceReason::Error.into());

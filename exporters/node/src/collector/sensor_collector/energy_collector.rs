@@ -52,12 +52,12 @@ impl EnergyCollector {
 
     /// Discovers domains when the folder's list changed; existing ones keep their sums.
     fn discover_domains(&mut self) {
-        let found = list_names(&self.folder).unwrap_or_default();
-        if found == self.names {
+        let names = list_names(&self.folder).unwrap_or_default();
+        if names == self.names {
             return;
         }
-        self.domains.retain(|domain| found.contains(&domain.name));
-        for name in found.iter().take(MAX_DOMAINS) {
+        self.domains.retain(|domain| names.contains(&domain.name));
+        for name in names.iter().take(MAX_DOMAINS) {
             let folder = self.folder.join(name);
             let range = read_once(&folder.join("max_energy_range_uj"));
             let Some(range) = range.and_then(|range| range.parse().ok()) else { continue };
@@ -72,7 +72,7 @@ impl EnergyCollector {
                 counter: EnergyCounter { range, ..EnergyCounter::default() },
             });
         }
-        self.names = found;
+        self.names = names;
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_begins_anew_goes_on() {
+    fn energy_counter_wrap_continues_the_sum() {
         let mut counter = EnergyCounter { range: 1000, ..EnergyCounter::default() };
         let shown = [900, 990, 10, 20, 5];
         assert_eq!(shown.map(|now| counter.update_total(now)), [900, 990, 1010, 1020, 2005]);

@@ -63,65 +63,72 @@ pub(super) struct RateIntegrals {
     utilization_below: f64,
     sm_below: f64,
     /// By metric and number of the part; those of removed parts are dropped.
-    of_parts: BTreeMap<(MetricId, u32), f64>,
+    part_sums: BTreeMap<(MetricId, u32), f64>,
 }
 
 impl RateIntegrals {
     /// Integrates the readings over the time since the last tick, `step` seconds ago, and adds the sums to them.
-    pub(super) fn integrate_readings(&mut self, step: f64, said: &mut GpuRoundReadings) {
+    pub(super) fn integrate_readings(&mut self, step: f64, readings: &mut GpuRoundReadings) {
         let step = if (0.0..=LONGEST_STEP).contains(&step) { step } else { 0.0 };
-        for ((rate, counter, over), sum) in INTEGRALS.iter().zip(&mut self.sums) {
+        for ((rate, counter, span), sum) in INTEGRALS.iter().zip(&mut self.sums) {
             // The GPU's own counter takes precedence over our sum.
-            let (Some(reading), None) = (said.find_reading(*rate), said.find_reading(*counter))
+            let (Some(reading), None) =
+                (readings.find_reading(*rate), readings.find_reading(*counter))
             else {
                 continue;
             };
-            let seconds = if *over == IntegrationSpan::Tick { step } else { said.span };
+            let seconds = if *span == IntegrationSpan::Tick { step } else { readings.span };
             *sum += reading.value().unwrap_or(0.0) * seconds;
-            said.readings.push((*counter, sum_or_absent(reading, *sum)));
+            readings.readings.push((*counter, sum_or_absent(reading, *sum)));
         }
-        if let Some(reading) = said.find_reading(gpu::UTILIZATION) {
+        if let Some(reading) = readings.find_reading(gpu::UTILIZATION) {
             let below = reading.value().is_some_and(|ratio| ratio < ALMOST_NOTHING);
             self.utilization_below += if below { step } else { 0.0 };
             let sum = sum_or_absent(reading, self.utilization_below);
-            said.readings.push((gpu::UTILIZATION_BELOW_5, sum));
+            readings.readings.push((gpu::UTILIZATION_BELOW_5, sum));
         }
-        if let Some(reading) = said.find_reading(gpu::SM_ACTIVE) {
-            self.sm_below += said.below;
-            said.readings.push((gpu::SM_BELOW_5, sum_or_absent(reading, self.sm_below)));
+        if let Some(reading) = readings.find_reading(gpu::SM_ACTIVE) {
+            self.sm_below += readings.below;
+            readings.readings.push((gpu::SM_BELOW_5, sum_or_absent(reading, self.sm_below)));
         }
-        self.integrate_parts(&mut said.parts);
+        self.integrate_parts(&mut readings.parts);
     }
 
     /// Integrates the readings of the parts since their last samples, and adds the sums to them.
-    fn integrate_parts(&mut self, all: &mut [GpuPart]) {
-        for at in 0..all.len() {
+    fn integrate_parts(&mut self, parts: &mut [GpuPart]) {
+        for index in 0..parts.len() {
             for (rate, counter) in OF_PARTS {
-                let Some(reading) = all[at].find_reading(rate) else { continue };
-                let (class, number, span) = (all[at].class, all[at].number, all[at].span);
-                let same = |part: &&mut GpuPart| (part.class, part.number) == (class, number);
-                let own = all.iter_mut().filter(same).flat_map(|part| &mut part.readings);
-                let mut own = own.filter(|(metric, _)| *metric == counter).map(|(_, own)| own);
-                let counted = own.next();
+                let Some(reading) = parts[index].find_reading(rate) else { continue };
+                let (class, number, span) =
+                    (parts[index].class, parts[index].number, parts[index].span);
+                let is_same_part =
+                    |part: &&mut GpuPart| (part.class, part.number) == (class, number);
+                let readings =
+                    parts.iter_mut().filter(is_same_part).flat_map(|part| &mut part.readings);
+                let mut counters =
+                    readings.filter(|(metric, _)| *metric == counter).map(|(_, counters)| counters);
+                let driver_counter = counters.next();
                 // The driver's own counter takes precedence over our sum.
-                if counted.as_ref().is_some_and(|own| own.value().is_some()) {
+                if driver_counter.as_ref().is_some_and(|reading| reading.value().is_some()) {
                     continue;
                 }
-                let sum = self.of_parts.entry((counter, number)).or_default();
+                let sum = self.part_sums.entry((counter, number)).or_default();
                 *sum += reading.value().unwrap_or(0.0) * span;
                 let sum = sum_or_absent(reading, *sum);
-                match counted {
-                    Some(own) => *own = sum,
-                    None => all[at].readings.push((counter, sum)),
+                match driver_counter {
+                    Some(reading) => *reading = sum,
+                    None => parts[index].readings.push((counter, sum)),
                 }
             }
         }
-        let there = |counter: MetricId, number| {
-            all.iter()
+        let has_part = |counter: MetricId, number| {
+            parts
+                .iter()
                 .any(|part| (part.class, part.number) == (counter.catalogue_row().class, number))
         };
         // If a GPU does not answer, its parts are not known to be removed.
-        self.of_parts.retain(|(counter, number), _| all.is_empty() || there(*counter, *number));
+        self.part_sums
+            .retain(|(counter, number), _| parts.is_empty() || has_part(*counter, *number));
     }
 }
 
@@ -146,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_integrated_over_their_own_span_and_windows_over_the_tick() {
+    fn samples_are_integrated_over_their_span_and_windows_over_the_tick() {
         let mut sums = RateIntegrals::default();
         let rates = [
             (gpu::UTILIZATION, Reading::of(0.5)),
@@ -165,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_of_the_gpu_stands_and_an_absent_rate_has_an_absent_sum() {
-        let mut said = test_readings(
+    fn gpu_counter_takes_precedence_and_absent_rate_has_absent_sum() {
+        let mut readings = test_readings(
             &[
                 (gpu::NVLINK_RECEIVE_RATE, AbsenceReason::Unsupported.into()),
                 (gpu::NVLINK_RECEIVE, Reading::of(77.0)),
@@ -174,12 +181,15 @@ mod tests {
             ],
             0.0,
         );
-        RateIntegrals::default().integrate_readings(1.0, &mut said);
-        assert_eq!(said.find_reading(gpu::NVLINK_RECEIVE), Some(Reading::of(77.0)));
+        RateIntegrals::default().integrate_readings(1.0, &mut readings);
+        assert_eq!(readings.find_reading(gpu::NVLINK_RECEIVE), Some(Reading::of(77.0)));
         assert_eq!(
-            said.find_reading(gpu::SM_ACTIVE_SECONDS),
+            readings.find_reading(gpu::SM_ACTIVE_SECONDS),
             Some(AbsenceReason::Unsupported.into())
         );
-        assert_eq!(said.readings.iter().filter(|(id, _)| *id == gpu::NVLINK_RECEIVE).count(), 1);
+        assert_eq!(
+            readings.readings.iter().filter(|(id, _)| *id == gpu::NVLINK_RECEIVE).count(),
+            1
+        );
     }
 }

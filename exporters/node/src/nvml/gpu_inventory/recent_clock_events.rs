@@ -24,34 +24,35 @@ pub(super) struct RecentClockEvents {
 
 impl RecentClockEvents {
     /// Records the readings `step` seconds after the previous ones, and adds the counts to them.
-    pub(super) fn apply_tick(&mut self, step: f64, said: &mut GpuRoundReadings) {
+    pub(super) fn apply_tick(&mut self, step: f64, readings: &mut GpuRoundReadings) {
         self.now += step.max(0.0);
-        let held = |metric| said.find_reading(metric).and_then(gaunt_schema::Reading::value);
-        let mut known = false;
+        let metric_value =
+            |metric| readings.find_reading(metric).and_then(gaunt_schema::Reading::value);
+        let mut any_value = false;
         let mask = (0..).zip(gpu::CLOCK_EVENTS).fold(0, |mask, (bit, (_, metric))| {
-            let held = held(*metric);
-            known |= held.is_some();
-            mask | u8::from(held.is_some_and(|held| held > 0.0)) << bit
+            let active = metric_value(*metric);
+            any_value |= active.is_some();
+            mask | u8::from(active.is_some_and(|active| active > 0.0)) << bit
         });
-        if !known {
+        if !any_value {
             return;
         }
         self.ticks.push_back((self.now, mask));
         self.adjust_counts(mask, true);
-        while let Some((then, mask)) = self.ticks.front().copied()
-            && (self.now - then > WINDOW || self.ticks.len() > MAX_TICKS)
+        while let Some((time, mask)) = self.ticks.front().copied()
+            && (self.now - time > WINDOW || self.ticks.len() > MAX_TICKS)
         {
             self.ticks.pop_front();
             self.adjust_counts(mask, false);
         }
         let counts = gpu::RECENT_CLOCK_EVENTS.into_iter().zip(self.counts);
-        said.readings.extend(counts.map(|(metric, count)| (metric, f64::from(count).into())));
+        readings.readings.extend(counts.map(|(metric, count)| (metric, f64::from(count).into())));
     }
 
-    fn adjust_counts(&mut self, mask: u8, more: bool) {
+    fn adjust_counts(&mut self, mask: u8, increase: bool) {
         for (bit, count) in self.counts.iter_mut().enumerate() {
-            let one = u32::from(mask >> bit & 1);
-            *count = if more { *count + one } else { count.saturating_sub(one) };
+            let active = u32::from(mask >> bit & 1);
+            *count = if increase { *count + active } else { count.saturating_sub(active) };
         }
     }
 }
@@ -62,23 +63,28 @@ mod tests {
 
     use super::*;
 
-    fn counts_after_tick(recent: &mut RecentClockEvents, step: f64, held: &[MetricId]) -> Vec<f64> {
-        let all = gpu::CLOCK_EVENTS.iter();
-        let readings = all
-            .map(|(_, metric)| (*metric, Reading::of(f64::from(u8::from(held.contains(metric))))));
-        let mut said =
+    fn counts_after_tick(
+        recent: &mut RecentClockEvents,
+        step: f64,
+        active: &[MetricId],
+    ) -> Vec<f64> {
+        let events = gpu::CLOCK_EVENTS.iter();
+        let readings = events.map(|(_, metric)| {
+            (*metric, Reading::of(f64::from(u8::from(active.contains(metric)))))
+        });
+        let mut readings =
             GpuRoundReadings { readings: readings.collect(), ..GpuRoundReadings::default() };
-        recent.apply_tick(step, &mut said);
-        let count = |metric| said.find_reading(metric).and_then(Reading::value);
+        recent.apply_tick(step, &mut readings);
+        let count = |metric| readings.find_reading(metric).and_then(Reading::value);
         gpu::RECENT_CLOCK_EVENTS.into_iter().filter_map(count).collect()
     }
 
     #[test]
-    fn ticks_are_counted_by_reason_and_forgotten_after_five_minutes() {
+    fn clock_events_are_counted_by_reason_for_five_minutes() {
         let mut recent = RecentClockEvents::default();
-        let held = [gpu::CLOCK_EVENT_SW_POWER_CAP, gpu::CLOCK_EVENT_HW_POWER_BRAKE];
-        counts_after_tick(&mut recent, 0.0, &held);
-        counts_after_tick(&mut recent, 100.0, &held[..1]);
+        let reasons = [gpu::CLOCK_EVENT_SW_POWER_CAP, gpu::CLOCK_EVENT_HW_POWER_BRAKE];
+        counts_after_tick(&mut recent, 0.0, &reasons);
+        counts_after_tick(&mut recent, 100.0, &reasons[..1]);
         assert_eq!(
             counts_after_tick(&mut recent, 100.0, &[]),
             [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 1.0]
@@ -88,11 +94,11 @@ mod tests {
             [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
         );
         for _ in 0..2 * MAX_TICKS {
-            counts_after_tick(&mut recent, 0.001, &held);
+            counts_after_tick(&mut recent, 0.001, &reasons);
         }
         assert_eq!(recent.ticks.len(), MAX_TICKS);
-        let mut silent = GpuRoundReadings::default();
-        recent.apply_tick(1.0, &mut silent);
-        assert!(silent.readings.is_empty(), "unknown reasons have no reading");
+        let mut no_readings = GpuRoundReadings::default();
+        recent.apply_tick(1.0, &mut no_readings);
+        assert!(no_readings.readings.is_empty(), "unknown reasons have no reading");
     }
 }

@@ -20,20 +20,20 @@ pub(super) struct GpuSamplingRound<'a> {
 
 impl<'a> GpuSamplingRound<'a> {
     pub(super) fn new(
-        note: &'a CurrentCall,
+        current_call: &'a CurrentCall,
         index: u32,
         failures: &'a mut BTreeSet<String>,
     ) -> Self {
-        Self { current_call: note, index, failures, sampled: GpuRoundReadings::default() }
+        Self { current_call, index, failures, sampled: GpuRoundReadings::default() }
     }
 
     /// Makes one call; its error becomes the reason why its readings are absent.
     pub(super) fn call_driver<T>(
         &mut self,
         call: Call,
-        make: impl FnOnce() -> Result<T, NvmlError>,
+        function: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, AbsenceReason> {
-        let answer = self.current_call.run_call(call, Some(self.index), make);
+        let answer = self.current_call.run_call(call, Some(self.index), function);
         answer.map_err(|error| self.absent_reason(call, &error))
     }
 
@@ -43,9 +43,9 @@ impl<'a> GpuSamplingRound<'a> {
         metric: MetricId,
         scale: f64,
         call: Call,
-        make: impl FnOnce() -> Result<T, NvmlError>,
+        function: impl FnOnce() -> Result<T, NvmlError>,
     ) {
-        let answer = self.call_driver(call, make);
+        let answer = self.call_driver(call, function);
         self.record_reading(metric, answer.map(|value| value.into() * scale));
     }
 
@@ -54,8 +54,12 @@ impl<'a> GpuSamplingRound<'a> {
         self.sampled.readings.push((metric, reading));
     }
 
-    pub(super) fn record_attribute(&mut self, word: GpuAttribute, text: impl Into<SanitizedText>) {
-        self.sampled.words.push((word, text.into()));
+    pub(super) fn record_attribute(
+        &mut self,
+        attribute: GpuAttribute,
+        text: impl Into<SanitizedText>,
+    ) {
+        self.sampled.words.push((attribute, text.into()));
     }
 
     /// The reason for a missing reading after this error of the driver.

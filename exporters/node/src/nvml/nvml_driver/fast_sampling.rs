@@ -24,8 +24,8 @@ const METRICS: [MetricId; 4] =
     [gpu::POWER_MIN, gpu::POWER_MAX, gpu::SM_ACTIVE_MIN, gpu::SM_ACTIVE_MAX];
 
 /// The enabled ones.
-pub(super) fn enabled_metrics(wanted: NvmlFeatures) -> &'static [MetricId] {
-    match (wanted.fast_sampling, wanted.gpm) {
+pub(super) fn enabled_metrics(features: NvmlFeatures) -> &'static [MetricId] {
+    match (features.fast_sampling, features.gpm) {
         (false, _) => &[],
         (true, false) => &METRICS[..2],
         (true, true) => &METRICS,
@@ -47,11 +47,11 @@ pub(super) struct FastSamples {
 struct SampleWindow(VecDeque<(Instant, f64)>);
 
 impl SampleWindow {
-    fn push_value(&mut self, at: Instant, value: f64) {
-        while self.0.front().is_some_and(|(then, _)| *then + WINDOW < at) {
+    fn push_value(&mut self, now: Instant, value: f64) {
+        while self.0.front().is_some_and(|(time, _)| *time + WINDOW < now) {
             self.0.pop_front();
         }
-        self.0.push_back((at, value));
+        self.0.push_back((now, value));
     }
 
     fn min_and_max(&self) -> Option<(f64, f64)> {
@@ -63,11 +63,11 @@ impl SampleWindow {
 impl FastSamples {
     /// Records the energy counter: the power is the energy used since its last update.
     pub(super) fn observe_energy(&mut self, now: Instant, millijoules: u64) {
-        let Some((then, before)) = self.energy else {
+        let Some((last_time, before)) = self.energy else {
             self.energy = Some((now, millijoules));
             return;
         };
-        let span = now.saturating_duration_since(then);
+        let span = now.saturating_duration_since(last_time);
         if span < ENERGY_SPAN {
             return;
         }
@@ -90,16 +90,16 @@ impl FastSamples {
     pub(super) fn record_extremes(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        wanted: NvmlFeatures,
+        features: NvmlFeatures,
     ) {
         let extremes =
-            |window: &SampleWindow, wanted: bool| window.min_and_max().filter(|_| wanted);
-        if let Some((lowest, highest)) = extremes(&self.power, wanted.fast_sampling) {
+            |window: &SampleWindow, enabled: bool| window.min_and_max().filter(|_| enabled);
+        if let Some((lowest, highest)) = extremes(&self.power, features.fast_sampling) {
             round.record_reading(gpu::POWER_MIN, Ok(lowest));
             round.record_reading(gpu::POWER_MAX, Ok(highest));
         }
-        let both = wanted.fast_sampling && wanted.gpm;
-        if let Some((lowest, highest)) = extremes(&self.sm_active, both) {
+        let has_sm_active = features.fast_sampling && features.gpm;
+        if let Some((lowest, highest)) = extremes(&self.sm_active, has_sm_active) {
             round.record_reading(gpu::SM_ACTIVE_MIN, Ok(lowest));
             round.record_reading(gpu::SM_ACTIVE_MAX, Ok(highest));
         }
@@ -112,29 +112,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_stall_is_seen_and_forgotten_after_ten_seconds() {
-        let (mut looks, start) = (FastSamples::default(), Instant::now());
-        let tenth = |at: u32| start + at * Duration::from_millis(100);
-        for at in 0..20 {
-            let ratio = if (4..7).contains(&at) { 0.01 } else { 0.8 };
-            looks.observe_sm_active(tenth(at), tenth(at + 1), ratio);
+    fn short_stall_is_in_extremes_for_ten_seconds() {
+        let (mut samples, start) = (FastSamples::default(), Instant::now());
+        let tenth = |number: u32| start + number * Duration::from_millis(100);
+        for number in 0..20 {
+            let ratio = if (4..7).contains(&number) { 0.01 } else { 0.8 };
+            samples.observe_sm_active(tenth(number), tenth(number + 1), ratio);
         }
-        assert!((looks.below - 0.3).abs() < 1e-9, "{}", looks.below);
-        assert_eq!(looks.sm_active.min_and_max(), Some((0.01, 0.8)));
-        looks.observe_sm_active(tenth(110), tenth(111), 0.9);
-        assert_eq!(looks.sm_active.min_and_max(), Some((0.8, 0.9)));
+        assert!((samples.below - 0.3).abs() < 1e-9, "{}", samples.below);
+        assert_eq!(samples.sm_active.min_and_max(), Some((0.01, 0.8)));
+        samples.observe_sm_active(tenth(110), tenth(111), 0.9);
+        assert_eq!(samples.sm_active.min_and_max(), Some((0.8, 0.9)));
     }
 
     #[test]
-    fn power_is_the_slope_of_energy_and_a_counter_set_back_says_nothing() {
-        let (mut looks, start) = (FastSamples::default(), Instant::now());
+    fn power_is_slope_of_energy_and_counter_reset_gives_no_sample() {
+        let (mut samples, start) = (FastSamples::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
-        looks.observe_energy(at(0), 1_000);
-        looks.observe_energy(at(100), 1_100);
-        assert_eq!(looks.power.min_and_max(), None, "the interval is too short");
-        looks.observe_energy(at(200), 61_000);
-        looks.observe_energy(at(400), 141_000);
-        looks.observe_energy(at(600), 5);
-        assert_eq!(looks.power.min_and_max(), Some((300.0, 400.0)));
+        samples.observe_energy(at(0), 1_000);
+        samples.observe_energy(at(100), 1_100);
+        assert_eq!(samples.power.min_and_max(), None, "the interval is too short");
+        samples.observe_energy(at(200), 61_000);
+        samples.observe_energy(at(400), 141_000);
+        samples.observe_energy(at(600), 5);
+        assert_eq!(samples.power.min_and_max(), Some((300.0, 400.0)));
     }
 }

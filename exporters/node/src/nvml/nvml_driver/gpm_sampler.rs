@@ -58,15 +58,15 @@ pub(super) struct GpmSampler {
     /// Whether the GPU supports GPM, once that is known.
     supported: Option<bool>,
     buffers: Vec<GpmSample>,
-    tick: Option<GpmSampleSlot>,
-    look: Option<GpmSampleSlot>,
+    tick_sample: Option<GpmSampleSlot>,
+    fast_sample: Option<GpmSampleSlot>,
 }
 
 /// A sample that was taken.
 #[derive(Clone, Copy)]
 struct GpmSampleSlot {
     /// In which buffer.
-    place: usize,
+    buffer: usize,
     at: Instant,
 }
 
@@ -85,12 +85,14 @@ impl GpmSampler {
     pub(super) fn sample_round(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         handle: NvmlDeviceHandle,
         links: u32,
-        looks: &mut FastSamples,
+        fast_samples: &mut FastSamples,
     ) {
-        if let Err(reason) = self.sample_metrics(round, door, handle, links.min(LINKS), looks) {
+        if let Err(reason) =
+            self.sample_metrics(round, functions, handle, links.min(LINKS), fast_samples)
+        {
             for metric in METRICS {
                 round.record_reading(metric, Err(reason));
             }
@@ -100,14 +102,14 @@ impl GpmSampler {
     fn sample_metrics(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         handle: NvmlDeviceHandle,
         links: u32,
-        looks: &mut FastSamples,
+        fast_samples: &mut FastSamples,
     ) -> Result<(), AbsenceReason> {
         if self.supported.is_none() {
             self.supported =
-                match round.call_driver(Call::GpmSupport, || door.query_gpm_support(handle)) {
+                match round.call_driver(Call::GpmSupport, || functions.query_gpm_support(handle)) {
                     Ok(supported) => Some(supported),
                     Err(AbsenceReason::Unsupported) => Some(false),
                     Err(reason) => return Err(reason),
@@ -117,82 +119,88 @@ impl GpmSampler {
             return Err(AbsenceReason::Unsupported);
         }
         while self.buffers.len() < BUFFERS {
-            self.buffers.push(round.call_driver(Call::GpmAllocate, || door.allocate_sample())?);
+            self.buffers
+                .push(round.call_driver(Call::GpmAllocate, || functions.allocate_sample())?);
         }
-        let place = self.free_buffer_index();
-        let buffer = &mut self.buffers[place];
-        round.call_driver(Call::GpmTake, || door.take_sample(handle, None, buffer))?;
-        let now = GpmSampleSlot { place, at: Instant::now() };
-        let (tick, look) = (self.tick, self.look);
+        let buffer_index = self.free_buffer_index();
+        let buffer = &mut self.buffers[buffer_index];
+        round.call_driver(Call::GpmTake, || functions.take_sample(handle, None, buffer))?;
+        let now = GpmSampleSlot { buffer: buffer_index, at: Instant::now() };
+        let (tick, fast) = (self.tick_sample, self.fast_sample);
         if let Some(tick) = tick {
-            let pair = (&self.buffers[tick.place], &self.buffers[place]);
-            let of_links = FIRST_LINK..FIRST_LINK + 2 * links;
-            let numbers: Vec<u32> = NUMBERS.into_iter().chain(of_links).collect();
-            let values =
-                round.call_driver(Call::GpmMetrics, || door.query_gpm_metrics(pair, &numbers))?;
+            let pair = (&self.buffers[tick.buffer], &self.buffers[buffer_index]);
+            let link_numbers = FIRST_LINK..FIRST_LINK + 2 * links;
+            let numbers: Vec<u32> = NUMBERS.into_iter().chain(link_numbers).collect();
+            let values = round
+                .call_driver(Call::GpmMetrics, || functions.query_gpm_metrics(pair, &numbers))?;
             round.sampled.span = (now.at - tick.at).as_secs_f64();
             let mut values = numbers.iter().zip(values).map(|(number, value)| {
                 let value = value.map(|value| to_catalogue_unit(*number, value));
                 value.map_err(|error| round.absent_reason(Call::GpmMetrics, &error))
             });
-            let whole: Vec<_> = values.by_ref().take(METRICS.len()).collect();
-            let each: Vec<_> = values.collect();
-            for (metric, value) in METRICS.into_iter().zip(whole) {
+            let gpu_values: Vec<_> = values.by_ref().take(METRICS.len()).collect();
+            let link_values: Vec<_> = values.collect();
+            for (metric, value) in METRICS.into_iter().zip(gpu_values) {
                 round.record_reading(metric, value);
             }
-            record_link_rates(round, &each);
+            record_link_rates(round, &link_values);
         }
-        if let Some(look) = look {
-            let pair = (&self.buffers[look.place], &self.buffers[place]);
+        if let Some(fast) = fast {
+            let pair = (&self.buffers[fast.buffer], &self.buffers[buffer_index]);
             let values =
-                round.call_driver(Call::GpmMetrics, || door.query_gpm_metrics(pair, &[SM]));
+                round.call_driver(Call::GpmMetrics, || functions.query_gpm_metrics(pair, &[SM]));
             if let Ok(values) = values {
-                record_sm_activity(&values, look.at, now.at, looks);
+                record_sm_activity(&values, fast.at, now.at, fast_samples);
             }
         }
-        (self.tick, self.look) = (Some(now), Some(now));
+        (self.tick_sample, self.fast_sample) = (Some(now), Some(now));
         Ok(())
     }
 
     /// The activity of the multiprocessors since the last fast sample.
     pub(super) fn sample_fast(
         &mut self,
-        note: &CurrentCall,
-        door: NvmlFunctions<'_>,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
         handle: NvmlDeviceHandle,
         index: u32,
-        looks: &mut FastSamples,
+        fast_samples: &mut FastSamples,
     ) {
-        let Some(look) = self.look else { return };
-        let place = self.free_buffer_index();
-        let buffer = &mut self.buffers[place];
-        let taken =
-            note.run_call(Call::GpmTake, Some(index), || door.take_sample(handle, None, buffer));
-        if taken.is_err() {
+        let Some(last) = self.fast_sample else { return };
+        let buffer_index = self.free_buffer_index();
+        let buffer = &mut self.buffers[buffer_index];
+        let result = current_call
+            .run_call(Call::GpmTake, Some(index), || functions.take_sample(handle, None, buffer));
+        if result.is_err() {
             return;
         }
-        let at = Instant::now();
-        let pair = (&self.buffers[look.place], &self.buffers[place]);
-        let ask = || door.query_gpm_metrics(pair, &[SM]);
-        if let Ok(values) = note.run_call(Call::GpmMetrics, Some(index), ask) {
-            record_sm_activity(&values, look.at, at, looks);
-            self.look = Some(GpmSampleSlot { place, at });
+        let now = Instant::now();
+        let pair = (&self.buffers[last.buffer], &self.buffers[buffer_index]);
+        let query = || functions.query_gpm_metrics(pair, &[SM]);
+        if let Ok(values) = current_call.run_call(Call::GpmMetrics, Some(index), query) {
+            record_sm_activity(&values, last.at, now, fast_samples);
+            self.fast_sample = Some(GpmSampleSlot { buffer: buffer_index, at: now });
         }
     }
 
     /// The index of a buffer that holds neither of the two samples.
     fn free_buffer_index(&self) -> usize {
-        let taken = [self.tick, self.look].map(|taken| taken.map(|taken| taken.place));
-        (0..BUFFERS).find(|place| !taken.contains(&Some(*place))).unwrap_or(0)
+        let used = [self.tick_sample, self.fast_sample].map(|used| used.map(|used| used.buffer));
+        (0..BUFFERS).find(|buffer_index| !used.contains(&Some(*buffer_index))).unwrap_or(0)
     }
 
     /// Frees the buffers.
-    pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
+    pub(super) fn free_buffers(
+        &mut self,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
+        index: u32,
+    ) {
         for buffer in self.buffers.drain(..) {
             // A buffer that the driver does not free is already lost to it.
-            _ = note.run_call(Call::GpmFree, Some(index), || door.free_sample(buffer));
+            _ = current_call.run_call(Call::GpmFree, Some(index), || functions.free_sample(buffer));
         }
-        (self.tick, self.look) = (None, None);
+        (self.tick_sample, self.fast_sample) = (None, None);
     }
 }
 
@@ -203,9 +211,9 @@ pub(super) fn to_catalogue_unit(number: u32, value: f64) -> f64 {
 
 /// Records the traffic of each link: received and transmitted, one link after the other.
 fn record_link_rates(round: &mut GpuSamplingRound<'_>, values: &[Result<f64, AbsenceReason>]) {
-    for (link, both) in (0..).zip(values.chunks_exact(2)) {
+    for (link, pair) in (0..).zip(values.chunks_exact(2)) {
         // A missing link rate is not reported as absent: the link's counters give the reason, or work without it.
-        let rates = [parts::NVLINK_RECEIVE_RATE, parts::NVLINK_TRANSMIT_RATE].into_iter().zip(both);
+        let rates = [parts::NVLINK_RECEIVE_RATE, parts::NVLINK_TRANSMIT_RATE].into_iter().zip(pair);
         let rates = rates.filter_map(|(metric, rate)| Some((metric, Reading::of((*rate).ok()?))));
         let rates: Vec<_> = rates.collect();
         if !rates.is_empty() {
@@ -222,9 +230,9 @@ fn record_sm_activity(
     values: &[Result<f64, NvmlError>],
     from: Instant,
     to: Instant,
-    looks: &mut FastSamples,
+    fast_samples: &mut FastSamples,
 ) {
     if let Some(Ok(percent)) = values.first() {
-        looks.observe_sm_active(from, to, to_catalogue_unit(SM, *percent));
+        fast_samples.observe_sm_active(from, to, to_catalogue_unit(SM, *percent));
     }
 }

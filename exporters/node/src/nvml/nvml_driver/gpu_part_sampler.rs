@@ -30,9 +30,9 @@ const ACTIVITY: [(u32, MetricId); 3] =
 pub(super) struct GpuPartSampler {
     instances: Vec<MigSampler>,
     /// The driver's time of the newest sample of a process.
-    seen: u64,
+    last_timestamp: u64,
     /// The handle of the whole GPU, of which instances are sampled.
-    whole: Option<NvmlDeviceHandle>,
+    gpu: Option<NvmlDeviceHandle>,
 }
 
 /// One MIG instance, and its GPM buffers: the last sample and one to take.
@@ -50,9 +50,9 @@ impl GpuPartSampler {
         &mut self,
         round: &mut GpuSamplingRound<'_>,
         device: &Device<'_>,
-        each: bool,
+        by_process: bool,
     ) {
-        if !each {
+        if !by_process {
             let count =
                 round.call_driver(Call::Processes, || device.running_compute_processes_count());
             round.record_reading(gpu::PROCESSES, count.map(f64::from));
@@ -61,7 +61,7 @@ impl GpuPartSampler {
         let running = round.call_driver(Call::Processes, || device.running_compute_processes());
         round.record_reading(
             gpu::PROCESSES,
-            running.as_ref().map(|all| all.len() as f64).map_err(|why| *why),
+            running.as_ref().map(|processes| processes.len() as f64).map_err(|why| *why),
         );
         let Ok(running) = running else { return };
         if running.is_empty() {
@@ -89,9 +89,9 @@ impl GpuPartSampler {
         round: &mut GpuSamplingRound<'_>,
         device: &Device<'_>,
     ) -> Result<BTreeMap<u32, f64>, AbsenceReason> {
-        let seen = self.seen;
+        let last_timestamp = self.last_timestamp;
         let samples = round.call_driver(Call::ProcessUtilization, || {
-            match device.process_utilization_stats(seen) {
+            match device.process_utilization_stats(last_timestamp) {
                 // The driver's error for no samples.
                 Err(NvmlError::NotFound) => Ok(Vec::new()),
                 answer => answer,
@@ -99,7 +99,7 @@ impl GpuPartSampler {
         })?;
         let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
         for sample in samples {
-            self.seen = self.seen.max(sample.timestamp);
+            self.last_timestamp = self.last_timestamp.max(sample.timestamp);
             let sum = sums.entry(sample.pid).or_default();
             *sum = (sum.0 + f64::from(sample.sm_util) / 100.0, sum.1 + 1.0);
         }
@@ -110,26 +110,27 @@ impl GpuPartSampler {
     pub(super) fn sample_mig_instances(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         device: &Device<'_>,
     ) {
-        self.whole = Some(NvmlFunctions::device_handle(device));
+        self.gpu = Some(NvmlFunctions::device_handle(device));
         let mode = round.call_driver(Call::MigMode, || device.mig_mode());
         round.record_reading(
             health::MIG_MODE,
             mode.as_ref().map(|mode| f64::from(mode.current)).map_err(|r| *r),
         );
-        let mut there = Vec::new();
+        let mut present = Vec::new();
         if mode.is_ok_and(|mode| mode.current == 1) {
             let count =
                 round.call_driver(Call::MigCount, || device.mig_device_count()).unwrap_or(0);
             for number in 0..count.min(MAX_INSTANCES) {
-                there.extend(sample_mig_instance(round, door, device, number));
+                present.extend(sample_mig_instance(round, functions, device, number));
             }
         }
-        self.instances.retain(|known| there.contains(&(known.number, known.gpu_instance)));
-        for (number, gpu_instance) in there {
-            if !self.instances.iter().any(|known| known.number == number) {
+        self.instances
+            .retain(|instance| present.contains(&(instance.number, instance.gpu_instance)));
+        for (number, gpu_instance) in present {
+            if !self.instances.iter().any(|instance| instance.number == number) {
                 let new = MigSampler { number, gpu_instance, buffers: None, last: None };
                 self.instances.push(new);
             }
@@ -140,24 +141,29 @@ impl GpuPartSampler {
     pub(super) fn sample_mig_activity(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
     ) {
-        let Some(whole) = self.whole else { return };
+        let Some(gpu) = self.gpu else { return };
         for instance in &mut self.instances {
-            if let Ok((span, readings)) = instance.sample_activity(round, door, whole)
+            if let Ok((span, readings)) = instance.sample_activity(round, functions, gpu)
                 && !readings.is_empty()
             {
-                let said = GpuPart::of(DeviceClass::Mig, instance.number, readings);
-                round.sampled.parts.push(GpuPart { span, ..said });
+                let part = GpuPart::of(DeviceClass::Mig, instance.number, readings);
+                round.sampled.parts.push(GpuPart { span, ..part });
             }
         }
     }
 
     /// Frees the buffers.
-    pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
-        for buffer in self.instances.drain(..).filter_map(|known| known.buffers).flatten() {
+    pub(super) fn free_buffers(
+        &mut self,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
+        index: u32,
+    ) {
+        for buffer in self.instances.drain(..).filter_map(|instance| instance.buffers).flatten() {
             // A buffer that the driver does not free is already lost to it.
-            _ = note.run_call(Call::GpmFree, Some(index), || door.free_sample(buffer));
+            _ = current_call.run_call(Call::GpmFree, Some(index), || functions.free_sample(buffer));
         }
     }
 }
@@ -167,61 +173,61 @@ impl MigSampler {
     fn sample_activity(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
-        whole: NvmlDeviceHandle,
+        functions: NvmlFunctions<'_>,
+        gpu: NvmlDeviceHandle,
     ) -> Result<(f64, Vec<(MetricId, Reading)>), AbsenceReason> {
         let buffers = match &mut self.buffers {
             Some(buffers) => buffers,
             none => none.insert([
-                round.call_driver(Call::GpmAllocate, || door.allocate_sample())?,
-                round.call_driver(Call::GpmAllocate, || door.allocate_sample())?,
+                round.call_driver(Call::GpmAllocate, || functions.allocate_sample())?,
+                round.call_driver(Call::GpmAllocate, || functions.allocate_sample())?,
             ]),
         };
         let next = self.last.map_or(0, |(last, _)| 1 - last);
         let (buffer, id) = (&mut buffers[next], self.gpu_instance);
-        round.call_driver(Call::GpmTakeMig, || door.take_sample(whole, Some(id), buffer))?;
+        round.call_driver(Call::GpmTakeMig, || functions.take_sample(gpu, Some(id), buffer))?;
         let now = Instant::now();
-        let Some((last, then)) = self.last.replace((next, now)) else {
+        let Some((last, last_time)) = self.last.replace((next, now)) else {
             return Ok((0.0, Vec::new()));
         };
         let pair = (&buffers[last], &buffers[next]);
         let numbers = ACTIVITY.map(|(number, _)| number);
         let values =
-            round.call_driver(Call::GpmMetrics, || door.query_gpm_metrics(pair, &numbers))?;
+            round.call_driver(Call::GpmMetrics, || functions.query_gpm_metrics(pair, &numbers))?;
         let readings = ACTIVITY.iter().zip(values).map(|((number, metric), value)| {
             let value = value.map(|value| to_catalogue_unit(*number, value));
             let value = value.map_err(|error| round.absent_reason(Call::GpmMetrics, &error));
             (*metric, to_reading(value))
         });
-        Ok(((now - then).as_secs_f64(), readings.collect()))
+        Ok(((now - last_time).as_secs_f64(), readings.collect()))
     }
 }
 
 /// Queries the identity and the memory of a MIG instance; returns its number and its GPU instance, if it exists.
 fn sample_mig_instance(
     round: &mut GpuSamplingRound<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     device: &Device<'_>,
     number: u32,
 ) -> Option<(u32, u32)> {
-    let found = round.call_driver(Call::MigHandle, || match device.mig_device_by_index(number) {
+    let result = round.call_driver(Call::MigHandle, || match device.mig_device_by_index(number) {
         // Positions without an instance are normal.
         Err(NvmlError::NotFound) => Ok(None),
         answer => answer.map(Some),
     });
-    let mig = found.ok()??;
+    let mig = result.ok()??;
     let handle = NvmlFunctions::device_handle(&mig);
     let gpu_instance =
-        round.call_driver(Call::GpuInstance, || door.query_gpu_instance(handle)).ok()?;
+        round.call_driver(Call::GpuInstance, || functions.query_gpu_instance(handle)).ok()?;
     let compute =
-        round.call_driver(Call::ComputeInstance, || door.query_compute_instance(handle)).ok();
-    let words = [
+        round.call_driver(Call::ComputeInstance, || functions.query_compute_instance(handle)).ok();
+    let labels = [
         ("uuid", round.call_driver(Call::Uuid, || mig.uuid()).ok()),
         ("name", round.call_driver(Call::Name, || mig.name()).ok()),
         ("gpu_instance", Some(gpu_instance.to_string())),
         ("compute_instance", compute.map(|id| id.to_string())),
     ];
-    let labels = words.into_iter().filter_map(|(label, text)| Some((label.into(), text?.into())));
+    let labels = labels.into_iter().filter_map(|(label, text)| Some((label.into(), text?.into())));
     let memory = round.call_driver(Call::MemoryInfo, || mig.memory_info());
     let used = memory.as_ref().map(|memory| memory.used as f64).map_err(|why| *why);
     let total = memory.map(|memory| memory.total as f64);

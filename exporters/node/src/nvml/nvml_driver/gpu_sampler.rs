@@ -72,43 +72,43 @@ impl GpuSampler {
     pub(super) fn sample_round(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         device: &Device<'_>,
-        wanted: NvmlFeatures,
-        turn: bool,
+        features: NvmlFeatures,
+        slow_due: bool,
     ) {
         let handle = NvmlFunctions::device_handle(device);
         sample_activity(round, device);
         sample_memory(round, device);
         sample_power(round, device, &mut self.fast_samples);
         sample_clocks(round, device);
-        sample_engines(round, device, door, handle);
-        nvml_fields::sample_quick_fields(round, door, handle);
-        if wanted.gpm {
+        sample_engines(round, device, functions, handle);
+        nvml_fields::sample_quick_fields(round, functions, handle);
+        if features.gpm {
             self.gpm.sample_round(
                 round,
-                door,
+                functions,
                 handle,
                 self.links.link_count(),
                 &mut self.fast_samples,
             );
         }
-        self.fast_samples.record_extremes(round, wanted);
-        self.parts.sample_processes(round, device, wanted.processes);
-        self.links.sample_traffic(round, door, handle);
-        if !wanted.gpm || self.gpm.is_unsupported() {
+        self.fast_samples.record_extremes(round, features);
+        self.parts.sample_processes(round, device, features.processes);
+        self.links.sample_traffic(round, functions, handle);
+        if !features.gpm || self.gpm.is_unsupported() {
             nvlink_sampler::record_total_traffic(round);
         }
-        if turn || self.slow.is_none() {
-            self.sample_slow(round, door, device);
+        if slow_due || self.slow.is_none() {
+            self.sample_slow(round, functions, device);
         }
         if let Some(slow) = &self.slow {
             round.sampled.readings.extend_from_slice(&slow.readings);
             round.sampled.words.extend_from_slice(&slow.words);
             round.sampled.parts.extend_from_slice(&slow.parts);
         }
-        if wanted.gpm {
-            self.parts.sample_mig_activity(round, door);
+        if features.gpm {
+            self.parts.sample_mig_activity(round, functions);
         }
     }
 
@@ -116,25 +116,26 @@ impl GpuSampler {
     fn sample_slow(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         device: &Device<'_>,
     ) {
         let before = std::mem::take(&mut round.sampled);
         let handle = NvmlFunctions::device_handle(device);
-        sample_limits(round, device, door, handle);
+        sample_limits(round, device, functions, handle);
         sample_pcie(round, device);
-        sample_modes(round, device, door, handle);
-        nvml_fields::sample_slow_fields(round, door, handle);
-        self.links.sample_link_states(round, door, device);
-        self.parts.sample_mig_instances(round, door, device);
-        let said = std::mem::replace(&mut round.sampled, before);
-        round.sampled.lost |= said.lost;
-        let slow = SlowReadings { readings: said.readings, words: said.words, parts: said.parts };
+        sample_modes(round, device, functions, handle);
+        nvml_fields::sample_slow_fields(round, functions, handle);
+        self.links.sample_link_states(round, functions, device);
+        self.parts.sample_mig_instances(round, functions, device);
+        let sampled = std::mem::replace(&mut round.sampled, before);
+        round.sampled.lost |= sampled.lost;
+        let slow =
+            SlowReadings { readings: sampled.readings, words: sampled.words, parts: sampled.parts };
         // Values of a GPU that is being lost are read again at once.
-        self.slow = (!said.lost).then_some(slow);
-        if said.lost {
-            let all = RARE.iter().chain(nvml_fields::slow_metrics());
-            let lost = all.map(|metric| (*metric, AbsenceReason::Lost.into()));
+        self.slow = (!sampled.lost).then_some(slow);
+        if sampled.lost {
+            let metrics = RARE.iter().chain(nvml_fields::slow_metrics());
+            let lost = metrics.map(|metric| (*metric, AbsenceReason::Lost.into()));
             round.sampled.readings.extend(lost);
         }
     }
@@ -143,43 +144,49 @@ impl GpuSampler {
     pub(super) fn record_all_absent(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        wanted: NvmlFeatures,
+        features: NvmlFeatures,
         reason: AbsenceReason,
     ) {
         self.slow = None;
-        let gpm = if wanted.gpm { GpmSampler::all_metrics() } else { &[] };
+        let gpm = if features.gpm { GpmSampler::all_metrics() } else { &[] };
         let events = gpu::CLOCK_EVENTS.iter().map(|(_, metric)| metric);
-        let all = METRICS
+        let metrics = METRICS
             .iter()
             .chain(events)
             .chain(nvml_fields::all_metrics())
             .chain(RARE)
             .chain(gpm)
-            .chain(fast_sampling::enabled_metrics(wanted));
-        round.sampled.readings.extend(all.map(|metric| (*metric, reason.into())));
+            .chain(fast_sampling::enabled_metrics(features));
+        round.sampled.readings.extend(metrics.map(|metric| (*metric, reason.into())));
     }
 
     /// One fast sample between two rounds.
     pub(super) fn sample_fast(
         &mut self,
-        note: &CurrentCall,
-        door: NvmlFunctions<'_>,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
         index: u32,
         now: Instant,
     ) {
         let Some(handle) = self.handle else { return };
-        let device = door.device_of_handle(handle);
-        let energy = note.run_call(Call::Energy, Some(index), || device.total_energy_consumption());
+        let device = functions.device_of_handle(handle);
+        let energy =
+            current_call.run_call(Call::Energy, Some(index), || device.total_energy_consumption());
         if let Ok(millijoules) = energy {
             self.fast_samples.observe_energy(now, millijoules);
         }
-        self.gpm.sample_fast(note, door, handle, index, &mut self.fast_samples);
+        self.gpm.sample_fast(current_call, functions, handle, index, &mut self.fast_samples);
     }
 
     /// Frees its buffers.
-    pub(super) fn free_buffers(&mut self, note: &CurrentCall, door: NvmlFunctions<'_>, index: u32) {
-        self.gpm.free_buffers(note, door, index);
-        self.parts.free_buffers(note, door, index);
+    pub(super) fn free_buffers(
+        &mut self,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
+        index: u32,
+    ) {
+        self.gpm.free_buffers(current_call, functions, index);
+        self.parts.free_buffers(current_call, functions, index);
     }
 }
 
@@ -210,26 +217,31 @@ fn sample_activity(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
 
 fn sample_memory(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
     let memory = round.call_driver(Call::MemoryInfo, || device.memory_info());
-    let mut put = |metric, pick: fn(&nvml_wrapper::struct_wrappers::device::MemoryInfo) -> u64| {
-        round.record_reading(
-            metric,
-            memory.as_ref().map(|memory| pick(memory) as f64).map_err(|why| *why),
-        );
-    };
-    put(gpu::MEMORY_USED, |memory| memory.used);
-    put(gpu::MEMORY_FREE, |memory| memory.free);
-    put(gpu::MEMORY_TOTAL, |memory| memory.total);
-    put(health::MEMORY_RESERVED, |memory| memory.reserved);
+    let mut record =
+        |metric, field: fn(&nvml_wrapper::struct_wrappers::device::MemoryInfo) -> u64| {
+            round.record_reading(
+                metric,
+                memory.as_ref().map(|memory| field(memory) as f64).map_err(|why| *why),
+            );
+        };
+    record(gpu::MEMORY_USED, |memory| memory.used);
+    record(gpu::MEMORY_FREE, |memory| memory.free);
+    record(gpu::MEMORY_TOTAL, |memory| memory.total);
+    record(health::MEMORY_RESERVED, |memory| memory.reserved);
 }
 
-fn sample_power(round: &mut GpuSamplingRound<'_>, device: &Device<'_>, looks: &mut FastSamples) {
+fn sample_power(
+    round: &mut GpuSamplingRound<'_>,
+    device: &Device<'_>,
+    fast_samples: &mut FastSamples,
+) {
     let milliwatts = round.call_driver(Call::PowerUsage, || device.power_usage());
     round.record_reading(gpu::POWER, milliwatts.map(|milliwatts| f64::from(milliwatts) / 1e3));
     let limit = round.call_driver(Call::PowerLimit, || device.enforced_power_limit());
     round.record_reading(gpu::POWER_LIMIT, limit.map(|milliwatts| f64::from(milliwatts) / 1e3));
     let energy = round.call_driver(Call::Energy, || device.total_energy_consumption());
     if let Ok(millijoules) = energy {
-        looks.observe_energy(Instant::now(), millijoules);
+        fast_samples.observe_energy(Instant::now(), millijoules);
     }
     round.record_reading(gpu::ENERGY, energy.map(|millijoules| millijoules as f64 / 1e3));
 }
@@ -257,21 +269,21 @@ fn sample_clocks(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
 fn sample_limits(
     round: &mut GpuSamplingRound<'_>,
     device: &Device<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
     for (metric, threshold) in [
         (health::SLOWDOWN_TEMPERATURE, TemperatureThreshold::Slowdown),
         (health::SHUTDOWN_TEMPERATURE, TemperatureThreshold::Shutdown),
     ] {
-        let ask = || device.temperature_threshold(threshold);
-        round.sample_metric(metric, 1.0, Call::TemperatureThreshold, ask);
+        let query = || device.temperature_threshold(threshold);
+        round.sample_metric(metric, 1.0, Call::TemperatureThreshold, query);
     }
     round.sample_metric(health::TEMPERATURE_MARGIN, 1.0, Call::Margin, || {
-        door.query_temperature_margin(handle)
+        functions.query_temperature_margin(handle)
     });
-    let highest = || device.max_clock_info(Clock::Memory);
-    round.sample_metric(health::MEMORY_CLOCK_MAX, 1e6, Call::MaxClock, highest);
+    let max_clock = || device.max_clock_info(Clock::Memory);
+    round.sample_metric(health::MEMORY_CLOCK_MAX, 1e6, Call::MaxClock, max_clock);
     let window = round.call_driver(Call::Bar1, || device.bar1_memory_info());
     round.record_reading(
         health::BAR1_USED,
@@ -283,24 +295,24 @@ fn sample_limits(
 fn sample_engines(
     round: &mut GpuSamplingRound<'_>,
     device: &Device<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
     let encoder = round.call_driver(Call::Encoder, || device.encoder_utilization());
     round.record_reading(health::ENCODER, encoder.map(|used| f64::from(used.utilization) / 100.0));
     let decoder = round.call_driver(Call::Decoder, || device.decoder_utilization());
     round.record_reading(health::DECODER, decoder.map(|used| f64::from(used.utilization) / 100.0));
-    let jpeg = round.call_driver(Call::Jpeg, || door.query_jpeg_utilization(handle));
+    let jpeg = round.call_driver(Call::Jpeg, || functions.query_jpeg_utilization(handle));
     round.record_reading(health::JPEG, jpeg.map(|percent| f64::from(percent) / 100.0));
-    let ofa = round.call_driver(Call::Ofa, || door.query_ofa_utilization(handle));
+    let ofa = round.call_driver(Call::Ofa, || functions.query_ofa_utilization(handle));
     round.record_reading(health::OFA, ofa.map(|percent| f64::from(percent) / 100.0));
 }
 
 fn sample_pcie(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
     let generation = || device.current_pcie_link_gen();
     round.sample_metric(health::PCIE_GENERATION, 1.0, Call::PcieGeneration, generation);
-    let highest = || device.max_pcie_link_gen();
-    round.sample_metric(health::PCIE_GENERATION_MAX, 1.0, Call::PcieGenerationMax, highest);
+    let max_generation = || device.max_pcie_link_gen();
+    round.sample_metric(health::PCIE_GENERATION_MAX, 1.0, Call::PcieGenerationMax, max_generation);
     round.sample_metric(health::PCIE_WIDTH, 1.0, Call::PcieWidth, || {
         device.current_pcie_link_width()
     });
@@ -313,16 +325,17 @@ fn sample_pcie(round: &mut GpuSamplingRound<'_>, device: &Device<'_>) {
 fn sample_modes(
     round: &mut GpuSamplingRound<'_>,
     device: &Device<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
     if let Ok(mode) = round.call_driver(Call::ComputeMode, || device.compute_mode()) {
         round.record_attribute(GpuAttribute::ComputeMode, format!("{mode:?}").to_lowercase());
     }
-    if let Ok(kept) = round.call_driver(Call::Persistence, || device.is_in_persistent_mode()) {
-        round.record_attribute(GpuAttribute::Persistence, if kept { "on" } else { "off" });
+    if let Ok(persistent) = round.call_driver(Call::Persistence, || device.is_in_persistent_mode())
+    {
+        round.record_attribute(GpuAttribute::Persistence, if persistent { "on" } else { "off" });
     }
-    let fabric = round.call_driver(Call::Fabric, || door.query_fabric(handle));
+    let fabric = round.call_driver(Call::Fabric, || functions.query_fabric(handle));
     if let Ok(fabric) = &fabric
         && fabric.cluster != [0; 16]
     {
@@ -335,8 +348,8 @@ fn sample_modes(
 /// A UUID in its standard text form.
 fn format_uuid(bytes: [u8; 16]) -> String {
     use std::fmt::Write;
-    bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (at, byte)| {
-        let dash = if [4, 6, 8, 10].contains(&at) { "-" } else { "" };
+    bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (index, byte)| {
+        let dash = if [4, 6, 8, 10].contains(&index) { "-" } else { "" };
         _ = write!(text, "{dash}{byte:02x}");
         text
     })

@@ -43,11 +43,11 @@ impl NvlinkSampler {
     pub(super) fn sample_link_states(
         &mut self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         device: &Device<'_>,
     ) {
         let handle = NvmlFunctions::device_handle(device);
-        let count = query_fields(&[(LINK_COUNT, 0)], round, door, handle).pop();
+        let count = query_fields(&[(LINK_COUNT, 0)], round, functions, handle).pop();
         let count = count.and_then(Result::ok).map_or(0, |count| (count as u32).min(MAX_LINKS));
         self.0.resize(count as usize, None);
         if count == 0 {
@@ -55,7 +55,7 @@ impl NvlinkSampler {
         }
         let of_link = |link| LINK.iter().map(move |(field, _)| (*field, link));
         let questions: Vec<_> = (0..count).flat_map(of_link).collect();
-        let answers = query_fields(&questions, round, door, handle);
+        let answers = query_fields(&questions, round, functions, handle);
         for (link, answers) in (0..count).zip(answers.chunks_exact(LINK.len())) {
             let readings = LINK.iter().zip(answers).map(|((_, metric), answer)| {
                 let value = match *answer {
@@ -65,9 +65,9 @@ impl NvlinkSampler {
                     answer => answer,
                 };
                 // A sleeping link counts as up, like an active one: both states are above zero.
-                let one =
+                let to_value =
                     |value: f64| if *metric == parts::NVLINK_UP { value.min(1.0) } else { value };
-                (*metric, to_reading(value.map(one)))
+                (*metric, to_reading(value.map(to_value)))
             });
             let readings: Vec<(MetricId, Reading)> = readings.collect();
             let labels = self.query_peer(round, device, link).map(|peer| ("peer".into(), peer));
@@ -86,20 +86,20 @@ impl NvlinkSampler {
         device: &Device<'_>,
         link: u32,
     ) -> Option<SanitizedText> {
-        let known = self.0.get_mut(link as usize)?;
-        if known.is_none() {
+        let cached = self.0.get_mut(link as usize)?;
+        if cached.is_none() {
             let peer = round
                 .call_driver(Call::LinkPeer, || device.link_wrapper_for(link).remote_pci_info());
-            *known = peer.ok().map(|pci| pci.bus_id.into());
+            *cached = peer.ok().map(|pci| pci.bus_id.into());
         }
-        known.clone()
+        cached.clone()
     }
 
     /// Samples the traffic of each NVLink, with one call for all of them.
     pub(super) fn sample_traffic(
         &self,
         round: &mut GpuSamplingRound<'_>,
-        door: NvmlFunctions<'_>,
+        functions: NvmlFunctions<'_>,
         handle: NvmlDeviceHandle,
     ) {
         let links = || 0..self.link_count();
@@ -108,11 +108,11 @@ impl NvlinkSampler {
         }
         let questions: Vec<_> =
             links().flat_map(|link| TRAFFIC.map(move |field| (field, link))).collect();
-        let answers = query_fields(&questions, round, door, handle);
+        let answers = query_fields(&questions, round, functions, handle);
         for (link, answers) in links().zip(answers.chunks_exact(TRAFFIC.len())) {
             let bytes = |kibibytes: usize, bytes: usize| {
-                let older = || answers[kibibytes].map(|value| value * 1024.0);
-                to_reading(answers[bytes].or_else(|_| older()))
+                let older_counter = || answers[kibibytes].map(|value| value * 1024.0);
+                to_reading(answers[bytes].or_else(|_| older_counter()))
             };
             let readings =
                 vec![(parts::NVLINK_RECEIVE, bytes(0, 2)), (parts::NVLINK_TRANSMIT, bytes(1, 3))];
@@ -123,15 +123,15 @@ impl NvlinkSampler {
 
 /// Records the traffic over all NVLinks, for a GPU whose own counters do not have it.
 pub(super) fn record_total_traffic(round: &mut GpuSamplingRound<'_>) {
-    for (total, each) in [
+    for (total, link_metric) in [
         (gpu::NVLINK_RECEIVE, parts::NVLINK_RECEIVE),
         (gpu::NVLINK_TRANSMIT, parts::NVLINK_TRANSMIT),
     ] {
         let links = round.sampled.parts.iter().flat_map(|part| &part.readings);
-        let mut all = links.filter(|(id, _)| *id == each).peekable();
+        let mut readings = links.filter(|(id, _)| *id == link_metric).peekable();
         // Without links there is no traffic, and one link without a value makes the sum unknown.
-        if all.peek().is_some()
-            && let Some(sum) = all.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
+        if readings.peek().is_some()
+            && let Some(sum) = readings.map(|(_, reading)| reading.value()).sum::<Option<f64>>()
         {
             round.record_reading(total, Ok(sum));
         }

@@ -54,29 +54,29 @@ pub(super) fn all_metrics() -> impl Iterator<Item = &'static MetricId> {
 /// Samples the fields of each tick.
 pub(super) fn sample_quick_fields(
     round: &mut GpuSamplingRound<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
-    sample_field_rows(QUICK, round, door, handle);
+    sample_field_rows(QUICK, round, functions, handle);
 }
 
 /// Samples the periodic fields.
 pub(super) fn sample_slow_fields(
     round: &mut GpuSamplingRound<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
-    sample_field_rows(SLOW, round, door, handle);
+    sample_field_rows(SLOW, round, functions, handle);
 }
 
 fn sample_field_rows(
     rows: &[NvmlFieldRow],
     round: &mut GpuSamplingRound<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) {
     let questions: Vec<_> = rows.iter().map(|NvmlFieldRow(id, ..)| (*id, 0)).collect();
-    let answers = query_fields(&questions, round, door, handle);
+    let answers = query_fields(&questions, round, functions, handle);
     for (NvmlFieldRow(_, metric, scale), answer) in rows.iter().zip(answers) {
         // A division is exact where the product with a fraction is not.
         let scaled = |value| if *scale < 1.0 { value / scale.recip().round() } else { value };
@@ -88,16 +88,16 @@ fn sample_field_rows(
 pub(super) fn query_fields(
     questions: &[(u32, u32)],
     round: &mut GpuSamplingRound<'_>,
-    door: NvmlFunctions<'_>,
+    functions: NvmlFunctions<'_>,
     handle: NvmlDeviceHandle,
 ) -> Vec<Result<f64, AbsenceReason>> {
-    let silent = |(id, scope): &(u32, u32)| NvmlFieldQuery {
+    let query = |(id, scope): &(u32, u32)| NvmlFieldQuery {
         id: *id,
         scope: *scope,
         value: Err(NvmlError::NotSupported),
     };
-    let mut fields: Vec<_> = questions.iter().map(silent).collect();
-    match round.call_driver(Call::Fields, || door.query_fields(handle, &mut fields)) {
+    let mut fields: Vec<_> = questions.iter().map(query).collect();
+    match round.call_driver(Call::Fields, || functions.query_fields(handle, &mut fields)) {
         Ok(()) => fields.into_iter().map(|field| field_value(round, &field)).collect(),
         Err(reason) => vec![Err(reason); questions.len()],
     }

@@ -30,38 +30,40 @@ pub(in crate::nvml) enum XidWaitOutcome {
 impl XidWait {
     /// Begins to wait, if the driver supports events.
     pub(super) fn begin_wait(
-        note: &CurrentCall,
-        door: NvmlFunctions<'_>,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
         handles: Vec<Option<NvmlDeviceHandle>>,
     ) -> Option<Self> {
-        let events = note.run_call(Call::EventSet, None, || door.create_event_set()).ok()?;
-        let mut any = false;
+        let events =
+            current_call.run_call(Call::EventSet, None, || functions.create_event_set()).ok()?;
+        let mut registered = false;
         for (index, handle) in handles.iter().enumerate() {
             let Some(handle) = handle else { continue };
-            let register = || door.register_events(*handle, &events);
-            any |= note.run_call(Call::EventRegister, Some(index as u32), register).is_ok();
+            let register = || functions.register_events(*handle, &events);
+            registered |=
+                current_call.run_call(Call::EventRegister, Some(index as u32), register).is_ok();
         }
         let waiting = Self { events, handles };
-        if any {
+        if registered {
             return Some(waiting);
         }
-        waiting.end_wait(note, door);
+        waiting.end_wait(current_call, functions);
         None
     }
 
     /// Waits for at most this long.
     pub(super) fn wait_for_xid(
         &self,
-        note: &CurrentCall,
-        door: NvmlFunctions<'_>,
+        current_call: &CurrentCall,
+        functions: NvmlFunctions<'_>,
         time: Duration,
     ) -> XidWaitOutcome {
         // Rounded up: a timeout of zero milliseconds would poll continuously.
         let millis = time.as_micros().div_ceil(1_000).min(u128::from(u32::MAX)) as u32;
-        let came = || door.wait_for_event(&self.events, millis);
-        match note.run_call(Call::EventWait, None, came) {
+        let wait = || functions.wait_for_event(&self.events, millis);
+        match current_call.run_call(Call::EventWait, None, wait) {
             Ok((handle, code)) => {
-                let position = self.handles.iter().position(|known| *known == Some(handle));
+                let position = self.handles.iter().position(|other| *other == Some(handle));
                 position.map_or(XidWaitOutcome::Nothing, |position| {
                     XidWaitOutcome::Xid(position as u32, code)
                 })
@@ -72,8 +74,8 @@ impl XidWait {
     }
 
     /// Ends the wait.
-    pub(super) fn end_wait(self, note: &CurrentCall, door: NvmlFunctions<'_>) {
+    pub(super) fn end_wait(self, current_call: &CurrentCall, functions: NvmlFunctions<'_>) {
         // An event set that the driver does not free is already lost to it.
-        _ = note.run_call(Call::EventFree, None, || door.free_event_set(self.events));
+        _ = current_call.run_call(Call::EventFree, None, || functions.free_event_set(self.events));
     }
 }

@@ -32,11 +32,11 @@ pub(super) struct WorkerProcess {
     /// Its last progress: started, initialised, finished a round.
     pub(super) progress: Instant,
     /// The slow call that it last reported, and when.
-    pub(super) calling: Option<(OngoingCall, Instant)>,
+    pub(super) slow_call: Option<(OngoingCall, Instant)>,
     /// Its stage.
     pub(super) stage: WorkerStage,
     /// Since when it hangs.
-    pub(super) hangs: Option<Instant>,
+    pub(super) hung_since: Option<Instant>,
     /// Whether it was asked to stop.
     pub(super) retired: bool,
     /// Whether its pipe ended.
@@ -61,7 +61,7 @@ pub(super) struct WorkerPipeEvent {
     /// When it arrived.
     pub(super) at: Instant,
     /// The message; an error is the last event.
-    pub(super) what: Result<WorkerMessage, PipeError>,
+    pub(super) message: Result<WorkerMessage, PipeError>,
 }
 
 impl WorkerProcess {
@@ -70,7 +70,7 @@ impl WorkerProcess {
         number: u64,
         program: &Path,
         arguments: &[OsString],
-        tell: &SyncSender<WorkerPipeEvent>,
+        event_sender: &SyncSender<WorkerPipeEvent>,
         now: Instant,
     ) -> io::Result<Self> {
         let mut child = Command::new(program)
@@ -80,10 +80,10 @@ impl WorkerProcess {
             .stderr(Stdio::piped())
             .spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let tell = tell.clone();
+        let event_sender = event_sender.clone();
         thread::Builder::new()
             .name("nvml-pipe".to_owned())
-            .spawn(move || stdout.map(|stdout| forward_messages(number, stdout, &tell)))?;
+            .spawn(move || stdout.map(|stdout| forward_messages(number, stdout, &event_sender)))?;
         thread::Builder::new()
             .name("nvml-stderr".to_owned())
             .spawn(move || stderr.map(|stderr| log_stderr(number, stderr)))?;
@@ -91,9 +91,9 @@ impl WorkerProcess {
             number,
             child,
             progress: now,
-            calling: None,
+            slow_call: None,
             stage: WorkerStage::Starting,
-            hangs: None,
+            hung_since: None,
             retired: false,
             gone: false,
         })
@@ -106,10 +106,10 @@ impl WorkerProcess {
 
     /// The slow call in progress, with its time up to now.
     pub(super) fn ongoing_call_at(&self, now: Instant) -> Option<OngoingCall> {
-        let (calling, told) = self.calling?;
-        let since = now.saturating_duration_since(told);
-        let millis = calling.millis + since.as_millis() as u64;
-        (since < CALLING_HOLDS).then_some(OngoingCall { millis, ..calling })
+        let (call, reported_at) = self.slow_call?;
+        let elapsed = now.saturating_duration_since(reported_at);
+        let millis = call.millis + elapsed.as_millis() as u64;
+        (elapsed < CALLING_HOLDS).then_some(OngoingCall { millis, ..call })
     }
 
     /// Whether it hangs: a call that does not return, or no progress where there should be.
@@ -122,27 +122,27 @@ impl WorkerProcess {
     ) -> bool {
         let idle = now.saturating_duration_since(self.progress);
         let limit = if self.stage == WorkerStage::Starting { init } else { period + call };
-        let calling = self.ongoing_call_at(now).is_some_and(|calling| {
-            let limit = if calling.call == Call::Init { init } else { call };
-            u128::from(calling.millis) >= limit.as_millis()
+        let hangs = self.ongoing_call_at(now).is_some_and(|hangs| {
+            let limit = if hangs.call == Call::Init { init } else { call };
+            u128::from(hangs.millis) >= limit.as_millis()
         });
-        calling || idle > limit
+        hangs || idle > limit
     }
 }
 
 /// Forwards the messages of a worker until its pipe ends. A slow call is reported again shortly after, so it never
 /// blocks later messages.
-fn forward_messages(worker: u64, mut pipe: impl Read, tell: &SyncSender<WorkerPipeEvent>) {
+fn forward_messages(worker: u64, mut pipe: impl Read, event_sender: &SyncSender<WorkerPipeEvent>) {
     let mut buffer = Vec::new();
     loop {
         let what = worker_pipe::read_message(&mut pipe, &mut buffer);
         let ended = what.is_err();
         let repeated = matches!(what, Ok(WorkerMessage::Calling(_)));
-        let event = WorkerPipeEvent { worker, at: Instant::now(), what };
+        let event = WorkerPipeEvent { worker, at: Instant::now(), message: what };
         let closed = if repeated {
-            matches!(tell.try_send(event), Err(TrySendError::Disconnected(_)))
+            matches!(event_sender.try_send(event), Err(TrySendError::Disconnected(_)))
         } else {
-            tell.send(event).is_err()
+            event_sender.send(event).is_err()
         };
         if closed || ended {
             return;
@@ -172,19 +172,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_calls_never_hold_up_what_is_said_after_them() {
-        let mut said = Vec::new();
-        let calling = OngoingCall { call: Call::PowerUsage, gpu: Some(0), millis: 500 };
+    fn slow_call_messages_never_block_later_messages() {
+        let mut pipe = Vec::new();
+        let slow_call = OngoingCall { call: Call::PowerUsage, gpu: Some(0), millis: 500 };
         for _ in 0..10_000 {
-            worker_pipe::write_message(&WorkerMessage::Calling(calling), &mut said).unwrap();
+            worker_pipe::write_message(&WorkerMessage::Calling(slow_call), &mut pipe).unwrap();
         }
         let xids = WorkerMessage::Xids { counts: Vec::new() };
-        worker_pipe::write_message(&xids, &mut said).unwrap();
-        let (tell, hear) = sync_channel(8);
-        let listening = thread::spawn(move || forward_messages(1, &*said, &tell));
-        let heard: Vec<_> = hear.iter().map(|event| event.what).collect();
+        worker_pipe::write_message(&xids, &mut pipe).unwrap();
+        let (event_sender, events) = sync_channel(8);
+        let listening = thread::spawn(move || forward_messages(1, &*pipe, &event_sender));
+        let messages: Vec<_> = events.iter().map(|event| event.message).collect();
         listening.join().unwrap();
-        assert!(heard.iter().any(|what| matches!(what, Ok(WorkerMessage::Xids { .. }))));
-        assert!(matches!(heard.last(), Some(Err(PipeError::Io(_)))));
+        assert!(messages.iter().any(|message| matches!(message, Ok(WorkerMessage::Xids { .. }))));
+        assert!(matches!(messages.last(), Some(Err(PipeError::Io(_)))));
     }
 }

@@ -18,18 +18,18 @@ impl MeasureSession<'_> {
     pub(super) fn prepare_nccl(
         &mut self,
         collective: Collective,
-        ring: &CollectiveSetup,
+        setup: &CollectiveSetup,
     ) -> Result<Option<NcclLibrary>, ProbeExit> {
         if !self.request.nccl {
             return Ok(None);
         }
         let elements = self.request.bytes / self.request.element.byte_size();
-        if ring.plan.ranks > self.gpus.len() {
+        if setup.plan.ranks > self.gpus.len() {
             self.add_note("NCCL not measured: it has no virtual ranks");
             return Ok(None);
         }
-        if !elements.is_multiple_of(ring.plan.ranks * EQUAL) {
-            let parts = ring.plan.ranks * EQUAL;
+        if !elements.is_multiple_of(setup.plan.ranks * EQUAL) {
+            let parts = setup.plan.ranks * EQUAL;
             self.add_note(format!(
                 "NCCL not measured: it needs equal chunks; use a multiple of {parts} elements"
             ));
@@ -57,9 +57,10 @@ impl MeasureSession<'_> {
             ));
         }
         // The first call opens connections, and may wait for GPUs: no gate may block them then.
-        self.queue_run(ring, &CollectiveBackend::Nccl(&nccl, collective), u32::MAX, false)?;
-        let over: Vec<_> = ring.rank_buffers.iter().map(|lane| (lane.gpu, lane.checked)).collect();
-        self.wait_for_events(&over)?;
+        self.queue_run(setup, &CollectiveBackend::Nccl(&nccl, collective), u32::MAX, false)?;
+        let events: Vec<_> =
+            setup.rank_buffers.iter().map(|buffers| (buffers.gpu, buffers.checked)).collect();
+        self.wait_for_events(&events)?;
         Ok(Some(nccl))
     }
 
@@ -68,38 +69,44 @@ impl MeasureSession<'_> {
         &self,
         nccl: &NcclLibrary,
         collective: Collective,
-        ring: &CollectiveSetup,
+        setup: &CollectiveSetup,
     ) -> Result<(), ProbeExit> {
-        let (ranks, element) = (ring.plan.ranks, self.request.element);
+        let (ranks, element) = (setup.plan.ranks, self.request.element);
         let elements = self.request.bytes / element.byte_size();
-        let (each, bytes) = (elements / ranks, elements / ranks * element.byte_size());
-        let one = |rank: usize| {
-            let lane = &ring.rank_buffers[rank];
-            let part =
-                NcclBuffers { send: lane.send, receive: lane.receive, stream: lane.streams[0] };
+        let (chunk, bytes) = (elements / ranks, elements / ranks * element.byte_size());
+        let queue_rank = |rank: usize| {
+            let rank_buffers = &setup.rank_buffers[rank];
+            let buffers = NcclBuffers {
+                send: rank_buffers.send,
+                receive: rank_buffers.receive,
+                stream: rank_buffers.streams[0],
+            };
             match collective {
-                Collective::AllReduce => nccl.all_reduce(rank, part, elements, element),
-                Collective::Broadcast => nccl.broadcast(rank, part, elements, element),
-                Collective::AllGather => nccl.all_gather(rank, part, each, element),
+                Collective::AllReduce => nccl.all_reduce(rank, buffers, elements, element),
+                Collective::Broadcast => nccl.broadcast(rank, buffers, elements, element),
+                Collective::AllGather => nccl.all_gather(rank, buffers, chunk, element),
                 Collective::ReduceScatter => {
                     // Our chunk stays at its position in the message.
-                    let receive = part.receive + (rank * bytes) as u64;
-                    nccl.reduce_scatter(rank, NcclBuffers { receive, ..part }, each, element)
+                    let receive = buffers.receive + (rank * bytes) as u64;
+                    nccl.reduce_scatter(rank, NcclBuffers { receive, ..buffers }, chunk, element)
                 }
                 Collective::SendRecv => {
                     let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
-                    nccl.send_recv(rank, part, (right, left), (elements, element))
+                    nccl.send_recv(rank, buffers, (right, left), (elements, element))
                 }
                 Collective::AllToAll => (0..ranks).try_for_each(|peer| {
-                    let at = (peer * bytes) as u64;
-                    let part =
-                        NcclBuffers { send: part.send + at, receive: part.receive + at, ..part };
-                    nccl.send_recv(rank, part, (peer, peer), (each, element))
+                    let offset = (peer * bytes) as u64;
+                    let buffers = NcclBuffers {
+                        send: buffers.send + offset,
+                        receive: buffers.receive + offset,
+                        ..buffers
+                    };
+                    nccl.send_recv(rank, buffers, (peer, peer), (chunk, element))
                 }),
             }
         };
-        let made = nccl.group_calls(|| (0..ranks).try_for_each(one));
-        made.map_err(|error: NcclError| ProbeExit::new(ExitKind::Failed, error.to_string()))
+        let queued = nccl.group_calls(|| (0..ranks).try_for_each(queue_rank));
+        queued.map_err(|error: NcclError| ProbeExit::new(ExitKind::Failed, error.to_string()))
     }
 }
 

@@ -30,30 +30,30 @@ const TYPES: [(OpenMetricsType, &str, &[&str]); 8] = [
 
 impl OpenMetricsType {
     /// The type of this name.
-    pub(super) fn parse(word: &str) -> Option<Self> {
-        TYPES.iter().find(|(_, known, _)| *known == word).map(|(kind, ..)| *kind)
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        TYPES.iter().find(|(_, other, _)| *other == name).map(|(kind, ..)| *kind)
     }
 
     /// The suffixes of its samples.
     pub(super) fn sample_suffixes(self) -> &'static [&'static str] {
-        TYPES.iter().find(|(kind, ..)| *kind == self).map_or(&[], |(.., endings)| endings)
+        TYPES.iter().find(|(kind, ..)| *kind == self).map_or(&[], |(.., suffixes)| suffixes)
     }
 
     /// The label that distinguishes the samples of one metric, if this type has one.
-    pub(super) fn reserved_label<'a>(self, family: &'a str, ending: &str) -> Option<&'a str> {
+    pub(super) fn reserved_label<'a>(self, family: &'a str, suffix: &str) -> Option<&'a str> {
         match self {
-            Self::Histogram | Self::GaugeHistogram if ending == "_bucket" => Some("le"),
-            Self::Summary if ending.is_empty() => Some("quantile"),
+            Self::Histogram | Self::GaugeHistogram if suffix == "_bucket" => Some("le"),
+            Self::Summary if suffix.is_empty() => Some("quantile"),
             Self::StateSet => Some(family),
             _ => None,
         }
     }
 
     /// Whether a sample with this suffix may have an exemplar.
-    pub(super) fn can_have_exemplar(self, ending: &str) -> bool {
+    pub(super) fn can_have_exemplar(self, suffix: &str) -> bool {
         match self {
-            Self::Counter => ending == "_total",
-            Self::Histogram | Self::GaugeHistogram => ending == "_bucket",
+            Self::Counter => suffix == "_total",
+            Self::Histogram | Self::GaugeHistogram => suffix == "_bucket",
             _ => false,
         }
     }
@@ -101,13 +101,13 @@ impl BucketChecker {
 pub(super) fn check_sample(
     kind: OpenMetricsType,
     family: &str,
-    ending: &str,
+    suffix: &str,
     point: &MetricPoint<'_, '_>,
 ) -> Result<Option<f64>, OpenMetricsError> {
     let name = || point.name.to_owned();
     let digits = || point.digits.to_owned();
     let counts = matches!(
-        (kind, ending),
+        (kind, suffix),
         (OpenMetricsType::Counter, _)
             | (
                 OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram,
@@ -127,14 +127,15 @@ pub(super) fn check_sample(
     {
         return Err(OpenMetricsError::State(name(), digits()));
     }
-    let Some(own) = kind.reserved_label(family, ending) else { return Ok(None) };
-    let label = point.labels.iter().find(|label| label.name == own);
-    let label = label.ok_or_else(|| OpenMetricsError::NoLabel(name(), own.to_owned()))?;
+    let Some(reserved) = kind.reserved_label(family, suffix) else { return Ok(None) };
+    let label = point.labels.iter().find(|label| label.name == reserved);
+    let label = label.ok_or_else(|| OpenMetricsError::NoLabel(name(), reserved.to_owned()))?;
     match kind {
         OpenMetricsType::Summary => {
-            let quantile = super::number::parse(label.raw).filter(|q| (0.0..=1.0).contains(q));
-            let bad = || OpenMetricsError::Quantile(name(), label.raw.to_owned());
-            quantile.ok_or_else(bad).map(|_| None)
+            let quantile =
+                super::number::parse(label.raw).filter(|quantile| (0.0..=1.0).contains(quantile));
+            let invalid = || OpenMetricsError::Quantile(name(), label.raw.to_owned());
+            quantile.ok_or_else(invalid).map(|_| None)
         }
         OpenMetricsType::StateSet => Ok(None),
         _ => {

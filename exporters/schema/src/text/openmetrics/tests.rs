@@ -54,7 +54,7 @@ node_load1 0.5\n\
 # EOF\n";
 
 #[test]
-fn every_type_of_the_specification_is_read() {
+fn openmetrics_types_are_all_read() {
     let page = decode_text(WHOLE).unwrap();
     assert_eq!(page.report.find_reading(&Device::new_node(), host::LOAD), Some(0.5.into()));
     decode_text(WHOLE.trim_end()).expect("the last line feed may be missing");
@@ -138,27 +138,30 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_the_specification_forbids_is_told() {
-    let mut wrong = Vec::new();
+fn openmetrics_violations_are_reported() {
+    let mut mismatches = Vec::new();
     for (old, new, why) in FORBIDDEN {
         if why.is_empty() {
             decode_text(&WHOLE.replacen(old, new, 1)).expect(new);
         } else {
-            let told = error_with_replaced(old, new);
-            if !told.contains(why) {
-                wrong.push(format!("{new:?}: {told}, not {why}"));
+            let error = error_with_replaced(old, new);
+            if !error.contains(why) {
+                mismatches.push(format!("{new:?}: {error}, not {why}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(mismatches.is_empty(), "{mismatches:#?}");
     let long = format!("# {{trace_id=\"{}\"}} 0.67", "x".repeat(121));
-    let told = error_with_replaced("# {trace_id=\"KOO5S4vxi0o\"} 0.67", &long);
-    assert_eq!(told, "not OpenMetrics: line 17: exemplar of 129 characters, over the limit of 128");
+    let error = error_with_replaced("# {trace_id=\"KOO5S4vxi0o\"} 0.67", &long);
+    assert_eq!(
+        error,
+        "not OpenMetrics: line 17: exemplar of 129 characters, over the limit of 128"
+    );
 }
 
 /// Clients append `_total` to counters that lack it in the text format.
 #[test]
-fn a_counter_is_known_by_its_name_as_text() {
+fn counter_is_recognised_by_name_in_text_format() {
     let page = "# TYPE DCGM_FI_DEV_PCIE_REPLAY_COUNTER counter\n\
                 DCGM_FI_DEV_PCIE_REPLAY_COUNTER_total{gpu=\"0\"} 5\n\
                 DCGM_FI_DEV_PCIE_REPLAY_COUNTER_created{gpu=\"0\"} 1600000000.5\n\
@@ -178,7 +181,7 @@ fn a_counter_is_known_by_its_name_as_text() {
 }
 
 #[test]
-fn metrics_of_a_family_stand_together() {
+fn metrics_of_a_family_must_be_adjacent() {
     let page = "# TYPE a histogram\na_bucket{x=\"1\",le=\"+Inf\"} 1\na_bucket{x=\"2\",le=\"+Inf\"} 1\na_count{x=\"1\"} 1\n# EOF\n";
     assert!(decode_text(page).unwrap_err().contains("samples of one metric of a are interleaved"));
     assert_eq!(decode_text("# EOF\n").unwrap_err(), "not OpenMetrics: no samples");
@@ -189,10 +192,10 @@ fn metrics_of_a_family_stand_together() {
 }
 
 #[test]
-fn limits_hold() {
+fn openmetrics_limits_hold() {
     let limits = PageLimits { samples: 1, ..PageLimits::default() };
-    let told = decode_open_metrics(b"a 1\nb 1\n# EOF\n", &limits).unwrap_err();
-    assert!(told.to_string().contains("more samples than the limit of 1"), "{told}");
+    let error = decode_open_metrics(b"a 1\nb 1\n# EOF\n", &limits).unwrap_err();
+    assert!(error.to_string().contains("more samples than the limit of 1"), "{error}");
     let limits = PageLimits { body_bytes: 5, ..PageLimits::default() };
     assert_eq!(
         decode_open_metrics(b"a 1\n# EOF\n", &limits).unwrap_err(),
@@ -201,45 +204,46 @@ fn limits_hold() {
 }
 
 #[test]
-fn the_media_type_says_it() {
-    for (told, is) in [
+fn media_type_selects_openmetrics() {
+    for (media_type, expected) in [
         ("application/openmetrics-text; version=1.0.0; charset=utf-8", true),
         ("Application/OpenMetrics-Text", true),
         ("text/plain; version=0.0.4", false),
         ("", false),
     ] {
-        assert_eq!(is_open_metrics(told), is, "{told}");
+        assert_eq!(is_open_metrics(media_type), expected, "{media_type}");
         // Without its end the page is complete as text and truncated as OpenMetrics.
         let layouts = crate::text::TemplateCache::default();
-        let mut memory = crate::text::TemplateState::default();
-        let read = layouts.decode_as(told, &mut memory, b"node_load1 1\n", &PageLimits::default());
-        assert_eq!(read.is_err(), is, "{told}");
+        let mut state = crate::text::TemplateState::default();
+        let read =
+            layouts.decode_as(media_type, &mut state, b"node_load1 1\n", &PageLimits::default());
+        assert_eq!(read.is_err(), expected, "{media_type}");
     }
 }
 
 #[test]
-fn our_own_pages_are_read_in_both_forms_alike() {
+fn own_pages_read_the_same_in_both_formats() {
     let mut report = Report { node: Some("a".into()), ..Report::default() };
-    let at = report.ensure_device(Device::new_gpu(0));
-    report.add_info(at, gpu::INFO, &[("uuid", "GPU-1"), ("model", "a \"b\" \\ c")]);
+    let gpu = report.ensure_device(Device::new_gpu(0));
+    report.add_info(gpu, gpu::INFO, &[("uuid", "GPU-1"), ("model", "a \"b\" \\ c")]);
     for (metric, value) in [(gpu::POWER, 301.5), (gpu::ENERGY, 1e9), (gpu::CLOCK_EVENT_IDLE, 1.0)] {
-        report.push(at, metric, value);
+        report.push(gpu, metric, value);
     }
-    report.push(at, gpu::TEMPERATURE, Reading::new_absent(crate::AbsenceReason::Lost));
+    report.push(gpu, gpu::TEMPERATURE, Reading::new_absent(crate::AbsenceReason::Lost));
     let mut page = String::new();
     write_page(&report, ExpositionFormat::OpenMetrics, CompatOptions::default(), &mut page);
-    let back = decode_text(&page).unwrap_or_else(|why| panic!("{why}\n{page}")).report;
+    let decoded = decode_text(&page).unwrap_or_else(|why| panic!("{why}\n{page}")).report;
     for sample in &report.samples {
-        assert_eq!(back.find_reading(&Device::new_gpu(0), sample.metric), Some(sample.reading));
+        assert_eq!(decoded.find_reading(&Device::new_gpu(0), sample.metric), Some(sample.reading));
     }
 }
 
 proptest! {
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..WHOLE.len()) {
+    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), offset in 0..WHOLE.len()) {
         let _ = decode_open_metrics(&bytes, &PageLimits::default());
         let mut page = WHOLE.as_bytes().to_vec();
-        page.splice(at..(at + bytes.len() / 20).min(page.len()), bytes.iter().copied().take(4));
+        page.splice(offset..(offset + bytes.len() / 20).min(page.len()), bytes.iter().copied().take(4));
         let _ = decode_open_metrics(&page, &PageLimits::default());
     }
 }

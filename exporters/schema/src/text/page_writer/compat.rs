@@ -25,15 +25,15 @@ pub struct CompatOptions {
 /// Appends the families that `compat` selects.
 pub(super) fn write_compat(
     report: &Report,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     compat: CompatOptions,
     out: &mut String,
 ) {
     if compat.dcgm {
-        dcgm_output::write_dcgm(report, form, compat.xid, out);
+        dcgm_output::write_dcgm(report, format, compat.xid, out);
     }
     if compat.node {
-        node_exporter_output::write_node_exporter(report, form, out);
+        node_exporter_output::write_node_exporter(report, format, out);
     }
 }
 
@@ -52,16 +52,16 @@ struct ForeignValue {
 /// Every value that has a name in `dialect`, by metric, then device. Where gaunt reports a counter as saturated, other
 /// exporters write its maximum.
 fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
-    let mut found = Vec::new();
+    let mut values = Vec::new();
     for sample in &report.samples {
-        let known = usize::from(sample.metric.0) < crate::catalogue::CATALOGUE.len();
-        if !known || sample.device as usize >= report.devices.len() {
+        let is_known = usize::from(sample.metric.0) < crate::catalogue::CATALOGUE.len();
+        if !is_known || sample.device as usize >= report.devices.len() {
             continue;
         }
         let row = sample.metric.catalogue_row();
         let Some(value) = raw_value(sample.reading, row.kind) else { continue };
         for foreign in row.foreign.iter().filter(|foreign| foreign.dialect == dialect) {
-            found.push(ForeignValue {
+            values.push(ForeignValue {
                 name: foreign.name,
                 metric: sample.metric,
                 device: sample.device,
@@ -70,9 +70,9 @@ fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
         }
     }
     // A stable sort: of duplicate readings the first is kept, as on our own page.
-    found.sort_by_key(|value| (value.metric, value.name, value.device));
-    found.dedup_by_key(|value| (value.name, value.device));
-    found
+    values.sort_by_key(|value| (value.metric, value.name, value.device));
+    values.dedup_by_key(|value| (value.name, value.device));
+    values
 }
 
 fn raw_value(reading: Reading, kind: MetricKind) -> Option<f64> {
@@ -87,14 +87,14 @@ fn raw_value(reading: Reading, kind: MetricKind) -> Option<f64> {
 
 /// Converts a value; other exporters count whole mebibytes.
 fn to_foreign_value(value: f64, scale: UnitScale, unit: Unit) -> f64 {
-    let theirs = scale.to_foreign_unit(value);
-    if unit == Unit::Bytes && scale != UnitScale::Same { theirs.floor() } else { theirs }
+    let foreign = scale.to_foreign_unit(value);
+    if unit == Unit::Bytes && scale != UnitScale::Same { foreign.floor() } else { foreign }
 }
 
 /// Appends one family after another; `labels` returns the foreign labels of a device.
 fn write_families<'a, L>(
     values: &[ForeignValue],
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     mut kind: impl FnMut(&ForeignValue) -> MetricKind,
     labels: impl Fn(u32) -> L,
     out: &mut String,
@@ -110,7 +110,7 @@ fn write_families<'a, L>(
             } else {
                 Unit::Count
             };
-            form.write_family_header(
+            format.write_family_header(
                 family,
                 value.metric.catalogue_row().help,
                 kind(value),

@@ -92,7 +92,7 @@ mod tests {
     };
 
     #[test]
-    fn a_page_of_open_metrics_names_families_units_and_its_end() {
+    fn openmetrics_page_has_families_units_and_eof() {
         let mut report = Report { node: Some("a".into()), ..Report::default() };
         let gpu = report.ensure_device(Device::new_gpu(0));
         report.push(gpu, gpu::ENERGY, 9.5);
@@ -116,18 +116,18 @@ gaunt_gpu_processes{gpu=\"0\"} 2
     }
 
     #[test]
-    fn a_page_of_text_is_the_page_that_everybody_writes() {
+    fn text_page_has_common_prometheus_format() {
         let mut report = Report { node: Some("a".into()), ..Report::default() };
         let node = report.ensure_device(Device::new_node());
         report.push(node, host::CPUS, 2.0);
-        let (mut plain, mut whole) = (String::new(), String::new());
-        crate::text::write_text(&report, &mut plain);
-        write_page(&report, ExpositionFormat::Text, CompatOptions::default(), &mut whole);
-        assert_eq!(plain, whole);
+        let (mut text_page, mut whole_page) = (String::new(), String::new());
+        crate::text::write_text(&report, &mut text_page);
+        write_page(&report, ExpositionFormat::Text, CompatOptions::default(), &mut whole_page);
+        assert_eq!(text_page, whole_page);
     }
 
     #[test]
-    fn no_two_families_of_open_metrics_share_a_name() {
+    fn openmetrics_family_names_are_unique() {
         let rows: HashSet<_> = CATALOGUE.iter().map(|row| row.name).collect();
         let families: HashSet<_> = rows
             .iter()

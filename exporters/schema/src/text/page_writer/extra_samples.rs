@@ -6,15 +6,15 @@ use super::{ExpositionFormat, write_sample};
 use crate::{ExtraSample, Report};
 
 /// Appends the extra samples of a report, grouped by family. Of duplicate samples of a series the first is written.
-pub(super) fn write_extra(report: &Report, form: ExpositionFormat, out: &mut String) {
+pub(super) fn write_extra(report: &Report, format: ExpositionFormat, out: &mut String) {
     let mut families: BTreeMap<&str, Vec<&ExtraSample>> = BTreeMap::new();
     for extra in &report.extra {
         let family = families.entry(&extra.name).or_default();
-        if !family.iter().any(|known| known.labels == extra.labels) {
+        if !family.iter().any(|other| other.labels == extra.labels) {
             family.push(extra);
         }
     }
-    let kind = if form == ExpositionFormat::OpenMetrics { "unknown" } else { "untyped" };
+    let kind = if format == ExpositionFormat::OpenMetrics { "unknown" } else { "untyped" };
     for (name, samples) in families {
         // Writing to a String never fails.
         _ = writeln!(out, "# TYPE {name} {kind}");
@@ -32,7 +32,7 @@ mod tests {
     use crate::text::write_text;
 
     #[test]
-    fn families_stand_together_and_a_series_stands_once() {
+    fn families_are_adjacent_and_series_unique() {
         let sample = |name: &str, rank: &str, value| ExtraSample {
             name: name.into(),
             labels: vec![("rank".into(), rank.into())],

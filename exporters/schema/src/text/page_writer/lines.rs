@@ -42,19 +42,19 @@ pub fn write_sample<'a>(
 }
 
 fn write_escaped(value: &str, out: &mut String) {
-    let mut plain = 0;
-    for (at, byte) in value.bytes().enumerate() {
+    let mut written_to = 0;
+    for (index, byte) in value.bytes().enumerate() {
         let escaped = match byte {
             b'\\' => "\\\\",
             b'"' => "\\\"",
             b'\n' => "\\n",
             _ => continue,
         };
-        out.push_str(&value[plain..at]);
+        out.push_str(&value[written_to..index]);
         out.push_str(escaped);
-        plain = at + 1;
+        written_to = index + 1;
     }
-    out.push_str(&value[plain..]);
+    out.push_str(&value[written_to..]);
 }
 
 /// Writes the shortest decimal number that parses to the same double. Writing to a `String` never fails.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_exact() {
-        let written = |value| {
+        let format_value = |value| {
             let mut out = String::new();
             format_number(value, &mut out);
             out
@@ -97,12 +97,12 @@ mod tests {
             (f64::INFINITY, "+Inf"),
             (f64::NEG_INFINITY, "-Inf"),
         ] {
-            assert_eq!(written(value), text);
+            assert_eq!(format_value(value), text);
         }
     }
 
     #[test]
-    fn any_text_can_be_a_label() {
+    fn label_can_be_any_text() {
         let mut out = String::new();
         write_sample("a", [("b", "two\nlines"), ("c", "")], 1.5, &mut out);
         assert_eq!(out, "a{b=\"two\\nlines\",c=\"\"} 1.5\n");

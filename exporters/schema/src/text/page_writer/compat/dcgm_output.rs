@@ -30,23 +30,23 @@ type DcgmLabels<'a> = Vec<(&'static str, &'a str)>;
 /// Appends every family of dcgm-exporter that the report can fill.
 pub(super) fn write_dcgm(
     report: &Report,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     watches_xid: bool,
     out: &mut String,
 ) {
     let names: Vec<_> = report.devices.iter().map(KernelName::of).collect();
     let labels: Vec<_> =
-        (0..).zip(&names).map(|(at, name)| name.device_labels(report, at)).collect();
-    let of = |device: u32| labels[device as usize].iter().copied();
+        (0..).zip(&names).map(|(index, name)| name.device_labels(report, index)).collect();
+    let labels_of = |device: u32| labels[device as usize].iter().copied();
     let mut values = collect_values(report, Dialect::Dcgm);
     // Series of a part of a GPU have other labels there.
     values.retain(|value| report.devices[value.device as usize].class == DeviceClass::Gpu);
     mig_instances::add_instances(report, &mut values);
-    write_families(&values, form, metric_kind, of, out);
-    gpu_sums::write_clock_events(report, form, of, out);
-    gpu_sums::write_links(report, form, &values, of, out);
-    gpu_sums::write_xids(report, form, watches_xid, of, out);
-    dcgm_counts::write_counts(report, form, watches_xid, of, out);
+    write_families(&values, format, metric_kind, labels_of, out);
+    gpu_sums::write_clock_events(report, format, labels_of, out);
+    gpu_sums::write_links(report, format, &values, labels_of, out);
+    gpu_sums::write_xids(report, format, watches_xid, labels_of, out);
+    dcgm_counts::write_counts(report, format, watches_xid, labels_of, out);
 }
 
 fn metric_kind(value: &ForeignValue) -> MetricKind {
@@ -70,53 +70,53 @@ impl KernelName {
         Self(format!("nvidia{index}"))
     }
 
-    /// All labels of the GPU at position `at`, in dcgm-exporter's order. An unknown one is empty, as there.
-    fn device_labels<'a>(&'a self, report: &'a Report, at: u32) -> DcgmLabels<'a> {
-        let device = &report.devices[at as usize];
+    /// All labels of the GPU at position `index`, in dcgm-exporter's order. An unknown one is empty, as there.
+    fn device_labels<'a>(&'a self, report: &'a Report, index: u32) -> DcgmLabels<'a> {
+        let device = &report.devices[index as usize];
         match device.class {
-            DeviceClass::Gpu => self.gpu_labels(report, at),
+            DeviceClass::Gpu => self.gpu_labels(report, index),
             DeviceClass::Mig => {
-                let gpu = report.devices.iter().position(|known| {
-                    known.class == DeviceClass::Gpu && known.key.first() == device.key.first()
+                let gpu = report.devices.iter().position(|other| {
+                    other.class == DeviceClass::Gpu && other.key.first() == device.key.first()
                 });
                 let mut labels =
                     gpu.map_or_else(DcgmLabels::new, |gpu| self.gpu_labels(report, gpu as u32));
                 labels.retain(|(name, _)| !mig_instances::OWN.contains(name));
-                labels.extend(mig_instances::instance_labels(report, at));
+                labels.extend(mig_instances::instance_labels(report, index));
                 labels
             }
             _ => DcgmLabels::new(),
         }
     }
 
-    fn gpu_labels<'a>(&'a self, report: &'a Report, at: u32) -> DcgmLabels<'a> {
-        let device = &report.devices[at as usize];
-        let said = |metric: MetricId, wanted: &str| {
+    fn gpu_labels<'a>(&'a self, report: &'a Report, index: u32) -> DcgmLabels<'a> {
+        let device = &report.devices[index as usize];
+        let info_label = |metric: MetricId, label_name: &str| {
             let mut infos = report.infos.iter();
-            let info = infos.find(|info| info.metric == metric && info.device == at)?;
-            let label = info.labels.iter().find(|(name, _)| *name == wanted)?;
+            let info = infos.find(|info| info.metric == metric && info.device == index)?;
+            let label = info.labels.iter().find(|(name, _)| *name == label_name)?;
             Some(label.1.as_str())
         };
-        let who = |wanted| said(gpu::INFO, wanted).unwrap_or_default();
+        let gpu_label = |label_name| info_label(gpu::INFO, label_name).unwrap_or_default();
         let mut labels = vec![
             ("gpu", device.key[0].as_str()),
-            ("UUID", who("uuid")),
-            ("pci_bus_id", who("pci_bus_id")),
+            ("UUID", gpu_label("uuid")),
+            ("pci_bus_id", gpu_label("pci_bus_id")),
             ("device", self.0.as_str()),
-            ("modelName", who("model")),
+            ("modelName", gpu_label("model")),
             ("Hostname", report.node.as_deref().unwrap_or_default()),
-            ("DCGM_FI_DRIVER_VERSION", who("driver")),
+            ("DCGM_FI_DRIVER_VERSION", gpu_label("driver")),
         ];
-        let job = |wanted| said(gpu::JOB_INFO, wanted);
-        match (job("namespace"), job("pod")) {
+        let job_label = |label_name| info_label(gpu::JOB_INFO, label_name);
+        match (job_label("namespace"), job_label("pod")) {
             (Some(namespace), Some(pod)) => {
-                let container = job("container").unwrap_or_default();
+                let container = job_label("container").unwrap_or_default();
                 labels.extend([("container", container), ("namespace", namespace), ("pod", pod)]);
             }
             // Without the kubelet's data a pod has a UID and no name.
             (None, Some(pod)) => labels.push(("pod_uid", pod)),
-            _ if job("source").is_none_or(|source| source == BATCH_SYSTEM) => {
-                labels.extend(job("job").map(|job| ("hpc_job", job)));
+            _ if job_label("source").is_none_or(|source| source == BATCH_SYSTEM) => {
+                labels.extend(job_label("job").map(|job| ("hpc_job", job)));
             }
             _ => {}
         }

@@ -24,8 +24,8 @@ const INFO_LABELS: [(&str, &str); 3] =
     [("board_id", "board"), ("firmware_version", "firmware"), ("hca_type", "hca_type")];
 
 /// Appends every `node_infiniband_*` family that the report can fill.
-pub(super) fn write_node_exporter(report: &Report, form: ExpositionFormat, out: &mut String) {
-    write_info(report, form, out);
+pub(super) fn write_node_exporter(report: &Report, format: ExpositionFormat, out: &mut String) {
+    write_info(report, format, out);
     let mut values = collect_values(report, Dialect::NodeExporter);
     values.retain(|value| value.name.starts_with(PREFIX));
     for value in values.iter_mut().filter(|value| value.name == LIFESPAN) {
@@ -33,26 +33,33 @@ pub(super) fn write_node_exporter(report: &Report, form: ExpositionFormat, out: 
         value.value = value.value.floor();
     }
     let labels = |device: u32| own_labels(&report.devices[device as usize]);
-    write_families(&values, form, |value| value.metric.catalogue_row().kind, labels, out);
+    write_families(&values, format, |value| value.metric.catalogue_row().kind, labels, out);
 }
 
-fn write_info(report: &Report, form: ExpositionFormat, out: &mut String) {
-    let mut written: Vec<&SanitizedText> = Vec::new();
+fn write_info(report: &Report, format: ExpositionFormat, out: &mut String) {
+    let mut devices: Vec<&SanitizedText> = Vec::new();
     for info in report.infos.iter().filter(|info| info.metric == port::INFO) {
         let Some(device) = report.devices.get(info.device as usize) else { continue };
-        if device.class != DeviceClass::Port || written.contains(&&device.key[0]) {
+        if device.class != DeviceClass::Port || devices.contains(&&device.key[0]) {
             continue;
         }
-        if written.is_empty() {
-            form.write_family_header(INFO, INFO_HELP, MetricKind::Info, Unit::Count, out);
+        if devices.is_empty() {
+            format.write_family_header(INFO, INFO_HELP, MetricKind::Info, Unit::Count, out);
         }
-        written.push(&device.key[0]);
-        let said = |ours: &str| {
-            let label = info.labels.iter().find(|(name, _)| *name == ours);
+        devices.push(&device.key[0]);
+        let label_value = |own_label: &str| {
+            let label = info.labels.iter().find(|(name, _)| *name == own_label);
             label.map(|(_, value)| value.as_str()).unwrap_or_default()
         };
-        let who = INFO_LABELS.iter().map(|(theirs, ours)| (*theirs, said(ours)));
-        write_sample(INFO, [("device", device.key[0].as_str())].into_iter().chain(who), 1.0, out);
+        let labels = INFO_LABELS
+            .iter()
+            .map(|(foreign_label, own_label)| (*foreign_label, label_value(own_label)));
+        write_sample(
+            INFO,
+            [("device", device.key[0].as_str())].into_iter().chain(labels),
+            1.0,
+            out,
+        );
     }
 }
 
@@ -69,25 +76,25 @@ mod tests {
 
     fn port_report() -> Report {
         let mut report = Report::default();
-        let (one, two) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_0", "2"));
-        let (one, two) = (report.ensure_device(one), report.ensure_device(two));
+        let (first, second) = (Device::new_port("mlx5_0", "1"), Device::new_port("mlx5_0", "2"));
+        let (first, second) = (report.ensure_device(first), report.ensure_device(second));
         let node = report.ensure_device(Device::new_node());
-        for port in [one, two] {
+        for port in [first, second] {
             report.add_info(
                 port,
                 port::INFO,
                 &[("firmware", "28.39.1002"), ("hca_type", "MT4129")],
             );
         }
-        report.push(two, port::RECEIVE_BYTES, 4000.0);
-        report.push(one, port::RECEIVE_BYTES, AbsenceReason::Error);
-        report.push(one, port::LINK_DOWNED, AbsenceReason::Saturated);
+        report.push(second, port::RECEIVE_BYTES, 4000.0);
+        report.push(first, port::RECEIVE_BYTES, AbsenceReason::Error);
+        report.push(first, port::LINK_DOWNED, AbsenceReason::Saturated);
         report.push(node, host::MEMORY_TOTAL, 1.0);
         report
     }
 
     #[test]
-    fn values_are_raw_and_a_device_is_said_once() {
+    fn values_are_raw_and_devices_appear_once() {
         let mut page = String::new();
         write_page(&port_report(), ExpositionFormat::Text, NODE, &mut page);
         let samples: Vec<_> = page.lines().filter(|line| line.starts_with("node_")).collect();
@@ -103,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn our_own_reader_takes_a_page_that_says_everything_twice() {
+    fn compat_page_is_read_without_duplicates() {
         let mut text = String::new();
         write_page(&port_report(), ExpositionFormat::Text, NODE, &mut text);
         let page = decode_page(text.as_bytes(), &PageLimits::default()).unwrap();
         assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
         assert_eq!((page.dialect, page.report.infos.len()), (Dialect::Gaunt, 2));
         let port = Device::new_port("mlx5_0", "1");
-        let said = page.report.find_reading(&port, port::LINK_DOWNED);
-        assert_eq!(said, Some(AbsenceReason::Saturated.into()));
+        let reading = page.report.find_reading(&port, port::LINK_DOWNED);
+        assert_eq!(reading, Some(AbsenceReason::Saturated.into()));
     }
 }

@@ -37,7 +37,7 @@ const REASONS: [&str; gpu::CLOCK_EVENTS.len()] = [
 /// Appends all counts of each GPU.
 pub(super) fn write_counts<'a, L>(
     report: &Report,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     watches_xid: bool,
     labels: impl Fn(u32) -> L,
     out: &mut String,
@@ -46,7 +46,7 @@ pub(super) fn write_counts<'a, L>(
 {
     let gpus = (0..).zip(&report.devices).filter(|(_, device)| device.class == DeviceClass::Gpu);
     let gpus: Vec<_> =
-        gpus.map(|(at, gpu)| (at, gpu, CountLabels::from_iter(labels(at)))).collect();
+        gpus.map(|(index, gpu)| (index, gpu, CountLabels::from_iter(labels(index)))).collect();
     let xids = |metric| {
         let samples = report.samples.iter().filter(move |sample| sample.metric == metric);
         samples.filter_map(|sample| {
@@ -56,48 +56,51 @@ pub(super) fn write_counts<'a, L>(
         })
     };
     let mut lines = Vec::new();
-    for (at, gpu, labels) in &gpus {
-        let own = xids(parts::XID_RECENT).filter(|(key, ..)| **key == gpu.key[0]);
-        let own: Vec<_> = own.filter(|(.., count)| *count > 0.0).collect();
+    for (index, gpu, labels) in &gpus {
+        let gpu_xids = xids(parts::XID_RECENT).filter(|(key, ..)| **key == gpu.key[0]);
+        let gpu_xids: Vec<_> = gpu_xids.filter(|(.., count)| *count > 0.0).collect();
         // Zero is reported only for a GPU that is present and monitored.
-        if own.is_empty() && watches_xid && find_value(report, *at, gpu::PRESENT) == Some(1.0) {
+        if gpu_xids.is_empty()
+            && watches_xid
+            && find_value(report, *index, gpu::PRESENT) == Some(1.0)
+        {
             lines.push((labels, vec![WINDOW], 0.0));
         }
         lines.extend(
-            own.into_iter().map(|(_, xid, count)| (labels, vec![WINDOW, (XID, xid)], count)),
+            gpu_xids.into_iter().map(|(_, xid, count)| (labels, vec![WINDOW, (XID, xid)], count)),
         );
     }
-    write_family(form, XIDS, XIDS_HELP, MetricKind::Gauge, lines, out);
+    write_family(format, XIDS, XIDS_HELP, MetricKind::Gauge, lines, out);
     let lines = gpus.iter().flat_map(|(_, gpu, labels)| {
-        let own = xids(parts::XID_ERRORS).filter(|(key, ..)| **key == gpu.key[0]);
-        own.map(move |(_, xid, count)| (labels, vec![(XID, xid)], count))
+        let gpu_xids = xids(parts::XID_ERRORS).filter(|(key, ..)| **key == gpu.key[0]);
+        gpu_xids.map(move |(_, xid, count)| (labels, vec![(XID, xid)], count))
     });
     write_family(
-        form,
+        format,
         ALL_XIDS,
         ALL_XIDS_HELP,
         MetricKind::Counter(CounterWidth::Bits64),
         lines.collect(),
         out,
     );
-    let lines = gpus.iter().flat_map(|(at, _, labels)| {
+    let lines = gpus.iter().flat_map(|(index, _, labels)| {
         let reasons = REASONS.into_iter().zip(gpu::RECENT_CLOCK_EVENTS);
         reasons.filter_map(move |(reason, metric)| {
-            let count = find_value(report, *at, metric).filter(|count| *count > 0.0)?;
+            let count = find_value(report, *index, metric).filter(|count| *count > 0.0)?;
             Some((labels, vec![WINDOW, (CLOCK_EVENT, reason)], count))
         })
     });
-    write_family(form, CLOCK_EVENTS, CLOCK_EVENTS_HELP, MetricKind::Gauge, lines.collect(), out);
+    write_family(format, CLOCK_EVENTS, CLOCK_EVENTS_HELP, MetricKind::Gauge, lines.collect(), out);
 }
 
 fn find_value(report: &Report, device: u32, metric: MetricId) -> Option<f64> {
     let mut samples = report.samples.iter();
-    samples.find(|it| it.device == device && it.metric == metric)?.reading.value()
+    samples.find(|sample| sample.device == device && sample.metric == metric)?.reading.value()
 }
 
 /// Appends a family: the labels of a GPU, the additional ones, and the value.
 fn write_family(
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     name: &str,
     help: &str,
     kind: MetricKind,
@@ -105,9 +108,9 @@ fn write_family(
     out: &mut String,
 ) {
     if !lines.is_empty() {
-        form.write_family_header(name, help, kind, Unit::Count, out);
+        format.write_family_header(name, help, kind, Unit::Count, out);
     }
-    for (of_gpu, own, value) in lines {
-        write_sample(name, of_gpu.iter().copied().chain(own), value, out);
+    for (gpu_labels, line_labels, value) in lines {
+        write_sample(name, gpu_labels.iter().copied().chain(line_labels), value, out);
     }
 }

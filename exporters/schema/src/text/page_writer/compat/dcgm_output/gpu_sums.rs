@@ -43,17 +43,17 @@ const NO_ERROR: &str = "No Error";
 /// Every GPU of the report in order, with its entries; GPUs without entries are left out.
 fn collect_gpus<'a, T>(
     report: &'a Report,
-    say: impl Fn(u32, &'a Device) -> Option<T>,
+    entry: impl Fn(u32, &'a Device) -> Option<T>,
 ) -> Vec<(u32, T)> {
     let devices = (0..).zip(&report.devices);
     let gpus = devices.filter(|(_, device)| device.class == DeviceClass::Gpu);
-    gpus.filter_map(|(at, device)| Some((at, say(at, device)?))).collect()
+    gpus.filter_map(|(index, device)| Some((index, entry(index, device)?))).collect()
 }
 
 /// Appends one mask of all clock-event reasons, under both of its names.
 pub(super) fn write_clock_events<'a, L>(
     report: &Report,
-    form: ExpositionFormat,
+    format: ExpositionFormat,
     labels: impl Fn(u32) -> L,
     out: &mut String,
 ) where
@@ -64,16 +64,22 @@ pub(super) fn write_clock_events<'a, L>(
         let Some((bit, _)) = gpu::CLOCK_EVENTS.iter().find(|row| row.1 == sample.metric) else {
             continue;
         };
-        if let (Some(held), Some(mask)) =
+        if let (Some(active), Some(mask)) =
             (sample.reading.value(), masks.get_mut(sample.device as usize))
         {
-            *mask.get_or_insert(0) |= if held > 0.0 { *bit } else { 0 };
+            *mask.get_or_insert(0) |= if active > 0.0 { *bit } else { 0 };
         }
     }
-    let masks = collect_gpus(report, |at, _| masks[at as usize]);
+    let masks = collect_gpus(report, |index, _| masks[index as usize]);
     for name in CLOCK_EVENTS {
         if !masks.is_empty() {
-            form.write_family_header(name, CLOCK_EVENTS_HELP, MetricKind::Gauge, Unit::Count, out);
+            format.write_family_header(
+                name,
+                CLOCK_EVENTS_HELP,
+                MetricKind::Gauge,
+                Unit::Count,
+                out,
+            );
         }
         for (gpu, mask) in &masks {
             write_sample(name, labels(*gpu), *mask as f64, out);
@@ -81,18 +87,18 @@ pub(super) fn write_clock_events<'a, L>(
     }
 }
 
-/// Appends the sum over all links of a GPU for each kind, without the names in `written`.
+/// Appends the sum over all links of a GPU for each kind, without the names in `reported`.
 pub(super) fn write_links<'a, L>(
     report: &Report,
-    form: ExpositionFormat,
-    written: &[ForeignValue],
+    format: ExpositionFormat,
+    reported: &[ForeignValue],
     labels: impl Fn(u32) -> L,
     out: &mut String,
 ) where
     L: IntoIterator<Item = (&'a str, &'a str)>,
 {
     for (name, metrics, unit) in OF_LINKS {
-        if written.iter().any(|value| value.name == name) {
+        if reported.iter().any(|value| value.name == name) {
             continue;
         }
         let samples = report.samples.iter().filter(|sample| metrics.contains(&sample.metric));
@@ -103,14 +109,14 @@ pub(super) fn write_links<'a, L>(
             })
             .collect();
         let sums = collect_gpus(report, |_, gpu| {
-            let mut own = errors.iter().filter(|(key, _)| **key == gpu.key[0]).peekable();
-            own.peek()?;
-            Some((own.map(|(_, errors)| errors).sum::<f64>() / unit).floor())
+            let mut gpu_errors = errors.iter().filter(|(key, _)| **key == gpu.key[0]).peekable();
+            gpu_errors.peek()?;
+            Some((gpu_errors.map(|(_, errors)| errors).sum::<f64>() / unit).floor())
         });
         if !sums.is_empty() {
             let kind = MetricKind::Counter(CounterWidth::Bits64);
             let help = if unit > 1.0 { TRAFFIC_HELP } else { ERRORS_HELP };
-            form.write_family_header(name, help, kind, Unit::Count, out);
+            format.write_family_header(name, help, kind, Unit::Count, out);
         }
         for (gpu, sum) in sums {
             write_sample(name, labels(gpu), sum, out);
@@ -121,14 +127,14 @@ pub(super) fn write_links<'a, L>(
 /// Appends the most recent XID of each GPU. Zero is reported only for a GPU that is present and monitored.
 pub(super) fn write_xids<'a, L>(
     report: &Report,
-    form: ExpositionFormat,
-    watched: bool,
+    format: ExpositionFormat,
+    watches_xid: bool,
     labels: impl Fn(u32) -> L,
     out: &mut String,
 ) where
     L: IntoIterator<Item = (&'a str, &'a str)>,
 {
-    let seen: Vec<_> = report
+    let last_seen: Vec<_> = report
         .samples
         .iter()
         .filter(|sample| sample.metric == parts::XID_LAST_SEEN)
@@ -138,27 +144,34 @@ pub(super) fn write_xids<'a, L>(
             Some((sample.reading.value()?, gpu, code.parse::<u32>().ok()?))
         })
         .collect();
-    let last = collect_gpus(report, |at, gpu| {
-        let own = seen.iter().filter(|(_, key, _)| **key == gpu.key[0]);
-        let last = own.max_by(|one, two| one.0.total_cmp(&two.0)).map(|(_, _, code)| *code);
+    let last = collect_gpus(report, |index, gpu| {
+        let gpu_xids = last_seen.iter().filter(|(_, key, _)| **key == gpu.key[0]);
+        let last =
+            gpu_xids.max_by(|left, right| left.0.total_cmp(&right.0)).map(|(_, _, code)| *code);
         let present = report.samples.iter().any(|sample| {
-            sample.device == at
+            sample.device == index
                 && sample.metric == gpu::PRESENT
                 && sample.reading.value() == Some(1.0)
         });
-        last.or((watched && present).then_some(0))
+        last.or((watches_xid && present).then_some(0))
     });
     if !last.is_empty() {
-        form.write_family_header(XID_ERRORS, XID_ERRORS_HELP, MetricKind::Gauge, Unit::Count, out);
+        format.write_family_header(
+            XID_ERRORS,
+            XID_ERRORS_HELP,
+            MetricKind::Gauge,
+            Unit::Count,
+            out,
+        );
     }
     for (gpu, code) in last {
         let number = code.to_string();
         let meaning = if code == 0 { NO_ERROR } else { describe_xid(code).meaning };
-        let mut all: Vec<(&str, &str)> = Vec::new();
+        let mut all_labels: Vec<(&str, &str)> = Vec::new();
         for (name, value) in labels(gpu) {
-            all.push((name, value));
+            all_labels.push((name, value));
         }
-        all.extend([("err_code", number.as_str()), ("err_msg", meaning)]);
-        write_sample(XID_ERRORS, all, f64::from(code), out);
+        all_labels.extend([("err_code", number.as_str()), ("err_msg", meaning)]);
+        write_sample(XID_ERRORS, all_labels, f64::from(code), out);
     }
 }

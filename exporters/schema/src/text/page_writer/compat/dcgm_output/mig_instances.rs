@@ -25,45 +25,56 @@ pub(super) const OWN: [&str; 5] = ["container", "namespace", "pod", "pod_uid", "
 /// Adds the values of instances to those of whole GPUs. As in dcgm-exporter, a value that the instances report is not
 /// reported for their GPU too.
 pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
-    let mut of_instances = Vec::new();
+    let mut instance_values = Vec::new();
     for sample in &report.samples {
-        let known = OF_INSTANCES.iter().find(|(own, _)| *own == sample.metric);
-        let (Some((_, whole)), Some(value)) = (known, sample.reading.value()) else { continue };
-        if report.devices.get(sample.device as usize).is_none_or(|it| it.class != DeviceClass::Mig)
+        let mapping = OF_INSTANCES.iter().find(|(metric, _)| *metric == sample.metric);
+        let (Some((_, gpu_metric)), Some(value)) = (mapping, sample.reading.value()) else {
+            continue;
+        };
+        if report
+            .devices
+            .get(sample.device as usize)
+            .is_none_or(|device| device.class != DeviceClass::Mig)
         {
             continue;
         }
-        let row = whole.catalogue_row();
+        let row = gpu_metric.catalogue_row();
         for Named { name, scale, .. } in dcgm_names(row) {
             let value = to_foreign_value(value, *scale, row.unit);
-            of_instances.push(ForeignValue { name, metric: *whole, device: sample.device, value });
+            instance_values.push(ForeignValue {
+                name,
+                metric: *gpu_metric,
+                device: sample.device,
+                value,
+            });
         }
     }
     let gpu = |device: u32| report.devices[device as usize].key.first();
-    values.retain(|whole| {
-        let same =
-            |part: &&ForeignValue| part.name == whole.name && gpu(part.device) == gpu(whole.device);
-        !of_instances.iter().any(|part| same(&part))
+    values.retain(|gpu_value| {
+        let is_replaced = |part: &&ForeignValue| {
+            part.name == gpu_value.name && gpu(part.device) == gpu(gpu_value.device)
+        };
+        !instance_values.iter().any(|part| is_replaced(&part))
     });
-    values.append(&mut of_instances);
+    values.append(&mut instance_values);
     values.sort_by_key(|value| (value.metric, value.name, value.device));
     values.dedup_by_key(|value| (value.name, value.device));
 }
 
-/// The labels that identify the instance at position `at`, its profile and its number, and the pod that holds it.
-pub(super) fn instance_labels(report: &Report, at: u32) -> DcgmLabels<'_> {
+/// The labels that identify the instance at position `index`, its profile and its number, and the pod that holds it.
+pub(super) fn instance_labels(report: &Report, index: u32) -> DcgmLabels<'_> {
     let mut infos = report.infos.iter();
-    let info = infos.find(|info| info.metric == parts::MIG_INFO && info.device == at);
-    let said = |wanted: &str| {
-        let label = info?.labels.iter().find(|(name, _)| *name == wanted)?;
+    let info = infos.find(|info| info.metric == parts::MIG_INFO && info.device == index);
+    let info_label = |label_name: &str| {
+        let label = info?.labels.iter().find(|(name, _)| *name == label_name)?;
         Some(label.1.as_str())
     };
-    let profile = said("name").and_then(|name| name.rsplit_once(BEFORE_PROFILE));
+    let profile = info_label("name").and_then(|name| name.rsplit_once(BEFORE_PROFILE));
     let mut labels = vec![
         ("GPU_I_PROFILE", profile.map_or("", |(_, profile)| profile)),
-        ("GPU_I_ID", said("gpu_instance").unwrap_or_default()),
+        ("GPU_I_ID", info_label("gpu_instance").unwrap_or_default()),
     ];
-    let holder = ["container", "namespace", "pod"].map(|name| Some((name, said(name)?)));
-    labels.extend(holder.into_iter().flatten());
+    let pod_labels = ["container", "namespace", "pod"].map(|name| Some((name, info_label(name)?)));
+    labels.extend(pod_labels.into_iter().flatten());
     labels
 }

@@ -10,14 +10,14 @@ use crate::{
 fn gpu_report() -> Report {
     let mut report = Report { node: Some("gpu-0417".into()), ..Report::default() };
     let gpu = report.ensure_device(Device::new_gpu(3));
-    let who = [
+    let identity = [
         ("uuid", "GPU-a"),
         ("model", "NVIDIA H100 80GB HBM3"),
         ("pci_bus_id", "00000000:1B:00.0"),
         ("serial", "1"),
         ("driver", "550.54.15"),
     ];
-    report.add_info(gpu, gpu::INFO, &who);
+    report.add_info(gpu, gpu::INFO, &identity);
     report.push(gpu, gpu::UTILIZATION, 0.57);
     report.push(gpu, gpu::MEMORY_USED, 64_424_509_439.0);
     report.push(gpu, gpu::SM_CLOCK, 1.98e9);
@@ -32,17 +32,17 @@ fn gpu_report() -> Report {
 const DCGM: CompatOptions = CompatOptions { dcgm: true, node: false, xid: true };
 
 /// The page without our own series.
-fn dcgm_page(report: &Report, form: ExpositionFormat) -> String {
-    let (mut own, mut all) = (String::new(), String::new());
-    write_page(report, form, CompatOptions::default(), &mut own);
-    write_page(report, form, DCGM, &mut all);
-    let own = own.trim_end_matches("# EOF\n");
-    all.strip_prefix(own).unwrap().to_owned()
+fn dcgm_page(report: &Report, format: ExpositionFormat) -> String {
+    let (mut own_page, mut whole_page) = (String::new(), String::new());
+    write_page(report, format, CompatOptions::default(), &mut own_page);
+    write_page(report, format, DCGM, &mut whole_page);
+    let own_page = own_page.trim_end_matches("# EOF\n");
+    whole_page.strip_prefix(own_page).unwrap().to_owned()
 }
 
 #[test]
-fn labels_units_and_masks_are_those_of_dcgm_exporter() {
-    let who = "gpu=\"3\",UUID=\"GPU-a\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia3\",\
+fn dcgm_labels_units_and_masks_equal_dcgm_exporter() {
+    let gpu_labels = "gpu=\"3\",UUID=\"GPU-a\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia3\",\
                modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-0417\",\
                DCGM_FI_DRIVER_VERSION=\"550.54.15\"";
     let page = dcgm_page(&gpu_report(), ExpositionFormat::Text);
@@ -56,21 +56,21 @@ fn labels_units_and_masks_are_those_of_dcgm_exporter() {
         ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "68"),
     ];
     let expected: Vec<_> =
-        expected.iter().map(|(name, value)| format!("{name}{{{who}}} {value}")).collect();
+        expected.iter().map(|(name, value)| format!("{name}{{{gpu_labels}}} {value}")).collect();
     assert_eq!(samples, expected);
     let energy = "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n";
     assert!(page.contains(energy), "{page}");
 }
 
 #[test]
-fn open_metrics_does_not_call_a_counter_what_has_no_name_of_one() {
+fn openmetrics_counter_type_needs_counter_name() {
     let page = dcgm_page(&gpu_report(), ExpositionFormat::OpenMetrics);
     assert!(page.contains("# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION unknown\n"), "{page}");
     assert!(page.ends_with("} 68\n# EOF\n"), "{page}");
 }
 
 #[test]
-fn parts_of_a_gpu_are_said_of_the_whole() {
+fn gpu_part_values_are_combined_for_the_gpu() {
     let mut report = gpu_report();
     let with_error = report.ensure_device(Device::new_gpu(4));
     for gpu in [0, with_error] {
@@ -81,10 +81,10 @@ fn parts_of_a_gpu_are_said_of_the_whole() {
         report.push(link, parts::NVLINK_REPLAY, replays);
         report.push(link, parts::NVLINK_CRC, AbsenceReason::Unsupported);
     }
-    for (code, at) in [(79, 1000.0), (31, 2000.0), (48, 1500.0)] {
+    for (code, last_seen) in [(79, 1000.0), (31, 2000.0), (48, 1500.0)] {
         let xid = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, 4, code));
         report.push(xid, parts::XID_ERRORS, 1.0);
-        report.push(xid, parts::XID_LAST_SEEN, at);
+        report.push(xid, parts::XID_LAST_SEEN, last_seen);
     }
     report.push(0, gpu_health::REMAPPED_CORRECTED, 7.0);
     let page = dcgm_page(&report, ExpositionFormat::Text);
@@ -99,14 +99,14 @@ fn parts_of_a_gpu_are_said_of_the_whole() {
     assert_eq!(value("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", "3"), None);
     assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "3").as_deref(), Some("0"));
     assert_eq!(value("DCGM_FI_DEV_XID_ERRORS", "4").as_deref(), Some("31"));
-    let says = ",err_code=\"31\",err_msg=\"memory page fault\"} 31\n";
-    assert!(page.contains(says), "{page}");
+    let last_error = ",err_code=\"31\",err_msg=\"memory page fault\"} 31\n";
+    assert!(page.contains(last_error), "{page}");
     assert!(page.contains(",err_code=\"0\",err_msg=\"No Error\"} 0\n"), "{page}");
     assert!(page.contains("# TYPE DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS counter\n"), "{page}");
 }
 
 #[test]
-fn instances_stand_in_the_place_of_their_gpu() {
+fn mig_instances_replace_their_gpu() {
     let mut report = gpu_report();
     report.push(0, gpu::SM_ACTIVE, 0.9);
     let pod = [("job", "web/chat-1"), ("namespace", "web"), ("pod", "chat-1")];
@@ -115,26 +115,27 @@ fn instances_stand_in_the_place_of_their_gpu() {
         let mig = report.ensure_device(Device::new_gpu_part(DeviceClass::Mig, 3, number));
         let profile = format!("NVIDIA H100 80GB HBM3 MIG {}g.40gb", number + 3);
         let id = (number + 7).to_string();
-        let who = [("name", &*profile), ("gpu_instance", &id), ("namespace", "ml"), ("pod", "a")];
-        report.add_info(mig, parts::MIG_INFO, &who[..4 - 2 * number as usize]);
+        let instance_labels =
+            [("name", &*profile), ("gpu_instance", &id), ("namespace", "ml"), ("pod", "a")];
+        report.add_info(mig, parts::MIG_INFO, &instance_labels[..4 - 2 * number as usize]);
         report.push(mig, parts::MIG_SM_ACTIVE, active);
         report.push(mig, parts::MIG_MEMORY_USED, 3.0 * 1_048_576.0);
     }
     let page = dcgm_page(&report, ExpositionFormat::Text);
     let samples = |name: &str| {
-        let own = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-        own.map(|line| line.split_once(",DCGM_FI_DRIVER").unwrap().1).collect::<Vec<_>>()
+        let lines = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(|line| line.split_once(",DCGM_FI_DRIVER").unwrap().1).collect::<Vec<_>>()
     };
     let version = "_VERSION=\"550.54.15\"";
     let first =
         format!("{version},GPU_I_PROFILE=\"3g.40gb\",GPU_I_ID=\"7\",namespace=\"ml\",pod=\"a\"}}");
     let second = format!("{version},GPU_I_PROFILE=\"4g.40gb\",GPU_I_ID=\"8\"}}");
-    let both = [format!("{first} 0.25"), format!("{second} 0.5")];
-    assert_eq!(samples("DCGM_FI_PROF_SM_ACTIVE"), both);
+    let instance_lines = [format!("{first} 0.25"), format!("{second} 0.5")];
+    assert_eq!(samples("DCGM_FI_PROF_SM_ACTIVE"), instance_lines);
     assert_eq!(samples("DCGM_FI_DEV_FB_USED"), [format!("{first} 3"), format!("{second} 3")]);
     // A value that no instance reports is reported for the GPU, with the pod that holds the GPU.
-    let whole = format!("{version},container=\"\",namespace=\"web\",pod=\"chat-1\"}} 57");
-    assert_eq!(samples("DCGM_FI_DEV_GPU_UTIL"), [whole]);
+    let gpu_line = format!("{version},container=\"\",namespace=\"web\",pod=\"chat-1\"}} 57");
+    assert_eq!(samples("DCGM_FI_DEV_GPU_UTIL"), [gpu_line]);
     assert_eq!(page.matches("# TYPE DCGM_FI_PROF_SM_ACTIVE gauge\n").count(), 1);
     let mut text = String::new();
     write_page(&report, ExpositionFormat::Text, DCGM, &mut text);
@@ -144,16 +145,16 @@ fn instances_stand_in_the_place_of_their_gpu() {
 }
 
 #[test]
-fn what_happened_of_late_is_counted() {
+fn recent_events_are_counted() {
     let mut report = gpu_report();
     report.push(0, gpu::PRESENT, 1.0);
     report.push(0, gpu::RECENT_SW_POWER_CAP, 290.0);
     report.push(0, gpu::RECENT_IDLE, 0.0);
     let other = report.ensure_device(Device::new_gpu(4));
     report.push(other, gpu::PRESENT, 1.0);
-    for (code, all, recent) in [(79, 1.0, 0.0), (31, 3.0, 2.0)] {
+    for (code, total, recent) in [(79, 1.0, 0.0), (31, 3.0, 2.0)] {
         let xid = report.ensure_device(Device::new_gpu_part(DeviceClass::Xid, 3, code));
-        report.push(xid, parts::XID_ERRORS, all);
+        report.push(xid, parts::XID_ERRORS, total);
         report.push(xid, parts::XID_RECENT, recent);
     }
     for link in 0..2 {
@@ -165,31 +166,32 @@ fn what_happened_of_late_is_counted() {
     report.push(0, gpu_health::NVLINK_CRC_FLIT, 1.0);
     let page = dcgm_page(&report, ExpositionFormat::Text);
     let samples = |name: &str| {
-        let own = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-        let own = own.map(|line| line.split_once(",DCGM_FI_DRIVER_VERSION=").unwrap().1);
-        own.map(|line| line.split_once('"').unwrap().1.split_once('"').unwrap().1)
+        let lines = page.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        let lines = lines.map(|line| line.split_once(",DCGM_FI_DRIVER_VERSION=").unwrap().1);
+        lines
+            .map(|line| line.split_once('"').unwrap().1.split_once('"').unwrap().1)
             .collect::<Vec<_>>()
     };
     let window = ",window_size_in_ms=\"300000\"";
-    let counted = [format!("{window},xid=\"31\"}} 2"), format!("{window}}} 0")];
-    assert_eq!(samples("DCGM_EXP_XID_ERRORS_COUNT"), counted);
+    let xid_counts = [format!("{window},xid=\"31\"}} 2"), format!("{window}}} 0")];
+    assert_eq!(samples("DCGM_EXP_XID_ERRORS_COUNT"), xid_counts);
     assert_eq!(samples("DCGM_EXP_XID_ERRORS_TOTAL"), [",xid=\"79\"} 1", ",xid=\"31\"} 3"]);
-    let held = [format!("{window},clock_event=\"power_cap\"}} 290")];
-    assert_eq!(samples("DCGM_EXP_CLOCK_EVENTS_COUNT"), held);
+    let event_counts = [format!("{window},clock_event=\"power_cap\"}} 290")];
+    assert_eq!(samples("DCGM_EXP_CLOCK_EVENTS_COUNT"), event_counts);
     assert_eq!(samples("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), ["} 2050"]);
     assert_eq!(samples("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), ["} 1"]);
 }
 
 #[test]
-fn the_job_stands_where_dcgm_exporter_has_it() {
+fn job_label_is_that_of_dcgm_exporter() {
     let mut report = gpu_report();
     report.add_info(0, gpu::JOB_INFO, &[("job", "4711"), ("user", "ada")]);
     assert!(dcgm_page(&report, ExpositionFormat::Text).contains("\",hpc_job=\"4711\"} 57\n"));
     report.infos.pop();
     let pod = [("job", "web/chat"), ("namespace", "web"), ("pod", "chat-1")];
     report.add_info(0, gpu::JOB_INFO, &pod);
-    let says = "\",container=\"\",namespace=\"web\",pod=\"chat-1\"} 57\n";
-    assert!(dcgm_page(&report, ExpositionFormat::Text).contains(says));
+    let line_end = "\",container=\"\",namespace=\"web\",pod=\"chat-1\"} 57\n";
+    assert!(dcgm_page(&report, ExpositionFormat::Text).contains(line_end));
     report.infos.pop();
     report.add_info(0, gpu::JOB_INFO, &[("job", "4be1"), ("source", "docker")]);
     assert!(!dcgm_page(&report, ExpositionFormat::Text).contains("4be1"));
@@ -199,7 +201,7 @@ fn the_job_stands_where_dcgm_exporter_has_it() {
 }
 
 #[test]
-fn our_own_reader_takes_a_page_that_says_everything_twice() {
+fn compat_page_is_read_without_duplicates() {
     let mut report = gpu_report();
     report.add_info(0, gpu::JOB_INFO, &[("job", "4711"), ("user", "ada")]);
     let mut text = String::new();
@@ -210,9 +212,9 @@ fn our_own_reader_takes_a_page_that_says_everything_twice() {
     assert_eq!(page.report.infos.len(), 3, "the node, the GPU and its job, each once");
     let device = Device::new_gpu(3);
     for metric in [gpu::UTILIZATION, gpu::ENERGY, gpu::POWER, gpu::CLOCK_EVENT_IDLE] {
-        let (found, said) =
+        let (decoded, written) =
             (page.report.find_reading(&device, metric), first_reading(&report, metric));
-        assert_eq!(found, said, "{}", metric.series_key());
+        assert_eq!(decoded, written, "{}", metric.series_key());
     }
 }
 

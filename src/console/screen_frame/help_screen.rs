@@ -7,11 +7,12 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::draw_lines;
 use crate::{
     console_state::{ConsoleState, ScreenLayout},
     display_text, keymap, prompt_commands,
+    screens::view_of,
     theme::{self, StyleRole, Theme},
+    view::draw_lines,
 };
 
 /// Columns of the keys.
@@ -66,7 +67,7 @@ pub(super) fn draw(
 }
 
 fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
-    let title = format!(" KEYS: {}", state.screen.header_title());
+    let title = format!(" KEYS: {}", view_of(&state.screen).header_title());
     let mut lines = vec![Line::styled(title, theme.style_for(StyleRole::Title))];
     lines.extend(keymap::screen_bindings(&state.screen).map(|binding| {
         let label = format!(" {}", display_text::align_left(binding.label, 10));

@@ -6,7 +6,8 @@ use ratatui::text::{Line, Span};
 
 use crate::{
     console_state::{ConfirmDialog, ConsoleState, SourceStatus},
-    display_text,
+    display_text, freshness,
+    screens::view_of,
     theme::{StyleRole, Theme},
 };
 
@@ -20,7 +21,7 @@ pub(super) fn render_status(
         .or_else(|| render_failure_reason(state))
         .or_else(|| render_failed_question(state))
         .or_else(|| render_late_answer(state))
-        .or_else(|| Some((format!(" ▲ {}", state.missing_rows()?), StyleRole::Waiting)))
+        .or_else(|| Some((format!(" ▲ {}", freshness::missing_rows(state)?), StyleRole::Waiting)))
         .or_else(|| render_past_time(state))?;
     let text = display_text::truncate_text(&SanitizedText::new(&text), width);
     Some(Line::styled(text, theme.style_for(meaning)))
@@ -80,10 +81,10 @@ fn render_failure_reason(state: &ConsoleState) -> Option<(String, StyleRole)> {
 
 /// Renders why only the question of this screen failed.
 fn render_failed_question(state: &ConsoleState) -> Option<(String, StyleRole)> {
-    let failed = state.failed_question()?;
+    let shown = view_of(&state.screen);
+    let failed = shown.failed_question(state)?;
     let lasted = display_text::format_duration(state.now.duration_since(failed.since));
-    let (title, since) =
-        (state.screen.header_title(), display_text::format_time_of_day(failed.since));
+    let (title, since) = (shown.header_title(), display_text::format_time_of_day(failed.since));
     Some((
         format!(" ✖ {title}: no answer since {since} ({lasted}): {}", failed.why),
         StyleRole::Bad,
@@ -92,10 +93,11 @@ fn render_failed_question(state: &ConsoleState) -> Option<(String, StyleRole)> {
 
 /// Renders an overdue answer, or an earlier answer that does not change.
 fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
+    let shown = view_of(&state.screen);
     let waits = |since| display_text::format_duration(state.now.duration_since(since));
     let late = |since| state.now.duration_since(since) >= state.late_threshold();
-    let title = state.screen.header_title();
-    let text = match (&state.source_status, state.shown_at()) {
+    let title = shown.header_title();
+    let text = match (&state.source_status, shown.shown_at(state)) {
         (SourceStatus::Fresh(at), _) if late(*at) => {
             format!(" ▲ waiting {} for an answer from the source", waits(*at))
         }
@@ -103,8 +105,8 @@ fn render_late_answer(state: &ConsoleState) -> Option<(String, StyleRole)> {
             format!(" ▲ {title}: waiting {} for an answer", waits(state.entered))
         }
         _ => {
-            state.shown_at()?;
-            let age = display_text::format_duration(state.stale_age()?);
+            shown.shown_at(state)?;
+            let age = display_text::format_duration(freshness::stale_age(state)?);
             format!(" ▲ {title}: rows are {age} old, no newer data")
         }
     };

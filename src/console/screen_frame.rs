@@ -1,4 +1,4 @@
-//! Frame of every screen: source and time in the header, status line and keys at the bottom.
+//! The whole screen: source and time in the header, the shown screen, status line and keys at the bottom.
 
 use ratatui::{
     buffer::Buffer,
@@ -6,19 +6,46 @@ use ratatui::{
     text::{Line, Span},
 };
 
-use super::{prompt_view, status_line};
-use crate::{
+use super::{
     ReplayProgress,
     action::KeyIntent,
-    console_state::{ClickArea, ClickTarget, ConsoleState, SourceStatus},
-    display_text, keymap,
-    screens::{self, Screen},
+    console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout, SourceStatus},
+    display_text, freshness, keymap,
+    screen::Screen,
+    screens::{self, view_of},
     theme::{StyleRole, Theme},
+    view::{MIN_HEIGHT, MIN_WIDTH, placeholders},
 };
 use gaunt_api::Overview;
 
+mod help_screen;
+mod prompt_view;
+mod status_line;
+
 /// Lines below the body: status line and footer.
 const BELOW: u16 = 2;
+
+/// Draws the whole screen and returns its layout.
+pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
+    let area = buffer.area;
+    let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
+        placeholders::draw_too_small(buffer, area);
+        ScreenLayout::default()
+    } else {
+        let (body, spots) = draw_frame(buffer, area, state, theme);
+        let mut room = if state.help {
+            help_screen::draw(buffer, body, state, theme)
+        } else if state.data.overview.is_none() {
+            placeholders::draw_loading(buffer, body, state, theme)
+        } else {
+            view_of(&state.screen).draw(buffer, body, state, theme)
+        };
+        room.click_areas.extend(spots);
+        room
+    };
+    theme.replace_non_ascii(buffer);
+    room
+}
 
 /// Draws header, status line and footer, and returns the area between them with the click areas. Messages have a line
 /// of their own, so that no row moves under the pointer when one appears.
@@ -29,7 +56,7 @@ const BELOW: u16 = 2;
 ///  ▲ nodes: no answer since 12:03:42Z (31s): …
 ///  1 2 3 4 5 6 7 8 9 overview   Enter open  Tab panel  / filter  ? keys  q quit
 /// ```
-pub(super) fn draw(
+fn draw_frame(
     buffer: &mut Buffer,
     area: Rect,
     state: &ConsoleState,
@@ -77,7 +104,7 @@ fn draw_header(
         _ => render_identity(overview, theme),
     };
     if state.screen != Screen::default() {
-        let title = format!("   {}", state.screen.header_title());
+        let title = format!("   {}", view_of(&state.screen).header_title());
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
     let left = Line::from(left);
@@ -137,7 +164,7 @@ fn render_shown_time(
 ) -> Line<'static> {
     let Some(overview) = overview else { return Line::default() };
     let answered = matches!(state.source_status, SourceStatus::Fresh(at) if state.now.duration_since(at) < state.late_threshold());
-    let age = state.stale_age();
+    let age = freshness::stale_age(state);
     let fresh = state.past_instant.is_none() && answered && age.is_none();
     let (sign, meaning) = if fresh { ("●", StyleRole::Good) } else { ("○", StyleRole::Bad) };
     let replay = state.replay.map_or_else(Span::default, |replay| {
@@ -155,7 +182,7 @@ fn render_shown_time(
         };
         Span::styled(text, theme.style_for(meaning))
     });
-    let at = state.shown_at().unwrap_or(overview.at);
+    let at = view_of(&state.screen).shown_at(state).unwrap_or(overview.at);
     let (period, style) = match (age, state.past_instant) {
         (Some(age), _) => (
             format!("{} old ", display_text::format_duration(age)),
@@ -202,7 +229,7 @@ fn draw_footer(
     if !state.help {
         for command in screens::main_commands() {
             let (Some(number), word) = (command.number(), command.word) else { continue };
-            let here = state.screen == Screen::main(number);
+            let here = state.screen == screens::main_screen(number);
             let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
             let style = if here { title } else { dim };
             put(&text, style, Some(KeyIntent::Screen(number)), &mut x);
