@@ -14,7 +14,6 @@ pub mod explanation;
 pub mod fabric_matrix;
 pub mod field;
 pub mod filter;
-pub mod finding;
 pub mod finding_action;
 pub mod finding_group;
 pub mod finding_list;
@@ -38,18 +37,13 @@ pub mod usage_report;
 pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
 pub use csv_text::csv_line;
-pub use explanation::{
-    AlternativeDetail, AlternativeOutcome, EvidenceContext, Explanation, LimitDetail, SignalDetail,
-};
+pub use explanation::{Explanation, LimitDetail};
 pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
 pub use field::{
     BuiltinField, FieldKey, FieldKind, FindingField, GpuField, JobField, NodeField, PortField,
     ProcessField, Subject, SubjectBuiltin, SubjectField, TargetField,
 };
 pub use filter::{Filter, FilterError};
-pub use finding::{
-    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, HistoryRelation, LifecycleChange,
-};
 pub use finding_action::{FindingAction, FindingCommand};
 pub use finding_group::{FindingGroup, FindingLine, JobOwner};
 pub use finding_list::FindingList;
@@ -66,6 +60,10 @@ pub use time_param::TimeParam;
 pub use usage_report::{UsageReport, UsageRow};
 
 use gaunt_schema::SanitizedText;
+pub use gaunt_schema::{
+    Acknowledgement, AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Finding,
+    FindingLifecycle, HistoryRelation, LifecycleChange, SignalDetail,
+};
 
 /// Base path of the HTTP API; the version changes when an answer loses or renames a field.
 pub const API: &str = "/api/gaunt/v1";

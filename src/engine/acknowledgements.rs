@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Engine,
-    finding_answers::{convert_finding, group_findings},
+    finding_answers::{collect_findings, group_findings},
 };
 use gaunt_api::{
     Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList, LifecycleChange,
@@ -158,8 +158,8 @@ impl Engine {
         for (id, by) in &accepted {
             judge.accept_finding(&self.cluster, id, by);
         }
-        let open = judge.open_records().into_iter().map(convert_finding).collect();
-        let closed = judge.closed_records().into_iter().map(convert_finding).collect();
+        let open = collect_findings(judge.open_records());
+        let closed = collect_findings(judge.closed_records());
         self.closed_revision = judge.closed_revision();
         self.store_findings(open, Some(closed));
         let overview = Arc::make_mut(&mut self.overview);

@@ -6,116 +6,19 @@ use gaunt_schema::SanitizedText;
 
 use super::{Engine, view::View};
 use gaunt_api::{
-    AlternativeOutcome, Explanation, FindingGroup, FindingLifecycle, FindingList, JobOwner,
-    LifecycleChange, LimitDetail, Refusal,
+    EvidenceContext, Explanation, Finding, FindingGroup, FindingList, JobOwner, LimitDetail,
+    Refusal,
 };
 use gaunt_cluster::Cluster;
-use gaunt_judge::{FindingExplanation, FindingHistory, FindingRecord, Judge};
-
-/// Converts a finding to an answer: a GPU whose whole time is lost costs one GPU hour per hour.
-pub(super) fn convert_finding(told: &FindingRecord) -> gaunt_api::Finding {
-    let finding = &told.finding;
-    gaunt_api::Finding {
-        id: finding.id.clone(),
-        kind: finding.kind,
-        severity: finding.severity,
-        entity: finding.entity.clone(),
-        since: finding.since,
-        confidence: finding.confidence,
-        lost_gpus: finding.lost_gpus,
-        cost_gpu_hours_per_hour: finding.lost_gpus,
-        victims: finding.victims.clone(),
-        summary: finding.summary.clone(),
-        next: finding.next.clone(),
-        evidence: finding.evidence.iter().map(convert_sourced_evidence).collect(),
-        missing: told.chain.as_ref().map(|chain| chain.missing.clone()).unwrap_or_default(),
-        life: convert_lifecycle(&told.life),
-        acknowledged: None,
-    }
-}
-
-/// Converts a number of a finding with its source.
-fn convert_sourced_evidence(number: &gaunt_judge::FindingEvidence) -> gaunt_api::EvidenceItem {
-    let origin = number.row.source();
-    let series: Vec<String> = origin.series.iter().map(|id| id.series_key()).collect();
-    let threshold = origin.threshold.to_owned();
-    let past = match (origin.own && !series.is_empty(), origin.same_unit) {
-        (false, _) => gaunt_api::HistoryRelation::Nothing,
-        (true, false) => gaunt_api::HistoryRelation::Part,
-        (true, true) => gaunt_api::HistoryRelation::Same,
-    };
-    gaunt_api::EvidenceItem {
-        source: series.join(", "),
-        threshold,
-        past,
-        ..convert_evidence(number)
-    }
-}
-
-fn convert_evidence(number: &gaunt_judge::FindingEvidence) -> gaunt_api::EvidenceItem {
-    gaunt_api::EvidenceItem {
-        what: number.what.clone(),
-        value: number.value,
-        unit: number.unit,
-        limit: number.limit,
-        note: number.note.clone(),
-        source: String::new(),
-        threshold: String::new(),
-        past: gaunt_api::HistoryRelation::default(),
-    }
-}
-
-fn convert_lifecycle(lived: &FindingHistory) -> FindingLifecycle {
-    let changes = lived.changes.iter().map(|turn| LifecycleChange {
-        at: turn.at,
-        what: turn.what,
-        from: turn.from.clone(),
-        to: turn.to.clone(),
-    });
-    FindingLifecycle {
-        state: lived.state,
-        opened: lived.opened,
-        seen: lived.seen,
-        closed: lived.closed,
-        openings: lived.openings.len() as u32,
-        changes: changes.collect(),
-    }
-}
-
-fn convert_context(seen: &FindingExplanation) -> gaunt_api::EvidenceContext {
-    let signals = seen.signals.iter().map(|signal| gaunt_api::SignalDetail {
-        what: signal.what.clone(),
-        source: signal.source.clone(),
-        unit: signal.unit,
-        value: signal.value,
-        absent: signal.absent,
-        usual: signal.usual,
-        peers: signal.peers,
-        quartiles: signal.quartiles,
-    });
-    let alternatives = seen.alternatives.iter().map(|other| gaunt_api::AlternativeDetail {
-        kind: other.kind,
-        ruling: match other.beyond {
-            Some(true) => AlternativeOutcome::AlsoThere,
-            Some(false) => AlternativeOutcome::RuledOut,
-            None => AlternativeOutcome::Unknown,
-        },
-        number: gaunt_api::EvidenceItem {
-            source: other.source.clone(),
-            threshold: other.threshold.clone(),
-            ..convert_evidence(&other.number)
-        },
-    });
-    gaunt_api::EvidenceContext {
-        at: seen.at,
-        peers: seen.peers.clone(),
-        signals: signals.collect(),
-        alternatives: alternatives.collect(),
-    }
-}
+use gaunt_judge::{FindingRecord, Judge};
 
 /// Explanations by finding id.
-pub(super) type ExplanationsById = HashMap<String, Arc<FindingExplanation>>;
+pub(super) type ExplanationsById = HashMap<String, Arc<EvidenceContext>>;
+
+/// The findings of these records, as answers contain them.
+pub(super) fn collect_findings(records: Vec<&FindingRecord>) -> Vec<Finding> {
+    records.into_iter().map(|record| record.finding.clone()).collect()
+}
 
 /// The explanation of every finding that has one.
 pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
@@ -126,14 +29,10 @@ pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
 
 impl Engine {
     /// Stores the judge's findings; closed findings only if they changed.
-    pub(super) fn store_findings(
-        &mut self,
-        mut open: Vec<gaunt_api::Finding>,
-        closed: Option<Vec<gaunt_api::Finding>>,
-    ) {
+    pub(super) fn store_findings(&mut self, mut open: Vec<Finding>, closed: Option<Vec<Finding>>) {
         let at = self.cluster.now();
         self.acknowledgements.apply_to_findings(&mut open, at);
-        let list = |findings: Vec<gaunt_api::Finding>, groups| {
+        let list = |findings: Vec<Finding>, groups| {
             let total = findings.len() as u32;
             Arc::new(FindingList { at, findings, total, matched: total, groups })
         };
@@ -159,7 +58,7 @@ impl Engine {
         let finding = view.find_finding(id).ok_or_else(unknown)?.clone();
         let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
         let chain = self.explanations.get(id).filter(|_| view.past.is_none());
-        let chain = chain.map(|seen| convert_context(seen));
+        let chain = chain.map(|context| (**context).clone());
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
         named.extend(gaunt_judge::confidence_limit(&self.options.thresholds, finding.confidence));
@@ -177,17 +76,14 @@ impl Engine {
 
 impl View<'_> {
     /// The finding with this id, open or closed.
-    pub(super) fn find_finding(&self, id: &str) -> Option<&gaunt_api::Finding> {
+    pub(super) fn find_finding(&self, id: &str) -> Option<&Finding> {
         let mut all = self.findings.findings.iter().chain(&self.closed.findings);
         all.find(|finding| finding.id == id)
     }
 }
 
 /// Groups of open findings, by kind and by the users of their jobs.
-pub(super) fn group_findings(
-    cluster: &Cluster,
-    findings: &[gaunt_api::Finding],
-) -> Vec<FindingGroup> {
+pub(super) fn group_findings(cluster: &Cluster, findings: &[Finding]) -> Vec<FindingGroup> {
     FindingGroup::group_findings(findings, |entity| {
         let told = entity.job.as_ref().and_then(|job| cluster.job_attributes(job));
         told.map_or_else(JobOwner::default, |told| JobOwner {

@@ -32,11 +32,9 @@ impl JudgementTask {
         let Self { mut judge, spare_loss: earlier, closed_revision, wants_baselines: usual } = self;
         judge.evaluate_cluster(cluster);
         let loss = judge.swap_loss(earlier);
-        let findings =
-            judge.open_records().into_iter().map(finding_answers::convert_finding).collect();
-        let closed = (judge.closed_revision() != closed_revision).then(|| {
-            judge.closed_records().into_iter().map(finding_answers::convert_finding).collect()
-        });
+        let findings = finding_answers::collect_findings(judge.open_records());
+        let closed = (judge.closed_revision() != closed_revision)
+            .then(|| finding_answers::collect_findings(judge.closed_records()));
         let chains = finding_answers::collect_explanations(&judge);
         let usual = usual.then(|| judge.snapshot_baselines(cluster));
         JudgementResult { judge, loss, findings, closed, explanations: chains, baselines: usual }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use gaunt_schema::LifeState;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 
 use super::{
     Engine, EngineOptions,
@@ -17,6 +18,7 @@ use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PersistedState {
+    #[serde(deserialize_with = "read_findings")]
     past: FindingSnapshot,
     acknowledgements: Acknowledgements,
     spent: LostTimeTotals,
@@ -29,10 +31,37 @@ pub struct PersistedState {
     recent: UsageWindow,
 }
 
+/// Reads the findings, also those that an earlier version saved.
+fn read_findings<'de, D: Deserializer<'de>>(source: D) -> Result<FindingSnapshot, D::Error> {
+    let mut past = Value::deserialize(source)?;
+    for record in past.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
+        convert_former_record(record);
+    }
+    serde_json::from_value(past).map_err(D::Error::custom)
+}
+
+/// Converts a record whose lifecycle is beside its finding, as earlier versions saved it; its explanation is dropped.
+fn convert_former_record(record: &mut Value) -> Option<()> {
+    let record = record.as_object_mut()?;
+    let mut life = record.remove("life")?;
+    let openings = life.get_mut("openings")?;
+    record.insert("openings".to_owned(), openings.take());
+    *openings = record["openings"].as_array()?.len().into();
+    record.remove("chain");
+    let finding = record.get_mut("finding")?.as_object_mut()?;
+    let cost = finding.get("lost_gpus")?.clone();
+    finding.insert("cost_gpu_hours_per_hour".to_owned(), cost);
+    finding.insert("life".to_owned(), life);
+    let jobs = finding.remove("jobs")?;
+    record.insert("jobs".to_owned(), jobs);
+    Some(())
+}
+
 impl PersistedState {
     /// Number of open and of closed findings.
     pub fn finding_counts(&self) -> (usize, usize) {
-        let closed = |told: &&gaunt_judge::FindingRecord| told.life.state == LifeState::Closed;
+        let closed =
+            |told: &&gaunt_judge::FindingRecord| told.finding.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
     }
@@ -115,5 +144,44 @@ impl Engine {
     /// Confirms that this much lost time is saved and may be reported.
     pub(super) fn confirm_lost_time(&mut self, starved: Vec<JobLostTime>) {
         self.confirmed_lost_time = Some(starved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn finding_that_an_earlier_version_saved_is_read() {
+        let number = json!({ "row": "io_pressure", "what": "IO pressure (PSI some)", "value": 0.5, "unit": "ratio", "limit": 0.08, "note": "" });
+        let saved = json!({ "past": { "findings": [{
+            "finding": {
+                "id": "storage_slow", "kind": "storage_slow", "severity": "critical", "entity": { "type": "storage" },
+                "since": 1_000, "confidence": 0.9, "lost_gpus": 2.5, "victims": [], "jobs": ["8812"],
+                "summary": "", "next": "", "evidence": [number],
+            },
+            "life": {
+                "state": "flapping", "opened": 1_000, "seen": 9_000, "closed": null, "openings": [1_000, 5_000],
+                "changes": [{ "at": 1_000, "what": "opened", "from": "", "to": "critical" }],
+            },
+            "chain": {
+                "at": 9_000, "peers": "", "signals": [], "missing": [],
+                "alternatives": [{ "kind": "link_errors", "beyond": false, "number": number, "threshold": "", "source": "" }],
+            },
+        }] } });
+        let read: PersistedState = serde_json::from_value(saved.clone()).unwrap();
+        let record = &read.past.findings[0];
+        let (finding, life) = (&record.finding, &record.finding.life);
+        assert_eq!((finding.cost_gpu_hours_per_hour, finding.evidence[0].limit), (2.5, Some(0.08)));
+        assert_eq!((life.opened.0, life.openings, life.changes.len()), (1_000, 2, 1));
+        assert_eq!((record.jobs.as_slice(), &record.chain), (&["8812".into()][..], &None));
+        let again = serde_json::to_value(&read).unwrap();
+        assert_eq!(again["past"]["findings"][0]["openings"], json!([1_000, 5_000]));
+        assert_eq!(serde_json::from_value::<PersistedState>(again).unwrap(), read);
+        let mut torn = saved;
+        torn["past"]["findings"][0]["life"]["openings"] = json!(2);
+        assert!(serde_json::from_value::<PersistedState>(torn).is_err());
     }
 }

@@ -334,21 +334,9 @@ async fn long_questions_deliveries_and_short_questions_all_get_their_turn() {
 pub(super) fn sample_finding() -> Finding {
     let entity = gaunt_schema::Entity::new_node(&"gpu001".into());
     Finding {
-        id: "target_down/gpu001".into(),
-        kind: FindingKind::TargetDown,
-        severity: gaunt_schema::Severity::Warning,
-        entity,
         since: START,
         confidence: 1.0,
-        lost_gpus: 0.0,
-        cost_gpu_hours_per_hour: 0.0,
-        victims: Vec::new(),
-        summary: String::new(),
-        next: String::new(),
-        evidence: Vec::new(),
-        missing: Vec::new(),
-        life: gaunt_api::FindingLifecycle::default(),
-        acknowledged: None,
+        ..Finding::new(FindingKind::TargetDown, gaunt_schema::Severity::Warning, entity)
     }
 }
 

@@ -5,7 +5,7 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs};
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{FindingEvidence, PendingFinding, format_count},
+    pending_finding::{PendingFinding, format_count},
 };
 use gaunt_cluster::{Cluster, TrackedTarget};
 
@@ -27,7 +27,7 @@ pub(super) fn detect_late_aggregator(
     let limits = &judge.limits;
     let ((unjudged, _), (stalled, _)) =
         (cluster.unjudged_attempts(), cluster.late_share().stalled());
-    let share = |row, value| FindingEvidence::new(row, Some(value), Some(limits.own_late_ratio));
+    let share = |row: EvidenceRow, value| row.to_evidence(Some(value), Some(limits.own_late_ratio));
     let suspicion = PendingFinding::of(
         FindingKind::AggregatorLate,
         Entity::new(EntityKind::Aggregator),
@@ -39,16 +39,12 @@ pub(super) fn detect_late_aggregator(
         "Give gaunt more CPU, a longer `[gather] period`, or fewer targets.".to_owned(),
     )
     .with_evidence([
-        FindingEvidence::new(
-            EvidenceRow::UntriedTargets,
-            Some(targets as f64),
-            Some(limits.untried_targets),
-        ),
+        EvidenceRow::UntriedTargets.to_evidence(Some(targets as f64), Some(limits.untried_targets)),
         share(EvidenceRow::LateScrapes, unjudged),
         share(EvidenceRow::StalledTime, stalled),
     ]);
     let periods = (unjudged < 1.0).then(|| 1.0 / (1.0 - unjudged));
-    let widened = FindingEvidence::new(EvidenceRow::ScrapeInterval, periods, None);
+    let widened = EvidenceRow::ScrapeInterval.to_evidence(periods, None);
     let mut finding = suspicion.finding;
     finding.evidence.push(widened.with_note("mean of the last minute"));
     finding.confidence = limits.sure_of_own_ratio;

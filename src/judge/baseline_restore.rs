@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs};
+use gaunt_schema::{DeviceClass, Finding, SanitizedText, UnixMs};
 
 use super::{
-    BaselineSnapshot, DetectedFinding, JudgeState, baseline_snapshot::NodeBaselines,
-    gpu_signals::GpuAverages, gpu_tracker::GpuTracker, host_averages::HostAverages,
+    BaselineSnapshot, JudgeState, baseline_snapshot::NodeBaselines, gpu_signals::GpuAverages,
+    gpu_tracker::GpuTracker, host_averages::HostAverages,
 };
 
 /// A device of a node that is read is expected for so long after a restart; then it counts as removed or renamed.
@@ -55,7 +55,7 @@ pub(super) fn restore_devices(judge: &mut JudgeState, cluster: &Cluster) {
     for (id, node) in cluster.sorted_nodes() {
         let Some(of) = before.nodes.get_mut(&node.name) else { continue };
         // The blamed device of an open finding may still come back.
-        let named = |finding: &DetectedFinding| finding.entity.node.as_ref() == Some(&node.name);
+        let named = |finding: &Finding| finding.entity.node.as_ref() == Some(&node.name);
         if since > RECALLED && judge.tracker.open_ids_where(named).is_empty() {
             before.nodes.remove(&node.name);
             continue;

@@ -1,12 +1,10 @@
 //! Checkpoint pauses: what a job that pauses refutes, and the findings that cannot be decided meanwhile.
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, catalogue::gpu};
+use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, catalogue::gpu};
 
 use super::{
-    DetectedFinding, JudgeState,
-    finding_lifecycle::DetectorOutcome,
-    job_group::JobGroup,
-    pending_finding::{finding_id, rests_on_work},
+    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::rests_on_work,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -27,9 +25,11 @@ pub(super) fn refute_starvation(
         return;
     }
     let starved =
-        |node: &&Node| finding_id(FindingKind::DataStarved, &Entity::new_node(&node.name));
+        |node: &&Node| Finding::build_id(FindingKind::DataStarved, &Entity::new_node(&node.name));
     outcome.refuted.extend(pausing.iter().map(starved));
-    outcome.refuted.push(finding_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage)));
+    outcome
+        .refuted
+        .push(Finding::build_id(FindingKind::StorageSlow, &Entity::new(EntityKind::Storage)));
 }
 
 /// Whether a GPU stood still a moment ago and is active again: any activity excludes a pause. Where pages come rarely,
@@ -48,7 +48,7 @@ pub(super) fn works_intermittently(judge: &JudgeState, cluster: &Cluster, row: u
 }
 
 /// Whether an open finding depends on the work of a job that pauses.
-pub(super) fn is_unclear(judge: &JudgeState, cluster: &Cluster, finding: &DetectedFinding) -> bool {
+pub(super) fn is_unclear(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> bool {
     if !rests_on_work(finding.kind) {
         return false;
     }

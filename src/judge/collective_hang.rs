@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     gpu_tracker::GpuTracker,
     job_group::JobGroup,
@@ -72,11 +72,11 @@ fn detect_collective_hang(
                 format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {ask}), then restart the job."),
             )
             .with_evidence([
-                FindingEvidence::new(EvidenceRow::BusyWaitingGpus, Some(ranks.spin as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
-                FindingEvidence::new(EvidenceRow::Activity, ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
-                FindingEvidence::new(EvidenceRow::Power, ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
-                FindingEvidence::new(EvidenceRow::PortTraffic, traffic, Some(limits.silent_network_ratio)).with_note("must stay below the limit"),
-                FindingEvidence::new(EvidenceRow::IoPressure, io, Some(limits.io_pressure_ratio)).with_note("must stay below the limit"),
+                EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.spin as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
+                EvidenceRow::Activity.to_evidence(ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
+                EvidenceRow::Power.to_evidence(ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
+                EvidenceRow::PortTraffic.to_evidence(traffic, Some(limits.silent_network_ratio)).with_note("must stay below the limit"),
+                EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)).with_note("must stay below the limit"),
             ]),
     )
 }
@@ -205,6 +205,6 @@ fn detect_idle_allocation(
                 ),
                 "Ask its owner whether the job still needs them.".to_owned(),
             )
-            .with_evidence([FindingEvidence::new(EvidenceRow::IdleGpus, Some(idle as f64), None)]),
+            .with_evidence([EvidenceRow::IdleGpus.to_evidence(Some(idle as f64), None)]),
     )
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::gpu};
+use gaunt_schema::{
+    DeviceClass, Entity, EntityKind, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu,
+};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, Thresholds, checkpoint_pause,
+    EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
     host_averages::{BaselineComparison, HostAverages},
     job_group::JobGroup,
@@ -361,7 +363,7 @@ impl<'a> StarvedNode<'a> {
         format!(" ({what} {})", format_percent(value))
     }
 
-    fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<FindingEvidence> {
+    fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<EvidenceItem> {
         let limits = &judge.limits;
         let baseline = |beside: Option<BaselineComparison>| {
             let baseline = beside.and_then(|beside| beside.baseline);
@@ -376,36 +378,29 @@ impl<'a> StarvedNode<'a> {
             self.host.compare_busiest_cpu(cluster),
         );
         vec![
-            FindingEvidence::new(EvidenceRow::StarvedGpus, Some(self.low.len() as f64), None)
+            EvidenceRow::StarvedGpus
+                .to_evidence(Some(self.low.len() as f64), None)
                 .with_note(format!("of {} allocated", self.of)),
-            FindingEvidence::new(
-                EvidenceRow::StarvedUtilization,
-                Some(self.utilization),
-                self.baseline.map(|baseline| baseline * limits.hungry_ratio),
-            )
-            .with_note(self.baseline.map_or_else(String::new, |baseline| {
-                format!("baseline {}; starved below the limit", format_percent(baseline))
-            })),
-            FindingEvidence::new(EvidenceRow::OtherUtilization, self.others, None),
-            FindingEvidence::new(EvidenceRow::IoPressure, now(io), Some(limits.io_pressure_ratio))
+            EvidenceRow::StarvedUtilization
+                .to_evidence(
+                    Some(self.utilization),
+                    self.baseline.map(|baseline| baseline * limits.hungry_ratio),
+                )
+                .with_note(self.baseline.map_or_else(String::new, |baseline| {
+                    format!("baseline {}; starved below the limit", format_percent(baseline))
+                })),
+            EvidenceRow::OtherUtilization.to_evidence(self.others, None),
+            EvidenceRow::IoPressure
+                .to_evidence(now(io), Some(limits.io_pressure_ratio))
                 .with_note(baseline(io)),
-            FindingEvidence::new(
-                EvidenceRow::CpuPressure,
-                now(cpu),
-                Some(limits.cpu_pressure_ratio),
-            )
-            .with_note(baseline(cpu)),
-            FindingEvidence::new(
-                EvidenceRow::BusiestCpu,
-                now(busiest),
-                Some(limits.busiest_cpu_ratio),
-            )
-            .with_note(baseline(busiest)),
-            FindingEvidence::new(
-                EvidenceRow::JobSlowdown,
-                self.group.slowdown_ratio(),
-                Some(limits.slowed_ratio),
-            ),
+            EvidenceRow::CpuPressure
+                .to_evidence(now(cpu), Some(limits.cpu_pressure_ratio))
+                .with_note(baseline(cpu)),
+            EvidenceRow::BusiestCpu
+                .to_evidence(now(busiest), Some(limits.busiest_cpu_ratio))
+                .with_note(baseline(busiest)),
+            EvidenceRow::JobSlowdown
+                .to_evidence(self.group.slowdown_ratio(), Some(limits.slowed_ratio)),
         ]
     }
 }
@@ -452,8 +447,8 @@ fn storage_slow_finding(
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_evidence([
-            FindingEvidence::new(EvidenceRow::StarvedNodes, Some(nodes as f64), None),
-            FindingEvidence::new(EvidenceRow::IoPressure, io, Some(limits.io_pressure_ratio)),
-            FindingEvidence::new(EvidenceRow::StarvedUtilization, busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("starved below the limit"),
+            EvidenceRow::StarvedNodes.to_evidence(Some(nodes as f64), None),
+            EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)),
+            EvidenceRow::StarvedUtilization.to_evidence(busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("starved below the limit"),
         ])
 }

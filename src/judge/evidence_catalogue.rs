@@ -1,14 +1,13 @@
 //! Evidence catalogue: the rows of evidence with their series and limits, and how each finding kind is detected.
 
 use gaunt_schema::{
-    FindingKind, MetricId,
+    EvidenceItem, FindingKind, HistoryRelation, MetricId,
     catalogue::{
         ethernet, exporter, gpu, gpu_health, gpu_parts, host, port, probe_results, service,
         switch_port,
     },
     unit::Unit,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
@@ -21,15 +20,15 @@ mod tests;
 
 /// The source of one evidence value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvidenceSource {
+pub(super) struct EvidenceSource {
     /// The series that it is computed from; empty if gaunt counts it itself.
-    pub series: &'static [MetricId],
+    pub(super) series: &'static [MetricId],
     /// The settings key of its limit; empty if its limit is no setting.
-    pub threshold: &'static str,
+    pub(super) threshold: &'static str,
     /// Whether it describes the blamed device, and not others that it is compared with.
-    pub own: bool,
+    own: bool,
     /// Whether its limit has the unit of the series itself. Other limits apply to a value derived from the series.
-    pub same_unit: bool,
+    same_unit: bool,
 }
 
 impl EvidenceSource {
@@ -41,6 +40,11 @@ impl EvidenceSource {
     /// Sets the limit, which has the unit of the series.
     const fn series_limit(self, threshold: &'static str) -> Self {
         Self { threshold, same_unit: true, ..self }
+    }
+
+    /// Joins the names of the series for display.
+    pub(super) fn join_series(&self) -> String {
+        self.series.iter().map(|id| id.series_key()).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -57,15 +61,10 @@ const fn other(series: &'static [MetricId]) -> EvidenceSource {
 /// Declares the rows: each by its name, label, unit and source.
 macro_rules! evidence_rows {
     ($($row:ident: $label:literal, $unit:ident, $source:expr;)+) => {
-        /// One kind of evidence value.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum EvidenceRow {
+        /// One kind of evidence value; its label identifies it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum EvidenceRow {
             $(#[doc = $label] $row,)+
-            /// A row of another version of gaunt, from a saved state.
-            #[default]
-            #[serde(other)]
-            Unknown,
         }
 
         impl EvidenceRow {
@@ -74,22 +73,46 @@ macro_rules! evidence_rows {
             const ALL: &[Self] = &[$(Self::$row,)+];
 
             /// Returns its label and unit.
-            pub const fn label(self) -> (&'static str, Unit) {
+            pub(super) const fn label(self) -> (&'static str, Unit) {
                 match self {
                     $(Self::$row => ($label, Unit::$unit),)+
-                    Self::Unknown => ("", Unit::Count),
                 }
             }
 
             /// Returns the source of its values.
-            pub const fn source(self) -> EvidenceSource {
+            pub(super) const fn source(self) -> EvidenceSource {
                 match self {
                     $(Self::$row => $source,)+
-                    Self::Unknown => other(&[]),
                 }
             }
         }
     };
+}
+
+impl EvidenceRow {
+    /// Whether a value is of this row; the label of a value with a name is no row's.
+    pub(super) fn is_row_of(self, number: &EvidenceItem) -> bool {
+        self.label().0 == number.what
+    }
+
+    /// Creates a value with its limit.
+    pub(super) fn to_evidence(self, value: Option<f64>, limit: Option<f64>) -> EvidenceItem {
+        let ((label, unit), source) = (self.label(), self.source());
+        EvidenceItem {
+            what: label.to_owned(),
+            value,
+            unit,
+            limit,
+            note: String::new(),
+            source: source.join_series(),
+            threshold: source.threshold.to_owned(),
+            past: match (source.own && !source.series.is_empty(), source.same_unit) {
+                (false, _) => HistoryRelation::Nothing,
+                (true, false) => HistoryRelation::Part,
+                (true, true) => HistoryRelation::Same,
+            },
+        }
+    }
 }
 
 // A label that is followed by a name ends in a preposition.

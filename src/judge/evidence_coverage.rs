@@ -3,11 +3,10 @@
 //! A restart clears averages and states. Until the evidence of a finding was read for long enough again, its absence
 //! cannot be decided, however long that takes; only what never comes back is given up, with a reason.
 
-use gaunt_schema::{DeviceClass, EntityKind, FindingKind, SanitizedText};
+use gaunt_schema::{DeviceClass, EntityKind, Finding, FindingKind, SanitizedText};
 
 use super::{
-    DetectedFinding, Gone, JudgeState, Whereabouts, finding_lifecycle::EvidenceCoverage,
-    gpu_tracker::GpuTracker,
+    Gone, JudgeState, Whereabouts, finding_lifecycle::EvidenceCoverage, gpu_tracker::GpuTracker,
 };
 use gaunt_cluster::{Cluster, Node, TargetHealth};
 
@@ -64,7 +63,7 @@ fn needs_baseline(kind: FindingKind) -> bool {
 }
 
 /// Returns the seconds for which evidence must be read before its absence closes a finding of this kind.
-fn needed_seconds(judge: &JudgeState, cluster: &Cluster, finding: &DetectedFinding) -> f64 {
+fn needed_seconds(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> f64 {
     let (limits, period) = (&judge.limits, cluster.scrape_period().as_secs_f64());
     match finding.kind {
         FindingKind::PortDown
@@ -92,7 +91,7 @@ fn finding_coverage(
     judge: &JudgeState,
     cluster: &Cluster,
     nodes: &Whereabouts<'_>,
-    finding: &DetectedFinding,
+    finding: &Finding,
 ) -> EvidenceCoverage {
     let limits = &judge.limits;
     let since = judge.first_step.map(|began| cluster.now().duration_since(began).as_secs_f64());
@@ -142,7 +141,7 @@ fn finding_coverage(
 
 /// Whether every affected node is read: the blamed entity is larger than one node. After a while, nodes that do not
 /// come back are skipped.
-fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) -> bool {
+fn are_victims_read(cluster: &Cluster, finding: &Finding, waited: bool) -> bool {
     let read = |name: &SanitizedText| {
         cluster.node_by_name(name).is_some_and(|(_, node)| !is_silent(cluster, node, finding.kind))
     };
@@ -154,7 +153,7 @@ fn are_victims_read(cluster: &Cluster, finding: &DetectedFinding, waited: bool) 
 }
 
 /// Whether a failed GPU is still missing: its node has fewer than before.
-fn is_gpu_missing(judge: &JudgeState, node: &Node, finding: &DetectedFinding) -> bool {
+fn is_gpu_missing(judge: &JudgeState, node: &Node, finding: &Finding) -> bool {
     let Some(gpu) = finding.entity.gpu.as_ref() else { return false };
     let Some(before) = judge.restored_gpus.get(&node.name) else { return false };
     finding.kind == FindingKind::GpuFailed
@@ -163,7 +162,7 @@ fn is_gpu_missing(judge: &JudgeState, node: &Node, finding: &DetectedFinding) ->
 }
 
 /// Whether the blamed device is on its node.
-fn has_device(cluster: &Cluster, node: &Node, finding: &DetectedFinding) -> bool {
+fn has_device(cluster: &Cluster, node: &Node, finding: &Finding) -> bool {
     let entity = &finding.entity;
     let (class, first) = match (&entity.gpu, &entity.device) {
         (Some(gpu), _) => (DeviceClass::Gpu, gpu),

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, FindingKind, MetricId, SanitizedText, catalogue::gpu_parts};
+use gaunt_schema::{
+    DeviceClass, EvidenceContext, Finding, FindingKind, SanitizedText, catalogue::gpu_parts,
+};
 
 use super::{
-    DetectedFinding, FindingExplanation, JudgeState, fabric_congestion, job_group::JobGroup,
-    peer_clocks::model_of, robust_stats::median,
+    JudgeState, fabric_congestion, job_group::JobGroup, peer_clocks::model_of, robust_stats::median,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -31,36 +32,33 @@ struct ExplanationScope<'a> {
     peer_ports: Vec<u32>,
 }
 
-/// Explains a finding from the signals around the blamed device.
+/// Explains a finding from the signals around the blamed device; also returns what is unknown.
 pub(super) fn explain_finding(
     judge: &JudgeState,
     cluster: &Cluster,
-    finding: &DetectedFinding,
-) -> FindingExplanation {
-    let at = cluster.now();
-    // Nothing further is known of a target that is not read.
-    if finding.kind == FindingKind::TargetDown {
-        return FindingExplanation {
-            at,
-            missing: missing_telemetry::missing_while_unread(),
-            ..FindingExplanation::default()
-        };
-    }
-    if matches!(finding.kind, FindingKind::FindingsOverLimit | FindingKind::AggregatorLate) {
-        return FindingExplanation { at, ..FindingExplanation::default() };
+    finding: &Finding,
+) -> (EvidenceContext, Vec<String>) {
+    let nothing = EvidenceContext { at: cluster.now(), ..EvidenceContext::default() };
+    match finding.kind {
+        // Nothing further is known of a target that is not read.
+        FindingKind::TargetDown => return (nothing, missing_telemetry::missing_while_unread()),
+        FindingKind::FindingsOverLimit | FindingKind::AggregatorLate => {
+            return (nothing, Vec::new());
+        }
+        _ => {}
     }
     let scope = ExplanationScope::of(judge, cluster, finding);
-    FindingExplanation {
-        at,
+    let context = EvidenceContext {
         peers: scope.render_peers(finding),
         signals: scope.collect_signals(finding),
         alternatives: scope.check_alternatives(finding.kind),
-        missing: scope.missing_telemetry(finding.kind),
-    }
+        ..nothing
+    };
+    (context, scope.missing_telemetry(finding.kind))
 }
 
 impl<'a> ExplanationScope<'a> {
-    fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &DetectedFinding) -> Self {
+    fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &Finding) -> Self {
         let entity = &finding.entity;
         let node = entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
         let job = entity.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
@@ -124,7 +122,7 @@ impl<'a> ExplanationScope<'a> {
     }
 
     /// Describes the peers that it is compared with.
-    fn render_peers(&self, finding: &DetectedFinding) -> String {
+    fn render_peers(&self, finding: &Finding) -> String {
         let count = |number: usize, noun: &str| super::pending_finding::format_count(number, noun);
         if finding.entity.port.is_some() {
             return match self.peer_ports.len() {
@@ -170,9 +168,4 @@ impl<'a> ExplanationScope<'a> {
     fn median_of_rows(rows: &[u32], of: impl Fn(u32) -> Option<f64>) -> Option<f64> {
         median(rows.iter().filter_map(|row| of(*row)))
     }
-}
-
-/// Joins series names for display.
-fn join_series(series: &[MetricId]) -> String {
-    series.iter().map(|id| id.series_key()).collect::<Vec<_>>().join(", ")
 }

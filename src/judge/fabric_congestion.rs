@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
     inferred_leaf::CongestionGroup,
@@ -128,9 +128,9 @@ fn unnamed_leaf_finding(
         String::new()
     };
     let entity = Entity { rail: Some(group.rail.clone()), ..Entity::new(EntityKind::Rail) };
-    let times =
-        FindingEvidence::new(EvidenceRow::CongestedTogether, Some(f64::from(group.times)), None)
-            .with_note("no topology: the shared leaf is inferred from this");
+    let times = EvidenceRow::CongestedTogether
+        .to_evidence(Some(f64::from(group.times)), None)
+        .with_note("no topology: the shared leaf is inferred from this");
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
         .with_hold_seconds(judge.limits.incast_seconds.max(judge.limits.two_sample_seconds(cluster)))
         .mark_learned()
@@ -239,9 +239,9 @@ fn detect_incast(
                 "Check which nodes send to this one at the same time, and how its ranks map to rails.".to_owned(),
             )
             .with_evidence([
-                FindingEvidence::new(EvidenceRow::EcnMarked, marked, Some(limits.marked_packets_ratio)),
-                FindingEvidence::new(EvidenceRow::SwitchQueue, far, Some(1.0)).with_note("limit: the settings for each"),
-                FindingEvidence::new(EvidenceRow::CnpSenders, Some(senders as f64), Some(limits.incast_senders)),
+                EvidenceRow::EcnMarked.to_evidence(marked, Some(limits.marked_packets_ratio)),
+                EvidenceRow::SwitchQueue.to_evidence(far, Some(1.0)).with_note("limit: the settings for each"),
+                EvidenceRow::CnpSenders.to_evidence(Some(senders as f64), Some(limits.incast_senders)),
             ]),
     )
 }
@@ -431,16 +431,13 @@ fn congestion_finding(
     let suspicion = PendingFinding::of(kind, entity, kinds, true)
         .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
-        FindingEvidence::new(EvidenceRow::CongestedPorts, Some(bad.len() as f64), None)
-            .with_note(of),
-        FindingEvidence::new(
-            EvidenceRow::EcnMarked,
-            middle(|link| link.ecn_marked),
-            Some(limits.marked_packets_ratio),
-        ),
-        FindingEvidence::new(EvidenceRow::PauseReceived, paused, Some(limits.paused_ratio)),
-        FindingEvidence::new(EvidenceRow::CnpsReceived, notified, Some(limits.notified_times)),
-        FindingEvidence::new(EvidenceRow::SwitchQueue, far, Some(1.0))
+        EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),
+        EvidenceRow::EcnMarked
+            .to_evidence(middle(|link| link.ecn_marked), Some(limits.marked_packets_ratio)),
+        EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.paused_ratio)),
+        EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.notified_times)),
+        EvidenceRow::SwitchQueue
+            .to_evidence(far, Some(1.0))
             .with_note("limit: the settings for each"),
     ])
 }

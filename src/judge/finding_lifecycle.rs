@@ -1,26 +1,29 @@
 //! The lifecycle of findings: opened on evidence, kept while it lasts, closed once it is gone for a while, retained.
 
 use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     time::Duration,
 };
 
-use gaunt_schema::{FindingKind, SanitizedText, Severity, UnixMs, natural_order};
+use gaunt_schema::{
+    EvidenceContext, Finding, FindingKind, SanitizedText, Severity, UnixMs, natural_order,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DetectedFinding, Thresholds,
-    finding_explanation::FindingExplanation,
+    Thresholds,
     pending_finding::{PendingFinding, rests_on_work},
 };
 
 mod finding_quotas;
+mod pending_span;
 #[cfg(test)]
 mod tests;
 mod tracked_finding;
 
+use pending_span::PendingSpan;
+pub use tracked_finding::FindingRecord;
 use tracked_finding::TrackedFinding;
-pub use tracked_finding::{FindingHistory, FindingRecord, FindingTransition};
 
 /// The maximum of open findings: when a whole network is cut, the first thousand suffice. `finding_quotas` divides them
 /// between kinds and nodes.
@@ -72,7 +75,9 @@ impl CloseWait {
 #[derive(Debug, Default)]
 pub(super) struct DetectorOutcome {
     /// Faults with evidence.
-    pub(super) findings: Vec<DetectedFinding>,
+    pub(super) findings: Vec<Finding>,
+    /// All jobs that these affect, by name, where their victims are too few for all of them; by finding id.
+    pub(super) jobs: HashMap<String, Vec<SanitizedText>>,
     /// Faults whose evidence must last for a while first.
     pub(super) suspicions: Vec<PendingFinding>,
     /// Faults that cannot be decided now, by id: open ones stay open.
@@ -141,59 +146,6 @@ impl FindingSnapshot {
     }
 }
 
-/// A pending finding: since when and until when its evidence was present.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-struct PendingSpan {
-    since: UnixMs,
-    last_seen: UnixMs,
-    /// Those that had the evidence all the time, where several are seen.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    members: Vec<String>,
-    /// Milliseconds since then without evaluation, because of restarts.
-    #[serde(skip_serializing_if = "is_zero")]
-    unseen_ms: u64,
-    /// When it was seen again after the last restart.
-    #[serde(skip)]
-    again: Option<UnixMs>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks it so")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl PendingSpan {
-    /// Starts one that is seen for the first time.
-    fn new(now: UnixMs, members: &[String]) -> Self {
-        Self { since: now, last_seen: now, members: members.to_vec(), ..Self::default() }
-    }
-
-    /// Resumes one from before a restart: time without evaluation does not count.
-    fn resume_after_restart(mut self, now: UnixMs) -> Self {
-        (self.since, self.last_seen) = (self.since.min(now), self.last_seen.min(now));
-        self.unseen_ms += now.duration_since(self.last_seen).as_millis() as u64;
-        self.again = Some(now);
-        self
-    }
-
-    /// Seconds for which its evidence was observed, as of now.
-    fn lasted_seconds(&self, now: UnixMs) -> f64 {
-        now.duration_since(self.since).as_secs_f64() - self.unseen_ms as f64 / 1e3
-    }
-
-    /// Records that its evidence is present, for these members.
-    fn observe_members(&mut self, now: UnixMs, members: &[String]) {
-        self.last_seen = now;
-        let seen: HashSet<&String> = members.iter().collect();
-        self.members.retain(|member| seen.contains(member));
-        if self.members.is_empty() && !members.is_empty() {
-            // Another member shows now what one showed before.
-            *self = Self::new(now, members);
-        }
-    }
-}
-
 impl FindingTracker {
     /// Continues from a snapshot. Findings that were open stay open until they can be evaluated again.
     pub(super) fn from_snapshot(past: FindingSnapshot) -> Self {
@@ -238,7 +190,10 @@ impl FindingTracker {
         limits: &Thresholds,
         mut seen: DetectorOutcome,
     ) {
-        let suspicions = std::mem::take(&mut seen.suspicions);
+        let mut suspicions = std::mem::take(&mut seen.suspicions);
+        for held in suspicions.iter_mut().filter(|held| !held.jobs.is_empty()) {
+            seen.jobs.insert(held.finding.id.clone(), std::mem::take(&mut held.jobs));
+        }
         let began = *self.began.get_or_insert(now);
         // After a long gap it is not known whether the evidence lasted all the time.
         let kept = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
@@ -282,8 +237,9 @@ impl FindingTracker {
         (placed, self.without_place) =
             finding_quotas::apply_quotas(&self.known, seen.findings, limits.sure_of_own_ratio);
         for finding in placed {
+            let jobs = seen.jobs.remove(&finding.id).unwrap_or_default();
             let close_s = close_s.of(finding.kind);
-            self.apply_finding(finding, now, close_s, limits);
+            self.apply_finding(finding, jobs, now, close_s, limits);
         }
         for known in self.known.values_mut() {
             let close_s = close_s.of(known.record.finding.kind);
@@ -297,28 +253,31 @@ impl FindingTracker {
     /// Applies one finding that has evidence.
     fn apply_finding(
         &mut self,
-        finding: DetectedFinding,
+        finding: Finding,
+        jobs: Vec<SanitizedText>,
         now: UnixMs,
         close_s: f64,
         limits: &Thresholds,
     ) {
         let (kind, room) = (finding.kind, self.open < MAX_OPEN);
-        let opens = match self.known.entry(finding.id.clone()) {
+        let (known, opens) = match self.known.entry(finding.id.clone()) {
             Entry::Occupied(known) if known.get().is_open() => {
-                known.into_mut().update_finding(finding, now, close_s, limits);
-                false
+                let known = known.into_mut();
+                known.update_finding(finding, now, close_s, limits);
+                (known, false)
             }
             Entry::Occupied(known) if room => {
-                known.into_mut().reopen_finding(finding, now, limits);
+                let known = known.into_mut();
+                known.reopen_finding(finding, now, limits);
                 self.revision += 1;
-                true
+                (known, true)
             }
             Entry::Vacant(place) if room => {
-                place.insert(TrackedFinding::open_finding(finding, now));
-                true
+                (place.insert(TrackedFinding::open_finding(finding, now)), true)
             }
-            _ => false,
+            _ => return,
         };
+        known.record.jobs = jobs;
         if opens {
             self.open += 1;
             *self.opened.entry(kind).or_default() += 1;
@@ -326,14 +285,14 @@ impl FindingTracker {
     }
 
     /// Returns the findings to explain now.
-    pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<DetectedFinding> {
+    pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<Finding> {
         let due = self.known.values().filter(|known| known.needs_explanation(now));
         due.take(MAX_CHAINS).map(|known| known.record.finding.clone()).collect()
     }
 
     /// Returns the findings that closed at this very step.
-    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<DetectedFinding> {
-        let closed = self.known.values().filter(|known| known.record.life.closed == Some(now));
+    pub(super) fn just_closed(&self, now: UnixMs) -> Vec<Finding> {
+        let closed = self.known.values().filter(|known| known.life().closed == Some(now));
         closed.map(|known| known.record.finding.clone()).collect()
     }
 
@@ -356,9 +315,14 @@ impl FindingTracker {
     }
 
     /// Attaches an explanation to a finding.
-    pub(super) fn attach_explanation(&mut self, id: &str, chain: FindingExplanation) {
+    pub(super) fn attach_explanation(
+        &mut self,
+        id: &str,
+        chain: EvidenceContext,
+        missing: Vec<String>,
+    ) {
         if let Some(known) = self.known.get_mut(id) {
-            known.attach_explanation(chain);
+            known.attach_explanation(chain, missing);
         }
     }
 
@@ -366,7 +330,7 @@ impl FindingTracker {
     fn drop_expired(&mut self, now: UnixMs) {
         let before = self.known.len();
         self.known.retain(|_, known| {
-            known.record.life.closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
+            known.life().closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
         });
         if self.known.len() - self.open > MAX_CLOSED {
             for id in finding_quotas::oldest_closed(&self.known, MAX_CLOSED) {
@@ -384,7 +348,7 @@ impl FindingTracker {
         period: Duration,
         limits: &Thresholds,
         held: PendingFinding,
-    ) -> Option<DetectedFinding> {
+    ) -> Option<Finding> {
         let before = self.before.remove(&held.finding.id);
         let first = || match before {
             Some(before) => before.resume_after_restart(now),
@@ -403,7 +367,7 @@ impl FindingTracker {
         let confidence = held.compute_confidence(limits);
         let severity = held.finding.severity;
         let severity = if calm { severity.min(Severity::Warning) } else { severity };
-        (ripe || open).then_some(DetectedFinding { severity, since, confidence, ..held.finding })
+        (ripe || open).then_some(Finding { severity, since, confidence, ..held.finding })
     }
 
     /// Returns the open findings with the cost that their detectors estimated last, by id.
@@ -438,7 +402,7 @@ impl FindingTracker {
     }
 
     /// Iterates the open findings in no particular order.
-    pub(super) fn iter_open(&self) -> impl Iterator<Item = &DetectedFinding> {
+    pub(super) fn iter_open(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open());
         open.map(|known| &known.record.finding)
     }
@@ -449,25 +413,25 @@ impl FindingTracker {
         let mut closed: Vec<_> = closed.map(|known| &known.record).collect();
         closed.sort_by(|a, b| {
             let id = || natural_order(&a.finding.id, &b.finding.id);
-            b.life.closed.cmp(&a.life.closed).then_with(id)
+            b.finding.life.closed.cmp(&a.finding.life.closed).then_with(id)
         });
         closed
     }
 
     /// Returns the ids of the open findings that match the predicate.
-    pub(super) fn open_ids_where(&self, wanted: impl Fn(&DetectedFinding) -> bool) -> Vec<String> {
+    pub(super) fn open_ids_where(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
         let open = self.known.iter().filter(|(_, known)| known.is_open());
         let wanted = open.filter(|(_, known)| wanted(&known.record.finding));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
     /// Returns the open finding with this id.
-    pub(super) fn open_one(&self, id: &str) -> Option<&DetectedFinding> {
+    pub(super) fn open_one(&self, id: &str) -> Option<&Finding> {
         self.known.get(id).filter(|known| known.is_open()).map(|known| &known.record.finding)
     }
 
     /// Returns the open findings from before a restart whose evidence was not read for long enough since.
-    pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &DetectedFinding> {
+    pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &Finding> {
         let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
         open.map(|known| &known.record.finding)
     }

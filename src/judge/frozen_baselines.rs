@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, EntityKind, SanitizedText};
+use gaunt_schema::{DeviceClass, EntityKind, Finding, SanitizedText};
 
-use super::{job_group::JobGroups, pending_finding::DetectedFinding, port_rail};
+use super::{job_group::JobGroups, port_rail};
 use gaunt_cluster::{Cluster, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
@@ -30,7 +30,7 @@ impl FrozenBaselines {
     /// Collects the entities of these findings, with the whole of each affected job.
     pub(super) fn of<'a>(
         cluster: &Cluster,
-        findings: impl Iterator<Item = &'a DetectedFinding>,
+        findings: impl Iterator<Item = &'a Finding>,
         groups: &JobGroups,
     ) -> Self {
         let named = &NamedEntities::from_findings(findings);
@@ -74,7 +74,7 @@ impl FrozenBaselines {
 }
 
 impl NamedEntities {
-    fn from_findings<'a>(findings: impl Iterator<Item = &'a DetectedFinding>) -> Self {
+    fn from_findings<'a>(findings: impl Iterator<Item = &'a Finding>) -> Self {
         let mut named = Self::default();
         for finding in findings {
             let culprit = &finding.entity;

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, UnixMs, xid::describe_xid};
+use gaunt_schema::{
+    DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, UnixMs, xid::describe_xid,
+};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, Whereabouts, evidence_coverage,
+    EvidenceRow, JudgeState, Whereabouts, evidence_coverage,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
@@ -132,15 +134,13 @@ fn failure_evidence(
     xid: Option<f64>,
     memory: Option<UnixMs>,
     now: UnixMs,
-) -> [FindingEvidence; 3] {
+) -> [EvidenceItem; 3] {
     [
-        FindingEvidence::new(EvidenceRow::GpuPresent, gone.then_some(0.0), Some(1.0))
+        EvidenceRow::GpuPresent
+            .to_evidence(gone.then_some(0.0), Some(1.0))
             .with_note("limit: expected value"),
-        FindingEvidence::new(EvidenceRow::Xid, xid, None).with_note("NVIDIA driver error code"),
-        FindingEvidence::new(
-            EvidenceRow::EccErrorAge,
-            memory.map(|at| now.duration_since(at).as_secs_f64()),
-            None,
-        ),
+        EvidenceRow::Xid.to_evidence(xid, None).with_note("NVIDIA driver error code"),
+        EvidenceRow::EccErrorAge
+            .to_evidence(memory.map(|at| now.duration_since(at).as_secs_f64()), None),
     ]
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use gaunt_schema::{DeviceClass, Entity, FindingKind};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     link_averages::{LinkAverages, current_value},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
     robust_stats::median,
@@ -81,10 +81,10 @@ pub(super) fn detect_blocking_host(
                 format!("Check the PCIe links of the HCAs of {}, its IOMMU and memory settings, and other load on its memory.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new(EvidenceRow::PausingPorts, Some(stopping as f64), None).with_note(format!("of {}", carrying.len())),
-                FindingEvidence::new(EvidenceRow::PauseSent, share, Some(limits.pauses_ratio)),
-                FindingEvidence::new(EvidenceRow::OutOfBuffer, unbuffered, Some(limits.unbuffered_per_second)),
-                FindingEvidence::new(EvidenceRow::SwitchPauseFrames, stopped, Some(limits.switch_stopped_per_second)),
+                EvidenceRow::PausingPorts.to_evidence(Some(stopping as f64), None).with_note(format!("of {}", carrying.len())),
+                EvidenceRow::PauseSent.to_evidence(share, Some(limits.pauses_ratio)),
+                EvidenceRow::OutOfBuffer.to_evidence(unbuffered, Some(limits.unbuffered_per_second)),
+                EvidenceRow::SwitchPauseFrames.to_evidence(stopped, Some(limits.switch_stopped_per_second)),
             ]),
     )
 }

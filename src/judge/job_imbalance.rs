@@ -3,13 +3,13 @@
 
 use std::{cell::OnceCell, collections::HashSet};
 
-use gaunt_schema::{Entity, EntityKind, FindingKind};
+use gaunt_schema::{Entity, EntityKind, EvidenceItem, Finding, FindingKind};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, Thresholds,
+    EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
-    pending_finding::{PendingFinding, finding_id, format_percent},
+    pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
     work_shares::{LEAST_NODES, WorkHistory},
 };
@@ -125,7 +125,7 @@ impl<'a> UnevenGroup<'a> {
         let limit = Some(self.judge.limits.uneven_times);
         self.of(FindingKind::StageImbalance, entity).with_summary(says, next).with_evidence([
             self.slowdown_evidence(),
-            FindingEvidence::new(EvidenceRow::NodeActivity, work, limit),
+            EvidenceRow::NodeActivity.to_evidence(work, limit),
         ])
     }
 
@@ -139,8 +139,11 @@ impl<'a> UnevenGroup<'a> {
         let entity = self.group.to_entity();
         // Chance favours one node for a while: an open finding is only left for a node that is nearly always the
         // busiest.
-        let open =
-            self.judge.tracker.open_one(&finding_id(FindingKind::DataSkew, &entity)).is_some();
+        let open = self
+            .judge
+            .tracker
+            .open_one(&Finding::build_id(FindingKind::DataSkew, &entity))
+            .is_some();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
         let like = SlowdownProfile::of(self.judge, self.cluster, self.group);
         if favourite.is_some_and(|share| share >= most) || !like.is_only_slower(limits, self.middle)
@@ -164,20 +167,15 @@ impl<'a> UnevenGroup<'a> {
         Some(
             self.of(FindingKind::DataSkew, entity).with_summary(summary, next).with_evidence([
                 self.slowdown_evidence(),
-                FindingEvidence::new(EvidenceRow::BusiestNode, favourite, Some(most))
+                EvidenceRow::BusiestNode
+                    .to_evidence(favourite, Some(most))
                     .with_note("must stay below the limit"),
-                FindingEvidence::new(
-                    EvidenceRow::TrafficChange,
-                    like.traffic,
-                    Some(self.middle * limits.like_pace_share),
-                )
-                .with_note("limit: share of the job's median pace"),
-                FindingEvidence::new(
-                    EvidenceRow::ClockChange,
-                    like.clock,
-                    Some(limits.capped_clock_ratio),
-                )
-                .with_note("must stay above the limit"),
+                EvidenceRow::TrafficChange
+                    .to_evidence(like.traffic, Some(self.middle * limits.like_pace_share))
+                    .with_note("limit: share of the job's median pace"),
+                EvidenceRow::ClockChange
+                    .to_evidence(like.clock, Some(limits.capped_clock_ratio))
+                    .with_note("must stay above the limit"),
             ]),
         )
     }
@@ -189,9 +187,9 @@ impl<'a> UnevenGroup<'a> {
             .with_cost(lost, self.group.list_victims(self.cluster, None))
     }
 
-    fn slowdown_evidence(&self) -> FindingEvidence {
+    fn slowdown_evidence(&self) -> EvidenceItem {
         let limit = Some(self.judge.limits.slowed_ratio);
-        FindingEvidence::new(EvidenceRow::JobSlowdown, Some(self.slowed), limit)
+        EvidenceRow::JobSlowdown.to_evidence(Some(self.slowed), limit)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gaunt_schema::{FindingKind, GpuState};
+use gaunt_schema::{Finding, FindingKind, GpuState};
 
 use gaunt_cluster::Cluster;
 
@@ -21,7 +21,6 @@ mod evidence_catalogue;
 mod evidence_coverage;
 mod explanation_builder;
 mod fabric_congestion;
-mod finding_explanation;
 mod finding_lifecycle;
 mod frozen_baselines;
 mod gpu_allocation;
@@ -72,16 +71,13 @@ mod work_shares;
 
 pub use baseline_acceptance::is_acceptable;
 pub use baseline_snapshot::BaselineSnapshot;
-pub use evidence_catalogue::{
-    EvidenceRow, EvidenceSource, confidence_limit, detection_rule, explain_limit,
-};
-pub use finding_explanation::{AlternativeCause, ComparedSignal, FindingExplanation};
+use evidence_catalogue::EvidenceRow;
+pub use evidence_catalogue::{confidence_limit, detection_rule, explain_limit};
 use finding_lifecycle::{DetectorOutcome, FindingTracker};
-pub use finding_lifecycle::{FindingHistory, FindingRecord, FindingSnapshot, FindingTransition};
+pub use finding_lifecycle::{FindingRecord, FindingSnapshot};
 use judge_state::JudgeState;
 pub use loss_attribution::{AttributedCause, FleetLoss, GpuLoss, LossTotals, gpus_of_parts};
 use node_names::{Gone, NodeNames, Whereabouts};
-pub use pending_finding::{DetectedFinding, FindingEvidence};
 pub use port_trackers::is_port_active;
 pub use probe_evidence::CrossNodeBandwidth;
 pub use target_down::{next_step, target_problem};
@@ -180,15 +176,16 @@ impl Judge {
             self.state.tracker.set_recovery_reason(&finding.id, &signal);
         }
         for finding in self.state.tracker.due_for_explanation(cluster.now()) {
-            let chain = explanation_builder::explain_finding(&self.state, cluster, &finding);
-            self.state.tracker.attach_explanation(&finding.id, chain);
+            let (chain, missing) =
+                explanation_builder::explain_finding(&self.state, cluster, &finding);
+            self.state.tracker.attach_explanation(&finding.id, chain, missing);
         }
     }
 
     /// Drops evidence of nodes that now report under another name: their last values remain for a while.
     fn leave_out_renamed(&self, cluster: &Cluster, outcome: &mut DetectorOutcome) {
         let nodes = Whereabouts::of(&self.state.node_names, cluster);
-        let is_here = |finding: &DetectedFinding| {
+        let is_here = |finding: &Finding| {
             let gone = finding.entity.node.as_ref().and_then(|name| nodes.gone(name));
             !matches!(gone, Some(Gone::Renamed(_)))
         };
@@ -229,7 +226,7 @@ impl Judge {
     }
 
     /// Returns all open findings, worst first.
-    pub fn open_findings(&self) -> Vec<&DetectedFinding> {
+    pub fn open_findings(&self) -> Vec<&Finding> {
         self.state.tracker.open_records().into_iter().map(|record| &record.finding).collect()
     }
 

@@ -3,15 +3,16 @@
 use std::{cell::OnceCell, collections::HashMap};
 
 use gaunt_schema::{
-    AbsenceReason, DeviceClass, Entity, FindingKind, MetricId, SanitizedText, catalogue::port,
+    AbsenceReason, DeviceClass, Entity, Finding, FindingKind, MetricId, SanitizedText,
+    catalogue::port,
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
-    pending_finding::{PendingFinding, finding_id},
+    pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
     port_trackers::is_port_active,
@@ -181,14 +182,12 @@ impl ActivePort<'_> {
                         .to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new(EvidenceRow::LineRate, Some(now), Some(should))
+                    EvidenceRow::LineRate
+                        .to_evidence(Some(now), Some(should))
                         .with_note("limit: expected rate"),
-                    FindingEvidence::new(EvidenceRow::SiblingLineRate, sibling, None),
-                    FindingEvidence::new(
-                        EvidenceRow::LinkWidth,
-                        self.cluster.current_value(port::LANES, self.row),
-                        None,
-                    ),
+                    EvidenceRow::SiblingLineRate.to_evidence(sibling, None),
+                    EvidenceRow::LinkWidth
+                        .to_evidence(self.cluster.current_value(port::LANES, self.row), None),
                 ]),
         )
     }
@@ -219,11 +218,11 @@ impl ActivePort<'_> {
                     "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new(EvidenceRow::LinkErrors, near, Some(limits.link_errors_per_second)),
-                    FindingEvidence::new(EvidenceRow::SwitchLinkErrors, far, Some(limits.link_errors_per_second)),
-                    FindingEvidence::new(EvidenceRow::CorrectedBits, corrected, Some(limits.corrected_bits_times)),
-                    FindingEvidence::new(EvidenceRow::Retransmits, resent, None),
-                    FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
+                    EvidenceRow::LinkErrors.to_evidence(near, Some(limits.link_errors_per_second)),
+                    EvidenceRow::SwitchLinkErrors.to_evidence(far, Some(limits.link_errors_per_second)),
+                    EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.corrected_bits_times)),
+                    EvidenceRow::Retransmits.to_evidence(resent, None),
+                    EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
                 ]),
         )
     }
@@ -240,7 +239,7 @@ impl ActivePort<'_> {
         let open = self.judge.tracker.open_one(&self.link_errors_id());
         let rose = open
             .and_then(|finding| {
-                finding.evidence.iter().find(|row| row.row == EvidenceRow::CorrectedBits)
+                finding.evidence.iter().find(|number| EvidenceRow::CorrectedBits.is_row_of(number))
             })
             .and_then(|row| row.value)
             .is_some_and(|times| times >= limits.corrected_bits_times);
@@ -253,7 +252,7 @@ impl ActivePort<'_> {
     }
 
     fn link_errors_id(&self) -> String {
-        finding_id(FindingKind::LinkErrors, &self.to_entity())
+        Finding::build_id(FindingKind::LinkErrors, &self.to_entity())
     }
 
     /// Whether another node of the same job group retransmits packets.

@@ -186,7 +186,7 @@ impl CauseCandidates {
             let victims = finding.victims.iter().chain(whole);
             let of_victims =
                 victims.filter_map(|entity| group_of_entity(judge, cluster, &by_name, entity));
-            let of_jobs = finding.jobs.iter().filter_map(|job| by_name.get(job.as_str()).copied());
+            let of_jobs = record.jobs.iter().filter_map(|job| by_name.get(job.as_str()).copied());
             for group in of_victims.chain(of_jobs) {
                 keep_better(&mut named.groups[group], rank(1));
                 if rank(1).explains_idle() {

@@ -3,8 +3,8 @@
 use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, finding_lifecycle::DetectorOutcome,
-    job_group::JobGroup, pending_finding::PendingFinding,
+    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::PendingFinding,
 };
 use gaunt_cluster::Cluster;
 
@@ -55,9 +55,9 @@ pub(super) fn detect_degraded_nvlinks(
                     "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
                 )
                 .with_evidence([
-                    FindingEvidence::new(EvidenceRow::ActiveNvlinks, links.up.map(f64::from), Some(f64::from(most))).with_note("limit: most on the other GPUs of the node"),
-                    FindingEvidence::new(EvidenceRow::NvlinkErrors, errors, Some(limits.nvlink_errors_per_second)),
-                    FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
+                    EvidenceRow::ActiveNvlinks.to_evidence(links.up.map(f64::from), Some(f64::from(most))).with_note("limit: most on the other GPUs of the node"),
+                    EvidenceRow::NvlinkErrors.to_evidence(errors, Some(limits.nvlink_errors_per_second)),
+                    EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
                 ]);
             outcome.suspicions.push(suspicion);
         }

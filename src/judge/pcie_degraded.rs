@@ -1,12 +1,12 @@
 //! PCIe links of GPUs with less width or speed than they should have, or with replays.
 
 use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu_health as health,
+    DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu_health as health,
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, finding_lifecycle::DetectorOutcome,
-    job_group::JobGroup, pending_finding::PendingFinding,
+    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::PendingFinding,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -101,18 +101,14 @@ fn link_evidence(
     replays: Option<f64>,
     slowed: Option<f64>,
     limits: &super::Thresholds,
-) -> [FindingEvidence; 4] {
+) -> [EvidenceItem; 4] {
     [
-        FindingEvidence::new(EvidenceRow::PcieWidth, width, lanes)
-            .with_note("limit: expected width"),
-        FindingEvidence::new(EvidenceRow::PcieGeneration, generation, best)
+        EvidenceRow::PcieWidth.to_evidence(width, lanes).with_note("limit: expected width"),
+        EvidenceRow::PcieGeneration
+            .to_evidence(generation, best)
             .with_note("limit: expected under load"),
-        FindingEvidence::new(
-            EvidenceRow::PcieReplays,
-            replays,
-            Some(limits.pcie_replays_per_second),
-        ),
-        FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
+        EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.pcie_replays_per_second)),
+        EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ]
 }
 

@@ -1,83 +1,14 @@
-//! A finding as a detector creates it: one fault, reported once, with the values behind it.
+//! A suspected fault as a detector creates it, with the values behind it.
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs, unit::Unit};
-use serde::{Deserialize, Serialize};
+use gaunt_schema::{Entity, EvidenceItem, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
-use super::{EvidenceRow, Thresholds};
+use super::Thresholds;
 
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
 
 /// The maximum of jobs that a finding keeps by name, so that its cost reaches all of them.
 const MAX_JOBS: usize = 4_096;
-
-/// One fault.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DetectedFinding {
-    /// Stable as long as the same kind blames the same entity: `port_down/gpu003/mlx5_1/1`.
-    pub id: String,
-    /// The kind of fault.
-    pub kind: FindingKind,
-    /// The urgency.
-    pub severity: Severity,
-    /// The blamed entity.
-    pub entity: Entity,
-    /// When the evidence began.
-    pub since: UnixMs,
-    /// The confidence, from 0 to 1.
-    pub confidence: f64,
-    /// Lost GPUs that are attributed to it; until it opens, its detector's estimate.
-    pub lost_gpus: f64,
-    /// The affected entities; at most 32 are listed.
-    pub victims: Vec<Entity>,
-    /// All affected jobs, by name, where `victims` is too short for all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<SanitizedText>,
-    /// One sentence: what is wrong and since when.
-    pub summary: String,
-    /// One sentence: the next step.
-    pub next: String,
-    /// The values, each with its limit.
-    pub evidence: Vec<FindingEvidence>,
-}
-
-/// One value behind a finding.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FindingEvidence {
-    /// Its row of the catalogue.
-    #[serde(default)]
-    pub row: EvidenceRow,
-    /// What was measured: the label of the row, and a name where the label ends in a preposition.
-    pub what: String,
-    /// Its value; none if the evidence is an absence.
-    pub value: Option<f64>,
-    /// Its unit.
-    pub unit: Unit,
-    /// The limit that it passed, if it is a number.
-    pub limit: Option<f64>,
-    /// An explanation; empty if the numbers suffice.
-    pub note: String,
-}
-
-impl FindingEvidence {
-    /// Creates a value with its limit.
-    pub(super) fn new(row: EvidenceRow, value: Option<f64>, limit: Option<f64>) -> Self {
-        let (label, unit) = row.label();
-        Self { row, what: label.to_owned(), value, unit, limit, note: String::new() }
-    }
-
-    /// Adds the name that completes the label.
-    pub(super) fn with_name(mut self, name: &str) -> Self {
-        self.what = format!("{} {name}", self.what);
-        self
-    }
-
-    /// Adds an explanation.
-    pub(super) fn with_note(mut self, note: impl Into<String>) -> Self {
-        self.note = note.into();
-        self
-    }
-}
 
 /// A suspected fault: it becomes a finding once its evidence has lasted for a while.
 #[derive(Clone, Debug)]
@@ -92,8 +23,10 @@ pub(super) struct PendingFinding {
     learned: bool,
     /// Those that show it, where several do: at least one of them must be the same all the time.
     pub(super) members: Vec<String>,
+    /// All affected jobs, by name, where the finding's victims are too few for all of them.
+    pub(super) jobs: Vec<SanitizedText>,
     /// The future finding.
-    pub(super) finding: DetectedFinding,
+    pub(super) finding: Finding,
 }
 
 impl PendingFinding {
@@ -105,21 +38,15 @@ impl PendingFinding {
             (1, true) => Severity::Warning,
             _ => Severity::Info,
         };
-        let finding = DetectedFinding {
-            id: finding_id(kind, &entity),
-            kind,
-            severity,
-            entity,
-            since: UnixMs::default(),
-            confidence: 0.0,
-            lost_gpus: 0.0,
-            victims: Vec::new(),
+        Self {
+            hold: 0.0,
+            page_delay: 0.0,
+            kinds,
+            learned: false,
+            members: Vec::new(),
             jobs: Vec::new(),
-            summary: String::new(),
-            next: String::new(),
-            evidence: Vec::new(),
-        };
-        Self { hold: 0.0, page_delay: 0.0, kinds, learned: false, members: Vec::new(), finding }
+            finding: Finding::new(kind, severity, entity),
+        }
     }
 
     /// Sets the seconds for which it must have lasted.
@@ -148,7 +75,7 @@ impl PendingFinding {
     }
 
     /// Adds another independent kind of evidence.
-    pub(super) fn add_confirmation(&mut self, evidence: FindingEvidence) {
+    pub(super) fn add_confirmation(&mut self, evidence: EvidenceItem) {
         self.kinds += 1;
         self.finding.evidence.push(evidence);
         self.finding.severity = Severity::Critical;
@@ -167,7 +94,7 @@ impl PendingFinding {
     /// Sets the estimated cost, which orders pending findings, and the victims. The cost of an open finding is the sum
     /// of the shares that are attributed to it.
     pub(super) fn with_cost(mut self, lost_gpus: f64, victims: Vec<Entity>) -> Self {
-        self.finding.lost_gpus = lost_gpus;
+        self.finding.set_lost_gpus(lost_gpus);
         self.finding.victims = victims;
         self
     }
@@ -175,7 +102,7 @@ impl PendingFinding {
     /// Sets all affected job groups by name, also those that exceed the maximum of victims.
     pub(super) fn with_slowed_jobs(mut self, names: impl Iterator<Item = String>) -> Self {
         let names = names.map(|name| SanitizedText::new(&name));
-        self.finding.jobs = names.take(MAX_JOBS).collect();
+        self.jobs = names.take(MAX_JOBS).collect();
         self
     }
 
@@ -189,31 +116,11 @@ impl PendingFinding {
     /// Sets the values behind it; unknown ones are left out.
     pub(super) fn with_evidence(
         mut self,
-        evidence: impl IntoIterator<Item = FindingEvidence>,
+        evidence: impl IntoIterator<Item = EvidenceItem>,
     ) -> Self {
         self.finding.evidence.extend(evidence.into_iter().filter(|number| number.value.is_some()));
         self
     }
-}
-
-/// Builds the id of a finding: its kind, and the path of the blamed entity.
-pub(super) fn finding_id(kind: FindingKind, entity: &Entity) -> String {
-    let parts = [
-        &entity.source,
-        &entity.job,
-        &entity.leaf,
-        &entity.rail,
-        &entity.node,
-        &entity.gpu,
-        &entity.device,
-        &entity.port,
-    ];
-    let mut id = kind.to_string();
-    for part in parts.into_iter().flatten() {
-        id.push('/');
-        id.push_str(part);
-    }
-    id
 }
 
 /// Whether the evidence of a kind of finding exists only while a job works.

@@ -3,11 +3,12 @@
 use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
-    DeviceClass, Entity, FindingKind, GpuState, SanitizedText, Severity, catalogue::port,
+    DeviceClass, Entity, EvidenceItem, Finding, FindingKind, GpuState, SanitizedText, Severity,
+    catalogue::port,
 };
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
@@ -49,7 +50,7 @@ pub(super) fn detect_down_ports(
                     let around = PortSurroundings::of(cluster, siblings, *row, entry, &slots);
                     let place = DownPort { judge, cluster, node, row: *row, entry, port, around };
                     if place.is_fault() {
-                        outcome.findings.push(place.to_finding(&mut charged));
+                        place.report_finding(&mut charged, outcome);
                     }
                 }
             }
@@ -86,7 +87,7 @@ impl DownPort<'_> {
             && self.around.expects_active(limits.least_siblings)
     }
 
-    fn to_finding(&self, charged: &mut BTreeSet<SanitizedText>) -> DetectedFinding {
+    fn report_finding(&self, charged: &mut BTreeSet<SanitizedText>, outcome: &mut DetectorOutcome) {
         let limits = &self.judge.limits;
         let jobs = jobs_on_node(self.cluster, self.node);
         let mut lost = 0;
@@ -101,24 +102,23 @@ impl DownPort<'_> {
         };
         let empty = SanitizedText::default();
         let key = |at: usize| self.entry.device.key.get(at).unwrap_or(&empty);
-        DetectedFinding {
+        let entity = Entity::new_port(&self.node.name, key(0), key(1));
+        let finding = Finding {
             id: port_finding_id(self.node, self.entry),
-            kind: FindingKind::PortDown,
-            severity: self.decide_severity(&jobs),
-            entity: Entity::new_port(&self.node.name, key(0), key(1)),
             since: self.port.since,
             confidence: match (self.port.was_active, self.around.siblings.0) {
                 (false, _) => limits.sure_of_first_look_ratio,
                 (true, 0) => limits.sure_of_alike_ratio,
                 (true, _) => limits.sure_of_fact_ratio,
             },
-            lost_gpus: lost as f64,
             victims: jobs.iter().take(MAX_VICTIMS).map(victim).collect(),
-            jobs,
             summary: self.render_summary(),
             next: self.next(),
             evidence: self.collect_evidence(),
-        }
+            ..Finding::new(FindingKind::PortDown, self.decide_severity(&jobs), entity)
+        };
+        outcome.jobs.insert(finding.id.clone(), jobs);
+        outcome.findings.push(finding.with_lost_gpus(lost as f64));
     }
 
     /// Returns the severity: critical if a job runs on the node, unless only other ports are the evidence: then the job
@@ -165,16 +165,15 @@ impl DownPort<'_> {
         look.replacen("check", "Check", 1)
     }
 
-    fn collect_evidence(&self) -> Vec<FindingEvidence> {
+    fn collect_evidence(&self) -> Vec<EvidenceItem> {
         let value = |metric| self.cluster.current_value(metric, self.row);
-        let of = |row, metric, limit| FindingEvidence::new(row, value(metric), limit);
+        let of = |row: EvidenceRow, metric, limit| row.to_evidence(value(metric), limit);
         let state =
             of(EvidenceRow::LogicalState, port::STATE, Some(ACTIVE)).with_note("limit: active");
         let physical = of(EvidenceRow::PhysicalState, port::PHYSICAL_STATE, Some(LINK_UP))
             .with_note("limit: link up");
-        let of_all = |row, (active, all): (usize, usize)| {
-            FindingEvidence::new(row, Some(active as f64), Some(all as f64))
-                .with_note("limit: all of them")
+        let of_all = |row: EvidenceRow, (active, all): (usize, usize)| {
+            row.to_evidence(Some(active as f64), Some(all as f64)).with_note("limit: all of them")
         };
         let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
         let others = (!self.port.was_active)
@@ -187,8 +186,8 @@ impl DownPort<'_> {
                 (None, false) => "",
             },
         );
-        let rate = FindingEvidence::new(EvidenceRow::FormerLineRate, self.port.rate_before, None);
-        let known = |evidence: &FindingEvidence| evidence.value.is_some();
+        let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before, None);
+        let known = |evidence: &EvidenceItem| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
         all.into_iter().flatten().filter(known).collect()
     }

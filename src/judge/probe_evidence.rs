@@ -1,11 +1,12 @@
 //! Probe evidence: bandwidths that probes measured on idle links support other findings, or warn on their own.
 
 use gaunt_schema::{
-    DeviceClass, Entity, EntityKind, FindingKind, SanitizedText, catalogue::probe_results,
+    DeviceClass, Entity, EntityKind, EvidenceItem, Finding, FindingKind, SanitizedText,
+    catalogue::probe_results,
 };
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
 };
@@ -87,10 +88,10 @@ impl SlowProbeSeries {
         self.ratio / self.limit
     }
 
-    fn to_evidence(&self) -> FindingEvidence {
+    fn to_evidence(&self) -> EvidenceItem {
         let row =
             if self.elsewhere { EvidenceRow::ProbeReference } else { EvidenceRow::ProbeBandwidth };
-        FindingEvidence::new(row, Some(self.ratio), Some(self.limit)).with_note(&self.what)
+        row.to_evidence(Some(self.ratio), Some(self.limit)).with_note(&self.what)
     }
 }
 
@@ -128,8 +129,8 @@ impl NodeProbe {
     fn report_findings(self, node: &Node, outcome: &mut DetectorOutcome) {
         let entity = Entity::new_node(&node.name);
         if let Some((what, wrong)) = self.wrong {
-            let evidence = FindingEvidence::new(EvidenceRow::WrongElements, Some(wrong), None)
-                .with_note(&what);
+            let evidence =
+                EvidenceRow::WrongElements.to_evidence(Some(wrong), None).with_note(&what);
             outcome.suspicions.push(
                 PendingFinding::of(FindingKind::GpuFailed, entity.clone(), 1, true)
                     .with_summary(
@@ -143,7 +144,7 @@ impl NodeProbe {
         let evidence = slow.to_evidence();
         let kind =
             if slow.through_host { FindingKind::PcieDegraded } else { FindingKind::NvlinkDegraded };
-        let same = |finding: &DetectedFinding| {
+        let same = |finding: &Finding| {
             finding.kind == kind && finding.entity.node.as_ref() == Some(&node.name)
         };
         if support_findings(outcome, same, &evidence) {
@@ -179,10 +180,9 @@ fn add_cross_node(
     }
     let limit = Some(judge.limits.probe_baseline_ratio);
     let said = format!("median of {}", format_count(*pairs as usize, "pair"));
-    let evidence =
-        FindingEvidence::new(EvidenceRow::CrossNodeProbe, Some(*ratio), limit).with_note(said);
+    let evidence = EvidenceRow::CrossNodeProbe.to_evidence(Some(*ratio), limit).with_note(said);
     let port = entity.kind == EntityKind::Port;
-    let same = |finding: &DetectedFinding| match finding.kind {
+    let same = |finding: &Finding| match finding.kind {
         FindingKind::PortRateLow | FindingKind::LinkErrors => port && finding.entity == *entity,
         FindingKind::LeafCongested => !port && finding.entity.leaf == entity.leaf,
         _ => false,
@@ -224,8 +224,8 @@ fn add_cross_node(
 /// can make a finding critical.
 fn support_findings(
     outcome: &mut DetectorOutcome,
-    same: impl Fn(&DetectedFinding) -> bool,
-    evidence: &FindingEvidence,
+    same: impl Fn(&Finding) -> bool,
+    evidence: &EvidenceItem,
 ) -> bool {
     let mut any = false;
     for held in outcome.suspicions.iter_mut().filter(|held| same(&held.finding)) {

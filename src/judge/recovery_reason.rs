@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use gaunt_schema::{
-    DeviceClass, EntityKind, FindingKind,
+    DeviceClass, EntityKind, EvidenceItem, Finding, FindingKind,
     catalogue::{gpu_health, port},
     unit::Unit,
 };
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState, Whereabouts, job_group::JobGroup,
-    link_averages, moving_average::MovingAverage, robust_stats::median,
+    EvidenceRow, JudgeState, Whereabouts, job_group::JobGroup, link_averages,
+    moving_average::MovingAverage, robust_stats::median,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -92,11 +92,7 @@ struct GpuRecoveryInput {
 }
 
 /// Returns the signal that recovered, with its limit, as displayed text: `IO pressure (PSI some) 2 % < limit 8 %`.
-pub(super) fn explain_recovery(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    finding: &DetectedFinding,
-) -> String {
+pub(super) fn explain_recovery(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> String {
     let nodes = Whereabouts::of(&judge.node_names, cluster);
     if let Some(gone) = finding.entity.node.as_ref().and_then(|name| nodes.gone(name)) {
         return gone.reason().to_string();
@@ -120,7 +116,7 @@ const fn default_reason(kind: FindingKind) -> &'static str {
 }
 
 impl<'a> BlamedDevices<'a> {
-    fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &DetectedFinding) -> Self {
+    fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &Finding) -> Self {
         let culprit = &finding.entity;
         let node = culprit.node.as_ref().and_then(|name| cluster.node_by_name(name));
         let job = culprit.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
@@ -153,9 +149,9 @@ impl<'a> BlamedDevices<'a> {
     }
 
     /// Describes a value that was beyond its limit when it was last evaluated, and is not now.
-    fn recovered_number(&self, number: &FindingEvidence) -> Option<String> {
+    fn recovered_number(&self, number: &EvidenceItem) -> Option<String> {
         let (before, limit) = number.value.zip(number.limit)?;
-        let (_, worse, measure) = MEASURES.iter().find(|(row, ..)| *row == number.row)?;
+        let (_, worse, measure) = MEASURES.iter().find(|(row, ..)| row.is_row_of(number))?;
         let beyond = |value: f64| if *worse == Below { value < limit } else { value >= limit };
         let now = measure(self).filter(|now| beyond(before) && !beyond(*now))?;
         let sign = if *worse == Below { "≥" } else { "<" };

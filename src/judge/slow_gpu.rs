@@ -1,9 +1,9 @@
 //! Stragglers: GPUs slower than their peers, with thermal or power throttling or a low clock without a reported reason.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::gpu};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState, Thresholds,
+    EvidenceRow, JudgeState, Thresholds,
     clock_decline::declined_clock,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
@@ -149,35 +149,28 @@ impl<'a> SlowGpu<'a> {
         limits: &Thresholds,
         slowed: Option<f64>,
         waits: usize,
-    ) -> [FindingEvidence; 7] {
+    ) -> [EvidenceItem; 7] {
         [
-            FindingEvidence::new(EvidenceRow::Slowdown, self.held, Some(limits.clock_event_ratio)),
-            FindingEvidence::new(
-                EvidenceRow::SmClock,
-                Some(self.clock),
-                self.peers.map(|peers| peers.lower_quartile * limits.clock_straggler_ratio),
-            )
-            .with_note("limit: from its peers; below it is a straggler"),
-            FindingEvidence::new(
-                EvidenceRow::ClockOfPeers,
-                self.peers.map(|peers| self.clock / peers.median),
-                None,
-            ),
-            FindingEvidence::new(
-                EvidenceRow::ClockDrift,
-                self.declined.map(|(now, _)| now),
-                self.declined.map(|(_, baseline)| baseline * (1.0 - limits.drift_slack_ratio)),
-            )
-            .with_note(self.declined.map_or_else(String::new, |(_, baseline)| {
-                format!("baseline {baseline:.2}; below the limit it has drifted")
-            })),
-            FindingEvidence::new(
-                EvidenceRow::WaitingGpus,
-                (waits > 0).then_some(waits as f64),
-                None,
-            ),
-            FindingEvidence::new(EvidenceRow::Temperature, self.temperature, None),
-            FindingEvidence::new(EvidenceRow::JobSlowdown, slowed, Some(limits.slowed_ratio)),
+            EvidenceRow::Slowdown.to_evidence(self.held, Some(limits.clock_event_ratio)),
+            EvidenceRow::SmClock
+                .to_evidence(
+                    Some(self.clock),
+                    self.peers.map(|peers| peers.lower_quartile * limits.clock_straggler_ratio),
+                )
+                .with_note("limit: from its peers; below it is a straggler"),
+            EvidenceRow::ClockOfPeers
+                .to_evidence(self.peers.map(|peers| self.clock / peers.median), None),
+            EvidenceRow::ClockDrift
+                .to_evidence(
+                    self.declined.map(|(now, _)| now),
+                    self.declined.map(|(_, baseline)| baseline * (1.0 - limits.drift_slack_ratio)),
+                )
+                .with_note(self.declined.map_or_else(String::new, |(_, baseline)| {
+                    format!("baseline {baseline:.2}; below the limit it has drifted")
+                })),
+            EvidenceRow::WaitingGpus.to_evidence((waits > 0).then_some(waits as f64), None),
+            EvidenceRow::Temperature.to_evidence(self.temperature, None),
+            EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
         ]
     }
 

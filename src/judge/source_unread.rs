@@ -1,11 +1,11 @@
 //! Unread target sources: while a source cannot be read, its targets are not monitored and would go unnoticed.
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, TargetSource};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity, TargetSource};
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{finding_id, format_count, format_time_of_day},
+    pending_finding::{format_count, format_time_of_day},
 };
 use gaunt_cluster::Cluster;
 
@@ -23,11 +23,7 @@ pub(super) fn detect_unread_sources(
     outcome.findings.extend(findings.take(MAX_SOURCES));
 }
 
-fn source_finding(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    source: &TargetSource,
-) -> Option<DetectedFinding> {
+fn source_finding(judge: &JudgeState, cluster: &Cluster, source: &TargetSource) -> Option<Finding> {
     let (since, limit) = (source.failed_since?, judge.limits.source_unread_seconds);
     let seconds = cluster.now().duration_since(since).as_secs_f64();
     if source.taken.is_some() && seconds < limit {
@@ -41,27 +37,21 @@ fn source_finding(
         }
     };
     let why = source.trouble.as_ref().map_or("", SanitizedText::as_str);
-    Some(DetectedFinding {
-        id: finding_id(FindingKind::TargetDown, &entity),
-        kind: FindingKind::TargetDown,
-        severity: Severity::Warning,
+    Some(Finding {
         summary: format!(
             "Target source {} is unreadable since {}: {kept}.",
             source.name,
             format_time_of_day(since)
         ),
-        entity,
         since,
         confidence: judge.limits.sure_of_own_ratio,
-        lost_gpus: 0.0,
-        jobs: Vec::new(),
-        victims: Vec::new(),
         next: "Check that the source exists, that gaunt has permission to read it, and that it lists targets."
             .to_owned(),
         evidence: vec![
-            FindingEvidence::new(EvidenceRow::SourceUnread, Some(seconds), Some(limit))
+            EvidenceRow::SourceUnread.to_evidence(Some(seconds), Some(limit))
                 .with_note(why),
         ],
+        ..Finding::new(FindingKind::TargetDown, Severity::Warning, entity)
     })
 }
 

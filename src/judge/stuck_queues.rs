@@ -3,7 +3,7 @@
 use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::service};
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     data_starvation::CpuPressure,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
@@ -80,11 +80,11 @@ fn detect_stuck_queue(
                 format!("Check the model server on {}: its log, the CPU load of its front end and tokenizer, and whether its KV cache is full.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new(EvidenceRow::QueuedRequests, Some(queue.waiting), Some(limits.queue_requests)),
-                FindingEvidence::new(EvidenceRow::RunningRequests, Some(queue.running), None),
-                FindingEvidence::new(EvidenceRow::RequestRate, queue.answered, None),
-                FindingEvidence::new(EvidenceRow::BusiestGpu, Some(most), Some(limits.queue_idle_ratio)).with_note("must stay below the limit"),
-                FindingEvidence::new(EvidenceRow::BusiestCpu, cpu.busiest, Some(limits.busiest_cpu_ratio)),
+                EvidenceRow::QueuedRequests.to_evidence(Some(queue.waiting), Some(limits.queue_requests)),
+                EvidenceRow::RunningRequests.to_evidence(Some(queue.running), None),
+                EvidenceRow::RequestRate.to_evidence(queue.answered, None),
+                EvidenceRow::BusiestGpu.to_evidence(Some(most), Some(limits.queue_idle_ratio)).with_note("must stay below the limit"),
+                EvidenceRow::BusiestCpu.to_evidence(cpu.busiest, Some(limits.busiest_cpu_ratio)),
             ]),
     )
 }

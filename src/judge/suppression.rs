@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText};
 
-use super::{DetectedFinding, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding};
+use super::{finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding};
 
 /// Removes findings that another finding explains.
 pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
@@ -43,7 +43,7 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
     let (any_storage, waiting) = (storage().next().is_some(), victim_nodes(storage()));
     let cabled = of_nodes(&CABLES);
     let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
-    let hidden = |finding: &DetectedFinding| {
+    let hidden = |finding: &Finding| {
         let on = |nodes: &BTreeSet<SanitizedText>| {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
@@ -80,9 +80,7 @@ fn delay_starvation(outcome: &mut DetectorOutcome) {
 }
 
 /// Returns the nodes that these findings affect.
-fn victim_nodes<'a>(
-    findings: impl Iterator<Item = &'a DetectedFinding>,
-) -> BTreeSet<SanitizedText> {
+fn victim_nodes<'a>(findings: impl Iterator<Item = &'a Finding>) -> BTreeSet<SanitizedText> {
     findings
         .flat_map(|finding| finding.victims.iter().filter_map(|victim| victim.node.clone()))
         .collect()

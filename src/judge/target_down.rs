@@ -5,10 +5,12 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use gaunt_schema::{Entity, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs};
+use gaunt_schema::{
+    Entity, Finding, FindingKind, Quota, SanitizedText, ScrapeFailure, Severity, UnixMs,
+};
 
 use super::{
-    DetectedFinding, EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     aggregator_late::{failed_targets, is_aggregator_late},
     finding_lifecycle::DetectorOutcome,
     pending_finding::{format_count, format_time_of_day},
@@ -59,7 +61,7 @@ fn targets_of_nodes(judge: &JudgeState, cluster: &Cluster) -> HashMap<SanitizedT
     all
 }
 
-fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> DetectedFinding {
+fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Finding {
     let (name, targets) = (found.name, found.targets);
     let id = format!("{}/{name}", FindingKind::TargetDown);
     let known = cluster.node_by_name(name).map(|(_, node)| node);
@@ -85,12 +87,12 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Det
     let evidence = targets.iter().take(MAX_NAMED).flat_map(|target| {
         let address = &target.target.address;
         let failures = Some(f64::from(target.failures));
-        let failed = FindingEvidence::new(EvidenceRow::FailedScrapes, failures, limit)
+        let failed = EvidenceRow::FailedScrapes
+            .to_evidence(failures, limit)
             .with_name(address)
             .with_note(failure_reason(target));
         let dropped = target.dropped_lately().map(|results| {
-            FindingEvidence::new(EvidenceRow::DiscardedResults, Some(results as f64), None)
-                .with_name(address)
+            EvidenceRow::DiscardedResults.to_evidence(Some(results as f64), None).with_name(address)
         });
         [Some(failed), dropped].into_iter().flatten()
     });
@@ -100,20 +102,16 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Det
         job: Some(job.clone()),
         ..Entity::new(gaunt_schema::EntityKind::Job)
     };
-    DetectedFinding {
-        id,
-        kind: FindingKind::TargetDown,
-        severity: if critical { Severity::Critical } else { Severity::Warning },
-        entity: Entity::new_node(name),
+    let severity = if critical { Severity::Critical } else { Severity::Warning };
+    // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
+    Finding {
         since,
         confidence: judge.limits.sure_of_own_ratio,
-        // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
-        lost_gpus: 0.0,
-        jobs: Vec::new(),
         victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
         summary: render_summary(name, targets, since, dark),
         next: targets.first().map(|target| next_step(target)).unwrap_or_default(),
         evidence: evidence.collect(),
+        ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
     }
 }
 

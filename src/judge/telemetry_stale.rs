@@ -6,7 +6,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, FindingEvidence, JudgeState,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
 };
@@ -66,8 +66,8 @@ fn detect_driver_hang(
                 format!("Check the kernel log of {} (dmesg) and for unkillable processes (state D); drain it, then reset the GPUs or reboot.", node.name),
             )
             .with_evidence([
-                FindingEvidence::new(EvidenceRow::StaleGpus, Some(late as f64), Some(gpus.len() as f64)).with_note("limit: all GPUs of the node"),
-                FindingEvidence::new(EvidenceRow::CollectorSuccess, Some(0.0), Some(1.0)).with_name(name).with_note("limit: expected value"),
+                EvidenceRow::StaleGpus.to_evidence(Some(late as f64), Some(gpus.len() as f64)).with_note("limit: all GPUs of the node"),
+                EvidenceRow::CollectorSuccess.to_evidence(Some(0.0), Some(1.0)).with_name(name).with_note("limit: expected value"),
             ]),
     )
 }
@@ -112,8 +112,7 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
                 format!("{address}{others} on {} serves stale metrics: no value changed since {}.", node.name, format_time_of_day(since)),
                 format!("Restart the exporter at {address}; check that the driver or daemon it reads from responds."),
             )
-            .with_evidence([FindingEvidence::new(EvidenceRow::StaleTime,
-                Some(cluster.now().duration_since(since).as_secs_f64()),
+            .with_evidence([EvidenceRow::StaleTime.to_evidence(Some(cluster.now().duration_since(since).as_secs_f64()),
                 Some(least),
             )]),
     )

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    AbsenceReason, Batch, Delivery, Device, Dialect, FindingKind, GpuState, MetricId, Reading,
-    RejectionCounts, Report, ScrapeFailure, ScrapeTarget, ScrapedPage, Severity, TargetId, UnixMs,
+    AbsenceReason, Batch, Delivery, Device, Dialect, Finding, FindingKind, GpuState, MetricId,
+    Reading, RejectionCounts, Report, ScrapeFailure, ScrapeTarget, ScrapedPage, Severity, TargetId,
+    UnixMs,
     catalogue::{gpu, host, port},
 };
 
@@ -15,7 +16,7 @@ mod restart_tests;
 mod slow_period_tests;
 mod telemetry_tests;
 
-use super::{DetectedFinding, EvidenceRow, Judge, Thresholds};
+use super::{EvidenceRow, Judge, Thresholds};
 use gaunt_cluster::Cluster;
 
 /// A few nodes of one job, each with GPUs and ports, scraped once a second.
@@ -155,18 +156,17 @@ impl JobFixture {
         self.judge.open_findings().into_iter().map(|finding| finding.id.as_str()).collect()
     }
 
-    fn finding_by_id(&self, id: &str) -> &DetectedFinding {
+    fn finding_by_id(&self, id: &str) -> &Finding {
         self.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
     }
 }
 
 /// Asserts that every value of a finding has a source, and every limit a key or a note.
-fn assert_sourced(finding: &DetectedFinding) {
+fn assert_sourced(finding: &Finding) {
     for number in &finding.evidence {
-        let origin = number.row.source();
-        let counted = origin.series.is_empty() && origin.threshold.is_empty();
+        let counted = number.source.is_empty() && number.threshold.is_empty();
         assert!(!counted, "{}: {} has no source", finding.id, number.what);
-        let bare = number.limit.is_some() && origin.threshold.is_empty() && number.note.is_empty();
+        let bare = number.limit.is_some() && number.threshold.is_empty() && number.note.is_empty();
         assert!(!bare, "{}: the limit of {} has no source", finding.id, number.what);
     }
 }
@@ -190,7 +190,8 @@ fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         finding.summary,
         "mlx5_0/1 on gpu001 is down since 00:00:21 UTC: 2 of its 2 sibling ports are active."
     );
-    let evidence = |row| finding.evidence.iter().find(|number| number.row == row).unwrap();
+    let evidence =
+        |row: EvidenceRow| finding.evidence.iter().find(|number| row.is_row_of(number)).unwrap();
     assert_eq!(
         (evidence(EvidenceRow::LogicalState).value, evidence(EvidenceRow::LogicalState).limit),
         (Some(1.0), Some(4.0))

@@ -9,6 +9,8 @@ pub mod catalogue;
 pub mod cow_list;
 pub mod device;
 pub mod dialect;
+pub mod finding;
+pub mod finding_explanation;
 pub mod finding_kind;
 pub mod frame;
 pub mod glob_pattern;
@@ -35,6 +37,12 @@ pub use catalogue::{Metric, MetricId};
 pub use cow_list::CowList;
 pub use device::{Device, DeviceClass};
 pub use dialect::Dialect;
+pub use finding::{
+    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, HistoryRelation, LifecycleChange,
+};
+pub use finding_explanation::{
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, SignalDetail,
+};
 pub use finding_kind::{
     Entity, EntityKind, FindingEvent, FindingKind, GpuState, LifeState, Severity,
 };

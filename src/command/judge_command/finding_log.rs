@@ -165,25 +165,13 @@ mod tests {
     use gaunt_schema::{Entity, FindingKind, SanitizedText};
 
     use super::*;
-    use gaunt_api::FindingLifecycle;
 
     fn test_finding(id: &str, severity: Severity) -> Finding {
+        let entity = Entity::new_node(&SanitizedText::new(id));
         Finding {
             id: id.to_owned(),
-            kind: FindingKind::DataStarved,
-            severity,
-            entity: Entity::new_node(&SanitizedText::new(id)),
-            since: UnixMs(0),
             confidence: 0.5,
-            lost_gpus: 0.0,
-            cost_gpu_hours_per_hour: 0.0,
-            victims: Vec::new(),
-            summary: String::new(),
-            next: String::new(),
-            evidence: Vec::new(),
-            missing: Vec::new(),
-            life: FindingLifecycle::default(),
-            acknowledged: None,
+            ..Finding::new(FindingKind::DataStarved, severity, entity)
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::FindingEvidence;
 
 #[test]
 fn limits_of_rows_and_rules_are_settings_with_a_reason() {
@@ -16,16 +15,6 @@ fn limits_of_rows_and_rules_are_settings_with_a_reason() {
         assert!(why.ends_with('.') && why.len() > 20, "{key}: {why:?}");
     }
     assert_eq!(explain_limit(&limits, "no_such_limit"), None);
-}
-
-#[test]
-fn row_of_another_version_is_read_from_a_saved_state() {
-    let text = r#"{"what":"x","value":1.0,"unit":"count","limit":null,"note":""}"#;
-    let read = |text: &str| serde_json::from_str::<FindingEvidence>(text).unwrap();
-    assert_eq!(read(text).row, EvidenceRow::Unknown);
-    assert_eq!(read(&text.replacen('{', r#"{"row":"former_row","#, 1)).row, EvidenceRow::Unknown);
-    assert_eq!(read(&text.replacen('{', r#"{"row":"xid","#, 1)).row, EvidenceRow::Xid);
-    assert!(EvidenceRow::Unknown.source().series.is_empty());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The signals of an explanation, each with its baseline and the median of its peers.
 
 use gaunt_schema::{
-    AbsenceReason, Reading,
+    AbsenceReason, Finding, Reading, SignalDetail,
     catalogue::{gpu, port},
 };
 
-use super::{DetectedFinding, ExplanationScope, NodeId, join_series, median};
-use crate::{ComparedSignal, EvidenceRow, host_averages::BaselineComparison, link_averages};
+use super::{ExplanationScope, NodeId, median};
+use crate::{EvidenceRow, host_averages::BaselineComparison, link_averages};
 
 /// One signal of a GPU or a port, and how it is read.
 type DeviceSignalSpec = (EvidenceRow, fn(&ExplanationScope<'_>, u32) -> Option<f64>);
@@ -88,7 +88,7 @@ fn signals_of_gpu(
 
 impl ExplanationScope<'_> {
     /// Collects every signal that is relevant to the blamed device.
-    pub(super) fn collect_signals(&self, finding: &DetectedFinding) -> Vec<ComparedSignal> {
+    pub(super) fn collect_signals(&self, finding: &Finding) -> Vec<SignalDetail> {
         let mut signals = Vec::new();
         if finding.entity.port.is_none() {
             signals
@@ -101,7 +101,7 @@ impl ExplanationScope<'_> {
         signals
     }
 
-    fn gpu_signal(&self, (signal, of): &DeviceSignalSpec) -> ComparedSignal {
+    fn gpu_signal(&self, (signal, of): &DeviceSignalSpec) -> SignalDetail {
         let value = Self::median_of_rows(&self.gpus, |row| of(self, row));
         let baseline = |row: u32| {
             let averages = &self.judge.gpus.get(row as usize)?.averages;
@@ -114,10 +114,10 @@ impl ExplanationScope<'_> {
         };
         let mut signal = self.build_signal(*signal, value, &self.gpus);
         signal.usual = Self::median_of_rows(&self.gpus, baseline);
-        signal.with_peers(self.peers.iter().filter_map(|row| of(self, *row)).collect())
+        with_peers(signal, self.peers.iter().filter_map(|row| of(self, *row)).collect())
     }
 
-    fn host_signal(&self, (signal, of): &HostSignalSpec) -> ComparedSignal {
+    fn host_signal(&self, (signal, of): &HostSignalSpec) -> SignalDetail {
         let besides: Vec<BaselineComparison> =
             self.nodes.iter().filter_map(|id| of(self, *id)).collect();
         let value = median(besides.iter().map(|beside| beside.now));
@@ -125,31 +125,26 @@ impl ExplanationScope<'_> {
             self.nodes.iter().filter_map(|id| self.cluster.node_by_id(*id)?.own_row()).collect();
         let mut signal = self.build_signal(*signal, value, &rows);
         signal.usual = median(besides.iter().filter_map(|beside| beside.baseline));
-        signal
-            .with_peers(self.peer_nodes.iter().filter_map(|id| Some(of(self, *id)?.now)).collect())
+        let peers = self.peer_nodes.iter().filter_map(|id| Some(of(self, *id)?.now));
+        with_peers(signal, peers.collect())
     }
 
-    fn port_signal(&self, (signal, of): &DeviceSignalSpec) -> ComparedSignal {
+    fn port_signal(&self, (signal, of): &DeviceSignalSpec) -> SignalDetail {
         let value = Self::median_of_rows(&self.ports, |row| of(self, row));
         let signal = self.build_signal(*signal, value, &self.ports);
-        signal.with_peers(self.peer_ports.iter().filter_map(|row| of(self, *row)).collect())
+        with_peers(signal, self.peer_ports.iter().filter_map(|row| of(self, *row)).collect())
     }
 
     /// Builds a signal with its value, or with the reason of its absence where a page gives one.
-    fn build_signal(
-        &self,
-        signal: EvidenceRow,
-        value: Option<f64>,
-        rows: &[u32],
-    ) -> ComparedSignal {
-        let ((label, unit), series) = (signal.label(), signal.source().series);
+    fn build_signal(&self, signal: EvidenceRow, value: Option<f64>, rows: &[u32]) -> SignalDetail {
+        let ((label, unit), source) = (signal.label(), signal.source());
         let reason = || -> Option<AbsenceReason> {
-            let reading = self.cluster.current_reading(*series.first()?, *rows.first()?);
+            let reading = self.cluster.current_reading(*source.series.first()?, *rows.first()?);
             reading.and_then(Reading::absence_reason)
         };
-        ComparedSignal {
+        SignalDetail {
             what: label.to_owned(),
-            source: join_series(series),
+            source: source.join_series(),
             unit,
             value,
             absent: if value.is_none() { reason() } else { None },
@@ -160,15 +155,13 @@ impl ExplanationScope<'_> {
     }
 }
 
-impl ComparedSignal {
-    /// Adds the values of its peers.
-    fn with_peers(mut self, mut peers: Vec<f64>) -> Self {
-        self.peers = median(peers.iter().copied());
-        peers.sort_by(f64::total_cmp);
-        let at = |share: usize| peers.get(peers.len().saturating_sub(1) * share / 4).copied();
-        self.quartiles = at(1).zip(at(3)).filter(|_| peers.len() >= FEW);
-        self
-    }
+/// Adds the values of its peers to a signal.
+fn with_peers(signal: SignalDetail, mut peers: Vec<f64>) -> SignalDetail {
+    let middle = median(peers.iter().copied());
+    peers.sort_by(f64::total_cmp);
+    let at = |share: usize| peers.get(peers.len().saturating_sub(1) * share / 4).copied();
+    let quartiles = at(1).zip(at(3)).filter(|_| peers.len() >= FEW);
+    SignalDetail { peers: middle, quartiles, ..signal }
 }
 
 /// Below this number of peers quartiles are meaningless.

@@ -1,9 +1,11 @@
 //! Alternative causes: the value that would indicate each other fault on the same devices, with its limit.
 
-use gaunt_schema::{DeviceClass, FindingKind};
+use gaunt_schema::{
+    AlternativeDetail, AlternativeOutcome, DeviceClass, EvidenceItem, FindingKind, HistoryRelation,
+};
 
-use super::{ExplanationScope, join_series};
-use crate::{AlternativeCause, EvidenceRow, FindingEvidence, is_port_active, link_averages};
+use super::ExplanationScope;
+use crate::{EvidenceRow, is_port_active, link_averages};
 
 /// The fault, the value that would show it, and how that is measured. Without a limit a single occurrence is a fault.
 struct CauseCheck {
@@ -140,27 +142,31 @@ const CHECKS: &[CauseCheck] = &[
 
 impl ExplanationScope<'_> {
     /// Checks all alternative causes against their limits.
-    pub(super) fn check_alternatives(&self, but: FindingKind) -> Vec<AlternativeCause> {
+    pub(super) fn check_alternatives(&self, but: FindingKind) -> Vec<AlternativeDetail> {
         let nothing = self.gpus.is_empty() && self.nodes.is_empty();
         let checks = CHECKS.iter().filter(|check| check.kind != but && !nothing);
         checks.map(|check| self.check_alternative(check)).collect()
     }
 
-    fn check_alternative(&self, check: &CauseCheck) -> AlternativeCause {
-        let source = check.row.source();
-        let limit = self.judge.limits.limit_value(source.threshold);
+    fn check_alternative(&self, check: &CauseCheck) -> AlternativeDetail {
+        let limit = self.judge.limits.limit_value(check.row.source().threshold);
         let value = (check.number)(self);
-        let beyond = value.map(|value| match limit {
+        let beyond = |value: f64| match limit {
             None => value > 0.0,
             Some(limit) if check.below => value < limit,
             Some(limit) => value >= limit,
-        });
-        AlternativeCause {
+        };
+        AlternativeDetail {
             kind: check.kind,
-            beyond,
-            number: FindingEvidence::new(check.row, value, limit),
-            threshold: source.threshold.to_owned(),
-            source: join_series(source.series),
+            ruling: match value.map(beyond) {
+                Some(true) => AlternativeOutcome::AlsoThere,
+                Some(false) => AlternativeOutcome::RuledOut,
+                None => AlternativeOutcome::Unknown,
+            },
+            number: EvidenceItem {
+                past: HistoryRelation::Nothing,
+                ..check.row.to_evidence(value, limit)
+            },
         }
     }
 }

@@ -8,13 +8,10 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
 };
 
-use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity, UnixMs};
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
 use super::{MAX_OPEN, TrackedFinding};
-use crate::{
-    DetectedFinding,
-    pending_finding::{finding_id, format_count},
-};
+use crate::pending_finding::format_count;
 
 /// Quota of open findings for all nodes together: a number for each kind, and as many more shared by all kinds.
 const OF_ALL: FindingQuota =
@@ -69,13 +66,13 @@ struct FindingQuotas {
 
 impl FindingQuotas {
     /// Counts the open findings.
-    fn of<'a>(open: impl Iterator<Item = &'a DetectedFinding>) -> Self {
+    fn of<'a>(open: impl Iterator<Item = &'a Finding>) -> Self {
         let mut places = Self::default();
         open.for_each(|finding| places.use_quotas(finding));
         places
     }
 
-    fn use_quotas(&mut self, finding: &DetectedFinding) {
+    fn use_quotas(&mut self, finding: &Finding) {
         self.all.use_quota(finding.kind, OF_ALL);
         if let Some(node) = quota_node(finding) {
             self.nodes.entry(node.clone()).or_default().use_quota(finding.kind, OF_NODE);
@@ -83,14 +80,14 @@ impl FindingQuotas {
     }
 
     /// Whether its node has quota for it.
-    fn has_node_quota(&self, finding: &DetectedFinding) -> bool {
+    fn has_node_quota(&self, finding: &Finding) -> bool {
         let taken = quota_node(finding).and_then(|node| self.nodes.get(node));
         taken.is_none_or(|taken| taken.has_quota(finding.kind, OF_NODE))
     }
 }
 
 /// Returns the node whose quota a finding uses; none for a summary.
-fn quota_node(finding: &DetectedFinding) -> Option<&SanitizedText> {
+fn quota_node(finding: &Finding) -> Option<&SanitizedText> {
     finding.entity.node.as_ref().filter(|_| finding.kind != FindingKind::FindingsOverLimit)
 }
 
@@ -104,7 +101,7 @@ struct OverLimitSummary {
 }
 
 impl OverLimitSummary {
-    fn add_finding(&mut self, finding: &DetectedFinding) {
+    fn add_finding(&mut self, finding: &Finding) {
         *self.kinds.entry(finding.kind).or_default() += 1;
         self.severity = self.severity.max(Some(finding.severity));
         self.since = Some(self.since.map_or(finding.since, |since| since.min(finding.since)));
@@ -113,9 +110,7 @@ impl OverLimitSummary {
     }
 
     /// Creates the summary finding.
-    fn to_finding(&self, node: &SanitizedText, confidence: f64) -> DetectedFinding {
-        let entity = Entity::new_node(node);
-        let kind = FindingKind::FindingsOverLimit;
+    fn to_finding(&self, node: &SanitizedText, confidence: f64) -> Finding {
         let mut kinds: Vec<_> = self.kinds.iter().collect();
         kinds.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
         let named =
@@ -126,15 +121,10 @@ impl OverLimitSummary {
             more => format!(" and {} more", format_count(more, "kind")),
         };
         let all: u32 = self.kinds.values().sum();
-        DetectedFinding {
-            id: finding_id(kind, &entity),
-            kind,
-            severity: self.severity.unwrap_or(Severity::Info),
+        let severity = self.severity.unwrap_or(Severity::Info);
+        let finding = Finding {
             since: self.since.unwrap_or_default(),
             confidence,
-            lost_gpus: self.lost_gpus,
-            jobs: Vec::new(),
-            victims: Vec::new(),
             summary: format!(
                 "{node} is at its limit of open findings; {all} more {} not listed: {}{others}.",
                 if all == 1 { "is" } else { "are" },
@@ -143,9 +133,9 @@ impl OverLimitSummary {
             next: format!(
                 "Check the listed findings of {node}; if they contradict each other, check the output of its exporter."
             ),
-            entity,
-            evidence: Vec::new(),
-        }
+            ..Finding::new(FindingKind::FindingsOverLimit, severity, Entity::new_node(node))
+        };
+        finding.with_lost_gpus(self.lost_gpus)
     }
 }
 
@@ -156,16 +146,14 @@ pub(super) type OverLimitCounts = BTreeMap<FindingKind, u32>;
 /// exceed them. Open findings keep their quota; of the others the most urgent come first.
 pub(super) fn apply_quotas(
     known: &BTreeMap<String, TrackedFinding>,
-    seen: Vec<DetectedFinding>,
+    seen: Vec<Finding>,
     confidence: f64,
-) -> (Vec<DetectedFinding>, OverLimitCounts) {
-    let open =
-        |finding: &DetectedFinding| known.get(&finding.id).is_some_and(TrackedFinding::is_open);
+) -> (Vec<Finding>, OverLimitCounts) {
+    let open = |finding: &Finding| known.get(&finding.id).is_some_and(TrackedFinding::is_open);
     let mut places = FindingQuotas::of(
         known.values().filter(|known| known.is_open()).map(|known| &known.record.finding),
     );
-    let (mut listed, mut new): (Vec<DetectedFinding>, Vec<DetectedFinding>) =
-        seen.into_iter().partition(open);
+    let (mut listed, mut new): (Vec<Finding>, Vec<Finding>) = seen.into_iter().partition(open);
     new.sort_by(compare_urgency);
     let mut without = OverLimitCounts::new();
     let mut rests: BTreeMap<SanitizedText, OverLimitSummary> = BTreeMap::new();
@@ -201,7 +189,7 @@ pub(super) fn apply_quotas(
     (listed, without)
 }
 
-fn compare_urgency(a: &DetectedFinding, b: &DetectedFinding) -> Ordering {
+fn compare_urgency(a: &Finding, b: &Finding) -> Ordering {
     let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
     b.severity.cmp(&a.severity).then(cost).then_with(|| a.id.cmp(&b.id))
 }
@@ -220,7 +208,7 @@ pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usiz
     }
     // The newest of each node first.
     let age = |a: &&TrackedFinding, b: &&TrackedFinding| {
-        let newest = b.record.life.closed.cmp(&a.record.life.closed);
+        let newest = b.life().closed.cmp(&a.life().closed);
         newest.then_with(|| a.record.finding.id.cmp(&b.record.finding.id))
     };
     let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(all);

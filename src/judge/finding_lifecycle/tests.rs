@@ -14,7 +14,7 @@ struct LifecycleRun {
     now: i64,
 }
 
-fn node_finding(place: &str, severity: Severity, lost_gpus: f64) -> DetectedFinding {
+fn node_finding(place: &str, severity: Severity, lost_gpus: f64) -> Finding {
     let entity = Entity::new_node(&place.into());
     let kinds = if severity == Severity::Critical { 2 } else { 1 };
     let made = PendingFinding::of(FindingKind::HostBound, entity, kinds, true);
@@ -22,7 +22,7 @@ fn node_finding(place: &str, severity: Severity, lost_gpus: f64) -> DetectedFind
 }
 
 impl LifecycleRun {
-    fn run_step(&mut self, findings: Vec<DetectedFinding>) {
+    fn run_step(&mut self, findings: Vec<Finding>) {
         self.now += 1;
         let costs: Vec<_> = findings.iter().map(|f| (f.id.clone(), f.lost_gpus)).collect();
         let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
@@ -54,7 +54,7 @@ impl LifecycleRun {
     }
 
     fn change_events(&self) -> Vec<(i64, FindingEvent)> {
-        let turns = self.only_record().life.changes.iter();
+        let turns = self.only_record().finding.life.changes.iter();
         turns.map(|turn| (turn.at.0 / 1_000, turn.what)).collect()
     }
 }
@@ -63,10 +63,13 @@ impl LifecycleRun {
 fn a_finding_closes_after_a_while_and_is_remembered() {
     let mut led = LifecycleRun::default();
     led.with_evidence(5).without_evidence(9);
-    assert_eq!((led.life.open_records().len(), led.only_record().life.state), (1, LifeState::Open));
+    assert_eq!(
+        (led.life.open_records().len(), led.only_record().finding.life.state),
+        (1, LifeState::Open)
+    );
     led.without_evidence(1);
     assert_eq!((led.life.open_records().len(), led.life.closed_records().len()), (0, 1));
-    let life = &led.only_record().life;
+    let life = &led.only_record().finding.life;
     assert_eq!((life.state, life.opened.0, life.seen.0), (LifeState::Closed, 1_000, 5_000));
     assert_eq!(life.closed, Some(UnixMs(15_000)));
     assert_eq!(led.change_events(), [(1, FindingEvent::Opened), (15, FindingEvent::Closed)]);
@@ -80,7 +83,7 @@ fn one_that_comes_back_soon_is_the_same_and_later_another() {
         led.change_events(),
         [(1, FindingEvent::Opened), (15, FindingEvent::Closed), (16, FindingEvent::Reopened)]
     );
-    assert_eq!(led.only_record().life.opened, UnixMs(1_000), "it is the same finding");
+    assert_eq!(led.only_record().finding.life.opened, UnixMs(1_000), "it is the same finding");
     led.without_evidence(10 + 601).with_evidence(1);
     assert_eq!(
         led.change_events(),
@@ -96,8 +99,8 @@ fn one_that_comes_and_goes_is_one_flapping_finding() {
     for _ in 0..10 {
         led.with_evidence(3).without_evidence(20);
     }
-    let life = &led.only_record().life;
-    assert_eq!((life.state, life.openings.len()), (LifeState::Flapping, 10));
+    let life = &led.only_record().finding.life;
+    assert_eq!((life.state, life.openings), (LifeState::Flapping, 10));
     assert_eq!(led.life.opened_counts()[&FindingKind::HostBound], 3, "then it stayed open");
     let flapping =
         led.change_events().into_iter().filter(|(_, what)| *what == FindingEvent::Flapping);
@@ -105,7 +108,7 @@ fn one_that_comes_and_goes_is_one_flapping_finding() {
     led.without_evidence(159);
     assert_eq!(led.life.open_records().len(), 1, "it is waited for longer");
     led.without_evidence(1);
-    assert_eq!(led.only_record().life.state, LifeState::Closed);
+    assert_eq!(led.only_record().finding.life.state, LifeState::Closed);
 }
 
 #[test]
@@ -116,9 +119,9 @@ fn one_that_stands_for_long_does_not_flap_any_more() {
         .with_evidence(1)
         .without_evidence(10)
         .with_evidence(1);
-    assert_eq!(led.only_record().life.state, LifeState::Flapping);
+    assert_eq!(led.only_record().finding.life.state, LifeState::Flapping);
     led.with_evidence(600);
-    assert_eq!(led.only_record().life.state, LifeState::Open);
+    assert_eq!(led.only_record().finding.life.state, LifeState::Open);
 }
 
 #[test]
@@ -127,16 +130,16 @@ fn severity_rises_at_once_and_falls_late() {
     led.with_evidence(1);
     led.run_step(vec![node_finding("a", Severity::Critical, 1.0)]);
     assert_eq!(led.only_record().finding.severity, Severity::Critical);
-    assert_eq!(led.only_record().life.state, LifeState::Changing);
+    assert_eq!(led.only_record().finding.life.state, LifeState::Changing);
     led.with_evidence(10);
     assert_eq!(led.only_record().finding.severity, Severity::Critical, "not yet");
     led.with_evidence(1);
     assert_eq!(led.only_record().finding.severity, Severity::Warning);
-    let changes: Vec<_> = led.only_record().life.changes[1..].iter().collect();
+    let changes: Vec<_> = led.only_record().finding.life.changes[1..].iter().collect();
     let said: Vec<_> = changes.iter().map(|c| (c.at.0, &*c.from, &*c.to)).collect();
     assert_eq!(said, [(2_000, "warning", "critical"), (13_000, "critical", "warning")]);
     led.with_evidence(60);
-    assert_eq!(led.only_record().life.state, LifeState::Open);
+    assert_eq!(led.only_record().finding.life.state, LifeState::Open);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn a_cost_that_moves_is_noted_now_and_then_and_changes_are_bounded() {
         let cost = if second % 60 < 30 { 1.0 } else { 100.0 };
         led.run_step(vec![node_finding("a", Severity::Warning, cost)]);
     }
-    let life = &led.only_record().life;
+    let life = &led.only_record().finding.life;
     assert_eq!((life.changes.len(), life.changes[0].what), (24, FindingEvent::Opened));
     let (last, first) = (&life.changes[23], &life.changes[1]);
     assert!(
@@ -208,8 +211,8 @@ fn finding_outlives_a_restart_until_all_that_it_rests_on_was_looked_at() {
     let mut next = led.after_restart(300);
     next.run_with_coverage(5_000, &EvidenceCoverage::Unread);
     assert_eq!(
-        next.only_record().life.changes,
-        led.only_record().life.changes,
+        next.only_record().finding.life.changes,
+        led.only_record().finding.life.changes,
         "nothing happened to it"
     );
     next.run_with_coverage(50, &EvidenceCoverage::ReadFor(60.0))
@@ -222,8 +225,8 @@ fn finding_outlives_a_restart_until_all_that_it_rests_on_was_looked_at() {
     assert_eq!(next.life.closed_records().len(), 1, "then its evidence was gone for ten seconds");
     let mut seen = led.after_restart(300);
     seen.run_with_coverage(50, &EvidenceCoverage::Unread).with_evidence(1);
-    let life = &seen.only_record().life;
-    assert_eq!((life.opened, life.openings.len()), (UnixMs(1_000), 1));
+    let life = &seen.only_record().finding.life;
+    assert_eq!((life.opened, life.openings), (UnixMs(1_000), 1));
     assert_eq!(seen.life.opened_counts()[&FindingKind::HostBound], 1, "and not opened anew");
 }
 
@@ -233,7 +236,7 @@ fn finding_that_cannot_come_back_is_closed_with_a_reason() {
     led.with_evidence(30);
     let mut next = led.after_restart(60);
     next.run_with_coverage(1, &EvidenceCoverage::NeverRead("its node is gone".into()));
-    let last = next.only_record().life.changes.last().unwrap();
+    let last = next.only_record().finding.life.changes.last().unwrap();
     assert_eq!((last.what, last.to.as_str()), (FindingEvent::Closed, "its node is gone"));
 }
 
@@ -310,7 +313,7 @@ fn what_one_does_after_another_has_not_lasted() {
 }
 
 /// The state and the openings of a finding of this kind after each step of 15 s with (`true`) or without its evidence.
-fn read_seldom(kind: FindingKind, evidence: &[bool]) -> Vec<Option<(LifeState, usize)>> {
+fn read_seldom(kind: FindingKind, evidence: &[bool]) -> Vec<Option<(LifeState, u32)>> {
     let mut led = LifecycleRun::default();
     let mut step = |seen: &bool| {
         led.now += 15;
@@ -318,8 +321,8 @@ fn read_seldom(kind: FindingKind, evidence: &[bool]) -> Vec<Option<(LifeState, u
         let findings = if *seen { vec![finding] } else { Vec::new() };
         let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
         led.life.apply_outcome(UnixMs(led.now * 1_000), Duration::from_secs(15), &led.limits, seen);
-        let record = led.life.open_records().first().map(|record| record.life.clone());
-        record.map(|life| (life.state, life.openings.len()))
+        let record = led.life.open_records().first().map(|record| record.finding.life.clone());
+        record.map(|life| (life.state, life.openings))
     };
     evidence.iter().map(&mut step).collect()
 }

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::{FindingEvent, LifeState, SanitizedText, Severity, UnixMs};
+use gaunt_schema::{
+    EvidenceContext, Finding, FindingEvent, FindingLifecycle, LifeState, LifecycleChange,
+    SanitizedText, Severity, UnixMs,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    super::{DetectedFinding, Thresholds, finding_explanation::FindingExplanation},
-    EvidenceCoverage,
-};
+use super::{super::Thresholds, EvidenceCoverage};
 
 /// The maximum of changes that are kept: the opening and the newest of the others.
 const MAX_CHANGES: usize = 24;
@@ -28,46 +28,19 @@ const NOTED_EVERY: Duration = Duration::from_secs(30);
 /// A cost that changes by less than this share of itself, or by less than one GPU, counts as equal.
 const SAME_COST: f64 = 0.25;
 
-/// A finding with its history.
+/// A finding with what is saved besides what its answers contain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FindingRecord {
     /// Its present or last content.
-    pub finding: DetectedFinding,
-    /// Its history.
-    pub life: FindingHistory,
-    /// Its last explanation.
-    #[serde(default)]
-    pub chain: Option<Arc<FindingExplanation>>,
-}
-
-/// The history of a finding.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FindingHistory {
-    /// Its present state.
-    pub state: LifeState,
-    /// When it was first opened.
-    pub opened: UnixMs,
-    /// When its evidence was last present.
-    pub seen: UnixMs,
-    /// When it was closed, if it was.
-    pub closed: Option<UnixMs>,
+    pub finding: Finding,
+    /// All affected jobs, by name, where its victims are too few for all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<SanitizedText>,
     /// When its evidence appeared, the first time and each time after it had been gone, within the flapping window.
-    pub openings: Vec<UnixMs>,
-    /// The changes, oldest first.
-    pub changes: Vec<FindingTransition>,
-}
-
-/// One change of a finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FindingTransition {
-    /// The time of the change.
-    pub at: UnixMs,
-    /// What changed.
-    pub what: FindingEvent,
-    /// The old value; may be empty.
-    pub from: SanitizedText,
-    /// The new value; may be empty.
-    pub to: SanitizedText,
+    openings: Vec<UnixMs>,
+    /// The context of its last explanation.
+    #[serde(default)]
+    pub chain: Option<Arc<EvidenceContext>>,
 }
 
 /// A finding record with the state of its lifecycle.
@@ -102,18 +75,15 @@ pub(super) struct TrackedFinding {
 
 impl TrackedFinding {
     /// Opens a finding that is seen for the first time.
-    pub(super) fn open_finding(finding: DetectedFinding, now: UnixMs) -> Self {
-        let life = FindingHistory {
-            opened: now,
-            seen: now,
-            openings: vec![now],
-            ..FindingHistory::default()
-        };
+    pub(super) fn open_finding(finding: Finding, now: UnixMs) -> Self {
+        let life =
+            FindingLifecycle { opened: now, seen: now, openings: 1, ..FindingLifecycle::default() };
         let noted_cost = (finding.lost_gpus, now);
         let noted_victims = (finding.victims.len(), now);
+        let finding = Finding { life, ..finding };
         let mut known = Self {
             estimate: finding.lost_gpus,
-            record: FindingRecord { finding, life, chain: None },
+            record: FindingRecord { finding, jobs: Vec::new(), openings: vec![now], chain: None },
             kept: now,
             calmer: None,
             noted_cost,
@@ -133,11 +103,10 @@ impl TrackedFinding {
 
     /// Restores a finding from before a restart.
     pub(super) fn from_record(record: FindingRecord) -> Self {
-        let noted_cost = (record.finding.lost_gpus, record.life.seen);
-        let noted_victims = (record.finding.victims.len(), record.life.seen);
-        let (kept, resumed) = (record.life.seen, record.life.closed.is_none());
-        let flapping = record.life.state == LifeState::Flapping;
-        let estimate = record.finding.lost_gpus;
+        let Finding { life, lost_gpus: estimate, victims, .. } = &record.finding;
+        let (estimate, kept, resumed) = (*estimate, life.seen, life.closed.is_none());
+        let (noted_cost, noted_victims) = ((estimate, kept), (victims.len(), kept));
+        let flapping = life.state == LifeState::Flapping;
         Self {
             record,
             estimate,
@@ -155,8 +124,12 @@ impl TrackedFinding {
         }
     }
 
+    pub(super) fn life(&self) -> &FindingLifecycle {
+        &self.record.finding.life
+    }
+
     pub(super) fn is_open(&self) -> bool {
-        self.record.life.closed.is_none()
+        self.life().closed.is_none()
     }
 
     /// Whether it was open before a restart, and its evidence was not read for long enough since.
@@ -188,13 +161,22 @@ impl TrackedFinding {
             .chain
             .as_ref()
             .is_none_or(|chain| now.duration_since(chain.at) >= LOOKED_EVERY);
-        self.is_open() && self.record.life.seen == now && (self.rose || old)
+        self.is_open() && self.life().seen == now && (self.rose || old)
     }
 
-    /// Attaches an explanation.
-    pub(super) fn attach_explanation(&mut self, chain: FindingExplanation) {
+    /// Attaches an explanation, and the telemetry that would have raised the confidence.
+    pub(super) fn attach_explanation(&mut self, chain: EvidenceContext, missing: Vec<String>) {
         self.rose = false;
         self.record.chain = Some(Arc::new(chain));
+        self.record.finding.missing = missing;
+    }
+
+    /// Replaces what a detector creates of it; its lifecycle and its explanation remain.
+    fn replace_content(&mut self, finding: Finding) {
+        self.estimate = finding.lost_gpus;
+        let before = std::mem::replace(&mut self.record.finding, finding);
+        self.record.finding.life = before.life;
+        self.record.finding.missing = before.missing;
     }
 
     /// Keeps it open: it cannot be decided now whether its evidence is present.
@@ -203,26 +185,20 @@ impl TrackedFinding {
     }
 
     /// Reopens it because its evidence is back. Soon after closing it continues, later it starts anew.
-    pub(super) fn reopen_finding(
-        &mut self,
-        finding: DetectedFinding,
-        now: UnixMs,
-        limits: &Thresholds,
-    ) {
-        let closed = self.record.life.closed.unwrap_or(now);
+    pub(super) fn reopen_finding(&mut self, finding: Finding, now: UnixMs, limits: &Thresholds) {
+        let closed = self.life().closed.unwrap_or(now);
         if now.duration_since(closed).as_secs_f64() > limits.flap_window_seconds {
             *self = Self::open_finding(finding, now);
             return;
         }
         let severity = finding.severity;
-        self.estimate = finding.lost_gpus;
         self.noted_cost = (finding.lost_gpus, now);
         self.noted_victims = (finding.victims.len(), now);
         (self.kept, self.calmer, self.resumed, self.rose) = (now, None, false, true);
         self.missed = false;
-        self.record.finding = finding;
-        self.record.life.closed = None;
-        self.record.life.seen = now;
+        self.replace_content(finding);
+        let life = &mut self.record.finding.life;
+        (life.closed, life.seen) = (None, now);
         self.record_transition(now, FindingEvent::Reopened, "", severity.as_str());
         self.record_recurrence(now, limits);
     }
@@ -230,7 +206,7 @@ impl TrackedFinding {
     /// Updates it with present evidence; the evidence was gone if it was missing for `close_s` seconds.
     pub(super) fn update_finding(
         &mut self,
-        finding: DetectedFinding,
+        finding: Finding,
         now: UnixMs,
         close_s: f64,
         limits: &Thresholds,
@@ -258,10 +234,10 @@ impl TrackedFinding {
             turns.push((FindingEvent::Victims, victims.to_string(), more.to_string()));
             self.noted_victims = (more, now);
         }
-        self.estimate = finding.lost_gpus;
         let lost_gpus = before.lost_gpus;
-        self.record.finding = DetectedFinding { severity, since, lost_gpus, ..finding };
-        self.record.life.seen = now;
+        self.replace_content(Finding { severity, since, ..finding });
+        self.record.finding.set_lost_gpus(lost_gpus);
+        self.record.finding.life.seen = now;
         (self.kept, self.resumed, self.missed, self.given_up) = (now, false, false, None);
         for (what, from, to) in turns {
             self.record_transition(now, what, &from, &to);
@@ -270,7 +246,7 @@ impl TrackedFinding {
 
     /// Sets the lost GPUs that are attributed to it now.
     pub(super) fn set_cost(&mut self, lost_gpus: f64, now: UnixMs) {
-        self.record.finding.lost_gpus = lost_gpus;
+        self.record.finding.set_lost_gpus(lost_gpus);
         let (cost, at) = self.noted_cost;
         if at == now {
             // It opened at this step: until now this was the estimate of its detector.
@@ -309,7 +285,7 @@ impl TrackedFinding {
     /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all of its
     /// evidence was read since it was last present.
     fn was_gone(&self, now: UnixMs, close_s: f64) -> bool {
-        let seen = self.record.life.seen;
+        let seen = self.life().seen;
         let looked = self.unsettled && self.looked_since.is_some_and(|since| since <= seen);
         let since = if looked { seen } else { self.kept };
         self.missed && now.duration_since(since).as_secs_f64() >= close_s
@@ -317,28 +293,28 @@ impl TrackedFinding {
 
     /// Records that its evidence was gone and is back.
     fn record_recurrence(&mut self, now: UnixMs, limits: &Thresholds) {
-        let openings = &mut self.record.life.openings;
-        if openings.len() == MAX_OPENINGS {
-            openings.remove(0);
+        if self.record.openings.len() == MAX_OPENINGS {
+            self.record.openings.remove(0);
         }
-        openings.push(now);
-        self.prune_openings(now, limits);
-        let often = self.record.life.openings.len() as f64 >= limits.flap_openings;
-        if often && !self.flapping {
+        self.record.openings.push(now);
+        if self.prune_openings(now, limits) && !self.flapping {
             self.flapping = true;
-            let times = format!("{} times", self.record.life.openings.len());
+            let times = format!("{} times", self.record.openings.len());
             self.record_transition(now, FindingEvent::Flapping, "", &times);
         }
     }
 
-    /// Drops openings outside the flapping window.
-    fn prune_openings(&mut self, now: UnixMs, limits: &Thresholds) {
-        let window = limits.flap_window_seconds;
-        for at in &mut self.record.life.openings {
+    /// Drops openings outside the flapping window; returns whether the others are enough to flap.
+    fn prune_openings(&mut self, now: UnixMs, limits: &Thresholds) -> bool {
+        let openings = &mut self.record.openings;
+        for at in openings.iter_mut() {
             // A clock that was set back must not leave it in the future.
             *at = (*at).min(now);
         }
-        self.record.life.openings.retain(|at| now.duration_since(*at).as_secs_f64() <= window);
+        let window = limits.flap_window_seconds;
+        openings.retain(|at| now.duration_since(*at).as_secs_f64() <= window);
+        self.record.finding.life.openings = openings.len() as u32;
+        openings.len() as f64 >= limits.flap_openings
     }
 
     /// Updates its state with time; returns whether it closes now.
@@ -346,11 +322,10 @@ impl TrackedFinding {
         if !self.is_open() {
             return false;
         }
-        self.missed |= self.record.life.seen != now;
-        if self.record.life.openings.len() > 1 || self.flapping {
-            self.prune_openings(now, limits);
+        self.missed |= self.life().seen != now;
+        if self.record.openings.len() > 1 || self.flapping {
+            let often = self.prune_openings(now, limits);
             // How often it recurred without evaluation is not known.
-            let often = self.record.life.openings.len() as f64 >= limits.flap_openings;
             self.flapping &= often || self.unsettled;
         }
         // A clock that was set back must not keep it open.
@@ -358,18 +333,18 @@ impl TrackedFinding {
         let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
         let ends = self.given_up.is_some() || now.duration_since(self.kept).as_secs_f64() >= wait;
         if ends {
-            self.record.life.closed = Some(now);
+            self.record.finding.life.closed = Some(now);
             self.flapping = false;
             let why = self.given_up.take().unwrap_or_default();
             self.record_transition(now, FindingEvent::Closed, "", &why);
         }
-        let changed = |turn: &&FindingTransition| {
+        let changed = |turn: &&LifecycleChange| {
             use FindingEvent::{Blame, Cost, Severity, Victims};
             matches!(turn.what, Severity | Blame | Victims | Cost)
         };
-        let last = self.record.life.changes.iter().rev().find(changed);
+        let last = self.life().changes.iter().rev().find(changed);
         let changing = last.is_some_and(|turn| now.duration_since(turn.at) < CHANGING);
-        self.record.life.state = match (ends, self.flapping, changing) {
+        self.record.finding.life.state = match (ends, self.flapping, changing) {
             (true, ..) => LifeState::Closed,
             (_, true, _) => LifeState::Flapping,
             (.., true) => LifeState::Changing,
@@ -380,7 +355,7 @@ impl TrackedFinding {
 
     /// Records why it closed: the signal that recovered.
     pub(super) fn set_recovery_reason(&mut self, signal: &str) {
-        if let Some(last) = self.record.life.changes.last_mut()
+        if let Some(last) = self.record.finding.life.changes.last_mut()
             && last.what == FindingEvent::Closed
             && last.to.is_empty()
         {
@@ -390,18 +365,18 @@ impl TrackedFinding {
 
     /// Closes it because a user accepted the present level as its baseline.
     pub(super) fn close_accepted(&mut self, now: UnixMs, by: &str) {
-        self.record.life.closed = Some(now);
-        self.record.life.state = LifeState::Closed;
+        let life = &mut self.record.finding.life;
+        (life.closed, life.state) = (Some(now), LifeState::Closed);
         (self.flapping, self.resumed) = (false, false);
         self.record_transition(now, FindingEvent::Accepted, "", by);
     }
 
     fn record_transition(&mut self, at: UnixMs, what: FindingEvent, from: &str, to: &str) {
-        let changes = &mut self.record.life.changes;
+        let changes = &mut self.record.finding.life.changes;
         if changes.len() == MAX_CHANGES {
             changes.remove(1);
         }
-        changes.push(FindingTransition {
+        changes.push(LifecycleChange {
             at,
             what,
             from: SanitizedText::new(from),

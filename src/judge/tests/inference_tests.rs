@@ -2,12 +2,11 @@
 //! missing telemetry.
 
 use gaunt_schema::{
-    Device, Dialect, Entity, EntityKind, Report, Severity,
+    Device, Dialect, Entity, EntityKind, Finding, Report, Severity,
     catalogue::{gpu, host, port},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::DetectedFinding;
 
 /// Nodes of one job, with names that do not contain their location.
 const NODES: [(&str, Dialect); 8] = [
@@ -46,14 +45,14 @@ fn network_report(place: usize, second: i64, marked: [f64; 2], leaf: Option<&str
     page
 }
 
-fn finding_by_id<'a>(stage: &'a TargetFixture, id: &str) -> &'a DetectedFinding {
+fn finding_by_id<'a>(stage: &'a TargetFixture, id: &str) -> &'a Finding {
     stage.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
 }
 
 fn missing_telemetry<'a>(stage: &'a TargetFixture, id: &str) -> &'a [String] {
     let record =
         stage.judge.open_records().into_iter().find(|record| record.finding.id == id).unwrap();
-    &record.chain.as_ref().unwrap().missing
+    &record.finding.missing
 }
 
 #[test]

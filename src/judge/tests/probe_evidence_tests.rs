@@ -1,12 +1,12 @@
 //! Tests of probe evidence: alone it is a warning, with counters it is critical, and an old probe is ignored.
 
 use gaunt_schema::{
-    Device, DeviceClass, Dialect, Entity, EntityKind, Report, Severity,
+    Device, DeviceClass, Dialect, Entity, EntityKind, Finding, Report, Severity,
     catalogue::{gpu, gpu_parts, port, probe_results},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
-use crate::{CrossNodeBandwidth, DetectedFinding};
+use crate::CrossNodeBandwidth;
 
 const NODES: [(&str, Dialect); 2] = [("ash", Dialect::Gaunt), ("elm", Dialect::Gaunt)];
 
@@ -27,7 +27,7 @@ fn open_severities(stage: &TargetFixture) -> Vec<(&str, Severity)> {
     findings.map(|finding| (finding.id.as_str(), finding.severity)).collect()
 }
 
-fn only_finding(stage: &TargetFixture) -> &DetectedFinding {
+fn only_finding(stage: &TargetFixture) -> &Finding {
     let findings = stage.judge.open_findings();
     assert_eq!(findings.len(), 1, "{findings:?}");
     findings[0]

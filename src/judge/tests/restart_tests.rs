@@ -41,7 +41,10 @@ fn port_down_stays_open_long_after_a_restart() {
             assert_eq!(bench.run(1, with_port(state)).open_ids(), [PORT], "{state:?}, {second} s");
         }
         let after = &bench.judge.open_records()[0];
-        assert_eq!((after.life.opened, after.finding.since), (before.life.opened, UnixMs(61_000)));
+        assert_eq!(
+            (after.finding.life.opened, after.finding.since),
+            (before.finding.life.opened, UnixMs(61_000))
+        );
         assert_eq!(after.finding.confidence.to_string(), "0.99", "it was active before");
         assert_eq!(bench.judge.opened_counts()[&FindingKind::PortDown], 1);
         assert_eq!(bench.run(20, with_port(UP)).open_ids(), [""; 0]);
@@ -95,7 +98,7 @@ fn port_down_on_every_node_since_before_the_first_look_is_unused() {
 fn closed_because(bench: &JobFixture, id: &str) -> Option<String> {
     let closed = bench.judge.closed_records();
     let record = closed.into_iter().find(|record| record.finding.id == id)?;
-    record.life.changes.last().map(|turn| turn.to.to_string())
+    record.finding.life.changes.last().map(|turn| turn.to.to_string())
 }
 
 impl JobFixture {

@@ -9,8 +9,8 @@ use gaunt_schema::{
 
 use super::*;
 use gaunt_api::{
-    Acknowledgement, CumulativeTotals, Finding, FindingLifecycle, JobLostTime, JobTime, NodeCounts,
-    NodeLine, StateCount, TargetLine,
+    Acknowledgement, CumulativeTotals, Finding, JobLostTime, JobTime, NodeCounts, NodeLine,
+    StateCount, TargetLine,
 };
 
 fn sample_answers() -> MetricsAnswers {
@@ -104,27 +104,17 @@ fn sample_recording_status() -> RecordingStatus {
 }
 
 fn sample_finding(node: &SanitizedText) -> Finding {
+    let entity = Entity::new_port(node, &"mlx5_1".into(), &"1".into());
     Finding {
         id: "port_down/gpu1/mlx5_1/1".to_owned(),
-        kind: FindingKind::PortDown,
-        severity: Severity::Critical,
-        entity: Entity::new_port(node, &"mlx5_1".into(), &"1".into()),
-        since: UnixMs(0),
         confidence: 1.0,
-        lost_gpus: 0.0,
-        cost_gpu_hours_per_hour: 0.0,
-        victims: Vec::new(),
-        summary: String::new(),
-        next: String::new(),
-        evidence: Vec::new(),
-        missing: Vec::new(),
-        life: FindingLifecycle::default(),
         acknowledged: Some(Acknowledgement {
             by: "alice".into(),
             at: UnixMs(1),
             note: "on it".into(),
             severity: Severity::Critical,
         }),
+        ..Finding::new(FindingKind::PortDown, Severity::Critical, entity)
     }
 }
 

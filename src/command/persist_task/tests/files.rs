@@ -3,7 +3,7 @@
 use std::fs;
 
 use gaunt_schema::LifeState;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::*;
 
@@ -107,10 +107,25 @@ const LATER: [&str; 11] = [
     "accepted",
 ];
 
+/// Separates the lifecycle of a record from its finding, as the first version did.
+fn separate_lifecycle(record: &mut Map<String, Value>) {
+    let openings = record.remove("openings").unwrap();
+    let finding = record["finding"].as_object_mut().unwrap();
+    let mut life = finding.remove("life").unwrap();
+    life["openings"] = openings;
+    finding.retain(|name, _| {
+        !["cost_gpu_hours_per_hour", "missing", "acknowledged"].contains(&name.as_str())
+    });
+    record.insert("life".to_owned(), life);
+}
+
 /// Converts a value to the first version of the format.
 fn older(value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            if fields.contains_key("finding") {
+                separate_lifecycle(fields);
+            }
             // The first version already wrote the `seen` time of a finding.
             let is_lifecycle = fields.contains_key("openings");
             fields.retain(|name, _| {

@@ -38,15 +38,10 @@ fn lifecycle_change(seconds_ago: i64, what: FindingEvent, from: &str, to: &str) 
 fn sample_finding() -> Finding {
     let node = SanitizedText::new("gpu-0417");
     let job = |node: &str| Entity { job: Some("8812".into()), ..Entity::new_node(&node.into()) };
-    Finding {
-        id: "throttled/gpu-0417/5".to_owned(),
-        kind: FindingKind::Throttled,
-        severity: Severity::Critical,
-        entity: Entity::new_gpu(&node, &"5".into()),
+    let entity = Entity::new_gpu(&node, &"5".into());
+    let finding = Finding {
         since: UnixMs(NOW.0 - 370_000),
         confidence: 0.97,
-        lost_gpus: 511.0,
-        cost_gpu_hours_per_hour: 511.0,
         victims: (0..14).map(|n| job(&format!("gpu-{n:04}"))).collect(),
         summary: "gpu-0417 · GPU 5 is throttled: SM clock 0.61 × peer median, thermal or HW slowdown; 511 GPUs of its job wait.".to_owned(),
         next: "Check its temperature, cooling and power supply.".to_owned(),
@@ -73,7 +68,9 @@ fn sample_finding() -> Finding {
             note: "fan ordered".into(),
             severity: Severity::Critical,
         }),
-    }
+        ..Finding::new(FindingKind::Throttled, Severity::Critical, entity)
+    };
+    finding.with_lost_gpus(511.0)
 }
 
 fn sample_explanation() -> Explanation {

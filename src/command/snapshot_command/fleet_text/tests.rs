@@ -5,21 +5,15 @@ use std::sync::Arc;
 use gaunt_schema::{Entity, FindingKind, SanitizedText, Severity};
 
 use super::*;
-use gaunt_api::{FindingLifecycle, FindingList, JobOwner, NodeCounts, NodeState, StateCount};
+use gaunt_api::{FindingList, JobOwner, NodeCounts, NodeState, StateCount};
 
 /// A port that is down.
 fn port_down_finding() -> Finding {
     let node = SanitizedText::new("gpu003");
-    Finding {
-        id: "port_down/gpu003/mlx5_1/1".to_owned(),
-        kind: FindingKind::PortDown,
-        severity: Severity::Critical,
-        entity: Entity::new_port(&node, &"mlx5_1".into(), &"1".into()),
+    let entity = Entity::new_port(&node, &"mlx5_1".into(), &"1".into());
+    let finding = Finding {
         since: UnixMs(3_600_000),
         confidence: 0.99,
-        lost_gpus: 14.0,
-        cost_gpu_hours_per_hour: 14.0,
-        victims: Vec::new(),
         summary: "Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).".to_owned(),
         next: "Check the cable and the switch port.".to_owned(),
         evidence: vec![EvidenceItem {
@@ -32,10 +26,9 @@ fn port_down_finding() -> Finding {
             threshold: String::new(),
             past: gaunt_api::HistoryRelation::default(),
         }],
-        missing: Vec::new(),
-        life: FindingLifecycle::default(),
-        acknowledged: None,
-    }
+        ..Finding::new(FindingKind::PortDown, Severity::Critical, entity)
+    };
+    finding.with_lost_gpus(14.0)
 }
 
 fn sample_snapshot() -> FleetSnapshot {

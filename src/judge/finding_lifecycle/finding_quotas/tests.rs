@@ -17,30 +17,22 @@ struct QuotaRun {
     now: i64,
 }
 
-fn port_finding(kind: FindingKind, node: &str, device: usize) -> DetectedFinding {
+fn port_finding(kind: FindingKind, node: &str, device: usize) -> Finding {
     let entity = Entity::new_port(&node.into(), &format!("mlx5_{device}").into(), &"1".into());
-    DetectedFinding {
-        id: finding_id(kind, &entity),
-        kind,
-        severity: Severity::Warning,
-        entity,
+    let finding = Finding {
         since: UnixMs(1_000),
         confidence: 0.9,
-        lost_gpus: 1.0,
-        jobs: Vec::new(),
-        victims: Vec::new(),
-        summary: String::new(),
-        next: String::new(),
-        evidence: Vec::new(),
-    }
+        ..Finding::new(kind, Severity::Warning, entity)
+    };
+    finding.with_lost_gpus(1.0)
 }
 
-fn port_findings(kind: FindingKind, node: &str, devices: usize) -> Vec<DetectedFinding> {
+fn port_findings(kind: FindingKind, node: &str, devices: usize) -> Vec<Finding> {
     (0..devices).map(|device| port_finding(kind, node, device)).collect()
 }
 
 impl QuotaRun {
-    fn run_step(&mut self, findings: Vec<DetectedFinding>) {
+    fn run_step(&mut self, findings: Vec<Finding>) {
         self.now += 1;
         let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
         let limits = Thresholds::default();
@@ -73,7 +65,10 @@ fn places_of_one_node_are_limited_and_one_finding_stands_for_the_rest() {
     assert_eq!(run.over_limit_counts(), [(FindingKind::LinkErrors, unlisted)]);
     let rest = run.open_record(REST).unwrap();
     assert!(rest.finding.summary.contains(&format!("{unlisted} link_errors")), "{rest:?}");
-    assert_eq!((rest.finding.severity, rest.life.opened), (Severity::Warning, UnixMs(1_000)));
+    assert_eq!(
+        (rest.finding.severity, rest.finding.life.opened),
+        (Severity::Warning, UnixMs(1_000))
+    );
     // A real fault elsewhere, and another one on the same node, fit in their quotas.
     let others = [
         port_finding(FindingKind::PortDown, "good", 0),
@@ -97,16 +92,14 @@ fn places_keep_their_findings_while_others_come_and_go() {
         let mut seen = port_findings(FindingKind::LinkErrors, "bad", 100);
         let more =
             (200..300).map(|device| port_finding(FindingKind::LinkErrors, "bad", device + round));
-        seen.extend(
-            more.map(|finding| DetectedFinding { severity: Severity::Critical, ..finding }),
-        );
+        seen.extend(more.map(|finding| Finding { severity: Severity::Critical, ..finding }));
         run.run_step(seen);
         assert_eq!(run.open_ids().len(), first.len());
         assert!(first.iter().all(|id| run.open_record(id).is_some()), "round {round}");
     }
     let rest = run.open_record(REST).unwrap();
     assert_eq!(rest.finding.severity, Severity::Critical, "as urgent as what it stands for");
-    assert_eq!(rest.life.opened, UnixMs(1_000), "one finding all the time");
+    assert_eq!(rest.finding.life.opened, UnixMs(1_000), "one finding all the time");
     // Fewer than the quota: the summary closes.
     for _ in 0..15 {
         run.run_step(port_findings(FindingKind::LinkErrors, "bad", 3));
@@ -115,7 +108,7 @@ fn places_keep_their_findings_while_others_come_and_go() {
     assert_eq!(run.over_limit_counts(), []);
     let closed = run.life.closed_records();
     let rest = closed.iter().find(|record| record.finding.id == REST).unwrap();
-    assert_eq!(rest.life.state, LifeState::Closed);
+    assert_eq!(rest.finding.life.state, LifeState::Closed);
 }
 
 #[test]
@@ -130,13 +123,13 @@ fn places_outlive_a_restart() {
     next.run_step(seen().into_iter().rev().collect());
     assert_eq!(next.open_ids(), before);
     assert_eq!(next.over_limit_counts(), run.over_limit_counts());
-    assert_eq!(next.open_record(REST).unwrap().life.openings.len(), 1, "it goes on");
+    assert_eq!(next.open_record(REST).unwrap().finding.life.openings, 1, "it goes on");
 }
 
 #[test]
 fn places_of_one_kind_leave_room_for_every_other_kind() {
     let mut run = QuotaRun::default();
-    let flood: Vec<DetectedFinding> = (0..3_000)
+    let flood: Vec<Finding> = (0..3_000)
         .map(|node| port_finding(FindingKind::TargetDown, &format!("n{node}"), 0))
         .collect();
     run.run_step(flood.clone());

@@ -14,8 +14,7 @@ use std::{
 
 use anyhow::Context as _;
 use gaunt_api::{
-    Finding, FindingLifecycle, HeatMap, LostGpuTime, NodeCounts, NodeLine, NodeState, Overview,
-    StateCount, json_diff,
+    Finding, HeatMap, LostGpuTime, NodeCounts, NodeLine, NodeState, Overview, StateCount, json_diff,
 };
 use gaunt_schema::{Entity, EntityKind, FindingKind, GpuState, SanitizedText, Severity, UnixMs};
 use serde_json::json;
@@ -128,23 +127,14 @@ fn build_overview(waiting: &BTreeSet<usize>, second: usize, noise: &mut Overview
 
 fn build_finding(node: &SanitizedText, severity: Severity) -> Finding {
     let entity = Entity { node: Some(node.clone()), ..Entity::new(EntityKind::Node) };
-    Finding {
-        id: format!("data_starved/{node}"),
-        kind: FindingKind::DataStarved,
-        severity,
-        entity,
+    let finding = Finding {
         since: UnixMs(BEGIN - 130_000),
         confidence: 0.9,
-        lost_gpus: 6.0,
-        cost_gpu_hours_per_hour: 6.0,
-        victims: Vec::new(),
         summary: format!("data-starved: the GPUs of {node} wait for input (IO pressure 76 %)"),
         next: "Check the host's disks.".into(),
-        evidence: Vec::new(),
-        missing: Vec::new(),
-        life: FindingLifecycle::default(),
-        acknowledged: None,
-    }
+        ..Finding::new(FindingKind::DataStarved, severity, entity)
+    };
+    finding.with_lost_gpus(6.0)
 }
 
 /// A node whose power and utilization vary slightly.

@@ -1,6 +1,6 @@
 //! Tests of the score: flags that are right, late, misnamed, on the wrong entity, duplicate or false.
 
-use gaunt_api::{Finding, FindingLifecycle};
+use gaunt_api::Finding;
 
 use super::*;
 
@@ -45,21 +45,11 @@ fn flag_episode(
         rank: 0,
         finding: Finding {
             id: format!("{kind}/{entity}"),
-            kind,
-            severity,
-            entity,
             since: when,
             confidence: 0.9,
-            lost_gpus: 1.0,
-            cost_gpu_hours_per_hour: 1.0,
-            victims: Vec::new(),
-            summary: String::new(),
-            next: String::new(),
-            evidence: Vec::new(),
-            missing: Vec::new(),
-            life: FindingLifecycle::default(),
-            acknowledged: None,
-        },
+            ..Finding::new(kind, severity, entity)
+        }
+        .with_lost_gpus(1.0),
     }
 }
 

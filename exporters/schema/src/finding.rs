@@ -1,13 +1,14 @@
 //! Findings: the fault, its entity, start, confidence, cost, evidence and lifecycle.
 
-use gaunt_schema::{
+use serde::{Deserialize, Serialize};
+
+use crate::{
     Entity, FindingEvent, FindingKind, LifeState, SanitizedText, Severity, UnixMs, unit::Unit,
 };
-use serde::{Deserialize, Serialize};
 
 /// One fault, reported once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Id, stable as long as the same kind is found on the same entity: `port_down/gpu003/mlx5_1/1`.
     pub id: String,
@@ -20,10 +21,10 @@ pub struct Finding {
     /// Start of the evidence, in engine time.
     pub since: UnixMs,
     /// Confidence from 0 to 1.
-    #[cfg_attr(test, schemars(range(min = 0, max = 1)))]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub confidence: f64,
     /// Lost GPUs attributed to it; each GPU is attributed to one finding at most.
-    #[cfg_attr(test, schemars(range(min = 0)))]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
     pub lost_gpus: f64,
     /// The same as GPU-hours lost per hour.
     pub cost_gpu_hours_per_hour: f64,
@@ -46,9 +47,64 @@ pub struct Finding {
     pub acknowledged: Option<Acknowledgement>,
 }
 
+impl Finding {
+    /// Creates a finding of an entity, without evidence, texts and cost.
+    pub fn new(kind: FindingKind, severity: Severity, entity: Entity) -> Self {
+        Self {
+            id: Self::build_id(kind, &entity),
+            kind,
+            severity,
+            entity,
+            since: UnixMs::default(),
+            confidence: 0.0,
+            lost_gpus: 0.0,
+            cost_gpu_hours_per_hour: 0.0,
+            victims: Vec::new(),
+            summary: String::new(),
+            next: String::new(),
+            evidence: Vec::new(),
+            missing: Vec::new(),
+            life: FindingLifecycle::default(),
+            acknowledged: None,
+        }
+    }
+
+    /// Builds the id of a finding: its kind, and the path of the faulty entity.
+    pub fn build_id(kind: FindingKind, entity: &Entity) -> String {
+        let parts = [
+            &entity.source,
+            &entity.job,
+            &entity.leaf,
+            &entity.rail,
+            &entity.node,
+            &entity.gpu,
+            &entity.device,
+            &entity.port,
+        ];
+        let mut id = kind.to_string();
+        for part in parts.into_iter().flatten() {
+            id.push('/');
+            id.push_str(part);
+        }
+        id
+    }
+
+    /// Sets its cost: a GPU whose whole time is lost costs one GPU hour per hour.
+    pub fn set_lost_gpus(&mut self, lost_gpus: f64) {
+        (self.lost_gpus, self.cost_gpu_hours_per_hour) = (lost_gpus, lost_gpus);
+    }
+
+    /// The same finding with this cost.
+    #[must_use]
+    pub fn with_lost_gpus(mut self, lost_gpus: f64) -> Self {
+        self.set_lost_gpus(lost_gpus);
+        self
+    }
+}
+
 /// One number of the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EvidenceItem {
     /// Short description.
     pub what: String,
@@ -71,9 +127,25 @@ pub struct EvidenceItem {
     pub past: HistoryRelation,
 }
 
+impl EvidenceItem {
+    /// Adds the name that completes the description.
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.what = format!("{} {name}", self.what);
+        self
+    }
+
+    /// Adds an explanation.
+    #[must_use]
+    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+}
+
 /// How an evidence number relates to the history of a series of the faulty entity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryRelation {
     /// None: it has no series, or series of other entities.
@@ -87,7 +159,7 @@ pub enum HistoryRelation {
 
 /// Lifecycle of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct FindingLifecycle {
     /// Current state.
     pub state: LifeState,
@@ -105,7 +177,7 @@ pub struct FindingLifecycle {
 
 /// One lifecycle change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct LifecycleChange {
     /// When.
     pub at: UnixMs,
@@ -121,7 +193,7 @@ pub struct LifecycleChange {
 
 /// Acknowledgement of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Acknowledgement {
     /// User name as given.
     pub by: SanitizedText,
