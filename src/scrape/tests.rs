@@ -101,6 +101,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
         b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\ngaunt_node_cpus 64\n".to_vec();
     let huge = "HTTP/1.1 200 OK\r\ncontent-length: 104857600\r\n\r\n";
     let redirect = "HTTP/1.1 302 Found\r\nlocation: http://10.0.0.1/\r\ncontent-length: 0\r\n\r\n";
+    let server_error = "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n";
     let gzip = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\nx";
     vec![
         ("gone", unused_address, "cannot connect: connection refused"),
@@ -151,10 +152,7 @@ async fn misbehaving_servers() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "error",
-            start_server(ServerBehaviour::Answers(
-                "HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".into(),
-            ))
-            .await,
+            start_server(ServerBehaviour::Answers(server_error.into())).await,
             "server returned HTTP status 500",
         ),
         (

@@ -272,8 +272,8 @@ mod tests {
             assert_eq!(is_lost, node == LOST);
             assert!(frame.len() * 10 < answer.len() || seconds == 0 || node != 7_003);
         }
-        let stats = frames.decoder_stats();
-        assert_eq!((stats.layouts, stats.differences), (1, 3), "all nodes have one layout");
+        let totals = frames.decoder_stats();
+        assert_eq!((totals.layouts, totals.differences), (1, 3), "all nodes have one layout");
     }
 
     #[test]

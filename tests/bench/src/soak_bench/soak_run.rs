@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use anyhow::Context;
 use gaunt_api::{Answer, FindingList, Question};
-use gaunt_engine::{Engine, PersistedState};
+use gaunt_engine::{Engine, EngineOptions, PersistedState};
 use gaunt_schema::{Delivery, SanitizedText, ScrapeTarget, TargetId, UnixMs};
 use gaunt_sim::{GroundTruth, SimFleet};
 
@@ -42,8 +42,7 @@ pub(super) fn run_soak(
     seed: u64,
     kills: u32,
 ) -> anyhow::Result<SoakOutcome> {
-    let options =
-        gaunt_engine::EngineOptions { period: step, ..gaunt_engine::EngineOptions::default() };
+    let options = EngineOptions { period: step, ..EngineOptions::default() };
     let ticks = (days * 86_400.0 / step.as_secs_f64()) as u64;
     let mut random = SoakRandom(seed ^ 0x50ac);
     let mut kill_ticks: Vec<u64> = (0..kills).map(|_| random.next_below(ticks)).collect();
@@ -51,13 +50,10 @@ pub(super) fn run_soak(
     kill_ticks.dedup();
     let mut exporters = ExporterFaults::draw(&fleet, START, (days * 86_400.0) as u64, &mut random);
     let second = |second: u32| START + Duration::from_secs(second.into());
-    let truths: Vec<GroundTruth> = fleet
-        .ground_truths()
-        .iter()
-        .chain(exporters.fault_truths())
-        .filter(|truth| (second(span.start)..second(span.end)).contains(&truth.onset))
-        .cloned()
-        .collect();
+    let truths = fleet.ground_truths().iter().chain(exporters.fault_truths());
+    let in_span =
+        |truth: &&GroundTruth| (second(span.start)..second(span.end)).contains(&truth.onset);
+    let truths: Vec<GroundTruth> = truths.filter(in_span).cloned().collect();
     let mut observer = FindingObserver::new(&truths);
     let mut engine = resume_engine(&options, PersistedState::default(), &fleet);
     // State on disk as of the tick before the last: later changes are lost.
@@ -123,17 +119,13 @@ fn loss_difference(engine: &Engine, list: &FindingList) -> f64 {
         return 0.0;
     };
     let lost = &overview.lost;
-    let findings: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
-    let parts = findings + lost.idle_gpus + lost.unexplained_gpus;
+    let attributed: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
+    let parts = attributed + lost.idle_gpus + lost.unexplained_gpus;
     (lost.gpus - parts).abs()
 }
 
 /// An engine restored from persisted state.
-fn resume_engine(
-    options: &gaunt_engine::EngineOptions,
-    state: PersistedState,
-    fleet: &SimFleet,
-) -> Engine {
+fn resume_engine(options: &EngineOptions, state: PersistedState, fleet: &SimFleet) -> Engine {
     let mut engine = Engine::from_persisted(options.clone(), state);
     let targets = (0..fleet.node_count()).map(|node| ScrapeTarget {
         id: TargetId(node as u32),

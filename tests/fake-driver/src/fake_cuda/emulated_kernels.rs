@@ -22,10 +22,8 @@ pub(super) fn execute_kernel(
     can_access: &dyn Fn(MemoryLocation) -> bool,
 ) -> Result<KernelTransfer, u32> {
     let find_accessible = |address: u64, bytes: usize| {
-        memory
-            .find_range(address, bytes)
-            .filter(|range| can_access(range.location))
-            .ok_or(ILLEGAL_ADDRESS)
+        let range = memory.find_range(address, bytes);
+        range.filter(|range| can_access(range.location)).ok_or(ILLEGAL_ADDRESS)
     };
     let (kernel, element) = name.rsplit_once('_').ok_or(ILLEGAL_ADDRESS)?;
     let size = element_size(element);
