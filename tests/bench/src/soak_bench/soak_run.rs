@@ -118,10 +118,10 @@ fn loss_difference(engine: &Engine, list: &FindingList) -> f64 {
     let Answer::Overview(overview) = engine.answer_question(&Question::Overview) else {
         return 0.0;
     };
-    let lost = &overview.lost;
+    let whole = &overview.lost;
     let attributed: f64 = list.findings.iter().map(|finding| finding.lost_gpus).sum();
-    let parts = attributed + lost.idle_gpus + lost.unexplained_gpus;
-    (lost.gpus - parts).abs()
+    let parts = attributed + whole.idle_gpus + whole.unexplained_gpus;
+    (whole.gpus - parts).abs()
 }
 
 /// An engine restored from persisted state.
