@@ -29,12 +29,13 @@ Exit codes:
   0  done; with snapshot --check: no finding worse than info is open and unacknowledged
   1  only snapshot --check: the worst open, unacknowledged finding is a warning
   2  only snapshot --check: the worst open, unacknowledged finding is critical
-  3  wrong command line, cannot start, aggregator unreachable, or partial data: a target or a source of targets that
-     could not be read; takes precedence over 1 and 2
+  3  wrong command line, cannot start, aggregator unreachable, or partial data: a target or a target source could not
+     be read; takes precedence over 1 and 2
 gaunt-node and gaunt-sim use 0 and 3; gaunt-probe --help lists its own.
 
 Data source: --aggregator, else the targets of the flags, else $GAUNT_AGGREGATOR, else console.aggregator in the
 settings, else the targets of the settings, else the aggregator at 127.0.0.1:9771 if it answers, else this host.
+explain and ack need an aggregator; record does not use the last two.
 Options may precede or follow the command.";
 
 /// Text after the help of `snapshot`.
@@ -42,9 +43,9 @@ fn snapshot_help() -> String {
     format!("{FILTERS}\n\n{EXIT_CODES}")
 }
 
-/// Shows which GPUs of a cluster starve, why, and which part of the network is at fault.
+/// Shows which GPUs of a cluster wait or are slow, why, and which part of the network is at fault.
 ///
-/// Without a command, opens the console for this host, the targets of --targets, or an aggregator. If the output is
+/// Without a command, opens the console for an aggregator, the targets of --targets, or this host. If the output is
 /// not a terminal, prints one snapshot instead.
 #[derive(Debug, Parser)]
 #[command(name = "gaunt", version, about, long_about, args_conflicts_with_subcommands = true)]
@@ -56,8 +57,8 @@ pub struct GauntArguments {
     /// Data source of the console.
     #[command(flatten)]
     pub view: ViewArguments,
-    /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; disabled while
-    /// the console is open.
+    /// Log filter, such as `debug` or `gaunt_scrape=trace`; overrides RUST_LOG. Logs go to stderr; while the console is
+    /// open, only if stderr is not a terminal.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log: Option<String>,
 }
@@ -68,7 +69,7 @@ pub struct ViewArguments {
     /// Aggregator to query, such as http://10.0.0.5:9771; overrides $GAUNT_AGGREGATOR.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
-    /// File with the aggregator's token, to acknowledge findings in the console; or set GAUNT_TOKEN to the token.
+    /// File with the aggregator's token, to acknowledge findings in the console; default: the token in GAUNT_TOKEN.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Targets to scrape directly.
@@ -91,16 +92,16 @@ pub struct ScrapeArguments {
     /// Target files in Prometheus's file_sd format, JSON or YAML; the name may contain `*`.
     #[arg(long, value_name = "FILES")]
     pub file_sd: Vec<PathBuf>,
-    /// Server of targets in Prometheus's http_sd format, such as http://10.0.0.5:8080/targets.
+    /// URL of targets in Prometheus's http_sd format, such as http://10.0.0.5:8080/targets.
     #[arg(long, value_name = "URL")]
     pub http_sd: Vec<String>,
-    /// DNS name of targets: SRV records, or `A NAME` or `AAAA NAME` for addresses.
+    /// DNS name of targets: SRV records; `A NAME` or `AAAA NAME` for address records.
     #[arg(long, value_name = "NAME")]
     pub dns_sd: Vec<String>,
     /// Settings file; config/gaunt.toml is a complete sample. Flags override it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Scrape interval of a target, such as 500ms or 10s.
+    /// Scrape interval of a target, such as 500ms or 10s; default: gather.period in the settings, else 1s.
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub period: Option<Duration>,
 }
@@ -108,7 +109,7 @@ pub struct ScrapeArguments {
 /// How this host is sampled.
 #[derive(Args, Clone, Debug)]
 pub struct ThisBoxArguments {
-    /// Path of NVIDIA's management library (NVML).
+    /// NVML library to load on this host; default: libnvidia-ml.so.1.
     #[arg(long, value_name = "FILE")]
     pub nvml_library: Option<PathBuf>,
     /// Path of sysfs.
@@ -148,7 +149,7 @@ pub enum GauntCommand {
     Record(RecordArguments),
     /// Replay a recording in the console; without a terminal, print a snapshot of its end.
     Replay(ReplayArguments),
-    /// List every metric that gaunt knows.
+    /// List every metric that gaunt knows, with kind, unit and meaning.
     Metrics,
 }
 
@@ -170,7 +171,7 @@ pub struct RecordArguments {
     /// Delete segments older than this.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_age)]
     pub max_age: Duration,
-    /// Recording time; by default until stopped.
+    /// Recording time; default: until stopped.
     #[arg(long, value_name = "DURATION", value_parser = parse_age)]
     pub duration: Option<Duration>,
 }
@@ -200,7 +201,7 @@ pub struct ReplayArguments {
     /// Replay speed, a factor from 0.01 to 1000.
     #[arg(long, default_value_t = 1.0, value_parser = parse_speed)]
     pub speed: f64,
-    /// Start this long after the beginning; the 15 minutes before are replayed first, without display.
+    /// Start this long after the beginning, at most 60m; the 15 minutes before are replayed first, without display.
     #[arg(long, value_name = "DURATION", value_parser = parse_span)]
     pub seek: Option<Duration>,
     /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
@@ -225,10 +226,11 @@ fn scenario_help() -> String {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = scenario_help())]
 pub struct DemoArguments {
-    /// Number of nodes, each with 8 GPUs and 8 ports; default 32. Not for F1 to H16, which have fixed fleets.
+    /// Number of nodes, 1 to 1250, each with 8 GPUs and 8 ports; default: 32. F1 to F18 and H1 to H16 have fleets of
+    /// their own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1250))]
     pub nodes: Option<u16>,
-    /// Scenario to run, listed below. F1 to F18 are faults, H1 to H16 harmless look-alikes.
+    /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
     #[arg(long, default_value = "demo", value_name = "NAME")]
     pub scenario: String,
     /// Random seed.
@@ -248,15 +250,16 @@ pub struct ServeArguments {
     /// Listen address; default: serve.listen in the settings, else 127.0.0.1:9771.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen_address)]
     pub listen: Option<std::net::SocketAddr>,
-    /// Accepted name in the Host header, besides the addresses, localhost and the host name. Other names are rejected
-    /// to prevent DNS rebinding by web pages.
+    /// Accepted name in the Host header, besides addresses, localhost and the host name. Other names are rejected to
+    /// prevent DNS rebinding by web pages.
     #[arg(long = "name", value_name = "HOST")]
     pub names: Vec<String>,
-    /// Folder for findings, acknowledgements and counters that persist over restarts.
+    /// Folder for findings, acknowledgements and counters that persist over restarts; default: serve.state_folder in
+    /// the settings, else nothing persists.
     #[arg(long, value_name = "FOLDER")]
     pub state: Option<PathBuf>,
-    /// File with a token of at least 16 characters; clients with it may acknowledge findings. Without it, the API is
-    /// read-only.
+    /// File with a token of at least 16 characters; clients with it may acknowledge findings and pair probes. Without
+    /// it, the API is read-only.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -264,24 +267,24 @@ pub struct ServeArguments {
 /// Options of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArguments {
-    /// Finding id or a unique part of it; default: the worst open finding.
+    /// Finding id, or a unique part of it; default: the worst open finding, else the latest closed one.
     pub finding: Option<String>,
     /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
     #[arg(long, value_name = "URL", conflicts_with_all = ["from", "topology", "jobs", "period"])]
     pub aggregator: Option<String>,
-    /// Read from a recording, which is judged first, as by `gaunt judge`.
+    /// Explain a finding of this recording; the detectors run over it first, as in `gaunt judge`.
     #[arg(long, value_name = "FOLDER")]
     pub from: Option<PathBuf>,
-    /// Topology file of the recorded cluster.
+    /// Topology of the recorded cluster, as for `gaunt judge`.
     #[arg(long, value_name = "FILE", requires = "from")]
     pub topology: Vec<PathBuf>,
-    /// Jobs of the recording: output of `squeue --json`.
+    /// Jobs of the recorded cluster: output of `squeue --json`.
     #[arg(long, value_name = "FILE", requires = "from")]
     pub jobs: Vec<PathBuf>,
-    /// Scrape interval of a target in the recording.
+    /// Scrape interval of a target; default: the interval of the recording or of the file names.
     #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "from")]
     pub period: Option<Duration>,
-    /// Settings file: the aggregator, or the detector limits for the recording.
+    /// Settings file with the aggregator address, or with the detector limits for --from.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Output format.
@@ -300,10 +303,10 @@ pub struct AckArguments {
     /// Withdraw the acknowledgement.
     #[arg(long, conflicts_with = "note")]
     pub withdraw: bool,
-    /// Make the present level the baseline of all that the finding names, and close it: the job has changed.
+    /// Make the present level the baseline of all that the finding names, and close it, because the job has changed.
     #[arg(long, conflicts_with = "withdraw")]
     pub accept: bool,
-    /// User name; default $USER.
+    /// User name; default: $USER.
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
     /// Aggregator to query; overrides $GAUNT_AGGREGATOR.
@@ -324,10 +327,11 @@ pub struct SnapshotArguments {
     #[command(flatten)]
     pub view: ViewArguments,
     /// Print the answer to one question instead of the whole snapshot: overview, nodes, nodes/NAME, gpus, jobs,
-    /// jobs/NUMBER, ports, fabric, findings, targets, table/findings, 'history?metric=power'.
+    /// jobs/NUMBER, ports, fabric, findings, findings/ID, gpu_time, targets, probe, usage, alerts,
+    /// 'history?metric=power', or table/ with gpus, nodes, jobs, ports, processes, findings, closed or targets.
     #[arg(long, value_name = "QUESTION")]
     pub ask: Option<String>,
-    /// Rows, order, limit and columns of the answer:
+    /// Filter of the rows, then order, limit and columns:
     /// 'job=8812 and sm_active<30% sort power desc limit 20 columns node,gpu,power'.
     #[arg(long, value_name = "FILTER", requires = "ask")]
     pub filter: Option<String>,
@@ -341,7 +345,8 @@ pub struct SnapshotArguments {
     /// Exit with 1 if the worst open, unacknowledged finding is a warning, with 2 if it is critical.
     #[arg(long)]
     pub check: bool,
-    /// Sampling time before the snapshot (ignored with --aggregator); states need several samples.
+    /// Sampling time before the snapshot, at least three periods (ignored with an aggregator); states need several
+    /// samples.
     #[arg(long, value_name = "DURATION", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
 }
@@ -352,26 +357,26 @@ pub struct ReportArguments {
     /// Data source.
     #[command(flatten)]
     pub view: ViewArguments,
-    /// Period up to now; an aggregator keeps the last hour.
+    /// Time span up to now; an aggregator keeps the last hour.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse_age)]
     pub last: Duration,
     /// Report on a whole recording of `gaunt record` or of an aggregator instead.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["aggregator", "targets", "targets_file", "file_sd", "http_sd", "dns_sd", "last"])]
     pub from: Option<PathBuf>,
-    /// Price of one GPU-hour by GPU model, such as 'NVIDIA H100*=2.50', or 2.50 for all other models. Overrides
+    /// Price of one GPU-hour of a GPU model, such as 'NVIDIA H100*=2.50', or 2.50 for all other models; overrides
     /// report.prices in the settings.
     #[arg(long, value_name = "[MODEL=]AMOUNT", value_parser = parse_price)]
     pub price: Vec<(Option<String>, f64)>,
-    /// Currency of the prices.
+    /// Currency of the prices; default: cluster.currency in the settings, else USD.
     #[arg(long, value_name = "WORD")]
     pub currency: Option<String>,
-    /// Kilograms of CO2 per kilowatt-hour.
+    /// Kilograms of CO2 per kilowatt-hour; default: report.co2_kg_per_kwh in the settings.
     #[arg(long, value_name = "KG")]
     pub co2: Option<f64>,
     /// Output format.
     #[arg(long, value_enum, default_value_t = ReportFormatArgument::Text)]
     pub format: ReportFormatArgument,
-    /// Sampling time before the report (ignored with --aggregator).
+    /// Sampling time before the report, at least three periods (ignored with an aggregator).
     #[arg(long, value_name = "DURATION", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
 }
@@ -426,7 +431,7 @@ pub enum FormatArgument {
 pub enum SnapshotFormatArgument {
     /// Plain columns.
     Text,
-    /// One JSON object; of a question, {"rows": [{"node": ...}]}.
+    /// One JSON object; for one question (--ask) {"rows": [{"node": ...}]}.
     Json,
     /// Comma-separated values of one question (--ask).
     Csv,

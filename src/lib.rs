@@ -1,4 +1,4 @@
-//! gaunt: finds the GPUs of a cluster that starve, the reason, and the part of the network at fault.
+//! gaunt: finds the GPUs of a cluster that wait or are slow, the reason, and the part of the network at fault.
 //!
 //! ARCHITECTURE.md describes each module and the direction of dependencies.
 

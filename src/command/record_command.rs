@@ -86,7 +86,7 @@ async fn record_local(
     if scraping.plan.is_empty() {
         anyhow::bail!(
             "no targets; name them with --targets 'gpu[001-064]', --targets-file FILE, or gather.targets \
-             in the settings"
+             in the settings, or record an aggregator's with --aggregator URL"
         );
     }
     let folder = options.folder.clone();

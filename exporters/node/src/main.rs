@@ -31,7 +31,7 @@ const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Exports metrics of the GPUs, RDMA ports, network devices and pressure (PSI) of this node to gaunt and Prometheus.
 #[derive(Parser)]
-#[command(version, after_help = "Exit codes: 0 success, 3 invalid command line or startup failure")]
+#[command(version, after_help = "Exit codes: 0 done, 3 wrong command line or cannot start")]
 struct NodeArguments {
     /// Settings file; flags override it. Reloaded on SIGHUP
     #[arg(long, value_name = "FILE")]
@@ -39,7 +39,7 @@ struct NodeArguments {
     /// Listen address of the metrics page [default: 127.0.0.1:9770]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Sampling interval, such as 1s or 500ms [default: 1s]
+    /// Sampling interval, 100ms to 60s [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
     period: Option<Duration>,
     /// Also export metrics under the names of these exporters: dcgm, node
@@ -57,17 +57,18 @@ struct NodeArguments {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// Accepted name in the Host header, besides the addresses, localhost and the names of this machine. Other names
-    /// are rejected to prevent DNS rebinding by web pages
+    /// Accepted name in the Host header, besides addresses, localhost and the names of this host. Other names are
+    /// rejected to prevent DNS rebinding by web pages
     #[arg(long, value_name = "HOST")]
     name: Option<Vec<String>>,
-    /// RDMA or network device to skip; it is not read. * matches any text
+    /// RDMA or network device that is not read; * matches any text
     #[arg(long, value_name = "NAME")]
     exclude: Option<Vec<String>>,
-    /// Collectors to disable, as named on the page, or gpm, fast-sampling, xid, kernel_log, processes
+    /// Collectors to disable, as named in gaunt_collector_success, or parts of nvml: gpm, fast-sampling, xid,
+    /// kernel_log, processes
     #[arg(long, alias = "without", value_name = "NAMES", value_delimiter = ',')]
     disable: Option<Vec<ReadingSource>>,
-    /// Folder whose *.prom files are exported unchanged
+    /// Folder with *.prom files to export unchanged
     #[arg(long, value_name = "FOLDER")]
     textfiles: Option<PathBuf>,
     /// Print the page after one full sampling interval, and exit

@@ -43,11 +43,7 @@ impl ExitKind {
     pub const ALL: [(Self, u8, &str); 13] = [
         (Self::Measured, 0, "measured, data correct"),
         (Self::Failed, 1, "failed; the message names the reason"),
-        (
-            Self::Refused,
-            3,
-            "not started: GPUs in use or their use unknown, or invalid command line",
-        ),
+        (Self::Refused, 3, "not started: GPUs in use or their use unknown, or wrong command line"),
         (Self::WrongData, 4, "received data is wrong"),
         (Self::Slow, 5, "slower than --floor, or than the baseline"),
         (Self::Hung, 6, "deadline passed, worker killed"),

@@ -15,7 +15,7 @@ use gaunt_schema::time;
 const JOBS: [&str; 2] =
     ["/sys/fs/cgroup/system.slice/slurmstepd.scope/job_*", "/sys/fs/cgroup/devices/slurm/uid_*"];
 
-/// Measure the bandwidth of GPU interconnects in milliseconds, on idle GPUs
+/// Measures the bandwidth of the links between idle GPUs, within milliseconds
 #[derive(Parser)]
 #[command(version, after_help = render_exit_codes())]
 pub(crate) struct ProbeArguments {
@@ -39,21 +39,21 @@ pub(crate) enum ProbeCommand {
     SendRecv(CollectiveArguments),
     /// Measure every pair of GPUs in both directions, and every GPU with the host
     Matrix(MeasureArguments),
-    /// Measure if a probe is due and the GPUs are idle, and compare with baselines; gaunt-node runs this
+    /// If a probe is due and the GPUs are idle, run all-reduce and matrix, and compare with baselines; for gaunt-node
     Auto(AutoArguments),
-    /// Measure between nodes, with peers that the aggregator assigns
+    /// Measure the network between nodes, with peers that the aggregator assigns
     #[command(alias = "meet")]
     CrossNode(CrossNodeArguments),
     /// Print the status of this node's NCCL jobs from NCCL's RAS service; uses no GPU
     Ras(RasArguments),
-    /// Check the requirements and print how to install what is missing; uses no GPU
+    /// Check what gaunt-probe requires, and print how to install what is missing; uses no GPU
     Doctor(DoctorArguments),
 }
 
 /// A collective.
 #[derive(Args)]
 pub(crate) struct CollectiveArguments {
-    /// Number of ranks; with more ranks than GPUs, ranks share GPUs [default: one for each GPU]
+    /// Number of ranks; with more ranks than GPUs, ranks share GPUs [default: one per GPU]
     #[arg(long, value_name = "NUMBER")]
     ranks: Option<usize>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct CollectiveArguments {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(crate) struct MeasureArguments {
-    /// Message size, such as 64MiB; for gathering collectives the size of all parts together
+    /// Message size, such as 64MiB; of a gathering collective the size of all parts together
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     bytes: u64,
     /// GPUs by NVML index, such as 0,1 or 0-3 [default: all]
@@ -82,22 +82,22 @@ pub(crate) struct MeasureArguments {
     /// Streams per rank
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=16))]
     channels: u16,
-    /// Maximum SMs to use per GPU
+    /// Maximum SMs to use per GPU [default: 32]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     sms: Option<u32>,
-    /// Maximum memory to use per GPU
+    /// Maximum memory to use per GPU [default: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Maximum bytes to move over links
+    /// Maximum bytes to move over links [default: 64GiB; matrix: 256GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     traffic: Option<u64>,
-    /// Maximum GPU time: no run begins after it
+    /// Maximum GPU time: no iteration begins after it [default: 500ms; matrix: 4s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     busy: Option<Duration>,
-    /// Deadline from the first run to the result: then the worker is killed
+    /// Deadline from the first iteration to the result, after which the worker is killed [default: 2s; matrix: 15s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     within: Option<Duration>,
-    /// Deadline for contexts and memory, before the first run
+    /// Deadline for creating contexts and memory, before the first iteration [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     setup: Option<Duration>,
     /// Fail with exit code 11 if GPUs have no peer access to each other
@@ -106,13 +106,13 @@ pub(crate) struct MeasureArguments {
     /// Run even if GPUs are busy or their use is unknown
     #[arg(long)]
     even_if_busy: bool,
-    /// Do not run if this path exists, which marks a job; its last part may end in *
+    /// Do not run if this path exists, because it marks a job; its last part may end in *
     #[arg(long, value_name = "PATH")]
     unless_exists: Vec<PathBuf>,
-    /// Minimum bandwidth in GB/s: below it the exit code is 5
+    /// Minimum bandwidth in GB/s; below it the exit code is 5
     #[arg(long, value_name = "GB/S")]
     pub(crate) floor: Option<f64>,
-    /// Also measure NCCL, if installed; it allocates memory of its own
+    /// Also measure NCCL, if installed; NCCL allocates its own memory
     #[arg(long = "nccl")]
     compare_nccl: bool,
     /// Print JSON
@@ -125,13 +125,13 @@ pub(crate) struct MeasureArguments {
 /// Paths of libraries that the loader does not find.
 #[derive(Args)]
 pub(crate) struct LibraryArguments {
-    /// CUDA driver library to load instead of libcuda.so.1
+    /// CUDA driver library to load [default: libcuda.so.1]
     #[arg(long = "cuda-library", value_name = "PATH")]
     cuda: Option<PathBuf>,
-    /// NVML library to load instead of libnvidia-ml.so.1
+    /// NVML library to load [default: libnvidia-ml.so.1]
     #[arg(long = "nvml-library", value_name = "PATH")]
     nvml: Option<PathBuf>,
-    /// NCCL library to load instead of libnccl.so.2
+    /// NCCL library to load [default: libnccl.so.2]
     #[arg(long = "nccl-library", value_name = "PATH")]
     nccl: Option<PathBuf>,
 }
@@ -142,10 +142,10 @@ pub(crate) struct AutoArguments {
     /// Folder for baselines, and for the page that gaunt-node exports
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
     pub(crate) state: PathBuf,
-    /// Minimum time between two probes
+    /// Minimum time between two probes, at most 600s
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = parse_duration)]
     cool_down: Duration,
-    /// Maximum GPU time of all probes per day
+    /// Maximum GPU time of all probes per day, at most 600s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     daily_busy: Duration,
     #[command(flatten)]
@@ -178,9 +178,9 @@ impl AutoArguments {
 #[derive(Args)]
 pub(crate) struct CrossNodeArguments {
     /// Aggregator that pairs nodes, such as http://HOST:9771
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "URL")]
     aggregator: String,
-    /// File with the aggregator's token
+    /// File with the aggregator's token, which pairing requires
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// This node's name in the aggregator [default: the host name]
@@ -189,19 +189,19 @@ pub(crate) struct CrossNodeArguments {
     /// Name or address at which other nodes reach this one [default: the node's name]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Number of pairings [default: until stopped]
+    /// Number of pairings [default: unlimited]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Maximum wait for a peer [default: until stopped]
+    /// Maximum wait for a peer, at most 600s [default: unlimited]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     patience: Option<Duration>,
-    /// ib_write_bw to run where NCCL is missing [default: the one in PATH]
+    /// Path of ib_write_bw, which measures where NCCL is missing [default: the one in PATH]
     #[arg(long, value_name = "PATH")]
     perftest: Option<PathBuf>,
-    /// Folder for baselines and today's budget
+    /// Folder for baselines and the GPU time used today
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/gaunt-probe")]
     state: PathBuf,
-    /// Maximum GPU time of all pairings per day
+    /// Maximum GPU time of all pairings per day, at most 600s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     daily_busy: Duration,
     #[command(flatten)]

@@ -38,14 +38,14 @@ const RESERVED_DESCRIPTORS: u64 = 32;
 /// The minimum period: below it the simulation uses a whole CPU.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
-/// Serve a simulated fleet: each node is an exporter with its own address in 127.1.0.0/16.
+/// Serves a simulated fleet: each node is an exporter with its own address in 127.1.0.0/16.
 #[derive(Debug, Parser)]
 #[command(name = "gaunt-sim", version, after_help = render_scenarios_help())]
 struct SimArguments {
-    /// Number of nodes, of eight GPUs each; 32 by default. The cases F1 to H16 have their own fleets.
+    /// Number of nodes, each with 8 GPUs; default: 32. F1 to F18 and H1 to H16 have fleets of their own.
     #[arg(long)]
     nodes: Option<usize>,
-    /// Scenario to run; the names are listed below.
+    /// Scenario to run, listed below: F1 to F18 are faults, H1 to H16 harmless look-alikes.
     #[arg(long, default_value = scenario::DEFAULT)]
     scenario: String,
     /// Random seed; the same seed gives the same fleet.
@@ -57,16 +57,16 @@ struct SimArguments {
     /// Port of node_exporter's pages, with --dialect dcgm.
     #[arg(long, default_value_t = 9100)]
     node_port: u16,
-    /// Sampling period of the nodes, such as 1s or 500ms.
+    /// Sampling interval of the nodes, such as 1s or 500ms.
     #[arg(long, default_value = "1s", value_parser = parse_period)]
     period: Duration,
     /// Write one line NODE=ADDRESS:PORT per node to this file, or to standard output if it is `-`.
     #[arg(long, value_name = "FILE")]
     targets: Option<PathBuf>,
-    /// Severity of a case F1 to H16.
+    /// Severity of F1 to F18 and H1 to H16.
     #[arg(long, value_enum, default_value_t = LevelArgument::Hard)]
     level: LevelArgument,
-    /// Exporter format: gaunt's, or those of dcgm-exporter and node_exporter, each on its own port.
+    /// Exporter format: gaunt-node's, or dcgm-exporter's and node_exporter's, each on its own port.
     #[arg(long, value_enum, default_value_t = DialectArgument::Gaunt)]
     dialect: DialectArgument,
     /// Speed of simulated time: a factor from 0.01 to 1000.
@@ -75,13 +75,13 @@ struct SimArguments {
     /// Write the pages to DIR/<target>/<unix_ms>.prom and the topology to DIR/topology.toml at full speed, and exit.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
-    /// Simulated time to write, such as 300s; by default the length of the case.
+    /// Simulated time to write, such as 300s; default: the length of the scenario.
     #[arg(long, requires = "write", value_parser = parse_period)]
     span: Option<Duration>,
-    /// Load test: serve precomputed pages for --nodes nodes, at very low cost.
+    /// Load test: serve precomputed pages for --nodes nodes at low CPU cost.
     #[arg(long, conflicts_with_all = ["write", "truth", "once", "speed", "dialect"])]
     load: bool,
-    /// With --load: every five seconds another node loses its first GPU for half a minute.
+    /// With --load: every 5 s another node loses its first GPU for 30 s.
     #[arg(long, requires = "load")]
     lose_boards: bool,
     /// Print the ground truth as JSON and exit; with --write, write it to DIR/truth.json.
@@ -387,7 +387,7 @@ fn render_scenarios_help() -> String {
     let names = scenario_run::list_names;
     let width = names().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = names().map(|(name, line)| format!("\n  {name:width$}  {line}"));
-    let codes = "Exit codes: 0 done, 3 invalid command line or cannot start";
+    let codes = "Exit codes: 0 done, 3 wrong command line or cannot start";
     format!("Scenarios:{}\n\n{codes}", lines.collect::<String>())
 }
 
