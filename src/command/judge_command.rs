@@ -243,9 +243,7 @@ fn format_count(number: u64, noun: &str) -> String {
 /// Formats a time as `2026-11-21 03:24:05 UTC`.
 pub(super) fn format_date_time(at: UnixMs) -> String {
     let (year, month, day) = at.to_date();
-    let second = at.0.div_euclid(1_000).rem_euclid(86_400);
-    let (hour, minute) = (second / 3_600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+    format!("{year:04}-{month:02}-{day:02} {} UTC", at.to_time_of_day())
 }
 
 #[cfg(test)]

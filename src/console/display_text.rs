@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{UnixMs, unit::Unit};
+pub(crate) use gaunt_schema::time::{format_duration, format_time_of_day};
+use gaunt_schema::unit::Unit;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Placeholder for an unknown number.
@@ -62,18 +63,6 @@ pub(crate) fn format_whole(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(|| ABSENT.into(), |v| format!("{v:.0}"))
 }
 
-/// Formats a duration in at most two units: `40s`, `6m`, `1h05`, `3d04h`.
-pub(crate) fn format_duration(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..600 if !seconds.is_multiple_of(60) => format!("{}m{:02}", seconds / 60, seconds % 60),
-        60..3_600 => format!("{}m", seconds / 60),
-        3_600..86_400 => format!("{}h{:02}", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
-
 /// Formats an age: tenths of seconds at first, then as [`format_duration`].
 pub(crate) fn format_age(milliseconds: u64) -> String {
     if milliseconds < 10_000 {
@@ -81,12 +70,6 @@ pub(crate) fn format_age(milliseconds: u64) -> String {
     } else {
         format_duration(Duration::from_millis(milliseconds))
     }
-}
-
-/// Formats the time of day in UTC: `12:03:41Z`.
-pub(crate) fn format_time_of_day(at: UnixMs) -> String {
-    let second = at.0.div_euclid(1_000).rem_euclid(86_400);
-    format!("{:02}:{:02}:{:02}Z", second / 3_600, second % 3_600 / 60, second % 60)
 }
 
 /// Formats a scrape period: `1 s`, `500 ms`.
@@ -289,23 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_at_most_two_units() {
-        let of = |seconds| format_duration(Duration::from_secs(seconds));
-        assert_eq!(of(40), "40s");
-        assert_eq!(of(120), "2m");
-        assert_eq!(of(370), "6m10");
-        assert_eq!(of(3_599), "59m");
-        assert_eq!(of(3_900), "1h05");
-        assert_eq!(of(3 * 86_400 + 4 * 3_600), "3d04h");
+    fn ages_have_tenths_at_first() {
         assert_eq!(format_age(400), "0.4s");
         assert_eq!(format_age(75_000), "1m15");
-    }
-
-    #[test]
-    fn the_clock_is_utc() {
-        assert_eq!(format_time_of_day(UnixMs(0)), "00:00:00Z");
-        assert_eq!(format_time_of_day(UnixMs(86_399_999)), "23:59:59Z");
-        assert_eq!(format_time_of_day(UnixMs(-1)), "23:59:59Z");
     }
 
     #[test]

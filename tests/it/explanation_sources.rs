@@ -144,15 +144,10 @@ fn entity_names(explanation: &Explanation) -> Vec<String> {
         parts.into_iter().chain(port).chain([entity.to_string()]).collect::<Vec<_>>()
     };
     let mut names: Vec<String> = entities.flat_map(parts).collect();
-    names.push(format_time_of_day(explanation.finding.since));
+    names.push(explanation.finding.since.to_time_of_day() + " UTC");
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names.dedup();
     names
-}
-
-fn format_time_of_day(at: UnixMs) -> String {
-    let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);
-    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 /// The numbers of a text that are no part of a word or of one of these names.

@@ -53,6 +53,12 @@ impl UnixMs {
         )
     }
 
+    /// The time of day in UTC: `03:24:05`.
+    pub fn to_time_of_day(self) -> String {
+        let second = self.0.div_euclid(1_000).rem_euclid(86_400);
+        format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
+    }
+
     /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[inline]
     pub fn duration_since(self, earlier: Self) -> Duration {
@@ -73,6 +79,23 @@ impl Sub<Duration> for UnixMs {
 
     fn sub(self, span: Duration) -> Self {
         Self(self.0 - span.as_millis() as i64)
+    }
+}
+
+/// Formats the time of day in UTC: `12:03:41Z`.
+pub fn format_time_of_day(at: UnixMs) -> String {
+    at.to_time_of_day() + "Z"
+}
+
+/// Formats a span of time in at most two units: `40s`, `6m`, `1h05`, `3d04h`.
+pub fn format_duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..600 if !seconds.is_multiple_of(60) => format!("{}m{:02}", seconds / 60, seconds % 60),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h{:02}", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
 }
 
@@ -133,6 +156,25 @@ mod tests {
         {
             assert_eq!(parse_duration(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn formatted_duration_has_at_most_two_units() {
+        let of = |seconds| format_duration(Duration::from_secs(seconds));
+        assert_eq!(of(40), "40s");
+        assert_eq!(of(120), "2m");
+        assert_eq!(of(370), "6m10");
+        assert_eq!(of(3_599), "59m");
+        assert_eq!(of(3_900), "1h05");
+        assert_eq!(of(3 * 86_400 + 4 * 3_600), "3d04h");
+    }
+
+    #[test]
+    fn time_of_day_is_utc() {
+        assert_eq!(format_time_of_day(UnixMs(0)), "00:00:00Z");
+        assert_eq!(format_time_of_day(UnixMs(86_399_999)), "23:59:59Z");
+        assert_eq!(format_time_of_day(UnixMs(1_700_000_000_999)), "22:13:20Z");
+        assert_eq!(format_time_of_day(UnixMs(-1)), "23:59:59Z");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Explanation text: one finding with its evidence, in plain columns.
 
-use gaunt_schema::{FindingEvent, LifeState, UnixMs, unit::Unit};
+use gaunt_schema::{
+    FindingEvent, LifeState, UnixMs,
+    time::{format_duration, format_time_of_day},
+    unit::Unit,
+};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::text_columns::{
-    format_age, format_quantity, format_time_of_day, pad_text, truncate_text, wrap_pieces,
-};
+use super::text_columns::{format_quantity, pad_text, truncate_text, wrap_pieces};
 use gaunt_api::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
     LifecycleChange, LimitDetail, SignalDetail,
@@ -70,13 +72,13 @@ fn render_head(finding: &Finding, now: UnixMs) -> Vec<String> {
         (LifeState::Closed, Some(closed)) => format!(
             "closed at {}, {} ago, after {}",
             format_time_of_day(closed),
-            format_age(now.duration_since(closed)),
-            format_age(closed.duration_since(finding.since))
+            format_duration(now.duration_since(closed)),
+            format_duration(closed.duration_since(finding.since))
         ),
         (state, _) => format!(
             "{state} since {} ({})",
             format_time_of_day(finding.since),
-            format_age(now.duration_since(finding.since))
+            format_duration(now.duration_since(finding.since))
         ),
     };
     let mut facts = vec![finding.severity.to_string(), status];

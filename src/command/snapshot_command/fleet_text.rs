@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use gaunt_schema::{FindingKind, GpuState, LifeState, Severity, UnixMs, unit::Unit};
+use gaunt_schema::{
+    FindingKind, GpuState, LifeState, Severity, UnixMs,
+    time::{format_duration, format_time_of_day},
+    unit::Unit,
+};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{
     FleetSnapshot, node_text,
-    text_columns::{
-        WIDTH, format_age, format_quantity, format_time_of_day, pad_text, truncate_text,
-        wrap_pieces,
-    },
+    text_columns::{WIDTH, format_quantity, pad_text, truncate_text, wrap_pieces},
 };
 use gaunt_api::{
     EvidenceItem, Finding, FindingGroup, FindingLine, FindingList, LostGpuTime, NodeLine, Overview,
@@ -199,7 +200,7 @@ fn render_headline(
         severity.as_str(),
         kind.as_str(),
         pad_text(entity, 32),
-        format_age(age),
+        format_duration(age),
         cost,
         confidence,
     )

@@ -1,8 +1,6 @@
 //! Text columns: cut, pad and wrap by terminal width, and format numbers with units.
 
-use std::time::Duration;
-
-use gaunt_schema::{UnixMs, unit::Unit};
+use gaunt_schema::unit::Unit;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The widest line.
@@ -48,22 +46,6 @@ pub(super) fn format_quantity(value: f64, unit: Unit) -> String {
         Unit::Count if value.fract() == 0.0 => format!("{value:.0}"),
         Unit::Count => format!("{value:.2}"),
     }
-}
-
-/// Formats a duration in its largest unit: `40 s`, `6 min`, `3 h`, `2 d`.
-pub(super) fn format_age(span: Duration) -> String {
-    match span.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
-}
-
-/// Formats the time of day in UTC.
-pub(super) fn format_time_of_day(at: UnixMs) -> String {
-    let seconds = at.0.div_euclid(1_000).rem_euclid(86_400);
-    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 /// Cuts text to `width` columns and marks the cut.
