@@ -11,7 +11,7 @@ use gaunt_schema::{Delivery, UnixMs};
 use super::{
     ViewSource, engine_preamble,
     judge_command::{PageRecording, format_date_time},
-    snapshot_command,
+    snapshot_command::{self, FleetSnapshot},
 };
 use gaunt_api::{Answer, Question, UsageReport};
 use gaunt_engine::{Engine, record};
@@ -52,9 +52,11 @@ pub struct ReportOptions {
 
 /// Computes and prints the report.
 pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
-    let usage = match report_options.of {
+    let (usage, exit_code) = match report_options.of {
         ReportScope::Recent(view, span) => recent_usage(*view, span, report_options.watch).await?,
-        ReportScope::Recording(folder, options) => recorded_usage(&folder, *options)?,
+        ReportScope::Recording(folder, options) => {
+            (recorded_usage(&folder, *options)?, ExitCode::SUCCESS)
+        }
     };
     let report = CostReport::of(&usage, &report_options.prices, report_options.co2_kg_per_kwh);
     let page = match report_options.form {
@@ -65,14 +67,15 @@ pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
         snapshot_command::OutputFormat::Csv => report_output::render_csv(&report),
     };
     snapshot_command::print_page(&page)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code)
 }
 
+/// The usage of the last `span`, and the exit code for its completeness.
 async fn recent_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<UsageReport> {
+) -> anyhow::Result<(UsageReport, ExitCode)> {
     let view = view.resolve_default(true).await;
     let aggregator = view.aggregator_address();
     let usage = query_usage(view, span, watch).await;
@@ -83,13 +86,16 @@ async fn query_usage(
     view: ViewSource,
     span: Duration,
     watch: Duration,
-) -> anyhow::Result<UsageReport> {
+) -> anyhow::Result<(UsageReport, ExitCode)> {
     let open = view.open_view().await?;
     if open.needs_warmup {
         snapshot_command::wait_for_samples(&open.source, watch).await?;
     }
     match open.source.ask_question(Question::Usage(span)).await? {
-        Answer::Usage(usage) => Ok(usage.as_ref().clone()),
+        Answer::Usage(usage) => {
+            let health = FleetSnapshot::fetch_health(&open.source).await?;
+            Ok((usage.as_ref().clone(), health.exit_code(false)))
+        }
         Answer::Refused(refusal) => anyhow::bail!("{refusal}"),
         _ => anyhow::bail!("unexpected answer; is the aggregator of this version?"),
     }

@@ -123,7 +123,9 @@ async fn reload_settings(
             if let Err(error) = alerting_control.apply_options(scraping.alerting).await {
                 tracing::error!("alerting is disabled: {error}");
             }
-            tracing::info!("reloaded settings and targets");
+            tracing::info!(
+                "reloaded targets, credentials, site files and alerting; other settings need a restart"
+            );
         }
         Err(error) => {
             tracing::error!("cannot apply the settings, keeping the previous ones: {error:#}");

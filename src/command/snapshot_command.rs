@@ -108,11 +108,7 @@ async fn print_snapshot(
         (if json { snapshot.render_json()? } else { snapshot.render_text() }, snapshot)
     };
     print_page(&page)?;
-    if let Some(gap) = snapshot.describe_gap() {
-        tracing::error!("partial data: {gap}");
-        return Ok(ExitCode::from(FAILED));
-    }
-    Ok(ExitCode::from(if options.check { snapshot.severity_code() } else { 0 }))
+    Ok(snapshot.exit_code(options.check))
 }
 
 /// Waits until the fleet was sampled for `span`, and every target was tried and read a second time for its rates.
@@ -156,8 +152,17 @@ impl FleetSnapshot {
         snapshot
     }
 
+    /// The exit code: whether the data is complete, which is reported if not, and on request the worst finding.
+    pub(super) fn exit_code(&self, check: bool) -> ExitCode {
+        if let Some(gap) = self.describe_gap() {
+            tracing::error!("partial data: {gap}");
+            return ExitCode::from(FAILED);
+        }
+        ExitCode::from(if check { self.severity_code() } else { 0 })
+    }
+
     /// Fetches what the exit code depends on.
-    async fn fetch_health(source: &AnswerSource) -> anyhow::Result<Self> {
+    pub(super) async fn fetch_health(source: &AnswerSource) -> anyhow::Result<Self> {
         let mut answers = Vec::new();
         for question in [Question::Findings, Question::Targets] {
             answers.push(source.ask_question(question).await?);

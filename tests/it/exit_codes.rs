@@ -45,6 +45,8 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         let warning = "partial data: 1 of 1 target sources cannot be read completely; first: ";
         assert!(stderr_text(&output).contains(warning), "{source}: {}", stderr_text(&output));
     }
+    let report = run_gaunt(&["report", "--file-sd", missing.to_str().unwrap(), "--watch", "1s"]);
+    assert_eq!(exit_code(&report), Some(3), "{}", stderr_text(&report));
     // A pattern that matches no file names no target: that is not a healthy fleet.
     let pattern = folder.path().join("*.yml");
     let none = run_gaunt(&[

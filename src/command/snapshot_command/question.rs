@@ -34,6 +34,7 @@ impl SnapshotQuestion {
             _ if matches!(form, OutputFormat::Json | OutputFormat::Columns) => question,
             Question::Nodes => Question::Table(Filter::all_rows(Subject::Nodes)),
             Question::Findings => Question::Table(Filter::all_rows(Subject::Findings)),
+            Question::Closed => Question::Table(Filter::all_rows(Subject::Closed)),
             Question::Targets => Question::Table(Filter::all_rows(Subject::Targets)),
             Question::List(filter) => Question::Table(filter),
             other => other,
@@ -96,5 +97,20 @@ fn refusal_error(refusal: &Refusal) -> anyhow::Error {
     match refusal {
         Refusal::BadFilter { error } => anyhow::anyhow!("{refusal}\n{}", error.render_pointer()),
         _ => anyhow::anyhow!("{refusal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_asked_as_tables_where_columns_are_printed() {
+        for subject in [Subject::Nodes, Subject::Findings, Subject::Closed, Subject::Targets] {
+            let text = subject.as_str().to_owned();
+            let question = SnapshotQuestion { text, filter: None, limit: None };
+            let table = Question::Table(Filter::all_rows(subject));
+            assert_eq!(question.parse_question(OutputFormat::Csv).unwrap(), table, "{subject:?}");
+        }
     }
 }
