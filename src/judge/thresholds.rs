@@ -236,7 +236,7 @@ table! {
     pressure_far_times: f64 = 4.0;
     /// PSI below which there is no pressure.
     pressure_floor_ratio: f64 = 0.02;
-    /// Nodes of a job that wait for IO together from which shared storage is the cause.
+    /// Nodes of a job that wait for IO together, and more than half of the job, from which shared storage is the cause.
     shared_nodes: f64 = 2.0;
     /// CPU pressure (PSI some) from which kernel launches may be delayed.
     cpu_crowded_ratio: f64 = 0.03;
