@@ -27,7 +27,7 @@ const fn table_row(
 const LOOK_AT_JOB: &str = "look at the job: usually an application error";
 const RESET: &str = "drain the node and reset the GPU";
 const REBOOT: &str = "drain the node and reboot it";
-const EXCHANGE: &str = "drain the node and have the board inspected";
+const INSPECT: &str = "drain the node and have the GPU inspected";
 const WATCH: &str = "no action; investigate if it repeats";
 
 /// Every XID that has its own row, in order.
@@ -97,7 +97,7 @@ pub const XIDS: &[XidEntry] = &[
         "resource retirement recorded",
         "reset the GPU when it is idle",
     ),
-    table_row(157, Severity::Critical, "resource retirement failed", EXCHANGE),
+    table_row(157, Severity::Critical, "resource retirement failed", INSPECT),
     table_row(158, Severity::Critical, "GPU fatal timeout", REBOOT),
 ];
 
