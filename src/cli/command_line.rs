@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn negative_value_has_its_own_error() {
         for (line, expected) in [
-            ("gaunt report --last -1", "-1 is negative; a duration has no sign: write it as 5m"),
-            ("gaunt report --last -5m", "-5m is negative; a duration has no sign: write it as 5m"),
+            ("gaunt report --last -1", "-1 is negative; a duration has no sign, as in 5m"),
+            ("gaunt report --last -5m", "-5m is negative; a duration has no sign, as in 5m"),
             ("gaunt --watch -8s snapshot", "-8s is negative"),
             ("gaunt snapshot --ask gpus --limit -1", "-1 is not in 1..=131072"),
             ("gaunt demo --nodes -3", "-3 is not in 1..=1250"),

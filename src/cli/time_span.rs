@@ -23,7 +23,7 @@ pub enum SpanError {
     #[error("{0:?} is not a duration; write it as 500ms, 1s or 2m")]
     Form(String),
     /// Negative.
-    #[error("{0} is negative; a duration has no sign: write it as 5m")]
+    #[error("{0} is negative; a duration has no sign, as in 5m")]
     Negative(String),
     /// Out of range.
     #[error("{0} is out of range; allowed are 100ms to 60m")]
