@@ -164,7 +164,7 @@ mod tests {
     use crate::screen::{DeviceScreen, JobScreen, ListScreen, NodeScreen};
 
     #[test]
-    fn every_command_of_the_table_is_understood() {
+    fn commands_of_the_table_are_parsed() {
         for (line, wanted) in [
             ("jobs", PromptCommand::OpenScreen(ListScreen(Subject::Jobs).into())),
             ("node gpu003", PromptCommand::OpenScreen(NodeScreen("gpu003".into()).into())),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_what_is() {
+    fn unknown_command_is_refused_with_the_known_ones() {
         for (line, said) in [
             ("wibble", "unknown command wibble; Tab lists commands"),
             ("node", "node needs a name"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_day_is_the_last_one_that_has_passed() {
+    fn time_of_day_is_the_last_one_that_has_passed() {
         let now = UnixMs(10 * 86_400_000 + 43_421_000);
         assert_eq!(TimeArgument::parse("12:03:41").unwrap().resolve_instant(now), now);
         let later = TimeArgument::parse("23:00Z").unwrap().resolve_instant(now);

@@ -148,11 +148,11 @@ impl ScreenView for FindingsScreen {
                 / each)
                 .max(1);
         let from = first_visible_row(at, shown.len(), page);
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (at, row) in shown.iter().enumerate().skip(from).take(page) {
             let y = area.y + lines.len() as u16;
             let area = Rect { y, height: each as u16, ..area };
-            spots.push(ClickArea { area, target: ClickTarget::Row(at) });
+            click_areas.push(ClickArea { area, target: ClickTarget::Row(at) });
             lines.push(rows.render_row(at, *row));
             if each == 2 {
                 lines.push(rows.render_sentence(*row));
@@ -174,7 +174,7 @@ impl ScreenView for FindingsScreen {
         }
         ScreenLayout {
             page,
-            click_areas: spots,
+            click_areas,
             has_side_pane: below.is_some(),
             ..ScreenLayout::default()
         }
