@@ -20,7 +20,7 @@ pub(crate) struct EvidenceHistory {
     pub(crate) ask: HistoryQuery,
     /// When the answer arrived, by the console's clock.
     pub(crate) received_at: UnixMs,
-    /// The answer; none if no history of this number is kept.
+    /// The answer; none if no history of this number is stored.
     pub(crate) history: Option<std::sync::Arc<MetricHistory>>,
 }
 

@@ -4,7 +4,7 @@ use gaunt_schema::{SanitizedText, UnixMs};
 
 use gaunt_api::Question;
 
-/// Maximum number of failures kept: more than any screen asks.
+/// Maximum number of failures stored: more than any screen asks.
 const MAX_FAILURES: usize = 16;
 
 /// Question whose last attempt failed.

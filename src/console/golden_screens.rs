@@ -73,9 +73,9 @@ impl GoldenConsole {
     }
 
     fn press_keys(&mut self, keys: &[KeyPress]) -> Vec<ConsoleEffect> {
-        let pressed =
+        let outcomes =
             keys.iter().map(|key| apply_action(&mut self.state, ConsoleAction::Key(*key)));
-        pressed.flat_map(|outcome| outcome.effects).collect()
+        outcomes.flat_map(|outcome| outcome.effects).collect()
     }
 
     fn type_text(&mut self, text: &str) {

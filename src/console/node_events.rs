@@ -13,7 +13,7 @@ const MOST: usize = 200;
 /// Event on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeEvent {
-    /// Time of the event; none if it precedes the kept history.
+    /// Time of the event; none if it precedes the retained history.
     pub(crate) at: Option<UnixMs>,
     /// Severity.
     pub(crate) severity: Severity,

@@ -40,7 +40,7 @@ pub(crate) struct Prompt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PromptError {
     /// First rejected column, from 0, and the number of columns; none if the whole line is rejected.
-    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) span: Option<(usize, usize)>,
     /// Reason, and what is valid there.
     pub(crate) why: SanitizedText,
 }
@@ -221,7 +221,7 @@ impl Prompt {
     pub(crate) fn show_error(&mut self, error: &FilterError) {
         let hint = error.hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}"));
         self.error = Some(PromptError {
-            place: Some((error.column.saturating_sub(1) as usize, error.length as usize)),
+            span: Some((error.column.saturating_sub(1) as usize, error.length as usize)),
             why: SanitizedText::new(&format!("{}{hint}", error.message)),
         });
     }

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn commands_of_the_table_are_parsed() {
-        for (line, wanted) in [
+        for (line, expected) in [
             ("jobs", PromptCommand::OpenScreen(ListScreen(Subject::Jobs).into())),
             ("node gpu003", PromptCommand::OpenScreen(NodeScreen("gpu003".into()).into())),
             (
@@ -186,7 +186,7 @@ mod tests {
             ("job 8812", PromptCommand::OpenScreen(JobScreen("8812".into()).into())),
             ("quit", PromptCommand::Quit),
         ] {
-            assert_eq!(parse(line), Ok(wanted), "{line}");
+            assert_eq!(parse(line), Ok(expected), "{line}");
         }
         for (word, ..) in listed_commands() {
             assert!(!parse(word).is_err_and(|why| why.contains("unknown command")), "{word}");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn unknown_command_is_refused_with_the_known_ones() {
-        for (line, said) in [
+        for (line, message) in [
             ("wibble", "unknown command wibble; Tab lists commands"),
             ("node", "node needs a name"),
             ("at 25:00", "invalid time; use -20m"),
@@ -204,7 +204,7 @@ mod tests {
             ("jobs 3", "jobs takes no argument"),
         ] {
             let why = parse(line).unwrap_err();
-            assert!(why.starts_with(said), "{line}: {why}");
+            assert!(why.starts_with(message), "{line}: {why}");
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn render_prompt(prompt: &Prompt, width: usize, theme: Theme) -> Vec<
     if let Some(wrong) = &prompt.error {
         let bad = theme.style_for(StyleRole::Bad);
         let mut text = " ".repeat(1 + prompt_sign(&prompt.asks).len());
-        if let Some((from, length)) = wrong.place {
+        if let Some((from, length)) = wrong.span {
             text.push_str(&" ".repeat(from.saturating_sub(offset)));
             text.push_str(&"^".repeat(length.clamp(1, 40)));
             text.push(' ');

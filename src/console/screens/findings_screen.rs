@@ -194,11 +194,11 @@ fn render_group_summary(
     let title = format!(" {} {}", group.kind, group_title(group));
     let mut lines =
         vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
-    let mut say = |text: &str| {
+    let mut push_paragraph = |text: &str| {
         let text = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
         lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
     };
-    say(&format!(
+    push_paragraph(&format!(
         "oldest since {}; {} of {} acknowledged; confidence at least {} %",
         display_text::format_time_of_day(group.since),
         group.acknowledged,
@@ -206,8 +206,8 @@ fn render_group_summary(
         display_text::format_whole_percent(Some(group.confidence)),
     ));
     if let Some(worst) = worst {
-        say(&format!("worst: {}", worst.summary));
-        say(&format!("next: {}", worst.next));
+        push_paragraph(&format!("worst: {}", worst.summary));
+        push_paragraph(&format!("next: {}", worst.next));
     }
     let verb = if unfolded { "collapse" } else { "expand" };
     lines.push(Line::default());

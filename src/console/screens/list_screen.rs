@@ -318,7 +318,7 @@ fn render_heading(
     for column in shown {
         let width = column.layout.width as u16;
         let area = Rect { x: left, y, width, height: 1 };
-        click_areas.push(ClickArea { area, target: ClickTarget::Heading(column.place) });
+        click_areas.push(ClickArea { area, target: ClickTarget::Heading(column.position) });
         left += width + 2;
     }
     let style = theme.style_for(StyleRole::Title);

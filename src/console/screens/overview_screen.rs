@@ -70,8 +70,8 @@ impl ScreenView for OverviewScreen {
             questions.extend(state.heat_node().cloned().map(Question::Node));
         }
         if let Some(field) = state.tint {
-            let known = state.data.tint.as_ref().filter(|(known, ..)| *known == field);
-            if state.is_due(known.map(|(_, at, _)| *at)) {
+            let stored = state.data.tint.as_ref().filter(|(stored, ..)| *stored == field);
+            if state.is_due(stored.map(|(_, at, _)| *at)) {
                 questions.extend(tint_question(field));
             }
         }

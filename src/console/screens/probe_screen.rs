@@ -59,7 +59,7 @@ impl ScreenView for ProbeScreen {
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
         let came = state.data.probe.as_ref().map(|(at, _)| *at);
-        // No history is kept for this answer.
+        // No history is stored for this answer.
         let asks = state.past_instant.is_none() && state.is_due(came);
         asks.then_some(Question::Probe).into_iter().collect()
     }
@@ -216,7 +216,7 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
         ]),
         Line::default(),
     ];
-    let offers = match (matrix.free, matrix.measuring) {
+    let availability = match (matrix.free, matrix.measuring) {
         (0, 0) => "No node waits for a measurement.".to_owned(),
         (free, 0) => format!("Waiting nodes: {free} of 2 needed."),
         (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
@@ -231,7 +231,7 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
         let lines = display_text::wrap_text(text, available).into_iter();
         lines.map(|line| Line::raw(format!("   {line}"))).collect()
     };
-    lines.extend(plain(&offers));
+    lines.extend(plain(&availability));
     lines.push(Line::default());
     lines.extend(plain(how));
     lines.push(Line::styled(format!("     {command}"), theme.style_for(StyleRole::Title)));

@@ -164,7 +164,7 @@ fn submit_command(
     }
     let done = prompt_commands::parse(line).and_then(|command| run(state, command));
     done.map_err(|why| {
-        prompt.error = Some(PromptError { place: None, why: SanitizedText::new(&why) });
+        prompt.error = Some(PromptError { span: None, why: SanitizedText::new(&why) });
         PromptRejected
     })
 }

@@ -121,7 +121,7 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
 
 fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal) {
     match (question, &refusal) {
-        // A number without a kept history has no graph.
+        // A number without a stored history has no graph.
         (Question::History(_), _) => store_history(state, question, None),
         // Older aggregators do not support alerts.
         (Question::Alerts, _) => state.data.alerts = Some((state.now, Arc::default())),
