@@ -223,8 +223,8 @@ impl SubjectField {
 
     /// All possible values, if they are a closed list.
     pub fn allowed_values(&self, subject: Subject) -> Vec<&'static str> {
-        let FieldKey::Builtin(own) = self.key else { return Vec::new() };
-        match (own, subject) {
+        let FieldKey::Builtin(builtin) = self.key else { return Vec::new() };
+        match (builtin, subject) {
             (BuiltinField::State, Subject::Gpus) => {
                 GpuState::ALL.iter().map(|s| s.as_str()).collect()
             }
@@ -254,11 +254,11 @@ struct FieldIndex {
 static VOCABULARIES: LazyLock<[FieldIndex; 8]> = LazyLock::new(|| Subject::ALL.map(build_index));
 
 fn build_index(subject: Subject) -> FieldIndex {
-    let mut built = FieldIndex { fields: Vec::new(), names: HashMap::new() };
-    for (own, name, kind, help) in builtin_fields::builtin_fields(subject) {
-        built.names.insert((*name).to_owned(), built.fields.len());
-        let (key, name) = (FieldKey::Builtin(*own), (*name).to_owned());
-        built.fields.push(SubjectField { key, name, kind: *kind, help });
+    let mut index = FieldIndex { fields: Vec::new(), names: HashMap::new() };
+    for (builtin, name, kind, help) in builtin_fields::builtin_fields(subject) {
+        index.names.insert((*name).to_owned(), index.fields.len());
+        let (key, name) = (FieldKey::Builtin(*builtin), (*name).to_owned());
+        index.fields.push(SubjectField { key, name, kind: *kind, help });
     }
     for (class, prefix) in subject.device_classes() {
         for id in MetricId::all_ids() {
@@ -272,14 +272,14 @@ fn build_index(subject: Subject) -> FieldIndex {
             let stem = stem.strip_suffix(row.unit.name_suffix()).unwrap_or(stem);
             let (short, long) = (format!("{stem}{tag}"), format!("{bare}{tag}"));
             // A gauge and its integral have one stem: the first takes it, the second keeps its full name.
-            let taken = built.names.contains_key(&short);
+            let taken = index.names.contains_key(&short);
             let name = if taken { long.clone() } else { short };
-            let at = built.fields.len();
+            let at = index.fields.len();
             for known in [name.clone(), long, id.series_key()] {
-                built.names.entry(known).or_insert(at);
+                index.names.entry(known).or_insert(at);
             }
             let kind = FieldKind::Number(shown_unit(row.kind, row.unit));
-            built.fields.push(SubjectField {
+            index.fields.push(SubjectField {
                 key: FieldKey::Metric(id),
                 name,
                 kind,
@@ -288,11 +288,11 @@ fn build_index(subject: Subject) -> FieldIndex {
         }
     }
     for (alias, name) in builtin_fields::ALIASES {
-        if let Some(at) = built.names.get(*name).copied() {
-            built.names.entry((*alias).to_owned()).or_insert(at);
+        if let Some(at) = index.names.get(*name).copied() {
+            index.names.entry((*alias).to_owned()).or_insert(at);
         }
     }
-    built
+    index
 }
 
 /// Unit in which a metric is shown: a counter is shown as its rate per second.
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_found_by_its_short_its_bare_and_its_full_name() {
+    fn metric_is_found_by_its_short_bare_and_full_name() {
         for name in ["power", "power_watts", "gaunt_gpu_power_watts"] {
             let field = Subject::Gpus.find_field(name).unwrap();
             assert_eq!((field.key, field.name.as_str()), (FieldKey::Metric(gpu::POWER), "power"));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_fields_of_a_subject_share_a_name_and_the_usual_ones_are_there() {
+    fn field_names_are_unique_per_subject_and_include_the_common_ones() {
         for subject in Subject::ALL {
             for field in subject.all_fields() {
                 let found = subject.find_field(&field.name).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_that_is_measured_on_a_row_is_a_field_of_it() {
+    fn metrics_of_a_row_are_its_fields() {
         for id in MetricId::all_ids().filter(|id| id.catalogue_row().kind != MetricKind::Info) {
             let found =
                 |subject: Subject| subject.find_field(&id.series_key()).map(|field| field.key);

@@ -112,14 +112,14 @@ impl FindingGroup {
             for user in owned.iter().filter_map(|(_, owner)| owner.user.as_ref()) {
                 *users.entry(user).or_default() += 1;
             }
-            let own = |owner: &JobOwner| {
+            let large_user = |owner: &JobOwner| {
                 let user = owner.user.as_ref()?;
                 (users[user] >= GROUP_FROM).then(|| user.clone())
             };
             let mut parts: BTreeMap<Option<SanitizedText>, Vec<&(&Finding, JobOwner)>> =
                 BTreeMap::new();
             for member in &owned {
-                parts.entry(own(&member.1)).or_default().push(member);
+                parts.entry(large_user(&member.1)).or_default().push(member);
             }
             let parts = parts.iter().filter(|(_, members)| members.len() >= GROUP_FROM);
             groups.extend(parts.filter_map(|(user, members)| Self::of(user.as_ref(), members)));
@@ -134,12 +134,12 @@ impl FindingGroup {
     fn of(user: Option<&SanitizedText>, members: &[&(&Finding, JobOwner)]) -> Option<Self> {
         let (first, _) = members.first()?;
         let findings = || members.iter().map(|(finding, _)| *finding);
-        let place = |of: fn(&Entity) -> &Option<SanitizedText>| {
-            common_value(findings().map(|finding| of(&finding.entity).as_ref()))
+        let common_name = |name_of: fn(&Entity) -> &Option<SanitizedText>| {
+            common_value(findings().map(|finding| name_of(&finding.entity).as_ref()))
         };
-        let whose = user.map_or_else(String::new, |user| format!("/{user}"));
+        let user_suffix = user.map_or_else(String::new, |user| format!("/{user}"));
         Some(Self {
-            id: format!("group/{}/{}{whose}", first.kind.as_str(), first.severity.as_str()),
+            id: format!("group/{}/{}{user_suffix}", first.kind.as_str(), first.severity.as_str()),
             kind: first.kind,
             severity: first.severity,
             since: findings().map(|finding| finding.since).min()?,
@@ -149,9 +149,9 @@ impl FindingGroup {
             blames: common_value(findings().map(|finding| Some(&finding.entity.kind))),
             user: common_value(members.iter().map(|(_, owner)| owner.user.as_ref())),
             account: common_value(members.iter().map(|(_, owner)| owner.account.as_ref())),
-            job: place(|entity| &entity.job),
-            node: place(|entity| &entity.node),
-            leaf: place(|entity| &entity.leaf),
+            job: common_name(|entity| &entity.job),
+            node: common_name(|entity| &entity.node),
+            leaf: common_name(|entity| &entity.leaf),
             members: findings().map(|finding| finding.id.clone()).collect(),
         })
     }
@@ -169,19 +169,19 @@ impl FindingGroup {
             _ => "findings",
         };
         let mut parts = vec![format!("{} {what}", self.members.len())];
-        let own = self.blames == Some(EntityKind::Gpu);
-        let noun = if own { "lost" } else { "GPUs" };
+        let is_gpu_group = self.blames == Some(EntityKind::Gpu);
+        let noun = if is_gpu_group { "lost" } else { "GPUs" };
         parts.extend(gpus.map(|gpus| format!("{gpus} {noun}")));
-        let places = [
+        let common_values = [
             ("user", &self.user),
             ("account", &self.account),
             ("job", &self.job),
             ("node", &self.node),
             ("leaf", &self.leaf),
         ];
-        let known = places.iter().filter_map(|(word, name)| Some((word, name.as_ref()?)));
+        let present = common_values.iter().filter_map(|(word, name)| Some((word, name.as_ref()?)));
         // The first is sufficient: the account follows from the user.
-        parts.extend(known.take(1).map(|(word, name)| format!("{word} {name}")));
+        parts.extend(present.take(1).map(|(word, name)| format!("{word} {name}")));
         parts.join(", ")
     }
 }

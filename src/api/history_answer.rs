@@ -95,7 +95,7 @@ impl MetricHistory {
             return;
         }
         let groups = || self.mean.rchunks(width).rev();
-        let of = |group: &[Option<f32>], pick: fn(f32, f32) -> f32| {
+        let reduce_group = |group: &[Option<f32>], pick: fn(f32, f32) -> f32| {
             group.iter().copied().flatten().reduce(pick)
         };
         let mean = |group: &[Option<f32>]| {
@@ -103,8 +103,8 @@ impl MetricHistory {
             let sum: f64 = group.iter().flatten().copied().map(f64::from).sum();
             (known > 0).then(|| (sum / known as f64) as f32)
         };
-        let low = groups().map(|group| of(group, f32::min)).collect();
-        let high = groups().map(|group| of(group, f32::max)).collect();
+        let low = groups().map(|group| reduce_group(group, f32::min)).collect();
+        let high = groups().map(|group| reduce_group(group, f32::max)).collect();
         let mean = groups().map(mean).collect();
         (self.mean, self.low, self.high) = (mean, low, high);
         self.step_ms *= width as u64;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_survives_thinning_and_a_gap_stays_one() {
+    fn thinning_retains_peaks_and_gaps() {
         let mut points = vec![Some(1.0); 90];
         points[40] = Some(700.0);
         points[80..].fill(None);
@@ -146,7 +146,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn it_never_has_more_points_than_wanted_and_keeps_the_extremes(
+        fn thinning_never_exceeds_the_points_and_retains_extremes(
             points in proptest::collection::vec(proptest::option::of(-1e3_f32..1e3), 0..300),
             wanted in 1_u32..400,
         ) {

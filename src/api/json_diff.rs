@@ -110,9 +110,9 @@ fn diff_strings(old: &str, new: &str) -> Option<Value> {
             _ => runs.push((at, at + 1)),
         }
     }
-    let sent: usize = runs.iter().map(|(from, to)| to - from + JOIN).sum();
+    let patch_len: usize = runs.iter().map(|(from, to)| to - from + JOIN).sum();
     let put: Vec<Value> = runs.iter().map(|(from, to)| json!([from, &new[*from..*to]])).collect();
-    (sent < new.len()).then(|| json!({ "put": put }))
+    (patch_len < new.len()).then(|| json!({ "put": put }))
 }
 
 /// Applies a change to the answer it was computed from.
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_new_is_sent() {
+    fn json_diff_holds_changed_values_only() {
         let old =
             json!({"at": 1, "heat": {"states": "C".repeat(100)}, "gone": 1, "list": [1, 2, 3, 4]});
         let mut states = "C".repeat(100);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said_so() {
+    fn json_diff_that_does_not_fit_is_an_error() {
         for (value, change) in [
             (json!([1]), json!({"to": [[5, 1]]})),
             (json!({}), json!({"in": {"a": {"whole": 1}}})),
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_makes_the_new_of_the_old(old in any_json(), new in any_json()) {
+        fn json_diff_turns_the_old_value_into_the_new(old in any_json(), new in any_json()) {
             let mut value = old.clone();
             if let Some(change) = diff_values(&old, &new) {
                 apply_diff(&mut value, &change).unwrap();
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn no_change_ends_the_program(value in any_json(), change in any_json()) {
+        fn json_diff_never_panics(value in any_json(), change in any_json()) {
             let mut value = value;
             _ = apply_diff(&mut value, &change);
         }

@@ -57,39 +57,39 @@ impl Question {
         // A name may contain a slash: only the first one separates.
         let (head, last) = path.split_once('/').map_or((path, None), |(h, l)| (h, Some(l)));
         let unknown = || Refusal::UnknownQuestion { ask: SanitizedText::new(path) };
-        let (known, allowed, _) = PATHS
+        let (route, allowed, _) = PATHS
             .iter()
-            .find(|(known, ..)| match known.split_once('/') {
+            .find(|(route, ..)| match route.split_once('/') {
                 Some((first, _)) => first == head && last.is_some_and(|last| !last.is_empty()),
-                None => *known == head && last.is_none(),
+                None => *route == head && last.is_none(),
             })
             .ok_or_else(unknown)?;
-        let given = QueryParameters::new(parameters, known, allowed)?;
+        let query = QueryParameters::new(parameters, route, allowed)?;
         let last = last.unwrap_or_default();
-        let question = match *known {
+        let question = match *route {
             "overview" => Self::Overview,
-            "nodes" => given.parse_list(Subject::Nodes, Self::Nodes)?,
+            "nodes" => query.parse_list(Subject::Nodes, Self::Nodes)?,
             "nodes/{node}" => Self::Node(SanitizedText::new(last)),
-            "gpus" => Self::Table(given.parse_filter(Subject::Gpus)?),
-            "jobs" => Self::Table(given.parse_filter(Subject::Jobs)?),
+            "gpus" => Self::Table(query.parse_filter(Subject::Gpus)?),
+            "jobs" => Self::Table(query.parse_filter(Subject::Jobs)?),
             "jobs/{job}" => Self::Job(SanitizedText::new(last)),
-            "ports" => Self::Table(given.parse_filter(Subject::Ports)?),
-            "fabric" => Self::Fabric(given.parse_filter(Subject::Ports)?),
-            "findings" => given.parse_list(Subject::Findings, Self::Findings)?,
+            "ports" => Self::Table(query.parse_filter(Subject::Ports)?),
+            "fabric" => Self::Fabric(query.parse_filter(Subject::Ports)?),
+            "findings" => query.parse_list(Subject::Findings, Self::Findings)?,
             "findings/{finding}" => Self::Finding(last.to_owned()),
             "gpu_time" => Self::GpuTime,
-            "closed" => given.parse_list(Subject::Closed, Self::Closed)?,
-            "targets" => given.parse_list(Subject::Targets, Self::Targets)?,
+            "closed" => query.parse_list(Subject::Closed, Self::Closed)?,
+            "targets" => query.parse_list(Subject::Targets, Self::Targets)?,
             "table/{subject}" => {
-                Self::Table(given.parse_filter(Subject::parse(last).ok_or_else(unknown)?)?)
+                Self::Table(query.parse_filter(Subject::parse(last).ok_or_else(unknown)?)?)
             }
             "probe" => Self::Probe,
-            "history" => Self::History(given.parse_history()?),
-            "usage" => Self::Usage(given.parse_usage_span()?),
+            "history" => Self::History(query.parse_history()?),
+            "usage" => Self::Usage(query.parse_usage_span()?),
             "alerts" => Self::Alerts,
             _ => return Err(unknown()),
         };
-        Ok(match given.parse_time()? {
+        Ok(match query.parse_time()? {
             Some(when) => Self::AtTime(when, Box::new(question)),
             None => question,
         })
@@ -161,13 +161,14 @@ impl<'a> QueryParameters<'a> {
         allowed: &[&str],
     ) -> Result<Self, Refusal> {
         for (at, (name, _)) in parameters.iter().enumerate() {
-            let twice = parameters[..at].iter().any(|(known, _)| known == name);
-            if twice || !allowed.contains(&name.as_str()) {
-                let how = if twice { "given twice" } else { "unknown" };
-                let known = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+            let is_duplicate = parameters[..at].iter().any(|(earlier, _)| earlier == name);
+            if is_duplicate || !allowed.contains(&name.as_str()) {
+                let how = if is_duplicate { "given twice" } else { "unknown" };
+                let accepted =
+                    if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
                 return Err(Refusal::BadParameter {
                     parameter: SanitizedText::new(name),
-                    why: SanitizedText::new(&format!("{how}; {path} accepts {known}")),
+                    why: SanitizedText::new(&format!("{how}; {path} accepts {accepted}")),
                 });
             }
         }
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_becomes_a_path_and_back() {
+    fn question_becomes_a_path_and_back() {
         for line in [
             "overview",
             "nodes",
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_what_is() {
+    fn unknown_paths_and_parameters_are_refused_with_the_known_ones() {
         for (line, said) in [
             ("nodez", "unknown question nodez; known are overview, nodes, nodes/{node}, gpus, "),
             ("table/wibble", "unknown question table/wibble; "),

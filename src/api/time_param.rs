@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_and_spans_are_read_as_written_and_back() {
+    fn time_params_are_parsed_and_written_back() {
         let now = UnixMs(10_000_000);
         for (text, at) in [
             ("-20m", 8_800_000),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_has_a_unit() {
+    fn usage_span_needs_a_unit() {
         assert_eq!(parse_span("15m"), Some(USUAL_SPAN));
         assert_eq!(parse_span("90s"), Some(Duration::from_secs(90)));
         assert_eq!(parse_span("1h30m"), Some(Duration::from_mins(90)));

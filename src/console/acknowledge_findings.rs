@@ -19,19 +19,19 @@ pub(super) fn acknowledge_findings(
 ) -> PendingAcknowledgement {
     let by = std::env::var("USER").ok().filter(|name| !name.is_empty());
     let by = SanitizedText::new(by.as_deref().unwrap_or("console"));
-    let deed = note.map_or(FindingCommand::Withdraw, |note| FindingCommand::Acknowledge {
+    let command = note.map_or(FindingCommand::Withdraw, |note| FindingCommand::Acknowledge {
         note: SanitizedText::new(&note),
     });
     Box::pin(async move {
         let mut outcome =
             AcknowledgementOutcome { count: findings.len(), ..AcknowledgementOutcome::default() };
         for finding in findings {
-            let act = FindingAction {
+            let action = FindingAction {
                 finding: finding.to_string(),
                 by: by.clone(),
-                command: deed.clone(),
+                command: command.clone(),
             };
-            if !outcome.record_answer(source.clone().send_action(act).await) {
+            if !outcome.record_answer(source.clone().send_action(action).await) {
                 break;
             }
         }
@@ -41,10 +41,10 @@ pub(super) fn acknowledge_findings(
 
 /// Waits for the result of the pending acknowledgement; pends forever if there is none.
 pub(super) async fn await_acknowledgement(
-    acting: &mut Option<PendingAcknowledgement>,
+    in_progress: &mut Option<PendingAcknowledgement>,
 ) -> Result<String, String> {
-    match acting {
-        Some(acting) => acting.await,
+    match in_progress {
+        Some(in_progress) => in_progress.await,
         None => pending().await,
     }
 }
@@ -72,9 +72,11 @@ impl AcknowledgementOutcome {
             Ok(Answer::Refused(refusal)) => refusal.to_string(),
             Ok(Answer::Finding(explanation)) => {
                 let finding = &explanation.finding;
-                let taken = finding.acknowledged.is_some();
-                self.last =
-                    Some((if taken { "acknowledged" } else { "withdrawn" }, finding.id.clone()));
+                let is_acknowledged = finding.acknowledged.is_some();
+                self.last = Some((
+                    if is_acknowledged { "acknowledged" } else { "withdrawn" },
+                    finding.id.clone(),
+                ));
                 self.done += 1;
                 return true;
             }
@@ -113,18 +115,18 @@ mod tests {
 
     #[test]
     fn outcome_of_many_is_one_sentence_with_its_numbers() {
-        let taken = || {
+        let acknowledged = || {
             Ok(Answer::Finding(Arc::new(sample_answers::explanation_of(
                 sample_answers::port_down_finding(),
             ))))
         };
         let closed = || Ok(Answer::Refused(Refusal::ClosedFinding { finding: "a".into() }));
         let mut all = AcknowledgementOutcome { count: 2, ..AcknowledgementOutcome::default() };
-        assert!(all.record_answer(taken()) && all.record_answer(taken()));
+        assert!(all.record_answer(acknowledged()) && all.record_answer(acknowledged()));
         assert_eq!(all.render_sentence(), Ok("acknowledged: 2 findings".into()));
         let mut some = AcknowledgementOutcome { count: 3, ..AcknowledgementOutcome::default() };
         assert!(
-            some.record_answer(taken()) && some.record_answer(closed()),
+            some.record_answer(acknowledged()) && some.record_answer(closed()),
             "a closed finding does not stop the others"
         );
         assert!(
@@ -134,7 +136,7 @@ mod tests {
         let why = some.render_sentence().unwrap_err();
         assert!(why.starts_with("1 of 3 acknowledged; first refusal: "), "{why}");
         let mut one = AcknowledgementOutcome { count: 1, ..AcknowledgementOutcome::default() };
-        assert!(one.record_answer(taken()));
+        assert!(one.record_answer(acknowledged()));
         assert_eq!(one.render_sentence(), Ok("acknowledged: port_down/gpu003/mlx5_1/1".into()));
     }
 }

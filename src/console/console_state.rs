@@ -290,10 +290,10 @@ pub(crate) enum ClickTarget {
 
 impl ConsoleState {
     /// Creates a console that has no answers yet.
-    pub(crate) fn new(source: Option<&str>, now: UnixMs, kept: ConsolePreferences) -> Self {
+    pub(crate) fn new(source: Option<&str>, now: UnixMs, preferences: ConsolePreferences) -> Self {
         let mut lists = Subject::ALL.map(ListState::new);
         for (list, subject) in lists.iter_mut().zip(Subject::ALL) {
-            if let Some(columns) = kept.columns.get(subject.as_str()) {
+            if let Some(columns) = preferences.columns.get(subject.as_str()) {
                 // Columns saved by another version may be unknown: the default columns are used then.
                 _ = list.choose_columns(columns);
             }
@@ -322,7 +322,7 @@ impl ConsoleState {
             prompt: None,
             prompt_history: prompt::PromptHistory::default(),
             message: None,
-            preferences: kept,
+            preferences,
             seen_critical: None,
             scroll: 0,
             layout: ScreenLayout::default(),

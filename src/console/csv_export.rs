@@ -50,7 +50,7 @@ mod tests {
     use crate::sample_answers;
 
     #[test]
-    fn rows_are_written_with_their_absences_and_no_formulas() {
+    fn csv_rows_have_absent_values_and_no_formulas() {
         let mut table = sample_answers::gpu_table();
         if let AnswerCells::Texts { words, .. } = &mut table.columns[0].cells {
             words[0] = "=cmd|\"x\",1".into();

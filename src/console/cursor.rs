@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_its_row_and_stays_near_when_the_row_is_gone() {
+    fn cursor_follows_its_row_and_stays_near_if_the_row_is_gone() {
         let mut cursor = RowCursor::default();
         let before = ["a", "b", "c"];
         cursor.move_by(1, 3, |at| before[at]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_ends() {
+    fn cursor_stops_at_the_ends() {
         let rows = ["a", "b", "c"];
         let mut cursor = RowCursor::default();
         cursor.move_by(isize::MIN, 3, |at| rows[at]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_shows_the_cursor_and_no_lines_beyond_the_end() {
+    fn visible_window_includes_the_cursor_and_ends_at_the_last_row() {
         assert_eq!(first_visible_row(0, 100, 10), 0);
         assert_eq!(first_visible_row(50, 100, 10), 45);
         assert_eq!(first_visible_row(99, 100, 10), 90);

@@ -207,9 +207,9 @@ pub(crate) fn align_left(text: &str, columns: usize) -> String {
 
 /// Pads or truncates a text to exactly `columns` columns, right-aligned.
 pub(crate) fn align_right(text: &str, columns: usize) -> String {
-    let kept = truncate_text(text, columns);
-    let mut out = " ".repeat(columns.saturating_sub(text_width(&kept)));
-    out.push_str(&kept);
+    let truncated = truncate_text(text, columns);
+    let mut out = " ".repeat(columns.saturating_sub(text_width(&truncated)));
+    out.push_str(&truncated);
     out
 }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_fit_into_a_cell_and_are_never_nothing() {
+    fn rates_fit_a_cell_and_are_never_blank() {
         for (value, text) in [
             (0.0, "0"),
             (0.004, "<0.01"),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signs_of_maps_and_graphs_are_as_wide_as_unicode_says() {
+    fn glyphs_of_maps_and_graphs_have_their_unicode_width() {
         for sign in ('\u{2500}'..='\u{25bf}').chain('\u{2800}'..='\u{28ff}') {
             let text = sign.to_string();
             assert_eq!(text_width(&text), text.width(), "{sign}");

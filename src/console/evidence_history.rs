@@ -20,7 +20,7 @@ pub(crate) struct EvidenceHistory {
     pub(crate) ask: HistoryQuery,
     /// When the answer arrived, by the console's clock.
     pub(crate) received_at: UnixMs,
-    /// The answer; none if no history of this number is kept.
+    /// The answer; none if no history of this number is stored.
     pub(crate) history: Option<std::sync::Arc<MetricHistory>>,
 }
 
@@ -34,15 +34,16 @@ impl EvidenceHistory {
 
     /// Returns the points of the last `span_ms` milliseconds.
     pub(crate) fn newest_points(history: &MetricHistory, span_ms: u64) -> &[Option<f32>] {
-        let wanted = span_ms.div_ceil(history.step_ms.max(1)) as usize;
-        &history.mean[history.mean.len().saturating_sub(wanted)..]
+        let count = span_ms.div_ceil(history.step_ms.max(1)) as usize;
+        &history.mean[history.mean.len().saturating_sub(count)..]
     }
 
     /// Returns the limit in the unit of the points, if the number is the series itself.
-    pub(crate) fn limit_in_unit(history: &MetricHistory, proof: &EvidenceItem) -> Option<f32> {
-        let limit = proof.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
-        let like = history.unit == proof.unit && proof.past == gaunt_api::HistoryRelation::Same;
-        like.then_some(limit as f32)
+    pub(crate) fn limit_in_unit(history: &MetricHistory, evidence: &EvidenceItem) -> Option<f32> {
+        let limit = evidence.limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
+        let is_same_series =
+            history.unit == evidence.unit && evidence.past == gaunt_api::HistoryRelation::Same;
+        is_same_series.then_some(limit as f32)
     }
 }
 
@@ -50,54 +51,60 @@ impl EvidenceHistory {
 /// another number's own is shown only there: a rising count of GPUs beside their falling utilization would be
 /// confusing.
 pub(crate) fn history_queries(finding: &Finding) -> Vec<Option<HistoryQuery>> {
-    let mut left = MOST;
-    let own =
-        finding.evidence.iter().filter(|proof| proof.past == gaunt_api::HistoryRelation::Same);
-    let own: Vec<_> = own.filter_map(|proof| history_query(finding, proof)).collect();
-    let asks = finding.evidence.iter().map(|proof| {
-        let is_own = proof.past == gaunt_api::HistoryRelation::Same;
-        let ask = history_query(finding, proof)
-            .filter(|ask| left > 0 && (is_own || !own.contains(ask)))?;
-        left -= 1;
+    let mut remaining = MOST;
+    let exact_queries = finding
+        .evidence
+        .iter()
+        .filter(|evidence| evidence.past == gaunt_api::HistoryRelation::Same);
+    let exact_queries: Vec<_> =
+        exact_queries.filter_map(|evidence| history_query(finding, evidence)).collect();
+    let queries = finding.evidence.iter().map(|evidence| {
+        let is_exact = evidence.past == gaunt_api::HistoryRelation::Same;
+        let ask = history_query(finding, evidence)
+            .filter(|ask| remaining > 0 && (is_exact || !exact_queries.contains(ask)))?;
+        remaining -= 1;
         Some(ask)
     });
-    asks.collect()
+    queries.collect()
 }
 
 /// Returns the questions for the histories without an answer since an instant.
 pub(crate) fn due_questions(
     finding: &Finding,
-    known: &[EvidenceHistory],
+    histories: &[EvidenceHistory],
     since: UnixMs,
 ) -> Vec<Question> {
-    let fresh =
-        |ask: &HistoryQuery| known.iter().any(|past| past.ask == *ask && past.received_at > since);
-    let asks = history_queries(finding).into_iter().flatten().filter(|ask| !fresh(ask));
-    asks.map(Question::History).collect()
+    let fresh = |ask: &HistoryQuery| {
+        histories.iter().any(|entry| entry.ask == *ask && entry.received_at > since)
+    };
+    let queries = history_queries(finding).into_iter().flatten().filter(|ask| !fresh(ask));
+    queries.map(Question::History).collect()
 }
 
-fn history_query(finding: &Finding, proof: &EvidenceItem) -> Option<HistoryQuery> {
-    if proof.past == gaunt_api::HistoryRelation::Nothing {
+fn history_query(finding: &Finding, evidence: &EvidenceItem) -> Option<HistoryQuery> {
+    if evidence.past == gaunt_api::HistoryRelation::Nothing {
         return None;
     }
-    let source = proof.source.split(", ").next().filter(|source| !source.is_empty())?;
+    let source = evidence.source.split(", ").next().filter(|source| !source.is_empty())?;
     let metric = MetricId::all_ids().find(|id| id.series_key() == source)?;
     let entity = &finding.entity;
-    let is = |field: &str, value: &Option<SanitizedText>| {
+    let clause = |field: &str, value: &Option<SanitizedText>| {
         value.as_deref().map(|value| format!("{field}={}", quote_text(value)))
     };
-    let node = is("node", &entity.node);
+    let node = clause("node", &entity.node);
     let (subject, parts) = match metric.catalogue_row().class {
-        DeviceClass::Gpu if node.is_some() => (Subject::Gpus, vec![node, is("gpu", &entity.gpu)]),
-        DeviceClass::Gpu => (Subject::Gpus, vec![is("job", &entity.job)]),
+        DeviceClass::Gpu if node.is_some() => {
+            (Subject::Gpus, vec![node, clause("gpu", &entity.gpu)])
+        }
+        DeviceClass::Gpu => (Subject::Gpus, vec![clause("job", &entity.job)]),
         DeviceClass::Node if node.is_some() => (Subject::Nodes, vec![node]),
-        DeviceClass::Node => (Subject::Nodes, vec![is("job", &entity.job)]),
+        DeviceClass::Node => (Subject::Nodes, vec![clause("job", &entity.job)]),
         DeviceClass::Port if node.is_some() => {
-            let parts = vec![node, is("device", &entity.device), is("port", &entity.port)];
+            let parts = vec![node, clause("device", &entity.device), clause("port", &entity.port)];
             (Subject::Ports, parts)
         }
         DeviceClass::Port => {
-            (Subject::Ports, vec![is("leaf", &entity.leaf), is("rail", &entity.rail)])
+            (Subject::Ports, vec![clause("leaf", &entity.leaf), clause("rail", &entity.rail)])
         }
         _ => return None,
     };
@@ -122,13 +129,13 @@ mod tests {
     use super::*;
     use crate::sample_answers;
 
-    fn describe_query(proof: &EvidenceItem, finding: &Finding) -> Option<String> {
-        history_query(finding, proof)
+    fn describe_query(evidence: &EvidenceItem, finding: &Finding) -> Option<String> {
+        history_query(finding, evidence)
             .map(|ask| format!("{} of {}", ask.metric, ask.of.source_text()))
     }
 
     #[test]
-    fn a_number_of_a_port_and_one_of_a_host_are_asked_of_their_own_devices() {
+    fn port_and_host_evidence_is_requested_from_its_device() {
         let port = sample_answers::port_down_finding();
         let state = describe_query(&port.evidence[0], &port);
         assert_eq!(state.unwrap(), "state_id of node=gpu003 and device=mlx5_1 and port=1");
@@ -146,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn a_past_stands_beside_the_number_whose_own_it_is() {
+    fn history_is_shown_beside_its_own_number() {
         let mut finding = sample_answers::starved_finding();
-        let own = finding.evidence[0].clone();
-        let part = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..own.clone() };
-        finding.evidence = vec![part.clone(), own.clone()];
+        let exact = finding.evidence[0].clone();
+        let part = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..exact.clone() };
+        finding.evidence = vec![part.clone(), exact.clone()];
         assert_eq!(
             history_queries(&finding).iter().map(Option::is_some).collect::<Vec<_>>(),
             [false, true]
@@ -163,22 +170,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_lately_is_not_asked_again() {
+    fn recent_history_is_not_requested_again() {
         let finding = sample_answers::starved_finding();
-        let asked = due_questions(&finding, &[], UnixMs(0));
-        assert_eq!(asked.len(), 1);
+        let questions = due_questions(&finding, &[], UnixMs(0));
+        assert_eq!(questions.len(), 1);
         let ask = history_queries(&finding).swap_remove(0).unwrap();
-        let known = [EvidenceHistory { ask, received_at: UnixMs(5_000), history: None }];
-        assert_eq!(due_questions(&finding, &known, UnixMs(4_000)), []);
-        assert_eq!(due_questions(&finding, &known, UnixMs(5_000)), asked);
+        let histories = [EvidenceHistory { ask, received_at: UnixMs(5_000), history: None }];
+        assert_eq!(due_questions(&finding, &histories, UnixMs(4_000)), []);
+        assert_eq!(due_questions(&finding, &histories, UnixMs(5_000)), questions);
     }
 
     #[test]
-    fn only_a_limit_in_the_words_of_the_series_is_drawn() {
+    fn limit_is_drawn_only_in_the_unit_of_the_series() {
         let finding = sample_answers::starved_finding();
         let mut history = sample_answers::device_history(&[Some(0.1); 200]);
-        let proof = &finding.evidence[0];
-        assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), Some(0.1));
+        let evidence = &finding.evidence[0];
+        assert_eq!(EvidenceHistory::limit_in_unit(&history, evidence), Some(0.1));
         let newest = |history: &MetricHistory| {
             EvidenceHistory::newest_points(history, EvidenceHistory::span_ms(history)).len()
         };
@@ -186,9 +193,9 @@ mod tests {
         history.mean[..150].fill(None);
         assert_eq!(newest(&history), 50, "only the known points");
         history.unit = Unit::Count;
-        assert_eq!(EvidenceHistory::limit_in_unit(&history, proof), None);
+        assert_eq!(EvidenceHistory::limit_in_unit(&history, evidence), None);
         history.unit = Unit::Ratio;
-        let counted = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..proof.clone() };
+        let counted = EvidenceItem { past: gaunt_api::HistoryRelation::Part, ..evidence.clone() };
         assert_eq!(EvidenceHistory::limit_in_unit(&history, &counted), None);
     }
 }

@@ -21,14 +21,14 @@ pub(crate) fn fabric_map_rows(fabric: &FabricMatrix) -> Vec<FabricMapRow> {
     let rails = fabric.rails.len();
     let folded = rails > 1 && count == fabric.leaves.len();
     let mut rows: Vec<FabricMapRow> = Vec::new();
-    let mut taken = vec![0; rails];
+    let mut filled_rows = vec![0; rails];
     for cell in 0..count {
         let (leaf, rail) = (cells.leaf[cell] as usize, cells.rail[cell] as usize);
         if rail >= rails || leaf >= fabric.leaves.len() {
             continue;
         }
-        let at = if folded { taken[rail] } else { leaf };
-        taken[rail] += 1;
+        let at = if folded { filled_rows[rail] } else { leaf };
+        filled_rows[rail] += 1;
         while rows.len() <= at {
             rows.push(FabricMapRow { name: String::new(), cells: vec![None; rails] });
         }
@@ -63,7 +63,7 @@ mod tests {
     use crate::sample_answers;
 
     #[test]
-    fn leaves_by_rails_are_rows_by_columns() {
+    fn fabric_map_has_leaves_as_rows_and_rails_as_columns() {
         let rows = fabric_map_rows(&sample_answers::leaf_rail_fabric());
         assert_eq!(rows.len(), 4);
         assert_eq!((rows[1].name.as_str(), rows[1].cells[2]), ("leaf-01", Some(6)));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_numbers_are_no_cells() {
+    fn out_of_range_indexes_are_no_cells() {
         let mut fabric = sample_answers::leaf_rail_fabric();
         fabric.cells.leaf[3] = 99;
         assert_eq!(fabric_map_rows(&fabric)[0].cells[3], None);

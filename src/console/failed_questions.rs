@@ -4,7 +4,7 @@ use gaunt_schema::{SanitizedText, UnixMs};
 
 use gaunt_api::Question;
 
-/// Maximum number of failures kept: more than any screen asks.
+/// Maximum number of failures stored: more than any screen asks.
 const MAX_FAILURES: usize = 16;
 
 /// Question whose last attempt failed.
@@ -24,8 +24,8 @@ pub(crate) struct FailedQuestions(Vec<FailedQuestion>);
 impl FailedQuestions {
     /// Records that a question failed.
     pub(crate) fn record_failure(&mut self, question: &Question, now: UnixMs, why: SanitizedText) {
-        if let Some(known) = self.0.iter_mut().find(|known| known.question == *question) {
-            known.why = why;
+        if let Some(failure) = self.0.iter_mut().find(|failure| failure.question == *question) {
+            failure.why = why;
             return;
         }
         if self.0.len() >= MAX_FAILURES {
@@ -36,13 +36,13 @@ impl FailedQuestions {
 
     /// Removes a question that was answered.
     pub(crate) fn clear(&mut self, question: &Question) {
-        self.0.retain(|known| known.question != *question);
+        self.0.retain(|failure| failure.question != *question);
     }
 
     /// Returns the first failure among these questions, other than the overview.
-    pub(crate) fn find_failure(&self, asked: &[Question]) -> Option<&FailedQuestion> {
-        let mut failed = self.0.iter().filter(|known| !is_overview(&known.question));
-        failed.find(|known| asked.contains(&known.question))
+    pub(crate) fn find_failure(&self, questions: &[Question]) -> Option<&FailedQuestion> {
+        let mut failed = self.0.iter().filter(|failure| !is_overview(&failure.question));
+        failed.find(|failure| questions.contains(&failure.question))
     }
 }
 

@@ -121,8 +121,11 @@ impl ConsoleState {
 pub(crate) fn group_title(group: &FindingGroup) -> SanitizedText {
     let cost = group.lost_gpus;
     let gpus = (cost > 0.0).then(|| super::display_text::format_gpu_count(cost));
-    let (taken, all) = (group.acknowledged as usize, group.members.len());
-    let taken =
-        if taken == 0 || taken == all { String::new() } else { format!(" ({taken} acknowledged)") };
-    SanitizedText::new(&format!("× {}{taken}", group.render_members(gpus.as_deref())))
+    let (acknowledged, all) = (group.acknowledged as usize, group.members.len());
+    let acknowledged = if acknowledged == 0 || acknowledged == all {
+        String::new()
+    } else {
+        format!(" ({acknowledged} acknowledged)")
+    };
+    SanitizedText::new(&format!("× {}{acknowledged}", group.render_members(gpus.as_deref())))
 }

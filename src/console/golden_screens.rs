@@ -46,9 +46,9 @@ impl GoldenConsole {
     }
 
     fn with_overview(overview: Overview) -> Self {
-        let mut desk = Self::new();
-        desk.deliver_answer(Answer::Overview(Arc::new(overview)));
-        desk
+        let mut console = Self::new();
+        console.deliver_answer(Answer::Overview(Arc::new(overview)));
+        console
     }
 
     /// Returns the questions of the shown screen.
@@ -73,9 +73,9 @@ impl GoldenConsole {
     }
 
     fn press_keys(&mut self, keys: &[KeyPress]) -> Vec<ConsoleEffect> {
-        let pressed =
+        let outcomes =
             keys.iter().map(|key| apply_action(&mut self.state, ConsoleAction::Key(*key)));
-        pressed.flat_map(|outcome| outcome.effects).collect()
+        outcomes.flat_map(|outcome| outcome.effects).collect()
     }
 
     fn type_text(&mut self, text: &str) {
@@ -85,11 +85,11 @@ impl GoldenConsole {
     fn draw(&mut self, width: u16, height: u16) -> Vec<String> {
         let theme = Theme::new(ColourDepth::Indexed, self.glyphs, |_| None);
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let mut room = None;
+        let mut layout = None;
         terminal
-            .draw(|frame| room = Some(screen_frame::draw(frame.buffer_mut(), &self.state, theme)))
+            .draw(|frame| layout = Some(screen_frame::draw(frame.buffer_mut(), &self.state, theme)))
             .unwrap();
-        self.state.layout = room.unwrap();
+        self.state.layout = layout.unwrap();
         buffer_lines(terminal.backend().buffer())
     }
 
@@ -160,7 +160,7 @@ fn large_fleet() {
 }
 
 #[test]
-fn a_fleet_whose_names_do_not_fit_still_shows_every_gpu() {
+fn fleet_with_long_names_shows_each_gpu() {
     GoldenConsole::with_overview(sample_answers::two_faults_overview(200))
         .expect_golden_at("nameless", 160, 48);
 }
@@ -168,23 +168,23 @@ fn a_fleet_whose_names_do_not_fit_still_shows_every_gpu() {
 #[test]
 fn single_box_without_gpu() {
     let (overview, detail) = sample_answers::single_node();
-    let mut desk = GoldenConsole::new();
-    let asked = desk.deliver_answer(Answer::Overview(Arc::new(overview)));
-    assert_eq!(asked, [ConsoleEffect::Ask(vec![Question::Overview, Question::Nodes])]);
+    let mut console = GoldenConsole::new();
+    let effects = console.deliver_answer(Answer::Overview(Arc::new(overview)));
+    assert_eq!(effects, [ConsoleEffect::Ask(vec![Question::Overview, Question::Nodes])]);
     let nodes = NodeList { at: AT, nodes: vec![detail.line.clone()], ..NodeList::default() };
-    let asked = desk.deliver_answer(Answer::Nodes(Arc::new(nodes)));
+    let effects = console.deliver_answer(Answer::Nodes(Arc::new(nodes)));
     assert_eq!(
-        asked,
+        effects,
         [ConsoleEffect::Ask(vec![Question::Overview, Question::Node("workbench".into())])]
     );
-    desk.deliver_answer(Answer::Node(Arc::new(detail)));
-    desk.expect_golden("single-box");
+    console.deliver_answer(Answer::Node(Arc::new(detail)));
+    console.expect_golden("single-box");
 }
 
 #[test]
 fn node_screen() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let asked = desk.press_keys(&[
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let effects = console.press_keys(&[
         KeyPress::Tab,
         KeyPress::Tab,
         KeyPress::Down,
@@ -193,91 +193,93 @@ fn node_screen() {
         KeyPress::Enter,
     ]);
     let question = Question::Node("gpu003".into());
-    assert_eq!(asked.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, question])));
-    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
-    desk.expect_golden("node");
+    assert_eq!(effects.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, question])));
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    console.expect_golden("node");
 }
 
 #[test]
 fn finding_screen() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.press_keys(&[KeyPress::Enter]);
-    let told = || {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Enter]);
+    let explained = || {
         Answer::Finding(Arc::new(sample_answers::explanation_of(
             sample_answers::port_down_finding(),
         )))
     };
     let id = "port_down/gpu003/mlx5_1/1";
-    desk.answer_question(Question::Finding(id.into()), told());
-    let asked = desk.screen_questions();
-    let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] = &asked[..]
+    console.answer_question(Question::Finding(id.into()), explained());
+    let questions = console.screen_questions();
+    let [_, _, Question::History(state), Question::History(traffic), Question::Alerts] =
+        &questions[..]
     else {
-        panic!("{asked:?}")
+        panic!("{questions:?}")
     };
     assert_eq!((state.metric.as_str(), traffic.metric.as_str()), ("state_id", "receive"));
-    let fell = |up: f32, down: f32, unit| {
+    let dropped_history = |up: f32, down: f32, unit| {
         let points: Vec<_> = (0..90).map(|at| Some(if at < 53 { up } else { down })).collect();
         Answer::History(Arc::new(MetricHistory { unit, ..sample_answers::device_history(&points) }))
     };
-    desk.answer_question(asked[2].clone(), fell(4.0, 1.0, Unit::Count));
-    desk.answer_question(asked[3].clone(), fell(20e9, 0.0, Unit::BytesPerSecond));
-    desk.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
-    assert_eq!(desk.screen_questions().len(), 2, "histories are not requested at every tick");
-    desk.expect_golden("finding");
-    desk.press_keys(&[KeyPress::Char('e')]);
-    assert_eq!(desk.state.screen, ExplanationScreen(id.into()).into());
-    desk.expect_golden("explanation");
-    desk.press_keys(&[KeyPress::Escape]);
-    assert_eq!(desk.state.screen, FindingScreen(id.into()).into());
+    console.answer_question(questions[2].clone(), dropped_history(4.0, 1.0, Unit::Count));
+    console.answer_question(questions[3].clone(), dropped_history(20e9, 0.0, Unit::BytesPerSecond));
+    console.answer_question(Question::Alerts, Answer::Alerts(Arc::default()));
+    assert_eq!(console.screen_questions().len(), 2, "histories are not requested at every tick");
+    console.expect_golden("finding");
+    console.press_keys(&[KeyPress::Char('e')]);
+    assert_eq!(console.state.screen, ExplanationScreen(id.into()).into());
+    console.expect_golden("explanation");
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, FindingScreen(id.into()).into());
 }
 
 #[test]
 fn all_findings() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let asked = desk.press_keys(&[KeyPress::Char('2'), KeyPress::Down]);
-    let Some(ConsoleEffect::Ask(questions)) = asked.first() else { panic!("{asked:?}") };
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let effects = console.press_keys(&[KeyPress::Char('2'), KeyPress::Down]);
+    let Some(ConsoleEffect::Ask(questions)) = effects.first() else { panic!("{effects:?}") };
     assert!(questions.contains(&Question::Alerts), "{questions:?}");
-    desk.deliver_answer(findings_answer());
-    desk.draw(80, 24);
+    console.deliver_answer(findings_answer());
+    console.draw(80, 24);
     assert!(
-        view_of(&desk.state.screen).evidence_finding(&desk.state).is_none(),
+        view_of(&console.state.screen).evidence_finding(&console.state).is_none(),
         "a low screen has space for the list only"
     );
-    desk.expect_golden("findings");
-    let asked = desk.press_keys(&[KeyPress::Down]);
-    let asked = format!("{asked:?}");
-    assert!(asked.contains("io_pressure_some") && !asked.contains("state_id"), "{asked}");
-    desk.press_keys(&[KeyPress::Up]);
-    desk.answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
+    console.expect_golden("findings");
+    let effects = console.press_keys(&[KeyPress::Down]);
+    let effects = format!("{effects:?}");
+    assert!(effects.contains("io_pressure_some") && !effects.contains("state_id"), "{effects}");
+    console.press_keys(&[KeyPress::Up]);
+    console
+        .answer_question(Question::Alerts, Answer::Alerts(Arc::new(sample_answers::alert_list())));
     assert!(
-        !desk.screen_questions().contains(&Question::Alerts),
+        !console.screen_questions().contains(&Question::Alerts),
         "it is not requested at every tick"
     );
-    desk.expect_golden("findings-alerts");
-    desk.press_keys(&[KeyPress::Up, KeyPress::Enter]);
-    let told = Answer::Finding(Arc::new(sample_answers::explanation_of(
+    console.expect_golden("findings-alerts");
+    console.press_keys(&[KeyPress::Up, KeyPress::Enter]);
+    let explained = Answer::Finding(Arc::new(sample_answers::explanation_of(
         sample_answers::port_down_finding(),
     )));
-    desk.answer_question(Question::Finding(sample_answers::port_down_finding().id), told);
-    desk.expect_golden_at("finding-silenced", 80, 24);
+    console.answer_question(Question::Finding(sample_answers::port_down_finding().id), explained);
+    console.expect_golden_at("finding-silenced", 80, 24);
 }
 
 #[test]
 fn help() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
-    desk.press_keys(&[KeyPress::Char('?')]);
-    desk.expect_golden("help");
-    assert_eq!(desk.press_keys(&[KeyPress::Escape]), []);
-    assert!(!desk.state.help);
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    console.press_keys(&[KeyPress::Char('?')]);
+    console.expect_golden("help");
+    assert_eq!(console.press_keys(&[KeyPress::Escape]), []);
+    assert!(!console.state.help);
 }
 
 #[test]
-fn nothing_answered_yet() {
+fn loading_screen_before_any_answer() {
     GoldenConsole::new().expect_golden_at("loading", 80, 24);
-    let mut desk = GoldenConsole::new();
-    desk.state.source = Some("10.0.0.5:9771".into());
-    desk.fail_overview(1_000);
-    desk.expect_golden_at("loading-unreachable", 80, 24);
+    let mut console = GoldenConsole::new();
+    console.state.source = Some("10.0.0.5:9771".into());
+    console.fail_overview(1_000);
+    console.expect_golden_at("loading-unreachable", 80, 24);
 }
 
 impl GoldenConsole {
@@ -297,53 +299,53 @@ impl GoldenConsole {
 
 #[test]
 fn disconnected() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.state.source = Some("10.0.0.5:9771".into());
-    desk.fail_overview(1_000);
-    desk.fail_overview(32_000);
-    desk.expect_golden("disconnected");
-    desk.deliver_answer(Answer::Overview(Arc::new(sample_answers::healthy_overview(32))));
-    assert!(!desk.draw(160, 48).iter().any(|line| line.contains("no answer")));
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.source = Some("10.0.0.5:9771".into());
+    console.fail_overview(1_000);
+    console.fail_overview(32_000);
+    console.expect_golden("disconnected");
+    console.deliver_answer(Answer::Overview(Arc::new(sample_answers::healthy_overview(32))));
+    assert!(!console.draw(160, 48).iter().any(|line| line.contains("no answer")));
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_said() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
-    let early = apply_action(&mut desk.state, ConsoleAction::Tick(UnixMs(AT.0 + 1_000)));
+fn missing_answer_is_reported() {
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
+    let early = apply_action(&mut console.state, ConsoleAction::Tick(UnixMs(AT.0 + 1_000)));
     assert!(!early.changed, "nothing new is shown, so nothing is drawn");
-    let late = apply_action(&mut desk.state, ConsoleAction::Tick(UnixMs(AT.0 + 7_000)));
+    let late = apply_action(&mut console.state, ConsoleAction::Tick(UnixMs(AT.0 + 7_000)));
     assert!(late.changed);
-    let screen = desk.draw(80, 24);
+    let screen = console.draw(80, 24);
     assert!(screen[0].contains("12:03:41Z ○"), "{screen:#?}");
     assert!(screen[0].contains("12:03:41Z ○ 7s old"), "{screen:#?}");
     assert!(screen[22].contains("waiting 7s for an answer"), "{screen:#?}");
 }
 
 #[test]
-fn a_node_that_nobody_knows_is_refused() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
-    desk.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
-    desk.deliver_answer(Answer::Refused(Refusal::UnknownNode { node: "gpu001".into() }));
-    desk.expect_golden_at("refused", 80, 24);
-    desk.press_keys(&[KeyPress::Escape]);
-    assert_eq!(desk.state.screen, Screen::default());
+fn unknown_node_is_refused() {
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    console.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
+    console.deliver_answer(Answer::Refused(Refusal::UnknownNode { node: "gpu001".into() }));
+    console.expect_golden_at("refused", 80, 24);
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, Screen::default());
 }
 
 #[test]
-fn a_fleet_of_nobody_says_how_to_name_some() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(0));
-    desk.expect_golden_at("nobody", 80, 24);
+fn empty_fleet_says_how_to_add_targets() {
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(0));
+    console.expect_golden_at("nobody", 80, 24);
     let mut overview = sample_answers::healthy_overview(0);
     overview.nodes.pending = 3;
     overview.trouble = vec!["10.0.4.7:9770: cannot connect: connection refused".into()];
-    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
-    let screen = desk.draw(80, 24).join("\n");
+    console.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("Press 9 for the error of each target"), "{screen}");
     assert!(screen.contains("connection refused"), "{screen}");
 }
 
 #[test]
-fn too_small_and_no_size_makes_it_fail() {
+fn screens_never_panic_at_any_size() {
     GoldenConsole::with_overview(sample_answers::two_faults_overview(32)).expect_golden_at(
         "too-small",
         40,
@@ -354,23 +356,28 @@ fn too_small_and_no_size_makes_it_fail() {
         sample_answers::healthy_overview(0),
         sample_answers::two_faults_overview(1_250),
     ] {
-        let mut desk = GoldenConsole::with_overview(overview);
+        let mut console = GoldenConsole::with_overview(overview);
         for panel in 0..3 {
             for (width, height) in [(1, 1), (60, 12), (61, 13), (139, 14), (140, 12), (1_000, 400)]
             {
-                assert_eq!(desk.draw(width, height).len(), usize::from(height), "panel {panel}");
+                assert_eq!(console.draw(width, height).len(), usize::from(height), "panel {panel}");
             }
-            desk.press_keys(&[KeyPress::Tab, KeyPress::Down, KeyPress::Right, KeyPress::PageDown]);
+            console.press_keys(&[
+                KeyPress::Tab,
+                KeyPress::Down,
+                KeyPress::Right,
+                KeyPress::PageDown,
+            ]);
         }
     }
 }
 
 #[test]
 fn ascii_terminals_get_ascii_only() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.glyphs = GlyphSet::Ascii;
-    desk.expect_golden_at("ascii", 80, 24);
-    assert!(desk.draw(160, 48).iter().all(|line| line.is_ascii()));
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.glyphs = GlyphSet::Ascii;
+    console.expect_golden_at("ascii", 80, 24);
+    assert!(console.draw(160, 48).iter().all(|line| line.is_ascii()));
 }
 
 #[test]
@@ -385,87 +392,87 @@ fn hostile_and_wide_names_stay_in_their_columns() {
     overview.cluster = SanitizedText::new("prod\x1b[2J\u{9b}31m");
     overview.findings[0].summary = "\x1b[31mred\u{202e} evil".into();
     overview.findings[0].entity.node = Some(SanitizedText::new("東京の計算機\x1b[31m"));
-    let mut desk = GoldenConsole::with_overview(overview);
+    let mut console = GoldenConsole::with_overview(overview);
     for (width, height) in SIZES {
-        for line in desk.draw(width, height) {
+        for line in console.draw(width, height) {
             assert!(!line.chars().any(char::is_control), "{line:?}");
             assert!(!line.contains('\u{202e}'), "{line:?}");
             assert!(super::display_text::text_width(&line) <= usize::from(width), "{line:?}");
         }
     }
-    desk.expect_golden_at("hostile", 80, 24);
+    console.expect_golden_at("hostile", 80, 24);
 }
 
 #[test]
-fn every_screen_is_two_keys_away_and_esc_goes_back() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+fn screens_are_two_keys_away_and_esc_goes_back() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
     let nodes = ListScreen(Subject::Nodes).into();
-    for (key, place) in [('2', FindingsScreen.into()), ('5', nodes), ('1', Screen::default())] {
-        desk.press_keys(&[KeyPress::Char(key)]);
-        assert_eq!(desk.state.screen, place);
+    for (key, screen) in [('2', FindingsScreen.into()), ('5', nodes), ('1', Screen::default())] {
+        console.press_keys(&[KeyPress::Char(key)]);
+        assert_eq!(console.state.screen, screen);
     }
-    desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, FindingScreen("port_down/gpu003/mlx5_1/1".into()).into());
-    desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, NodeScreen("gpu003".into()).into());
-    desk.press_keys(&[KeyPress::Escape, KeyPress::Escape]);
-    assert_eq!(desk.state.screen, Screen::default());
-    assert_eq!(desk.press_keys(&[KeyPress::Char('q')]), [ConsoleEffect::Quit]);
-    assert_eq!(desk.press_keys(&[KeyPress::Ctrl('z')]), [ConsoleEffect::Suspend]);
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(console.state.screen, FindingScreen("port_down/gpu003/mlx5_1/1".into()).into());
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(console.state.screen, NodeScreen("gpu003".into()).into());
+    console.press_keys(&[KeyPress::Escape, KeyPress::Escape]);
+    assert_eq!(console.state.screen, Screen::default());
+    assert_eq!(console.press_keys(&[KeyPress::Char('q')]), [ConsoleEffect::Quit]);
+    assert_eq!(console.press_keys(&[KeyPress::Ctrl('z')]), [ConsoleEffect::Suspend]);
 }
 
 #[test]
-fn the_cursor_walks_the_heat_map_by_rows() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
-    desk.draw(80, 24);
-    desk.press_keys(&[KeyPress::Tab, KeyPress::Down, KeyPress::Right, KeyPress::Enter]);
-    let columns = desk.state.layout.heat_row + 1;
+fn cursor_moves_over_the_heat_map_by_rows() {
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(32));
+    console.draw(80, 24);
+    console.press_keys(&[KeyPress::Tab, KeyPress::Down, KeyPress::Right, KeyPress::Enter]);
+    let columns = console.state.layout.heat_row + 1;
     assert_eq!(
-        desk.state.screen,
+        console.state.screen,
         NodeScreen(SanitizedText::new(&format!("gpu{:03}", columns + 1))).into()
     );
 }
 
 #[test]
-fn the_cursor_is_seen_where_it_is_and_nowhere_else() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.press_keys(&[KeyPress::Down]);
+fn cursor_is_highlighted_only_at_its_row() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Down]);
     let theme = Theme::new(ColourDepth::None, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    screen_frame::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &console.state, theme);
     let reversed = (0..24).filter(|&y| buffer[(10, y)].modifier.contains(Modifier::REVERSED));
     assert_eq!(reversed.collect::<Vec<_>>(), [9], "only the second finding is selected");
 }
 
 #[test]
-fn a_finding_that_closes_stays_readable() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.press_keys(&[KeyPress::Enter]);
+fn closed_finding_stays_readable() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Enter]);
     let mut closed = sample_answers::explanation_of(sample_answers::port_down_finding());
     closed.finding.life.closed = Some(AT);
     let question = || Question::Finding(closed.finding.id.clone());
-    desk.answer_question(question(), Answer::Finding(Arc::new(closed.clone())));
-    let screen = desk.draw(80, 24).join("\n");
+    console.answer_question(question(), Answer::Finding(Arc::new(closed.clone())));
+    let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("closed; shown as last seen"), "{screen}");
     let finding = SanitizedText::new(&closed.finding.id);
-    desk.answer_question(question(), Answer::Refused(Refusal::UnknownFinding { finding }));
-    let screen = desk.draw(80, 24).join("\n");
+    console.answer_question(question(), Answer::Refused(Refusal::UnknownFinding { finding }));
+    let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("no longer stored"), "{screen}");
     assert!(screen.contains(FindingKind::PortDown.as_str()), "{screen}");
 }
 
 #[test]
 fn pages_scroll_to_their_end_and_no_further() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
-    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu001"))));
-    let top = desk.draw(80, 24);
-    desk.press_keys(&[KeyPress::Char('G')]);
-    let end = desk.draw(80, 24);
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu001"))));
+    let top = console.draw(80, 24);
+    console.press_keys(&[KeyPress::Char('G')]);
+    let end = console.draw(80, 24);
     assert_ne!(top, end);
     assert!(end.iter().any(|line| line.contains("kernel 6.1.0-18-amd64")), "{end:#?}");
-    desk.press_keys(&[KeyPress::PageDown]);
-    assert_eq!(desk.draw(80, 24), end);
-    desk.press_keys(&[KeyPress::Char('g')]);
-    assert_eq!(desk.draw(80, 24), top);
+    console.press_keys(&[KeyPress::PageDown]);
+    assert_eq!(console.draw(80, 24), end);
+    console.press_keys(&[KeyPress::Char('g')]);
+    assert_eq!(console.draw(80, 24), top);
 }

@@ -76,15 +76,17 @@ fn number_binding(command: &ScreenCommand) -> Option<KeyBinding> {
 }
 
 /// Returns the bindings that are active on a screen, in the order of the help.
-pub(crate) fn screen_bindings(place: &Screen) -> impl Iterator<Item = KeyBinding> {
-    let own = view_of(place).keys().iter().copied().flatten();
+pub(crate) fn screen_bindings(screen: &Screen) -> impl Iterator<Item = KeyBinding> {
+    let screen_keys = view_of(screen).keys().iter().copied().flatten();
     let numbers = screens::main_commands().into_iter().filter_map(number_binding);
-    own.copied().chain(numbers).chain(COMMON_KEYS.iter().copied())
+    screen_keys.copied().chain(numbers).chain(COMMON_KEYS.iter().copied())
 }
 
 /// Returns the operation of a key on a screen, if it has one.
-pub(crate) fn intent_for_key(key: KeyPress, place: &Screen) -> Option<KeyIntent> {
-    screen_bindings(place).find(|binding| binding.keys.contains(&key)).map(|binding| binding.intent)
+pub(crate) fn intent_for_key(key: KeyPress, screen: &Screen) -> Option<KeyIntent> {
+    screen_bindings(screen)
+        .find(|binding| binding.keys.contains(&key))
+        .map(|binding| binding.intent)
 }
 
 #[cfg(test)]

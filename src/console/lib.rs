@@ -120,8 +120,8 @@ pub async fn run(
 ) -> Result<(), ConsoleError> {
     // Install the signal handlers before the terminal changes: no signal may end the process in raw mode.
     let signals = ConsoleSignals::new()?;
-    let mut desk = ConsoleApp::open_console(Arc::new(source), &options)?;
-    desk.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
+    let mut app = ConsoleApp::open_console(Arc::new(source), &options)?;
+    app.run_event_loop(signals, options.period.max(MIN_PERIOD)).await
 }
 
 /// Minimum time between two frames without a key press: more than 20 frames per second cannot be read.
@@ -164,14 +164,14 @@ impl ConsoleApp {
     ) -> Result<Self, ConsoleError> {
         let environment = |name: &str| std::env::var(name).ok();
         let theme = Theme::new(options.colour, options.glyphs, environment);
-        let keep = preferences::preferences_path(environment);
-        let kept = keep.as_deref().map(preferences::load_preferences).unwrap_or_default();
-        let state = ConsoleState::new(source.display_address(), unix_now(), kept);
+        let path = preferences::preferences_path(environment);
+        let saved = path.as_deref().map(preferences::load_preferences).unwrap_or_default();
+        let state = ConsoleState::new(source.display_address(), unix_now(), saved);
         Ok(Self {
             player: options.player.clone(),
             theme,
             palette: options.palette,
-            preferences_path: keep,
+            preferences_path: path,
             terminal: TerminalSession::open_terminal()?,
             input: TerminalInput::open_input()?,
             state,
@@ -213,7 +213,7 @@ impl ConsoleApp {
                         }
                     }
                 }
-                told = signals.next() => match told {
+                signal = signals.next() => match signal {
                     SignalEvent::End => return Ok(()),
                     SignalEvent::Resized => self.changed = true,
                     SignalEvent::Stop => self.suspend_console()?,
@@ -253,14 +253,14 @@ impl ConsoleApp {
         let begun = Instant::now();
         let chosen = self.state.preferences.theme.as_deref().and_then(Palette::parse);
         let theme = self.theme.with_palette(chosen.unwrap_or(self.palette));
-        let (state, mut room) = (&self.state, None);
+        let (state, mut layout) = (&self.state, None);
         let bytes =
-            self.terminal.draw(|buffer| room = Some(screen_frame::draw(buffer, state, theme)))?;
+            self.terminal.draw(|buffer| layout = Some(screen_frame::draw(buffer, state, theme)))?;
         tracing::trace!(micros = begun.elapsed().as_micros() as u64, bytes, "frame");
-        let room = room.unwrap_or_default();
+        let layout = layout.unwrap_or_default();
         // Request the data of the side pane as soon as the layout has space for it.
-        let wider = room.has_side_pane && !self.state.layout.has_side_pane;
-        self.state.layout = room;
+        let wider = layout.has_side_pane && !self.state.layout.has_side_pane;
+        self.state.layout = layout;
         if wider {
             let shown = view_of(&self.state.screen);
             self.questions.enqueue_questions(shown.all_questions(&self.state));

@@ -67,8 +67,8 @@ impl ListState {
                 names.push(&field.name);
             }
         }
-        let sort = self.sort.map_or_else(String::new, |(field, falls)| {
-            format!(" sort {}{}", field.name, if falls { " desc" } else { "" })
+        let sort = self.sort.map_or_else(String::new, |(field, descending)| {
+            format!(" sort {}{}", field.name, if descending { " desc" } else { "" })
         });
         format!("{}{sort} limit {WINDOW} offset {from} columns {}", self.rows, names.join(","))
     }
@@ -89,17 +89,17 @@ impl ListState {
                 }
             }
         };
-        let mut wanted = Self { rows: filter.rows_text().to_owned(), ..self.clone() };
+        let mut updated = Self { rows: filter.rows_text().to_owned(), ..self.clone() };
         if let Some(sort) = filter.sort_fields().next() {
-            wanted.sort = Some(sort);
+            updated.sort = Some(sort);
         }
         if filter.has_columns() {
-            wanted.chosen = Some(filter.shown_columns());
+            updated.chosen = Some(filter.shown_columns());
         }
         // The filter must also parse together with the clauses that the list adds.
-        Filter::parse(self.subject, &wanted.filter_text(0))?;
-        (wanted.key, wanted.at) = (None, 0);
-        *self = wanted;
+        Filter::parse(self.subject, &updated.filter_text(0))?;
+        (updated.key, updated.at) = (None, 0);
+        *self = updated;
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl ListState {
     pub(crate) fn sort_by(&mut self, field: &'static SubjectField) {
         let numeric = matches!(field.kind, gaunt_api::FieldKind::Number(_));
         self.sort = match self.sort {
-            Some((known, falls)) if known == field => Some((field, !falls)),
+            Some((current, descending)) if current == field => Some((field, !descending)),
             _ => Some((field, numeric)),
         };
     }
@@ -142,7 +142,7 @@ impl ListState {
 
     /// Reverses the sort order.
     pub(crate) fn reverse_order(&mut self) {
-        self.sort = self.sort.map(|(field, falls)| (field, !falls));
+        self.sort = self.sort.map(|(field, descending)| (field, !descending));
     }
 
     /// Moves the cursor by a number of rows of a table and stops at the ends.
@@ -163,11 +163,11 @@ impl ListState {
     /// Returns the index of the cursor among all matching rows: it follows its row while the table contains it.
     pub(crate) fn cursor_position(&self, table: &AnswerTable) -> usize {
         let offset = table.offset as usize;
-        let here = self.at.checked_sub(offset);
-        if let Some(wanted) = &self.key
-            && here.and_then(|row| row_key(table, row)).as_ref() != Some(wanted)
-            && let Some(row) =
-                (0..table.rows as usize).find(|row| row_key(table, *row).as_ref() == Some(wanted))
+        let row_in_table = self.at.checked_sub(offset);
+        if let Some(selected_key) = &self.key
+            && row_in_table.and_then(|row| row_key(table, row)).as_ref() != Some(selected_key)
+            && let Some(row) = (0..table.rows as usize)
+                .find(|row| row_key(table, *row).as_ref() == Some(selected_key))
         {
             return offset + row;
         }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_list_asks_a_question_that_is_understood() {
+    fn list_questions_are_valid_for_each_subject() {
         for subject in Subject::ALL {
             let list = ListState::new(subject);
             let named = default_columns(subject).len();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_brings_its_order_and_its_columns_with_it() {
+    fn filter_sets_order_and_columns() {
         let mut list = ListState::new(Subject::Gpus);
         list.apply_filter("power>300W sort temperature desc columns gpu,power").unwrap();
         assert_eq!(
@@ -310,12 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn the_order_walks_over_the_columns_and_turns() {
+    fn sort_key_cycles_through_the_columns_and_reverses() {
         let mut list = ListState::new(Subject::Nodes);
         assert!(list.sort.is_none());
         list.sort_by_neighbour(true);
         assert_eq!(
-            list.sort.map(|(field, falls)| (field.name.as_str(), falls)),
+            list.sort.map(|(field, descending)| (field.name.as_str(), descending)),
             Some(("node", false))
         );
         list.sort_by_neighbour(false);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn far_rows_are_asked_for_when_the_cursor_comes_near() {
+    fn rows_far_down_are_requested_when_the_cursor_comes_near() {
         let mut list = ListState::new(Subject::Gpus);
         list.at = 1_000;
         assert!(question_text(&list).contains("limit 240 offset 840 "), "{}", question_text(&list));

@@ -13,7 +13,7 @@ const MOST: usize = 200;
 /// Event on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NodeEvent {
-    /// Time of the event; none if it precedes the kept history.
+    /// Time of the event; none if it precedes the retained history.
     pub(crate) at: Option<UnixMs>,
     /// Severity.
     pub(crate) severity: Severity,
@@ -77,38 +77,38 @@ pub(crate) fn of(detail: &NodeDetail) -> Vec<NodeEvent> {
 fn xid_event(device: &DeviceDetail) -> Option<NodeEvent> {
     let label = |name: &str| device.labels.get(name).map_or("?", |value| value.as_str());
     let info = device.info.get(gpu_parts::XID_INFO.catalogue_row().name);
-    let told = |name: &str| info.and_then(|info| info.get(name)).map(SanitizedText::as_str);
+    let info_text = |name: &str| info.and_then(|info| info.get(name)).map(SanitizedText::as_str);
     let code = label("xid").parse().unwrap_or(0);
-    let known = gaunt_schema::xid::describe_xid(code);
+    let xid_entry = gaunt_schema::xid::describe_xid(code);
     let count = device.last_value(gpu_parts::XID_ERRORS.catalogue_row().name);
     let recent = device.last_value(gpu_parts::XID_RECENT.catalogue_row().name);
-    let seen =
+    let last_seen =
         device.last_value(gpu_parts::XID_LAST_SEEN.catalogue_row().name).map(UnixMs::from_seconds);
-    if count.is_none() && recent.is_none() && seen.is_none() {
+    if count.is_none() && recent.is_none() && last_seen.is_none() {
         return None;
     }
     let times = count.map_or_else(String::new, |count| format!(", {count:.0} times"));
-    let meaning = told("meaning").unwrap_or(known.meaning);
+    let meaning = info_text("meaning").unwrap_or(xid_entry.meaning);
     Some(NodeEvent {
-        at: seen,
-        severity: known.severity,
+        at: last_seen,
+        severity: xid_entry.severity,
         device: SanitizedText::new(&format!("GPU {}", label("gpu"))),
         what: SanitizedText::new(&format!("XID {}: {meaning}{times}", label("xid"))),
-        action: SanitizedText::new(told("action").unwrap_or(known.action)),
+        action: SanitizedText::new(info_text("action").unwrap_or(xid_entry.action)),
     })
 }
 
 fn collect_gpu_events(detail: &NodeDetail, device: &DeviceDetail, events: &mut Vec<NodeEvent>) {
     for (metric, what, action) in HELD {
-        for (at, held) in
+        for (at, is_active) in
             detect_edges(detail, device.recent_points(&metric.series_key()), |value| value > 0.5)
         {
-            let (severity, what) = if held {
+            let (severity, what) = if is_active {
                 (Severity::Warning, what.to_owned())
             } else {
                 (Severity::Info, format!("{what}: ended"))
             };
-            let action = if held { action } else { "no action" };
+            let action = if is_active { action } else { "no action" };
             events.push(device_event(Some(at), severity, device, &what, action));
         }
     }
@@ -159,18 +159,18 @@ fn device_event(
 /// Returns the instants at which a condition began or ended; unknown values begin and end nothing.
 fn detect_edges(
     detail: &NodeDetail,
-    past: &[Option<f32>],
-    holds: impl Fn(f32) -> bool,
+    points: &[Option<f32>],
+    condition: impl Fn(f32) -> bool,
 ) -> Vec<(UnixMs, bool)> {
     let mut last = None;
     let mut found = Vec::new();
-    for (at, value) in past.iter().enumerate() {
-        let Some(now) = value.map(&holds) else { continue };
-        if last.is_some_and(|last| last != now) {
-            let ago = (past.len() - 1 - at) as u64 * detail.history_step_ms;
-            found.push((detail.at - std::time::Duration::from_millis(ago), now));
+    for (at, value) in points.iter().enumerate() {
+        let Some(is_active) = value.map(&condition) else { continue };
+        if last.is_some_and(|last| last != is_active) {
+            let age_ms = (points.len() - 1 - at) as u64 * detail.history_step_ms;
+            found.push((detail.at - std::time::Duration::from_millis(age_ms), is_active));
         }
-        last = Some(now);
+        last = Some(is_active);
     }
     found
 }
@@ -181,7 +181,7 @@ mod tests {
     use crate::sample_answers;
 
     #[test]
-    fn what_happened_is_told_newest_first_with_what_to_do() {
+    fn events_are_newest_first_with_their_action() {
         let events = of(&sample_answers::node_detail("gpu003"));
         assert!(events.is_sorted_by(|a, b| a.at >= b.at));
         let down = events.iter().find(|event| event.what.contains("no longer active")).unwrap();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_no_event() {
+    fn unknown_values_are_no_events() {
         let mut detail = sample_answers::node_detail("gpu003");
         for device in &mut detail.devices {
             device.history.iter_mut().for_each(|series| series.points.fill(None));

@@ -63,13 +63,16 @@ impl PairMatrix {
                 .then_with(|| natural_order(&leaf(one), &leaf(other)))
                 .then_with(|| natural_order(&one.name, &other.name))
         });
-        let places: BTreeMap<&str, usize> =
+        let index_by_name: BTreeMap<&str, usize> =
             ends.iter().enumerate().map(|(at, end)| (end.name.as_str(), at)).collect();
         let mut cells: BTreeMap<(usize, usize), PairMatrixCell> = BTreeMap::new();
         for (at, pair) in rail.pairs.iter().enumerate() {
-            let place =
-                |end: &PairEnd| places.get(end_name(end, by_leaf, several).as_str()).copied();
-            let Some((one, other)) = place(&pair.from).zip(place(&pair.to)) else { continue };
+            let end_index = |end: &PairEnd| {
+                index_by_name.get(end_name(end, by_leaf, several).as_str()).copied()
+            };
+            let Some((one, other)) = end_index(&pair.from).zip(end_index(&pair.to)) else {
+                continue;
+            };
             let cell = cells.entry((one.min(other), one.max(other))).or_default();
             cell.pairs.push(at);
             cell.failed += usize::from(pair.failure.is_some());
@@ -118,7 +121,7 @@ mod tests {
     use crate::sample_answers;
 
     #[test]
-    fn suspects_come_first_and_both_halves_say_the_same() {
+    fn pair_matrix_is_symmetric_and_lists_suspects_first() {
         let matrix = sample_answers::probe_matrix();
         let square = PairMatrix::of(&matrix.rails[0], false);
         assert_eq!(square.ends.len(), 8);
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn by_leaf_many_pairs_are_one_cell_and_the_diagonal_is_within_the_leaf() {
+    fn leaf_matrix_merges_pairs_and_its_diagonal_is_within_the_leaf() {
         let matrix = sample_answers::probe_matrix();
         let square = PairMatrix::of(&matrix.rails[0], true);
         let names: Vec<&str> = square.ends.iter().map(|end| end.name.as_str()).collect();
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_in_the_order_in_which_a_person_counts() {
+    fn leaves_are_in_natural_order() {
         let mut rail = sample_answers::probe_matrix().rails.swap_remove(0);
         rail.suspects.clear();
         for end in rail.pairs.iter_mut().flat_map(|pair| [&mut pair.from, &mut pair.to]) {
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_two_ports_of_a_rail_is_two_ends() {
+    fn node_with_two_ports_on_a_rail_has_two_ends() {
         let mut rail = sample_answers::probe_matrix().rails.swap_remove(0);
         rail.pairs[0].from.device = "mlx5_9".into();
         let square = PairMatrix::of(&rail, false);

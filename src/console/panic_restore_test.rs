@@ -25,21 +25,23 @@ const WHERE: &str = "GAUNT_TEST_PANIC";
 const SAID: &str = "expected test panic";
 
 #[test]
-fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
-    let me = env::current_exe().unwrap();
-    for (place, code) in [("task", "0"), ("blocking", "0"), ("thread", "0"), ("console", "101")] {
+fn panic_restores_the_terminal_before_its_message() {
+    let program = env::current_exe().unwrap();
+    for (panic_site, code) in
+        [("task", "0"), ("blocking", "0"), ("thread", "0"), ("console", "101")]
+    {
         let arguments =
             "--exact panic_restore_test::stand_in --ignored --nocapture --test-threads=1";
         let line = TestPty::start_program(
-            &format!("env RUST_BACKTRACE=0 {WHERE}={place}"),
-            &me,
+            &format!("env RUST_BACKTRACE=0 {WHERE}={panic_site}"),
+            &program,
             arguments,
         );
         line.wait_for_screen("the console", |screen| screen.contains("Waiting for the first"));
         assert!(line.replay_from(0).screen().alternate_screen());
         kill_process(line.program_pid(), Signal::USR1).unwrap();
         line.check_restored(code);
-        assert!(line.screen_text().contains(SAID), "{place}: {}", line.screen_text());
+        assert!(line.screen_text().contains(SAID), "{panic_site}: {}", line.screen_text());
     }
 }
 
@@ -48,19 +50,19 @@ fn a_panic_anywhere_gives_the_terminal_back_before_it_is_told() {
 #[ignore = "it panics; the test above runs it on a terminal"]
 fn stand_in() {
     let runtime = Runtime::new().unwrap();
-    let place = env::var(WHERE).unwrap_or_default();
+    let panic_site = env::var(WHERE).unwrap_or_default();
     let ended = runtime.block_on(async {
-        let mut told = signal(SignalKind::user_defined1()).unwrap();
+        let mut panic_signal = signal(SignalKind::user_defined1()).unwrap();
         // The console shows its error and keeps running.
         let console = run(UnreachableSource, ConsoleOptions::default());
         let panics = async move {
-            told.recv().await;
-            let blow = || panic!("{SAID}");
-            match place.as_str() {
-                "task" => drop(tokio::spawn(async move { blow() }).await),
-                "blocking" => drop(tokio::task::spawn_blocking(blow).await),
-                "thread" => drop(thread::spawn(blow).join()),
-                _ => blow(),
+            panic_signal.recv().await;
+            let panic_now = || panic!("{SAID}");
+            match panic_site.as_str() {
+                "task" => drop(tokio::spawn(async move { panic_now() }).await),
+                "blocking" => drop(tokio::task::spawn_blocking(panic_now).await),
+                "thread" => drop(thread::spawn(panic_now).join()),
+                _ => panic_now(),
             }
             std::future::pending::<()>().await;
         };

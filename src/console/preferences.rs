@@ -43,12 +43,12 @@ pub(crate) fn load_preferences(path: &Path) -> ConsolePreferences {
 }
 
 /// Saves the preferences atomically.
-pub(crate) fn save_preferences(path: &Path, kept: &ConsolePreferences) -> io::Result<()> {
+pub(crate) fn save_preferences(path: &Path, preferences: &ConsolePreferences) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
     let new = path.with_extension("new");
-    fs::write(&new, serde_json::to_vec_pretty(kept)?)?;
+    fs::write(&new, serde_json::to_vec_pretty(preferences)?)?;
     fs::rename(&new, path)
 }
 
@@ -65,18 +65,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_come_back_and_damage_is_no_choice() {
+    fn preferences_are_loaded_back_and_damaged_files_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path().to_string_lossy().into_owned();
         let path = preferences_path(|name| (name == "HOME").then(|| home.clone())).unwrap();
         assert!(path.ends_with(".local/state/gaunt/console.json"));
         assert_eq!(load_preferences(&path), ConsolePreferences::default());
-        let kept = ConsolePreferences {
+        let preferences = ConsolePreferences {
             theme: Some("light".into()),
             columns: BTreeMap::from([("gpus".to_owned(), "node,gpu,power".to_owned())]),
         };
-        save_preferences(&path, &kept).unwrap();
-        assert_eq!(load_preferences(&path), kept);
+        save_preferences(&path, &preferences).unwrap();
+        assert_eq!(load_preferences(&path), preferences);
         fs::write(&path, "{ torn").unwrap();
         assert_eq!(load_preferences(&path), ConsolePreferences::default());
         assert_eq!(preferences_path(|_| None), None);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_left_alone() {
+    fn existing_file_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows.csv");
         write_new_file(&path, "a\n").unwrap();

@@ -40,7 +40,7 @@ pub(crate) struct Prompt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PromptError {
     /// First rejected column, from 0, and the number of columns; none if the whole line is rejected.
-    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) span: Option<(usize, usize)>,
     /// Reason, and what is valid there.
     pub(crate) why: SanitizedText,
 }
@@ -119,7 +119,7 @@ impl Prompt {
     }
 
     /// Handles a key.
-    pub(crate) fn handle_key(&mut self, key: KeyPress, past: &PromptHistory) -> PromptOutcome {
+    pub(crate) fn handle_key(&mut self, key: KeyPress, history: &PromptHistory) -> PromptOutcome {
         match key {
             KeyPress::Enter => return PromptOutcome::Entered(self.text.trim().to_owned()),
             KeyPress::Escape | KeyPress::Ctrl('c') => return PromptOutcome::Cancelled,
@@ -128,7 +128,7 @@ impl Prompt {
                 self.insert_candidate(key == KeyPress::Tab);
                 return PromptOutcome::Completed;
             }
-            KeyPress::Up | KeyPress::Down => self.recall_line(key == KeyPress::Up, past),
+            KeyPress::Up | KeyPress::Down => self.recall_line(key == KeyPress::Up, history),
             _ => {
                 self.edit_line(key);
                 self.error = None;
@@ -168,11 +168,12 @@ impl Prompt {
             }
             KeyPress::Ctrl('k') => self.text.truncate(self.cursor),
             KeyPress::Ctrl('w') => {
-                let kept = self.text[..self.cursor].trim_end();
-                let start = kept.rfind(|c: char| !c.is_alphanumeric() && c != '_');
+                let trimmed = self.text[..self.cursor].trim_end();
+                let start = trimmed.rfind(|c: char| !c.is_alphanumeric() && c != '_');
+                let start = start
+                    .map_or(0, |at| at + trimmed[at..].chars().next().map_or(1, char::len_utf8));
                 let start =
-                    start.map_or(0, |at| at + kept[at..].chars().next().map_or(1, char::len_utf8));
-                let start = if start >= kept.len() { kept.len().saturating_sub(1) } else { start };
+                    if start >= trimmed.len() { trimmed.len().saturating_sub(1) } else { start };
                 let start = (0..=start).rev().find(|at| self.text.is_char_boundary(*at));
                 let start = start.unwrap_or(0);
                 self.text.drain(start..self.cursor);
@@ -203,8 +204,8 @@ impl Prompt {
         self.error = None;
     }
 
-    fn recall_line(&mut self, older: bool, past: &PromptHistory) {
-        let lines = past.of(&self.asks);
+    fn recall_line(&mut self, older: bool, history: &PromptHistory) {
+        let lines = history.of(&self.asks);
         self.recall_depth = if older {
             (self.recall_depth + 1).min(lines.len())
         } else {
@@ -220,7 +221,7 @@ impl Prompt {
     pub(crate) fn show_error(&mut self, error: &FilterError) {
         let hint = error.hint.as_deref().map_or_else(String::new, |hint| format!("; {hint}"));
         self.error = Some(PromptError {
-            place: Some((error.column.saturating_sub(1) as usize, error.length as usize)),
+            span: Some((error.column.saturating_sub(1) as usize, error.length as usize)),
             why: SanitizedText::new(&format!("{}{hint}", error.message)),
         });
     }
@@ -230,8 +231,8 @@ impl Prompt {
 mod tests {
     use super::*;
 
-    fn type_into(prompt: &mut Prompt, keys: &[KeyPress], past: &PromptHistory) -> PromptOutcome {
-        keys.iter().fold(PromptOutcome::Edited, |_, key| prompt.handle_key(*key, past))
+    fn type_into(prompt: &mut Prompt, keys: &[KeyPress], history: &PromptHistory) -> PromptOutcome {
+        keys.iter().fold(PromptOutcome::Edited, |_, key| prompt.handle_key(*key, history))
     }
 
     fn char_keys(text: &str) -> Vec<KeyPress> {
@@ -239,35 +240,38 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_edited_as_in_a_shell() {
+    fn prompt_is_edited_as_in_a_shell() {
         let mut prompt = Prompt::new(PromptKind::Command, "");
-        let past = PromptHistory::default();
-        type_into(&mut prompt, &char_keys("at -20mx"), &past);
+        let history = PromptHistory::default();
+        type_into(&mut prompt, &char_keys("at -20mx"), &history);
         type_into(
             &mut prompt,
             &[KeyPress::Backspace, KeyPress::Home, KeyPress::Char('ä'), KeyPress::Delete],
-            &past,
+            &history,
         );
         assert_eq!((prompt.text.as_str(), prompt.cursor), ("ät -20m", 2));
-        type_into(&mut prompt, &[KeyPress::End, KeyPress::Ctrl('w')], &past);
+        type_into(&mut prompt, &[KeyPress::End, KeyPress::Ctrl('w')], &history);
         assert_eq!(prompt.text, "ät -");
-        type_into(&mut prompt, &[KeyPress::Ctrl('u')], &past);
+        type_into(&mut prompt, &[KeyPress::Ctrl('u')], &history);
         assert_eq!(prompt.text, "");
-        assert_eq!(type_into(&mut prompt, &[KeyPress::Backspace], &past), PromptOutcome::Cancelled);
+        assert_eq!(
+            type_into(&mut prompt, &[KeyPress::Backspace], &history),
+            PromptOutcome::Cancelled
+        );
     }
 
     #[test]
-    fn lines_come_back_the_newest_first() {
-        let mut past = PromptHistory::default();
+    fn prompt_history_is_newest_first() {
+        let mut history = PromptHistory::default();
         for line in ["live", "theme dark", "live"] {
-            past.record_line(&PromptKind::Command, line);
+            history.record_line(&PromptKind::Command, line);
         }
         let mut prompt = Prompt::new(PromptKind::Command, "");
-        type_into(&mut prompt, &[KeyPress::Up], &past);
+        type_into(&mut prompt, &[KeyPress::Up], &history);
         assert_eq!(prompt.text, "live");
-        type_into(&mut prompt, &[KeyPress::Up, KeyPress::Up], &past);
+        type_into(&mut prompt, &[KeyPress::Up, KeyPress::Up], &history);
         assert_eq!(prompt.text, "theme dark");
-        type_into(&mut prompt, &[KeyPress::Down, KeyPress::Down], &past);
+        type_into(&mut prompt, &[KeyPress::Down, KeyPress::Down], &history);
         assert_eq!(prompt.text, "");
     }
 }

@@ -164,8 +164,8 @@ mod tests {
     use crate::screen::{DeviceScreen, JobScreen, ListScreen, NodeScreen};
 
     #[test]
-    fn every_command_of_the_table_is_understood() {
-        for (line, wanted) in [
+    fn commands_of_the_table_are_parsed() {
+        for (line, expected) in [
             ("jobs", PromptCommand::OpenScreen(ListScreen(Subject::Jobs).into())),
             ("node gpu003", PromptCommand::OpenScreen(NodeScreen("gpu003".into()).into())),
             (
@@ -186,7 +186,7 @@ mod tests {
             ("job 8812", PromptCommand::OpenScreen(JobScreen("8812".into()).into())),
             ("quit", PromptCommand::Quit),
         ] {
-            assert_eq!(parse(line), Ok(wanted), "{line}");
+            assert_eq!(parse(line), Ok(expected), "{line}");
         }
         for (word, ..) in listed_commands() {
             assert!(!parse(word).is_err_and(|why| why.contains("unknown command")), "{word}");
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_what_is() {
-        for (line, said) in [
+    fn unknown_command_is_refused_with_the_known_ones() {
+        for (line, message) in [
             ("wibble", "unknown command wibble; Tab lists commands"),
             ("node", "node needs a name"),
             ("at 25:00", "invalid time; use -20m"),
@@ -204,12 +204,12 @@ mod tests {
             ("jobs 3", "jobs takes no argument"),
         ] {
             let why = parse(line).unwrap_err();
-            assert!(why.starts_with(said), "{line}: {why}");
+            assert!(why.starts_with(message), "{line}: {why}");
         }
     }
 
     #[test]
-    fn a_time_of_day_is_the_last_one_that_has_passed() {
+    fn time_of_day_is_the_last_one_that_has_passed() {
         let now = UnixMs(10 * 86_400_000 + 43_421_000);
         assert_eq!(TimeArgument::parse("12:03:41").unwrap().resolve_instant(now), now);
         let later = TimeArgument::parse("23:00Z").unwrap().resolve_instant(now);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_walks_over_what_can_stand_there() {
+    fn completion_cycles_through_valid_words() {
         let mut prompt = Prompt::new(PromptKind::Filter(Subject::Nodes), "");
         type_into(&mut prompt, &['n', 'o', 'd'].map(KeyPress::Char));
         type_into(&mut prompt, &[KeyPress::Tab]);

@@ -89,7 +89,7 @@ mod tests {
     use crate::sample_answers::UnreachableSource;
 
     #[test]
-    fn what_waited_longer_is_asked_first_and_nothing_twice() {
+    fn question_queue_is_first_in_first_out_without_duplicates() {
         let nodes = ["gpu001", "gpu002", "gpu003"].map(|node| Question::Node(node.into()));
         let [one, two, three] = nodes;
         let mut asking = QuestionQueues::default();

@@ -96,27 +96,27 @@ impl ReplayControl {
         let mut state = self.lock_state();
         loop {
             let ReplayState {
-                playing: ReplayProgress { now, paused: held, seek_target: led, .. },
+                playing: ReplayProgress { now, paused, seek_target: target, .. },
                 since,
                 ended,
             } = *state;
             let due = since + at.duration_since(now).div_f64(self.0.speed);
             let ahead = due.saturating_duration_since(Instant::now());
-            let is_led = led.is_some_and(|led| at <= led);
+            let is_seeking = target.is_some_and(|target| at <= target);
             if ended {
                 return false;
             }
-            if is_led || !held && ahead.is_zero() {
+            if is_seeking || !paused && ahead.is_zero() {
                 let late = due.elapsed() > BEHIND;
-                state.since = if is_led || late { Instant::now() } else { due };
+                state.since = if is_seeking || late { Instant::now() } else { due };
                 state.playing.now = now.max(at);
-                state.playing.seek_target = led.filter(|led| *led > at);
+                state.playing.seek_target = target.filter(|target| *target > at);
                 return true;
             }
             // The seek target lies between two instants: it is reached.
             state.playing.seek_target = None;
             let changed = &self.0.changed;
-            state = if held {
+            state = if paused {
                 changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
                 let waited = changed.wait_timeout(state, ahead);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_come_at_its_speed_and_none_while_it_is_held() {
+    fn replay_clock_advances_at_its_speed_and_stops_while_paused() {
         let player = ReplayControl::new(START, LAST, 1_000.0);
         let begun = Instant::now();
         assert!(player.wait_until(after_start(10)) && player.wait_until(after_start(20)));
@@ -151,16 +151,16 @@ mod tests {
             move || player.wait_until(after_start(21))
         });
         thread::sleep(Duration::from_millis(20));
-        let held =
+        let expected =
             ReplayProgress { now: after_start(20), last: LAST, paused: true, seek_target: None };
-        assert_eq!((player.current_progress(), waiting.is_finished()), (held, false));
+        assert_eq!((player.current_progress(), waiting.is_finished()), (expected, false));
         player.toggle_pause();
         assert!(waiting.join().unwrap());
         assert_eq!(player.current_progress().now, after_start(21));
     }
 
     #[test]
-    fn where_it_is_led_it_is_at_once_and_then_goes_on_as_before() {
+    fn replay_seek_jumps_at_once_and_then_resumes() {
         let player = ReplayControl::new(START, LAST, 1e-3);
         player.toggle_pause();
         player.seek_to(after_start(30));

@@ -314,10 +314,10 @@ fn xid_device() -> DeviceDetail {
 
 /// Builds the results of the node's own probe, one of them below its baseline.
 fn probe_devices() -> Vec<DeviceDetail> {
-    let one = |collective: &str, between: &str, busbw: f64, usual: f64| {
+    let one = |collective: &str, between: &str, busbw: f64, baseline: f64| {
         let mut device = device_detail(&Device::new_probe(collective, between));
         set_reading(&mut device, probed::BUS_BANDWIDTH, busbw);
-        set_reading(&mut device, probed::BASELINE_RATIO, usual);
+        set_reading(&mut device, probed::BASELINE_RATIO, baseline);
         set_reading(&mut device, probed::WRONG, 0.0);
         device
     };

@@ -28,23 +28,23 @@ const BELOW: u16 = 2;
 /// Draws the whole screen and returns its layout.
 pub(crate) fn draw(buffer: &mut Buffer, state: &ConsoleState, theme: Theme) -> ScreenLayout {
     let area = buffer.area;
-    let room = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
+    let layout = if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
         placeholders::draw_too_small(buffer, area);
         ScreenLayout::default()
     } else {
-        let (body, spots) = draw_frame(buffer, area, state, theme);
-        let mut room = if state.help {
+        let (body, click_areas) = draw_frame(buffer, area, state, theme);
+        let mut layout = if state.help {
             help_screen::draw(buffer, body, state, theme)
         } else if state.data.overview.is_none() {
             placeholders::draw_loading(buffer, body, state, theme)
         } else {
             view_of(&state.screen).draw(buffer, body, state, theme)
         };
-        room.click_areas.extend(spots);
-        room
+        layout.click_areas.extend(click_areas);
+        layout
     };
     theme.replace_non_ascii(buffer);
-    room
+    layout
 }
 
 /// Draws header, status line and footer, and returns the area between them with the click areas. Messages have a line
@@ -120,8 +120,8 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
         spans.push(Span::styled(cluster, theme.style_for(StyleRole::Title)));
     }
     let nodes = overview.nodes;
-    let known = nodes.live + nodes.stale + nodes.down;
-    if known == 0 {
+    let reported = nodes.live + nodes.stale + nodes.down;
+    if reported == 0 {
         let text = match nodes.pending {
             0 => "no node yet".to_owned(),
             pending => {
@@ -134,8 +134,8 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
     let (gpus, s) = (u64::from(overview.gpu_count()), |n: u64| if n == 1 { "" } else { "s" });
     spans.push(Span::raw(format!(
         "{} node{} · {} GPU{}",
-        display_text::format_count(known.into()),
-        s(known.into()),
+        display_text::format_count(reported.into()),
+        s(reported.into()),
         display_text::format_count(gpus),
         s(gpus)
     )));
@@ -149,8 +149,8 @@ fn render_identity(overview: Option<&Overview>, theme: Theme) -> Vec<Span<'stati
     add(nodes.down, "down", StyleRole::Bad);
     add(nodes.stale, "stale", StyleRole::Waiting);
     add(nodes.pending, "pending", StyleRole::Dim);
-    if nodes.live > 0 && nodes.live == known && nodes.pending == 0 {
-        let all = if known == 1 { " · live" } else { " · all live" };
+    if nodes.live > 0 && nodes.live == reported && nodes.pending == 0 {
+        let all = if reported == 1 { " · live" } else { " · all live" };
         spans.push(Span::styled(all, theme.style_for(StyleRole::Dim)));
     }
     spans
@@ -209,7 +209,7 @@ fn draw_footer(
     state: &ConsoleState,
     theme: Theme,
 ) -> Vec<ClickArea> {
-    let mut spots = Vec::new();
+    let mut click_areas = Vec::new();
     let (title, dim) = (theme.style_for(StyleRole::Title), theme.style_for(StyleRole::Dim));
     let mut x = area.x + 1;
     let mut put = |text: &str, style, key: Option<KeyIntent>, x: &mut u16| {
@@ -220,18 +220,18 @@ fn draw_footer(
         buffer.set_string(*x, area.y, text, style);
         if let Some(intent) = key {
             let area = Rect { x: *x, width, ..area };
-            spots.push(ClickArea { area, target: ClickTarget::Key(intent) });
+            click_areas.push(ClickArea { area, target: ClickTarget::Key(intent) });
         }
         *x += width;
         true
     };
-    let known = state.data.overview.is_some();
+    let has_overview = state.data.overview.is_some();
     if !state.help {
         for command in screens::main_commands() {
             let (Some(number), word) = (command.number(), command.word) else { continue };
-            let here = state.screen == screens::main_screen(number);
-            let text = if here { format!("{number} {word} ") } else { format!("{number} ") };
-            let style = if here { title } else { dim };
+            let is_shown = state.screen == screens::main_screen(number);
+            let text = if is_shown { format!("{number} {word} ") } else { format!("{number} ") };
+            let style = if is_shown { title } else { dim };
             put(&text, style, Some(KeyIntent::Screen(number)), &mut x);
         }
         put(" ", dim, None, &mut x);
@@ -241,16 +241,16 @@ fn draw_footer(
     let right = area.right() - keys.len() as u16;
     for binding in keymap::screen_bindings(&state.screen) {
         let Some(word) = binding.footer else { continue };
-        let here = match binding.intent {
+        let is_active = match binding.intent {
             KeyIntent::Help => false,
             KeyIntent::Quit | KeyIntent::Back => true,
             _ if state.help => false,
-            KeyIntent::NextPanel | KeyIntent::Fold => known && state.only_node().is_none(),
-            KeyIntent::Open => known,
+            KeyIntent::NextPanel | KeyIntent::Fold => has_overview && state.only_node().is_none(),
+            KeyIntent::Open => has_overview,
             _ => true,
         };
         let width = display_text::text_width(binding.label) + word.len() + 3;
-        if !here || usize::from(x) + width > usize::from(right) {
+        if !is_active || usize::from(x) + width > usize::from(right) {
             continue;
         }
         put(binding.label, title, Some(binding.intent), &mut x);
@@ -259,5 +259,5 @@ fn draw_footer(
     let mut x = right;
     put("?", title, Some(KeyIntent::Help), &mut x);
     put(" keys", dim, Some(KeyIntent::Help), &mut x);
-    spots
+    click_areas
 }

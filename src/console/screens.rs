@@ -91,7 +91,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_main_screen_has_a_number_and_a_word_of_its_own() {
+    fn main_screens_have_unique_numbers_and_words() {
         let commands = main_commands();
         let numbers: Vec<_> = commands.iter().filter_map(|command| command.number()).collect();
         assert_eq!(numbers, (1..=9).collect::<Vec<u8>>());
@@ -103,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn samples_hold_every_screen() {
+    fn sample_screens_include_each_kind() {
         let known: HashSet<_> = all_screens().iter().map(discriminant).collect();
         assert_eq!(known.len(), SCREENS);
     }

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_decides_what_was_left_open() {
+    fn environment_sets_unspecified_options() {
         let of = |variables: &[(&str, &str)]| {
             (detect_theme(variables).colour, detect_theme(variables).glyphs)
         };
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_told_apart_by_shape_alone_even_in_ascii() {
+    fn state_glyphs_differ_by_shape_even_in_ascii() {
         let signs: Vec<&str> = GpuState::ALL.iter().map(|state| state_sign(*state)).collect();
         let plain =
             signs.iter().map(|sign| if sign.is_ascii() { *sign } else { ascii_fallback(sign) });
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colour_no_style_has_any() {
+    fn styles_have_no_colour_without_colour_support() {
         let theme = Theme::new(ColourDepth::None, GlyphSet::Ascii, |_| None);
         for state in GpuState::ALL {
             assert_eq!(theme.state_style(*state).fg, None);

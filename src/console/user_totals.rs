@@ -45,8 +45,8 @@ impl UserTotals {
                 *roll.power.get_or_insert(0.0) += power;
             }
             let account = text("account", row);
-            let known = roll.accounts.iter().any(|known| known == account);
-            if !account.is_empty() && !known && roll.accounts.len() < ACCOUNTS {
+            let is_listed = roll.accounts.iter().any(|listed| listed == account);
+            if !account.is_empty() && !is_listed && roll.accounts.len() < ACCOUNTS {
                 roll.accounts.push(account.to_owned());
             }
         }
@@ -75,11 +75,11 @@ mod tests {
     use crate::sample_answers;
 
     #[test]
-    fn jobs_add_up_by_user_and_those_who_lose_most_come_first() {
+    fn user_totals_sum_jobs_and_sort_by_loss() {
         let rolls = UserTotals::of(&sample_answers::job_table());
-        let told: Vec<_> =
+        let totals: Vec<_> =
             rolls.iter().map(|r| (r.name.as_str(), r.jobs, r.gpus, r.lost)).collect();
-        assert_eq!(told, [("alice", 2, 192.0, 60.0), ("", 1, 8.0, 0.0)]);
+        assert_eq!(totals, [("alice", 2, 192.0, 60.0), ("", 1, 8.0, 0.0)]);
         assert_eq!(rolls[0].accounts, ["llm", "vision"]);
         assert_eq!((rolls[0].power, rolls[1].power), (Some(90_000.0), None));
         assert_eq!(rolls[0].jobs_filter(), "user=alice");

@@ -69,8 +69,11 @@ pub(super) fn nearest_word<'a>(
     let allowed = (word.len() / 3).clamp(1, 4);
     known
         .map(|known| {
-            let inside = word.len() > 2 && known.contains(&word);
-            (edit_distance(&word, known).min(if inside { allowed } else { usize::MAX }), known)
+            let is_substring = word.len() > 2 && known.contains(&word);
+            (
+                edit_distance(&word, known).min(if is_substring { allowed } else { usize::MAX }),
+                known,
+            )
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, known)| (*distance, known.len()))
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_the_one_that_was_meant() {
+    fn suggestion_is_the_nearest_word() {
         let known = ["power", "power_limit", "sm_active", "temperature"];
         for (typed, meant) in [
             ("powr", Some("power")),
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_marked_below_the_filter() {
+    fn error_column_is_marked_below_the_filter() {
         let error = FilterError::new("node=ä powr>3", 8, 12, "what");
         assert_eq!((error.column, error.length), (8, 4));
         assert_eq!(error.render_pointer(), "node=ä powr>3\n       ^^^^");

@@ -83,8 +83,8 @@ impl<'a> FilterParser<'a> {
             let open = self.next();
             let rows = self.parse_rows(negated, depth + 1)?;
             if self.peek_token().kind != FilterTokenKind::Close {
-                let place = format!("close the parenthesis at column {}", self.column_of(&open));
-                return Err(self.unexpected_token("and, or or )").with_hint(&place));
+                let hint = format!("close the parenthesis at column {}", self.column_of(&open));
+                return Err(self.unexpected_token("and, or or )").with_hint(&hint));
             }
             self.next();
             return Ok(rows);
@@ -168,8 +168,8 @@ impl<'a> FilterParser<'a> {
         text: String,
     ) -> Result<FilterValue, FilterError> {
         let known = field.allowed_values(self.subject);
-        let slip = !known.is_empty() && !known.contains(&text.as_str());
-        if slip && matches!(op, FilterOp::Equal | FilterOp::NotEqual) {
+        let is_unknown = !known.is_empty() && !known.contains(&text.as_str());
+        if is_unknown && matches!(op, FilterOp::Equal | FilterOp::NotEqual) {
             let error = self.error_at(token, &format!("{} is never {text}", field.name));
             return Err(match nearest_word(&text, known.iter().copied()) {
                 Some(meant) => error.with_hint(&format!("did you mean {meant}?")),
@@ -186,22 +186,22 @@ impl<'a> FilterParser<'a> {
         token: &FilterToken<'a>,
         text: &str,
     ) -> Result<FilterValue, FilterError> {
-        let called = unit_words::example_of_unit(unit);
+        let example = unit_words::example_of_unit(unit);
         let Some((value, rest)) = unit_words::split_number(text) else {
             let error = self.error_at(token, &format!("{text} is not a number"));
-            return Err(error.with_hint(&format!("{} is {called}", field.name)));
+            return Err(error.with_hint(&format!("{} is {example}", field.name)));
         };
         let mut unit_at = token.clone();
         unit_at.start = token.end - rest.len().min(token.end - token.start);
         let mut word = rest;
         // `30 %`: the unit may be a separate token if it cannot be anything else.
-        let apart = self.peek_token().clone();
+        let unit_token = self.peek_token().clone();
         if word.is_empty()
-            && let FilterTokenKind::Word(unit) = apart.kind
+            && let FilterTokenKind::Word(unit) = unit_token.kind
             && !KEYWORDS.iter().any(|keyword| unit.eq_ignore_ascii_case(keyword))
         {
             self.next();
-            (word, unit_at) = (unit, apart);
+            (word, unit_at) = (unit, unit_token);
         }
         if word.is_empty() {
             return Ok(FilterValue::Number(value));
@@ -211,13 +211,13 @@ impl<'a> FilterParser<'a> {
             _ => {
                 let error =
                     self.error_at(&unit_at, &format!("{word} is not a unit of {}", field.name));
-                Err(error.with_hint(&format!("it is {called}")))
+                Err(error.with_hint(&format!("it is {example}")))
             }
         }
     }
 
     fn parse_clauses(&mut self, filter: &mut Filter) -> Result<(), FilterError> {
-        let mut said: Vec<&str> = Vec::new();
+        let mut seen_clauses: Vec<&str> = Vec::new();
         while self.peek_token().kind != FilterTokenKind::End {
             let token = self.peek_token().clone();
             let clause = match token.kind {
@@ -229,10 +229,10 @@ impl<'a> FilterParser<'a> {
             let Some(clause) = clause else {
                 return Err(self.unexpected_token("and, or, sort, limit, offset or columns"));
             };
-            if said.contains(clause) {
+            if seen_clauses.contains(clause) {
                 return Err(self.error_at(&token, &format!("{clause} is given twice")));
             }
-            said.push(clause);
+            seen_clauses.push(clause);
             self.next();
             match *clause {
                 "sort" => filter.sorts = self.parse_sorts()?,
@@ -269,10 +269,12 @@ impl<'a> FilterParser<'a> {
             if columns.len() == MAX_COLUMNS {
                 return Err(self.error_here(&format!("more than {MAX_COLUMNS} columns")));
             }
-            let place = self.peek_token().clone();
+            let name_token = self.peek_token().clone();
             let field = self.parse_field()?;
             if columns.contains(&field) {
-                return Err(self.error_at(&place, &format!("{} is already a column", field.name)));
+                return Err(
+                    self.error_at(&name_token, &format!("{} is already a column", field.name))
+                );
             }
             columns.push(field);
             if self.peek_token().kind != FilterTokenKind::Comma {
@@ -314,8 +316,8 @@ impl<'a> FilterParser<'a> {
         if let Some(meant) = nearest_word(word, names) {
             return Err(error.with_hint(&format!("did you mean {meant}?")));
         }
-        let elsewhere = Subject::ALL.into_iter().find(|other| other.find_field(word).is_some());
-        Err(error.with_hint(&match elsewhere {
+        let other_subject = Subject::ALL.into_iter().find(|other| other.find_field(word).is_some());
+        Err(error.with_hint(&match other_subject {
             Some(other) => format!("{} have it", other.as_str()),
             None => "`gaunt metrics` lists the metric names".to_owned(),
         }))
@@ -329,11 +331,11 @@ impl<'a> FilterParser<'a> {
 
     /// Consumes a keyword if it is next.
     fn accept_keyword(&mut self, keyword: &str) -> bool {
-        let here = matches!(self.peek_token().kind, FilterTokenKind::Word(w) if w.eq_ignore_ascii_case(keyword));
-        if here {
+        let is_next = matches!(self.peek_token().kind, FilterTokenKind::Word(w) if w.eq_ignore_ascii_case(keyword));
+        if is_next {
             self.next();
         }
-        here
+        is_next
     }
 
     fn peek_token(&self) -> &FilterToken<'a> {

@@ -88,19 +88,19 @@ fn parse_quoted(
     at: usize,
     quote: char,
 ) -> Result<(FilterTokenKind<'_>, usize), FilterError> {
-    let mut kept = String::new();
+    let mut unescaped = String::new();
     let mut escaped = false;
     for (offset, character) in text[at + 1..].char_indices() {
         match character {
             _ if escaped => {
-                kept.push(character);
+                unescaped.push(character);
                 escaped = false;
             }
             '\\' => escaped = true,
             _ if character == quote => {
-                return Ok((FilterTokenKind::Quoted(kept), at + 1 + offset + 1));
+                return Ok((FilterTokenKind::Quoted(unescaped), at + 1 + offset + 1));
             }
-            _ => kept.push(character),
+            _ => unescaped.push(character),
         }
     }
     let error = FilterError::new(text, at, text.len(), "unclosed quote");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_end_words_and_blanks_are_not_needed() {
+    fn tokens_need_no_blanks_around_signs() {
         use FilterTokenKind::{Close, Comma, End, Op as Sign, Open, Quoted, Word};
         assert_eq!(
             token_kinds("(job=8812,9 and node!~gpu-0[!1-3]*)"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_languages_write_is_answered_with_what_ours_does() {
+    fn foreign_operators_are_answered_with_those_of_the_filter() {
         for (text, column, said) in [
             ("a=1 && b=2", 5, "column 5: && is not an operator; write and"),
             ("a=1 | b=2", 5, "column 5: | is not an operator; write or"),

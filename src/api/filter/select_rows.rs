@@ -74,72 +74,72 @@ pub struct SelectedRows {
     pub rows: Vec<u32>,
 }
 
-/// Selects and sorts rows; returns as many as the filter's limit, or else `usual`.
-pub fn select_rows(filter: &Filter, rows: &dyn RowSource, usual: u32) -> SelectedRows {
+/// Selects and sorts rows; returns as many as the filter's limit, or else `default_limit`.
+pub fn select_rows(filter: &Filter, rows: &dyn RowSource, default_limit: u32) -> SelectedRows {
     let all: Vec<u32> = (0..rows.len() as u32).collect();
-    let mut left = match &filter.expr {
+    let mut selected = match &filter.expr {
         None => all,
         Some(expr) => match_rows(expr, rows, all),
     };
-    let matched = left.len() as u32;
-    let limit = filter.limit.unwrap_or(usual).min(MAX_ROWS) as usize;
-    let offset = (filter.offset as usize).min(left.len());
-    let end = offset.saturating_add(limit).min(left.len());
+    let matched = selected.len() as u32;
+    let limit = filter.limit.unwrap_or(default_limit).min(MAX_ROWS) as usize;
+    let offset = (filter.offset as usize).min(selected.len());
+    let end = offset.saturating_add(limit).min(selected.len());
     if filter.sorts.is_empty() {
-        left.truncate(end);
-        left.drain(..offset);
-        return SelectedRows { matched, rows: left };
+        selected.truncate(end);
+        selected.drain(..offset);
+        return SelectedRows { matched, rows: selected };
     }
-    SelectedRows { matched, rows: sort_rows(filter, rows, &left, offset, end) }
+    SelectedRows { matched, rows: sort_rows(filter, rows, &selected, offset, end) }
 }
 
 /// The rows from `offset` to `end` in sort order; sorts only as many as needed.
 fn sort_rows(
     filter: &Filter,
     rows: &dyn RowSource,
-    left: &[u32],
+    selected: &[u32],
     offset: usize,
     end: usize,
 ) -> Vec<u32> {
     let ranks: Vec<(SortRanks, bool)> = filter
         .sorts
         .iter()
-        .map(|sort| (SortRanks::new(sort.field, rows, left), sort.descending))
+        .map(|sort| (SortRanks::new(sort.field, rows, selected), sort.descending))
         .collect();
     let order = |a: &u32, b: &u32| {
         let parts =
             ranks.iter().map(|(ranks, down)| ranks.compare_rows(*a as usize, *b as usize, *down));
         parts.fold(Ordering::Equal, Ordering::then).then(a.cmp(b))
     };
-    let mut places: Vec<u32> = (0..left.len() as u32).collect();
-    if end > 0 && end < places.len() {
-        places.select_nth_unstable_by(end - 1, order);
-        places.truncate(end);
+    let mut positions: Vec<u32> = (0..selected.len() as u32).collect();
+    if end > 0 && end < positions.len() {
+        positions.select_nth_unstable_by(end - 1, order);
+        positions.truncate(end);
     }
-    places.sort_unstable_by(order);
-    places[offset..].iter().map(|place| left[*place as usize]).collect()
+    positions.sort_unstable_by(order);
+    positions[offset..].iter().map(|position| selected[*position as usize]).collect()
 }
 
 /// Sort keys: one number per row, absent if there is none.
 struct SortRanks(Vec<f64>);
 
 impl SortRanks {
-    fn new(field: &SubjectField, rows: &dyn RowSource, left: &[u32]) -> Self {
+    fn new(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) -> Self {
         if matches!(field.kind, FieldKind::Number(_)) {
-            return Self(rows.collect_numbers(field.key, left));
+            return Self(rows.collect_numbers(field.key, selected));
         }
-        let texts = rows.collect_texts(field.key, left);
+        let texts = rows.collect_texts(field.key, selected);
         let mut order: Vec<usize> = (0..texts.words.len()).collect();
         order.sort_unstable_by(|a, b| natural_order(&texts.words[*a], &texts.words[*b]));
         let mut rank = vec![0.0; order.len()];
-        for (place, word) in order.into_iter().enumerate() {
-            rank[word] = place as f64;
+        for (position, word) in order.into_iter().enumerate() {
+            rank[word] = position as f64;
         }
-        let first = |row| {
+        let lowest_rank = |row| {
             let ranks = texts.of(row).iter().filter_map(|code| rank.get(*code as usize).copied());
             ranks.reduce(f64::min).unwrap_or(f64::NAN)
         };
-        Self((0..left.len()).map(first).collect())
+        Self((0..selected.len()).map(lowest_rank).collect())
     }
 
     /// Absent values sort last in both directions.
@@ -156,18 +156,18 @@ impl SortRanks {
     }
 }
 
-/// The rows of `among` for which the expression holds, in their order.
-fn match_rows(expr: &FilterExpr, rows: &dyn RowSource, among: Vec<u32>) -> Vec<u32> {
+/// The rows of `candidates` for which the expression holds, in their order.
+fn match_rows(expr: &FilterExpr, rows: &dyn RowSource, candidates: Vec<u32>) -> Vec<u32> {
     match expr {
-        FilterExpr::Test(test) => match_comparison(test, rows, among),
+        FilterExpr::Test(test) => match_comparison(test, rows, candidates),
         FilterExpr::All(parts) => {
-            parts.iter().fold(among, |left, part| match_rows(part, rows, left))
+            parts.iter().fold(candidates, |left, part| match_rows(part, rows, left))
         }
         FilterExpr::Any(parts) => {
-            let (mut open, mut found) = (among, Vec::new());
+            let (mut remaining, mut found) = (candidates, Vec::new());
             for part in parts {
-                let matched = match_rows(part, rows, open.clone());
-                open = subtract_rows(&open, &matched);
+                let matched = match_rows(part, rows, remaining.clone());
+                remaining = subtract_rows(&remaining, &matched);
                 found.extend(matched);
             }
             found.sort_unstable();
@@ -185,26 +185,26 @@ fn subtract_rows(all: &[u32], some: &[u32]) -> Vec<u32> {
 fn match_comparison(
     test: &FilterComparison,
     rows: &dyn RowSource,
-    mut among: Vec<u32>,
+    mut candidates: Vec<u32>,
 ) -> Vec<u32> {
-    if among.is_empty() {
-        return among;
+    if candidates.is_empty() {
+        return candidates;
     }
     if matches!(test.field.kind, FieldKind::Number(_)) {
-        let numbers = rows.collect_numbers(test.field.key, &among);
+        let numbers = rows.collect_numbers(test.field.key, &candidates);
         let mut at = 0;
-        among.retain(|_| {
+        candidates.retain(|_| {
             at += 1;
             test.matches_number(numbers[at - 1])
         });
-        return among;
+        return candidates;
     }
-    let texts = rows.collect_texts(test.field.key, &among);
+    let texts = rows.collect_texts(test.field.key, &candidates);
     // Each distinct text is tested once.
     let fits: Vec<bool> = texts.words.iter().map(|word| test.matches_text(word)).collect();
     let fits = |code: &u32| fits.get(*code as usize).copied().unwrap_or(false);
     let mut at = 0;
-    among.retain(|_| {
+    candidates.retain(|_| {
         at += 1;
         let codes = texts.of(at - 1);
         match test.op {
@@ -215,7 +215,7 @@ fn match_comparison(
             _ => codes.iter().any(fits),
         }
     });
-    among
+    candidates
 }
 
 impl FilterComparison {

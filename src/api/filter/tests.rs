@@ -68,7 +68,7 @@ fn select_gpus(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_asked_for_is_chosen_and_what_is_absent_never_matches() {
+fn filter_selects_matching_rows_and_never_absent_values() {
     for (text, expected) in [
         ("", &[0, 1, 2, 3][..]),
         ("job=8812", &[0, 1]),
@@ -106,9 +106,9 @@ fn what_is_asked_for_is_chosen_and_what_is_absent_never_matches() {
 }
 
 #[test]
-fn errors_point_at_the_place_and_say_what_was_meant() {
+fn filter_errors_name_the_column_and_suggest_a_word() {
     let deep = format!("{}has job{}", "(".repeat(40), ")".repeat(40));
-    for (text, column, said) in [
+    for (text, column, message) in [
         ("powr>300", 1, "gpus have no field powr; did you mean power?"),
         ("job=1 and victims>3", 11, "gpus have no field victims; findings have it"),
         ("wibble=1", 1, "gpus have no field wibble; `gaunt metrics` lists the metric names"),
@@ -139,7 +139,7 @@ fn errors_point_at_the_place_and_say_what_was_meant() {
         (&deep, 33, "more than 32 nested parentheses and nots"),
     ] {
         let error = Filter::parse(Subject::Gpus, text).unwrap_err();
-        assert_eq!(error.to_string(), format!("column {column}: {said}"), "{text}");
+        assert_eq!(error.to_string(), format!("column {column}: {message}"), "{text}");
     }
     let long = format!("node={}", "x".repeat(MAX_BYTES));
     let error = Filter::parse(Subject::Gpus, &long).unwrap_err();
@@ -149,7 +149,7 @@ fn errors_point_at_the_place_and_say_what_was_meant() {
 }
 
 #[test]
-fn the_cursor_is_offered_what_can_stand_there() {
+fn completion_offers_what_is_valid_at_the_cursor() {
     let jobs = |field: &SubjectField| match field.name.as_str() {
         "job" => vec!["8812".into(), "8840".into(), "llama pretrain".into()],
         _ => Vec::new(),
@@ -211,7 +211,7 @@ impl FilterTree {
                 "job" => row.job.is_some(),
                 _ => true,
             }),
-            Self::Not(inner) => inner.evaluate_row(row).map(|holds| !holds),
+            Self::Not(inner) => inner.evaluate_row(row).map(|is_match| !is_match),
             Self::And(a, b) => match (a.evaluate_row(row), b.evaluate_row(row)) {
                 (Some(false), _) | (_, Some(false)) => Some(false),
                 (Some(true), Some(true)) => Some(true),
@@ -282,7 +282,7 @@ fn any_row() -> impl Strategy<Value = FilterTestRow> {
 
 proptest! {
     #[test]
-    fn columns_choose_what_looking_at_each_row_chooses(
+    fn column_evaluation_selects_the_same_rows_as_row_evaluation(
         tree in filter_trees(),
         rows in prop::collection::vec(any_row(), 0..20),
     ) {
@@ -295,22 +295,22 @@ proptest! {
     }
 
     #[test]
-    fn a_page_of_a_sorted_list_is_that_part_of_the_whole(
+    fn page_of_a_sorted_list_equals_that_part_of_the_whole(
         rows in prop::collection::vec(any_row(), 0..40),
         limit in 1_usize..10,
         offset in 0_usize..40,
     ) {
-        let chosen = |text: &str| select_rows(&Filter::parse(Subject::Gpus, text).unwrap(), &rows, MAX_ROWS).rows;
-        let whole = chosen("sort job, power desc");
+        let selected = |text: &str| select_rows(&Filter::parse(Subject::Gpus, text).unwrap(), &rows, MAX_ROWS).rows;
+        let whole = selected("sort job, power desc");
         let absent = whole.iter().skip_while(|row| rows[**row as usize].job.is_some());
         prop_assert!(absent.into_iter().all(|row| rows[*row as usize].job.is_none()));
-        let page = chosen(&format!("sort job, power desc limit {limit} offset {offset}"));
+        let page = selected(&format!("sort job, power desc limit {limit} offset {offset}"));
         let expected: Vec<u32> = whole.into_iter().skip(offset).take(limit).collect();
         prop_assert_eq!(page, expected);
     }
 
     #[test]
-    fn nothing_that_is_typed_ends_the_program(text in "\\PC{0,60}", cursor in 0_usize..80) {
+    fn filter_parser_never_panics(text in "\\PC{0,60}", cursor in 0_usize..80) {
         for subject in Subject::ALL {
             if let Err(error) = Filter::parse(subject, &text) {
                 prop_assert!(error.render_pointer().contains('^'));
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn what_almost_is_a_filter_ends_it_neither(
+    fn filter_parser_never_panics_on_almost_valid_filters(
         words in prop::collection::vec(prop::sample::select(vec![
             "power", "node", "(", ")", "and", "or", "not", "has", "=", "<", "~", "30", "%", "W", ",",
             "sort", "limit", "columns", "desc", "\"", "'x'", "gpu[", "*", "{", "}", "é",
@@ -339,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn what_says_which_rows_is_told_apart_from_the_clauses() {
+fn rows_expression_is_separated_from_the_clauses() {
     for (text, rows, sorts) in [
         (
             "power>300W and node~\"sort x\" sort power desc, node limit 3",

@@ -5,7 +5,7 @@ use gaunt_schema::unit::Unit;
 /// Unit names with their factors.
 struct UnitWords {
     /// Description with examples.
-    called: &'static str,
+    description: &'static str,
     /// Unit names that take SI prefixes, with the factor to the base unit.
     words: &'static [(&'static str, f64)],
     /// Unit names without prefixes.
@@ -30,17 +30,17 @@ const PREFIXES: [(&str, f64); 12] = [
 const fn words_of_unit(unit: Unit) -> UnitWords {
     match unit {
         Unit::Ratio => UnitWords {
-            called: "a share, such as 0.3 or 30 %",
+            description: "a share, such as 0.3 or 30 %",
             words: &[],
             whole: &[("%", 0.01), ("‰", 0.001)],
         },
         Unit::Bytes => UnitWords {
-            called: "a size, such as 10GB or 8GiB",
+            description: "a size, such as 10GB or 8GiB",
             words: &[("B", 1.0), ("", 1.0)],
             whole: &[],
         },
         Unit::BytesPerSecond => UnitWords {
-            called: "bytes per second, such as 10GB/s or 400Gb/s",
+            description: "bytes per second, such as 10GB/s or 400Gb/s",
             words: &[
                 ("B/s", 1.0),
                 ("B", 1.0),
@@ -51,24 +51,28 @@ const fn words_of_unit(unit: Unit) -> UnitWords {
             ],
             whole: &[],
         },
-        Unit::Watts => {
-            UnitWords { called: "a power, such as 300W or 1.2kW", words: &[("W", 1.0)], whole: &[] }
-        }
+        Unit::Watts => UnitWords {
+            description: "a power, such as 300W or 1.2kW",
+            words: &[("W", 1.0)],
+            whole: &[],
+        },
         Unit::Joules => UnitWords {
-            called: "an energy, such as 5kJ",
+            description: "an energy, such as 5kJ",
             words: &[("J", 1.0), ("Wh", 3_600.0)],
             whole: &[],
         },
         Unit::Celsius => UnitWords {
-            called: "a temperature, such as 80C",
+            description: "a temperature, such as 80C",
             words: &[],
             whole: &[("C", 1.0), ("°C", 1.0), ("°", 1.0)],
         },
-        Unit::Hertz => {
-            UnitWords { called: "a frequency, such as 1.4GHz", words: &[("Hz", 1.0)], whole: &[] }
-        }
+        Unit::Hertz => UnitWords {
+            description: "a frequency, such as 1.4GHz",
+            words: &[("Hz", 1.0)],
+            whole: &[],
+        },
         Unit::Seconds => UnitWords {
-            called: "a time, such as 90s, 5m or 2h",
+            description: "a time, such as 90s, 5m or 2h",
             words: &[],
             whole: &[
                 ("s", 1.0),
@@ -82,7 +86,7 @@ const fn words_of_unit(unit: Unit) -> UnitWords {
             ],
         },
         Unit::Count => UnitWords {
-            called: "a number, such as 8 or 20k",
+            description: "a number, such as 8 or 20k",
             words: &[("", 1.0), ("/s", 1.0)],
             whole: &[],
         },
@@ -91,7 +95,7 @@ const fn words_of_unit(unit: Unit) -> UnitWords {
 
 /// Example of a number of this unit.
 pub(super) const fn example_of_unit(unit: Unit) -> &'static str {
-    words_of_unit(unit).called
+    words_of_unit(unit).description
 }
 
 /// Factor from a unit name to the base unit; none if the name is not one of this unit.
@@ -116,13 +120,13 @@ pub(super) fn split_number(text: &str) -> Option<(f64, &str)> {
     let sign = usize::from(matches!(bytes.first(), Some(b'-' | b'+')));
     let whole = digits(sign);
     let mut end = sign + whole;
-    let mut any = whole > 0;
+    let mut has_digits = whole > 0;
     if bytes.get(end) == Some(&b'.') {
         let fraction = digits(end + 1);
-        any |= fraction > 0;
+        has_digits |= fraction > 0;
         end += 1 + fraction;
     }
-    if !any {
+    if !has_digits {
         return None;
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_or_no_unit_of_the_field_is_refused() {
+    fn numbers_with_a_foreign_unit_or_bad_digits_are_refused() {
         for text in ["", "W", "-", ".", "+.e3", "1e999", "nan", "inf"] {
             assert_eq!(split_number(text), None, "{text}");
         }

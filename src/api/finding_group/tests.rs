@@ -28,19 +28,19 @@ fn findings_of_one_kind_and_user_are_one_group_with_their_sum() {
 #[test]
 fn findings_of_many_users_are_one_group_that_names_their_account() {
     let findings: Vec<Finding> = (0..9).map(idle_finding).collect();
-    let of = |entity: &Entity| {
+    let job_owner = |entity: &Entity| {
         let job: usize = entity.job.as_ref().unwrap().parse().unwrap();
         if job < 5 { owned_by("sam") } else { owned_by(["ada", "tom", "eva", "kim"][job - 5]) }
     };
-    let groups = FindingGroup::group_findings(&findings, of);
-    let told: Vec<String> = groups.iter().map(|group| group.render_members(None)).collect();
-    assert_eq!(told, ["5 jobs, user sam", "4 jobs, account ml"]);
+    let groups = FindingGroup::group_findings(&findings, job_owner);
+    let members: Vec<String> = groups.iter().map(|group| group.render_members(None)).collect();
+    assert_eq!(members, ["5 jobs, user sam", "4 jobs, account ml"]);
     let unknown = FindingGroup::group_findings(&findings, |_| JobOwner::default());
     assert_eq!(unknown[0].render_members(None), "9 jobs");
 }
 
 #[test]
-fn few_findings_and_those_of_another_severity_stay_alone() {
+fn findings_stay_ungrouped_if_few_or_of_another_severity() {
     let mut findings: Vec<Finding> = (0..GROUP_FROM).map(idle_finding).collect();
     findings[0].severity = Severity::Warning;
     assert_eq!(FindingGroup::group_findings(&findings, |_| owned_by("sam")), []);

@@ -13,9 +13,9 @@ const HEAVY: Duration = Duration::from_secs(5);
 
 impl ConsoleState {
     /// Returns the questions of a screen together with those that every screen asks, about the shown instant.
-    pub(crate) fn complete_questions(&self, own: Vec<Question>) -> Vec<Question> {
+    pub(crate) fn complete_questions(&self, screen_questions: Vec<Question>) -> Vec<Question> {
         let export = self.to_write.iter().map(|(question, ..)| question.clone());
-        let questions = std::iter::once(Question::Overview).chain(own).chain(export);
+        let questions = std::iter::once(Question::Overview).chain(screen_questions).chain(export);
         match self.past_instant {
             None => questions.collect(),
             Some(at) => questions.map(|question| at_instant(at, question)).collect(),

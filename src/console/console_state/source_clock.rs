@@ -16,8 +16,8 @@ impl ConsoleState {
             return Some(replay.now);
         }
         match self.last_present {
-            Some((seen, at)) if self.past_instant.is_some() => {
-                Some(at + self.now.duration_since(seen))
+            Some((received, at)) if self.past_instant.is_some() => {
+                Some(at + self.now.duration_since(received))
             }
             _ => self.data.overview.as_deref().map(|overview| overview.at),
         }
@@ -29,7 +29,7 @@ impl ConsoleState {
         if let Some(replay) = self.replay {
             return Some(replay.now);
         }
-        self.newest_overview.map(|(seen, at)| at + self.now.duration_since(seen))
+        self.newest_overview.map(|(received, at)| at + self.now.duration_since(received))
     }
 
     /// Records that an overview of this instant arrived. A repeated instant is not new: the overview keeps aging.

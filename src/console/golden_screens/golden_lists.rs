@@ -7,59 +7,59 @@ use crate::{
 };
 use gaunt_api::{AnswerCells, ProbeMatrix};
 
-fn console_showing(place: impl Into<Screen>) -> GoldenConsole {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.state.screen = place.into();
-    desk
+fn console_showing(screen: impl Into<Screen>) -> GoldenConsole {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = screen.into();
+    console
 }
 
 /// Answers the question of a list with the requested columns of a sample table.
-fn answer_list(desk: &mut GoldenConsole, table: gaunt_api::AnswerTable) {
-    let question = desk.state.list_state(table.subject).rows_question();
-    desk.answer_question(question, Answer::Table(Arc::new(table)));
+fn answer_list(console: &mut GoldenConsole, table: gaunt_api::AnswerTable) {
+    let question = console.state.list_state(table.subject).rows_question();
+    console.answer_question(question, Answer::Table(Arc::new(table)));
 }
 
 #[test]
 fn gpus_as_rows() {
-    let mut desk = console_showing(ListScreen(Subject::Gpus));
-    answer_list(&mut desk, sample_answers::gpu_table());
-    desk.press_keys(&[KeyPress::Down, KeyPress::Down]);
-    desk.expect_golden("gpus");
+    let mut console = console_showing(ListScreen(Subject::Gpus));
+    answer_list(&mut console, sample_answers::gpu_table());
+    console.press_keys(&[KeyPress::Down, KeyPress::Down]);
+    console.expect_golden("gpus");
 }
 
 #[test]
 fn jobs_as_rows_and_users() {
-    let mut desk = console_showing(ListScreen(Subject::Jobs));
-    answer_list(&mut desk, sample_answers::job_table());
-    desk.expect_golden("jobs");
-    desk.press_keys(&[KeyPress::Char('8')]);
-    desk.deliver_answer(Answer::Table(Arc::new(sample_answers::job_table())));
-    desk.expect_golden("users");
-    desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, ListScreen(Subject::Jobs).into());
-    assert_eq!(desk.state.list_state(Subject::Jobs).rows, "user=alice");
+    let mut console = console_showing(ListScreen(Subject::Jobs));
+    answer_list(&mut console, sample_answers::job_table());
+    console.expect_golden("jobs");
+    console.press_keys(&[KeyPress::Char('8')]);
+    console.deliver_answer(Answer::Table(Arc::new(sample_answers::job_table())));
+    console.expect_golden("users");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(console.state.screen, ListScreen(Subject::Jobs).into());
+    assert_eq!(console.state.list_state(Subject::Jobs).rows, "user=alice");
 }
 
 #[test]
-fn the_processes_of_a_node_are_rows_like_others() {
-    let mut desk = console_showing(NodeScreen("gpu003".into()));
-    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
-    let asked = desk.press_keys(&[KeyPress::Char('p')]);
-    let Some(ConsoleEffect::Ask(questions)) = asked.last() else { panic!("{asked:?}") };
+fn processes_of_a_node_are_rows() {
+    let mut console = console_showing(NodeScreen("gpu003".into()));
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    let effects = console.press_keys(&[KeyPress::Char('p')]);
+    let Some(ConsoleEffect::Ask(questions)) = effects.last() else { panic!("{effects:?}") };
     let Some(Question::Table(filter)) = questions.last() else { panic!("{questions:?}") };
     assert!(
         filter.source_text().starts_with("node=gpu003 sort memory desc limit"),
         "{}",
         filter.source_text()
     );
-    answer_list(&mut desk, sample_answers::process_table());
-    desk.press_keys(&[KeyPress::Down]);
-    desk.expect_golden("processes");
-    desk.press_keys(&[KeyPress::Enter]);
+    answer_list(&mut console, sample_answers::process_table());
+    console.press_keys(&[KeyPress::Down]);
+    console.expect_golden("processes");
+    console.press_keys(&[KeyPress::Enter]);
     let gpu = DeviceScreen::of_gpu("gpu003".into(), "5").into();
-    assert_eq!(desk.state.screen, gpu);
-    desk.press_keys(&[KeyPress::Escape, KeyPress::Char('b')]);
-    assert_eq!(desk.state.screen, JobScreen("8812".into()).into());
+    assert_eq!(console.state.screen, gpu);
+    console.press_keys(&[KeyPress::Escape, KeyPress::Char('b')]);
+    assert_eq!(console.state.screen, JobScreen("8812".into()).into());
 }
 
 #[test]
@@ -77,71 +77,71 @@ fn nodes_as_rows() {
         ],
     );
     table.total = 12_500;
-    let mut desk = console_showing(ListScreen(Subject::Nodes));
-    answer_list(&mut desk, table);
-    desk.press_keys(&[KeyPress::PageDown, KeyPress::Char('G')]);
-    desk.expect_golden("nodes");
+    let mut console = console_showing(ListScreen(Subject::Nodes));
+    answer_list(&mut console, table);
+    console.press_keys(&[KeyPress::PageDown, KeyPress::Char('G')]);
+    console.expect_golden("nodes");
 }
 
 #[test]
-fn a_list_without_rows_says_why() {
-    let mut desk = console_showing(ListScreen(Subject::Gpus));
+fn empty_list_says_why() {
+    let mut console = console_showing(ListScreen(Subject::Gpus));
     let mut table = sample_answers::build_table(Subject::Gpus, Vec::new());
     table.total = 256;
-    answer_list(&mut desk, table);
-    desk.expect_golden_at("no-rows", 80, 24);
+    answer_list(&mut console, table);
+    console.expect_golden_at("no-rows", 80, 24);
 }
 
 #[test]
-fn a_job_whose_odd_gpu_stands_out() {
-    let mut desk = console_showing(JobScreen("8812".into()));
-    desk.deliver_answer(Answer::Job(Arc::new(sample_answers::job_detail())));
-    desk.expect_golden("job");
-    desk.press_keys(&[KeyPress::Enter]);
-    let place = DeviceScreen::of_gpu("gpu003".into(), "5").into();
-    assert_eq!(desk.state.screen, place);
+fn job_screen_shows_the_odd_gpu() {
+    let mut console = console_showing(JobScreen("8812".into()));
+    console.deliver_answer(Answer::Job(Arc::new(sample_answers::job_detail())));
+    console.expect_golden("job");
+    console.press_keys(&[KeyPress::Enter]);
+    let screen = DeviceScreen::of_gpu("gpu003".into(), "5").into();
+    assert_eq!(console.state.screen, screen);
 }
 
 #[test]
-fn the_network_by_each_measure() {
-    let mut desk = console_showing(NetworkScreen);
-    desk.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
-    desk.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
-    desk.expect_golden("network");
+fn network_screen_by_each_measure() {
+    let mut console = console_showing(NetworkScreen);
+    console.deliver_answer(Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())));
+    console.press_keys(&[KeyPress::Down, KeyPress::Right, KeyPress::Right]);
+    console.expect_golden("network");
     for name in ["pauses", "congestion", "errors", "flaps"] {
-        desk.press_keys(&[KeyPress::Char('m')]);
-        desk.expect_golden_at(&format!("network-{name}"), 80, 24);
+        console.press_keys(&[KeyPress::Char('m')]);
+        console.expect_golden_at(&format!("network-{name}"), 80, 24);
     }
-    desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.list_state(Subject::Ports).rows, "leaf=leaf-01 and rail=2");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(console.state.list_state(Subject::Ports).rows, "leaf=leaf-01 and rail=2");
 }
 
 #[test]
-fn network_rates_fit_into_their_cells_and_only_what_is_blamed_is_red() {
+fn network_rates_fit_their_cells_and_only_blamed_ones_are_red() {
     let mut fabric = sample_answers::leaf_rail_fabric();
     fabric.cells.ecn_marked_per_second = vec![Some(187_523.0); 16];
-    let mut desk = console_showing(NetworkScreen);
-    desk.deliver_answer(Answer::Fabric(Arc::new(fabric)));
-    desk.press_keys(&[KeyPress::Char('m'), KeyPress::Char('m')]);
-    let screen = desk.draw(80, 24);
+    let mut console = console_showing(NetworkScreen);
+    console.deliver_answer(Answer::Fabric(Arc::new(fabric)));
+    console.press_keys(&[KeyPress::Char('m'), KeyPress::Char('m')]);
+    let screen = console.draw(80, 24);
     assert!(screen[1].ends_with("128 ports · 1 not active"), "{screen:#?}");
     assert_eq!(screen[4], " leaf-01   188k   188k   188k   188k", "{screen:#?}");
     let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    screen_frame::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &console.state, theme);
     let bad = theme.style_for(StyleRole::Bad).fg;
     let red = |line: u16| (10..40).filter(|x| buffer[(*x, line)].style().fg == bad).count();
     assert_eq!((red(4), red(5) > 0), (0, true), "only the cell with a port down");
 }
 
 #[test]
-fn what_is_not_known_is_not_coloured_as_good() {
+fn unknown_values_are_not_coloured_as_good() {
     let mut overview = sample_answers::fleet_overview(4, 8, |_, _| gaunt_schema::GpuState::Unknown);
     (overview.nodes.live, overview.nodes.down) = (0, 4);
-    let desk = GoldenConsole::with_overview(overview);
+    let console = GoldenConsole::with_overview(overview);
     let theme = Theme::new(ColourDepth::Indexed, GlyphSet::Unicode, |_| None);
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-    screen_frame::draw(&mut buffer, &desk.state, theme);
+    screen_frame::draw(&mut buffer, &console.state, theme);
     let good = theme.style_for(StyleRole::Good).fg;
     let body = (1..22).flat_map(|y| (0..80).map(move |x| (x, y)));
     assert!(body.clone().all(|at| buffer[at].style().fg != good));
@@ -150,16 +150,20 @@ fn what_is_not_known_is_not_coloured_as_good() {
 }
 
 #[test]
-fn the_probe_matrix_and_how_it_is_begun() {
-    let mut desk = console_showing(NetworkScreen);
-    let asked = desk.press_keys(&[KeyPress::Char('p')]);
-    assert_eq!(asked.last(), Some(&ConsoleEffect::Ask(vec![Question::Overview, Question::Probe])));
+fn probe_matrix_and_how_a_probe_is_started() {
+    let mut console = console_showing(NetworkScreen);
+    let effects = console.press_keys(&[KeyPress::Char('p')]);
+    assert_eq!(
+        effects.last(),
+        Some(&ConsoleEffect::Ask(vec![Question::Overview, Question::Probe]))
+    );
     let none = ProbeMatrix { at: AT, ..ProbeMatrix::default() };
-    desk.deliver_answer(Answer::Probe(Arc::new(none)));
-    desk.expect_golden_at("probe-empty", 80, 24);
-    desk.answer_question(Question::Probe, Answer::Probe(Arc::new(sample_answers::probe_matrix())));
-    desk.expect_golden("probe");
-    desk.press_keys(&[
+    console.deliver_answer(Answer::Probe(Arc::new(none)));
+    console.expect_golden_at("probe-empty", 80, 24);
+    console
+        .answer_question(Question::Probe, Answer::Probe(Arc::new(sample_answers::probe_matrix())));
+    console.expect_golden("probe");
+    console.press_keys(&[
         KeyPress::Down,
         KeyPress::Right,
         KeyPress::Right,
@@ -167,41 +171,41 @@ fn the_probe_matrix_and_how_it_is_begun() {
         KeyPress::Right,
         KeyPress::Right,
     ]);
-    let screen = desk.draw(80, 24).join("\n");
+    let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("gpu001 mlx5_0:1 – gpu007 mlx5_0:1 leaf-00 to leaf-01 failed"));
-    desk.press_keys(&[KeyPress::Char('f')]);
-    desk.expect_golden_at("probe-leaves", 80, 24);
-    desk.press_keys(&[KeyPress::Char('f'), KeyPress::Char('m')]);
-    let screen = desk.draw(80, 24).join("\n");
+    console.press_keys(&[KeyPress::Char('f')]);
+    console.expect_golden_at("probe-leaves", 80, 24);
+    console.press_keys(&[KeyPress::Char('f'), KeyPress::Char('m')]);
+    let screen = console.draw(80, 24).join("\n");
     assert!(screen.contains("rail 1 ") && !screen.contains('▲'), "{screen}");
-    desk.press_keys(&[KeyPress::Enter]);
-    assert_eq!(desk.state.screen, NodeScreen("gpu001".into()).into());
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(console.state.screen, NodeScreen("gpu001".into()).into());
 }
 
 #[test]
-fn a_gpu_a_port_and_what_is_around_them() {
-    let mut desk = console_showing(NodeScreen("gpu003".into()));
-    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+fn device_screens_of_a_gpu_and_a_port() {
+    let mut console = console_showing(NodeScreen("gpu003".into()));
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
     for (keys, name) in [
         (vec![KeyPress::Enter], "gpu"),
         (vec![KeyPress::Char('t')], "topology"),
         (vec![KeyPress::Char('e')], "events"),
     ] {
-        desk.press_keys(&keys);
-        desk.expect_golden(name);
+        console.press_keys(&keys);
+        console.expect_golden(name);
     }
-    let mut desk = console_showing(NodeScreen("gpu003".into()));
-    desk.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
-    desk.press_keys(&[KeyPress::Down; 9]);
-    desk.press_keys(&[KeyPress::Enter]);
-    desk.expect_golden("port");
+    let mut console = console_showing(NodeScreen("gpu003".into()));
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    console.press_keys(&[KeyPress::Down; 9]);
+    console.press_keys(&[KeyPress::Enter]);
+    console.expect_golden("port");
 }
 
 #[test]
-fn the_heat_map_by_leaf_and_by_value() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    desk.draw(80, 24);
-    desk.press_keys(&[KeyPress::Char('f')]);
+fn heat_map_by_leaf_and_by_value() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.draw(80, 24);
+    console.press_keys(&[KeyPress::Char('f')]);
     let names: Vec<String> = (1..=32).map(|n| format!("gpu{n:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let leaves: Vec<&str> = (0..32).map(|n| ["leaf-a", "leaf-b, leaf-c"][n / 16]).collect();
@@ -212,9 +216,9 @@ fn the_heat_map_by_leaf_and_by_value() {
             ("leaf", sample_answers::text_cells(&leaves)),
         ],
     );
-    desk.deliver_answer(Answer::Table(Arc::new(sites)));
-    desk.expect_golden("heat-leaf");
-    desk.press_keys(&[
+    console.deliver_answer(Answer::Table(Arc::new(sites)));
+    console.expect_golden("heat-leaf");
+    console.press_keys(&[
         KeyPress::Char('f'),
         KeyPress::Char('f'),
         KeyPress::Char('m'),
@@ -223,36 +227,36 @@ fn the_heat_map_by_leaf_and_by_value() {
     let watts: Vec<Option<f64>> =
         (0..256).map(|n| (n % 9 != 0).then_some(100.0 + f64::from(n))).collect();
     let watts = AnswerCells::Numbers { values: watts, absent: std::collections::BTreeMap::new() };
-    desk.deliver_answer(Answer::Table(Arc::new(sample_answers::build_table(
+    console.deliver_answer(Answer::Table(Arc::new(sample_answers::build_table(
         Subject::Gpus,
         vec![("power", watts)],
     ))));
-    desk.expect_golden("heat-power");
+    console.expect_golden("heat-power");
 }
 
 #[test]
-fn each_theme_and_depth_says_the_same_in_its_own_colours() {
-    let mut desk = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
-    let picture = |desk: &mut GoldenConsole, colour, palette| {
+fn themes_and_depths_show_the_same_text_in_their_own_colours() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let draw_buffer = |console: &mut GoldenConsole, colour, palette| {
         let theme = Theme::new(colour, GlyphSet::Unicode, |_| None).with_palette(palette);
         let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
-        screen_frame::draw(&mut buffer, &desk.state, theme);
+        screen_frame::draw(&mut buffer, &console.state, theme);
         buffer
     };
-    let plain = picture(&mut desk, ColourDepth::None, Palette::Dark);
+    let plain = draw_buffer(&mut console, ColourDepth::None, Palette::Dark);
     assert!(plain.content.iter().all(|cell| cell.fg == ratatui::style::Color::Reset));
     for colour in [ColourDepth::Sixteen, ColourDepth::Indexed, ColourDepth::True] {
-        let mut seen: Vec<Buffer> = Vec::new();
+        let mut earlier: Vec<Buffer> = Vec::new();
         for palette in Palette::ALL {
-            let buffer = picture(&mut desk, colour, palette);
+            let buffer = draw_buffer(&mut console, colour, palette);
             assert_eq!(buffer_lines(&buffer), buffer_lines(&plain), "{palette:?}");
-            assert!(seen.iter().all(|other| *other != buffer), "{palette:?} equals another");
-            seen.push(buffer);
+            assert!(earlier.iter().all(|other| *other != buffer), "{palette:?} equals another");
+            earlier.push(buffer);
         }
     }
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/screens");
     for palette in Palette::ALL {
-        let buffer = picture(&mut desk, ColourDepth::Indexed, palette);
+        let buffer = draw_buffer(&mut console, ColourDepth::Indexed, palette);
         let colours: Vec<String> = (0..24).map(|y| colour_runs(&buffer, y)).collect();
         let path = path.join(format!("theme-{}.txt", palette.as_str()));
         let got = colours.join("\n") + "\n";
@@ -269,19 +273,19 @@ fn colour_runs(buffer: &Buffer, y: u16) -> String {
     let mut runs: Vec<(String, usize)> = Vec::new();
     for x in 0..buffer.area.width {
         let cell = &buffer[(x, y)];
-        let mut look = match cell.fg {
+        let mut style = match cell.fg {
             ratatui::style::Color::Indexed(number) => number.to_string(),
             _ => "-".to_owned(),
         };
         for (modifier, sign) in [(Modifier::BOLD, "b"), (Modifier::REVERSED, "r")] {
             if cell.modifier.contains(modifier) {
-                look.push_str(sign);
+                style.push_str(sign);
             }
         }
         match runs.last_mut() {
-            Some((known, length)) if *known == look => *length += 1,
-            _ => runs.push((look, 1)),
+            Some((known, length)) if *known == style => *length += 1,
+            _ => runs.push((style, 1)),
         }
     }
-    runs.iter().map(|(look, length)| format!("{look}×{length}")).collect::<Vec<_>>().join(" ")
+    runs.iter().map(|(style, length)| format!("{style}×{length}")).collect::<Vec<_>>().join(" ")
 }

@@ -43,23 +43,23 @@ fn only_line_with<'a>(screen: &'a [String], part: &str) -> &'a str {
 
 #[test]
 fn idle_jobs_of_one_user_are_one_row_below_what_is_urgent() {
-    let mut desk = grouped_console();
+    let mut console = grouped_console();
     for (width, height) in SIZES {
-        let screen = desk.draw(width, height);
+        let screen = console.draw(width, height);
         let row = only_line_with(&screen, "idle_allocated");
         assert!(row.contains("× 83 jobs, 664 GPUs, user sam"), "{row}");
         assert!(only_line_with(&screen, "FINDINGS").contains("85 open"), "{screen:#?}");
-        let place = |part: &str| screen.iter().position(|line| line.contains(part)).unwrap();
-        assert!(place("✔ port_down") < place("▲ data_starved"), "{screen:#?}");
-        assert!(place("▲ data_starved") < place("idle_allocated"), "{screen:#?}");
+        let line_of = |part: &str| screen.iter().position(|line| line.contains(part)).unwrap();
+        assert!(line_of("✔ port_down") < line_of("▲ data_starved"), "{screen:#?}");
+        assert!(line_of("▲ data_starved") < line_of("idle_allocated"), "{screen:#?}");
         assert!(screen.iter().any(|line| line.contains("HEAT")), "{screen:#?}");
     }
-    desk.expect_golden_at("grouped", 80, 24);
+    console.expect_golden_at("grouped", 80, 24);
 }
 
 #[test]
-fn info_takes_at_most_three_lines_of_the_overview() {
-    let mut desk = grouped_console();
+fn info_findings_take_at_most_three_lines_of_the_overview() {
+    let mut console = grouped_console();
     let mut overview = sample_answers::two_faults_overview(32);
     overview.findings.extend((0..3).map(idle_finding));
     let other = |number: usize, kind| Finding {
@@ -69,9 +69,9 @@ fn info_takes_at_most_three_lines_of_the_overview() {
     };
     overview.findings.extend((3..6).map(|at| other(at, FindingKind::DataSkew)));
     overview.findings_open = overview.findings.len() as u32;
-    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
+    console.deliver_answer(Answer::Overview(Arc::new(overview)));
     for (width, height) in SIZES {
-        let screen = desk.draw(width, height);
+        let screen = console.draw(width, height);
         let info = screen.iter().filter(|line| line.starts_with(" ● "));
         assert_eq!(info.count(), 2, "{screen:#?}");
         only_line_with(&screen, "and 4 more info findings; press 2 to list");
@@ -79,43 +79,47 @@ fn info_takes_at_most_three_lines_of_the_overview() {
 }
 
 #[test]
-fn enter_unfolds_a_group_and_folds_it() {
-    let mut desk = grouped_console();
-    desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Enter]);
-    assert_eq!(desk.state.screen, FindingsScreen.into(), "the overview has no space for members");
-    desk.deliver_answer(grouped_answer());
-    let screen = desk.draw(160, 48);
+fn group_is_unfolded_and_folded_by_enter() {
+    let mut console = grouped_console();
+    console.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Enter]);
+    assert_eq!(
+        console.state.screen,
+        FindingsScreen.into(),
+        "the overview has no space for members"
+    );
+    console.deliver_answer(grouped_answer());
+    let screen = console.draw(160, 48);
     assert!(only_line_with(&screen, "●▾idle").contains("× 83 jobs"), "{screen:#?}");
     assert!(screen.iter().filter(|line| line.starts_with(" ●│idle_allocated")).count() > 5);
-    desk.press_keys(&[KeyPress::Down, KeyPress::Enter]);
-    assert_eq!(desk.state.screen, FindingScreen("idle_allocated/0".into()).into());
-    desk.press_keys(&[KeyPress::Escape, KeyPress::Up, KeyPress::Enter]);
-    let screen = desk.draw(160, 48);
+    console.press_keys(&[KeyPress::Down, KeyPress::Enter]);
+    assert_eq!(console.state.screen, FindingScreen("idle_allocated/0".into()).into());
+    console.press_keys(&[KeyPress::Escape, KeyPress::Up, KeyPress::Enter]);
+    let screen = console.draw(160, 48);
     assert!(only_line_with(&screen, "●▸idle").contains("× 83 jobs"), "{screen:#?}");
     assert!(only_line_with(&screen, "Enter: expand").contains("a: acknowledge all"), "{screen:#?}");
     let row = screen.iter().position(|line| line.contains("●▸idle")).unwrap() as u16;
-    apply_action(&mut desk.state, ConsoleAction::Mouse(MouseEvent::Press(20, row)));
+    apply_action(&mut console.state, ConsoleAction::Mouse(MouseEvent::Press(20, row)));
     assert!(
-        desk.draw(160, 48).iter().any(|line| line.starts_with(" ●│")),
+        console.draw(160, 48).iter().any(|line| line.starts_with(" ●│")),
         "a click expands it too"
     );
-    desk.expect_golden_at("grouped-findings", 80, 24);
+    console.expect_golden_at("grouped-findings", 80, 24);
 }
 
 #[test]
 fn group_is_acknowledged_after_a_question_that_names_the_number() {
-    let mut desk = grouped_console();
-    desk.press_keys(&[KeyPress::Char('2')]);
-    desk.deliver_answer(grouped_answer());
-    desk.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Char('a')]);
-    assert!(desk.draw(80, 24)[22].contains("acknowledge 83 findings of idle_allocated"));
-    desk.type_text("sam is asked");
-    assert_eq!(desk.press_keys(&[KeyPress::Enter]), [], "not before the confirmation");
-    let screen = desk.draw(80, 24);
-    let asked = " ? acknowledge 83 findings of idle_allocated with the note: sam is asked?";
-    assert_eq!(screen[22], asked);
+    let mut console = grouped_console();
+    console.press_keys(&[KeyPress::Char('2')]);
+    console.deliver_answer(grouped_answer());
+    console.press_keys(&[KeyPress::Down, KeyPress::Down, KeyPress::Char('a')]);
+    assert!(console.draw(80, 24)[22].contains("acknowledge 83 findings of idle_allocated"));
+    console.type_text("sam is asked");
+    assert_eq!(console.press_keys(&[KeyPress::Enter]), [], "not before the confirmation");
+    let screen = console.draw(80, 24);
+    let confirmation = " ? acknowledge 83 findings of idle_allocated with the note: sam is asked?";
+    assert_eq!(screen[22], confirmation);
     assert_eq!(screen[23], "   y: acknowledge   any other key: cancel");
-    let effects = desk.press_keys(&[KeyPress::Char('y')]);
+    let effects = console.press_keys(&[KeyPress::Char('y')]);
     let [ConsoleEffect::Acknowledge(ids, Some(note))] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(
         (ids.len(), ids[0].as_str(), note.as_str()),
@@ -125,11 +129,11 @@ fn group_is_acknowledged_after_a_question_that_names_the_number() {
 
 #[test]
 fn answer_of_an_older_aggregator_is_grouped_too() {
-    let mut desk = grouped_console();
+    let mut console = grouped_console();
     let mut overview = sample_answers::two_faults_overview(32);
     overview.findings = many_findings();
-    desk.deliver_answer(Answer::Overview(Arc::new(overview)));
-    let screen = desk.draw(80, 24);
+    console.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = console.draw(80, 24);
     assert!(
         only_line_with(&screen, "idle_allocated").contains("× 83 jobs, 664 GPUs"),
         "{screen:#?}"
@@ -145,7 +149,7 @@ fn bell_rings_for_a_new_member_of_a_critical_group() {
         let findings = findings.into_iter().take(32).collect();
         Overview { findings, groups, ..sample_answers::healthy_overview(32) }
     };
-    let mut desk = GoldenConsole::with_overview(critical(40));
-    let effects = desk.deliver_answer(Answer::Overview(Arc::new(critical(41))));
+    let mut console = GoldenConsole::with_overview(critical(40));
+    let effects = console.deliver_answer(Answer::Overview(Arc::new(critical(41))));
     assert!(effects.contains(&ConsoleEffect::Bell), "{effects:?}");
 }

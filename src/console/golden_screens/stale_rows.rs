@@ -5,25 +5,25 @@ use crate::action::MouseEvent;
 
 /// Source whose clock the test controls: every screen has its own answer instant.
 struct TimedConsole {
-    desk: GoldenConsole,
+    console: GoldenConsole,
     now: UnixMs,
 }
 
 impl TimedConsole {
     fn new() -> Self {
-        let mut desk = GoldenConsole::new();
-        desk.state.source = Some("10.0.0.5:9771".into());
-        Self { desk, now: AT }
+        let mut console = GoldenConsole::new();
+        console.state.source = Some("10.0.0.5:9771".into());
+        Self { console, now: AT }
     }
 
     fn advance_clock(&mut self, seconds: i64) {
         self.now = UnixMs(self.now.0 + seconds * 1_000);
-        apply_action(&mut self.desk.state, ConsoleAction::Tick(self.now));
+        apply_action(&mut self.console.state, ConsoleAction::Tick(self.now));
     }
 
     fn deliver_answer(&mut self, question: Question, answer: Answer) {
         apply_action(
-            &mut self.desk.state,
+            &mut self.console.state,
             ConsoleAction::Answered(self.now, Box::new(question), answer),
         );
     }
@@ -35,17 +35,17 @@ impl TimedConsole {
 
     fn answer_gpus(&mut self) {
         let table = gaunt_api::AnswerTable { at: self.now, ..sample_answers::gpu_table() };
-        let question = self.desk.state.list_state(Subject::Gpus).rows_question();
+        let question = self.console.state.list_state(Subject::Gpus).rows_question();
         self.deliver_answer(question, Answer::Table(Arc::new(table)));
     }
 
     fn fail_question(&mut self, question: Question, why: &str) {
         let failed = ConsoleAction::Failed(self.now, Box::new(question), why.into());
-        apply_action(&mut self.desk.state, failed);
+        apply_action(&mut self.console.state, failed);
     }
 
     fn draw_lines(&mut self) -> Vec<String> {
-        self.desk.draw(80, 24)
+        self.console.draw(80, 24)
     }
 }
 
@@ -53,10 +53,10 @@ impl TimedConsole {
 fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
-    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.console.press_keys(&[KeyPress::Char('6')]);
     clock.answer_gpus();
     assert!(clock.draw_lines()[0].ends_with("12:03:41Z ● 1 s"));
-    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    clock.console.press_keys(&[KeyPress::Char('1')]);
     clock.advance_clock(600);
     clock.answer_overview();
     assert!(clock.draw_lines()[0].ends_with("12:13:41Z ● 1 s"));
@@ -64,16 +64,16 @@ fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() 
                `gaunt serve` running there?";
     clock.advance_clock(1);
     clock.fail_question(Question::Overview, why);
-    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.console.press_keys(&[KeyPress::Char('6')]);
     let screen = clock.draw_lines();
     assert!(screen.iter().any(|line| line.contains("gpu001")), "{screen:#?}");
     assert!(screen[0].ends_with("12:03:41Z ○ 10m old"), "{screen:#?}");
     assert!(screen[0].contains("✖ aggregator 10.0.0.5:9771: no answer for 0s"), "{screen:#?}");
     assert!(screen[22].contains("Connection refused"), "{screen:#?}");
-    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    clock.console.press_keys(&[KeyPress::Char('1')]);
     clock.advance_clock(30);
     assert!(clock.draw_lines()[0].ends_with("12:13:41Z ○ 31s old"), "the overview has its own age");
-    clock.desk.press_keys(&[KeyPress::Char('5')]);
+    clock.console.press_keys(&[KeyPress::Char('5')]);
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:13:41Z ○ 31s old"), "never answered: {screen:#?}");
 }
@@ -82,9 +82,9 @@ fn rows_of_a_screen_visited_before_say_their_age_while_the_aggregator_is_away() 
 fn rows_whose_question_alone_fails_say_why_and_since_when() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
-    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.console.press_keys(&[KeyPress::Char('6')]);
     clock.answer_gpus();
-    let question = clock.desk.state.list_state(Subject::Gpus).rows_question();
+    let question = clock.console.state.list_state(Subject::Gpus).rows_question();
     for _ in 0..20 {
         clock.advance_clock(1);
         clock.answer_overview();
@@ -94,11 +94,11 @@ fn rows_whose_question_alone_fails_say_why_and_since_when() {
     assert!(screen[0].ends_with("12:03:41Z ○ 20s old"), "{screen:#?}");
     let why = " ✖ gpus: no answer since 12:03:42Z (19s): the answer is torn: EOF while parsing";
     assert!(screen[22].starts_with(&why[..70]), "{screen:#?}");
-    clock.desk.press_keys(&[KeyPress::Char('1')]);
+    clock.console.press_keys(&[KeyPress::Char('1')]);
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:04:01Z ● 1 s"), "the overview is current: {screen:#?}");
     assert_eq!(screen[22], "", "and it did not fail");
-    clock.desk.press_keys(&[KeyPress::Char('6')]);
+    clock.console.press_keys(&[KeyPress::Char('6')]);
     clock.answer_gpus();
     let screen = clock.draw_lines();
     assert_eq!((screen[0].ends_with("● 1 s"), screen[22].as_str()), (true, ""), "{screen:#?}");
@@ -108,10 +108,10 @@ fn rows_whose_question_alone_fails_say_why_and_since_when() {
 fn same_answer_again_and_again_ages() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
-    let held = clock.desk.state.data.overview.clone().unwrap();
+    let overview = clock.console.state.data.overview.clone().unwrap();
     for _ in 0..12 {
         clock.advance_clock(1);
-        clock.deliver_answer(Question::Overview, Answer::Overview(held.clone()));
+        clock.deliver_answer(Question::Overview, Answer::Overview(overview.clone()));
     }
     let screen = clock.draw_lines();
     assert!(screen[0].ends_with("12:03:41Z ○ 12s old"), "{screen:#?}");
@@ -119,7 +119,7 @@ fn same_answer_again_and_again_ages() {
 }
 
 #[test]
-fn aggregator_whose_clock_is_another_has_rows_of_now() {
+fn aggregator_with_another_clock_has_current_rows() {
     let mut clock = TimedConsole::new();
     for at in [AT.0 + 7_200_000, AT.0 + 7_201_000, AT.0 - 3_600_000] {
         let overview = Overview { at: UnixMs(at), ..sample_answers::healthy_overview(4) };
@@ -131,10 +131,10 @@ fn aggregator_whose_clock_is_another_has_rows_of_now() {
 }
 
 #[test]
-fn answer_that_is_awaited_or_partial_is_said_on_its_screen() {
+fn awaited_or_partial_answer_is_named_on_its_screen() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
-    clock.desk.press_keys(&[KeyPress::Char('5')]);
+    clock.console.press_keys(&[KeyPress::Char('5')]);
     for _ in 0..9 {
         clock.advance_clock(1);
         clock.answer_overview();
@@ -142,7 +142,7 @@ fn answer_that_is_awaited_or_partial_is_said_on_its_screen() {
     let screen = clock.draw_lines();
     assert!(screen.iter().any(|line| line.contains("Loading the nodes … for 9s")), "{screen:#?}");
     assert!(screen[22].contains("nodes: waiting 9s for an answer"), "{screen:#?}");
-    clock.desk.press_keys(&[KeyPress::Char('2')]);
+    clock.console.press_keys(&[KeyPress::Char('2')]);
     let findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
     let list = FindingList { at: clock.now, findings, total: 9, matched: 7, groups: Vec::new() };
     clock.deliver_answer(Question::Findings, Answer::Findings(Arc::new(list)));
@@ -151,35 +151,35 @@ fn answer_that_is_awaited_or_partial_is_said_on_its_screen() {
 }
 
 #[test]
-fn no_row_moves_because_something_is_said() {
+fn rows_do_not_move_when_a_message_appears() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
     let before = clock.draw_lines();
     let rows = |screen: &[String]| screen[1..22].to_vec();
     apply_action(
-        &mut clock.desk.state,
+        &mut clock.console.state,
         ConsoleAction::Done(Ok("wrote 17 lines to rows.csv".into())),
     );
-    let said = clock.draw_lines();
-    assert!(said[22].contains("wrote 17 lines"), "{said:#?}");
-    assert_eq!(rows(&said), rows(&before));
+    let with_message = clock.draw_lines();
+    assert!(with_message[22].contains("wrote 17 lines"), "{with_message:#?}");
+    assert_eq!(rows(&with_message), rows(&before));
     clock.advance_clock(9);
     clock.fail_question(Question::Overview, "no answer within 5 s");
     let lost = clock.draw_lines();
     assert!(lost[22].contains("no answer within 5 s"), "{lost:#?}");
     assert_eq!(rows(&lost), rows(&before));
     let row = before.iter().position(|line| line.starts_with(" gpu005")).unwrap() as u16;
-    apply_action(&mut clock.desk.state, ConsoleAction::Mouse(MouseEvent::Press(10, row)));
-    assert_eq!(clock.desk.state.heat_node().unwrap().as_str(), "gpu005");
+    apply_action(&mut clock.console.state, ConsoleAction::Mouse(MouseEvent::Press(10, row)));
+    assert_eq!(clock.console.state.heat_node().unwrap().as_str(), "gpu005");
 }
 
 #[test]
-fn map_that_is_coloured_by_old_values_says_their_age() {
+fn heat_map_of_old_values_says_their_age() {
     let mut clock = TimedConsole::new();
     clock.answer_overview();
-    clock.desk.press_keys(&[KeyPress::Char('m')]);
+    clock.console.press_keys(&[KeyPress::Char('m')]);
     let tint =
-        crate::screens::overview_screen::tint_question(clock.desk.state.tint.unwrap()).unwrap();
+        crate::screens::overview_screen::tint_question(clock.console.state.tint.unwrap()).unwrap();
     let table = gaunt_api::AnswerTable { at: clock.now, ..sample_answers::gpu_table() };
     clock.deliver_answer(tint.clone(), Answer::Table(Arc::new(table)));
     for _ in 0..60 {

@@ -4,12 +4,12 @@ use super::*;
 use crate::{screen::NodeScreen, screens::tests::all_screens};
 
 #[test]
-fn no_key_has_two_meanings_on_a_screen() {
-    for place in all_screens() {
-        let all: Vec<KeyPress> =
-            screen_bindings(&place).flat_map(|binding| binding.keys).copied().collect();
-        for (at, key) in all.iter().enumerate() {
-            assert!(!all[at + 1..].contains(key), "{key:?} is bound twice on {place:?}");
+fn key_has_one_meaning_on_a_screen() {
+    for screen in all_screens() {
+        let bound_keys: Vec<KeyPress> =
+            screen_bindings(&screen).flat_map(|binding| binding.keys).copied().collect();
+        for (at, key) in bound_keys.iter().enumerate() {
+            assert!(!bound_keys[at + 1..].contains(key), "{key:?} is bound twice on {screen:?}");
         }
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn starved_finding() -> Finding {
 
 /// Builds the explanation of a finding.
 pub(crate) fn explanation_of(finding: Finding) -> Explanation {
-    let proof = finding.evidence[0].clone();
+    let evidence = finding.evidence[0].clone();
     let signal = |what: &str, value: Option<f64>| SignalDetail {
         what: what.into(),
         source: port::RECEIVE_BYTES.series_key(),
@@ -139,7 +139,7 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
         peers: Some(0.4),
         quartiles: Some((0.38, 0.42)),
     };
-    let other = |kind, ruling| AlternativeDetail { kind, ruling, number: proof.clone() };
+    let other = |kind, ruling| AlternativeDetail { kind, ruling, number: evidence.clone() };
     Explanation {
         at: AT,
         finding,

@@ -28,7 +28,7 @@ pub(super) fn render_prompt(prompt: &Prompt, width: usize, theme: Theme) -> Vec<
     if let Some(wrong) = &prompt.error {
         let bad = theme.style_for(StyleRole::Bad);
         let mut text = " ".repeat(1 + prompt_sign(&prompt.asks).len());
-        if let Some((from, length)) = wrong.place {
+        if let Some((from, length)) = wrong.span {
             text.push_str(&" ".repeat(from.saturating_sub(offset)));
             text.push_str(&"^".repeat(length.clamp(1, 40)));
             text.push(' ');
@@ -54,16 +54,16 @@ const fn prompt_sign(asks: &PromptKind) -> &'static str {
 /// Renders the input line, and returns how many of its columns are scrolled out so that the cursor is visible.
 fn render_input(prompt: &Prompt, width: usize, theme: Theme) -> (Line<'static>, usize) {
     let head = prompt_sign(&prompt.asks);
-    let room = width.saturating_sub(head.len() + 3).max(1);
+    let available = width.saturating_sub(head.len() + 3).max(1);
     let before: Vec<char> = prompt.text[..prompt.cursor].chars().collect();
-    let offset = before.len().saturating_sub(room);
+    let offset = before.len().saturating_sub(available);
     let visible = |part: &[char]| part.iter().collect::<String>();
     let left = visible(&before[offset..]);
     let mut rest = prompt.text[prompt.cursor..].chars();
     let under = rest.next().unwrap_or(' ');
     let right = display_text::truncate_text(
         rest.as_str(),
-        room.saturating_sub(display_text::text_width(&left)),
+        available.saturating_sub(display_text::text_width(&left)),
     );
     let line = Line::from(vec![
         Span::styled(format!(" {head}"), theme.style_for(StyleRole::Title)),

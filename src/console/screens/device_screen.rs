@@ -161,8 +161,8 @@ fn render_headline(node: &SanitizedText, device: &DeviceDetail, theme: Theme) ->
 fn render_info_labels(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let mut words = Vec::new();
     for labels in device.info.values() {
-        let said = labels.iter().filter(|(_, value)| !value.is_empty());
-        words.extend(said.map(|(label, value)| format!("{label} {value}")));
+        let non_empty = labels.iter().filter(|(_, value)| !value.is_empty());
+        words.extend(non_empty.map(|(label, value)| format!("{label} {value}")));
     }
     if words.is_empty() {
         return Vec::new();
@@ -190,34 +190,36 @@ fn render_graphs(
     height: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let wanted: &[(MetricId, &str, Option<MetricId>)] =
+    let candidates: &[(MetricId, &str, Option<MetricId>)] =
         if device.class == DeviceClass::Gpu { &GPU } else { &PORT };
-    let kept: Vec<_> = wanted
+    let recorded: Vec<_> = candidates
         .iter()
         .filter(|(metric, ..)| !device.recent_points(&metric.series_key()).is_empty())
         .collect();
-    if kept.is_empty() {
+    if recorded.is_empty() {
         let text = " no history of this device";
         return vec![Line::styled(text, theme.style_for(StyleRole::Dim)), Line::default()];
     }
-    let across = (width / NARROW).clamp(1, 4).min(kept.len());
-    let each = width.saturating_sub(1) / across - 2;
-    let rows = kept.len().div_ceil(across);
+    let per_row = (width / NARROW).clamp(1, 4).min(recorded.len());
+    let graph_width = width.saturating_sub(1) / per_row - 2;
+    let rows = recorded.len().div_ceil(per_row);
     // Show all graphs in few lines, or fewer graphs with a readable shape.
-    let tall = (height / rows).saturating_sub(2).clamp(1, TALL);
-    let rows = rows.min(height / (tall + 2)).max(1);
+    let graph_height = (height / rows).saturating_sub(2).clamp(1, TALL);
+    let rows = rows.min(height / (graph_height + 2)).max(1);
     let mut lines = Vec::new();
-    for row in kept.chunks(across).take(rows) {
-        let row: Vec<DeviceGraph> =
-            row.iter().map(|one| render_metric_graph(device, one, each, tall, theme)).collect();
+    for row in recorded.chunks(per_row).take(rows) {
+        let row: Vec<DeviceGraph> = row
+            .iter()
+            .map(|one| render_metric_graph(device, one, graph_width, graph_height, theme))
+            .collect();
         let mut title = vec![Span::raw(" ")];
         for graph in &row {
             let used = graph.title.width();
             title.extend(graph.title.spans.iter().cloned());
-            title.push(Span::raw(" ".repeat((each + 2).saturating_sub(used))));
+            title.push(Span::raw(" ".repeat((graph_width + 2).saturating_sub(used))));
         }
         lines.push(Line::from(title));
-        for line in 0..tall {
+        for line in 0..graph_height {
             let mut spans = vec![Span::raw(" ")];
             for graph in &row {
                 spans.push(Span::styled(graph.lines[line].clone(), graph.style));
@@ -239,12 +241,12 @@ fn render_metric_graph(
 ) -> DeviceGraph {
     let row = metric.catalogue_row();
     let unit = shown_unit(row.kind, row.unit);
-    let past = device.recent_points(&metric.series_key());
+    let points = device.recent_points(&metric.series_key());
     let now = match row.kind {
         MetricKind::Counter(_) => device.rates.get(&metric.series_key()).copied(),
         _ => device.last_value(&metric.series_key()),
     };
-    let largest = past.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
+    let largest = points.iter().flatten().copied().filter(|v| v.is_finite()).fold(0.0, f32::max);
     let limit = match (limit.and_then(|limit| device.last_value(&limit.series_key())), unit) {
         (Some(limit), _) => Some(limit),
         (None, Unit::Ratio) => Some(1.0),
@@ -260,15 +262,18 @@ fn render_metric_graph(
         |now| display_text::format_with_unit(now, unit),
     );
     let edge = format!("  of {}", display_text::format_with_unit(f64::from(top), unit));
-    let room = columns
+    let available = columns
         .saturating_sub(display_text::text_width(name) + 2 + display_text::text_width(&text));
     DeviceGraph {
         title: Line::from(vec![
             Span::styled(format!("{name}  "), theme.style_for(StyleRole::Title)),
             Span::raw(text),
-            Span::styled(display_text::truncate_text(&edge, room), theme.style_for(StyleRole::Dim)),
+            Span::styled(
+                display_text::truncate_text(&edge, available),
+                theme.style_for(StyleRole::Dim),
+            ),
         ]),
-        lines: graph::render_graph(past, Some(top), columns, height, theme.is_ascii()),
+        lines: graph::render_graph(points, Some(top), columns, height, theme.is_ascii()),
         style: theme.style_for(StyleRole::Neutral),
     }
 }

@@ -77,7 +77,7 @@ impl ScreenView for ExplanationScreen {
         state: &ConsoleState,
         theme: Theme,
     ) -> ScreenLayout {
-        let Some(told) = state.data.explained.as_deref() else {
+        let Some(explanation) = state.data.explained.as_deref() else {
             if state.past_instant.is_none() {
                 return self.draw_waiting(buffer, area, "the explanation", state, theme);
             }
@@ -87,13 +87,18 @@ impl ScreenView for ExplanationScreen {
             return ScreenLayout::default();
         };
         let width = usize::from(area.width);
-        let finding = &told.finding;
+        let finding = &explanation.finding;
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
         lines.extend(render_paragraph("WHAT", &SanitizedText::new(&finding.summary), width, theme));
-        lines.extend(render_paragraph("RULE", &SanitizedText::new(&told.rule), width, theme));
+        lines.extend(render_paragraph(
+            "RULE",
+            &SanitizedText::new(&explanation.rule),
+            width,
+            theme,
+        ));
         lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
-        lines.extend(render_chain(told, width, theme));
-        lines.extend(render_limits(&told.limits, width, theme));
+        lines.extend(render_chain(explanation, width, theme));
+        lines.extend(render_limits(&explanation.limits, width, theme));
         if !finding.missing.is_empty() {
             lines.push(Line::default());
             lines.push(Line::styled(" MISSING", theme.style_for(StyleRole::Title)));
@@ -104,8 +109,8 @@ impl ScreenView for ExplanationScreen {
 }
 
 /// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
-fn render_chain(told: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let Some(chain) = &told.chain else {
+fn render_chain(explanation: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let Some(chain) = &explanation.chain else {
         let text = " no context was stored with this finding";
         return vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))];
     };
@@ -182,16 +187,16 @@ fn render_signal(signal: &SignalDetail, theme: Theme) -> [(String, Style); 5] {
 }
 
 fn render_alternative(other: &AlternativeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let proof = &other.number;
+    let evidence = &other.number;
     let number = |value: Option<f64>| {
         value.map_or_else(
             || display_text::ABSENT.into(),
-            |value| display_text::format_with_unit(value, proof.unit),
+            |value| display_text::format_with_unit(value, evidence.unit),
         )
     };
     let limit =
-        proof.limit.map_or_else(String::new, |limit| format!(", limit {}", number(Some(limit))));
-    let text = format!("{}: {}{limit}", SanitizedText::new(&proof.what), number(proof.value));
+        evidence.limit.map_or_else(String::new, |limit| format!(", limit {}", number(Some(limit))));
+    let text = format!("{}: {}{limit}", SanitizedText::new(&evidence.what), number(evidence.value));
     let name = format!("   {}", display_text::align_left(other.kind.as_str(), 20));
     let indent = " ".repeat(display_text::text_width(&name));
     let lines = display_text::wrap_text(&text, width.saturating_sub(indent.len() + 1));

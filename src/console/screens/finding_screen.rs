@@ -147,7 +147,7 @@ pub(super) fn finding_at(id: &SanitizedText, state: &ConsoleState) -> Option<Uni
     let explained = state.data.explained.as_deref();
     let explained = explained.filter(|explained| *id == *explained.finding.id);
     let listed = state.data.findings.as_deref().filter(|_| state.past_instant.is_some());
-    explained.map(|told| told.at).or_else(|| listed.map(|list| list.at))
+    explained.map(|explanation| explanation.at).or_else(|| listed.map(|list| list.at))
 }
 
 /// Returns the job that the opened finding blames, or else that it affects.

@@ -148,11 +148,11 @@ impl ScreenView for FindingsScreen {
                 / each)
                 .max(1);
         let from = first_visible_row(at, shown.len(), page);
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (at, row) in shown.iter().enumerate().skip(from).take(page) {
             let y = area.y + lines.len() as u16;
             let area = Rect { y, height: each as u16, ..area };
-            spots.push(ClickArea { area, target: ClickTarget::Row(at) });
+            click_areas.push(ClickArea { area, target: ClickTarget::Row(at) });
             lines.push(rows.render_row(at, *row));
             if each == 2 {
                 lines.push(rows.render_sentence(*row));
@@ -174,7 +174,7 @@ impl ScreenView for FindingsScreen {
         }
         ScreenLayout {
             page,
-            click_areas: spots,
+            click_areas,
             has_side_pane: below.is_some(),
             ..ScreenLayout::default()
         }
@@ -194,11 +194,11 @@ fn render_group_summary(
     let title = format!(" {} {}", group.kind, group_title(group));
     let mut lines =
         vec![Line::styled(display_text::truncate_text(&title, width), severity), Line::default()];
-    let mut say = |text: &str| {
+    let mut push_paragraph = |text: &str| {
         let text = display_text::wrap_text(&SanitizedText::new(text), width.saturating_sub(4));
         lines.extend(text.into_iter().map(|line| Line::raw(format!("   {line}"))));
     };
-    say(&format!(
+    push_paragraph(&format!(
         "oldest since {}; {} of {} acknowledged; confidence at least {} %",
         display_text::format_time_of_day(group.since),
         group.acknowledged,
@@ -206,8 +206,8 @@ fn render_group_summary(
         display_text::format_whole_percent(Some(group.confidence)),
     ));
     if let Some(worst) = worst {
-        say(&format!("worst: {}", worst.summary));
-        say(&format!("next: {}", worst.next));
+        push_paragraph(&format!("worst: {}", worst.summary));
+        push_paragraph(&format!("next: {}", worst.next));
     }
     let verb = if unfolded { "collapse" } else { "expand" };
     lines.push(Line::default());

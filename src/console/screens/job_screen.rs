@@ -110,10 +110,10 @@ impl ScreenView for JobScreen {
         lines.push(Line::default());
         let used = (lines.len() as u16).min(area.height);
         let rest = Rect { y: area.y + used, height: area.height - used, ..area };
-        let (strips, room) = render_timelines(job, state, rest, theme);
+        let (strips, layout) = render_timelines(job, state, rest, theme);
         lines.extend(strips);
         draw_lines(buffer, area, &lines);
-        room
+        layout
     }
 }
 
@@ -158,11 +158,11 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
             )
         })
         .collect();
-    let of = |wanted: fn(GpuState) -> bool| -> u32 {
-        job.states.iter().filter(|count| wanted(count.state)).map(|count| count.gpus).sum()
+    let gpus_in = |is_counted: fn(GpuState) -> bool| -> u32 {
+        job.states.iter().filter(|count| is_counted(count.state)).map(|count| count.gpus).sum()
     };
-    let unknown = of(|state| matches!(state, GpuState::Stale | GpuState::Unknown));
-    let (all, lost) = (of(|_| true), job.lost_gpus);
+    let unknown = gpus_in(|state| matches!(state, GpuState::Stale | GpuState::Unknown));
+    let (all, lost) = (gpus_in(|_| true), job.lost_gpus);
     let known = f64::from(all - unknown);
     let share = (known > 0.0).then(|| (known - lost) / known);
     let meaning = if lost > 0.0 { StyleRole::Bad } else { StyleRole::Good };
@@ -175,10 +175,10 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
 
 /// Renders the losses in the retained history, by the state of the GPUs.
 fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
-    let past = &job.past;
-    let span = display_text::format_duration(Duration::from_millis(past.span_ms));
+    let timeline = &job.past;
+    let span = display_text::format_duration(Duration::from_millis(timeline.span_ms));
     let mut spans = Vec::new();
-    for time in &past.lost {
+    for time in &timeline.lost {
         let text = format!("{} {:.2} GPU·h  ", theme::state_label(time.state), time.gpu_hours);
         spans.push(Span::styled(text, theme.state_style(time.state)));
     }
@@ -196,10 +196,11 @@ fn render_timelines(
     area: Rect,
     theme: Theme,
 ) -> (Vec<Line<'static>>, ScreenLayout) {
-    let past = &job.past;
-    let room = usize::from(area.width).saturating_sub(NAME + 2 + 20).max(10);
-    let points = past.most.chars().count().min(room);
-    let span = display_text::format_duration(Duration::from_millis(past.step_ms * points as u64));
+    let timeline = &job.past;
+    let available = usize::from(area.width).saturating_sub(NAME + 2 + 20).max(10);
+    let points = timeline.most.chars().count().min(available);
+    let span =
+        display_text::format_duration(Duration::from_millis(timeline.step_ms * points as u64));
     let mut lines = vec![Line::from(vec![
         Span::styled(format!(" {:<NAME$}", "OUTLIERS"), theme.style_for(StyleRole::Title)),
         Span::styled(format!("last {span}, newest at the right"), theme.style_for(StyleRole::Dim)),
@@ -208,19 +209,20 @@ fn render_timelines(
         format!(" {}", display_text::align_left("most GPUs of the job", NAME)),
         theme.style_for(StyleRole::Dim),
     )];
-    most.extend(render_timeline(&past.most, points, theme));
+    most.extend(render_timeline(&timeline.most, points, theme));
     lines.push(Line::from(most));
     let page = usize::from(area.height).saturating_sub(2).max(1);
-    let at = state.cursors.of(CURSOR).row_index(past.strips.len(), |at| &past.strips[at].node);
-    let from = first_visible_row(at, past.strips.len(), page);
-    let mut spots = Vec::new();
-    for (row, one) in past.strips.iter().enumerate().skip(from).take(page) {
+    let at =
+        state.cursors.of(CURSOR).row_index(timeline.strips.len(), |at| &timeline.strips[at].node);
+    let from = first_visible_row(at, timeline.strips.len(), page);
+    let mut click_areas = Vec::new();
+    for (row, strip) in timeline.strips.iter().enumerate().skip(from).take(page) {
         let y = area.y + lines.len() as u16;
-        spots
+        click_areas
             .push(ClickArea { area: Rect { y, height: 1, ..area }, target: ClickTarget::Row(row) });
-        lines.push(render_named_timeline(one, row == at, points, theme));
+        lines.push(render_named_timeline(strip, row == at, points, theme));
     }
-    (lines, ScreenLayout { page, click_areas: spots, ..ScreenLayout::default() })
+    (lines, ScreenLayout { page, click_areas, ..ScreenLayout::default() })
 }
 
 fn render_named_timeline(

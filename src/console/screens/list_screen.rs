@@ -182,9 +182,16 @@ impl ScreenView for ListScreen {
             shown.iter().map(|column| column.layout).collect();
         let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
         let (shown, columns) = (&shown[..fits], &columns[..fits]);
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         let mut lines = vec![render_title(table, list, width, theme)];
-        lines.push(render_heading(shown, columns, list, theme, (area.x, area.y + 1), &mut spots));
+        lines.push(render_heading(
+            shown,
+            columns,
+            list,
+            theme,
+            (area.x, area.y + 1),
+            &mut click_areas,
+        ));
         let height = usize::from(area.height).saturating_sub(lines.len());
         if table.matched == 0 {
             lines.push(Line::default());
@@ -199,7 +206,7 @@ impl ScreenView for ListScreen {
         for row in from..(from + height).min(rows) {
             let y = area.y + lines.len() as u16;
             let area = Rect { y, height: 1, ..area };
-            spots.push(ClickArea { area, target: ClickTarget::Row(offset + row) });
+            click_areas.push(ClickArea { area, target: ClickTarget::Row(offset + row) });
             let chosen = offset + row == at;
             let cells = shown.iter().enumerate().map(|(number, column)| {
                 let (text, style) = render_cell(column, table, row, theme);
@@ -209,7 +216,7 @@ impl ScreenView for ListScreen {
             lines.push(text_table::render_row(columns, cells));
         }
         draw_lines(buffer, area, &lines);
-        ScreenLayout { page: height, click_areas: spots, ..ScreenLayout::default() }
+        ScreenLayout { page: height, click_areas, ..ScreenLayout::default() }
     }
 }
 
@@ -282,21 +289,21 @@ fn render_title(
             let worst = matches!(table.subject, Subject::Nodes | Subject::Findings);
             if worst { "worst first ".to_owned() } else { "by name ".to_owned() }
         },
-        |(field, falls)| format!("by {} {} ", field.name, sort_arrow(falls)),
+        |(field, descending)| format!("by {} {} ", field.name, sort_arrow(descending)),
     );
     let filter = if list.rows.is_empty() { String::new() } else { format!(": {}", list.rows) };
     let head = format!(" {name}  ");
-    let room =
+    let available =
         width.saturating_sub(display_text::text_width(&head) + display_text::text_width(&order));
     Line::from(vec![
         Span::styled(head, theme.style_for(StyleRole::Title)),
-        Span::raw(display_text::align_left(&format!("{count}{filter}"), room)),
+        Span::raw(display_text::align_left(&format!("{count}{filter}"), available)),
         Span::styled(order, theme.style_for(StyleRole::Dim)),
     ])
 }
 
-const fn sort_arrow(falls: bool) -> &'static str {
-    if falls { "▼" } else { "▲" }
+const fn sort_arrow(descending: bool) -> &'static str {
+    if descending { "▼" } else { "▲" }
 }
 
 fn render_heading(
@@ -305,13 +312,13 @@ fn render_heading(
     list: &ListState,
     theme: Theme,
     (x, y): (u16, u16),
-    spots: &mut Vec<ClickArea>,
+    click_areas: &mut Vec<ClickArea>,
 ) -> Line<'static> {
     let mut left = x + 1;
     for column in shown {
         let width = column.layout.width as u16;
         let area = Rect { x: left, y, width, height: 1 };
-        spots.push(ClickArea { area, target: ClickTarget::Heading(column.place) });
+        click_areas.push(ClickArea { area, target: ClickTarget::Heading(column.position) });
         left += width + 2;
     }
     let style = theme.style_for(StyleRole::Title);
@@ -319,13 +326,13 @@ fn render_heading(
         let mark = list.sort.filter(|(field, _)| *field == column.field);
         match mark {
             None => (column.title.clone(), style),
-            Some((_, falls)) => {
-                let room = column.layout.width.saturating_sub(1);
+            Some((_, descending)) => {
+                let available = column.layout.width.saturating_sub(1);
                 (
                     format!(
                         "{}{}",
-                        display_text::truncate_text(&column.title, room),
-                        sort_arrow(falls)
+                        display_text::truncate_text(&column.title, available),
+                        sort_arrow(descending)
                     ),
                     style,
                 )

@@ -130,21 +130,22 @@ impl ScreenView for NetworkScreen {
             first_visible_row(rail, fabric.rails.len(), fits),
         );
         lines.push(render_rails(fabric, label, left, fits, theme));
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (at, row) in rows.iter().enumerate().skip(top).take(page) {
             let y = area.y + lines.len() as u16;
             let name = if row.name.is_empty() { "(unknown)" } else { row.name.as_str() };
             let head = format!(" {} ", display_text::align_left(name, label));
             let mut spans = vec![Span::styled(head, theme.style_for(StyleRole::Dim))];
-            for (of, place) in row.cells.iter().enumerate().skip(left).take(fits) {
-                let x = area.x + (label + 2 + (of - left) * CELL) as u16;
-                let spot = Rect { x, y, width: CELL as u16, height: 1 };
-                spots.push(ClickArea { area: spot, target: ClickTarget::Cell(at, of) });
-                let (text, style) = place.map_or_else(
+            for (column, index) in row.cells.iter().enumerate().skip(left).take(fits) {
+                let x = area.x + (label + 2 + (column - left) * CELL) as u16;
+                let cell_area = Rect { x, y, width: CELL as u16, height: 1 };
+                click_areas
+                    .push(ClickArea { area: cell_area, target: ClickTarget::Cell(at, column) });
+                let (text, style) = index.map_or_else(
                     || (String::new(), Style::new()),
-                    |place| render_cell(fabric, place, state.measure, theme),
+                    |index| render_cell(fabric, index, state.measure, theme),
                 );
-                let chosen = (at, of) == (leaf, rail);
+                let chosen = (at, column) == (leaf, rail);
                 let style = if chosen { theme::selected_style(style) } else { style };
                 spans.push(Span::styled(display_text::align_right(&text, CELL - 1), style));
                 spans.push(Span::raw(" "));
@@ -154,7 +155,7 @@ impl ScreenView for NetworkScreen {
         lines.push(Line::default());
         lines.extend(below);
         draw_lines(buffer, area, &lines);
-        ScreenLayout { page, click_areas: spots, ..ScreenLayout::default() }
+        ScreenLayout { page, click_areas, ..ScreenLayout::default() }
     }
 }
 
@@ -251,8 +252,8 @@ fn render_rails(
     Line::styled(text, theme.style_for(StyleRole::Title))
 }
 
-fn value_at(column: &[Option<f32>], place: usize) -> Option<f32> {
-    column.get(place).copied().flatten().filter(|value| value.is_finite())
+fn value_at(column: &[Option<f32>], index: usize) -> Option<f32> {
+    column.get(index).copied().flatten().filter(|value| value.is_finite())
 }
 
 fn larger_of(a: Option<f32>, b: Option<f32>) -> Option<f32> {
@@ -261,17 +262,17 @@ fn larger_of(a: Option<f32>, b: Option<f32>) -> Option<f32> {
 
 fn render_cell(
     fabric: &FabricMatrix,
-    place: usize,
+    index: usize,
     measure: NetworkMeasure,
     theme: Theme,
 ) -> (String, Style) {
     let cells = &fabric.cells;
-    let (ports, active) = (cells.ports[place], cells.active[place]);
+    let (ports, active) = (cells.ports[index], cells.active[index]);
     if active == 0 && ports > 0 {
         return ("x".into(), theme.style_for(StyleRole::Bad));
     }
-    let blamed = cells.finding.get(place).copied().flatten().is_some();
-    let (mut text, meaning) = render_measure(cells, place, measure);
+    let blamed = cells.finding.get(index).copied().flatten().is_some();
+    let (mut text, meaning) = render_measure(cells, index, measure);
     if active < ports {
         text = format!("x{text}");
     }
@@ -282,7 +283,7 @@ fn render_cell(
 /// Renders the number of a cell and its style role.
 fn render_measure(
     cells: &FabricCellColumns,
-    place: usize,
+    index: usize,
     measure: NetworkMeasure,
 ) -> (String, StyleRole) {
     let absent = || (display_text::ABSENT.to_owned(), StyleRole::Dim);
@@ -295,8 +296,8 @@ fn render_measure(
     match measure {
         NetworkMeasure::Load => {
             let load = larger_of(
-                value_at(&cells.receive_ratio, place),
-                value_at(&cells.transmit_ratio, place),
+                value_at(&cells.receive_ratio, index),
+                value_at(&cells.transmit_ratio, index),
             );
             load.map_or_else(absent, |load| {
                 let meaning = if load >= FULL { StyleRole::Waiting } else { StyleRole::Plain };
@@ -304,8 +305,8 @@ fn render_measure(
             })
         }
         NetworkMeasure::Pauses => {
-            let received = value_at(&cells.pause_received_ratio, place);
-            let sent = value_at(&cells.pause_sent_ratio, place);
+            let received = value_at(&cells.pause_received_ratio, index);
+            let sent = value_at(&cells.pause_sent_ratio, index);
             let Some(most) = larger_of(received, sent) else { return absent() };
             let sign = match most {
                 most if most < 0.000_5 => return ("0".into(), StyleRole::Dim),
@@ -317,15 +318,15 @@ fn render_measure(
         }
         NetworkMeasure::Congestion => rate(
             larger_of(
-                value_at(&cells.cnp_handled_per_second, place),
-                value_at(&cells.ecn_marked_per_second, place),
+                value_at(&cells.cnp_handled_per_second, index),
+                value_at(&cells.ecn_marked_per_second, index),
             ),
             StyleRole::Plain,
         ),
         NetworkMeasure::Errors => {
-            rate(value_at(&cells.errors_per_second, place), StyleRole::Waiting)
+            rate(value_at(&cells.errors_per_second, index), StyleRole::Waiting)
         }
-        NetworkMeasure::Flaps => rate(value_at(&cells.downs_per_second, place), StyleRole::Waiting),
+        NetworkMeasure::Flaps => rate(value_at(&cells.downs_per_second, index), StyleRole::Waiting),
     }
 }
 
@@ -337,21 +338,21 @@ fn render_detail(
     theme: Theme,
 ) -> Vec<Line<'static>> {
     let cells = &fabric.cells;
-    let Some(place) = cell else {
+    let Some(index) = cell else {
         return vec![Line::styled("   no port here", theme.style_for(StyleRole::Dim))];
     };
     let name = |names: &[SanitizedText], at: u32, word: &str| match names.get(at as usize) {
         Some(name) if !name.is_empty() => format!("{word}{name}"),
         _ => format!("{word}unknown"),
     };
-    let leaf = name(&fabric.leaves, cells.leaf[place], "");
-    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[place], "rail "));
+    let leaf = name(&fabric.leaves, cells.leaf[index], "");
+    let head = format!(" {leaf} · {}", name(&fabric.rails, cells.rail[index], "rail "));
     let share = |column: &[Option<f32>]| {
-        value_at(column, place)
+        value_at(column, index)
             .map_or_else(|| display_text::ABSENT.into(), |v| format!("{:.1}", v * 100.0))
     };
     let rate = |column: &[Option<f32>]| {
-        value_at(column, place).map_or_else(
+        value_at(column, index).map_or_else(
             || display_text::ABSENT.into(),
             |v| display_text::format_short_rate(v.into()),
         )
@@ -359,8 +360,8 @@ fn render_detail(
     let facts = format!(
         "{} ports, {} active   in {} %  out {} %  busiest {} %   PFC pause received {} %  sent \
          {} %   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
-        cells.ports[place],
-        cells.active[place],
+        cells.ports[index],
+        cells.active[index],
         share(&cells.receive_ratio),
         share(&cells.transmit_ratio),
         share(&cells.busiest_ratio),
@@ -374,7 +375,7 @@ fn render_detail(
     let mut lines = vec![Line::styled(head, theme.style_for(StyleRole::Title))];
     let facts = display_text::wrap_text(&facts, width.saturating_sub(4));
     lines.extend(facts.into_iter().map(|line| Line::raw(format!("   {line}"))));
-    if let Some(kind) = cells.finding.get(place).copied().flatten() {
+    if let Some(kind) = cells.finding.get(index).copied().flatten() {
         lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
     }
     lines.push(Line::styled("   Enter: list the ports", theme.style_for(StyleRole::Dim)));

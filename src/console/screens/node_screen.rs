@@ -113,17 +113,17 @@ impl ScreenView for NodeScreen {
         let needed = chosen.saturating_sub(below);
         let from = needed + state.scroll;
         let head = lines.len();
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (number, (line, row)) in body.into_iter().enumerate() {
-            let place = (head + number).checked_sub(from).filter(|place| *place < below + 1);
-            if let (Some(place), Some(row)) = (place, row) {
-                let area = Rect { y: area.y + place as u16, height: 1, ..area };
-                spots.push(ClickArea { area, target: ClickTarget::Row(row) });
+            let offset = (head + number).checked_sub(from).filter(|offset| *offset < below + 1);
+            if let (Some(offset), Some(row)) = (offset, row) {
+                let area = Rect { y: area.y + offset as u16, height: 1, ..area };
+                click_areas.push(ClickArea { area, target: ClickTarget::Row(row) });
             }
             lines.push(line);
         }
-        let room = draw_page(buffer, area, &lines, from, theme);
-        ScreenLayout { hidden: room.hidden.saturating_sub(needed), click_areas: spots, ..room }
+        let layout = draw_page(buffer, area, &lines, from, theme);
+        ScreenLayout { hidden: layout.hidden.saturating_sub(needed), click_areas, ..layout }
     }
 }
 

@@ -70,8 +70,8 @@ impl ScreenView for OverviewScreen {
             questions.extend(state.heat_node().cloned().map(Question::Node));
         }
         if let Some(field) = state.tint {
-            let known = state.data.tint.as_ref().filter(|(known, ..)| *known == field);
-            if state.is_due(known.map(|(_, at, _)| *at)) {
+            let stored = state.data.tint.as_ref().filter(|(stored, ..)| *stored == field);
+            if state.is_due(stored.map(|(_, at, _)| *at)) {
                 questions.extend(tint_question(field));
             }
         }
@@ -222,11 +222,11 @@ impl ScreenView for OverviewScreen {
         let most = left.saturating_sub(1 + HEAT_MIN + 2).max(left / 2);
         let shown =
             rows.render_worst(&findings, more, rows.lines_needed(&findings, more).min(most));
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (line, row) in shown {
             let y = area.y + lines.len() as u16;
             let area = Rect { y, height: 1, ..area };
-            spots.extend(row.map(|row| ClickArea {
+            click_areas.extend(row.map(|row| ClickArea {
                 area,
                 target: ClickTarget::Panel(OverviewPanel::Findings, row),
             }));
@@ -241,16 +241,16 @@ impl ScreenView for OverviewScreen {
         if counts.live + counts.stale + counts.down == 0 {
             let lines = placeholders::render_empty_fleet(overview, area.width, theme);
             draw_lines(buffer, rest, &lines);
-            return ScreenLayout { click_areas: spots, ..ScreenLayout::default() };
+            return ScreenLayout { click_areas, ..ScreenLayout::default() };
         }
         if let Some(detail) = single {
             let lines = node_details::render_body(detail, width, None, theme);
             let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, _)| line).collect();
             return draw_page(buffer, rest, &lines, state.scroll, theme);
         }
-        let room = draw_maps(buffer, rest, state, overview, theme);
-        spots.extend(room.click_areas);
-        ScreenLayout { click_areas: spots, ..room }
+        let layout = draw_maps(buffer, rest, state, overview, theme);
+        click_areas.extend(layout.click_areas);
+        ScreenLayout { click_areas, ..layout }
     }
 }
 
@@ -282,10 +282,10 @@ const TINTS: [&str; 6] =
 
 /// Colours the heat map by the next field.
 fn show_next_tint(state: &mut ConsoleState) {
-    let known = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
-    let next = known.map_or(0, |at| at + 1);
+    let current = state.tint.and_then(|field| TINTS.iter().position(|name| *name == field.name));
+    let next = current.map_or(0, |at| at + 1);
     // GPU states follow the last field, and any field that was chosen by name.
-    let next = if state.tint.is_some() && known.is_none() { TINTS.len() } else { next };
+    let next = if state.tint.is_some() && current.is_none() { TINTS.len() } else { next };
     state.tint = TINTS.get(next).and_then(|name| Subject::Gpus.find_field(name));
     state.panel = OverviewPanel::Heat;
 }
@@ -387,16 +387,16 @@ fn draw_maps(
     theme: Theme,
 ) -> ScreenLayout {
     let (map, table) = split_area(area, state, overview);
-    let mut room = if overview.heat.nodes.is_empty() {
+    let mut layout = if overview.heat.nodes.is_empty() {
         ScreenLayout::default()
     } else {
         heat_map::draw(buffer, map, state, theme)
     };
-    room.page = room.page.max(1);
-    room.has_side_pane = area.width >= BESIDE;
-    if room.has_side_pane && state.panel == OverviewPanel::Heat {
+    layout.page = layout.page.max(1);
+    layout.has_side_pane = area.width >= BESIDE;
+    if layout.has_side_pane && state.panel == OverviewPanel::Heat {
         heat_detail::draw(buffer, table, state, theme);
-        return room;
+        return layout;
     }
     let worst = &overview.worst;
     let at = state.cursors.of(WORST_CURSOR).row_index(worst.len(), |at| &worst[at].node);
@@ -415,13 +415,13 @@ fn draw_maps(
         let from = crate::cursor::first_visible_row(selected.unwrap_or(0), worst.len(), height);
         for row in 0..height.min(worst.len() - from) {
             let area = Rect { y: table.y + 1 + row as u16, height: 1, ..table };
-            room.click_areas.push(ClickArea {
+            layout.click_areas.push(ClickArea {
                 area,
                 target: ClickTarget::Panel(OverviewPanel::Worst, from + row),
             });
         }
     }
-    room
+    layout
 }
 
 /// Returns the areas of the heat map and of the table of the worst nodes.
@@ -433,8 +433,8 @@ fn split_area(area: Rect, state: &ConsoleState, overview: &Overview) -> (Rect, R
     }
     let height = usize::from(area.height);
     let worst = overview.worst.len();
-    let wanted = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
-    let most = wanted.min(height.saturating_sub(HEAT_MIN));
+    let desired = if worst == 0 { 0 } else { 1 + worst.min(WORST_BELOW) };
+    let most = desired.min(height.saturating_sub(HEAT_MIN));
     // One cell per GPU has priority over lines of the table; the table gets the lines that the map does not need.
     let needed = heat_map::full_height(state, area.width);
     let map =

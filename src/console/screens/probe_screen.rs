@@ -59,7 +59,7 @@ impl ScreenView for ProbeScreen {
 
     fn questions(&self, state: &ConsoleState) -> Vec<Question> {
         let came = state.data.probe.as_ref().map(|(at, _)| *at);
-        // No history is kept for this answer.
+        // No history is stored for this answer.
         let asks = state.past_instant.is_none() && state.is_due(came);
         asks.then_some(Question::Probe).into_iter().collect()
     }
@@ -146,12 +146,12 @@ impl ScreenView for ProbeScreen {
         let chosen = selected_pair(state, &square);
         let below = render_detail(rail, &square, chosen, matrix, width, theme);
         let height = usize::from(area.height).saturating_sub(lines.len() + 1 + 1 + below.len());
-        let (map, room) = render_matrix(&square, chosen, (area, lines.len()), height, theme);
+        let (map, layout) = render_matrix(&square, chosen, (area, lines.len()), height, theme);
         lines.extend(map);
         lines.push(Line::default());
         lines.extend(below);
         draw_lines(buffer, area, &lines);
-        room
+        layout
     }
 }
 
@@ -199,8 +199,8 @@ fn move_cursor(state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
 fn select_pair(state: &mut ConsoleState, square: &PairMatrix, row: isize, column: isize) -> bool {
     let before = selected_pair(state, square);
     let count = square.ends.len();
-    let place = |at: isize| at.clamp(0, count.saturating_sub(1) as isize) as usize;
-    let after = (place(row), place(column));
+    let clamp_index = |at: isize| at.clamp(0, count.saturating_sub(1) as isize) as usize;
+    let after = (clamp_index(row), clamp_index(column));
     for (cursor, to) in [(ROW_CURSOR, after.0), (COLUMN_CURSOR, after.1)] {
         state.cursors.of_mut(cursor).move_to(to, count, |at| &square.ends[at].name);
     }
@@ -216,7 +216,7 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
         ]),
         Line::default(),
     ];
-    let offers = match (matrix.free, matrix.measuring) {
+    let availability = match (matrix.free, matrix.measuring) {
         (0, 0) => "No node waits for a measurement.".to_owned(),
         (free, 0) => format!("Waiting nodes: {free} of 2 needed."),
         (free, measuring) => format!("{measuring} pairs are being measured, {free} nodes wait."),
@@ -226,12 +226,12 @@ fn render_empty(matrix: &ProbeMatrix, width: usize, theme: Theme) -> Vec<Line<'s
     let what = "It measures the bandwidth between two nodes, pair by pair. It skips GPUs in use. \
                 --rounds limits its run. This screen then shows what is slow with all peers: \
                 a port, a leaf, an uplink or a path between leaves.";
-    let room = width.saturating_sub(4);
+    let available = width.saturating_sub(4);
     let plain = |text: &str| -> Vec<Line<'static>> {
-        let lines = display_text::wrap_text(text, room).into_iter();
+        let lines = display_text::wrap_text(text, available).into_iter();
         lines.map(|line| Line::raw(format!("   {line}"))).collect()
     };
-    lines.extend(plain(&offers));
+    lines.extend(plain(&availability));
     lines.push(Line::default());
     lines.extend(plain(how));
     lines.push(Line::styled(format!("     {command}"), theme.style_for(StyleRole::Title)));
@@ -267,8 +267,8 @@ fn render_title(
         1 => String::new(),
         rails => format!("   m: {rails} rails"),
     };
-    let room = width.saturating_sub(11 + display_text::text_width(&rails));
-    let facts = display_text::truncate_text(&facts, room);
+    let available = width.saturating_sub(11 + display_text::text_width(&rails));
+    let facts = display_text::truncate_text(&facts, available);
     Line::from(vec![
         Span::styled(" PROBE     ", theme.style_for(StyleRole::Title)),
         Span::raw(facts),
@@ -303,10 +303,10 @@ fn render_matrix(
     let longest =
         square.ends.iter().map(|end| display_text::text_width(&end.name)).max().unwrap_or(0);
     let label = longest.clamp(6, NAME);
-    let room = usize::from(area.width).saturating_sub(label + 3);
+    let available = usize::from(area.width).saturating_sub(label + 3);
     // Two columns per cell as long as they fit, so that the matrix appears square.
-    let cell = if 2 * square.ends.len() <= room { 2 } else { 1 };
-    let (across, down) = ((room / cell).max(1), height.max(1));
+    let cell = if 2 * square.ends.len() <= available { 2 } else { 1 };
+    let (across, down) = ((available / cell).max(1), height.max(1));
     let (row, column) = chosen;
     let (top, left) = (
         first_visible_row(row, square.ends.len(), down),
@@ -314,7 +314,7 @@ fn render_matrix(
     );
     let mark = " ".repeat(label + 2 + (column - left) * cell) + "▼";
     let mut lines = vec![Line::styled(mark, theme.style_for(StyleRole::Dim))];
-    let mut spots = Vec::new();
+    let mut click_areas = Vec::new();
     for (at, end) in square.ends.iter().enumerate().skip(top).take(down) {
         let name = format!(" {} ", display_text::align_left(&end.name, label));
         let meaning = if end.suspected { StyleRole::Waiting } else { StyleRole::Dim };
@@ -324,8 +324,8 @@ fn render_matrix(
         let y = area.y + (above + lines.len()) as u16;
         for to in (left..square.ends.len()).take(across) {
             let x = area.x + (label + 2 + (to - left) * cell) as u16;
-            let spot = Rect { x, y, width: cell as u16, height: 1 };
-            spots.push(ClickArea { area: spot, target: ClickTarget::Cell(at, to) });
+            let cell_area = Rect { x, y, width: cell as u16, height: 1 };
+            click_areas.push(ClickArea { area: cell_area, target: ClickTarget::Cell(at, to) });
             let (sign, style) = render_cell(square.cell_between(at, to), at == to, theme);
             let style = if (at, to) == chosen { theme::selected_style(style) } else { style };
             spans.push(Span::styled(sign, style));
@@ -344,7 +344,7 @@ fn render_matrix(
         lines.pop();
         lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
     }
-    (lines, ScreenLayout { page: down, click_areas: spots, ..ScreenLayout::default() })
+    (lines, ScreenLayout { page: down, click_areas, ..ScreenLayout::default() })
 }
 
 /// Returns the symbol of a cell: tenths of the baseline, distinct without colour.
@@ -376,7 +376,7 @@ fn render_detail(
 ) -> Vec<Line<'static>> {
     let name = |at: usize| square.ends.get(at).map_or("", |end| end.name.as_str());
     let mut lines = Vec::new();
-    let told = match square.cell_between(one, other) {
+    let text = match square.cell_between(one, other) {
         Some(cell) if cell.pairs.len() == 1 => render_pair(&rail.pairs[cell.pairs[0]], matrix),
         Some(cell) => {
             let share = display_text::format_whole_percent(cell.ratio);
@@ -394,8 +394,8 @@ fn render_detail(
         None if one == other => format!("{}: not measured with itself", name(one)),
         None => format!("{} – {}: not measured", name(one), name(other)),
     };
-    let told = display_text::wrap_text(&told, width.saturating_sub(2));
-    lines.extend(told.into_iter().take(3).map(|line| Line::raw(format!(" {line}"))));
+    let text = display_text::wrap_text(&text, width.saturating_sub(2));
+    lines.extend(text.into_iter().take(3).map(|line| Line::raw(format!(" {line}"))));
     let legend = " = at baseline   0–9 tenths of it   x failed   · not measured";
     lines.push(Line::styled(legend, theme.style_for(StyleRole::Dim)));
     lines

@@ -69,27 +69,29 @@ impl ScreenView for TopologyScreen {
         ]));
         let gpus: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Gpu).collect();
         let ports: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Port).collect();
-        let mut free: Vec<&DeviceDetail> = ports.clone();
-        let said = |gpu: &&DeviceDetail| ports.iter().any(|port| is_near(gpu, port, false));
-        let by_rail = !gpus.iter().any(said);
+        let mut unpaired: Vec<&DeviceDetail> = ports.clone();
+        let has_near_port =
+            |gpu: &&DeviceDetail| ports.iter().any(|port| is_near(gpu, port, false));
+        let by_rail = !gpus.iter().any(has_near_port);
         for gpu in &gpus {
-            let near: Vec<&DeviceDetail> =
+            let nearest: Vec<&DeviceDetail> =
                 ports.iter().copied().filter(|port| is_near(gpu, port, by_rail)).collect();
-            free.retain(|port| !near.iter().any(|other| other.name == port.name));
-            let mut own = vec![Span::raw(format!(" {} ", display_text::align_left(&gpu.name, 6)))];
-            own.extend(render_gpu(gpu, theme));
-            let indent = own.iter().map(Span::width).sum::<usize>();
-            if near.is_empty() {
-                own.push(Span::styled(
+            unpaired.retain(|port| !nearest.iter().any(|other| other.name == port.name));
+            let mut gpu_spans =
+                vec![Span::raw(format!(" {} ", display_text::align_left(&gpu.name, 6)))];
+            gpu_spans.extend(render_gpu(gpu, theme));
+            let indent = gpu_spans.iter().map(Span::width).sum::<usize>();
+            if nearest.is_empty() {
+                gpu_spans.push(Span::styled(
                     " ─ nearest port not reported",
                     theme.style_for(StyleRole::Dim),
                 ));
-                lines.push(Line::from(own));
+                lines.push(Line::from(gpu_spans));
                 continue;
             }
-            for (at, port) in near.iter().enumerate() {
+            for (at, port) in nearest.iter().enumerate() {
                 let mut spans = if at == 0 {
-                    std::mem::take(&mut own)
+                    std::mem::take(&mut gpu_spans)
                 } else {
                     vec![Span::raw(" ".repeat(indent))]
                 };
@@ -97,14 +99,14 @@ impl ScreenView for TopologyScreen {
                 lines.push(Line::from(spans));
             }
         }
-        if by_rail && free.len() < ports.len() {
+        if by_rail && unpaired.len() < ports.len() {
             let text = "   paired by rail number: no target reports which port is near which GPU";
             lines.push(Line::styled(text, theme.style_for(StyleRole::Dim)));
         }
-        if !free.is_empty() {
+        if !unpaired.is_empty() {
             lines.push(Line::default());
             lines.push(Line::styled(" OTHER PORTS", theme.style_for(StyleRole::Title)));
-            lines.extend(free.iter().map(|port| Line::from(render_port(port, theme))));
+            lines.extend(unpaired.iter().map(|port| Line::from(render_port(port, theme))));
         }
         if gpus.is_empty() && ports.is_empty() {
             let text = "   no GPU and no RDMA port on this node";
@@ -117,22 +119,25 @@ impl ScreenView for TopologyScreen {
 /// Returns whether a port is nearest to a GPU, as reported for either of them. If the node does not report it at all,
 /// the rail of a port is taken as the index of its GPU, which is the most common topology.
 fn is_near(gpu: &DeviceDetail, port: &DeviceDetail, by_rail: bool) -> bool {
-    let told = |device: &DeviceDetail, series: &str, label: &str| {
+    let info_label = |device: &DeviceDetail, series: &str, label: &str| {
         let value = device.info.get(series).and_then(|labels| labels.get(label));
         value.filter(|value| !value.is_empty()).cloned()
     };
     if by_rail {
-        let rail = told(port, port::INFO.catalogue_row().name, "rail");
+        let rail = info_label(port, port::INFO.catalogue_row().name, "rail");
         return rail.is_some() && rail == gpu.labels.get("gpu").cloned();
     }
-    let holds = |list: Option<SanitizedText>, wanted: &str| {
+    let list_contains = |list: Option<SanitizedText>, wanted: &str| {
         list.is_some_and(|list| list.split([',', ' ', ';']).any(|part| part == wanted))
     };
-    let bus = told(gpu, gpu::INFO.catalogue_row().name, "pci_bus_id");
+    let bus = info_label(gpu, gpu::INFO.catalogue_row().name, "pci_bus_id");
     let device = port.labels.get("device").map_or("", SanitizedText::as_str);
-    holds(told(gpu, gpu::INFO.catalogue_row().name, "nics"), device)
+    list_contains(info_label(gpu, gpu::INFO.catalogue_row().name, "nics"), device)
         || bus.is_some_and(|bus| {
-            holds(told(port, port::INFO.catalogue_row().name, "gpu_pci_bus_ids"), &bus)
+            list_contains(
+                info_label(port, port::INFO.catalogue_row().name, "gpu_pci_bus_ids"),
+                &bus,
+            )
         })
 }
 
@@ -167,12 +172,12 @@ fn render_port(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
     let (word, style) = node_tables::port_table::render_port_state(device, theme);
     let active = word == "active";
     let filled = busier.map_or(0, |share| (share * EDGE as f64).round() as usize);
-    let told = |label: &str| {
+    let port_label = |label: &str| {
         let labels = device.info.get(port::INFO.catalogue_row().name);
         labels.and_then(|labels| labels.get(label)).filter(|value| !value.is_empty())
     };
-    let leaf = told("leaf").map_or_else(|| "leaf unknown".to_owned(), ToString::to_string);
-    let rail = told("rail").map_or_else(String::new, |rail| format!(" r{rail}"));
+    let leaf = port_label("leaf").map_or_else(|| "leaf unknown".to_owned(), ToString::to_string);
+    let rail = port_label("rail").map_or_else(String::new, |rail| format!(" r{rail}"));
     let load = if active {
         format!(
             " {:>3}/{:<3} %",

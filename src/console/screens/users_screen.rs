@@ -84,7 +84,7 @@ impl ScreenView for UsersScreen {
         };
         let rolls = UserTotals::of(jobs);
         let at = state.cursors.of(CURSOR).row_index(rolls.len(), |at| &rolls[at].name);
-        let room = usize::from(area.width).saturating_sub(20 + 6 + 8 + 8 + 8 + 9 + 7 * 2);
+        let account_width = usize::from(area.width).saturating_sub(20 + 6 + 8 + 8 + 8 + 9 + 7 * 2);
         let columns = [
             text_column("USERS", 20),
             number_column("jobs", 6),
@@ -92,7 +92,7 @@ impl ScreenView for UsersScreen {
             number_column("lost", 8),
             number_column("useful %", 8),
             number_column("power W", 9),
-            text_column("account", room),
+            text_column("account", account_width),
         ];
         let mut lines =
             vec![text_table::render_heading(&columns, theme.style_for(StyleRole::Title))];
@@ -102,17 +102,17 @@ impl ScreenView for UsersScreen {
         }
         let page = usize::from(area.height).saturating_sub(1);
         let from = first_visible_row(at, rolls.len(), page);
-        let mut spots = Vec::new();
+        let mut click_areas = Vec::new();
         for (row, roll) in rolls.iter().enumerate().skip(from).take(page) {
             let y = area.y + lines.len() as u16;
-            spots.push(ClickArea {
+            click_areas.push(ClickArea {
                 area: Rect { y, height: 1, ..area },
                 target: ClickTarget::Row(row),
             });
             lines.push(text_table::render_row(&columns, user_cells(roll, row == at, theme)));
         }
         draw_lines(buffer, area, &lines);
-        ScreenLayout { page, click_areas: spots, ..ScreenLayout::default() }
+        ScreenLayout { page, click_areas, ..ScreenLayout::default() }
     }
 }
 

@@ -42,25 +42,25 @@ impl TerminalStyle {
 
 /// Writes the changes between two frames of one size; the style is plain before and after.
 pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) -> io::Result<()> {
-    let mut look = PLAIN;
+    let mut current = PLAIN;
     // The known position of the terminal's cursor.
-    let mut stands: Option<(u16, u16)> = None;
+    let mut position: Option<(u16, u16)> = None;
     for (x, y, cell) in changed_cells(shown, next) {
-        let wanted = TerminalStyle::of_cell(cell);
-        match stands {
+        let target = TerminalStyle::of_cell(cell);
+        match position {
             Some((at, line)) if line == y => {
                 let gap = &next.content[next.index_of(at, y)..next.index_of(x, y)];
-                look = write_gap(out, gap, look, wanted)?;
+                current = write_gap(out, gap, current, target)?;
             }
             _ if x == 0 => queue!(out, MoveToLine(y))?,
             _ => queue!(out, MoveTo(x, y))?,
         }
-        queue!(out, StyleChange { from: look, to: wanted }, Print(cell.symbol()))?;
-        look = wanted;
+        queue!(out, StyleChange { from: current, to: target }, Print(cell.symbol()))?;
+        current = target;
         // Terminals differ in the width of unusual characters and in the cursor position after the last column.
-        stands = (display_text::text_width(cell.symbol()) == 1).then_some((x + 1, y));
+        position = (display_text::text_width(cell.symbol()) == 1).then_some((x + 1, y));
     }
-    queue!(out, StyleChange { from: look, to: PLAIN })
+    queue!(out, StyleChange { from: current, to: PLAIN })
 }
 
 /// Moves the cursor over unchanged cells, or writes them again if that is shorter and needs no style besides these two.
@@ -68,8 +68,8 @@ pub(super) fn write_changes(out: &mut Vec<u8>, shown: &Buffer, next: &Buffer) ->
 fn write_gap(
     out: &mut Vec<u8>,
     gap: &[Cell],
-    look: TerminalStyle,
-    wanted: TerminalStyle,
+    current: TerminalStyle,
+    target: TerminalStyle,
 ) -> io::Result<TerminalStyle> {
     let is_short = gap.len() < MOVE_BYTES
         && gap.iter().map(|cell| cell.symbol().len()).sum::<usize>() < MOVE_BYTES
@@ -77,15 +77,15 @@ fn write_gap(
     let fits = |style: &TerminalStyle| {
         is_short && gap.iter().all(|cell| TerminalStyle::of_cell(cell) == *style)
     };
-    let Some(style) = [look, wanted].into_iter().find(fits) else {
+    let Some(style) = [current, target].into_iter().find(fits) else {
         match gap.len() {
             // The same, and a byte shorter.
             1 => queue!(out, Print("\x1b[C"))?,
             cells => queue!(out, MoveRight(cells as u16))?,
         }
-        return Ok(look);
+        return Ok(current);
     };
-    queue!(out, StyleChange { from: look, to: style })?;
+    queue!(out, StyleChange { from: current, to: style })?;
     gap.iter().try_for_each(|cell| queue!(out, Print(cell.symbol())))?;
     Ok(style)
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_need_no_words_and_gaps_few() {
+    fn adjacent_cells_need_no_cursor_moves_and_gaps_few() {
         let empty = Buffer::empty(AREA);
         let mut next = empty.clone();
         next.set_string(0, 0, "ab", Style::new());
@@ -250,27 +250,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_terminal_that_is_told_the_changes_shows_what_one_shows_that_is_told_all(
+        fn terminal_shows_the_same_after_changes_as_after_a_full_redraw(
             before in any_texts(),
             after in any_texts(),
         ) {
             let (empty, before, after) = (Buffer::empty(AREA), text_buffer(&before), text_buffer(&after));
-            let mut told = vt100::Parser::new(AREA.height, AREA.width, 0);
-            told.process(&changes_between(&empty, &before));
-            told.process(&changes_between(&before, &after));
-            let mut anew = vt100::Parser::new(AREA.height, AREA.width, 0);
-            anew.process(&changes_between(&empty, &after));
+            let mut incremental = vt100::Parser::new(AREA.height, AREA.width, 0);
+            incremental.process(&changes_between(&empty, &before));
+            incremental.process(&changes_between(&before, &after));
+            let mut redrawn = vt100::Parser::new(AREA.height, AREA.width, 0);
+            redrawn.process(&changes_between(&empty, &after));
             let cells = |parser: &vt100::Parser| -> Vec<Option<vt100::Cell>> {
-                let places = (0..AREA.height).flat_map(|y| (0..AREA.width).map(move |x| (y, x)));
-                places.map(|(y, x)| parser.screen().cell(y, x).cloned()).collect()
+                let positions = (0..AREA.height).flat_map(|y| (0..AREA.width).map(move |x| (y, x)));
+                positions.map(|(y, x)| parser.screen().cell(y, x).cloned()).collect()
             };
-            let looks = |parser: &vt100::Parser| -> Vec<_> {
+            let visible_cells = |parser: &vt100::Parser| -> Vec<_> {
                 cells(parser).into_iter().flatten().map(|cell| {
                     let text = cell.contents().trim_end().to_owned();
                     (text, cell.fgcolor(), cell.bgcolor(), cell.bold(), cell.inverse(), cell.underline())
                 }).collect()
             };
-            prop_assert_eq!(looks(&told), looks(&anew));
+            prop_assert_eq!(visible_cells(&incremental), visible_cells(&redrawn));
         }
     }
 }

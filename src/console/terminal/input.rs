@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_understood() {
+    fn keys_are_decoded() {
         let (none, control) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
         for (code, modifiers, expected) in [
             (KeyCode::Char('q'), none, Some(KeyPress::Char('q'))),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mouse_is_understood_and_its_other_buttons_are_not() {
+    fn mouse_is_decoded_without_its_other_buttons() {
         let report = |kind, column, modifiers| {
             console_events(&Event::Mouse(event::MouseEvent { kind, column, row: 4, modifiers }))
         };

@@ -34,12 +34,12 @@ pub(super) struct TerminalWriter {
 impl TerminalWriter {
     /// Starts the thread. Once the terminal is restored, frames that still wait are discarded.
     pub(super) fn spawn_writer(line: Arc<TtyDevice>) -> io::Result<Self> {
-        let (frames, taken) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
+        let (frames, queued_frames) = mpsc::sync_channel::<Vec<u8>>(QUEUE);
         let (waiting, _) = watch::channel(0);
         let (written, took) = (waiting.clone(), Arc::new(AtomicU64::new(0)));
         let spent = Arc::clone(&took);
         thread::Builder::new().name("terminal".into()).spawn(move || {
-            for frame in taken {
+            for frame in queued_frames {
                 let begun = Instant::now();
                 line.write_frame(&frame);
                 spent.store(begun.elapsed().as_micros() as u64, Ordering::Relaxed);

@@ -119,17 +119,19 @@ impl TtyDevice {
 
     /// Waits briefly until the terminal is writable or fails. Returns whether it is writable.
     fn wait_writable(&self) -> bool {
-        let mut wanted = [PollFd::new(&self.file, PollFlags::OUT)];
-        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        poll(&mut wanted, Some(&look)).is_ok_and(|ready| ready > 0)
+        let mut poll_fds = [PollFd::new(&self.file, PollFlags::OUT)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        poll(&mut poll_fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns the area of the terminal.
     pub(super) fn terminal_area(&self) -> Rect {
         let size = tcgetwinsize(&self.file);
         let (columns, lines) = size.map_or((0, 0), |size| (size.ws_col, size.ws_row));
-        let or = |told: u16, usual: u16, most: u16| if told == 0 { usual } else { told.min(most) };
-        Rect::new(0, 0, or(columns, USUAL.0, MOST.0), or(lines, USUAL.1, MOST.1))
+        let size_or = |reported: u16, fallback: u16, maximum: u16| {
+            if reported == 0 { fallback } else { reported.min(maximum) }
+        };
+        Rect::new(0, 0, size_or(columns, USUAL.0, MOST.0), size_or(lines, USUAL.1, MOST.1))
     }
 }
 

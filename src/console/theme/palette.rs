@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn useful_waiting_starved_and_bad_differ_in_every_palette_and_depth() {
+    fn state_colours_differ_in_each_palette_and_depth() {
         for palette in Palette::ALL {
             assert_eq!(Palette::parse(palette.as_str()), Some(palette));
             let four = [StyleRole::Good, StyleRole::Waiting, StyleRole::Starved, StyleRole::Bad];

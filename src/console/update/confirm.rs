@@ -32,10 +32,10 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
 
 /// Asks for confirmation to withdraw acknowledgements, with their users and notes.
 pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) -> ConfirmDialog {
-    let taken = || findings.iter().filter_map(|finding| finding.acknowledged.as_ref());
+    let acknowledgements = || findings.iter().filter_map(|finding| finding.acknowledged.as_ref());
     let question = match findings {
         [finding] => {
-            let ack = taken().next();
+            let ack = acknowledgements().next();
             let by = ack.map_or("unknown user", |ack| ack.by.as_str());
             let ago = ack.zip(state.source_now()).map_or_else(String::new, |(ack, now)| {
                 format!(" of {} ago", display_text::format_duration(now.duration_since(ack.at)))
@@ -45,7 +45,7 @@ pub(super) fn confirm_withdrawal(state: &ConsoleState, findings: &[&Finding]) ->
             format!("withdraw {by}'s acknowledgement{ago}{note} ({})?", finding.id)
         }
         many => {
-            let people: BTreeSet<&str> = taken().map(|ack| ack.by.as_str()).collect();
+            let people: BTreeSet<&str> = acknowledgements().map(|ack| ack.by.as_str()).collect();
             let mut names: Vec<&str> = people.iter().copied().take(PEOPLE).collect();
             if people.len() > PEOPLE {
                 names.push("others");
@@ -69,9 +69,10 @@ pub(super) fn confirm_acknowledgement(
     what: &str,
     note: String,
 ) -> ConfirmDialog {
-    let told = if note.is_empty() { "no note".to_owned() } else { format!("the note: {note}") };
+    let note_text =
+        if note.is_empty() { "no note".to_owned() } else { format!("the note: {note}") };
     ConfirmDialog {
-        question: SanitizedText::new(&format!("acknowledge {what} with {told}?")),
+        question: SanitizedText::new(&format!("acknowledge {what} with {note_text}?")),
         yes: "acknowledge",
         findings,
         note: Some(note),

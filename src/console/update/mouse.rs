@@ -16,7 +16,7 @@ const WHEEL: usize = 3;
 
 /// Handles a mouse event.
 pub(super) fn handle_mouse(state: &mut ConsoleState, mouse: MouseEvent) -> UpdateOutcome {
-    let (x, y, turn) = match mouse {
+    let (x, y, wheel_intent) = match mouse {
         MouseEvent::Press(x, y) => (x, y, None),
         MouseEvent::WheelUp(x, y) => (x, y, Some(KeyIntent::Up)),
         MouseEvent::WheelDown(x, y) => (x, y, Some(KeyIntent::Down)),
@@ -25,21 +25,25 @@ pub(super) fn handle_mouse(state: &mut ConsoleState, mouse: MouseEvent) -> Updat
         return UpdateOutcome::default();
     }
     if state.help {
-        state.help = turn.is_some();
+        state.help = wheel_intent.is_some();
         return UpdateOutcome::with_redraw();
     }
     let at = Position { x, y };
-    let what =
-        state.layout.click_areas.iter().find(|spot| spot.area.contains(at)).map(|spot| spot.target);
+    let clicked = state
+        .layout
+        .click_areas
+        .iter()
+        .find(|click_area| click_area.area.contains(at))
+        .map(|click_area| click_area.target);
     let screen = state.screen.clone();
-    if let Some(turn) = turn {
-        if let Some(ClickTarget::Panel(panel, _)) = what {
+    if let Some(wheel_intent) = wheel_intent {
+        if let Some(ClickTarget::Panel(panel, _)) = clicked {
             state.panel = panel;
         }
-        let outcomes = (0..WHEEL).map(|_| view_of(&screen).handle_intent(state, turn));
+        let outcomes = (0..WHEEL).map(|_| view_of(&screen).handle_intent(state, wheel_intent));
         return apply_screen_outcome(outcomes.last().unwrap_or_default(), state);
     }
-    match what {
+    match clicked {
         Some(ClickTarget::Key(intent)) => handle_intent(state, intent),
         Some(target) => apply_screen_outcome(view_of(&screen).handle_click(state, target), state),
         None => UpdateOutcome::default(),

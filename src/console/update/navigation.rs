@@ -46,20 +46,20 @@ pub(super) fn open_screen(state: &mut ConsoleState, target: Screen) -> UpdateOut
 
 /// Closes the current screen and returns to the previous one.
 pub(super) fn go_back(state: &mut ConsoleState) -> UpdateOutcome {
-    let place = state.back_stack.pop().unwrap_or_default();
-    enter_screen(state, place)
+    let screen = state.back_stack.pop().unwrap_or_default();
+    enter_screen(state, screen)
 }
 
 /// Shows a screen and asks its questions at once.
-fn enter_screen(state: &mut ConsoleState, place: Screen) -> UpdateOutcome {
-    if state.screen != place {
+fn enter_screen(state: &mut ConsoleState, screen: Screen) -> UpdateOutcome {
+    if state.screen != screen {
         (state.scroll, state.entered) = (0, state.now);
         state.data.refused = None;
-        if view_of(&place).node_name() != view_of(&state.screen).node_name() {
+        if view_of(&screen).node_name() != view_of(&state.screen).node_name() {
             *state.cursors.of_mut(DEVICES_CURSOR) = RowCursor::default();
         }
     }
-    state.screen = place;
+    state.screen = screen;
     UpdateOutcome::with_questions(state)
 }
 

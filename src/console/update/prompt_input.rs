@@ -50,8 +50,8 @@ fn show_prompt(state: &mut ConsoleState, mut prompt: Prompt) {
         }
     };
     let nodes = state.data.overview.as_deref().map_or(&[][..], |overview| &overview.heat.nodes);
-    let known = CompletionContext { values: &values, nodes, subject };
-    prompt.completion = complete_prompt(&prompt, &known);
+    let context = CompletionContext { values: &values, nodes, subject };
+    prompt.completion = complete_prompt(&prompt, &context);
     state.prompt = Some(prompt);
 }
 
@@ -92,9 +92,9 @@ fn findings_to_acknowledge(state: &ConsoleState) -> Vec<&Finding> {
         row => return row.and_then(FindingRow::single_finding).into_iter().collect(),
     };
     let list = state.data.findings.as_deref().map_or(&[][..], |list| &list.findings);
-    let known: HashMap<&str, &Finding> =
+    let findings_by_id: HashMap<&str, &Finding> =
         list.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-    group.members.iter().filter_map(|id| known.get(id.as_str()).copied()).collect()
+    group.members.iter().filter_map(|id| findings_by_id.get(id.as_str()).copied()).collect()
 }
 
 /// Handles a key in the prompt.
@@ -106,14 +106,14 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
         PromptOutcome::Completed => state.prompt = Some(prompt),
         PromptOutcome::Entered(line) => {
             let asks = prompt.asks.clone();
-            let taken = match &asks {
+            let result = match &asks {
                 PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
                 PromptKind::Command => submit_command(state, &mut prompt, &line),
                 PromptKind::Note(findings, what) => {
                     Ok(submit_note(state, findings.clone(), what, line.clone()))
                 }
             };
-            if let Ok(outcome) = taken {
+            if let Ok(outcome) = result {
                 state.prompt_history.record_line(&asks, &line);
                 return outcome;
             }
@@ -164,14 +164,14 @@ fn submit_command(
     }
     let done = prompt_commands::parse(line).and_then(|command| run(state, command));
     done.map_err(|why| {
-        prompt.error = Some(PromptError { place: None, why: SanitizedText::new(&why) });
+        prompt.error = Some(PromptError { span: None, why: SanitizedText::new(&why) });
         PromptRejected
     })
 }
 
 fn run(state: &mut ConsoleState, command: PromptCommand) -> Result<UpdateOutcome, String> {
     Ok(match command {
-        PromptCommand::OpenScreen(place) => navigation::open_screen(state, place),
+        PromptCommand::OpenScreen(screen) => navigation::open_screen(state, screen),
         PromptCommand::ShowInstant(None) => time_navigation::show_instant(state, None),
         PromptCommand::ShowInstant(Some(instant)) => {
             time_navigation::show_named_instant(state, instant)?
@@ -231,11 +231,11 @@ fn shown_list_subject(state: &ConsoleState) -> Result<Subject, String> {
 fn choose_columns(state: &mut ConsoleState, names: &str) -> Result<UpdateOutcome, String> {
     let subject = shown_list_subject(state)?;
     state.list_state_mut(subject).choose_columns(names).map_err(|error| error.to_string())?;
-    let (key, kept) = (subject.as_str().to_owned(), &mut state.preferences.columns);
+    let (key, saved_columns) = (subject.as_str().to_owned(), &mut state.preferences.columns);
     if names.trim().is_empty() {
-        kept.remove(&key);
+        saved_columns.remove(&key);
     } else {
-        kept.insert(key, names.to_owned());
+        saved_columns.insert(key, names.to_owned());
     }
     let effects = vec![
         ConsoleEffect::SavePreferences(state.preferences.clone()),
@@ -255,8 +255,8 @@ fn export_rows(
         .ok_or("this screen has no rows; open a list first")?;
     let list = state.list_state(subject);
     let names: Vec<&str> = list.shown_columns().iter().map(|field| field.name.as_str()).collect();
-    let sort = list.sort.map_or_else(String::new, |(field, falls)| {
-        format!(" sort {}{}", field.name, if falls { " desc" } else { "" })
+    let sort = list.sort.map_or_else(String::new, |(field, descending)| {
+        format!(" sort {}{}", field.name, if descending { " desc" } else { "" })
     });
     let text = format!("{}{sort} limit {MAX_ROWS} columns {}", list.rows, names.join(","));
     let filter = Filter::parse(subject, &text).map_err(|error| error.to_string())?;

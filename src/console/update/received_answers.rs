@@ -104,16 +104,16 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
     if let Some(groups) = missing_groups(&list.findings, &list.groups) {
         Arc::make_mut(&mut list).groups = groups;
     }
-    let known = |id: &String| list.groups.iter().any(|group| group.id == *id);
+    let is_listed = |id: &String| list.groups.iter().any(|group| group.id == *id);
     if state.list_state(Subject::Findings).rows.is_empty() {
-        state.unfolded.retain(known);
+        state.unfolded.retain(is_listed);
     }
     let shown = view_of(&state.screen).finding_id();
-    if let (Some(id), Some((kept, open))) = (shown, &mut state.data.finding) {
+    if let (Some(id), Some((stored, open))) = (shown, &mut state.data.finding) {
         let now = list.findings.iter().find(|finding| *id == *finding.id);
         *open = now.is_some();
         if let Some(now) = now {
-            *kept = now.clone();
+            *stored = now.clone();
         }
     }
     state.data.findings = Some(list);
@@ -121,7 +121,7 @@ fn store_findings(state: &mut ConsoleState, mut list: Arc<FindingList>) {
 
 fn store_refusal(state: &mut ConsoleState, question: &Question, refusal: Refusal) {
     match (question, &refusal) {
-        // A number without a kept history has no graph.
+        // A number without a stored history has no graph.
         (Question::History(_), _) => store_history(state, question, None),
         // Older aggregators do not support alerts.
         (Question::Alerts, _) => state.data.alerts = Some((state.now, Arc::default())),
@@ -154,11 +154,12 @@ fn store_history(
 ) {
     let Question::History(ask) = question else { return };
     let Some(finding) = view_of(&state.screen).evidence_finding(state) else { return };
-    let wanted: Vec<_> = evidence_history::history_queries(finding).into_iter().flatten().collect();
-    let pasts = &mut state.data.histories;
-    pasts.retain(|past| past.ask != *ask && wanted.contains(&past.ask));
-    if wanted.contains(ask) {
-        pasts.push(EvidenceHistory { ask: ask.clone(), received_at: state.now, history });
+    let queries: Vec<_> =
+        evidence_history::history_queries(finding).into_iter().flatten().collect();
+    let histories = &mut state.data.histories;
+    histories.retain(|entry| entry.ask != *ask && queries.contains(&entry.ask));
+    if queries.contains(ask) {
+        histories.push(EvidenceHistory { ask: ask.clone(), received_at: state.now, history });
     }
 }
 
@@ -168,7 +169,7 @@ fn store_table(
     question: &Question,
     table: Arc<AnswerTable>,
 ) -> UpdateOutcome {
-    if let Some((_, form, path)) = state.to_write.take_if(|(wanted, ..)| wanted == question) {
+    if let Some((_, form, path)) = state.to_write.take_if(|(awaited, ..)| awaited == question) {
         return UpdateOutcome::with_effect(ConsoleEffect::WriteFile(
             path,
             csv_export::render_export(&table, form),

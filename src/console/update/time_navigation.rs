@@ -32,8 +32,8 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
         KeyIntent::Later => from + STEP,
         _ => from + MINUTE,
     };
-    let forth = matches!(intent, KeyIntent::Later | KeyIntent::MuchLater);
-    match (forth, state.past_instant) {
+    let is_forward = matches!(intent, KeyIntent::Later | KeyIntent::MuchLater);
+    match (is_forward, state.past_instant) {
         (true, None) => state.replay.map_or_else(UpdateOutcome::default, |replay| {
             let span = to.duration_since(from);
             seek_replay(state, replay, replay.seek_target.unwrap_or(replay.now) + span)
@@ -69,8 +69,11 @@ pub(super) fn show_named_instant(
     Ok(match state.replay.and_then(ahead) {
         Some((replay, to)) => {
             let shown = show_instant(state, None);
-            let led = seek_replay(state, replay, to);
-            UpdateOutcome { effects: shown.effects.into_iter().chain(led.effects).collect(), ..led }
+            let seek_outcome = seek_replay(state, replay, to);
+            UpdateOutcome {
+                effects: shown.effects.into_iter().chain(seek_outcome.effects).collect(),
+                ..seek_outcome
+            }
         }
         None => show_instant(state, Some(instant.resolve_instant(now))),
     })
@@ -85,10 +88,10 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
         }
         state.past_instant = then;
         // Until the answer arrives, the shown data is of another instant: keep only the frame.
-        let kept =
+        let retained =
             LatestAnswers { overview: state.data.overview.take(), ..LatestAnswers::default() };
         let finding = state.data.finding.take();
-        state.data = LatestAnswers { finding, ..kept };
+        state.data = LatestAnswers { finding, ..retained };
     }
     UpdateOutcome::with_questions(state)
 }

@@ -33,9 +33,9 @@ pub(crate) fn render_event(event: &NodeEvent, width: usize, theme: Theme) -> Lin
     let sign = theme::severity_sign(event.severity);
     let at = event.at.map_or_else(|| "earlier  ".to_owned(), display_text::format_time_of_day);
     let head = format!(" {sign} {at}  {}  ", display_text::align_left(&event.device, 10));
-    let room = width.saturating_sub(display_text::text_width(&head));
-    let what = display_text::truncate_text(&event.what, room);
-    let left = room.saturating_sub(display_text::text_width(&what));
+    let available = width.saturating_sub(display_text::text_width(&head));
+    let what = display_text::truncate_text(&event.what, available);
+    let left = available.saturating_sub(display_text::text_width(&what));
     let action = display_text::truncate_text(&format!("  → {}", event.action), left);
     Line::from(vec![
         Span::styled(head, theme.severity_style(event.severity)),

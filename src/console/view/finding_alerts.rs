@@ -122,7 +122,7 @@ mod tests {
     use crate::sample_answers::{self, AT};
 
     #[test]
-    fn an_end_is_told_by_its_minute_and_by_its_day_where_that_is_another() {
+    fn silence_end_has_its_minute_and_its_day_if_not_today() {
         assert_eq!(render_until("1970-01-01T14:00:59.123Z", AT), "14:00Z");
         assert_eq!(render_until("1970-01-02T14:00:59.123Z", AT), "1970-01-02 14:00Z");
         assert_eq!(render_until("1970-01-01T14:00:59+02:00", AT), "1970-01-01T14:00:59+02:00");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_has_its_own_word_and_none_is_guessed() {
+    fn alert_label_names_known_states_only() {
         let finding = sample_answers::port_down_finding();
         let mut list = sample_answers::alert_list();
         assert_eq!(alert_label(&list, &finding), Some("silenced"));

@@ -37,9 +37,9 @@ pub(crate) fn draw_below_list(
     let width = usize::from(area.width);
     let mut lines = vec![render_headline(finding, width, theme)];
     lines.extend(render_details(finding, finding.life.closed.is_none(), state, width, theme));
-    let room = usize::from(area.height);
-    if lines.len() > room {
-        lines.truncate(room.saturating_sub(1));
+    let height = usize::from(area.height);
+    if lines.len() > height {
+        lines.truncate(height.saturating_sub(1));
         lines.push(Line::styled(" … Enter: show all", theme.style_for(StyleRole::Dim)));
     }
     draw_lines(buffer, area, &lines);
@@ -68,10 +68,9 @@ pub(crate) fn render_details(
     );
     lines.push(render_titled_line("SINCE", vec![Span::raw(facts)], theme));
     lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
-    if let Some(taken) = &finding.acknowledged {
-        let note = if taken.note.is_empty() { String::new() } else { format!(": {}", taken.note) };
-        let text =
-            format!("✔ {} at {}{note}", taken.by, display_text::format_time_of_day(taken.at));
+    if let Some(ack) = &finding.acknowledged {
+        let note = if ack.note.is_empty() { String::new() } else { format!(": {}", ack.note) };
+        let text = format!("✔ {} at {}{note}", ack.by, display_text::format_time_of_day(ack.at));
         lines.extend(render_paragraph("ACK BY", &text, width, theme));
     }
     if let Some(list) = state.current_alerts().filter(|_| open) {
@@ -99,14 +98,14 @@ pub(crate) fn render_details(
 /// Renders the lifecycle of a finding: what changed, and when.
 fn render_lifecycle(finding: &Finding) -> Option<String> {
     let changes = &finding.life.changes;
-    let told = changes.iter().map(|change| {
+    let texts = changes.iter().map(|change| {
         let to = if change.to.is_empty() { String::new() } else { format!(" {}", change.to) };
         format!("{} {}{to}", display_text::format_time_of_day(change.at), change.what)
     });
-    let told: Vec<String> = told.collect();
+    let texts: Vec<String> = texts.collect();
     let times = finding.life.openings;
     let often = if times > 1 { format!("; opened {times} times") } else { String::new() };
-    (!told.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, told.join(", ")))
+    (!texts.is_empty()).then(|| format!("{}{often}: {}", finding.life.state, texts.join(", ")))
 }
 
 /// Renders kind, entity and severity of a finding.
@@ -115,11 +114,11 @@ pub(crate) fn render_headline(finding: &Finding, width: usize, theme: Theme) -> 
     let sign = theme::severity_sign(finding.severity);
     let name = format!(" {sign} {}  ", finding.kind);
     let word = format!("{} ", finding.severity);
-    let room = width.saturating_sub(display_text::text_width(&name) + word.len());
+    let available = width.saturating_sub(display_text::text_width(&name) + word.len());
     Line::from(vec![
         Span::styled(name, severity),
         Span::styled(
-            display_text::align_left(&finding.entity.to_string(), room),
+            display_text::align_left(&finding.entity.to_string(), available),
             theme.style_for(StyleRole::Title),
         ),
         Span::styled(word, severity),
@@ -140,27 +139,27 @@ const NUMBER: usize = 10;
 const NOTED: usize = 120;
 
 /// Renders what was measured, its value and its limit.
-fn evidence_cells(proof: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
-    let number = |value: f64| display_text::format_with_unit(value, proof.unit);
+fn evidence_cells(evidence: &EvidenceItem, theme: Theme) -> [(String, Style); 3] {
+    let number = |value: f64| display_text::format_with_unit(value, evidence.unit);
     [
-        (SanitizedText::new(&proof.what).to_string(), Style::new()),
+        (SanitizedText::new(&evidence.what).to_string(), Style::new()),
         (
-            proof.value.map_or_else(|| display_text::ABSENT.into(), number),
+            evidence.value.map_or_else(|| display_text::ABSENT.into(), number),
             theme.style_for(StyleRole::Title),
         ),
-        (proof.limit.map_or_else(String::new, number), Style::new()),
+        (evidence.limit.map_or_else(String::new, number), Style::new()),
     ]
 }
 
 /// Renders the numbers, each with its limit and its history.
 fn render_evidence(
     finding: &Finding,
-    pasts: &[EvidenceHistory],
+    histories: &[EvidenceHistory],
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
     let asks = evidence_history::history_queries(finding);
-    let has_past = asks.iter().any(Option::is_some);
+    let has_history = asks.iter().any(Option::is_some);
     let longest = finding
         .evidence
         .iter()
@@ -169,14 +168,14 @@ fn render_evidence(
     let numbers = 2 * (NUMBER + 2) + 2 + 2;
     // The names must stay distinct: if they lack space, the history and the note get narrower.
     let wide = longest.unwrap_or(0) + numbers + 30 + 36 <= width;
-    let (past, beside) = match (has_past, width) {
+    let (graph_width, beside) = match (has_history, width) {
         (_, 0..NOTED) => (15, 0),
         (false, _) => (0, 36),
         (true, _) if wide => (30, 36),
         (true, _) => (15, 28),
     };
-    let past = if has_past { past } else { 0 };
-    let fixed = numbers + past;
+    let graph_width = if has_history { graph_width } else { 0 };
+    let fixed = numbers + graph_width;
     let what = longest.unwrap_or(0).clamp(20, width.saturating_sub(fixed + beside).max(20));
     let note = width.saturating_sub(what + fixed + 2);
     let columns = [
@@ -184,33 +183,35 @@ fn render_evidence(
         number_column("now", NUMBER),
         number_column("limit", NUMBER),
     ];
-    let known =
-        pasts.iter().filter_map(|past| past.history.as_deref()).map(EvidenceHistory::span_ms).max();
+    let span_ms =
+        histories.iter().filter_map(|it| it.history.as_deref()).map(EvidenceHistory::span_ms).max();
     let mut heading = text_table::render_heading(&columns, theme.style_for(StyleRole::Title));
-    if let Some(span) = known.filter(|span| has_past && *span > 0) {
+    if let Some(span) = span_ms.filter(|span| has_history && *span > 0) {
         let text = format!("  last {}", display_text::format_duration(Duration::from_millis(span)));
         heading.push_span(Span::styled(text, theme.style_for(StyleRole::Title)));
     }
     let mut lines = vec![heading];
     let mut drawn = false;
-    for (proof, ask) in finding.evidence.iter().zip(asks) {
-        let past_of = ask.and_then(|ask| pasts.iter().find(|past| past.ask == ask));
-        let history = past_of.and_then(|past| past.history.as_deref());
-        let mut line = text_table::render_row(&columns, evidence_cells(proof, theme));
-        if has_past {
+    for (item, ask) in finding.evidence.iter().zip(asks) {
+        let stored_history = ask.and_then(|ask| histories.iter().find(|stored| stored.ask == ask));
+        let history = stored_history.and_then(|it| it.history.as_deref());
+        let mut line = text_table::render_row(&columns, evidence_cells(item, theme));
+        if has_history {
             line.push_span(Span::raw("  "));
             drawn |= history
-                .is_some_and(|history| EvidenceHistory::limit_in_unit(history, proof).is_some());
+                .is_some_and(|history| EvidenceHistory::limit_in_unit(history, item).is_some());
             line.spans.extend(history.map_or_else(
-                || vec![Span::raw(" ".repeat(past))],
-                |history| render_evidence_history(history, known.unwrap_or(0), proof, past, theme),
+                || vec![Span::raw(" ".repeat(graph_width))],
+                |history| {
+                    render_evidence_history(history, span_ms.unwrap_or(0), item, graph_width, theme)
+                },
             ));
         }
         let dim = theme.style_for(StyleRole::Dim);
-        let room = if beside > 0 { note } else { width.saturating_sub(6) };
+        let wrap_width = if beside > 0 { note } else { width.saturating_sub(6) };
         let notes = display_text::wrap_text(
-            &SanitizedText::new(&render_evidence_note(proof, past_of)),
-            room,
+            &SanitizedText::new(&render_evidence_note(item, stored_history)),
+            wrap_width,
         );
         let (first, rest) = if beside > 0 { notes.split_at(1) } else { (&[][..], &notes[..]) };
         line.spans.extend(first.iter().map(|note| Span::styled(format!("  {note}"), dim)));
@@ -228,12 +229,13 @@ fn render_evidence(
 
 /// Renders the note of a number and the series of its history. A number derived from others shows the history of one
 /// of them, which may fall while the number rises.
-fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) -> String {
-    let other = past.filter(|past| proof.past == HistoryRelation::Part && past.history.is_some());
+fn render_evidence_note(evidence: &EvidenceItem, stored: Option<&EvidenceHistory>) -> String {
+    let other =
+        stored.filter(|stored| evidence.past == HistoryRelation::Part && stored.history.is_some());
     match other {
-        None => proof.note.clone(),
-        Some(past) if proof.note.is_empty() => format!("history: {}", past.ask.metric),
-        Some(past) => format!("{}; history: {}", proof.note, past.ask.metric),
+        None => evidence.note.clone(),
+        Some(stored) if evidence.note.is_empty() => format!("history: {}", stored.ask.metric),
+        Some(stored) => format!("{}; history: {}", evidence.note, stored.ask.metric),
     }
 }
 
@@ -241,17 +243,17 @@ fn render_evidence_note(proof: &EvidenceItem, past: Option<&EvidenceHistory>) ->
 fn render_evidence_history(
     history: &MetricHistory,
     span_ms: u64,
-    proof: &EvidenceItem,
+    evidence: &EvidenceItem,
     columns: usize,
     theme: Theme,
 ) -> Vec<Span<'static>> {
     let points = EvidenceHistory::newest_points(history, span_ms);
-    let Some(limit) = EvidenceHistory::limit_in_unit(history, proof) else {
+    let Some(limit) = EvidenceHistory::limit_in_unit(history, evidence) else {
         let line = sparkline::render_sparkline(points, None, columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };
     // The number is beyond its limit, so its current side is the wrong one.
-    let wrong = proof.value.is_none_or(|value| value >= f64::from(limit));
+    let wrong = evidence.value.is_none_or(|value| value >= f64::from(limit));
     let signs = sparkline::render_against_limit(points, limit, columns);
     let meaning = |sign| match sparkline::reaches_limit(sign) {
         Some(reached) if reached == wrong => StyleRole::Bad,

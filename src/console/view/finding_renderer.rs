@@ -135,13 +135,13 @@ impl FindingRenderer<'_> {
                 });
             }
         };
-        let mut place = finding.entity.to_string();
+        let mut entity = finding.entity.to_string();
         if finding.life.state == LifeState::Flapping {
-            place.push_str(" (flapping)");
+            entity.push_str(" (flapping)");
         }
         if let Some(word) = self.alerts.and_then(|list| finding_alerts::alert_label(list, finding))
         {
-            place.extend([" (", word, ")"]);
+            entity.extend([" (", word, ")"]);
         }
         self.render_cells(&FindingCells {
             chosen: self.selected == Some(at),
@@ -149,7 +149,7 @@ impl FindingRenderer<'_> {
             acknowledged: finding.acknowledged.is_some(),
             mark: indent,
             kind: finding.kind,
-            entity: place,
+            entity,
             sentence: Some(SanitizedText::new(&finding.summary)),
             since: finding.since,
             cost: finding.lost_gpus,
@@ -160,12 +160,12 @@ impl FindingRenderer<'_> {
     fn render_cells(self, cells: &FindingCells) -> Line<'static> {
         let severity = self.theme.severity_style(cells.severity);
         let chosen = |style: Style| if cells.chosen { theme::selected_style(style) } else { style };
-        let room = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
+        let available = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
         let middle = match &cells.sentence {
             Some(sentence) if self.has_inline_sentence() => {
                 let columns = if self.width >= WIDE { WIDE_PLACE } else { PLACE };
                 let sentence =
-                    display_text::truncate_text(sentence, room.saturating_sub(columns + 1));
+                    display_text::truncate_text(sentence, available.saturating_sub(columns + 1));
                 format!("{} {sentence}", display_text::align_left(&cells.entity, columns))
             }
             _ => cells.entity.clone(),
@@ -178,7 +178,7 @@ impl FindingRenderer<'_> {
             Span::styled(format!(" {sign}{}", cells.mark), severity),
             Span::styled(display_text::align_left(cells.kind.as_str(), KIND), chosen(severity)),
             Span::styled(
-                format!(" {}", display_text::align_left(&middle, room)),
+                format!(" {}", display_text::align_left(&middle, available)),
                 chosen(Style::new()),
             ),
             Span::styled(align_numbers(&lasted, &cost, &sure), chosen(Style::new())),

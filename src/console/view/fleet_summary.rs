@@ -122,13 +122,14 @@ fn render_losses(overview: &Overview, total: u32, width: usize, theme: Theme) ->
     // Before the first point there was no measurement, so the history begins there.
     let blank = lost.history.iter().take_while(|point| point.is_none()).count();
     let history = &lost.history[blank..];
-    let room = sparkline::filled_columns(history.len(), width.saturating_sub(used + 16).min(PAST));
-    if room > 1 {
+    let graph_width =
+        sparkline::filled_columns(history.len(), width.saturating_sub(used + 16).min(PAST));
+    if graph_width > 1 {
         let span = lost.history_step_ms.saturating_mul(history.len() as u64);
-        let past = display_text::format_duration(Duration::from_millis(span));
-        let picture = sparkline::render_sparkline(history, None, room);
-        spans.push(Span::styled(format!("   {picture}"), theme.style_for(meaning)));
-        spans.push(Span::styled(format!("  last {past}"), theme.style_for(StyleRole::Dim)));
+        let duration = display_text::format_duration(Duration::from_millis(span));
+        let graph = sparkline::render_sparkline(history, None, graph_width);
+        spans.push(Span::styled(format!("   {graph}"), theme.style_for(meaning)));
+        spans.push(Span::styled(format!("  last {duration}"), theme.style_for(StyleRole::Dim)));
     }
     render_titled_line("LOST", spans, theme)
 }

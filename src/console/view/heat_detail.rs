@@ -46,7 +46,7 @@ pub(crate) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
         let text = format!(" {sign} {}  {}", finding.kind, finding.entity);
         lines.push(Line::styled(text, theme.severity_style(finding.severity)));
     }
-    let past = usize::from(area.width).saturating_sub(42).min(30);
+    let graph_width = usize::from(area.width).saturating_sub(42).min(30);
     for gpu in node_tables::of(detail, DeviceClass::Gpu) {
         let doing = gpu.state.map(|state| node_tables::render_gpu_state(state, theme));
         let doing = doing.unwrap_or_else(|| Span::raw(display_text::ABSENT));
@@ -59,7 +59,7 @@ pub(crate) fn draw(buffer: &mut Buffer, area: Rect, state: &ConsoleState, theme:
             doing,
             Span::raw(pad),
             Span::styled(
-                sparkline::render_sparkline(busy, Some(1.0), past),
+                sparkline::render_sparkline(busy, Some(1.0), graph_width),
                 theme.style_for(StyleRole::Neutral),
             ),
             Span::raw(format!("  {:>4} W", display_text::format_whole(power))),

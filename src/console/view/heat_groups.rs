@@ -116,13 +116,14 @@ fn group_by_site<'a>(
     sites: &'a AnswerTable,
     column: &str,
 ) -> (Vec<NodeGroup<'a>>, Vec<usize>) {
-    let (Some(nodes), Some(places)) = (sites.find_column("node"), sites.find_column(column)) else {
+    let (Some(nodes), Some(locations)) = (sites.find_column("node"), sites.find_column(column))
+    else {
         return Default::default();
     };
     let of: HashMap<&str, &str> = (0..sites.rows as usize)
         .filter_map(|row| {
-            let place = places.text_at(row)?.as_str();
-            Some((nodes.text_at(row)?.as_str(), place.split(", ").next().unwrap_or(place)))
+            let location = locations.text_at(row)?.as_str();
+            Some((nodes.text_at(row)?.as_str(), location.split(", ").next().unwrap_or(location)))
         })
         .collect();
     let mut groups: HashMap<(bool, &str), Vec<usize>> = HashMap::new();
@@ -227,11 +228,11 @@ impl<'a> HeatValues<'a> {
 
     /// Renders the values of a few GPUs.
     fn render_values(&self, gpus: Range<usize>) -> String {
-        let told = gpus.map(|gpu| {
+        let texts = gpus.map(|gpu| {
             let value = self.values.get(gpu).copied().flatten();
             value.map_or_else(|| display_text::ABSENT.to_owned(), |value| self.format_value(value))
         });
-        told.collect::<Vec<_>>().join(" ")
+        texts.collect::<Vec<_>>().join(" ")
     }
 }
 

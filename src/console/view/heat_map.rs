@@ -70,20 +70,14 @@ pub(crate) fn draw(
         chosen: focused.then_some(node),
         theme,
     };
-    let mut spots = Vec::new();
+    let mut click_areas = Vec::new();
     for (y, row) in (body.top()..body.bottom()).zip(0..grid.rows) {
         let first = row * grid.groups_per_row();
-        let line = map.render_row(first, (body.x, y), &mut spots);
+        let line = map.render_row(first, (body.x, y), &mut click_areas);
         buffer.set_line(body.x, y, &line, body.width);
     }
     let (heat_row, heat_step) = groups.cursor_steps(grid.groups_per_row(), grid.groups_per_step());
-    ScreenLayout {
-        heat_row,
-        heat_step,
-        page: height,
-        click_areas: spots,
-        ..ScreenLayout::default()
-    }
+    ScreenLayout { heat_row, heat_step, page: height, click_areas, ..ScreenLayout::default() }
 }
 
 /// Computes the layout of the groups, and whether a cell of a group is a whole node.
@@ -139,13 +133,13 @@ fn render_title(
     } else if state.tint.is_some() {
         unit.push_str("; loading values …");
     }
-    let here = chosen.map_or_else(String::new, |node| groups.render_node(node, values));
-    let here = format!("  {here}");
-    let room = usize::from(area.width).saturating_sub(12 + display_text::text_width(&unit));
+    let node_text = chosen.map_or_else(String::new, |node| groups.render_node(node, values));
+    let node_text = format!("  {node_text}");
+    let available = usize::from(area.width).saturating_sub(12 + display_text::text_width(&unit));
     Line::from(vec![
         Span::styled(name, theme.style_for(StyleRole::Title)),
         Span::styled(unit, theme.style_for(StyleRole::Dim)),
-        Span::raw(display_text::align_right(&here, room)),
+        Span::raw(display_text::align_right(&node_text, available)),
     ])
 }
 
@@ -166,11 +160,11 @@ impl HeatRenderer<'_> {
         &self,
         first: usize,
         at: (u16, u16),
-        spots: &mut Vec<ClickArea>,
+        click_areas: &mut Vec<ClickArea>,
     ) -> Line<'static> {
         match self.grid.cell {
-            GridCell::One => self.render_tiles(first, at, spots),
-            GridCell::Groups(shared) => self.render_shared_cells(first, shared, at, spots),
+            GridCell::One => self.render_tiles(first, at, click_areas),
+            GridCell::Groups(shared) => self.render_shared_cells(first, shared, at, click_areas),
         }
     }
 
@@ -179,31 +173,31 @@ impl HeatRenderer<'_> {
         &self,
         first: usize,
         (x, y): (u16, u16),
-        spots: &mut Vec<ClickArea>,
+        click_areas: &mut Vec<ClickArea>,
     ) -> Line<'static> {
         let (mut spans, grid) = (Vec::new(), self.grid);
         let mut left = x;
         let groups = self.groups.list.iter().enumerate().skip(first).take(grid.per_row);
         for (at, group) in groups {
             let nodes = self.groups.nodes_of(group);
-            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
+            let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
             if grid.named || at == first {
                 let dim = self.theme.style_for(StyleRole::Dim);
-                let name = if here && grid.named { theme::selected_style(dim) } else { dim };
+                let name = if is_selected && grid.named { theme::selected_style(dim) } else { dim };
                 spans
                     .push(Span::styled(display_text::align_left(group.name, grid.label - 1), name));
                 spans.push(Span::raw(" "));
                 left += grid.label as u16;
             }
-            let room = grid.tile - if grid.named { grid.label } else { 0 };
+            let available = grid.tile - if grid.named { grid.label } else { 0 };
             // If a group has no name to highlight, its cells are highlighted; in a group of several nodes, the node's
             // own cells.
-            let cells = self.member_cells(nodes, here && (!grid.named || nodes.len() > 1));
-            let used = cells.len().min(room);
-            self.add_click_areas(nodes, left, y, used, spots);
-            push_runs(&mut spans, cells.into_iter().take(room));
-            spans.push(Span::raw(" ".repeat(room - used)));
-            left += room as u16;
+            let cells = self.member_cells(nodes, is_selected && (!grid.named || nodes.len() > 1));
+            let used = cells.len().min(available);
+            self.add_click_areas(nodes, left, y, used, click_areas);
+            push_runs(&mut spans, cells.into_iter().take(available));
+            spans.push(Span::raw(" ".repeat(available - used)));
+            left += available as u16;
         }
         Line::from(spans)
     }
@@ -215,7 +209,7 @@ impl HeatRenderer<'_> {
         left: u16,
         y: u16,
         used: usize,
-        spots: &mut Vec<ClickArea>,
+        click_areas: &mut Vec<ClickArea>,
     ) {
         let mut x = left;
         for node in nodes {
@@ -224,7 +218,8 @@ impl HeatRenderer<'_> {
                 return;
             }
             let area = Rect { x, y, width, height: 1 };
-            spots.push(ClickArea { area, target: ClickTarget::Panel(OverviewPanel::Heat, *node) });
+            click_areas
+                .push(ClickArea { area, target: ClickTarget::Panel(OverviewPanel::Heat, *node) });
             x += width;
         }
     }
@@ -233,9 +228,10 @@ impl HeatRenderer<'_> {
     fn member_cells(&self, nodes: &[usize], marked: bool) -> Vec<(&'static str, Style)> {
         let mut cells = Vec::new();
         for node in nodes {
-            let own = marked && self.chosen == Some(*node);
-            let mark =
-                |(sign, style)| (sign, if own { theme::selected_style(style) } else { style });
+            let is_chosen = marked && self.chosen == Some(*node);
+            let mark = |(sign, style)| {
+                (sign, if is_chosen { theme::selected_style(style) } else { style })
+            };
             if self.whole {
                 cells.push(mark(self.worst_cell(&[*node])));
                 continue;
@@ -269,7 +265,7 @@ impl HeatRenderer<'_> {
         first: usize,
         shared: usize,
         (x, y): (u16, u16),
-        spots: &mut Vec<ClickArea>,
+        click_areas: &mut Vec<ClickArea>,
     ) -> Line<'static> {
         let row = self.groups.list.get(first..).unwrap_or_default();
         let Some(head) = row.first() else { return Line::default() };
@@ -278,17 +274,17 @@ impl HeatRenderer<'_> {
         let mut left = x + self.grid.label as u16;
         let cells = row.chunks(shared).take(self.grid.per_row).map(|groups| {
             let nodes = self.groups.nodes_of_all(groups);
-            let here = self.chosen.is_some_and(|node| nodes.contains(&node));
+            let is_selected = self.chosen.is_some_and(|node| nodes.contains(&node));
             if let Some(node) = nodes.first() {
                 let area = Rect { x: left, y, width: 1, height: 1 };
-                spots.push(ClickArea {
+                click_areas.push(ClickArea {
                     area,
                     target: ClickTarget::Panel(OverviewPanel::Heat, *node),
                 });
             }
             left += 1;
             let (sign, style) = self.worst_cell(nodes);
-            (sign, if here { theme::selected_style(style) } else { style })
+            (sign, if is_selected { theme::selected_style(style) } else { style })
         });
         let cells: Vec<(&'static str, Style)> = cells.collect();
         push_runs(&mut spans, cells.into_iter());

@@ -10,7 +10,7 @@ use gaunt_api::{AnswerColumn, AnswerTable, FieldKind, Subject, SubjectField};
 /// Column of a shown table.
 pub(crate) struct ListColumn<'a> {
     /// Index among the requested columns.
-    pub(crate) place: usize,
+    pub(crate) position: usize,
     /// Field of the column.
     pub(crate) field: &'static SubjectField,
     /// Cells of the column.
@@ -74,7 +74,7 @@ const NAMES: (usize, usize) = (8, 24);
 impl<'a> ListColumn<'a> {
     /// Creates the column of a field, if the table contains it.
     pub(crate) fn of(
-        place: usize,
+        position: usize,
         field: &'static SubjectField,
         table: &'a AnswerTable,
     ) -> Option<Self> {
@@ -91,7 +91,7 @@ impl<'a> ListColumn<'a> {
             }
             _ => (bare, text_table::text_column("", text_column_width(field, column, table))),
         };
-        Some(Self { place, field, column, title, layout })
+        Some(Self { position, field, column, title, layout })
     }
 
     /// Renders a number in the unit of the title.

@@ -134,8 +134,8 @@ fn render_sources(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'
     }
     for collector in detail.devices.iter().filter(|device| device.class == DeviceClass::Collector) {
         // The GPU table already shows why there is no GPU.
-        let said = gpu_table::is_driver(collector) && !has_gpus;
-        if let Some(message) = collector.collector_message().filter(|_| !said) {
+        let is_shown = gpu_table::is_driver(collector) && !has_gpus;
+        if let Some(message) = collector.collector_message().filter(|_| !is_shown) {
             // A collector without anything to collect is not a failure.
             let success = collector.last_value(exporter::COLLECTOR_SUCCESS.catalogue_row().name);
             let meaning = if success == Some(0.0) { StyleRole::Waiting } else { StyleRole::Dim };

@@ -98,10 +98,10 @@ pub(crate) fn render_heading(
     columns: &[ColumnLayout],
     theme: Theme,
 ) -> Line<'static> {
-    let past = history_title(detail);
+    let past_title = history_title(detail);
     let style = theme.style_for(StyleRole::Title);
     let names = columns.iter().map(|column| {
-        (if column.title == PAST { past.clone() } else { column.title.to_owned() }, style)
+        (if column.title == PAST { past_title.clone() } else { column.title.to_owned() }, style)
     });
     text_table::render_row(columns, names)
 }

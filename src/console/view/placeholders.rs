@@ -43,11 +43,11 @@ pub(crate) fn draw_loading(
     state: &ConsoleState,
     theme: Theme,
 ) -> ScreenLayout {
-    let whom = state.source.as_deref().map_or_else(
+    let source_line = state.source.as_deref().map_or_else(
         || "Waiting for the first scrape …".to_owned(),
         |address| format!("Connecting to aggregator {address} …"),
     );
-    let mut lines = vec![Line::default(), Line::raw(format!(" {whom}"))];
+    let mut lines = vec![Line::default(), Line::raw(format!(" {source_line}"))];
     if let SourceStatus::Lost { since, why, .. } = &state.source_status {
         let lasted = display_text::format_duration(state.now.duration_since(*since));
         let first =

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_add_up_and_nothing_that_is_there_vanishes() {
+    fn bar_columns_add_up_and_no_share_vanishes() {
         assert_eq!(share_columns(&[9_999, 1], 50), [49, 1]);
         assert_eq!(share_columns(&[1, 1, 1], 10).iter().sum::<usize>(), 10);
         assert_eq!(share_columns(&[0, 5], 7), [0, 7]);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_follow_the_amounts() {
+    fn bar_columns_follow_the_amounts() {
         assert_eq!(share_columns(&[641, 98, 152, 31, 26, 52], 100), [64, 10, 15, 3, 3, 5]);
     }
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_points_share_a_column_and_gaps_stay_blank() {
+    fn graph_has_two_points_per_column_and_blank_gaps() {
         let points = [Some(0.0), Some(1.0), None, Some(0.5)];
         assert_eq!(render_graph(&points, Some(1.0), 3, 1, false), [" ⣸⢠"]);
         let tall = render_graph(&points, Some(1.0), 2, 2, false);
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_signs_say_the_same() {
+    fn ascii_graph_shows_the_same_values() {
         let points = [Some(0.0), Some(1.0), None, Some(0.5)];
         assert_eq!(render_graph(&points, Some(1.0), 5, 1, true), [" .# :"]);
         assert!(render_graph(&points, None, 5, 3, true).iter().all(|line| line.is_ascii()));
     }
 
     #[test]
-    fn no_size_makes_it_fail() {
+    fn graph_never_panics_at_any_size() {
         assert_eq!(render_graph(&[], None, 4, 2, false), ["    ", "    "]);
         assert!(render_graph(&[Some(1.0)], None, 0, 2, false).iter().all(String::is_empty));
         assert!(render_graph(&[Some(f32::NAN)], Some(0.0), 1, 0, true).is_empty());

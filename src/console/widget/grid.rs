@@ -57,8 +57,8 @@ impl GridLayout {
             return Self { cell: GridCell::One, per_row, rows, tile, label, named: false };
         }
         let per_row = width.saturating_sub(label).max(1);
-        let room = per_row.saturating_mul(height).max(1);
-        let shared = groups.div_ceil(room).max(1);
+        let capacity = per_row.saturating_mul(height).max(1);
+        let shared = groups.div_ceil(capacity).max(1);
         let rows = groups.div_ceil(shared).div_ceil(per_row).min(height);
         Self { cell: GridCell::Groups(shared), per_row, rows, tile: 1, label, named: false }
     }
@@ -82,20 +82,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_has_a_cell_while_they_fit() {
+    fn members_have_a_cell_each_while_they_fit() {
         let grid = GridLayout::fit_groups(32, 8, 6, 78, 8);
         assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::One, 4, 8));
     }
 
     #[test]
-    fn names_give_way_before_members_do() {
+    fn names_are_cut_before_members() {
         let grid = GridLayout::fit_groups(200, 8, 6, 79, 26);
         assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::One, 8, 25));
         assert!(!grid.named);
     }
 
     #[test]
-    fn then_a_group_has_one_cell_and_then_groups_share_one() {
+    fn groups_share_cells_when_members_do_not_fit() {
         let grid = GridLayout::fit_groups(1_250, 8, 7, 78, 20);
         assert_eq!((grid.cell, grid.per_row, grid.rows), (GridCell::Groups(1), 70, 18));
         let grid = GridLayout::fit_groups(12_500, 8, 7, 78, 6);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_makes_it_fail() {
+    fn grid_never_panics_at_any_size() {
         for (groups, width, height) in [(0, 80, 4), (1, 0, 0), (5, 1, 1), (100_000, 3, 1)] {
             let grid = GridLayout::fit_groups(groups, 8, 6, width, height);
             assert!(grid.per_row > 0 && grid.groups_per_step() > 0);

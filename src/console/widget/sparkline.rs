@@ -46,12 +46,12 @@ pub(crate) fn reaches_limit(sign: char) -> Option<bool> {
     Some(at > LEVELS.len() / 2)
 }
 
-/// Returns how many of `room` columns the points fill if each column has the same number of points.
-pub(crate) const fn filled_columns(points: usize, room: usize) -> usize {
-    if points == 0 || room == 0 {
+/// Returns how many of `available` columns the points fill if each column has the same number of points.
+pub(crate) const fn filled_columns(points: usize, available: usize) -> usize {
+    if points == 0 || available == 0 {
         return 0;
     }
-    points.div_ceil(points.div_ceil(room))
+    points.div_ceil(points.div_ceil(available))
 }
 
 fn value_level(value: f32, top: f32) -> usize {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn now_is_at_the_right_and_gaps_stay_gaps() {
+    fn sparkline_ends_at_now_and_retains_gaps() {
         assert_eq!(render_sparkline(&[Some(0.0), None, Some(1.0)], Some(1.0), 5), "  ▁ ▇");
         assert_eq!(render_sparkline(&[], None, 3), "   ");
         assert_eq!(render_sparkline(&[Some(0.0), Some(0.0)], None, 2), "▁▁");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_its_limit_is_high_and_what_does_not_is_low() {
+    fn sparkline_is_high_only_at_its_limit() {
         let points = [Some(0.0), Some(0.99), None, Some(1.0), Some(1.4), Some(9.0)];
         assert_eq!(render_against_limit(&points, 1.0, 6), "▁▃ ▅▆▇");
         let reached: Vec<_> =
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn many_points_share_columns_and_their_peaks_survive() {
+    fn sparkline_merges_points_and_retains_peaks() {
         let mut points = vec![Some(0.0); 90];
         points[45] = Some(9.0);
         let drawn = render_sparkline(&points, None, 30);

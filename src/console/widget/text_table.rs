@@ -31,12 +31,12 @@ pub(crate) const fn number_column(title: &'static str, width: usize) -> ColumnLa
 /// Separator between two columns.
 const GAP: &str = "  ";
 
-/// Returns how many of the first columns fit into `room`, and their total width.
-pub(crate) fn fit_columns(columns: &[ColumnLayout], room: usize) -> (usize, usize) {
+/// Returns how many of the first columns fit into `available`, and their total width.
+pub(crate) fn fit_columns(columns: &[ColumnLayout], available: usize) -> (usize, usize) {
     let mut used = 0;
     for (at, column) in columns.iter().enumerate() {
         let next = used + column.width + if at > 0 { GAP.len() } else { 0 };
-        if next > room {
+        if next > available {
             return (at, used);
         }
         used = next;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_that_do_not_fit_are_left_out_whole() {
+    fn columns_that_do_not_fit_are_omitted_whole() {
         let columns = [text_column("node", 6), number_column("lost", 4), text_column("job", 10)];
         assert_eq!(fit_columns(&columns, 80), (3, 24));
         assert_eq!(fit_columns(&columns, 23), (2, 12));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_at_the_right() {
+    fn numbers_are_right_aligned() {
         let columns = [text_column("node", 6), number_column("lost", 4)];
         let line =
             render_row(&columns, [("gpu001".into(), Style::new()), ("8".into(), Style::new())]);

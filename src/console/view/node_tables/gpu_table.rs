@@ -35,12 +35,12 @@ pub(in super::super) fn render_gpus(
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let past = history_width(width);
+    let graph_width = history_width(width);
     let all = [
         text_column("GPU", 4),
         text_column("state", 19),
         number_column("util %", 6),
-        text_column(PAST, past),
+        text_column(PAST, graph_width),
         number_column("mem GiB", 9),
         number_column("power W", 8),
         number_column("°C", 3),
@@ -51,14 +51,14 @@ pub(in super::super) fn render_gpus(
         text_column("job", 16),
     ];
     // A throttled clock explains more than the utilization of the units.
-    let held = of(detail, DeviceClass::Gpu).any(is_fault_throttled);
-    let order = if held { HELD } else { [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] };
+    let is_throttled = of(detail, DeviceClass::Gpu).any(is_fault_throttled);
+    let order = if is_throttled { HELD } else { [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11] };
     let all: Vec<ColumnLayout> = order.iter().map(|&at| all[at]).collect();
     let (fits, _) = text_table::fit_columns(&all, width.saturating_sub(2));
     let columns = &all[..fits];
     let mut lines = vec![render_heading(detail, columns, theme)];
     for device in of(detail, DeviceClass::Gpu) {
-        let mut cells = gpu_cells(device, past, theme);
+        let mut cells = gpu_cells(device, graph_width, theme);
         let cells = order.iter().map(|&at| std::mem::take(&mut cells[at]));
         lines.push(text_table::render_row(columns, cells));
     }
@@ -86,7 +86,7 @@ pub(in super::super) fn is_driver(collector: &DeviceDetail) -> bool {
     collector.labels.get("collector").is_some_and(|name| *name == "nvml")
 }
 
-fn gpu_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 12] {
+fn gpu_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [StyledCell; 12] {
     let state = device.state.unwrap_or(GpuState::Unknown);
     let style = theme.state_style(state);
     let busy = device.recent_points(metric_key(gpu::UTILIZATION));
@@ -105,7 +105,7 @@ fn gpu_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 1
         (index, plain),
         (format!("{} {}", theme::state_sign(state), theme::state_label(state)), style),
         render_percent(device, gpu::UTILIZATION, theme),
-        (sparkline::render_sparkline(busy, Some(1.0), past), style),
+        (sparkline::render_sparkline(busy, Some(1.0), graph_width), style),
         of_total(gpu::MEMORY_USED, gpu::MEMORY_TOTAL, &display_text::format_gibibytes),
         of_total(gpu::POWER, gpu::POWER_LIMIT, &whole),
         render_reading(device, gpu::TEMPERATURE, theme, whole),
@@ -120,8 +120,8 @@ fn gpu_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 1
 /// Returns the current throttle reasons of a GPU, without idleness.
 fn throttle_reasons(device: &DeviceDetail) -> String {
     let events = gpu::CLOCK_EVENTS.iter().filter(|(_, metric)| *metric != gpu::CLOCK_EVENT_IDLE);
-    let held = events.filter(|(_, metric)| device.last_value(&metric.series_key()) == Some(1.0));
-    let names: Vec<&str> = held
+    let active = events.filter(|(_, metric)| device.last_value(&metric.series_key()) == Some(1.0));
+    let names: Vec<&str> = active
         .filter_map(|(_, metric)| metric.catalogue_row().tag.map(|(_, reason)| reason))
         .collect();
     names.join(" ")

@@ -48,19 +48,26 @@ pub(in super::super) fn render_host(
             format!("{used} of {} GiB used", display_text::format_gibibytes(total))
         },
     );
-    let past = history_width(width);
+    let graph_width = history_width(width);
     let top = cpus.map(|cpus| cpus as f32);
-    let cpu_past =
-        sparkline::render_sparkline(node.recent_points(metric_key(host::CPU_BUSY)), top, past);
+    let cpu_past = sparkline::render_sparkline(
+        node.recent_points(metric_key(host::CPU_BUSY)),
+        top,
+        graph_width,
+    );
     let io_past = sparkline::render_sparkline(
         node.recent_points(metric_key(host::IO_PRESSURE)),
         Some(1.0),
-        past,
+        graph_width,
     );
-    let line = |title: &str, name: &str, words: String, past: &str| {
-        let picture =
-            Span::styled(past.trim_start().to_owned(), theme.style_for(StyleRole::Neutral));
-        render_titled_line(title, vec![Span::raw(format!("{name:<9}{words}   ")), picture], theme)
+    let line = |title: &str, name: &str, words: String, graph: &str| {
+        let graph_span =
+            Span::styled(graph.trim_start().to_owned(), theme.style_for(StyleRole::Neutral));
+        render_titled_line(
+            title,
+            vec![Span::raw(format!("{name:<9}{words}   ")), graph_span],
+            theme,
+        )
     };
     vec![
         Line::default(),

@@ -27,26 +27,26 @@ use gaunt_api::{DeviceDetail, NodeDetail};
 ///  mlx5_0/1   active   400 Gb/s    41  ▅▅▅▅▅▅▅▅▅▅     40  ▅▅▅▅▅▅▅▅▅▅         0
 /// ```
 pub(crate) fn render_ports(detail: &NodeDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let past = history_width(width);
+    let graph_width = history_width(width);
     let all = [
         text_column("PORT", 10),
         text_column("state", 7),
         number_column("line rate", 9),
         number_column("in %", 5),
-        text_column(PAST, past),
+        text_column(PAST, graph_width),
         number_column("out %", 5),
-        text_column(PAST, past),
+        text_column(PAST, graph_width),
         number_column("errors/s", 8),
         number_column("ECN/s", 8),
         text_column("rail", 5),
         text_column("leaf", 12),
     ];
     render_device_table(detail, DeviceClass::Port, &all, width, theme, |device| {
-        port_cells(device, past, theme)
+        port_cells(device, graph_width, theme)
     })
 }
 
-fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 11] {
+fn port_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [StyledCell; 11] {
     let line_rate = full_rate(device);
     let share = |metric: MetricId| {
         let share = metric_rate(device, metric).zip(line_rate).map(|(rate, line)| rate / line);
@@ -55,7 +55,7 @@ fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 
     let history = |metric: MetricId| {
         let top = line_rate.map(|rate| rate as f32);
         (
-            sparkline::render_sparkline(device.recent_points(metric_key(metric)), top, past),
+            sparkline::render_sparkline(device.recent_points(metric_key(metric)), top, graph_width),
             theme.style_for(StyleRole::Neutral),
         )
     };
@@ -80,9 +80,9 @@ fn port_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 
 
 /// Returns the line rate of a port that is up: a port that is down often reports a lower rate, which must not be used.
 pub(crate) fn full_rate(device: &DeviceDetail) -> Option<f64> {
-    let past =
+    let recent =
         device.recent_points(metric_key(port::RATE)).iter().flatten().map(|rate| f64::from(*rate));
-    let rates = past.chain(device.last_value(metric_key(port::RATE)));
+    let rates = recent.chain(device.last_value(metric_key(port::RATE)));
     rates.filter(|rate| rate.is_finite() && *rate > 0.0).reduce(f64::max)
 }
 
@@ -120,23 +120,23 @@ pub(crate) fn render_netdevs(
     width: usize,
     theme: Theme,
 ) -> Vec<Line<'static>> {
-    let past = history_width(width);
+    let graph_width = history_width(width);
     let all = [
         text_column("NETWORK", 10),
         text_column("link", 4),
         number_column("errors/s", 8),
         number_column("line rate", 9),
         number_column("in", 9),
-        text_column(PAST, past),
+        text_column(PAST, graph_width),
         number_column("out", 9),
-        text_column(PAST, past),
+        text_column(PAST, graph_width),
     ];
     render_device_table(detail, DeviceClass::Netdev, &all, width, theme, |device| {
-        netdev_cells(device, past, theme)
+        netdev_cells(device, graph_width, theme)
     })
 }
 
-fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell; 8] {
+fn netdev_cells(device: &DeviceDetail, graph_width: usize, theme: Theme) -> [StyledCell; 8] {
     let link = match device.last_value(metric_key(host::NETDEV_CARRIER)) {
         Some(value) if value > 0.0 => ("up".to_owned(), Style::new()),
         Some(_) => ("DOWN".to_owned(), theme.style_for(StyleRole::Waiting)),
@@ -151,7 +151,11 @@ fn netdev_cells(device: &DeviceDetail, past: usize, theme: Theme) -> [StyledCell
     };
     let history = |metric: MetricId| {
         (
-            sparkline::render_sparkline(device.recent_points(metric_key(metric)), None, past),
+            sparkline::render_sparkline(
+                device.recent_points(metric_key(metric)),
+                None,
+                graph_width,
+            ),
             theme.style_for(StyleRole::Neutral),
         )
     };

@@ -41,14 +41,14 @@ pub(in super::super) fn render_probes(
     let rows = of(detail, DeviceClass::Probe)
         .map(|device| text_table::render_row(&columns[..fits], probe_cells(device, theme)));
     let mut lines: Vec<Line<'static>> = rows.collect();
-    let told = render_last_run(detail, node);
-    if lines.is_empty() && told.is_none() {
+    let last_run = render_last_run(detail, node);
+    if lines.is_empty() && last_run.is_none() {
         return lines;
     }
     lines
         .insert(0, text_table::render_heading(&columns[..fits], theme.style_for(StyleRole::Title)));
     lines.insert(0, Line::default());
-    if let Some(text) = told {
+    if let Some(text) = last_run {
         for line in display_text::wrap_text(&text, width.saturating_sub(super::super::INDENT + 1)) {
             lines.push(
                 render_titled_line("", vec![line.into()], theme)
