@@ -57,7 +57,7 @@ fn detect_collective_hang(
     }
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
     let entity = group.to_entity();
-    let spin = format_count(ranks.spin, "GPU");
+    let busy_waiting = format_count(ranks.spin, "GPU");
     let (odd, ask) = match &ranks.odd {
         Some(odd) => (format!("; {odd} does not busy-wait"), odd.to_string()),
         None => (String::new(), "the ranks".to_owned()),
@@ -68,7 +68,7 @@ fn detect_collective_hang(
             .with_page_delay(if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
             .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
             .with_summary(
-                format!("{} hangs: {spin} busy-wait in a collective without progress{odd}.", group.render_title()),
+                format!("{} hangs: {busy_waiting} busy-wait in a collective without progress{odd}.", group.render_title()),
                 format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {ask}), then restart the job."),
             )
             .with_evidence([

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_job_and_the_same_one_started_anew_begin() {
+    fn allocation_begins_with_another_job_and_with_a_restart_of_the_same() {
         let limits = Thresholds::default();
         let (a, b) = (SanitizedText::new("a"), SanitizedText::new("b"));
         let mut holder = GpuAllocation::default();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_congested_with_the_same_again_is_one_group_for_the_second_time() {
+    fn ports_congested_together_twice_are_one_group() {
         let mut together = InferredLeaves::default();
         let mut see = |rail: &str, bad: &[u32], second: i64| {
             together.observe_group(
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn congestion_groups_are_bounded() {
         let mut together = InferredLeaves::default();
         for second in 0..1_000 {
             let row = second as u32 * 3;

@@ -106,7 +106,7 @@ impl JobGroups {
 
     /// Returns the index of a GPU's group in [`Self::all_groups`].
     pub(super) fn group_index(&self, gpu: u32) -> Option<usize> {
-        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|place| place as usize)
+        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|index| index as usize)
     }
 
     /// Returns all groups that have GPUs on a node.
@@ -261,9 +261,9 @@ impl JobGroup {
     pub(super) fn render_title(&self) -> String {
         match (&self.job, &self.first_node, self.nodes.len()) {
             (Some(job), ..) => format!("Job {job}"),
-            (None, Some(place), 0 | 1) => format!("Unnamed job on {place}"),
-            (None, Some(place), nodes) => {
-                format!("Unnamed job on {place} and {}", format_count(nodes - 1, "node"))
+            (None, Some(index), 0 | 1) => format!("Unnamed job on {index}"),
+            (None, Some(index), nodes) => {
+                format!("Unnamed job on {index} and {}", format_count(nodes - 1, "node"))
             }
             _ => "Unnamed job".to_owned(),
         }

@@ -32,7 +32,7 @@ impl NodeNames {
     }
 
     /// Updates the node that each target reports as.
-    pub(super) fn look(&mut self, cluster: &Cluster) {
+    pub(super) fn observe_names(&mut self, cluster: &Cluster) {
         for scraped in cluster.tracked_targets() {
             let Some(node) = scraped.node.and_then(|id| cluster.node_by_id(id)) else { continue };
             let address = &scraped.target.address;

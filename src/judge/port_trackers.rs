@@ -23,7 +23,7 @@ pub(super) struct PortTrackers {
 pub(super) struct PortTracker {
     /// The node that it is on: a row may be reassigned.
     pub(super) node: SanitizedText,
-    pub(super) looked: UnixMs,
+    pub(super) last_sampled: UnixMs,
     pub(super) was_active: bool,
     /// `link_downed` and the rate when it was last active.
     pub(super) downed_before: Option<f64>,
@@ -52,7 +52,7 @@ impl PortTracker {
     fn new(node: &SanitizedText, at: UnixMs) -> Self {
         Self {
             node: node.clone(),
-            looked: UnixMs(i64::MIN),
+            last_sampled: UnixMs(i64::MIN),
             was_active: false,
             downed_before: None,
             rate_before: None,
@@ -129,10 +129,10 @@ impl PortTrackers {
             *known = None;
         }
         let port = known.get_or_insert_with(|| PortTracker::new(&node.name, at));
-        if port.looked >= at {
+        if port.last_sampled >= at {
             return;
         }
-        port.looked = at;
+        port.last_sampled = at;
         let downed = cluster.current_value(port::LINK_DOWNED, row);
         if active {
             port.was_active = true;

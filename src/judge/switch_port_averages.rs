@@ -27,7 +27,7 @@ pub(super) struct SwitchPortTable {
 #[derive(Clone, Debug)]
 pub(super) struct SwitchPortAverages {
     row: u32,
-    looked: UnixMs,
+    last_sampled: UnixMs,
     /// Symbol errors and receive errors on what the node sends.
     pub(super) errors: MovingAverage,
     /// Discarded packets towards the node.
@@ -53,8 +53,8 @@ impl SwitchPortTable {
             let entry = cluster.device_at(DeviceClass::SwitchPort, far.row);
             let switch = entry.and_then(|entry| cluster.node_by_id(entry.node));
             let at = switch.and_then(|switch| switch.last_fed(DeviceClass::SwitchPort));
-            if let Some(at) = at.filter(|at| far.looked < *at) {
-                far.looked = at;
+            if let Some(at) = at.filter(|at| far.last_sampled < *at) {
+                far.last_sampled = at;
                 far.add_sample(cluster, at, limits);
             }
         }
@@ -83,7 +83,7 @@ impl SwitchPortAverages {
     fn new(row: u32) -> Self {
         Self {
             row,
-            looked: UnixMs(i64::MIN),
+            last_sampled: UnixMs(i64::MIN),
             errors: MovingAverage::default(),
             dropped: MovingAverage::default(),
             waited: MovingAverage::default(),

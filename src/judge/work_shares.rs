@@ -26,11 +26,11 @@ pub(super) struct WorkHistory {
     pub(super) paces: BTreeMap<NodeId, MovingAverage>,
     /// The node that worked at each of the last samples at which most others waited.
     busiest: VecDeque<NodeId>,
-    looked: Option<UnixMs>,
+    last_sampled: Option<UnixMs>,
 }
 
 /// The maximum of recorded samples, whatever the settings.
-const MOST_LOOKS: usize = 256;
+const MAX_SAMPLES: usize = 256;
 
 /// The minimum of nodes in a group that can share work.
 pub(super) const LEAST_NODES: usize = 2;
@@ -62,31 +62,32 @@ impl WorkShares {
             if group.nodes.len() < LEAST_NODES {
                 continue;
             }
-            let turns = self.histories.entry(name).or_default();
-            let looked = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
-            let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
-            turns.looked = looked;
+            let history = self.histories.entry(name).or_default();
+            let sampled =
+                group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
+            let Some(at) = sampled.filter(|_| history.last_sampled != sampled) else { continue };
+            history.last_sampled = sampled;
             let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
             let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
-            turns.paces.retain(|id, _| group.has_node(*id));
+            history.paces.retain(|id, _| group.has_node(*id));
             for (id, pace) in node_activity_ratios(cluster, group, gpus, limits) {
-                turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
+                history.paces.entry(id).or_default().add_sample(Some(pace), tick);
             }
-            let looks = kept_looks(limits);
+            let samples = max_samples(limits);
             // Values that exporters collect now and then are of different moments on every node.
             let busiest = if slow { None } else { busiest_node(cluster, group, gpus, limits) };
             let Some(busiest) = busiest else { continue };
-            while turns.busiest.len() >= looks {
-                turns.busiest.pop_front();
+            while history.busiest.len() >= samples {
+                history.busiest.pop_front();
             }
-            turns.busiest.push_back(busiest);
+            history.busiest.push_back(busiest);
         }
     }
 }
 
 /// Recorded samples: several steps of a slow job.
-fn kept_looks(limits: &Thresholds) -> usize {
-    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
+fn max_samples(limits: &Thresholds) -> usize {
+    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MAX_SAMPLES)
 }
 
 /// Returns the node that works now while most others of its group wait.
@@ -110,15 +111,15 @@ fn busiest_node(
 impl WorkHistory {
     /// Returns the share of samples at which the most frequent busiest node was busiest; none before enough samples.
     pub(super) fn busiest_share(&self, limits: &Thresholds) -> Option<f64> {
-        let looks = self.busiest.len();
-        if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
+        let samples = self.busiest.len();
+        if samples < (limits.favourite_looks as usize).clamp(1, MAX_SAMPLES) {
             return None;
         }
         let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
         for node in &self.busiest {
             *times.entry(*node).or_default() += 1;
         }
-        times.into_values().max().map(|most| most as f64 / looks as f64)
+        times.into_values().max().map(|most| most as f64 / samples as f64)
     }
 }
 
