@@ -95,10 +95,10 @@ impl QueryScheduler {
 
     /// Handles the next event.
     pub(super) async fn serve_next(&mut self) -> Result<(), EngineEnd> {
-        let has_room = self.has_capacity();
+        let can_accept = self.has_capacity();
         tokio::select! {
             biased;
-            request = self.requests.recv(), if has_room => {
+            request = self.requests.recv(), if can_accept => {
                 self.handle_request(request.ok_or(EngineEnd::HandlesDropped)?);
             }
             done = wait_for_query(&mut self.running_query) => {
@@ -137,7 +137,7 @@ impl QueryScheduler {
     /// Waits for exclusive access to the engine; queries are answered meanwhile.
     pub(super) async fn engine_mut(&mut self) -> Result<&mut Engine, EngineEnd> {
         while self.running_query.is_some() {
-            let has_room = self.has_capacity();
+            let can_accept = self.has_capacity();
             // No further long query starts.
             tokio::select! {
                 biased;
@@ -145,7 +145,7 @@ impl QueryScheduler {
                     self.running_query = None;
                     self.cache_answer(done?);
                 }
-                request = self.requests.recv(), if has_room => {
+                request = self.requests.recv(), if can_accept => {
                     self.handle_request(request.ok_or(EngineEnd::HandlesDropped)?);
                 }
             }

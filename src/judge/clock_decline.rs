@@ -44,11 +44,11 @@ fn clock_over_peers(judge: &JudgeState, cluster: &Cluster, row: u32, at: UnixMs)
     judge.job_groups.of(row)?;
     let busy =
         averages.utilization_at(at, gap)? >= averages.usual_utilization()? * limits.hungry_ratio;
-    let draws =
+    let at_baseline_power =
         averages.power_at(at, gap)? <= averages.usual_power()? * (1.0 + limits.as_ever_ratio);
-    if !busy || !draws {
+    if !busy || !at_baseline_power {
         return None;
     }
-    let middle = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row)?.median;
-    (middle > 0.0).then_some(averages.clock_hertz(at, limits)? / middle)
+    let peer_median = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row)?.median;
+    (peer_median > 0.0).then_some(averages.clock_hertz(at, limits)? / peer_median)
 }

@@ -60,9 +60,9 @@ struct UnevenGroup<'a> {
     /// The share of its baseline speed that it has lost, over a longer time.
     slowed: f64,
     /// The median pace of its nodes.
-    middle: f64,
+    median_pace: f64,
     /// Nodes that work much more than the median, and how much they do.
-    heavy: Vec<(NodeId, f64)>,
+    overloaded: Vec<(NodeId, f64)>,
     node_count: usize,
     /// Its work is only known from single instants.
     instants: bool,
@@ -86,31 +86,41 @@ impl<'a> UnevenGroup<'a> {
         if paces.len() < LEAST_NODES {
             return None;
         }
-        let middle = median(paces.iter().map(|(_, pace)| *pace))?;
+        let median_pace = median(paces.iter().map(|(_, pace)| *pace))?;
         let instants =
             judge.limits.has_slow_period(cluster) && !group.is_profiled(&judge.gpus, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let node_count = paces.len();
-        let slowed = (1.0 - middle).max(0.0);
+        let slowed = (1.0 - median_pace).max(0.0);
         // The stage that the others wait for has lost next to nothing. Where all have lost alike, chance makes some
         // node an outlier: steps are few within the span of the averages.
-        let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
-        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
-        Some(Self { judge, cluster, group, history, slowed, middle, heavy, node_count, instants })
+        let least = (median_pace * times).max(1.0 - slowed * limits.uneven_lost_share);
+        let overloaded = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
+        Some(Self {
+            judge,
+            cluster,
+            group,
+            history,
+            slowed,
+            median_pace,
+            overloaded,
+            node_count,
+            instants,
+        })
     }
 
     fn detect_imbalance(&self) -> Option<PendingFinding> {
-        if self.heavy.is_empty() {
+        if self.overloaded.is_empty() {
             // For single instants, chance exceeds the loss of a job.
             return if self.instants { None } else { self.detect_data_skew() };
         }
-        (self.heavy.len() * 2 <= self.node_count).then(|| self.stage_imbalance())
+        (self.overloaded.len() * 2 <= self.node_count).then(|| self.stage_imbalance())
     }
 
     /// Builds the finding that some nodes always work more than the others.
     fn stage_imbalance(&self) -> PendingFinding {
         let names: Vec<&str> = self
-            .heavy
+            .overloaded
             .iter()
             .filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()))
             .take(MOST_NAMED)
@@ -122,7 +132,7 @@ impl<'a> UnevenGroup<'a> {
             format_percent(self.slowed)
         );
         let next = "Rebalance the layers between the pipeline stages.".to_owned();
-        let work = median(self.heavy.iter().map(|(_, pace)| pace / self.middle));
+        let work = median(self.overloaded.iter().map(|(_, pace)| pace / self.median_pace));
         let limit = Some(self.judge.limits.uneven_times);
         self.of(FindingKind::StageImbalance, entity).with_summary(summary, next).with_evidence([
             self.slowdown_evidence(),
@@ -148,7 +158,7 @@ impl<'a> UnevenGroup<'a> {
         let most = if open { f64::midpoint(most, 1.0) } else { most };
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
         if favourite.is_some_and(|share| share >= most)
-            || !profile.is_only_slower(limits, self.middle)
+            || !profile.is_only_slower(limits, self.median_pace)
         {
             return None;
         }
@@ -173,7 +183,7 @@ impl<'a> UnevenGroup<'a> {
                     .to_evidence(favourite, Some(most))
                     .with_note("must stay below the limit"),
                 EvidenceRow::TrafficChange
-                    .to_evidence(profile.traffic, Some(self.middle * limits.like_pace_share))
+                    .to_evidence(profile.traffic, Some(self.median_pace * limits.like_pace_share))
                     .with_note("limit: share of the job's median pace"),
                 EvidenceRow::ClockChange
                     .to_evidence(profile.clock, Some(limits.capped_clock_ratio))

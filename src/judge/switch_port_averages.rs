@@ -71,8 +71,8 @@ impl SwitchPortTable {
         for (_, switch) in cluster.sorted_nodes() {
             for row in switch.device_rows(DeviceClass::SwitchPort) {
                 let Some(port) = peers.find_node_port(cluster, *row) else { continue };
-                let known = self.far.remove(&port).filter(|known| known.row == *row);
-                far.insert(port, known.unwrap_or_else(|| SwitchPortAverages::new(*row)));
+                let previous = self.far.remove(&port).filter(|previous| previous.row == *row);
+                far.insert(port, previous.unwrap_or_else(|| SwitchPortAverages::new(*row)));
             }
         }
         self.far = far;

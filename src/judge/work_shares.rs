@@ -63,10 +63,9 @@ impl WorkShares {
                 continue;
             }
             let history = self.histories.entry(name).or_default();
-            let sampled =
-                group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
-            let Some(at) = sampled.filter(|_| history.last_sampled != sampled) else { continue };
-            history.last_sampled = sampled;
+            let newest = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
+            let Some(at) = newest.filter(|_| history.last_sampled != newest) else { continue };
+            history.last_sampled = newest;
             let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
             let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
             history.paces.retain(|id, _| group.has_node(*id));
@@ -97,15 +96,15 @@ fn busiest_node(
     gpus: &[GpuTracker],
     limits: &Thresholds,
 ) -> Option<NodeId> {
-    let of = |id: &NodeId| {
+    let effort_of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| gpus.get(*row as usize));
-        Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(limits)).reduce(f64::max)?))
+        let trackers = rows.iter().filter_map(|row| gpus.get(*row as usize));
+        Some((*id, trackers.filter_map(|gpu| gpu.averages.effort_now(limits)).reduce(f64::max)?))
     };
-    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(of).collect();
-    let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
-    let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (most >= middle * limits.stands_out_times).then_some(busiest)
+    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(effort_of).collect();
+    let median_effort = median(efforts.iter().map(|(_, effort)| *effort))?;
+    let (busiest, highest) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (highest >= median_effort * limits.stands_out_times).then_some(busiest)
 }
 
 impl WorkHistory {
@@ -131,16 +130,16 @@ fn node_activity_ratios(
     limits: &Thresholds,
 ) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let of = |id: &NodeId| {
+    let activity_of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| gpus.get(*row as usize));
+        let trackers = rows.iter().filter_map(|row| gpus.get(*row as usize));
         // The median of single instants is misleading: most instants are of the busiest phase.
-        let (mut sum, mut known) = (0.0, 0.0);
-        for pace in own.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)) {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for pace in trackers.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)) {
             sum += pace;
-            known += 1.0;
+            count += 1.0;
         }
-        (known > 0.0).then(|| (*id, sum / known))
+        (count > 0.0).then(|| (*id, sum / count))
     };
-    group.nodes.iter().filter_map(of).collect()
+    group.nodes.iter().filter_map(activity_of).collect()
 }

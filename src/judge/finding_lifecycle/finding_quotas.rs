@@ -196,29 +196,32 @@ fn compare_urgency(a: &Finding, b: &Finding) -> Ordering {
 
 /// Returns the closed findings to drop so that at most `most` are left: the oldest of the node that has most, so that
 /// findings that one node opens and closes do not push out those of others.
-pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usize) -> Vec<String> {
-    let closed = known.values().filter(|known| !known.is_open());
+pub(super) fn oldest_closed(
+    tracked: &BTreeMap<String, TrackedFinding>,
+    most: usize,
+) -> Vec<String> {
+    let closed = tracked.values().filter(|tracked| !tracked.is_open());
     let mut nodes: HashMap<(Option<&SanitizedText>, Option<&SanitizedText>), Vec<&TrackedFinding>> =
         HashMap::new();
-    let mut all = 0;
-    for known in closed {
-        let entity = &known.record.finding.entity;
-        nodes.entry((entity.node.as_ref(), entity.job.as_ref())).or_default().push(known);
-        all += 1;
+    let mut count = 0;
+    for tracked in closed {
+        let entity = &tracked.record.finding.entity;
+        nodes.entry((entity.node.as_ref(), entity.job.as_ref())).or_default().push(tracked);
+        count += 1;
     }
     // The newest of each node first.
     let age = |a: &&TrackedFinding, b: &&TrackedFinding| {
         let newest = b.life().closed.cmp(&a.life().closed);
         newest.then_with(|| a.record.finding.id.cmp(&b.record.finding.id))
     };
-    let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(all);
+    let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(count);
     for of_node in nodes.values_mut() {
         of_node.sort_by(age);
         ranked.extend(of_node.iter().copied().enumerate());
     }
     // The n-th newest of each node comes after every (n-1)-th.
     ranked.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| age(one, other)));
-    ranked.into_iter().skip(most).map(|(_, known)| known.record.finding.id.clone()).collect()
+    ranked.into_iter().skip(most).map(|(_, tracked)| tracked.record.finding.id.clone()).collect()
 }
 
 #[cfg(test)]

@@ -89,11 +89,11 @@ fn quota_stays_with_open_findings_while_others_come_and_go() {
     let first = run.open_ids();
     for round in 0..30 {
         // More urgent ones appear: open findings keep their quota and their id.
-        let mut seen = port_findings(FindingKind::LinkErrors, "bad", 100);
+        let mut findings = port_findings(FindingKind::LinkErrors, "bad", 100);
         let more =
             (200..300).map(|device| port_finding(FindingKind::LinkErrors, "bad", device + round));
-        seen.extend(more.map(|finding| Finding { severity: Severity::Critical, ..finding }));
-        run.run_step(seen);
+        findings.extend(more.map(|finding| Finding { severity: Severity::Critical, ..finding }));
+        run.run_step(findings);
         assert_eq!(run.open_ids().len(), first.len());
         assert!(first.iter().all(|id| run.open_record(id).is_some()), "round {round}");
     }
@@ -114,13 +114,13 @@ fn quota_stays_with_open_findings_while_others_come_and_go() {
 #[test]
 fn quota_outlives_a_restart() {
     let mut run = QuotaRun::default();
-    let seen = || port_findings(FindingKind::LinkErrors, "bad", 200);
-    run.run_step(seen());
+    let findings = || port_findings(FindingKind::LinkErrors, "bad", 200);
+    run.run_step(findings());
     let before = run.open_ids();
     let past: FindingSnapshot =
         serde_json::from_str(&serde_json::to_string(&run.life.to_snapshot()).unwrap()).unwrap();
     let mut next = QuotaRun { life: FindingTracker::from_snapshot(past), now: run.now };
-    next.run_step(seen().into_iter().rev().collect());
+    next.run_step(findings().into_iter().rev().collect());
     assert_eq!(next.open_ids(), before);
     assert_eq!(next.over_limit_counts(), run.over_limit_counts());
     assert_eq!(next.open_record(REST).unwrap().finding.life.openings, 1, "it goes on");
@@ -134,11 +134,11 @@ fn quota_of_one_kind_leaves_capacity_for_every_other_kind() {
         .collect();
     run.run_step(flood.clone());
     assert!(run.open_ids().len() < MAX_OPEN);
-    let mut seen = flood;
+    let mut findings = flood;
     for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::FindingsOverLimit) {
-        seen.extend((0..5).map(|node| port_finding(*kind, &format!("other{node}"), 0)));
+        findings.extend((0..5).map(|node| port_finding(*kind, &format!("other{node}"), 0)));
     }
-    run.run_step(seen);
+    run.run_step(findings);
     for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::FindingsOverLimit) {
         let open = run.life.open_records();
         let mut of_kind = open.iter().filter(|record| record.finding.kind == *kind);
