@@ -262,9 +262,9 @@ impl JobGroup {
     pub(super) fn render_title(&self) -> String {
         match (&self.job, &self.first_node, self.nodes.len()) {
             (Some(job), ..) => format!("Job {job}"),
-            (None, Some(index), 0 | 1) => format!("Unnamed job on {index}"),
-            (None, Some(index), nodes) => {
-                format!("Unnamed job on {index} and {}", format_count(nodes - 1, "node"))
+            (None, Some(node), 0 | 1) => format!("Unnamed job on {node}"),
+            (None, Some(node), nodes) => {
+                format!("Unnamed job on {node} and {}", format_count(nodes - 1, "node"))
             }
             _ => "Unnamed job".to_owned(),
         }

@@ -66,9 +66,13 @@ fn full_page(at: UnixMs) -> Report {
                 report.add_info(row, port::INFO, &labels);
             }
             DeviceClass::Process => {
-                let process = [("name", "python"), ("user", "sam"), ("job", "900")];
+                let process_labels = [("name", "python"), ("user", "sam"), ("job", "900")];
                 let location = [("namespace", "ml"), ("pod", "train-0"), ("container", "main")];
-                report.add_info(row, gpu_parts::PROCESS_INFO, &[&process[..], &location].concat());
+                report.add_info(
+                    row,
+                    gpu_parts::PROCESS_INFO,
+                    &[&process_labels[..], &location].concat(),
+                );
             }
             _ => {}
         }
