@@ -19,7 +19,7 @@ use gaunt_api::{
 use gaunt_judge::is_acceptable;
 
 /// Maximum number of changes that are kept per acknowledgement, the newest.
-const MAX_TURNS: usize = 16;
+const MAX_EVENTS: usize = 16;
 
 /// Actions on findings, by finding id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ struct AcknowledgementRecord {
 
 impl AcknowledgementRecord {
     fn record_event(&mut self, at: UnixMs, what: FindingEvent, to: &SanitizedText) {
-        if self.turns.len() == MAX_TURNS {
+        if self.turns.len() == MAX_EVENTS {
             self.turns.remove(0);
         }
         self.turns.push(LifecycleChange {
@@ -57,23 +57,23 @@ impl Acknowledgements {
     /// Writes acknowledgements into findings. A finding whose urgency rose since then is no longer acknowledged.
     pub(super) fn apply_to_findings(&mut self, findings: &mut [Finding], at: UnixMs) {
         for finding in findings {
-            let Some(taken) = self.0.get_mut(&finding.id) else { continue };
-            if taken.opened != finding.life.opened {
+            let Some(record) = self.0.get_mut(&finding.id) else { continue };
+            if record.opened != finding.life.opened {
                 self.0.remove(&finding.id);
                 continue;
             }
             let open = finding.life.state != LifeState::Closed;
-            if open && taken.holds.as_ref().is_some_and(|ack| finding.severity > ack.severity) {
-                taken.holds = None;
-                taken.record_event(
+            if open && record.holds.as_ref().is_some_and(|ack| finding.severity > ack.severity) {
+                record.holds = None;
+                record.record_event(
                     at,
                     FindingEvent::Lapsed,
                     &SanitizedText::new(finding.severity.as_str()),
                 );
             }
-            finding.acknowledged.clone_from(&taken.holds);
+            finding.acknowledged.clone_from(&record.holds);
             finding.life.changes.retain(|change| !is_acknowledgement_event(change.what));
-            finding.life.changes.extend(taken.turns.iter().cloned());
+            finding.life.changes.extend(record.turns.iter().cloned());
             finding.life.changes.sort_by_key(|change| change.at);
         }
     }
@@ -85,8 +85,8 @@ impl Acknowledgements {
 
     /// Accepted levels that the judge has not applied yet: finding id and user.
     fn take_accepted(&mut self) -> Vec<(String, SanitizedText)> {
-        let taken = self.0.iter_mut();
-        taken.filter_map(|(id, taken)| Some((id.clone(), taken.accepted.take()?))).collect()
+        let records = self.0.iter_mut();
+        records.filter_map(|(id, record)| Some((id.clone(), record.accepted.take()?))).collect()
     }
 
     /// Applies an action to an open finding.
@@ -103,29 +103,32 @@ impl Acknowledgements {
             turns: Vec::new(),
             accepted: None,
         };
-        let taken = self.0.entry(finding.id.clone()).or_insert(fresh);
-        match (&act.command, &taken.holds) {
+        let record = self.0.entry(finding.id.clone()).or_insert(fresh);
+        match (&act.command, &record.holds) {
             (FindingCommand::Accept { .. }, _) if !is_acceptable(finding.kind) => {
                 return Err(Refusal::NotAcceptable { finding: id });
             }
             (FindingCommand::Accept { note }, _) => {
-                let says = if note.is_empty() { String::new() } else { format!(": {note}") };
-                taken.accepted = Some(SanitizedText::new(&format!("{}{says}", act.by)));
+                let suffix = if note.is_empty() { String::new() } else { format!(": {note}") };
+                record.accepted = Some(SanitizedText::new(&format!("{}{suffix}", act.by)));
             }
-            (FindingCommand::Acknowledge { .. }, Some(held)) => {
-                return Err(Refusal::AlreadyAcknowledged { finding: id, by: held.by.clone() });
+            (FindingCommand::Acknowledge { .. }, Some(acknowledged)) => {
+                return Err(Refusal::AlreadyAcknowledged {
+                    finding: id,
+                    by: acknowledged.by.clone(),
+                });
             }
             (FindingCommand::Withdraw, None) => {
                 return Err(Refusal::NotAcknowledged { finding: id });
             }
             (FindingCommand::Acknowledge { note }, None) => {
                 let (by, note, severity) = (act.by.clone(), note.clone(), finding.severity);
-                taken.holds = Some(Acknowledgement { by, at, note, severity });
-                taken.record_event(at, FindingEvent::Acknowledged, &act.by);
+                record.holds = Some(Acknowledgement { by, at, note, severity });
+                record.record_event(at, FindingEvent::Acknowledged, &act.by);
             }
             (FindingCommand::Withdraw, Some(_)) => {
-                taken.holds = None;
-                taken.record_event(at, FindingEvent::Withdrawn, &act.by);
+                record.holds = None;
+                record.record_event(at, FindingEvent::Withdrawn, &act.by);
             }
         }
         Ok(())
@@ -184,9 +187,9 @@ impl Engine {
         let overview = Arc::make_mut(&mut self.overview);
         self.acknowledgements.apply_to_findings(&mut overview.findings, now);
         overview.findings_acknowledged = acknowledged;
-        for told in &mut overview.groups {
-            if let Some(group) = groups.iter().find(|group| group.id == told.id) {
-                told.clone_from(group);
+        for shown in &mut overview.groups {
+            if let Some(group) = groups.iter().find(|group| group.id == shown.id) {
+                shown.clone_from(group);
             }
         }
         Arc::make_mut(&mut self.findings).groups = groups;

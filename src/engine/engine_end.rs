@@ -59,7 +59,7 @@ mod tests {
     use gaunt_schema::UnixMs;
 
     #[tokio::test]
-    async fn panic_of_the_judging_thread_ends_the_engine_with_its_reason() {
+    async fn panic_of_the_judgement_thread_ends_the_engine_with_its_reason() {
         let log = Arc::new(tempfile::tempfile().unwrap());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone());
         let _logged = tracing::subscriber::set_default(subscriber.finish());

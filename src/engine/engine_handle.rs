@@ -133,10 +133,10 @@ impl EngineHandle {
     /// Sends a pairing request and waits for the reply.
     pub async fn send_pairing_request(
         &self,
-        word: PairingRequest,
+        request: PairingRequest,
     ) -> Result<PairingReply, EngineStopped> {
         let (back, reply) = oneshot::channel();
-        self.send_change(EngineChange::Pairing(word, back)).await?;
+        self.send_change(EngineChange::Pairing(request, back)).await?;
         reply.await.map_err(|_| EngineStopped)
     }
 
@@ -145,10 +145,12 @@ impl EngineHandle {
         let (back, answer) = oneshot::channel();
         self.send_change(EngineChange::Action(act, back)).await?;
         let answer = answer.await.map_err(|_| EngineStopped)?;
-        if let (Some(keeper), false) = (&self.flush_sender, matches!(answer, Answer::Refused(_))) {
-            let (back, kept) = oneshot::channel();
-            let kept = async { keeper.send(back).await.is_ok() && kept.await.is_ok() };
-            if timeout(KEPT_WITHIN, kept).await != Ok(true) {
+        if let (Some(flush_sender), false) =
+            (&self.flush_sender, matches!(answer, Answer::Refused(_)))
+        {
+            let (back, flushed) = oneshot::channel();
+            let flushed = async { flush_sender.send(back).await.is_ok() && flushed.await.is_ok() };
+            if timeout(KEPT_WITHIN, flushed).await != Ok(true) {
                 tracing::warn!("the action is not saved yet; a restart may lose it");
             }
         }
@@ -157,8 +159,8 @@ impl EngineHandle {
 
     /// The same handle, whose actions are saved before they are answered.
     #[must_use]
-    pub fn with_flush_sender(&self, keeper: mpsc::Sender<FlushRequest>) -> Self {
-        Self { flush_sender: Some(keeper), ..self.clone() }
+    pub fn with_flush_sender(&self, flush_sender: mpsc::Sender<FlushRequest>) -> Self {
+        Self { flush_sender: Some(flush_sender), ..self.clone() }
     }
 
     /// The persisted state as of now.
@@ -198,13 +200,13 @@ mod tests {
         let start = UnixMs(1_700_000_000_000);
         let (handle, ticks) = spawn_stepped(Engine::new(EngineOptions::default()), start);
         // The engine's task runs on this thread, which does not yield meanwhile.
-        let held = (0..2 * QUESTIONS)
+        let queued = (0..2 * QUESTIONS)
             .take_while(|_| {
                 let (back, _) = oneshot::channel();
                 handle.requests.try_send(EngineRequest::PersistedState(back)).is_ok()
             })
             .count();
-        assert_eq!(held, QUESTIONS);
+        assert_eq!(queued, QUESTIONS);
         let asking: Vec<_> = (0..4 * QUESTIONS)
             .map(|nth| {
                 let handle = handle.clone();

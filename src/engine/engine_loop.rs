@@ -47,28 +47,28 @@ pub fn monotonic_clock() -> ClockFn {
 
 /// Starts an engine on the current tokio runtime. It ends when the last handle is dropped.
 pub fn spawn_new(options: EngineOptions, clock: ClockFn) -> EngineHandle {
-    let mut owner = Engine::new(options);
-    owner.run_tick(clock());
-    spawn_existing(owner, clock)
+    let mut engine = Engine::new(options);
+    engine.run_tick(clock());
+    spawn_existing(engine, clock)
 }
 
 /// Like [`spawn_new`], with an engine that has state already.
-pub fn spawn_existing(owner: Engine, clock: ClockFn) -> EngineHandle {
-    let mut timer = interval(tick_interval(owner.options.period));
+pub fn spawn_existing(engine: Engine, clock: ClockFn) -> EngineHandle {
+    let mut timer = interval(tick_interval(engine.options.period));
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    spawn_loop(owner, TickSource::Timer(timer, clock))
+    spawn_loop(engine, TickSource::Timer(timer, clock))
 }
 
 /// Starts an engine in virtual time: it ticks at each instant that is sent, after all earlier deliveries are ingested.
-pub fn spawn_stepped(mut owner: Engine, start: UnixMs) -> (EngineHandle, mpsc::Sender<UnixMs>) {
-    owner.run_tick(start);
-    let (send, told) = mpsc::channel(1);
-    (spawn_loop(owner, TickSource::Channel(told)), send)
+pub fn spawn_stepped(mut engine: Engine, start: UnixMs) -> (EngineHandle, mpsc::Sender<UnixMs>) {
+    engine.run_tick(start);
+    let (send, instants) = mpsc::channel(1);
+    (spawn_loop(engine, TickSource::Channel(instants)), send)
 }
 
-fn spawn_loop(owner: Engine, beats: TickSource) -> EngineHandle {
-    let (handle, ends) = EngineHandle::new(owner.published_state());
-    let running = tokio::spawn(run(owner, beats, ends));
+fn spawn_loop(engine: Engine, tick_source: TickSource) -> EngineHandle {
+    let (handle, ends) = EngineHandle::new(engine.published_state());
+    let running = tokio::spawn(run(engine, tick_source, ends));
     tokio::spawn(async move {
         let end = running.await.unwrap_or_else(|error| Err(EngineEnd::of_task("the loop", error)));
         let Err(end) = end;
@@ -93,7 +93,7 @@ impl TickSource {
                 let due = timer.tick().await;
                 (clock(), due.elapsed())
             }
-            Self::Channel(told) => match told.recv().await {
+            Self::Channel(instants) => match instants.recv().await {
                 Some(at) => (at, Duration::ZERO),
                 None => std::future::pending().await,
             },
@@ -171,41 +171,41 @@ impl JudgePacer {
 
 /// Runs until all handles are dropped, or until a task panics.
 async fn run(
-    owner: Engine,
-    mut beats: TickSource,
+    engine: Engine,
+    mut tick_source: TickSource,
     ends: EngineChannels,
 ) -> Result<Infallible, EngineEnd> {
-    let EngineChannels { mut deliveries, requests: asked, published } = ends;
-    let mut turn = JudgePacer::new(TickPace::of(owner.options.period));
-    let mut desk = QueryScheduler::new(owner, asked, published);
+    let EngineChannels { mut deliveries, requests, published } = ends;
+    let mut pacer = JudgePacer::new(TickPace::of(engine.options.period));
+    let mut scheduler = QueryScheduler::new(engine, requests, published);
     let mut budget = IngestQuota::default();
     loop {
-        desk.update_backlog(deliveries.len());
-        turn.update_backlog(deliveries.len());
+        scheduler.update_backlog(deliveries.len());
+        pacer.update_backlog(deliveries.len());
         tokio::select! {
             biased;
-            served = desk.serve_next() => served?,
-            (now, late) = beats.next() => {
+            served = scheduler.serve_next() => served?,
+            (now, late) = tick_source.next() => {
                 // In virtual time nothing is late: all earlier deliveries are ingested, and no judgement is skipped.
-                let is_told = matches!(beats, TickSource::Channel(_));
-                while let Some(delivery) = is_told.then(|| deliveries.try_recv().ok()).flatten() {
-                    desk.engine_mut().await?.ingest_delivery(delivery);
+                let is_virtual = matches!(tick_source, TickSource::Channel(_));
+                while let Some(delivery) = is_virtual.then(|| deliveries.try_recv().ok()).flatten() {
+                    scheduler.engine_mut().await?.ingest_delivery(delivery);
                 }
-                if is_told {
-                    turn.update_backlog(0);
+                if is_virtual {
+                    pacer.update_backlog(0);
                 }
-                if let Some(late) = own_lateness(turn.pace, late, deliveries.len()) {
-                    desk.engine_mut().await?.excuse_lateness(late);
+                if let Some(late) = own_lateness(pacer.pace, late, deliveries.len()) {
+                    scheduler.engine_mut().await?.excuse_lateness(late);
                 }
-                let (begun, judges) = (Instant::now(), turn.take_due());
-                step_engine(&mut desk, now, judges).await?;
+                let (begun, judges) = (Instant::now(), pacer.take_due());
+                step_engine(&mut scheduler, now, judges).await?;
                 if judges {
-                    turn.record_judgement(if is_told { Duration::ZERO } else { begun.elapsed() });
+                    pacer.record_judgement(if is_virtual { Duration::ZERO } else { begun.elapsed() });
                 }
             }
-            Some(delivery) = deliveries.recv(), if desk.is_free() => {
-                budget.ingest_within_quota(desk.engine_mut().await?, delivery);
-                desk.record_ingested();
+            Some(delivery) = deliveries.recv(), if scheduler.is_free() => {
+                budget.ingest_within_quota(scheduler.engine_mut().await?, delivery);
+                scheduler.record_ingested();
             }
         }
     }
@@ -221,21 +221,21 @@ fn own_lateness(pace: TickPace, late: Duration, waiting: usize) -> Option<Durati
 /// One tick. Its long parts run on a thread of their own while queries are answered: on a large fleet a judgement
 /// takes longer than a query may wait.
 async fn step_engine(
-    desk: &mut QueryScheduler,
+    scheduler: &mut QueryScheduler,
     now: UnixMs,
     judges: bool,
 ) -> Result<(), EngineEnd> {
     if judges {
-        let Some(judging) = desk.engine_mut().await?.begin_tick(now) else { return Ok(()) };
+        let Some(judging) = scheduler.engine_mut().await?.begin_tick(now) else { return Ok(()) };
         let judge = move |engine: &Engine| judging.run(&engine.cluster);
-        let result = desk.serve_during("the judgement", judge).await?;
-        desk.engine_mut().await?.end_tick(result);
+        let result = scheduler.serve_during("the judgement", judge).await?;
+        scheduler.engine_mut().await?.end_tick(result);
     } else {
-        desk.engine_mut().await?.tick_without_judgement(now);
+        scheduler.engine_mut().await?.tick_without_judgement(now);
     }
-    let output = desk.serve_during("the output of a tick", Engine::build_tick_output).await?;
-    desk.engine_mut().await?.publish_tick(output);
-    desk.publish_state();
+    let output = scheduler.serve_during("the output of a tick", Engine::build_tick_output).await?;
+    scheduler.engine_mut().await?.publish_tick(output);
+    scheduler.publish_state();
     Ok(())
 }
 
@@ -244,17 +244,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_read_seldom_is_judged_seldom_and_shown_every_second() {
-        let told = |millis| {
+    fn slow_scrapes_are_judged_rarely_and_shown_every_second() {
+        let pace = |millis| {
             let TickPace { tick, judge_every } = TickPace::of(Duration::from_millis(millis));
             (tick.as_millis(), judge_every)
         };
-        assert_eq!(told(1), (50, 1));
-        assert_eq!(told(200), (200, 1));
-        assert_eq!(told(1_000), (1_000, 1));
-        assert_eq!(told(7_900), (1_000, 1));
-        assert_eq!(told(10_000), (1_000, 2));
-        assert_eq!(told(60_000), (1_000, 15));
+        assert_eq!(pace(1), (50, 1));
+        assert_eq!(pace(200), (200, 1));
+        assert_eq!(pace(1_000), (1_000, 1));
+        assert_eq!(pace(7_900), (1_000, 1));
+        assert_eq!(pace(10_000), (1_000, 2));
+        assert_eq!(pace(60_000), (1_000, 15));
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judgement_that_takes_long_is_made_seldom() {
+    fn judgement_that_takes_long_runs_rarely() {
         let rest = |period, spent| {
             TickPace::of(Duration::from_secs(period)).ticks_to_skip(Duration::from_millis(spent))
         };
@@ -279,32 +279,32 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_takes_what_waits_before_the_next_judgement_and_not_for_ever() {
-        let mut turn = JudgePacer::new(TickPace::of(Duration::from_secs(1)));
-        let made = |turn: &mut JudgePacer| {
-            let due = turn.take_due();
+    fn judgement_waits_for_the_backlog_but_not_forever() {
+        let mut pacer = JudgePacer::new(TickPace::of(Duration::from_secs(1)));
+        let judged = |pacer: &mut JudgePacer| {
+            let due = pacer.take_due();
             if due {
-                turn.record_judgement(Duration::from_millis(300));
+                pacer.record_judgement(Duration::from_millis(300));
             }
             due
         };
         // While nothing waits, every tick.
         assert!((0..3).all(|_| {
-            turn.update_backlog(0);
-            made(&mut turn)
+            pacer.update_backlog(0);
+            judged(&mut pacer)
         }));
         // The backlog is ingested in time.
-        turn.update_backlog(700);
-        assert!(!made(&mut turn));
-        turn.update_backlog(20);
-        assert!(!made(&mut turn));
-        turn.update_backlog(0);
-        turn.update_backlog(3);
-        assert!(made(&mut turn), "what came since counts at the next one");
+        pacer.update_backlog(700);
+        assert!(!judged(&mut pacer));
+        pacer.update_backlog(20);
+        assert!(!judged(&mut pacer));
+        pacer.update_backlog(0);
+        pacer.update_backlog(3);
+        assert!(judged(&mut pacer), "what came since counts at the next one");
         // On a machine that is too slow, judgements are rarer but do not stop.
         let often = (0..60).filter(|_| {
-            turn.update_backlog(5_000);
-            made(&mut turn)
+            pacer.update_backlog(5_000);
+            judged(&mut pacer)
         });
         assert_eq!(often.count(), 10);
     }

@@ -75,18 +75,20 @@ impl View<'_> {
         let selected = select_rows(filter, &ports, MAX_ROWS);
         let blamed = ports.0.blaming_findings(&selected.rows);
         let unknown = SanitizedText::default();
-        let wiring = self.cluster.topology();
+        let topology = self.cluster.topology();
         let mut cells: HashMap<(&str, &str), FabricCellSums> = HashMap::new();
         for (row, finding) in selected.rows.iter().zip(blamed) {
-            let (place, id) = ports.0.cluster_row(*row);
-            let told = wiring.port_topology(place);
-            let leaf = told.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
-            let rail = told.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
+            let (cluster_row, id) = ports.0.cluster_row(*row);
+            let port_topology = topology.port_topology(cluster_row);
+            let leaf =
+                port_topology.and_then(|port| Some(&port.leaf.as_ref()?.value)).unwrap_or(&unknown);
+            let rail =
+                port_topology.and_then(|port| Some(&port.rail.as_ref()?.value)).unwrap_or(&unknown);
             let mut key = (leaf.as_str(), rail.as_str());
             if !cells.contains_key(&key) && cells.len() >= MAX_CELLS {
                 key = ("", "");
             }
-            cells.entry(key).or_default().add_port(self, place, id, finding);
+            cells.entry(key).or_default().add_port(self, cluster_row, id, finding);
         }
         let names = |of: fn(&(&str, &str)) -> String| {
             // Names are deduplicated first: hashing them costs less than comparing them.
@@ -119,28 +121,34 @@ impl View<'_> {
 }
 
 impl FabricCellSums {
-    fn add_port(&mut self, view: &View<'_>, place: u32, id: NodeId, finding: Option<FindingKind>) {
+    fn add_port(
+        &mut self,
+        view: &View<'_>,
+        cluster_row: u32,
+        id: NodeId,
+        finding: Option<FindingKind>,
+    ) {
         self.ports += 1;
         self.finding = self.finding.or(finding);
-        let errors = ERRORS.iter().filter_map(|metric| view.counter_rate(*metric, place));
+        let errors = ERRORS.iter().filter_map(|metric| view.counter_rate(*metric, cluster_row));
         if let Some(errors) = errors.reduce(|a, b| a + b) {
             self.errors = Some(self.errors.unwrap_or(0.0) + errors);
         }
-        if let Some(downs) = view.counter_rate(port::LINK_DOWNED, place) {
+        if let Some(downs) = view.counter_rate(port::LINK_DOWNED, cluster_row) {
             self.downs = Some(self.downs.unwrap_or(0.0) + downs);
         }
-        if view.is_active(place) != Some(true) {
+        if view.is_active(cluster_row) != Some(true) {
             return;
         }
         self.active += 1;
-        let load = port_load(view, place);
+        let load = port_load(view, cluster_row);
         self.receive.add_value(load.map(|(receive, _)| receive));
         self.transmit.add_value(load.map(|(_, transmit)| transmit));
         let busier = load.map(|(receive, transmit)| receive.max(transmit));
         self.busiest = self.busiest.into_iter().chain(busier).reduce(f64::max);
-        self.cnp.add_value(view.counter_rate(port::CNP_HANDLED, place));
-        self.ecn.add_value(view.counter_rate(port::ECN_MARKED, place));
-        let Some(netdev) = netdev_of_port(view.cluster, place, id) else { return };
+        self.cnp.add_value(view.counter_rate(port::CNP_HANDLED, cluster_row));
+        self.ecn.add_value(view.counter_rate(port::ECN_MARKED, cluster_row));
+        let Some(netdev) = netdev_of_port(view.cluster, cluster_row, id) else { return };
         for (first, direction) in PAUSES {
             // The pause times of a port's priorities overlap: the longest is a lower bound of the lost time.
             let of =

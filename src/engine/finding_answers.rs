@@ -23,7 +23,7 @@ pub(super) fn collect_findings(records: Vec<&FindingRecord>) -> Vec<Finding> {
 /// The explanation of every finding that has one.
 pub(super) fn collect_explanations(judge: &Judge) -> ExplanationsById {
     let all = judge.open_records().into_iter().chain(judge.closed_records());
-    let chained = all.filter_map(|told| Some((told.finding.id.clone(), told.chain.clone()?)));
+    let chained = all.filter_map(|record| Some((record.finding.id.clone(), record.chain.clone()?)));
     chained.collect()
 }
 
@@ -85,10 +85,10 @@ impl View<'_> {
 /// Groups of open findings, by kind and by the users of their jobs.
 pub(super) fn group_findings(cluster: &Cluster, findings: &[Finding]) -> Vec<FindingGroup> {
     FindingGroup::group_findings(findings, |entity| {
-        let told = entity.job.as_ref().and_then(|job| cluster.job_attributes(job));
-        told.map_or_else(JobOwner::default, |told| JobOwner {
-            user: told.user.clone(),
-            account: told.account.clone(),
+        let attributes = entity.job.as_ref().and_then(|job| cluster.job_attributes(job));
+        attributes.map_or_else(JobOwner::default, |attributes| JobOwner {
+            user: attributes.user.clone(),
+            account: attributes.account.clone(),
         })
     })
 }

@@ -116,11 +116,12 @@ impl View<'_> {
     /// Targets that count for no node: not attempted, unknown, or named by the operator and never reached.
     fn pending_and_down(&self) -> NodeCounts {
         let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
-        if let Some(picture) = self.past {
+        if let Some(snapshot) = self.past {
             // Nodes that have been removed since are counted as they were.
-            let ailing = |state| picture.not_live.values().filter(|known| **known == state).count();
-            counts.pending = picture.nodes.pending;
-            counts.down = picture.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
+            let ailing =
+                |state| snapshot.not_live.values().filter(|known| **known == state).count();
+            counts.pending = snapshot.nodes.pending;
+            counts.down = snapshot.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
             return counts;
         }
         for target in self.cluster.tracked_targets().iter().filter(|target| target.node.is_none()) {
@@ -158,12 +159,13 @@ impl View<'_> {
         if self.past.is_some() {
             return Vec::new();
         }
-        let keeping = self.cluster.recording_status().and_then(|keeping| keeping.trouble.clone());
+        let recording =
+            self.cluster.recording_status().and_then(|recording| recording.trouble.clone());
         let sources =
             self.cluster.target_sources().iter().filter_map(|source| source.trouble.clone());
         let targets = self.cluster.tracked_targets().iter().filter_map(gaunt_judge::target_problem);
         let unlisted = self.unlisted_findings_message();
-        let all = keeping.into_iter().chain(unlisted).chain(sources).chain(targets);
+        let all = recording.into_iter().chain(unlisted).chain(sources).chain(targets);
         all.take(MAX_TROUBLE).collect()
     }
 
@@ -193,12 +195,12 @@ mod tests {
     use gaunt_api::{JobOwner, samples::idle_finding};
 
     #[test]
-    fn group_is_whole_and_hides_no_finding_that_is_worse() {
+    fn group_is_complete_and_hides_no_worse_finding() {
         let mut findings: Vec<Finding> = (0..83).map(idle_finding).collect();
         let warning = |at| Finding { severity: Severity::Warning, ..idle_finding(at) };
         findings.extend([100, 101].map(warning));
-        let sam = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
-        let groups = FindingGroup::group_findings(&findings, sam);
+        let owner_of = |_: &Entity| JobOwner { user: Some("sam".into()), account: None };
+        let groups = FindingGroup::group_findings(&findings, owner_of);
         let list = FindingList { findings, groups, ..FindingList::default() };
         let (worst, groups) = worst_findings(&list);
         assert_eq!(worst.len(), MAX_FINDINGS);

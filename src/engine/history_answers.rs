@@ -41,13 +41,13 @@ impl View<'_> {
         }
         let rows = self.subject_rows(&ask.of);
         let selected = select_rows(&ask.of, &*rows, MAX_ROWS);
-        let places = self.device_rows(&ask.of, metric.catalogue_row().class, &selected);
-        if places.len() > MAX_DEVICES as usize {
-            let devices = places.len() as u32;
+        let device_rows = self.device_rows(&ask.of, metric.catalogue_row().class, &selected);
+        if device_rows.len() > MAX_DEVICES as usize {
+            let devices = device_rows.len() as u32;
             return Err(Refusal::TooMany { devices, limit: MAX_DEVICES });
         }
         let mut sum = SeriesAggregate::default();
-        for (row, id) in &places {
+        for (row, id) in &device_rows {
             if let Some(past) = self
                 .cluster
                 .node_by_id(*id)

@@ -107,16 +107,16 @@ fn build_report(class: DeviceClass, size: usize, round: usize, change: IngestPag
 }
 
 fn engine_with_nodes(nodes: usize) -> Engine {
-    let mut owner = Engine::new(EngineOptions { period: PERIOD, ..EngineOptions::default() });
-    owner.run_tick(START);
+    let mut engine = Engine::new(EngineOptions { period: PERIOD, ..EngineOptions::default() });
+    engine.run_tick(START);
     let targets = (0..nodes).map(|node| ScrapeTarget {
         id: TargetId(node as u32),
         address: format!("127.1.0.{node}:9770").into(),
         node: (nodes > 1).then(|| format!("n{node}").into()),
         origin: "test".into(),
     });
-    owner.ingest_delivery(Delivery::Targets(targets.collect()));
-    owner
+    engine.ingest_delivery(Delivery::Targets(targets.collect()));
+    engine
 }
 
 /// The CPU time of this thread: other load on the machine does not count.
@@ -128,7 +128,7 @@ fn thread_cpu_time() -> Duration {
 /// The minimum CPU time of several runs over the same pages, the first two of each not counted.
 fn measure_cost(nodes: usize, pages: &[Vec<Report>]) -> Duration {
     let run = || {
-        let mut owner = engine_with_nodes(nodes);
+        let mut engine = engine_with_nodes(nodes);
         let mut cost = Duration::ZERO;
         for (round, reports) in pages.iter().enumerate() {
             let at = START + PERIOD * (round as u32 + 1);
@@ -143,9 +143,9 @@ fn measure_cost(nodes: usize, pages: &[Vec<Report>]) -> Duration {
                 .collect();
             let began = thread_cpu_time();
             for batch in batches {
-                owner.ingest_delivery(Delivery::Batch(batch));
+                engine.ingest_delivery(Delivery::Batch(batch));
             }
-            owner.run_tick(at);
+            engine.run_tick(at);
             if round >= 2 {
                 cost += thread_cpu_time().saturating_sub(began);
             }

@@ -43,22 +43,24 @@ struct QuotaOverrun {
 
 impl IngestQuota {
     /// Ingests a delivery, unless its target is refused.
-    pub(super) fn ingest_within_quota(&mut self, owner: &mut Engine, delivery: Delivery) {
+    pub(super) fn ingest_within_quota(&mut self, engine: &mut Engine, delivery: Delivery) {
         let Delivery::Batch(batch) = delivery else {
             if let Delivery::Targets(targets) = &delivery {
                 let known: HashSet<TargetId> = targets.iter().map(|target| target.id).collect();
                 self.over.retain(|target, _| known.contains(target));
             }
-            return owner.ingest_delivery(delivery);
+            return engine.ingest_delivery(delivery);
         };
-        let Ok(page) = &batch.outcome else { return owner.ingest_delivery(Delivery::Batch(batch)) };
+        let Ok(page) = &batch.outcome else {
+            return engine.ingest_delivery(Delivery::Batch(batch));
+        };
         let (target, samples) = (batch.target, page.report.samples.len());
         if let Some(excess) = self.refuse_next(target) {
             let outcome = Err(ScrapeFailure::OverBudget(excess));
-            return owner.ingest_delivery(Delivery::Batch(Batch { outcome, ..batch }));
+            return engine.ingest_delivery(Delivery::Batch(Batch { outcome, ..batch }));
         }
         let began = thread_cpu_time();
-        owner.ingest_delivery(Delivery::Batch(batch));
+        engine.ingest_delivery(Delivery::Batch(batch));
         self.record_cost(target, samples, thread_cpu_time().saturating_sub(began));
     }
 
@@ -110,7 +112,7 @@ mod tests {
     const TARGET: TargetId = TargetId(7);
 
     #[test]
-    fn ingest_budget_refuses_after_three_pages_in_a_row_and_tries_again() {
+    fn ingest_quota_rejects_after_three_pages_in_a_row_and_retries() {
         let mut budget = IngestQuota::default();
         let (cheap, dear) = (Duration::from_millis(5), Duration::from_millis(400));
         for spent in [dear, dear, cheap, dear, dear] {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ingest_budget_grows_with_the_page() {
+    fn ingest_quota_grows_with_the_page() {
         let mut budget = IngestQuota::default();
         for _ in 0..5 {
             budget.record_cost(TARGET, 500_000, Duration::from_millis(900));

@@ -146,7 +146,7 @@ pub struct Engine {
     closed: Arc<FindingList>,
     closed_revision: u64,
     acknowledgements: Acknowledgements,
-    meetings: PairingScheduler,
+    pairing_scheduler: PairingScheduler,
     /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
     submitted_measurements: Option<(u64, i64)>,
     /// Explanation of each finding, as of the last judgement that made one.
@@ -202,7 +202,7 @@ impl Engine {
             closed: Arc::default(),
             closed_revision: 0,
             acknowledgements: Acknowledgements::default(),
-            meetings: PairingScheduler::default(),
+            pairing_scheduler: PairingScheduler::default(),
             submitted_measurements: None,
             explanations: finding_answers::ExplanationsById::default(),
             confirmed_lost_time: None,
@@ -311,32 +311,27 @@ impl Engine {
     fn build_tick_output(&self) -> TickOutput {
         let (at, view) = (self.cluster.now(), self.view());
         let mut overview = view.build_overview();
-        let mut ledger = self.lost_series.clone();
-        ledger.record_loss(at, fleet_overview::known_loss(&overview));
-        overview.lost.history = ledger.points_until(at);
-        let picture = self.snapshots.is_due(at).then(|| {
-            let ailing = self.cluster.sorted_nodes().filter_map(|(_, node)| {
+        let mut lost_series = self.lost_series.clone();
+        lost_series.record_loss(at, fleet_overview::known_loss(&overview));
+        overview.lost.history = lost_series.points_until(at);
+        let snapshot = self.snapshots.is_due(at).then(|| {
+            let not_live = self.cluster.sorted_nodes().filter_map(|(_, node)| {
                 let state = view.node_state(node);
                 (state != NodeState::Live).then(|| (node.name.clone(), state))
             });
-            let (ailing, findings) = (Arc::new(ailing.collect()), self.findings.clone());
-            TickSnapshot::new(at, &self.loss, findings, overview.nodes, ailing)
+            let (not_live, findings) = (Arc::new(not_live.collect()), self.findings.clone());
+            TickSnapshot::new(at, &self.loss, findings, overview.nodes, not_live)
         });
-        TickOutput {
-            overview,
-            lost_series: ledger,
-            snapshot: picture,
-            usage_delta: self.count_usage(),
-        }
+        TickOutput { overview, lost_series, snapshot, usage_delta: self.count_usage() }
     }
 
     /// Last part: publishes the output and stores it in the snapshot history.
-    fn publish_tick(&mut self, told: TickOutput) {
-        self.record_usage(told.usage_delta);
-        self.overview = Arc::new(told.overview);
-        self.lost_series = told.lost_series;
-        if let Some(picture) = told.snapshot {
-            self.snapshots.add_snapshot(picture);
+    fn publish_tick(&mut self, output: TickOutput) {
+        self.record_usage(output.usage_delta);
+        self.overview = Arc::new(output.overview);
+        self.lost_series = output.lost_series;
+        if let Some(snapshot) = output.snapshot {
+            self.snapshots.add_snapshot(snapshot);
         }
     }
 

@@ -67,29 +67,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_is_the_mean_of_its_step_and_what_was_not_known_is_none() {
-        let mut ledger = LostGpuSeries::default();
+    fn point_is_the_mean_of_its_step_and_none_if_unknown() {
+        let mut series = LostGpuSeries::default();
         for (second, lost) in [(0, Some(1.0)), (5, Some(3.0)), (10, None), (20, Some(4.0))] {
-            ledger.record_loss(UnixMs(second * 1_000), lost);
+            series.record_loss(UnixMs(second * 1_000), lost);
         }
-        let history = ledger.all_points();
+        let history = series.all_points();
         assert_eq!(history.len(), POINTS);
         assert_eq!(history[POINTS - 3..], [Some(2.0), None, Some(4.0)]);
         assert!(history[..POINTS - 3].iter().all(Option::is_none));
     }
 
     #[test]
-    fn the_past_is_bounded_and_a_pause_leaves_gaps() {
-        let mut ledger = LostGpuSeries::default();
+    fn series_is_bounded_and_a_pause_leaves_gaps() {
+        let mut series = LostGpuSeries::default();
         for step in 0..200 {
-            ledger.record_loss(UnixMs(step * 10_000), Some(step as f64));
+            series.record_loss(UnixMs(step * 10_000), Some(step as f64));
         }
-        let history = ledger.all_points();
+        let history = series.all_points();
         assert_eq!((history.len(), history[0], history[89]), (90, Some(110.0), Some(199.0)));
-        let then = ledger.points_until(UnixMs(1_950_000));
+        let then = series.points_until(UnixMs(1_950_000));
         assert_eq!((then.len(), then[0], then[4], then[89]), (90, None, Some(110.0), Some(195.0)));
-        ledger.record_loss(UnixMs(100_000_000), Some(1.0));
-        let history = ledger.all_points();
+        series.record_loss(UnixMs(100_000_000), Some(1.0));
+        let history = series.all_points();
         assert_eq!(history.iter().flatten().count(), 1);
     }
 }

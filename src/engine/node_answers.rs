@@ -95,9 +95,9 @@ impl View<'_> {
     /// The worst finding of each node that is blamed, by its position in the list of findings.
     pub(super) fn blamed_nodes(&self) -> HashMap<SanitizedText, usize> {
         let mut blamed = HashMap::new();
-        for (place, finding) in self.findings.findings.iter().enumerate() {
+        for (index, finding) in self.findings.findings.iter().enumerate() {
             if let Some(node) = &finding.entity.node {
-                blamed.entry(node.clone()).or_insert(place);
+                blamed.entry(node.clone()).or_insert(index);
             }
         }
         blamed
@@ -126,8 +126,8 @@ impl View<'_> {
     }
 
     pub(super) fn node_state(&self, node: &Node) -> NodeState {
-        if let Some(picture) = self.past {
-            return picture.not_live.get(&node.name).copied().unwrap_or(NodeState::Live);
+        if let Some(snapshot) = self.past {
+            return snapshot.not_live.get(&node.name).copied().unwrap_or(NodeState::Live);
         }
         match self.cluster.node_freshness(node) {
             NodeFreshness::Live => NodeState::Live,
@@ -151,7 +151,7 @@ impl View<'_> {
         jobs.dedup();
         jobs.truncate(MAX_JOBS);
         let active = ports.iter().filter(|row| self.is_active(**row) == Some(true));
-        let finding = blamed.get(&node.name).and_then(|place| self.findings.findings.get(*place));
+        let finding = blamed.get(&node.name).and_then(|index| self.findings.findings.get(*index));
         NodeLine {
             node: node.name.clone(),
             state: self.node_state(node),
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_every_class_of_a_node() {
+    fn node_page_has_every_device_class() {
         for class in DeviceClass::ALL {
             assert_eq!(ORDER.contains(&class), class != DeviceClass::Fleet, "{class:?}");
         }

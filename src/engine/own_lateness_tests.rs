@@ -21,16 +21,16 @@ struct LatenessTestRun {
 impl LatenessTestRun {
     fn new(nodes: u32) -> Self {
         let options = EngineOptions { period: Duration::from_secs(1), ..EngineOptions::default() };
-        let mut owner = Engine::new(options);
-        owner.run_tick(START);
+        let mut engine = Engine::new(options);
+        engine.run_tick(START);
         let targets = (0..nodes).map(|node| ScrapeTarget {
             id: TargetId(node),
             address: format!("127.1.0.{node}:9770").into(),
             node: Some(format!("n{node}").into()),
             origin: "test".into(),
         });
-        owner.ingest_delivery(Delivery::Targets(targets.collect()));
-        Self { engine: owner, second: 0 }
+        engine.ingest_delivery(Delivery::Targets(targets.collect()));
+        Self { engine, second: 0 }
     }
 
     /// A second in which each target has this outcome, or none at all.
@@ -131,7 +131,7 @@ fn own_lateness_is_one_finding_of_gaunt_and_blames_no_target() {
 /// A process that is stopped for 20 s of every 22 s, like one without CPU time: each target is skipped once and then
 /// scraped.
 #[test]
-fn own_lateness_of_a_process_that_is_stopped_again_and_again_is_said() {
+fn own_lateness_of_a_process_that_is_stopped_repeatedly_is_reported() {
     let mut run = LatenessTestRun::new(50);
     (0..10).for_each(|_| run.read_all());
     for cycle in 0..6 {
@@ -150,7 +150,7 @@ fn own_lateness_of_a_process_that_is_stopped_again_and_again_is_said() {
 
 /// Half of the attempts are left out, never two in a row.
 #[test]
-fn own_lateness_of_every_other_attempt_is_said() {
+fn own_lateness_of_every_other_attempt_is_reported() {
     let mut run = LatenessTestRun::new(50);
     (0..60).for_each(|_| run.read_all());
     for _ in 0..40 {
@@ -214,7 +214,7 @@ fn own_lateness_does_not_hide_a_target_that_fails() {
 }
 
 #[test]
-fn own_lateness_of_the_tick_leaves_nobody_missed() {
+fn own_lateness_of_the_tick_leaves_no_target_missed() {
     let mut run = LatenessTestRun::new(50);
     (0..10).for_each(|_| run.read_all());
     // The loop was blocked for a minute: the results of that time are still to be ingested.
@@ -232,7 +232,7 @@ fn own_lateness_of_the_tick_leaves_nobody_missed() {
 }
 
 #[test]
-fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
+fn devices_beyond_the_limit_of_a_node_are_rejected_counted_and_reported() {
     let mut run = LatenessTestRun::new(2);
     let gpus = |round: u64| {
         let devices = (0..4_000).map(Device::new_gpu).collect();
@@ -252,10 +252,10 @@ fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
     }
     assert_eq!(run.engine.cluster.row_count(DeviceClass::Gpu), 64 + 1);
     let targets = run.target_list();
-    let said: Vec<_> = targets.targets.iter().map(|line| line.message.clone()).collect();
-    let first = said[0].as_ref().unwrap();
+    let messages: Vec<_> = targets.targets.iter().map(|line| line.message.clone()).collect();
+    let first = messages[0].as_ref().unwrap();
     assert!(first.contains("3936 of class gpu (limit 64)"), "{first}");
-    assert_eq!(said[1], None);
+    assert_eq!(messages[1], None);
     assert_eq!(targets.left_out.refused_devices[&SanitizedText::new("gpu")], 3_936);
     let (_, node) = run.engine.cluster.node_by_name("n0").unwrap();
     let row = node.device_rows(DeviceClass::Gpu)[0];
@@ -267,7 +267,7 @@ fn devices_beyond_the_limit_of_a_node_are_refused_counted_and_said() {
 }
 
 #[test]
-fn findings_of_one_source_leave_room_for_a_port_that_is_down_elsewhere() {
+fn findings_of_one_source_leave_capacity_for_a_port_that_is_down_elsewhere() {
     let mut run = LatenessTestRun::new(40);
     let ports = |count: u32, down: bool, second: u64| {
         let mut report = Report::default();
@@ -302,14 +302,14 @@ fn findings_of_one_source_leave_room_for_a_port_that_is_down_elsewhere() {
     };
     assert_eq!(overview.findings_without_place, without.values().sum::<u32>());
     assert!(
-        overview.trouble.iter().any(|said| said.contains("not listed")),
+        overview.trouble.iter().any(|trouble| trouble.contains("not listed")),
         "{:?}",
         overview.trouble
     );
 }
 
 #[test]
-fn batches_that_are_not_taken_are_counted_by_reason() {
+fn dropped_batches_are_counted_by_reason() {
     let mut run = LatenessTestRun::new(2);
     (0..5).for_each(|_| run.read_all());
     let batch = |target: u32, second: u64| Batch {
@@ -328,7 +328,7 @@ fn batches_that_are_not_taken_are_counted_by_reason() {
 
 /// One noisy target is named by its row and by its finding, and no other one is.
 #[test]
-fn batches_that_are_not_taken_are_counted_by_target() {
+fn dropped_batches_are_counted_by_target() {
     let mut run = LatenessTestRun::new(4);
     (0..5).for_each(|_| run.read_all());
     let old = |second: u64| Batch {
@@ -342,10 +342,11 @@ fn batches_that_are_not_taken_are_counted_by_target() {
         run.target_list().targets.iter().map(|line| line.dropped_batches).collect()
     };
     assert_eq!(dropped(&run), [0, 0, 1_000, 0]);
-    let said: Vec<_> = run.target_list().targets.iter().map(|line| line.message.clone()).collect();
-    let message = said[2].as_ref().unwrap();
+    let messages: Vec<_> =
+        run.target_list().targets.iter().map(|line| line.message.clone()).collect();
+    let message = messages[2].as_ref().unwrap();
     assert!(message.contains("127.1.0.2:9770: 1000 results"), "{message}");
-    assert!([0, 1, 3].iter().all(|at| said[*at].is_none()), "{said:?}");
+    assert!([0, 1, 3].iter().all(|at| messages[*at].is_none()), "{messages:?}");
     // From now on it only has old results: its state is unknown, and its finding contains the reason.
     for _ in 0..10 {
         run.engine.ingest_delivery(Delivery::Batch(old(3)));
@@ -366,7 +367,7 @@ fn batches_that_are_not_taken_are_counted_by_target() {
 
 /// The inbox has a fixed capacity; senders wait when it is full, and nothing that was accepted is lost.
 #[tokio::test]
-async fn inbox_is_bounded_and_takes_all_that_it_held() {
+async fn inbox_is_bounded_and_delivers_all_queued_batches() {
     let options = EngineOptions { period: Duration::from_secs(1), ..EngineOptions::default() };
     let (handle, ticks) = spawn_stepped(Engine::new(options), START);
     let inbox = handle.delivery_sender();
@@ -382,10 +383,10 @@ async fn inbox_is_bounded_and_takes_all_that_it_held() {
         outcome: Err(ScrapeFailure::Skipped),
     };
     // The engine's task runs on this thread, which does not yield meanwhile.
-    let held = (0..2 * INBOX as u64)
+    let queued = (0..2 * INBOX as u64)
         .take_while(|nth| inbox.try_send(Delivery::Batch(batch(*nth))).is_ok())
         .count();
-    assert_eq!(held, INBOX);
+    assert_eq!(queued, INBOX);
     let end = START + Duration::from_secs(20);
     ticks.send(end).await.unwrap();
     handle.wait_for_tick(START + Duration::from_secs(1)).await.unwrap();

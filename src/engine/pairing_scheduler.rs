@@ -37,7 +37,7 @@ const LONGEST_WAIT: u64 = 30_000;
 const REST: i64 = 600_000;
 
 /// The most free nodes.
-const MAX_GUESTS: usize = 16_384;
+const MAX_FREE_NODES: usize = 16_384;
 
 /// The most pairs that are retained: those of 1,000 nodes with 8 ports in a leaf and across leaves. The oldest is
 /// removed.
@@ -144,13 +144,13 @@ impl PairingScheduler {
     pub fn handle_request(
         &mut self,
         now: UnixMs,
-        word: PairingRequest,
+        request: PairingRequest,
         ports: impl Fn(&SanitizedText) -> Vec<PairingPort>,
     ) -> PairingReply {
         let now = now.0;
         self.expire_stale(now);
-        match word {
-            PairingRequest::Free(guest) => self.handle_free_node(now, guest, ports),
+        match request {
+            PairingRequest::Free(candidate) => self.handle_free_node(now, candidate, ports),
             PairingRequest::Ready { meeting, key } => self.update_pairing(meeting, |open| {
                 open.sides[0].started = true;
                 open.key = Some(key);
@@ -195,10 +195,10 @@ impl PairingScheduler {
     fn update_pairing(
         &mut self,
         meeting: u64,
-        does: impl FnOnce(&mut OpenPairing) -> PairingReply,
+        update: impl FnOnce(&mut OpenPairing) -> PairingReply,
     ) -> PairingReply {
         match self.open_pairings.get_mut(&meeting) {
-            Some(open) => does(open),
+            Some(open) => update(open),
             None => over_reply("this pairing has ended"),
         }
     }
@@ -220,10 +220,10 @@ impl PairingScheduler {
     fn handle_free_node(
         &mut self,
         now: i64,
-        guest: PairingCandidate,
+        candidate: PairingCandidate,
         ports: impl Fn(&SanitizedText) -> Vec<PairingPort>,
     ) -> PairingReply {
-        let node = guest.node.clone();
+        let node = candidate.node.clone();
         if let Some(number) = self.free_nodes.get(&node).and_then(|present| present.pairing) {
             if let Some(again) = self.pending_assignment(number, &node) {
                 return PairingReply::Meet(again);
@@ -231,7 +231,7 @@ impl PairingScheduler {
             // It was measuring and has no state of that: it was restarted.
             self.close_pairing(now, number, "one side restarted");
         }
-        if self.free_nodes.len() >= MAX_GUESTS && !self.free_nodes.contains_key(&node) {
+        if self.free_nodes.len() >= MAX_FREE_NODES && !self.free_nodes.contains_key(&node) {
             return PairingReply::Wait { millis: LONGEST_WAIT };
         }
         let ports = ports(&node);
@@ -243,12 +243,13 @@ impl PairingScheduler {
             ));
         }
         self.free_nodes
-            .insert(node.clone(), FreeNode { candidate: guest, ports, seen: now, pairing: None });
-        let met = self.choose_partner(now, &node).and_then(|(mine, other, theirs, tool)| {
-            self.begin_pairing(now, [(&node, mine), (&other, theirs)], tool)
-        });
+            .insert(node.clone(), FreeNode { candidate, ports, seen: now, pairing: None });
+        let assignment =
+            self.choose_partner(now, &node).and_then(|(own_port, other, peer_port, tool)| {
+                self.begin_pairing(now, [(&node, own_port), (&other, peer_port)], tool)
+            });
         let wait = (WAIT + WAIT_EACH * self.free_nodes.len() as u64).min(LONGEST_WAIT);
-        met.map_or(PairingReply::Wait { millis: wait }, PairingReply::Meet)
+        assignment.map_or(PairingReply::Wait { millis: wait }, PairingReply::Meet)
     }
 
     /// The best partner of a waiting node: the pair that was measured longest ago.
@@ -259,7 +260,7 @@ impl PairingScheduler {
     ) -> Option<(PairingPort, SanitizedText, PairingPort, PairTool)> {
         let me = self.free_nodes.get(node)?;
         let mut best: Option<(i64, PairingPort, &SanitizedText, PairingPort, PairTool)> = None;
-        for mine in &me.ports {
+        for own_port in &me.ports {
             // The next one by name, cyclically: the ring of a leaf.
             let (before, after): (Vec<_>, Vec<_>) =
                 self.free_nodes.iter().partition(|(name, _)| *name < node);
@@ -267,32 +268,36 @@ impl PairingScheduler {
             for (name, other) in after.into_iter().chain(before) {
                 let tool =
                     me.candidate.tools.iter().find(|tool| other.candidate.tools.contains(tool));
-                let waits = other.pairing.is_none() && name != node && now < other.seen + GONE;
-                let (Some(tool), true) = (tool, waits) else { continue };
-                let Some(theirs) = other.ports.iter().find(|port| is_same_rail(mine, port)) else {
+                let is_waiting = other.pairing.is_none() && name != node && now < other.seen + GONE;
+                let (Some(tool), true) = (tool, is_waiting) else { continue };
+                let Some(peer_port) = other.ports.iter().find(|port| is_same_rail(own_port, port))
+                else {
                     continue;
                 };
-                let within = mine.leaf == theirs.leaf;
-                if (within && leaf_done) || self.is_leaf_busy(mine) || self.is_leaf_busy(theirs) {
+                let within = own_port.leaf == peer_port.leaf;
+                if (within && leaf_done)
+                    || self.is_leaf_busy(own_port)
+                    || self.is_leaf_busy(peer_port)
+                {
                     continue;
                 }
                 leaf_done |= within;
-                let last = self.last_measured([(node, mine), (name, theirs)]);
+                let last = self.last_measured([(node, own_port), (name, peer_port)]);
                 let rested = last.is_none_or(|last| now >= last + REST);
                 let last = last.unwrap_or(0);
                 if rested && best.as_ref().is_none_or(|(known, ..)| last < *known) {
-                    best = Some((last, mine.clone(), name, theirs.clone(), *tool));
+                    best = Some((last, own_port.clone(), name, peer_port.clone(), *tool));
                 }
             }
         }
-        best.map(|(_, mine, name, theirs, tool)| (mine, name.clone(), theirs, tool))
+        best.map(|(_, own_port, name, peer_port, tool)| (own_port, name.clone(), peer_port, tool))
     }
 
     /// When this pair, or another one of the same path, was last measured.
     fn last_measured(&self, sides: [(&SanitizedText, &PairingPort); 2]) -> Option<i64> {
         let rail = rail_of_port(sides[0].1);
-        if let Some(way) = leaf_path(&rail, sides[0].1, sides[1].1) {
-            return self.leaf_paths.get(&way).copied();
+        if let Some(path) = leaf_path(&rail, sides[0].1, sides[1].1) {
+            return self.leaf_paths.get(&path).copied();
         }
         let [one, other] = sides.map(|(node, port)| PairingSide::new(node, port).to_pair_end());
         let forth = self.pairs.get(&(rail.clone(), one.clone(), other.clone()));
@@ -315,8 +320,8 @@ impl PairingScheduler {
         self.last_number += 1;
         let number = self.last_number;
         let rail = rail_of_port(&sides[0].1);
-        if let Some(way) = leaf_path(&rail, &sides[0].1, &sides[1].1) {
-            self.leaf_paths.insert(way, now);
+        if let Some(path) = leaf_path(&rail, &sides[0].1, &sides[1].1) {
+            self.leaf_paths.insert(path, now);
         }
         for (node, _) in &sides {
             self.free_nodes.get_mut(*node)?.pairing = Some(number);
@@ -375,16 +380,16 @@ impl PairingScheduler {
                 self.free_nodes.remove(&side.node);
             }
         }
-        let told: Vec<_> =
+        let reported: Vec<_> =
             open.sides.iter().filter_map(|side| Some((side, side.outcome.as_ref()?))).collect();
-        let failed = told.iter().find(|(_, outcome)| outcome.bytes_per_second.is_none());
+        let failed = reported.iter().find(|(_, outcome)| outcome.bytes_per_second.is_none());
         let failure = match failed {
             Some((side, outcome)) => {
                 Some(SanitizedText::new(&format!("{}: {}", side.node, outcome.says)))
             }
-            None => (told.len() < open.sides.len()).then(|| SanitizedText::new(why)),
+            None => (reported.len() < open.sides.len()).then(|| SanitizedText::new(why)),
         };
-        let measured = told.iter().filter_map(|(_, outcome)| outcome.bytes_per_second);
+        let measured = reported.iter().filter_map(|(_, outcome)| outcome.bytes_per_second);
         let carried = measured.fold(f64::INFINITY, f64::min);
         self.ended[0] += 1;
         self.ended[1] += u64::from(failure.is_some());

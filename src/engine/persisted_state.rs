@@ -61,7 +61,7 @@ impl PersistedState {
     /// Number of open and of closed findings.
     pub fn finding_counts(&self) -> (usize, usize) {
         let closed =
-            |told: &&gaunt_judge::FindingRecord| told.finding.life.state == LifeState::Closed;
+            |record: &&gaunt_judge::FindingRecord| record.finding.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
     }
@@ -88,7 +88,7 @@ impl PersistedState {
         Self { recent, ..self }
     }
 
-    /// The lost time by then.
+    /// The lost time at that point.
     pub(super) fn lost_time_rows(&self) -> Vec<JobLostTime> {
         self.spent.sorted_rows()
     }
@@ -96,39 +96,39 @@ impl PersistedState {
 
 impl Engine {
     /// An engine that continues from saved state. It reports counters only once they are saved.
-    pub fn from_persisted(options: EngineOptions, remembered: PersistedState) -> Self {
-        let mut owner = Self::new(options);
-        let PersistedState { past, acknowledgements, spent, totals, usual, recent } = remembered;
+    pub fn from_persisted(options: EngineOptions, state: PersistedState) -> Self {
+        let mut engine = Self::new(options);
+        let PersistedState { past, acknowledgements, spent, totals, usual, recent } = state;
         let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
-        owner.judge = owner.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
-        owner.acknowledgements = acknowledgements;
-        owner.usage.window = recent;
-        owner.usage.lost_totals = spent.into_restored();
-        owner.confirmed_lost_time = Some(owner.usage.lost_totals.sorted_rows());
-        owner.baselines_opened = totals.findings_opened.values().sum();
-        owner.totals = totals;
-        owner
+        engine.judge = engine.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
+        engine.acknowledgements = acknowledgements;
+        engine.usage.window = recent;
+        engine.usage.lost_totals = spent.into_restored();
+        engine.confirmed_lost_time = Some(engine.usage.lost_totals.sorted_rows());
+        engine.baselines_opened = totals.findings_opened.values().sum();
+        engine.totals = totals;
+        engine
     }
 
     /// An engine for a replay, which continues from the state at the start of the recording. It takes over findings
     /// and baselines; its counters are those of the recording alone.
-    pub fn from_recording(options: EngineOptions, remembered: PersistedState) -> Self {
+    pub fn from_recording(options: EngineOptions, state: PersistedState) -> Self {
         let (spent, totals, recent) =
             (LostTimeTotals::default(), CumulativeTotals::default(), UsageWindow::default());
-        let mut owner =
-            Self::from_persisted(options, PersistedState { spent, totals, recent, ..remembered });
-        owner.confirmed_lost_time = None;
-        owner
+        let mut engine =
+            Self::from_persisted(options, PersistedState { spent, totals, recent, ..state });
+        engine.confirmed_lost_time = None;
+        engine
     }
 
     /// Whether it has no earlier state and no finding yet.
     pub fn is_new(&self) -> bool {
-        let known = self.persisted_state();
+        let state = self.persisted_state();
         self.confirmed_lost_time.is_none()
-            && known.is_some_and(|known| known.finding_counts() == (0, 0))
+            && state.is_some_and(|state| state.finding_counts() == (0, 0))
     }
 
-    /// The state to save; none while the judge is away.
+    /// The state to save; none while a judgement runs.
     pub fn persisted_state(&self) -> Option<PersistedState> {
         let judge = self.judge.as_ref()?;
         Some(PersistedState {
@@ -142,8 +142,8 @@ impl Engine {
     }
 
     /// Confirms that this much lost time is saved and may be reported.
-    pub(super) fn confirm_lost_time(&mut self, starved: Vec<JobLostTime>) {
-        self.confirmed_lost_time = Some(starved);
+    pub(super) fn confirm_lost_time(&mut self, lost_time: Vec<JobLostTime>) {
+        self.confirmed_lost_time = Some(lost_time);
     }
 }
 

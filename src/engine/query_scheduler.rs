@@ -50,13 +50,13 @@ pub(super) struct QueryScheduler {
 
 impl QueryScheduler {
     pub(super) fn new(
-        owner: Engine,
-        asked: RequestReceiver,
+        engine: Engine,
+        requests: RequestReceiver,
         published: watch::Sender<PublishedState>,
     ) -> Self {
         Self {
-            engine: Arc::new(owner),
-            requests: asked,
+            engine: Arc::new(engine),
+            requests,
             published,
             answer_cache: HashMap::new(),
             waiting: VecDeque::new(),
@@ -95,11 +95,11 @@ impl QueryScheduler {
 
     /// Handles the next event.
     pub(super) async fn serve_next(&mut self) -> Result<(), EngineEnd> {
-        let has_room = self.has_capacity();
+        let can_accept = self.has_capacity();
         tokio::select! {
             biased;
-            asked = self.requests.recv(), if has_room => {
-                self.handle_request(asked.ok_or(EngineEnd::HandlesDropped)?);
+            request = self.requests.recv(), if can_accept => {
+                self.handle_request(request.ok_or(EngineEnd::HandlesDropped)?);
             }
             done = wait_for_query(&mut self.running_query) => {
                 self.running_query = None;
@@ -137,7 +137,7 @@ impl QueryScheduler {
     /// Waits for exclusive access to the engine; queries are answered meanwhile.
     pub(super) async fn engine_mut(&mut self) -> Result<&mut Engine, EngineEnd> {
         while self.running_query.is_some() {
-            let has_room = self.has_capacity();
+            let can_accept = self.has_capacity();
             // No further long query starts.
             tokio::select! {
                 biased;
@@ -145,8 +145,8 @@ impl QueryScheduler {
                     self.running_query = None;
                     self.cache_answer(done?);
                 }
-                asked = self.requests.recv(), if has_room => {
-                    self.handle_request(asked.ok_or(EngineEnd::HandlesDropped)?);
+                request = self.requests.recv(), if can_accept => {
+                    self.handle_request(request.ok_or(EngineEnd::HandlesDropped)?);
                 }
             }
         }
@@ -155,12 +155,12 @@ impl QueryScheduler {
     }
 
     fn has_capacity(&self) -> bool {
-        let asked = self.persist_requests.len().max(self.recording.len());
-        self.waiting.len().max(self.changes.len()).max(asked) < QUESTIONS
+        let pending = self.persist_requests.len().max(self.recording.len());
+        self.waiting.len().max(self.changes.len()).max(pending) < QUESTIONS
     }
 
-    fn handle_request(&mut self, asked: EngineRequest) {
-        let (question, back) = match asked {
+    fn handle_request(&mut self, request: EngineRequest) {
+        let (question, back) = match request {
             EngineRequest::Question(question, back) => (question, back),
             EngineRequest::Change(change) => {
                 self.changes.push_back(change);
@@ -193,31 +193,31 @@ impl QueryScheduler {
         if self.changes.is_empty() {
             return;
         }
-        let Some(owner) = Arc::get_mut(&mut self.engine) else { return };
+        let Some(engine) = Arc::get_mut(&mut self.engine) else { return };
         for change in self.changes.drain(..) {
             match change {
                 EngineChange::Action(act, back) => {
-                    let answer = owner.handle_action(&act);
-                    self.published.send_replace(owner.published_state());
+                    let answer = engine.handle_action(&act);
+                    self.published.send_replace(engine.published_state());
                     self.answer_cache.clear();
                     drop(back.send(answer));
                 }
-                EngineChange::Pairing(word, back) => {
-                    drop(back.send(owner.handle_pairing_request(word)));
+                EngineChange::Pairing(request, back) => {
+                    drop(back.send(engine.handle_pairing_request(request)));
                 }
-                EngineChange::Persisted(starved) => owner.confirm_lost_time(starved),
+                EngineChange::Persisted(lost_time) => engine.confirm_lost_time(lost_time),
             }
         }
     }
 
-    /// Sends the persisted state, unless the judge is away with its findings.
+    /// Sends the persisted state, unless a judgement holds the findings.
     fn deliver_persisted_state(&mut self) {
         if self.persist_requests.is_empty() {
             return;
         }
-        let Some(remembered) = self.engine.persisted_state() else { return };
+        let Some(state) = self.engine.persisted_state() else { return };
         for back in self.persist_requests.drain(..) {
-            drop(back.send(remembered.clone()));
+            drop(back.send(state.clone()));
         }
     }
 
@@ -227,11 +227,11 @@ impl QueryScheduler {
             return;
         }
         if let Some((most, back)) = self.recording.pop_front() {
-            let owner = self.engine.clone();
+            let engine = self.engine.clone();
             self.backlog = None;
             self.running_query = Some(spawn_blocking(move || {
-                let past = owner.recorded_past(most);
-                drop(owner);
+                let past = engine.recorded_past(most);
+                drop(engine);
                 drop(back.send(past));
                 None
             }));
@@ -245,12 +245,12 @@ impl QueryScheduler {
             if back.is_closed() {
                 continue;
             }
-            let owner = self.engine.clone();
+            let engine = self.engine.clone();
             self.backlog = None;
             self.running_query = Some(spawn_blocking(move || {
-                let answer = owner.answer_question(&question);
+                let answer = engine.answer_question(&question);
                 // Released first: the code that waits for this query may then change the engine.
-                drop(owner);
+                drop(engine);
                 drop(back.send(answer.clone()));
                 Some((question, answer))
             }));
@@ -261,8 +261,8 @@ impl QueryScheduler {
     fn cache_answer(&mut self, done: Option<(Question, Answer)>) {
         let Some((question, answer)) = done else { return };
         // Targets and single nodes are answered from current state; tables stay valid until the next tick.
-        let stands = !matches!(question, Question::Targets | Question::Node(_));
-        if stands && self.answer_cache.len() < MAX_ANSWERS {
+        let is_cacheable = !matches!(question, Question::Targets | Question::Node(_));
+        if is_cacheable && self.answer_cache.len() < MAX_ANSWERS {
             self.answer_cache.insert(question, answer);
         }
     }
@@ -308,8 +308,8 @@ mod tests {
 
     #[tokio::test]
     async fn questions_are_answered_during_a_judgement_and_changes_after_it() {
-        let (handle, mut desk) = new_scheduler();
-        let (release, held) = std::sync::mpsc::channel();
+        let (handle, mut scheduler) = new_scheduler();
+        let (release, unblocked) = std::sync::mpsc::channel();
         let asking = tokio::spawn(async move {
             let command = FindingCommand::Withdraw;
             let act = FindingAction { finding: "a".into(), by: "sam".into(), command };
@@ -325,19 +325,19 @@ mod tests {
             release.send(()).unwrap();
             (handle, acting)
         });
-        let judged = desk.serve_during("the judgement", move |_| held.recv()).await;
+        let judged = scheduler.serve_during("the judgement", move |_| unblocked.recv()).await;
         assert_eq!(judged, Ok(Ok(())));
-        desk.engine_mut().await.unwrap().tick_without_judgement(UnixMs(1_000));
+        scheduler.engine_mut().await.unwrap().tick_without_judgement(UnixMs(1_000));
         let (_handle, acting) = asking.await.unwrap();
         assert!(matches!(acting.await.unwrap(), Ok(Answer::Refused(_))), "no such finding");
     }
 
     #[tokio::test]
-    async fn stray_handle_of_the_state_is_an_error_and_no_panic() {
-        let (_handle, mut desk) = new_scheduler();
-        let stray = desk.engine.clone();
-        assert_eq!(desk.engine_mut().await.unwrap_err(), EngineEnd::StillShared);
+    async fn leaked_engine_handle_is_an_error_and_no_panic() {
+        let (_handle, mut scheduler) = new_scheduler();
+        let stray = scheduler.engine.clone();
+        assert_eq!(scheduler.engine_mut().await.unwrap_err(), EngineEnd::StillShared);
         drop(stray);
-        desk.engine_mut().await.unwrap();
+        scheduler.engine_mut().await.unwrap();
     }
 }

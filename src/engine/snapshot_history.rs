@@ -126,8 +126,8 @@ impl SnapshotHistory {
     }
 
     /// Adds a snapshot and evicts what is too old or exceeds a limit.
-    pub(super) fn add_snapshot(&mut self, picture: TickSnapshot) {
-        self.snapshots.push_back(picture);
+    pub(super) fn add_snapshot(&mut self, snapshot: TickSnapshot) {
+        self.snapshots.push_back(snapshot);
         // A snapshot that leaves the fine part is kept only if it is far enough from the one before it.
         if let Some(leaving) = self.snapshots.len().checked_sub(FINE_KEPT + 1)
             && leaving > 0
@@ -137,11 +137,11 @@ impl SnapshotHistory {
                 self.snapshots.remove(leaving);
             }
         }
-        let many = |pictures: &std::collections::VecDeque<TickSnapshot>| {
-            pictures.iter().map(|picture| picture.findings.findings.len()).sum::<usize>()
+        let many = |snapshots: &std::collections::VecDeque<TickSnapshot>| {
+            snapshots.iter().map(|snapshot| snapshot.findings.findings.len()).sum::<usize>()
         };
-        let runs = |pictures: &std::collections::VecDeque<TickSnapshot>| {
-            pictures.iter().map(|picture| picture.runs.len()).sum::<usize>()
+        let runs = |snapshots: &std::collections::VecDeque<TickSnapshot>| {
+            snapshots.iter().map(|snapshot| snapshot.runs.len()).sum::<usize>()
         };
         while self.snapshots.len() > FINE_KEPT + COARSE_KEPT
             || (self.snapshots.len() > 1 && many(&self.snapshots) > MAX_FINDINGS)
@@ -153,13 +153,13 @@ impl SnapshotHistory {
 
     /// The last snapshot not after this time; none if history begins later.
     pub(super) fn snapshot_at(&self, at: UnixMs) -> Option<&TickSnapshot> {
-        let after = self.snapshots.partition_point(|picture| picture.at <= at);
+        let after = self.snapshots.partition_point(|snapshot| snapshot.at <= at);
         self.snapshots.get(after.checked_sub(1)?)
     }
 
     /// Time of the oldest snapshot.
     pub(super) fn oldest_time(&self) -> Option<UnixMs> {
-        self.snapshots.front().map(|picture| picture.at)
+        self.snapshots.front().map(|snapshot| snapshot.at)
     }
 
     /// Every snapshot up to a time, oldest first.
@@ -167,7 +167,7 @@ impl SnapshotHistory {
         &self,
         at: UnixMs,
     ) -> impl DoubleEndedIterator<Item = &TickSnapshot> {
-        let after = self.snapshots.partition_point(|picture| picture.at <= at);
+        let after = self.snapshots.partition_point(|snapshot| snapshot.at <= at);
         self.snapshots.range(..after)
     }
 }
@@ -185,49 +185,49 @@ mod tests {
     }
 
     #[test]
-    fn states_come_back_as_they_were() {
+    fn states_are_restored_as_they_were() {
         let all: Vec<GpuState> = GpuState::ALL.to_vec();
         let kept = sample_snapshot(0, &all);
         let gpus = kept.unpack_loss().gpus;
         let of: Vec<_> = gpus.iter().map(|gpu| (gpu.shown_state(), gpu.lost_parts())).collect();
-        let told: Vec<_> = all.iter().copied().zip(0..).collect();
-        assert_eq!(of, told, "states and shares");
+        let expected: Vec<_> = all.iter().copied().zip(0..).collect();
+        assert_eq!(of, expected, "states and shares");
         assert_eq!(kept.gpu_state(1_000), GpuState::Unknown);
     }
 
     #[test]
-    fn the_near_past_is_fine_the_far_past_coarse_and_both_end() {
-        let mut album = SnapshotHistory::default();
+    fn history_is_fine_recently_coarse_earlier_and_bounded() {
+        let mut history = SnapshotHistory::default();
         for second in 0..4_000 {
-            assert!(album.is_due(UnixMs(second * 1_000)));
-            album.add_snapshot(sample_snapshot(second, &[]));
+            assert!(history.is_due(UnixMs(second * 1_000)));
+            history.add_snapshot(sample_snapshot(second, &[]));
         }
-        assert!(!album.is_due(UnixMs(3_999_500)));
+        assert!(!history.is_due(UnixMs(3_999_500)));
         let of = |second: i64| {
-            album.snapshot_at(UnixMs(second * 1_000)).map(|picture| picture.at.0 / 1_000)
+            history.snapshot_at(UnixMs(second * 1_000)).map(|snapshot| snapshot.at.0 / 1_000)
         };
         assert_eq!((of(3_999), of(3_950), of(3_881)), (Some(3_999), Some(3_950), Some(3_881)));
         let far = of(3_000).unwrap();
         assert!((2_990..=3_000).contains(&far), "{far}");
-        assert!(album.snapshots.len() <= FINE_KEPT + COARSE_KEPT);
-        let begins = album.oldest_time().unwrap().0 / 1_000;
+        assert!(history.snapshots.len() <= FINE_KEPT + COARSE_KEPT);
+        let begins = history.oldest_time().unwrap().0 / 1_000;
         assert!((2_000..2_150).contains(&begins), "{begins}");
         assert_eq!(of(1_000), None);
-        assert_eq!(album.snapshots_until(UnixMs(begins * 1_000 + 25_000)).count(), 3);
+        assert_eq!(history.snapshots_until(UnixMs(begins * 1_000 + 25_000)).count(), 3);
     }
 
     #[test]
-    fn too_many_findings_shorten_the_past() {
-        let mut album = SnapshotHistory::default();
+    fn history_is_shortened_by_too_many_findings() {
+        let mut history = SnapshotHistory::default();
         for second in 0..100 {
             let list = FindingList {
                 findings: vec![crate::tests::sample_finding(); 1_000],
                 ..FindingList::default()
             };
-            let mut picture = sample_snapshot(second, &[]);
-            picture.findings = Arc::new(list);
-            album.add_snapshot(picture);
+            let mut snapshot = sample_snapshot(second, &[]);
+            snapshot.findings = Arc::new(list);
+            history.add_snapshot(snapshot);
         }
-        assert_eq!(album.snapshots.len(), MAX_FINDINGS / 1_000);
+        assert_eq!(history.snapshots.len(), MAX_FINDINGS / 1_000);
     }
 }

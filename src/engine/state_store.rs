@@ -123,14 +123,14 @@ impl StateStore {
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Left by a process that was killed while writing.
-        let memory = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
+        let store = Self { folder: folder.to_path_buf(), last: BTreeMap::new(), _lock: lock };
         for part in StatePart::ALL {
-            match fs::remove_file(memory.part_path(part, UNFINISHED)) {
+            match fs::remove_file(store.part_path(part, UNFINISHED)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
         }
-        Ok(memory)
+        Ok(store)
     }
 
     fn part_path(&self, part: StatePart, ending: &str) -> PathBuf {
@@ -275,36 +275,36 @@ mod tests {
 
     fn open_test_store() -> (tempfile::TempDir, StateStore) {
         let folder = tempfile::tempdir().unwrap();
-        let memory = StateStore::open_folder(&folder.path().join("gaunt")).unwrap();
-        (folder, memory)
+        let store = StateStore::open_folder(&folder.path().join("gaunt")).unwrap();
+        (folder, store)
     }
 
     #[test]
-    fn what_was_written_last_is_read() {
-        let (_folder, mut memory) = open_test_store();
-        assert_eq!(memory.load_part(StatePart::Findings).unwrap(), LoadedPart::Nothing);
-        assert!(memory.save_part(StatePart::Findings, b"first").unwrap());
-        assert!(memory.save_part(StatePart::Findings, b"second").unwrap());
-        assert!(!memory.save_part(StatePart::Findings, b"second").unwrap(), "nothing new");
+    fn state_file_returns_what_was_written_last() {
+        let (_folder, mut store) = open_test_store();
+        assert_eq!(store.load_part(StatePart::Findings).unwrap(), LoadedPart::Nothing);
+        assert!(store.save_part(StatePart::Findings, b"first").unwrap());
+        assert!(store.save_part(StatePart::Findings, b"second").unwrap());
+        assert!(!store.save_part(StatePart::Findings, b"second").unwrap(), "nothing new");
         assert_eq!(
-            memory.load_part(StatePart::Findings).unwrap(),
+            store.load_part(StatePart::Findings).unwrap(),
             LoadedPart::Stored(b"second".to_vec())
         );
-        let folder = memory.folder.clone();
-        drop(memory);
-        let memory = StateStore::open_folder(&folder).unwrap();
+        let folder = store.folder.clone();
+        drop(store);
+        let store = StateStore::open_folder(&folder).unwrap();
         assert_eq!(
-            memory.load_part(StatePart::Findings).unwrap(),
+            store.load_part(StatePart::Findings).unwrap(),
             LoadedPart::Stored(b"second".to_vec())
         );
     }
 
     #[test]
-    fn every_damage_is_noticed_and_set_aside() {
-        let (_folder, mut memory) = open_test_store();
+    fn damaged_file_is_detected_and_set_aside() {
+        let (_folder, mut store) = open_test_store();
         let payload: Vec<u8> = (0..2_000_u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
-        memory.save_part(StatePart::Findings, &payload).unwrap();
-        let path = memory.part_path(StatePart::Findings, ENDING);
+        store.save_part(StatePart::Findings, &payload).unwrap();
+        let path = store.part_path(StatePart::Findings, ENDING);
         let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -313,28 +313,28 @@ mod tests {
             assert!(decode_file(&whole[..at]).is_err(), "cut at {at}");
         }
         fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        let LoadedPart::Damaged { why, aside } = memory.load_part(StatePart::Findings).unwrap()
+        let LoadedPart::Damaged { why, aside } = store.load_part(StatePart::Findings).unwrap()
         else {
             panic!("not noticed")
         };
         assert_eq!(why, "its checksum does not match");
         assert_eq!(fs::read(aside).unwrap(), whole[..whole.len() - 1]);
         assert_eq!(
-            memory.load_part(StatePart::Findings).unwrap(),
+            store.load_part(StatePart::Findings).unwrap(),
             LoadedPart::Nothing,
             "one begins anew"
         );
     }
 
     #[test]
-    fn another_version_is_not_guessed_at() {
-        let (_folder, mut memory) = open_test_store();
-        memory.save_part(StatePart::Findings, b"payload").unwrap();
-        let path = memory.part_path(StatePart::Findings, ENDING);
+    fn file_of_another_version_is_rejected() {
+        let (_folder, mut store) = open_test_store();
+        store.save_part(StatePart::Findings, b"payload").unwrap();
+        let path = store.part_path(StatePart::Findings, ENDING);
         let mut bytes = fs::read(&path).unwrap();
         bytes[8] = 9;
         fs::write(&path, &bytes).unwrap();
-        let LoadedPart::Damaged { why, aside } = memory.load_part(StatePart::Findings).unwrap()
+        let LoadedPart::Damaged { why, aside } = store.load_part(StatePart::Findings).unwrap()
         else {
             panic!("guessed at")
         };
@@ -353,13 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_aside_is_not_written_over() {
-        let (_folder, memory) = open_test_store();
-        let path = memory.part_path(StatePart::Baselines, ENDING);
+    fn file_set_aside_is_not_overwritten() {
+        let (_folder, store) = open_test_store();
+        let path = store.part_path(StatePart::Baselines, ENDING);
         let mut asides = std::collections::BTreeSet::new();
         for number in 0..u8::try_from(MAX_ASIDE).unwrap() {
             fs::write(&path, [number; 30]).unwrap();
-            let LoadedPart::Damaged { aside, .. } = memory.load_part(StatePart::Baselines).unwrap()
+            let LoadedPart::Damaged { aside, .. } = store.load_part(StatePart::Baselines).unwrap()
             else {
                 panic!("not noticed")
             };
@@ -367,19 +367,19 @@ mod tests {
             assert!(asides.insert(aside), "written over");
         }
         fs::write(&path, [99; 30]).unwrap();
-        memory.load_part(StatePart::Baselines).unwrap();
-        let files = fs::read_dir(&memory.folder).unwrap().count();
+        store.load_part(StatePart::Baselines).unwrap();
+        let files = fs::read_dir(&store.folder).unwrap().count();
         assert_eq!(files, 1 + asides.len(), "there is a limit");
     }
 
     #[test]
-    fn two_do_not_share_a_folder_and_an_unfinished_file_is_nothing() {
-        let (_folder, memory) = open_test_store();
-        let error = StateStore::open_folder(&memory.folder).unwrap_err().to_string();
+    fn folder_is_locked_and_unfinished_file_is_ignored() {
+        let (_folder, store) = open_test_store();
+        let error = StateStore::open_folder(&store.folder).unwrap_err().to_string();
         assert!(error.starts_with("another gaunt uses the state folder "), "{error}");
-        fs::write(memory.part_path(StatePart::Baselines, UNFINISHED), b"half").unwrap();
-        let folder = memory.folder.clone();
-        drop(memory);
+        fs::write(store.part_path(StatePart::Baselines, UNFINISHED), b"half").unwrap();
+        let folder = store.folder.clone();
+        drop(store);
         assert_eq!(
             StateStore::open_folder(&folder).unwrap().load_part(StatePart::Findings).unwrap(),
             LoadedPart::Nothing
@@ -389,13 +389,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_written() {
-        let (_folder, mut memory) = open_test_store();
-        memory.save_part(StatePart::Findings, b"small").unwrap();
-        let error = memory.save_part(StatePart::Findings, &vec![0; MAX_SIZE + 1]).unwrap_err();
+    fn state_that_is_too_large_is_not_written() {
+        let (_folder, mut store) = open_test_store();
+        store.save_part(StatePart::Findings, b"small").unwrap();
+        let error = store.save_part(StatePart::Findings, &vec![0; MAX_SIZE + 1]).unwrap_err();
         assert!(matches!(error, StateStoreError::TooLarge { .. }));
         assert_eq!(
-            memory.load_part(StatePart::Findings).unwrap(),
+            store.load_part(StatePart::Findings).unwrap(),
             LoadedPart::Stored(b"small".to_vec())
         );
     }

@@ -85,8 +85,8 @@ impl<'a, T: SubjectRows<'a>> RowSource for TableRows<T> {
         }
         let number = |row| {
             let FieldKey::Metric(metric) = key else { return None };
-            let (view, place) = self.0.metric_row(metric, row)?;
-            shown_value(view, metric, place)
+            let (view, cluster_row) = self.0.metric_row(metric, row)?;
+            shown_value(view, metric, cluster_row)
         };
         FieldColumn::collect_numbers(rows, number)
     }
@@ -100,8 +100,8 @@ impl<'a, T: SubjectRows<'a>> RowSource for TableRows<T> {
 
     fn absent_reason(&self, key: FieldKey, row: u32) -> Option<AbsenceReason> {
         let FieldKey::Metric(metric) = key else { return None };
-        let (view, place) = self.0.metric_row(metric, row)?;
-        view.last_reading(metric, place).and_then(Reading::absence_reason)
+        let (view, cluster_row) = self.0.metric_row(metric, row)?;
+        view.last_reading(metric, cluster_row).and_then(Reading::absence_reason)
     }
 }
 
@@ -143,8 +143,8 @@ impl FieldColumn {
     /// A text per row that is made for it.
     fn made_texts(rows: &[u32], text: impl Fn(u32) -> Option<SanitizedText>) -> Self {
         let texts: Vec<Option<SanitizedText>> = rows.iter().map(|row| text(*row)).collect();
-        let places: Vec<u32> = (0..texts.len() as u32).collect();
-        Self::texts(&places, |place| texts[place as usize].as_ref())
+        let indices: Vec<u32> = (0..texts.len() as u32).collect();
+        Self::texts(&indices, |index| texts[index as usize].as_ref())
     }
 
     /// Several texts per row.

@@ -93,18 +93,18 @@ fn number_cells(field: &SubjectField, rows: &dyn RowSource, selected: &[u32]) ->
 /// Several texts of one row are joined in one cell.
 fn text_cells(texts: &TextColumn, rows: usize) -> AnswerCells {
     let mut words: Vec<SanitizedText> = Vec::new();
-    let mut known: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
+    let mut code_of: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
     let mut codes = Vec::with_capacity(rows);
     for row in 0..rows {
-        let of = texts.of(row);
-        if of.is_empty() {
+        let row_codes = texts.of(row);
+        if row_codes.is_empty() {
             codes.push(None);
             continue;
         }
-        let code = known.get(of).copied().unwrap_or_else(|| {
-            let said: Vec<&str> = texts.row_texts(row).map(SanitizedText::as_str).collect();
-            words.push(SanitizedText::new(&said.join(", ")));
-            known.insert(of.to_vec(), words.len() as u32 - 1);
+        let code = code_of.get(row_codes).copied().unwrap_or_else(|| {
+            let row_texts: Vec<&str> = texts.row_texts(row).map(SanitizedText::as_str).collect();
+            words.push(SanitizedText::new(&row_texts.join(", ")));
+            code_of.insert(row_codes.to_vec(), words.len() as u32 - 1);
             words.len() as u32 - 1
         });
         codes.push(Some(code));

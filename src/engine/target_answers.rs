@@ -92,8 +92,8 @@ impl<'a> View<'a> {
 
     /// The node of a target: from the operator's configuration, or from its page.
     pub(super) fn node_of_target(&self, target: &'a TrackedTarget) -> Option<&'a SanitizedText> {
-        let spoken = || Some(&self.cluster.node_by_id(target.node?)?.name);
-        target.target.node.as_ref().or_else(spoken)
+        let reported = || Some(&self.cluster.node_by_id(target.node?)?.name);
+        target.target.node.as_ref().or_else(reported)
     }
 
     pub(super) fn target_line(&self, target: &'a TrackedTarget) -> TargetLine {

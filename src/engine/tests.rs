@@ -40,16 +40,16 @@ impl EngineTestRun {
             period: Duration::from_secs(period),
             ..EngineOptions::default()
         };
-        let mut owner = Engine::new(options);
-        owner.run_tick(START);
+        let mut engine = Engine::new(options);
+        engine.run_tick(START);
         let targets = (0..nodes).map(|node| ScrapeTarget {
             id: TargetId(node as u32),
             address: format!("127.1.0.{node}:9770").into(),
             node: None,
             origin: "test".into(),
         });
-        owner.ingest_delivery(Delivery::Targets(targets.collect()));
-        Self { fleet, engine: owner, second: 0, period, page: String::new() }
+        engine.ingest_delivery(Delivery::Targets(targets.collect()));
+        Self { fleet, engine, second: 0, period, page: String::new() }
     }
 
     /// One period: every node's page is rendered, scraped and judged.
@@ -88,7 +88,7 @@ impl EngineTestRun {
 }
 
 #[test]
-fn the_demonstration_shows_both_faults_in_time_and_nothing_else() {
+fn demo_shows_both_faults_in_time_and_nothing_else() {
     let mut run = EngineTestRun::new("demo", 32, 7);
     let truths = run.fleet.ground_truths().to_vec();
     let limits = [(FindingKind::PortDown, 5), (FindingKind::DataStarved, 30)];
@@ -116,7 +116,7 @@ fn the_demonstration_shows_both_faults_in_time_and_nothing_else() {
 }
 
 #[test]
-fn a_fleet_that_is_read_every_ten_seconds_shows_the_same_faults() {
+fn fleet_read_every_ten_seconds_shows_the_same_faults() {
     let mut run = EngineTestRun::with_period(10, "demo", 32, 7);
     for _ in 0..12 {
         run.step_period();
@@ -133,7 +133,7 @@ fn a_fleet_that_is_read_every_ten_seconds_shows_the_same_faults() {
 }
 
 #[test]
-fn a_healthy_fleet_gives_no_finding_in_ten_minutes() {
+fn healthy_fleet_has_no_finding_in_ten_minutes() {
     let mut run = EngineTestRun::new("healthy", 8, 3);
     for _ in 0..600 {
         run.step_period();
@@ -145,7 +145,7 @@ fn a_healthy_fleet_gives_no_finding_in_ten_minutes() {
 }
 
 #[test]
-fn the_heat_map_the_nodes_and_the_counts_say_the_same() {
+fn heat_map_nodes_and_counts_agree() {
     let mut run = EngineTestRun::new("demo", 32, 1);
     for _ in 0..60 {
         run.step_period();
@@ -173,7 +173,7 @@ fn the_heat_map_the_nodes_and_the_counts_say_the_same() {
 }
 
 #[test]
-fn one_node_shows_every_value_of_its_page() {
+fn node_answer_has_every_value_of_its_page() {
     let mut run = EngineTestRun::new("healthy", 2, 1);
     for _ in 0..30 {
         run.step_period();
@@ -201,25 +201,25 @@ fn one_node_shows_every_value_of_its_page() {
 }
 
 #[test]
-fn every_target_is_read_or_flagged() {
-    let mut owner = Engine::new(EngineOptions::default());
+fn target_is_read_or_flagged() {
+    let mut engine = Engine::new(EngineOptions::default());
     let target = |id: u32, node: Option<&str>| ScrapeTarget {
         id: TargetId(id),
         address: format!("10.0.0.{id}:9770").into(),
         node: node.map(SanitizedText::new),
         origin: "test".into(),
     };
-    owner.ingest_delivery(Delivery::Targets(vec![target(1, None), target(2, Some("gpu002"))]));
-    owner.run_tick(START);
-    let nodes = |owner: &mut Engine| match owner.answer_question(&Question::Overview) {
+    engine.ingest_delivery(Delivery::Targets(vec![target(1, None), target(2, Some("gpu002"))]));
+    engine.run_tick(START);
+    let nodes = |engine: &mut Engine| match engine.answer_question(&Question::Overview) {
         Answer::Overview(overview) => overview.nodes,
         other => panic!("not an overview: {other:?}"),
     };
-    assert_eq!((nodes(&mut owner).pending, nodes(&mut owner).down), (2, 0));
+    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (2, 0));
     for second in 1..=6 {
-        owner.run_tick(START + Duration::from_secs(second));
+        engine.run_tick(START + Duration::from_secs(second));
     }
-    let Answer::Targets(list) = owner.answer_question(&Question::Targets) else {
+    let Answer::Targets(list) = engine.answer_question(&Question::Targets) else {
         panic!("no targets")
     };
     for line in &list.targets {
@@ -229,15 +229,15 @@ fn every_target_is_read_or_flagged() {
         assert!(message.contains("no scrape was attempted in time"), "{message}");
     }
     assert_eq!(list.targets[1].node, Some("gpu002".into()));
-    assert_eq!((nodes(&mut owner).pending, nodes(&mut owner).down), (1, 1));
+    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (1, 1));
     let outcome = Err(ScrapeFailure::Timeout("connecting".into()));
     let at = START + Duration::from_secs(7);
     let batch =
         |id| Batch { target: TargetId(id), at, duration_ms: 800.0, outcome: outcome.clone() };
-    owner.ingest_delivery(Delivery::Batch(batch(1)));
-    owner.ingest_delivery(Delivery::Batch(batch(77)));
-    owner.run_tick(at);
-    let Answer::Targets(list) = owner.answer_question(&Question::Targets) else {
+    engine.ingest_delivery(Delivery::Batch(batch(1)));
+    engine.ingest_delivery(Delivery::Batch(batch(77)));
+    engine.run_tick(at);
+    let Answer::Targets(list) = engine.answer_question(&Question::Targets) else {
         panic!("no targets")
     };
     assert_eq!(list.totals.scrapes.get("timeout"), Some(&1), "77 was never announced");
@@ -247,7 +247,7 @@ fn every_target_is_read_or_flagged() {
 }
 
 #[tokio::test]
-async fn the_loop_answers_and_ends_with_its_last_handle() {
+async fn loop_answers_and_ends_with_its_last_handle() {
     let handle = super::spawn_new(EngineOptions::default(), super::monotonic_clock());
     let inbox = handle.delivery_sender();
     let target = ScrapeTarget {
@@ -274,7 +274,7 @@ async fn the_loop_answers_and_ends_with_its_last_handle() {
 }
 
 #[tokio::test]
-async fn long_questions_deliveries_and_short_questions_all_get_their_turn() {
+async fn long_questions_deliveries_and_short_questions_are_all_served() {
     let clock = super::monotonic_clock();
     let handle = super::spawn_new(EngineOptions::default(), clock.clone());
     let inbox = handle.delivery_sender();
@@ -354,7 +354,7 @@ impl EngineTestRun {
 }
 
 #[test]
-fn the_past_is_answered_as_it_was_and_the_present_is_not_disturbed() {
+fn past_is_answered_as_it_was_and_leaves_the_present_unchanged() {
     let mut run = EngineTestRun::new("port_down", 16, 7);
     let onset = run.fleet.ground_truths()[0].onset;
     while START + Duration::from_secs(run.second as u64 + 2) < onset {
@@ -397,7 +397,7 @@ fn the_past_is_answered_as_it_was_and_the_present_is_not_disturbed() {
 }
 
 #[test]
-fn the_gpus_of_a_job_that_stand_out_come_first_and_its_loss_is_told_by_cause() {
+fn job_answer_lists_outlier_gpus_first_and_splits_loss_by_cause() {
     let mut run = EngineTestRun::new("data_starved", 8, 3);
     let mut steps = 0;
     while steps < 90 || run.open_findings().is_empty() {

@@ -102,9 +102,9 @@ impl Engine {
         self.usage.last = Some(counted.now);
         let Some((seconds, used)) = counted.used else { return };
         self.usage.lost_totals.add_lost_time(counted.now, &used);
-        let told = self.cluster.gpus_by_job().keys();
-        let told = told.filter_map(|job| Some((job, self.cluster.job_attributes(job)?)));
-        self.usage.window.record_jobs(told);
+        let jobs = self.cluster.gpus_by_job().keys();
+        let jobs = jobs.filter_map(|job| Some((job, self.cluster.job_attributes(job)?)));
+        self.usage.window.record_jobs(jobs);
         self.usage.window.add_usage(counted.now, seconds, self.options.usage, used);
     }
 
@@ -198,9 +198,9 @@ fn collect_usage<'a>(
 /// The cause of a GPU's loss; none without loss.
 fn loss_cause(loss: &FleetLoss, gpu: GpuLoss) -> Option<LossCause> {
     Some(match gpu.attributed_cause()? {
-        AttributedCause::Finding(place) => loss
+        AttributedCause::Finding(index) => loss
             .findings
-            .get(usize::from(place))
+            .get(usize::from(index))
             .map_or(LossCause::Unexplained, |(_, kind)| LossCause::Finding(*kind)),
         AttributedCause::Idle => LossCause::Idle,
         AttributedCause::Unexplained => LossCause::Unexplained,
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_counted_between_two_looks_and_a_long_gap_is_not() {
+    fn usage_counts_time_between_two_ticks_but_no_long_gap() {
         let since = |last: Option<i64>, now| {
             UsageAccounting { last: last.map(UnixMs), ..UsageAccounting::default() }
                 .since_last(UnixMs(now))
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_adds_nothing_and_takes_nothing() {
+    fn energy_is_summed_without_absent_values() {
         let sum = |one: Option<f64>, other: Option<f64>| {
             let mut used = UsageAmount { seconds: 1.0, lost: 0.5, joules: one };
             used += UsageAmount { seconds: 1.0, lost: 0.25, joules: other };

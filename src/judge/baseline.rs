@@ -50,8 +50,8 @@ enum SavedBaseline {
 const COUNTED_SECONDS: f32 = 40.0;
 
 impl From<SavedBaseline> for Baseline {
-    fn from(kept: SavedBaseline) -> Self {
-        let (mean, seconds, unusual, learned, last, accepted) = match kept {
+    fn from(saved: SavedBaseline) -> Self {
+        let (mean, seconds, unusual, learned, last, accepted) = match saved {
             SavedBaseline::Accepted(mean, seconds, unusual, learned, last, accepted) => {
                 (mean, seconds, unusual, learned, last, accepted)
             }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_takes_a_while_to_learn() {
+    fn baseline_takes_minutes_to_learn() {
         let mut baseline = Baseline::default();
         feed_value(30, &mut baseline, 0, 0.5);
         assert_eq!(baseline.usual_value(), None);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worse_is_not_learned_and_what_is_better_soon_is() {
+    fn baseline_follows_better_values_soon_and_worse_ones_not() {
         let mut baseline = Baseline::default();
         feed_value(60, &mut baseline, 0, 0.5);
         feed_value(600, &mut baseline, 60, 0.3);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn frozen_past_moves_neither_half_way_nor_after_days() {
+    fn frozen_baseline_moves_neither_partly_nor_after_days() {
         let mut baseline = Baseline::default();
         feed_value(60, &mut baseline, 0, 0.5);
         for value in [0.3, 0.48, 0.9] {
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn new_past_is_learned_even_of_what_a_finding_names() {
+    fn new_baseline_is_learned_even_while_a_finding_is_open() {
         let mut baseline = Baseline::default();
         feed_value_frozen(60, &mut baseline, 0, 0.5, true);
         assert_eq!(baseline.usual_value(), Some(0.5));
     }
 
     #[test]
-    fn accepted_level_is_usual_at_once() {
+    fn accepted_level_is_baseline_at_once() {
         let mut baseline = Baseline::default();
         feed_value(60, &mut baseline, 0, 0.5);
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn hours_in_which_nobody_looked_make_nothing_usual() {
+    fn baseline_learns_nothing_from_hours_without_samples() {
         let mut baseline = Baseline::default();
         feed_value(60, &mut baseline, 0, 0.5);
-        let kept = |known: &Baseline| serde_json::to_string(known).unwrap();
-        let mut resumed: Baseline = serde_json::from_str(&kept(&baseline)).unwrap();
+        let save = |known: &Baseline| serde_json::to_string(known).unwrap();
+        let mut resumed: Baseline = serde_json::from_str(&save(&baseline)).unwrap();
         assert_eq!(resumed, baseline);
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
-        let known: Baseline = serde_json::from_str(&kept(&accepted)).unwrap();
+        let known: Baseline = serde_json::from_str(&save(&accepted)).unwrap();
         assert!(known == accepted && known.is_accepted());
         feed_value(30, &mut resumed, 7_200, 0.3);
         assert_eq!(resumed.usual_value(), Some(0.5), "a fault that lasts over a restart");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_samples_teach_nothing() {
+    fn baseline_learns_nothing_from_absent_samples() {
         let mut baseline = Baseline::default();
         for second in 0..100 {
             baseline.learn_value(

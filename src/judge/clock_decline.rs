@@ -40,13 +40,15 @@ pub(super) fn declined_clock(
 /// falls, and while waiting it rises.
 fn clock_over_peers(judge: &JudgeState, cluster: &Cluster, row: u32, at: UnixMs) -> Option<f64> {
     let (limits, gap) = (&judge.limits, cluster.freshness_window());
-    let own = &judge.gpus.get(row as usize)?.averages;
+    let averages = &judge.gpus.get(row as usize)?.averages;
     judge.job_groups.of(row)?;
-    let busy = own.utilization_at(at, gap)? >= own.usual_utilization()? * limits.hungry_ratio;
-    let draws = own.power_at(at, gap)? <= own.usual_power()? * (1.0 + limits.as_ever_ratio);
-    if !busy || !draws {
+    let busy =
+        averages.utilization_at(at, gap)? >= averages.usual_utilization()? * limits.hungry_ratio;
+    let at_baseline_power =
+        averages.power_at(at, gap)? <= averages.usual_power()? * (1.0 + limits.as_ever_ratio);
+    if !busy || !at_baseline_power {
         return None;
     }
-    let middle = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row)?.median;
-    (middle > 0.0).then_some(own.clock_hertz(at, limits)? / middle)
+    let peer_median = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row)?.median;
+    (peer_median > 0.0).then_some(averages.clock_hertz(at, limits)? / peer_median)
 }

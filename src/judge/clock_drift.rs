@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_less_is_seen_within_minutes_and_a_slow_decline_within_the_hour() {
+    fn decline_of_a_tenth_is_detected_within_minutes_and_a_slow_one_within_the_hour() {
         let step = declined_after(|second| if second < 600 { 1.0 } else { 0.9 }, 3_600).unwrap();
         assert!((630..780).contains(&step), "{step}");
         // A hundredth in five minutes: at no instant is it visible.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn decline_that_a_finding_names_stays_one() {
+    fn decline_with_an_open_finding_stays_one() {
         let (mut drift, limits) = (ClockDrift::default(), Thresholds::default());
         for second in 0..172_800 {
             let beside = if second < 600 { 1.0 } else { 0.9 };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_what_always_was_so_are_no_decline() {
+    fn noise_and_a_constant_level_are_no_decline() {
         // Sums of two rotations of an angle that no second repeats.
         let noise =
             |second: i64| 0.03 * ((second as f64 * 2.4).sin() + (second as f64 * 0.7).sin());

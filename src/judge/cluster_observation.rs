@@ -26,7 +26,7 @@ impl JudgeState {
         self.hosts.retain(|id, _| cluster.node_by_id(*id).is_some());
         self.health_read_at.retain(|id, _| cluster.node_by_id(*id).is_some());
         baseline_restore::restore_devices(self, cluster);
-        self.node_names.look(cluster);
+        self.node_names.observe_names(cluster);
         self.frozen = FrozenBaselines::of(cluster, self.tracker.iter_open(), &self.job_groups);
         for (id, node) in cluster.sorted_nodes() {
             let frozen = self.frozen.has_node(id);
@@ -48,7 +48,13 @@ impl JudgeState {
         self.switches.observe_switch_ports(cluster, &self.limits);
         self.nvlinks.observe_nvlinks(cluster, &self.limits);
         self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, &self.limits);
-        self.pauses.look(cluster, &self.job_groups, &self.gpus, &self.hosts, &self.limits);
+        self.pauses.observe_pauses(
+            cluster,
+            &self.job_groups,
+            &self.gpus,
+            &self.hosts,
+            &self.limits,
+        );
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);

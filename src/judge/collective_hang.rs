@@ -38,7 +38,7 @@ fn detect_collective_hang(
     let ranks = RankActivity::of(judge, cluster, group, &nodes);
     // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
-    if ranks.known < limits.hung_ranks as usize || (ranks.spin as f64) < least {
+    if ranks.known < limits.hung_ranks as usize || (ranks.busy_waiting as f64) < least {
         return None;
     }
     // A job that never did anything is starting.
@@ -57,9 +57,9 @@ fn detect_collective_hang(
     }
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
     let entity = group.to_entity();
-    let spin = format_count(ranks.spin, "GPU");
-    let (odd, ask) = match &ranks.odd {
-        Some(odd) => (format!("; {odd} does not busy-wait"), odd.to_string()),
+    let busy_waiting = format_count(ranks.busy_waiting, "GPU");
+    let (outlier, target) = match &ranks.outlier {
+        Some(outlier) => (format!("; {outlier} does not busy-wait"), outlier.to_string()),
         None => (String::new(), "the ranks".to_owned()),
     };
     Some(
@@ -68,11 +68,11 @@ fn detect_collective_hang(
             .with_page_delay(if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
             .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
             .with_summary(
-                format!("{} hangs: {spin} busy-wait in a collective without progress{odd}.", group.render_title()),
-                format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {ask}), then restart the job."),
+                format!("{} hangs: {busy_waiting} busy-wait in a collective without progress{outlier}.", group.render_title()),
+                format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {target}), then restart the job."),
             )
             .with_evidence([
-                EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.spin as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
+                EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.busy_waiting as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
                 EvidenceRow::Activity.to_evidence(ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
                 EvidenceRow::Power.to_evidence(ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
                 EvidenceRow::PortTraffic.to_evidence(traffic, Some(limits.silent_network_ratio)).with_note("must stay below the limit"),
@@ -84,20 +84,20 @@ fn detect_collective_hang(
 /// The activity of the ranks of a job group that may hang.
 struct RankActivity {
     known: usize,
-    spin: usize,
+    busy_waiting: usize,
     still: usize,
     pace: Option<f64>,
     power: Option<f64>,
     /// The rank that does not busy-wait, if there is a single one.
-    odd: Option<Entity>,
+    outlier: Option<Entity>,
 }
 
 impl RankActivity {
     fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let (mut paces, mut powers, mut odd) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut known, mut spin, mut still) = (0, 0, 0);
+        let (mut paces, mut powers, mut outliers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut known, mut busy_waiting, mut still) = (0, 0, 0);
         for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
             let Some(gpu) = judge.gpus.get(*row as usize) else { continue };
@@ -107,22 +107,22 @@ impl RankActivity {
             }
             known += 1;
             if busy >= limits.utilization_spinning_ratio {
-                spin += 1;
+                busy_waiting += 1;
             } else {
-                odd.push(entry);
+                outliers.push(entry);
             }
             still += usize::from(is_still(judge, cluster, gpu) == Some(true));
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
         }
-        let odd = match odd.as_slice() {
+        let outlier = match outliers.as_slice() {
             [entry] => cluster
                 .node_by_id(entry.node)
                 .zip(entry.device.key.first())
                 .map(|(node, gpu)| Entity::new_gpu(&node.name, gpu)),
             _ => None,
         };
-        Self { known, spin, still, pace: median(paces), power: median(powers), odd }
+        Self { known, busy_waiting, still, pace: median(paces), power: median(powers), outlier }
     }
 }
 

@@ -194,16 +194,17 @@ impl<'a> StarvedNode<'a> {
         }
         let low_one = |row: &u32| {
             let averages = &known(row)?.averages;
-            let is = averages.utilization_at(now, gap)?;
+            let utilization = averages.utilization_at(now, gap)?;
             // Before its own baseline is known, the others serve as one.
             let baseline = averages.usual_utilization().or(elsewhere)?;
             // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
             // may use the same ports.
-            let works = is >= limits.standstill_ratio
-                && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(is)
+            let works = utilization >= limits.standstill_ratio
+                && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(utilization)
                     >= limits.standstill_ratio;
             let goes_on = works || checkpoint_pause::works_intermittently(judge, cluster, *row);
-            let low = baseline >= limits.utilization_launch_ratio && is < baseline * starved;
+            let low =
+                baseline >= limits.utilization_launch_ratio && utilization < baseline * starved;
             Some(low && goes_on)
         };
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();

@@ -63,13 +63,13 @@ impl<'a> ExplanationScope<'a> {
         let node = entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
         let job = entity.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
         let of_node = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
-        let keyed = |class: DeviceClass, row: u32, at: usize, key: Option<&SanitizedText>| {
+        let has_key = |class: DeviceClass, row: u32, at: usize, key: Option<&SanitizedText>| {
             let entry = cluster.device_at(class, row);
             key.is_none() || entry.and_then(|entry| entry.device.key.get(at)) == key
         };
-        let own =
-            of_node.iter().filter(|row| keyed(DeviceClass::Gpu, **row, 0, entity.gpu.as_ref()));
-        let mut gpus: Vec<u32> = own.copied().collect();
+        let blamed_rows =
+            of_node.iter().filter(|row| has_key(DeviceClass::Gpu, **row, 0, entity.gpu.as_ref()));
+        let mut gpus: Vec<u32> = blamed_rows.copied().collect();
         if gpus.is_empty() {
             gpus = job.cloned().unwrap_or_default();
         }
@@ -98,8 +98,8 @@ impl<'a> ExplanationScope<'a> {
             |id: NodeId| cluster.node_by_id(id).map(|node| node.device_rows(DeviceClass::Port));
         let ports = nodes.iter().filter_map(|id| ports_of(*id)).flatten();
         let (ports, siblings): (Vec<u32>, Vec<u32>) = ports.partition(|row| {
-            keyed(DeviceClass::Port, **row, 0, entity.device.as_ref())
-                && keyed(DeviceClass::Port, **row, 1, entity.port.as_ref())
+            has_key(DeviceClass::Port, **row, 0, entity.device.as_ref())
+                && has_key(DeviceClass::Port, **row, 1, entity.port.as_ref())
         });
         // A leaf or a rail is described by its ports.
         let ports = match entity.node {

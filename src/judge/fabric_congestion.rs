@@ -408,10 +408,10 @@ fn congestion_finding(
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let groups = judge.job_groups.slowed_on_nodes(cluster, &nodes, limits);
-    let middle = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
+    let median_of = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
-    let paused = middle(|link| link.pause_received);
+    let paused = median_of(|link| link.pause_received);
     let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
     let far = bad
         .iter()
@@ -433,7 +433,7 @@ fn congestion_finding(
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
         EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),
         EvidenceRow::EcnMarked
-            .to_evidence(middle(|link| link.ecn_marked), Some(limits.marked_packets_ratio)),
+            .to_evidence(median_of(|link| link.ecn_marked), Some(limits.marked_packets_ratio)),
         EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.paused_ratio)),
         EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.notified_times)),
         EvidenceRow::SwitchQueue

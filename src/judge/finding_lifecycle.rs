@@ -149,18 +149,18 @@ impl FindingSnapshot {
 impl FindingTracker {
     /// Continues from a snapshot. Findings that were open stay open until they can be evaluated again.
     pub(super) fn from_snapshot(past: FindingSnapshot) -> Self {
-        let known = past.findings.into_iter().map(|record| (record.finding.id.clone(), record));
-        let known: BTreeMap<_, _> =
-            known.map(|(id, record)| (id, TrackedFinding::from_record(record))).collect();
-        let open = known.values().filter(|known| known.is_open()).count();
-        let revision = u64::from(open < known.len());
+        let tracked = past.findings.into_iter().map(|record| (record.finding.id.clone(), record));
+        let tracked: BTreeMap<_, _> =
+            tracked.map(|(id, record)| (id, TrackedFinding::from_record(record))).collect();
+        let open = tracked.values().filter(|tracked| tracked.is_open()).count();
+        let revision = u64::from(open < tracked.len());
         let before = past.pending;
-        Self { known, open, opened: past.opened, revision, before, ..Self::default() }
+        Self { known: tracked, open, opened: past.opened, revision, before, ..Self::default() }
     }
 
     /// Returns what persists over a restart.
     pub(super) fn to_snapshot(&self) -> FindingSnapshot {
-        let findings = self.known.values().map(|known| known.record.clone()).collect();
+        let findings = self.known.values().map(|tracked| tracked.record.clone()).collect();
         let mut pending: BTreeMap<_, _> = self.before.clone();
         pending.extend(self.pending.iter().map(|(id, it)| (id.clone(), it.clone())));
         // The longest pending matter most; beyond the maximum the youngest start anew.
@@ -171,8 +171,8 @@ impl FindingTracker {
             };
             pending.remove(&id);
         }
-        for held in pending.values_mut() {
-            held.members.truncate(MAX_MEMBERS);
+        for candidate in pending.values_mut() {
+            candidate.members.truncate(MAX_MEMBERS);
         }
         FindingSnapshot {
             findings,
@@ -188,31 +188,32 @@ impl FindingTracker {
         now: UnixMs,
         period: Duration,
         limits: &Thresholds,
-        mut seen: DetectorOutcome,
+        mut outcome: DetectorOutcome,
     ) {
-        let mut suspicions = std::mem::take(&mut seen.suspicions);
-        for held in suspicions.iter_mut().filter(|held| !held.jobs.is_empty()) {
-            seen.jobs.insert(held.finding.id.clone(), std::mem::take(&mut held.jobs));
+        let mut suspicions = std::mem::take(&mut outcome.suspicions);
+        for candidate in suspicions.iter_mut().filter(|candidate| !candidate.jobs.is_empty()) {
+            outcome.jobs.insert(candidate.finding.id.clone(), std::mem::take(&mut candidate.jobs));
         }
         let began = *self.began.get_or_insert(now);
         // After a long gap it is not known whether the evidence lasted all the time.
-        let kept = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
+        let max_age = Duration::from_secs_f64(limits.flap_window_seconds.min(MOST_LAPSE_S));
         let late = now.duration_since(began).as_secs_f64() >= limits.resume_seconds;
-        self.before.retain(|_, held| !late && now.duration_since(held.last_seen) <= kept);
-        if !seen.refuted.is_empty() {
+        self.before
+            .retain(|_, candidate| !late && now.duration_since(candidate.last_seen) <= max_age);
+        if !outcome.refuted.is_empty() {
             let suspected: HashSet<&String> =
-                suspicions.iter().map(|held| &held.finding.id).collect();
-            for id in &seen.refuted {
+                suspicions.iter().map(|candidate| &candidate.finding.id).collect();
+            for id in &outcome.refuted {
                 self.before.remove(id);
             }
-            for id in seen.refuted.iter().filter(|id| !suspected.contains(id)) {
+            for id in outcome.refuted.iter().filter(|id| !suspected.contains(id)) {
                 self.pending.remove(id);
             }
         }
-        seen.findings.extend(
+        outcome.findings.extend(
             suspicions
                 .into_iter()
-                .filter_map(|held| self.promote_pending(now, period, limits, held)),
+                .filter_map(|candidate| self.promote_pending(now, period, limits, candidate)),
         );
         // Averages hold between two samples; evidence that is missing at a step is gone.
         let step = self.stepped.map_or(Duration::ZERO, |last| now.duration_since(last));
@@ -223,27 +224,27 @@ impl FindingTracker {
         let forgotten =
             (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
         self.pending.retain(|_, pending| now.duration_since(pending.last_seen) <= forgotten);
-        for id in seen.undecidable {
-            if let Some(known) = self.known.get_mut(&id) {
-                known.keep_open(now);
+        for id in outcome.undecidable {
+            if let Some(tracked) = self.known.get_mut(&id) {
+                tracked.keep_open(now);
             }
         }
-        for (id, look) in seen.coverage {
-            if let Some(known) = self.known.get_mut(&id) {
-                known.observe_coverage(look, now);
+        for (id, coverage) in outcome.coverage {
+            if let Some(tracked) = self.known.get_mut(&id) {
+                tracked.observe_coverage(coverage, now);
             }
         }
         let placed;
         (placed, self.without_place) =
-            finding_quotas::apply_quotas(&self.known, seen.findings, limits.sure_of_own_ratio);
+            finding_quotas::apply_quotas(&self.known, outcome.findings, limits.sure_of_own_ratio);
         for finding in placed {
-            let jobs = seen.jobs.remove(&finding.id).unwrap_or_default();
+            let jobs = outcome.jobs.remove(&finding.id).unwrap_or_default();
             let close_s = close_s.of(finding.kind);
             self.apply_finding(finding, jobs, now, close_s, limits);
         }
-        for known in self.known.values_mut() {
-            let close_s = close_s.of(known.record.finding.kind);
-            let ends = known.update_state(now, close_s, limits);
+        for tracked in self.known.values_mut() {
+            let close_s = close_s.of(tracked.record.finding.kind);
+            let ends = tracked.update_state(now, close_s, limits);
             self.open -= usize::from(ends);
             self.revision += u64::from(ends);
         }
@@ -259,25 +260,25 @@ impl FindingTracker {
         close_s: f64,
         limits: &Thresholds,
     ) {
-        let (kind, room) = (finding.kind, self.open < MAX_OPEN);
-        let (known, opens) = match self.known.entry(finding.id.clone()) {
-            Entry::Occupied(known) if known.get().is_open() => {
-                let known = known.into_mut();
-                known.update_finding(finding, now, close_s, limits);
-                (known, false)
+        let (kind, has_room) = (finding.kind, self.open < MAX_OPEN);
+        let (tracked, opens) = match self.known.entry(finding.id.clone()) {
+            Entry::Occupied(tracked) if tracked.get().is_open() => {
+                let tracked = tracked.into_mut();
+                tracked.update_finding(finding, now, close_s, limits);
+                (tracked, false)
             }
-            Entry::Occupied(known) if room => {
-                let known = known.into_mut();
-                known.reopen_finding(finding, now, limits);
+            Entry::Occupied(tracked) if has_room => {
+                let tracked = tracked.into_mut();
+                tracked.reopen_finding(finding, now, limits);
                 self.revision += 1;
-                (known, true)
+                (tracked, true)
             }
-            Entry::Vacant(place) if room => {
-                (place.insert(TrackedFinding::open_finding(finding, now)), true)
+            Entry::Vacant(vacant) if has_room => {
+                (vacant.insert(TrackedFinding::open_finding(finding, now)), true)
             }
             _ => return,
         };
-        known.record.jobs = jobs;
+        tracked.record.jobs = jobs;
         if opens {
             self.open += 1;
             *self.opened.entry(kind).or_default() += 1;
@@ -286,28 +287,28 @@ impl FindingTracker {
 
     /// Returns the findings to explain now.
     pub(super) fn due_for_explanation(&self, now: UnixMs) -> Vec<Finding> {
-        let due = self.known.values().filter(|known| known.needs_explanation(now));
-        due.take(MAX_CHAINS).map(|known| known.record.finding.clone()).collect()
+        let due = self.known.values().filter(|tracked| tracked.needs_explanation(now));
+        due.take(MAX_CHAINS).map(|tracked| tracked.record.finding.clone()).collect()
     }
 
     /// Returns the findings that closed at this very step.
     pub(super) fn just_closed(&self, now: UnixMs) -> Vec<Finding> {
-        let closed = self.known.values().filter(|known| known.life().closed == Some(now));
-        closed.map(|known| known.record.finding.clone()).collect()
+        let closed = self.known.values().filter(|tracked| tracked.life().closed == Some(now));
+        closed.map(|tracked| tracked.record.finding.clone()).collect()
     }
 
     /// Records why a finding closed.
     pub(super) fn set_recovery_reason(&mut self, id: &str, signal: &str) {
-        if let Some(known) = self.known.get_mut(id) {
-            known.set_recovery_reason(signal);
+        if let Some(tracked) = self.known.get_mut(id) {
+            tracked.set_recovery_reason(signal);
         }
     }
 
     /// Closes an open finding because a user accepted the present level as its baseline. Returns whether it was open.
     pub(super) fn accept_finding(&mut self, id: &str, now: UnixMs, by: &str) -> bool {
-        let open = self.known.get_mut(id).filter(|known| known.is_open());
-        let Some(known) = open else { return false };
-        known.close_accepted(now, by);
+        let open = self.known.get_mut(id).filter(|tracked| tracked.is_open());
+        let Some(tracked) = open else { return false };
+        tracked.close_accepted(now, by);
         self.pending.remove(id);
         self.open -= 1;
         self.revision += 1;
@@ -321,16 +322,16 @@ impl FindingTracker {
         chain: EvidenceContext,
         missing: Vec<String>,
     ) {
-        if let Some(known) = self.known.get_mut(id) {
-            known.attach_explanation(chain, missing);
+        if let Some(tracked) = self.known.get_mut(id) {
+            tracked.attach_explanation(chain, missing);
         }
     }
 
     /// Drops closed findings that are too old or too many.
     fn drop_expired(&mut self, now: UnixMs) {
         let before = self.known.len();
-        self.known.retain(|_, known| {
-            known.life().closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
+        self.known.retain(|_, tracked| {
+            tracked.life().closed.is_none_or(|closed| now.duration_since(closed) <= REMEMBERED)
         });
         if self.known.len() - self.open > MAX_CLOSED {
             for id in finding_quotas::oldest_closed(&self.known, MAX_CLOSED) {
@@ -347,33 +348,34 @@ impl FindingTracker {
         now: UnixMs,
         period: Duration,
         limits: &Thresholds,
-        held: PendingFinding,
+        candidate: PendingFinding,
     ) -> Option<Finding> {
-        let before = self.before.remove(&held.finding.id);
+        let before = self.before.remove(&candidate.finding.id);
         let first = || match before {
             Some(before) => before.resume_after_restart(now),
-            None => PendingSpan::new(now, &held.members),
+            None => PendingSpan::new(now, &candidate.members),
         };
-        let pending = self.pending.entry(held.finding.id.clone()).or_insert_with(first);
-        pending.observe_members(now, &held.members);
-        let samples = if held.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
+        let pending = self.pending.entry(candidate.finding.id.clone()).or_insert_with(first);
+        pending.observe_members(now, &candidate.members);
+        let samples = if candidate.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
-        let steady = again.is_none_or(|seconds| seconds >= limits.average_seconds.min(held.hold));
-        let ripe = steady && pending.lasted_seconds(now) >= held.hold.max(samples);
+        let steady =
+            again.is_none_or(|seconds| seconds >= limits.average_seconds.min(candidate.hold));
+        let has_lasted = steady && pending.lasted_seconds(now) >= candidate.hold.max(samples);
         let since = pending.since;
-        let open = self.known.get(&held.finding.id).is_some_and(TrackedFinding::is_open);
-        let calm = pending.lasted_seconds(now) < held.page_delay;
-        let confidence = held.compute_confidence(limits);
-        let severity = held.finding.severity;
-        let severity = if calm { severity.min(Severity::Warning) } else { severity };
-        (ripe || open).then_some(Finding { severity, since, confidence, ..held.finding })
+        let open = self.known.get(&candidate.finding.id).is_some_and(TrackedFinding::is_open);
+        let is_early = pending.lasted_seconds(now) < candidate.page_delay;
+        let confidence = candidate.compute_confidence(limits);
+        let severity = candidate.finding.severity;
+        let severity = if is_early { severity.min(Severity::Warning) } else { severity };
+        (has_lasted || open).then_some(Finding { severity, since, confidence, ..candidate.finding })
     }
 
     /// Returns the open findings with the cost that their detectors estimated last, by id.
     pub(super) fn open_with_estimates(&self) -> impl Iterator<Item = (&FindingRecord, f64)> {
-        let open = self.known.values().filter(|known| known.is_open());
-        open.map(|known| (&known.record, known.estimate))
+        let open = self.known.values().filter(|tracked| tracked.is_open());
+        open.map(|tracked| (&tracked.record, tracked.estimate))
     }
 
     /// Sets the cost of open findings: the lost GPUs that are attributed to each.
@@ -383,16 +385,16 @@ impl FindingTracker {
         costs: impl Iterator<Item = (&'a String, f64)>,
     ) {
         for (id, lost_gpus) in costs {
-            if let Some(known) = self.known.get_mut(id) {
-                known.set_cost(lost_gpus, now);
+            if let Some(tracked) = self.known.get_mut(id) {
+                tracked.set_cost(lost_gpus, now);
             }
         }
     }
 
     /// Returns the open findings, worst first: by severity, then by cost, then by name.
     pub(super) fn open_records(&self) -> Vec<&FindingRecord> {
-        let open = self.known.values().filter(|known| known.is_open());
-        let mut open: Vec<_> = open.map(|known| &known.record).collect();
+        let open = self.known.values().filter(|tracked| tracked.is_open());
+        let mut open: Vec<_> = open.map(|tracked| &tracked.record).collect();
         open.sort_by(|a, b| {
             let (a, b) = (&a.finding, &b.finding);
             let cost = b.lost_gpus.total_cmp(&a.lost_gpus);
@@ -403,14 +405,14 @@ impl FindingTracker {
 
     /// Iterates the open findings in no particular order.
     pub(super) fn iter_open(&self) -> impl Iterator<Item = &Finding> {
-        let open = self.known.values().filter(|known| known.is_open());
-        open.map(|known| &known.record.finding)
+        let open = self.known.values().filter(|tracked| tracked.is_open());
+        open.map(|tracked| &tracked.record.finding)
     }
 
     /// Returns the retained closed findings, newest first.
     pub(super) fn closed_records(&self) -> Vec<&FindingRecord> {
-        let closed = self.known.values().filter(|known| !known.is_open());
-        let mut closed: Vec<_> = closed.map(|known| &known.record).collect();
+        let closed = self.known.values().filter(|tracked| !tracked.is_open());
+        let mut closed: Vec<_> = closed.map(|tracked| &tracked.record).collect();
         closed.sort_by(|a, b| {
             let id = || natural_order(&a.finding.id, &b.finding.id);
             b.finding.life.closed.cmp(&a.finding.life.closed).then_with(id)
@@ -420,20 +422,24 @@ impl FindingTracker {
 
     /// Returns the ids of the open findings that match the predicate.
     pub(super) fn open_ids_where(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
-        let open = self.known.iter().filter(|(_, known)| known.is_open());
-        let wanted = open.filter(|(_, known)| wanted(&known.record.finding));
+        let open = self.known.iter().filter(|(_, tracked)| tracked.is_open());
+        let wanted = open.filter(|(_, tracked)| wanted(&tracked.record.finding));
         wanted.map(|(id, _)| id.clone()).collect()
     }
 
     /// Returns the open finding with this id.
     pub(super) fn open_one(&self, id: &str) -> Option<&Finding> {
-        self.known.get(id).filter(|known| known.is_open()).map(|known| &known.record.finding)
+        self.known
+            .get(id)
+            .filter(|tracked| tracked.is_open())
+            .map(|tracked| &tracked.record.finding)
     }
 
     /// Returns the open findings from before a restart whose evidence was not read for long enough since.
     pub(super) fn unsettled_findings(&self) -> impl Iterator<Item = &Finding> {
-        let open = self.known.values().filter(|known| known.is_open() && known.is_unsettled());
-        open.map(|known| &known.record.finding)
+        let open =
+            self.known.values().filter(|tracked| tracked.is_open() && tracked.is_unsettled());
+        open.map(|tracked| &tracked.record.finding)
     }
 
     /// Changes whenever a finding closes, reopens or is dropped.

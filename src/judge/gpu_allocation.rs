@@ -36,10 +36,10 @@ impl GpuAllocation {
         let was_free = free
             .is_some_and(|since| now.duration_since(since).as_secs_f64() >= limits.leave_seconds);
         let Some((job, started)) = job else { return was_free && frozen };
-        let known = self.job.replace(job.clone());
+        let previous = self.job.replace(job.clone());
         let before = self.started;
         self.started = started.or(before);
-        let another = known.as_ref().is_some_and(|known| known != job);
+        let another = previous.as_ref().is_some_and(|previous| previous != job);
         let anew = before.zip(started).is_some_and(|(before, started)| started > before);
         if another {
             self.started = started;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_job_and_the_same_one_started_anew_begin() {
+    fn allocation_begins_with_another_job_and_with_a_restart_of_the_same() {
         let limits = Thresholds::default();
         let (a, b) = (SanitizedText::new("a"), SanitizedText::new("b"));
         let mut holder = GpuAllocation::default();

@@ -40,7 +40,7 @@ pub(super) fn detect_failed_gpus(
             // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
             let fact = gone.is_some() || broken.xid.is_some();
             let failure = broken.xid.map(|(code, _)| describe_xid(code));
-            let what = match (gone.is_some(), failure) {
+            let symptom = match (gone.is_some(), failure) {
                 (true, Some(xid)) => format!("is missing: XID {}, {}", xid.code, xid.meaning),
                 (true, None) => "is missing from the metrics of its node".to_owned(),
                 (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
@@ -51,12 +51,12 @@ pub(super) fn detect_failed_gpus(
             let mut next = action.to_owned();
             next[..1].make_ascii_uppercase();
             let group = judge.job_groups.of(*row);
-            let held = group.is_some()
+            let is_used = group.is_some()
                 || judge.gpus.get(*row as usize).is_some_and(|gpu| gpu.allocated == Some(true));
             let suspicion = PendingFinding::of(
                 FindingKind::GpuFailed,
                 entity.clone(),
-                if fact && held { kinds.max(2) } else { 1 },
+                if fact && is_used { kinds.max(2) } else { 1 },
                 true,
             )
             .with_cost(
@@ -64,7 +64,7 @@ pub(super) fn detect_failed_gpus(
                 group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
             )
             .with_summary(
-                format!("{entity} {what}, since {}.", format_time_of_day(since)),
+                format!("{entity} {symptom}, since {}.", format_time_of_day(since)),
                 format!("{next}."),
             )
             .with_evidence(failure_evidence(
@@ -110,7 +110,7 @@ fn find_missing(judge: &JudgeState, cluster: &Cluster, outcome: &mut DetectorOut
         for key in missing {
             let entity = Entity::new_gpu(&node.name, key);
             let group = rows.iter().find_map(|row| judge.job_groups.of(*row));
-            let says = format!(
+            let summary = format!(
                 "{entity} is missing since the restart of gaunt: its node reports {} of {}.",
                 rows.len(),
                 format_count(before.len(), "GPU")
@@ -122,7 +122,7 @@ fn find_missing(judge: &JudgeState, cluster: &Cluster, outcome: &mut DetectorOut
                 PendingFinding::of(FindingKind::GpuFailed, entity, 1, true)
                     .with_hold_seconds(judge.limits.average_seconds)
                     .with_cost(1.0, victims)
-                    .with_summary(says, next)
+                    .with_summary(summary, next)
                     .with_evidence(failure_evidence(true, None, None, cluster.now())),
             );
         }

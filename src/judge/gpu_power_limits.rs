@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boards_are_known_by_the_names_that_drivers_give_them() {
+    fn power_limit_is_found_by_the_model_names_of_drivers() {
         for (model, watts) in [
             ("NVIDIA H100 80GB HBM3", Some(700.0)),
             ("NVIDIA H100 PCIe", Some(350.0)),

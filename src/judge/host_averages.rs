@@ -27,7 +27,7 @@ pub(super) struct HostAverages {
     usual_network: Baseline,
     /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
-    looked: Option<UnixMs>,
+    last_sampled: Option<UnixMs>,
 }
 
 /// A value of a host with its baseline.
@@ -48,10 +48,11 @@ impl HostAverages {
         frozen: bool,
         limits: &Thresholds,
     ) {
-        let Some(at) = node.sampled.filter(|at| self.looked.is_none_or(|last| last < *at)) else {
+        let Some(at) = node.sampled.filter(|at| self.last_sampled.is_none_or(|last| last < *at))
+        else {
             return;
         };
-        self.looked = Some(at);
+        self.last_sampled = Some(at);
         self.queue = serving_queue::sum_queues(cluster, node);
         let gap = cluster.freshness_window();
         let tick = &mut SampleTiming::new(at, limits.average_seconds, gap);
@@ -112,7 +113,7 @@ impl HostAverages {
 
     /// Whether it was read at all.
     pub(super) fn is_read(&self) -> bool {
-        self.looked.is_some()
+        self.last_sampled.is_some()
     }
 
     /// Returns its baselines.

@@ -77,32 +77,32 @@ mod tests {
 
     /// The state after each verdict, one a second.
     fn states_after(verdicts: impl IntoIterator<Item = GpuState>) -> Vec<GpuState> {
-        let (mut held, limits) = (StateHysteresis::default(), Thresholds::default());
+        let (mut hysteresis, limits) = (StateHysteresis::default(), Thresholds::default());
         let see = |(second, verdict)| {
-            held.observe_verdict(verdict, UnixMs(second * 1_000), &limits);
-            held.current_state()
+            hysteresis.observe_verdict(verdict, UnixMs(second * 1_000), &limits);
+            hysteresis.current_state()
         };
         (0_i64..).zip(verdicts).map(see).collect()
     }
 
     #[test]
-    fn the_first_verdict_needs_five_seconds_of_agreement() {
+    fn first_verdict_needs_five_seconds_of_agreement() {
         let states = states_after([Computing; 7]);
         assert_eq!(states, [Unknown, Unknown, Unknown, Unknown, Unknown, Computing, Computing]);
     }
 
     #[test]
-    fn leaving_takes_ten_seconds() {
-        let (mut held, limits) = (StateHysteresis::default(), Thresholds::default());
+    fn state_is_left_after_ten_seconds() {
+        let (mut hysteresis, limits) = (StateHysteresis::default(), Thresholds::default());
         for second in 0..30 {
             let verdict = if second < 10 { Computing } else { Waiting };
-            held.observe_verdict(verdict, UnixMs(second * 1_000), &limits);
-            assert_eq!(held.current_state() == Waiting, second >= 20, "second {second}");
+            hysteresis.observe_verdict(verdict, UnixMs(second * 1_000), &limits);
+            assert_eq!(hysteresis.current_state() == Waiting, second >= 20, "second {second}");
         }
     }
 
     #[test]
-    fn one_odd_sample_changes_nothing() {
+    fn state_ignores_one_outlier() {
         let mut verdicts = vec![Computing; 40];
         for odd in (7..40).step_by(5) {
             verdicts[odd] = Waiting;
@@ -111,22 +111,22 @@ mod tests {
     }
 
     #[test]
-    fn two_samples_are_enough_at_a_long_period() {
-        let (mut held, limits) = (StateHysteresis::default(), Thresholds::default());
-        held.observe_verdict(Computing, UnixMs(0), &limits);
-        assert_eq!(held.current_state(), Unknown);
-        held.observe_verdict(Computing, UnixMs(10_000), &limits);
-        assert_eq!(held.current_state(), Computing);
+    fn state_changes_after_two_samples_at_a_long_period() {
+        let (mut hysteresis, limits) = (StateHysteresis::default(), Thresholds::default());
+        hysteresis.observe_verdict(Computing, UnixMs(0), &limits);
+        assert_eq!(hysteresis.current_state(), Unknown);
+        hysteresis.observe_verdict(Computing, UnixMs(10_000), &limits);
+        assert_eq!(hysteresis.current_state(), Computing);
     }
 
     #[test]
-    fn facts_hold_at_once() {
-        let (mut held, limits) = (StateHysteresis::default(), Thresholds::default());
-        held.force_state(Stale);
-        assert_eq!(held.current_state(), Stale);
+    fn state_of_a_fact_holds_at_once() {
+        let (mut hysteresis, limits) = (StateHysteresis::default(), Thresholds::default());
+        hysteresis.force_state(Stale);
+        assert_eq!(hysteresis.current_state(), Stale);
         for second in 1..=6 {
-            held.observe_verdict(Computing, UnixMs(second * 1_000), &limits);
+            hysteresis.observe_verdict(Computing, UnixMs(second * 1_000), &limits);
         }
-        assert_eq!(held.current_state(), Computing);
+        assert_eq!(hysteresis.current_state(), Computing);
     }
 }

@@ -62,10 +62,10 @@ impl InferredLeaves {
         now: UnixMs,
         limits: &Thresholds,
     ) {
-        let like = |group: &&mut CongestionGroup| {
+        let is_match = |group: &&mut CongestionGroup| {
             group.rail == rail && group.overlaps_with(&bad, limits.together_share)
         };
-        if let Some(group) = self.groups.iter_mut().find(like) {
+        if let Some(group) = self.groups.iter_mut().find(is_match) {
             group.times += u32::from(
                 now.duration_since(group.seen).as_secs_f64() >= limits.flap_close_seconds,
             );
@@ -86,8 +86,8 @@ impl InferredLeaves {
 
 impl CongestionGroup {
     fn overlaps_with(&self, bad: &[u32], share: f64) -> bool {
-        let both = bad.iter().filter(|row| self.ports.contains(row)).count();
-        both as f64 >= share * bad.len().min(self.ports.len()) as f64
+        let common = bad.iter().filter(|row| self.ports.contains(row)).count();
+        common as f64 >= share * bad.len().min(self.ports.len()) as f64
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_congested_with_the_same_again_is_one_group_for_the_second_time() {
+    fn ports_congested_together_twice_are_one_group() {
         let mut together = InferredLeaves::default();
         let mut see = |rail: &str, bad: &[u32], second: i64| {
             together.observe_group(
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn congestion_groups_are_bounded() {
         let mut together = InferredLeaves::default();
         for second in 0..1_000 {
             let row = second as u32 * 3;

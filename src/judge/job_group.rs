@@ -106,7 +106,7 @@ impl JobGroups {
 
     /// Returns the index of a GPU's group in [`Self::all_groups`].
     pub(super) fn group_index(&self, gpu: u32) -> Option<usize> {
-        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|place| place as usize)
+        self.of_gpu.get(gpu as usize)?.checked_sub(1).map(|index| index as usize)
     }
 
     /// Returns all groups that have GPUs on a node.
@@ -130,13 +130,13 @@ impl JobGroups {
         nodes: &BTreeSet<NodeId>,
         limits: &Thresholds,
     ) -> Vec<&JobGroup> {
-        let (mut groups, mut known): (Vec<&JobGroup>, HashSet<*const JobGroup>) =
+        let (mut groups, mut listed): (Vec<&JobGroup>, HashSet<*const JobGroup>) =
             Default::default();
         for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
             for group in self.groups_on(node.device_rows(DeviceClass::Gpu)) {
                 let slow =
                     group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
-                if slow && known.insert(std::ptr::from_ref(group)) {
+                if slow && listed.insert(std::ptr::from_ref(group)) {
                     groups.push(group);
                 }
             }
@@ -178,10 +178,11 @@ impl JobGroup {
             .collect();
         nodes.sort_unstable();
         nodes.dedup();
-        let known = || gpus.iter().filter_map(|row| trackers.get(*row as usize));
+        let members = || gpus.iter().filter_map(|row| trackers.get(*row as usize));
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let utilization = median(known().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
-        let pace = median(known().filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)));
+        let utilization = median(members().filter_map(|gpu| gpu.averages.utilization_at(now, gap)));
+        let pace =
+            median(members().filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)));
         let peers = PeerClocks::of(cluster, trackers, limits, &gpus);
         let first = nodes.first().filter(|_| job.is_none());
         let first = first.and_then(|id| Some(cluster.node_by_id(*id)?.name.clone()));
@@ -224,8 +225,8 @@ impl JobGroup {
         now: UnixMs,
         gap: std::time::Duration,
     ) -> bool {
-        let known = self.gpus.iter().filter_map(|row| trackers.get(*row as usize));
-        known.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
+        let members = self.gpus.iter().filter_map(|row| trackers.get(*row as usize));
+        members.filter(|gpu| gpu.averages.is_profiled(now, gap)).count() * 2 > self.gpus.len()
     }
 
     /// Returns the slowdown that counts as lost time: none below the limit, where noise is as large; none without a
@@ -261,9 +262,9 @@ impl JobGroup {
     pub(super) fn render_title(&self) -> String {
         match (&self.job, &self.first_node, self.nodes.len()) {
             (Some(job), ..) => format!("Job {job}"),
-            (None, Some(place), 0 | 1) => format!("Unnamed job on {place}"),
-            (None, Some(place), nodes) => {
-                format!("Unnamed job on {place} and {}", format_count(nodes - 1, "node"))
+            (None, Some(node), 0 | 1) => format!("Unnamed job on {node}"),
+            (None, Some(node), nodes) => {
+                format!("Unnamed job on {node} and {}", format_count(nodes - 1, "node"))
             }
             _ => "Unnamed job".to_owned(),
         }
@@ -301,8 +302,8 @@ fn infer_groups(
         if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
             continue;
         }
-        let known = rows.iter().filter_map(|row| trackers.get(*row as usize));
-        let Some(power) = median(known.filter_map(|gpu| gpu.averages.usual_power())) else {
+        let members = rows.iter().filter_map(|row| trackers.get(*row as usize));
+        let Some(power) = median(members.filter_map(|gpu| gpu.averages.usual_power())) else {
             continue;
         };
         let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);

@@ -42,8 +42,8 @@ pub(super) fn detect_job_imbalance(
 
 /// Returns the nodes that a pending finding blames or lists as victims: that explains the lost time of groups there.
 fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId> {
-    let held = seen.suspicions.iter().map(|held| &held.finding);
-    let all = seen.findings.iter().chain(held);
+    let pending = seen.suspicions.iter().map(|pending| &pending.finding);
+    let all = seen.findings.iter().chain(pending);
     let urgent = all.filter(|finding| finding.severity > gaunt_schema::Severity::Info);
     let entities =
         urgent.flat_map(|finding| std::iter::once(&finding.entity).chain(&finding.victims));
@@ -56,14 +56,14 @@ struct UnevenGroup<'a> {
     judge: &'a JudgeState,
     cluster: &'a Cluster,
     group: &'a JobGroup,
-    turns: &'a WorkHistory,
+    history: &'a WorkHistory,
     /// The share of its baseline speed that it has lost, over a longer time.
     slowed: f64,
     /// The median pace of its nodes.
-    middle: f64,
+    median_pace: f64,
     /// Nodes that work much more than the median, and how much they do.
-    heavy: Vec<(NodeId, f64)>,
-    of: usize,
+    overloaded: Vec<(NodeId, f64)>,
+    node_count: usize,
     /// Its work is only known from single instants.
     instants: bool,
 }
@@ -76,54 +76,65 @@ impl<'a> UnevenGroup<'a> {
     ) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let turns = judge.shares.history_of(group)?;
-        let known =
-            turns.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
+        let history = judge.shares.history_of(group)?;
+        let observed =
+            history.paces.iter().filter_map(|(id, pace)| Some((*id, pace.value_at(now, gap)?)));
         // Without job labels, nodes of another, unchanged job may be among them.
-        let as_ever = |pace: f64| group.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
-        let paces: Vec<(NodeId, f64)> = known.filter(|(_, pace)| !as_ever(*pace)).collect();
+        let is_unchanged =
+            |pace: f64| group.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
+        let paces: Vec<(NodeId, f64)> = observed.filter(|(_, pace)| !is_unchanged(*pace)).collect();
         if paces.len() < LEAST_NODES {
             return None;
         }
-        let middle = median(paces.iter().map(|(_, pace)| *pace))?;
+        let median_pace = median(paces.iter().map(|(_, pace)| *pace))?;
         let instants =
             judge.limits.has_slow_period(cluster) && !group.is_profiled(&judge.gpus, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
-        let of = paces.len();
-        let slowed = (1.0 - middle).max(0.0);
+        let node_count = paces.len();
+        let slowed = (1.0 - median_pace).max(0.0);
         // The stage that the others wait for has lost next to nothing. Where all have lost alike, chance makes some
         // node an outlier: steps are few within the span of the averages.
-        let least = (middle * times).max(1.0 - slowed * limits.uneven_lost_share);
-        let heavy = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
-        Some(Self { judge, cluster, group, turns, slowed, middle, heavy, of, instants })
+        let least = (median_pace * times).max(1.0 - slowed * limits.uneven_lost_share);
+        let overloaded = paces.into_iter().filter(|(_, pace)| *pace >= least).collect();
+        Some(Self {
+            judge,
+            cluster,
+            group,
+            history,
+            slowed,
+            median_pace,
+            overloaded,
+            node_count,
+            instants,
+        })
     }
 
     fn detect_imbalance(&self) -> Option<PendingFinding> {
-        if self.heavy.is_empty() {
+        if self.overloaded.is_empty() {
             // For single instants, chance exceeds the loss of a job.
             return if self.instants { None } else { self.detect_data_skew() };
         }
-        (self.heavy.len() * 2 <= self.of).then(|| self.stage_imbalance())
+        (self.overloaded.len() * 2 <= self.node_count).then(|| self.stage_imbalance())
     }
 
     /// Builds the finding that some nodes always work more than the others.
     fn stage_imbalance(&self) -> PendingFinding {
         let names: Vec<&str> = self
-            .heavy
+            .overloaded
             .iter()
             .filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()))
             .take(MOST_NAMED)
             .collect();
         let entity = Entity { kind: EntityKind::Stage, ..self.group.to_entity() };
-        let says = format!(
+        let summary = format!(
             "The pipeline stage on {} is overloaded: the other stages wait for it {} of the time.",
             names.join(", "),
             format_percent(self.slowed)
         );
         let next = "Rebalance the layers between the pipeline stages.".to_owned();
-        let work = median(self.heavy.iter().map(|(_, pace)| pace / self.middle));
+        let work = median(self.overloaded.iter().map(|(_, pace)| pace / self.median_pace));
         let limit = Some(self.judge.limits.uneven_times);
-        self.of(FindingKind::StageImbalance, entity).with_summary(says, next).with_evidence([
+        self.of(FindingKind::StageImbalance, entity).with_summary(summary, next).with_evidence([
             self.slowdown_evidence(),
             EvidenceRow::NodeActivity.to_evidence(work, limit),
         ])
@@ -133,7 +144,7 @@ impl<'a> UnevenGroup<'a> {
     /// they wait for a different node each time.
     fn detect_data_skew(&self) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
-        let favourite = self.turns.busiest_share(limits);
+        let favourite = self.history.busiest_share(limits);
         // Of two nodes one is the busiest at least half of the time.
         let most = limits.favourite_ratio.max(1.5 / self.group.nodes.len() as f64);
         let entity = self.group.to_entity();
@@ -145,8 +156,9 @@ impl<'a> UnevenGroup<'a> {
             .open_one(&Finding::build_id(FindingKind::DataSkew, &entity))
             .is_some();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
-        let like = SlowdownProfile::of(self.judge, self.cluster, self.group);
-        if favourite.is_some_and(|share| share >= most) || !like.is_only_slower(limits, self.middle)
+        let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
+        if favourite.is_some_and(|share| share >= most)
+            || !profile.is_only_slower(limits, self.median_pace)
         {
             return None;
         }
@@ -171,10 +183,10 @@ impl<'a> UnevenGroup<'a> {
                     .to_evidence(favourite, Some(most))
                     .with_note("must stay below the limit"),
                 EvidenceRow::TrafficChange
-                    .to_evidence(like.traffic, Some(self.middle * limits.like_pace_share))
+                    .to_evidence(profile.traffic, Some(self.median_pace * limits.like_pace_share))
                     .with_note("limit: share of the job's median pace"),
                 EvidenceRow::ClockChange
-                    .to_evidence(like.clock, Some(limits.capped_clock_ratio))
+                    .to_evidence(profile.clock, Some(limits.capped_clock_ratio))
                     .with_note("must stay above the limit"),
             ]),
         )

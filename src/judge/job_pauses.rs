@@ -28,7 +28,7 @@ struct Pause {
 impl Pauses {
     /// Updates every job: it pauses if most of its nodes have sent next to nothing of their baseline for a while or,
     /// where traffic is not reported, if its GPUs stand still and are not starved.
-    pub(super) fn look(
+    pub(super) fn observe_pauses(
         &mut self,
         cluster: &Cluster,
         groups: &JobGroups,

@@ -55,7 +55,7 @@ pub(super) struct LinkTable {
 #[derive(Clone, Debug)]
 pub(super) struct LinkAverages {
     node: SanitizedText,
-    looked: CompactTimestamp,
+    last_sampled: CompactTimestamp,
     /// Traffic of the busier direction, as a share of the line rate.
     pub(super) utilization: MovingAverage,
     /// Symbol errors and receive errors.
@@ -105,8 +105,8 @@ impl LinkTable {
                 if link.as_ref().is_none_or(|link| link.node != node.name) {
                     *link = Some(LinkAverages::new(&node.name));
                 }
-                if let Some(link) = link.as_mut().filter(|link| link.looked != stamp) {
-                    link.looked = stamp;
+                if let Some(link) = link.as_mut().filter(|link| link.last_sampled != stamp) {
+                    link.last_sampled = stamp;
                     link.add_sample(cluster, &netdevs, *row, at, limits);
                     link.learn_baselines(at, cluster, frozen, limits);
                 }
@@ -174,7 +174,7 @@ impl LinkAverages {
     fn new(node: &SanitizedText) -> Self {
         Self {
             node: node.clone(),
-            looked: CompactTimestamp::NEVER,
+            last_sampled: CompactTimestamp::NEVER,
             utilization: MovingAverage::default(),
             errors: MovingAverage::default(),
             retransmitted: MovingAverage::default(),

@@ -33,11 +33,14 @@ pub(super) fn detect_bad_links(
             if is_port_active(cluster, *row) != Some(true) {
                 continue;
             }
-            let place = ActivePort { judge, cluster, id, node, row: *row, link, rates: &rates };
-            outcome.suspicions.extend(place.detect_low_rate());
-            match place.detect_link_errors(&mut resends) {
+            let active_port =
+                ActivePort { judge, cluster, id, node, row: *row, link, rates: &rates };
+            outcome.suspicions.extend(active_port.detect_low_rate());
+            match active_port.detect_link_errors(&mut resends) {
                 Some(suspicion) => outcome.suspicions.push(suspicion),
-                None if place.is_unclear() => outcome.undecidable.push(place.link_errors_id()),
+                None if active_port.is_unclear() => {
+                    outcome.undecidable.push(active_port.link_errors_id())
+                }
                 None => {}
             }
         }

@@ -77,7 +77,7 @@ impl GpuLoss {
         (self.parts > 0).then_some(match self.cause {
             IDLE => AttributedCause::Idle,
             UNEXPLAINED => AttributedCause::Unexplained,
-            place => AttributedCause::Finding(place),
+            index => AttributedCause::Finding(index),
         })
     }
 }
@@ -126,7 +126,7 @@ struct CauseRank {
     /// How closely it names the GPU: 3 itself, 2 its node, 1 its job.
     specificity: u8,
     /// The order of the list decides between equals: earlier is greater.
-    place: u16,
+    index: u16,
     kind: FindingKind,
 }
 
@@ -137,7 +137,7 @@ impl CauseRank {
         let order = of(&self).cmp(&of(&other));
         let order = order.then_with(|| self.confidence.total_cmp(&other.confidence));
         let order = order.then_with(|| self.specificity.cmp(&other.specificity));
-        order.then_with(|| other.place.cmp(&self.place)) == Ordering::Greater
+        order.then_with(|| other.index.cmp(&self.index)) == Ordering::Greater
     }
 
     /// Whether it explains idle GPUs in a job at its baseline speed: what slows a job down does not.
@@ -168,7 +168,7 @@ impl CauseCandidates {
                 by_name.extend(all.iter().enumerate().map(|(at, group)| (group.group_key(), at)));
             }
             let finding = &record.finding;
-            let place = findings.len().min(usize::from(UNEXPLAINED) - 1) as u16;
+            let index = findings.len().min(usize::from(UNEXPLAINED) - 1) as u16;
             findings.push((finding.id.clone(), finding.kind));
             if explains_nothing(finding.kind) {
                 continue;
@@ -178,7 +178,7 @@ impl CauseCandidates {
                 severity: finding.severity,
                 confidence: finding.confidence,
                 specificity,
-                place,
+                index,
                 kind: finding.kind,
             };
             named.rank_culprit(cluster, &finding.entity, rank);
@@ -296,7 +296,7 @@ impl FleetLoss {
                 }
                 let parts = (share.clamp(0.0, 1.0) * PARTS).round() as u16;
                 let code = match cause {
-                    Some(cause) => cause.place,
+                    Some(cause) => cause.index,
                     None if idle => IDLE,
                     None => UNEXPLAINED,
                 };

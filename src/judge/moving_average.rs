@@ -139,21 +139,21 @@ mod tests {
     }
 
     #[test]
-    fn half_the_way_is_gone_after_a_third_of_the_span() {
+    fn average_moves_half_way_in_a_third_of_the_span() {
         let samples: Vec<_> = (0..=4).map(|s| (s * 1_000, Some(f64::from(s > 0)))).collect();
         let value = average_of(&samples).value_at(UnixMs(4_000), GAP).unwrap();
         assert!((value - (1.0 - (-0.8_f64).exp())).abs() < 1e-6, "{value}");
     }
 
     #[test]
-    fn the_rate_of_sampling_does_not_matter() {
+    fn average_does_not_depend_on_the_sample_rate() {
         let slow = average_of(&[(0, Some(1.0)), (2_000, Some(0.0))]);
         let fast = average_of(&[(0, Some(1.0)), (1_000, Some(0.0)), (2_000, Some(0.0))]);
         assert!((slow.value - fast.value).abs() < 1e-6);
     }
 
     #[test]
-    fn absent_samples_are_not_zero_and_a_gap_starts_anew() {
+    fn average_skips_absent_samples_and_restarts_after_a_gap() {
         let average = average_of(&[(0, Some(0.5)), (1_000, None), (2_000, None)]);
         assert_eq!(average.value_at(UnixMs(3_000), GAP), Some(0.5));
         assert_eq!(average.value_at(UnixMs(3_101), GAP), None);
@@ -162,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_outlives_the_turn_of_its_years_and_a_clock_that_is_behind() {
-        let turn = (i64::from(u32::MAX) + 1) * UNIT_MS;
-        let of = |ms| CompactTimestamp::of(UnixMs(turn + ms));
+    fn timestamp_survives_wrap_around_and_a_clock_that_is_behind() {
+        let wrap = (i64::from(u32::MAX) + 1) * UNIT_MS;
+        let of = |ms| CompactTimestamp::of(UnixMs(wrap + ms));
         assert!((of(2_000).seconds_since(of(-1_000)) - 3.0).abs() < 1e-9);
         assert_eq!(of(0).seconds_since(of(5_000)).to_string(), "0", "a minute ahead is no time");
         let average = average_of(&[(0, Some(0.5))]);

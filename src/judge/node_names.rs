@@ -32,7 +32,7 @@ impl NodeNames {
     }
 
     /// Updates the node that each target reports as.
-    pub(super) fn look(&mut self, cluster: &Cluster) {
+    pub(super) fn observe_names(&mut self, cluster: &Cluster) {
         for scraped in cluster.tracked_targets() {
             let Some(node) = scraped.node.and_then(|id| cluster.node_by_id(id)) else { continue };
             let address = &scraped.target.address;
@@ -44,12 +44,12 @@ impl NodeNames {
                 self.renamed.insert(before, node.name.clone());
             }
         }
-        self.renamed.retain(|before, _| !is_heard(cluster, before));
+        self.renamed.retain(|before, _| !is_reported(cluster, before));
         if self.by_address.len() > 2 * MAX_TARGETS {
             let targets = cluster.tracked_targets().iter();
-            let known: HashSet<&SanitizedText> =
+            let addresses: HashSet<&SanitizedText> =
                 targets.map(|scraped| &scraped.target.address).collect();
-            self.by_address.retain(|address, _| known.contains(address));
+            self.by_address.retain(|address, _| addresses.contains(address));
         }
     }
 
@@ -60,7 +60,7 @@ impl NodeNames {
 }
 
 /// Whether any target reports as this node.
-fn is_heard(cluster: &Cluster, name: &SanitizedText) -> bool {
+fn is_reported(cluster: &Cluster, name: &SanitizedText) -> bool {
     cluster.node_by_name(name).is_some_and(|(_, node)| !node.sources.is_empty())
 }
 
@@ -102,7 +102,7 @@ impl<'a> Whereabouts<'a> {
 
     /// Returns why the node with this name is gone; none while it has a target, read or not.
     pub(super) fn gone(&self, name: &SanitizedText) -> Option<Gone> {
-        if is_heard(self.cluster, name) {
+        if is_reported(self.cluster, name) {
             return None;
         }
         if let Some(now) = self.known.renamed.get(name) {
@@ -123,9 +123,9 @@ impl<'a> Whereabouts<'a> {
         let wanted = self.cluster.tracked_targets().iter().filter(|scraped| wanted(scraped));
         let names = wanted.map(|scraped| {
             let target = &scraped.target;
-            let called = target.node.clone().filter(|name| !name.is_empty());
+            let configured = target.node.clone().filter(|name| !name.is_empty());
             let reported = || self.known.of(&target.address).cloned();
-            called.or_else(reported).unwrap_or_else(|| host_of(&target.address))
+            configured.or_else(reported).unwrap_or_else(|| host_of(&target.address))
         });
         names.collect()
     }

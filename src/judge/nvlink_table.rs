@@ -17,7 +17,7 @@ pub(super) struct NvlinkTable {
 /// The sum of the NVLinks of one GPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GpuNvlinks {
-    looked: CompactTimestamp,
+    last_sampled: CompactTimestamp,
     pub(super) errors: MovingAverage,
     /// Active ones now, and the most that ever were.
     pub(super) up: Option<u16>,
@@ -29,7 +29,7 @@ impl NvlinkTable {
     pub(super) fn observe_nvlinks(&mut self, cluster: &Cluster, limits: &Thresholds) {
         self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuNvlinks::default());
         for (row, links) in (0..).zip(&mut self.gpus) {
-            if links.looked.is_set() && cluster.device_at(DeviceClass::Gpu, row).is_none() {
+            if links.last_sampled.is_set() && cluster.device_at(DeviceClass::Gpu, row).is_none() {
                 *links = GpuNvlinks::default();
             }
         }
@@ -54,7 +54,7 @@ impl NvlinkTable {
 
     /// Returns the links of a GPU, if any was reported.
     pub(super) fn of(&self, gpu: u32) -> Option<&GpuNvlinks> {
-        self.gpus.get(gpu as usize).filter(|links| links.looked.is_set())
+        self.gpus.get(gpu as usize).filter(|links| links.last_sampled.is_set())
     }
 
     /// Returns the errors of a GPU's links per second.
@@ -72,25 +72,26 @@ impl NvlinkTable {
         let name = |class, row| cluster.device_at(class, row).and_then(|it| it.device.key.first());
         let gpus = node.device_rows(DeviceClass::Gpu);
         let stamp = CompactTimestamp::of(at);
-        if gpus.iter().any(|gpu| self.of(*gpu).is_some_and(|links| links.looked == stamp)) {
+        if gpus.iter().any(|gpu| self.of(*gpu).is_some_and(|links| links.last_sampled == stamp)) {
             return;
         }
         let mut sums: Vec<(u32, NvlinkTotals)> =
             gpus.iter().map(|gpu| (*gpu, NvlinkTotals::default())).collect();
-        let mut place = 0;
+        let mut position = 0;
         for row in node.device_rows(DeviceClass::Nvlink) {
-            let of = name(DeviceClass::Nvlink, *row);
-            if sums.get(place).is_none_or(|(gpu, _)| name(DeviceClass::Gpu, *gpu) != of) {
-                let found = sums.iter().position(|(gpu, _)| name(DeviceClass::Gpu, *gpu) == of);
+            let gpu_name = name(DeviceClass::Nvlink, *row);
+            if sums.get(position).is_none_or(|(gpu, _)| name(DeviceClass::Gpu, *gpu) != gpu_name) {
+                let found =
+                    sums.iter().position(|(gpu, _)| name(DeviceClass::Gpu, *gpu) == gpu_name);
                 let Some(found) = found else { continue };
-                place = found;
+                position = found;
             }
-            sums[place].1.add_link(cluster, *row);
+            sums[position].1.add_link(cluster, *row);
         }
         let tick = &mut SampleTiming::new(at, limits.average_seconds, cluster.freshness_window());
         for (gpu, sum) in sums {
             let Some(links) = self.gpus.get_mut(gpu as usize) else { continue };
-            links.looked = stamp;
+            links.last_sampled = stamp;
             links.errors.add_sample(sum.errors, tick);
             links.up = sum.has_state.then_some(sum.up);
             links.most = links.most.max(sum.up);

@@ -33,18 +33,18 @@ fn degraded_link(
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let own = judge.gpus.get(row as usize)?;
+    let tracker = judge.gpus.get(row as usize)?;
     let value = |metric| cluster.current_value(metric, row).filter(|value| *value > 0.0);
     // An idle link lowers its speed to save power, but never its width. The average may still cover the work that has
     // just ended.
     let works = |share: f64| share >= limits.utilization_launch_ratio;
-    let busy = own.averages.utilization_at(now, gap).is_some_and(works)
-        && own.averages.utilization_now().is_some_and(works);
+    let busy = tracker.averages.utilization_at(now, gap).is_some_and(works)
+        && tracker.averages.utilization_now().is_some_and(works);
     let (width, lanes) = (value(health::PCIE_WIDTH), value(health::PCIE_WIDTH_MAX));
     let (generation, best) = (value(health::PCIE_GENERATION), value(health::PCIE_GENERATION_MAX));
     let narrow = width.zip(lanes).is_some_and(|(now, most)| now < most);
     let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
-    let replays = own.averages.pcie_replays(now, gap);
+    let replays = tracker.averages.pcie_replays(now, gap);
     let resent = replays.is_some_and(|rate| rate >= limits.pcie_replays_per_second);
     if !narrow && !slow && !resent {
         return None;

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_what_is_usual_makes_two_roles_and_a_slope_does_not() {
+    fn roles_are_separated_by_a_gap_and_not_by_a_slope() {
         let stages = [(0.5, 1.9), (0.52, 1.9), (0.9, 1.4), (0.51, 1.9), (0.5, 1.9), (0.92, 1.4)];
         let stages: Vec<(f64, f64)> = stages.into_iter().chain([(0.91, 1.4), (0.9, 1.4)]).collect();
         assert_eq!(medians_of_roles(&stages), [Some(1.9), Some(1.4)]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_no_role_and_neither_are_those_of_whom_nothing_is_usual() {
+    fn role_needs_several_gpus_with_a_baseline() {
         let odd = [(0.5, 1.9), (0.5, 1.9), (0.5, 1.9), (0.5, 1.9), (0.9, 1.0), (0.9, 1.0)];
         assert_eq!(medians_of_roles(&odd), [Some(1.9)], "two that draw more are two odd ones");
         let new = [(f64::NAN, 1.9), (0.9, 1.9), (0.5, 1.9), (0.5, 1.9)];

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_not_many() {
+    fn count_has_a_singular_or_plural_noun() {
         assert_eq!(
             (format_count(1, "GPU"), format_count(0, "port")),
             ("1 GPU".into(), "0 ports".into())

@@ -29,7 +29,7 @@ pub(super) fn detect_down_ports(
     outcome: &mut DetectorOutcome,
 ) {
     // A job whose waiting is explained already is not charged a second time.
-    let mut charged: BTreeSet<SanitizedText> = outcome
+    let mut charged_jobs: BTreeSet<SanitizedText> = outcome
         .findings
         .iter()
         .flat_map(|finding| &finding.victims)
@@ -48,9 +48,10 @@ pub(super) fn detect_down_ports(
                 Some(false) => {
                     let siblings = siblings.get_or_init(|| SiblingCounts::of(cluster, node));
                     let around = PortSurroundings::of(cluster, siblings, *row, entry, &slots);
-                    let place = DownPort { judge, cluster, node, row: *row, entry, port, around };
-                    if place.is_fault() {
-                        place.report_finding(&mut charged, outcome);
+                    let down_port =
+                        DownPort { judge, cluster, node, row: *row, entry, port, around };
+                    if down_port.is_fault() {
+                        down_port.report_finding(&mut charged_jobs, outcome);
                     }
                 }
             }
@@ -87,12 +88,16 @@ impl DownPort<'_> {
             && self.around.expects_active(limits.least_siblings)
     }
 
-    fn report_finding(&self, charged: &mut BTreeSet<SanitizedText>, outcome: &mut DetectorOutcome) {
+    fn report_finding(
+        &self,
+        charged_jobs: &mut BTreeSet<SanitizedText>,
+        outcome: &mut DetectorOutcome,
+    ) {
         let limits = &self.judge.limits;
         let jobs = jobs_on_node(self.cluster, self.node);
         let mut lost = 0;
         for job in &jobs {
-            if charged.insert(job.clone()) {
+            if charged_jobs.insert(job.clone()) {
                 lost += count_waiting_gpus(self.judge, self.cluster, job);
             }
         }
@@ -155,14 +160,14 @@ impl DownPort<'_> {
         let leaf = self.entry.info_label(port::INFO, "leaf");
         let far =
             leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
-        let look = format!("check the cable and transceiver of {} and {far}.", self.entry.device);
+        let advice = format!("check the cable and transceiver of {} and {far}.", self.entry.device);
         let ethernet =
             self.entry.info_label(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
         if !ethernet && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
-            return format!("The link is disabled: enable it; if nobody disabled it, {look}");
+            return format!("The link is disabled: enable it; if nobody disabled it, {advice}");
         }
-        look.replacen("check", "Check", 1)
+        advice.replacen("check", "Check", 1)
     }
 
     fn collect_evidence(&self) -> Vec<EvidenceItem> {

@@ -23,7 +23,7 @@ pub(super) struct PortTrackers {
 pub(super) struct PortTracker {
     /// The node that it is on: a row may be reassigned.
     pub(super) node: SanitizedText,
-    pub(super) looked: UnixMs,
+    pub(super) last_sampled: UnixMs,
     pub(super) was_active: bool,
     /// `link_downed` and the rate when it was last active.
     pub(super) downed_before: Option<f64>,
@@ -52,7 +52,7 @@ impl PortTracker {
     fn new(node: &SanitizedText, at: UnixMs) -> Self {
         Self {
             node: node.clone(),
-            looked: UnixMs(i64::MIN),
+            last_sampled: UnixMs(i64::MIN),
             was_active: false,
             downed_before: None,
             rate_before: None,
@@ -70,8 +70,8 @@ impl PortTrackers {
 
     /// Returns the last active values of every port that was ever active, by row.
     pub(super) fn snapshot_active(&self) -> impl Iterator<Item = (u32, LastActive)> {
-        let known = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
-        known.filter(|(_, port)| port.was_active).map(|(row, port)| {
+        let trackers = (0..).zip(&self.ports).filter_map(|(row, port)| Some((row, port.as_ref()?)));
+        trackers.filter(|(_, port)| port.was_active).map(|(row, port)| {
             let down_since = (port.down > 0).then_some(port.since);
             (row, LastActive { downed: port.downed_before, rate: port.rate_before, down_since })
         })
@@ -124,15 +124,15 @@ impl PortTrackers {
         limits: &Thresholds,
     ) {
         let Some(active) = is_port_active(cluster, row) else { return };
-        let known = &mut self.ports[row as usize];
-        if known.as_ref().is_some_and(|port| port.node != node.name) {
-            *known = None;
+        let slot = &mut self.ports[row as usize];
+        if slot.as_ref().is_some_and(|port| port.node != node.name) {
+            *slot = None;
         }
-        let port = known.get_or_insert_with(|| PortTracker::new(&node.name, at));
-        if port.looked >= at {
+        let port = slot.get_or_insert_with(|| PortTracker::new(&node.name, at));
+        if port.last_sampled >= at {
             return;
         }
-        port.looked = at;
+        port.last_sampled = at;
         let downed = cluster.current_value(port::LINK_DOWNED, row);
         if active {
             port.was_active = true;

@@ -70,16 +70,17 @@ impl SlowProbeSeries {
     fn of(judge: &JudgeState, cluster: &Cluster, row: u32, what: &str) -> Option<Self> {
         let entry = cluster.device_at(DeviceClass::Probe, row)?;
         let path = entry.info_label(probe_results::INFO, "path").map(SanitizedText::as_str);
-        let said = [
+        let series = [
             (probe_results::BASELINE_RATIO, judge.limits.probe_baseline_ratio, false),
             (probe_results::REFERENCE_RATIO, 1.0, true),
         ];
-        let said = said.into_iter().filter_map(|(metric, limit, elsewhere)| {
+        let series = series.into_iter().filter_map(|(metric, limit, elsewhere)| {
             let ratio = cluster.current_value(metric, row).filter(|ratio| *ratio < limit)?;
             let through_host = matches!(path, Some("host" | "staged"));
             Some(Self { what: what.to_owned(), ratio, limit, elsewhere, through_host })
         });
-        said.filter(|_| path != Some("local"))
+        series
+            .filter(|_| path != Some("local"))
             .min_by(|a, b| a.share_of_limit().total_cmp(&b.share_of_limit()))
     }
 
@@ -179,8 +180,8 @@ fn add_cross_node(
         return;
     }
     let limit = Some(judge.limits.probe_baseline_ratio);
-    let said = format!("median of {}", format_count(*pairs as usize, "pair"));
-    let evidence = EvidenceRow::CrossNodeProbe.to_evidence(Some(*ratio), limit).with_note(said);
+    let note = format!("median of {}", format_count(*pairs as usize, "pair"));
+    let evidence = EvidenceRow::CrossNodeProbe.to_evidence(Some(*ratio), limit).with_note(note);
     let port = entity.kind == EntityKind::Port;
     let same = |finding: &Finding| match finding.kind {
         FindingKind::PortRateLow | FindingKind::LinkErrors => port && finding.entity == *entity,

@@ -47,16 +47,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_odd_value_moves_neither_middle_nor_spread() {
-        let crowd = RobustStats::of(&[1.0, 1.02, 0.98, 1.01, 40.0], 4).unwrap();
-        assert_eq!(crowd.median.to_string(), "1.01");
-        assert!(crowd.spread < 0.05);
-        assert!(crowd.robust_score(40.0, 0.03) > 100.0);
-        assert!(crowd.robust_score(1.05, 0.03) < 4.0, "a small group has a floor");
+    fn outlier_moves_neither_median_nor_spread() {
+        let stats = RobustStats::of(&[1.0, 1.02, 0.98, 1.01, 40.0], 4).unwrap();
+        assert_eq!(stats.median.to_string(), "1.01");
+        assert!(stats.spread < 0.05);
+        assert!(stats.robust_score(40.0, 0.03) > 100.0);
+        assert!(stats.robust_score(1.05, 0.03) < 4.0, "a small group has a floor");
     }
 
     #[test]
-    fn few_are_no_crowd() {
+    fn stats_need_enough_values() {
         assert_eq!(RobustStats::of(&[1.0, 2.0, 3.0], 4), None);
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, f64::NAN, 1.0, 2.0]), Some(2.0));

@@ -33,12 +33,12 @@ struct SlowGpu<'a> {
     node: gaunt_cluster::NodeId,
     group: Option<&'a JobGroup>,
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
-    held: Option<f64>,
+    throttled: Option<f64>,
     temperature: Option<f64>,
     /// SM clock / peer median.
     clock: f64,
     peers: Option<RobustStats>,
-    is_held: bool,
+    is_throttled: bool,
     is_below: bool,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
@@ -48,29 +48,30 @@ impl<'a> SlowGpu<'a> {
     fn detect_gpu(judge: &'a JudgeState, cluster: &Cluster, row: u32) -> Option<Self> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let own = judge.gpus.get(row as usize)?;
-        let signals = own.averages.signals_at(now, gap, limits);
+        let tracker = judge.gpus.get(row as usize)?;
+        let signals = tracker.averages.signals_at(now, gap, limits);
         if signals.utilization? < limits.utilization_launch_ratio {
             return None;
         }
-        let held = [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
-        let clock = own.averages.clock_hertz(now, limits)?;
-        let is_held = held.is_some_and(|held| held >= limits.clock_event_ratio);
+        let throttled =
+            [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max);
+        let clock = tracker.averages.clock_hertz(now, limits)?;
+        let is_throttled = throttled.is_some_and(|throttled| throttled >= limits.clock_event_ratio);
         let group = judge.job_groups.of(row);
-        let crowd = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
+        let peer_clocks = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
-        let baseline = own.averages.usual_clock();
-        let is_below = crowd.is_some_and(|crowd| {
-            clock < crowd.lower_quartile * limits.clock_straggler_ratio
-                && crowd.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
+        let baseline = tracker.averages.usual_clock();
+        let is_below = peer_clocks.is_some_and(|peer_clocks| {
+            clock < peer_clocks.lower_quartile * limits.clock_straggler_ratio
+                && peer_clocks.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
                 && baseline.is_none_or(|baseline| clock < baseline * limits.clock_straggler_ratio)
         });
-        let declined = if is_held || is_below {
+        let declined = if is_throttled || is_below {
             None
         } else {
             Self::declined_clock(judge, cluster, row, group)
         };
-        if !is_held && !is_below && declined.is_none() {
+        if !is_throttled && !is_below && declined.is_none() {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;
@@ -82,11 +83,11 @@ impl<'a> SlowGpu<'a> {
             entity,
             node: entry.node,
             group,
-            held,
+            throttled,
             temperature,
             clock,
-            peers: crowd,
-            is_held,
+            peers: peer_clocks,
+            is_throttled,
             is_below,
             declined,
         })
@@ -124,14 +125,16 @@ impl<'a> SlowGpu<'a> {
             .filter(|slowed| *slowed >= limits.slowed_ratio);
         let waits = self.group.map_or(0, JobGroup::waiting_gpus);
         let kind =
-            if self.is_held { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
-        let kinds =
-            usize::from(self.is_held) + usize::from(self.is_below) + usize::from(slowed.is_some());
+            if self.is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
+        let kinds = usize::from(self.is_throttled)
+            + usize::from(self.is_below)
+            + usize::from(slowed.is_some());
         // A small decline is a warning, and does not page.
         let kinds = if self.declined.is_some() { 1 } else { kinds };
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
-        let samples = if self.is_held { 0.0 } else { judge.limits.two_sample_seconds(cluster) };
-        let next = if self.is_held { COOL } else { EXCHANGE };
+        let samples =
+            if self.is_throttled { 0.0 } else { judge.limits.two_sample_seconds(cluster) };
+        let next = if self.is_throttled { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
@@ -151,7 +154,7 @@ impl<'a> SlowGpu<'a> {
         waits: usize,
     ) -> [EvidenceItem; 7] {
         [
-            EvidenceRow::Slowdown.to_evidence(self.held, Some(limits.clock_event_ratio)),
+            EvidenceRow::Slowdown.to_evidence(self.throttled, Some(limits.clock_event_ratio)),
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
@@ -178,7 +181,7 @@ impl<'a> SlowGpu<'a> {
         let ratio = self.peers.map(|peers| self.clock / peers.median);
         let below =
             ratio.map(|ratio| format!("SM clock {ratio:.2} × peer median, ")).unwrap_or_default();
-        let mut summary = if self.is_held {
+        let mut summary = if self.is_throttled {
             format!("{} is throttled: {below}thermal or HW slowdown", self.entity)
         } else if let Some((now, baseline)) = self.declined {
             format!(

@@ -30,16 +30,16 @@ fn source_finding(judge: &JudgeState, cluster: &Cluster, source: &TargetSource) 
         return None;
     }
     let entity = Entity::new_source(&source.name);
-    let kept = match source.targets {
+    let still_scraped = match source.targets {
         0 => "none of its targets is scraped".to_owned(),
-        kept => {
-            format!("its last {} are still scraped", format_count(kept as usize, "target"))
+        count => {
+            format!("its last {} are still scraped", format_count(count as usize, "target"))
         }
     };
     let why = source.trouble.as_ref().map_or("", SanitizedText::as_str);
     Some(Finding {
         summary: format!(
-            "Target source {} is unreadable since {}: {kept}.",
+            "Target source {} is unreadable since {}: {still_scraped}.",
             source.name,
             format_time_of_day(since)
         ),
@@ -94,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn source_that_never_named_a_target_is_a_finding_at_once() {
+    fn source_that_never_listed_a_target_is_a_finding_at_once() {
         let found = findings_by_second(&[(0, target_source(0, None, Some(0)))], 0..3);
-        let says = "Target source /etc/gaunt/targets.json is unreadable since 00:00:00 UTC: none of its targets is scraped.";
-        assert_eq!(found.first(), Some(&(0, says.to_owned())));
+        let summary = "Target source /etc/gaunt/targets.json is unreadable since 00:00:00 UTC: none of its targets is scraped.";
+        assert_eq!(found.first(), Some(&(0, summary.to_owned())));
         assert_eq!(found.len(), 3);
     }
 
@@ -107,9 +107,9 @@ mod tests {
             &[(0, target_source(3, Some(0), None)), (10, target_source(3, Some(0), Some(10_000)))],
             0..100,
         );
-        let (first, says) = found.first().unwrap();
+        let (first, summary) = found.first().unwrap();
         assert_eq!(*first, 70, "a minute after it failed");
-        assert!(says.ends_with("its last 3 targets are still scraped."), "{says}");
+        assert!(summary.ends_with("its last 3 targets are still scraped."), "{summary}");
         assert_eq!(found.len(), 30);
         let short = findings_by_second(
             &[

@@ -9,8 +9,8 @@ use super::{finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding}
 /// Removes findings that another finding explains.
 pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
     let all = || {
-        let held = outcome.suspicions.iter().map(|held| &held.finding);
-        outcome.findings.iter().chain(held)
+        let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
+        outcome.findings.iter().chain(pending)
     };
     let facts: Vec<(FindingKind, Entity, Vec<SanitizedText>)> = all()
         .filter(|finding| is_root_cause(finding.kind))
@@ -23,12 +23,12 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
         let facts = facts.iter().filter(|(kind, ..)| kinds.contains(kind));
         facts.filter_map(|(_, entity, _)| entity.node.clone()).collect()
     };
-    let sick = of_nodes(&HARDWARE);
-    let hot = facts
+    let failing_nodes = of_nodes(&HARDWARE);
+    let throttled = facts
         .iter()
         .filter(|(kind, ..)| *kind == FindingKind::Throttled)
         .map(|(_, entity, _)| entity.clone());
-    let hot: BTreeSet<Entity> = hot.collect();
+    let throttled: BTreeSet<Entity> = throttled.collect();
     let failed: BTreeSet<Entity> = facts
         .iter()
         .filter(|(kind, ..)| *kind == FindingKind::GpuFailed)
@@ -40,22 +40,24 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
         .flat_map(|(.., jobs)| jobs.clone())
         .collect();
     let storage = || all().filter(|finding| finding.kind == FindingKind::StorageSlow);
-    let (any_storage, waiting) = (storage().next().is_some(), victim_nodes(storage()));
-    let cabled = of_nodes(&CABLES);
-    let blocked = of_nodes(&[FindingKind::HostBlocksNetwork]);
+    let (any_storage, waiting_nodes) = (storage().next().is_some(), victim_nodes(storage()));
+    let cable_nodes = of_nodes(&CABLES);
+    let blocked_nodes = of_nodes(&[FindingKind::HostBlocksNetwork]);
     let hidden = |finding: &Finding| {
-        let on = |nodes: &BTreeSet<SanitizedText>| {
+        let is_on = |nodes: &BTreeSet<SanitizedText>| {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
         match finding.kind {
             // While its job waits for storage, a node that waits for input waits for that storage.
-            FindingKind::DataStarved => on(&sick) || on(&waiting),
-            FindingKind::HostBound => on(&sick),
+            FindingKind::DataStarved => is_on(&failing_nodes) || is_on(&waiting_nodes),
+            FindingKind::HostBound => is_on(&failing_nodes),
             // Packets queue up before a slow link.
             FindingKind::LeafCongested if finding.entity.node.is_some() => {
-                on(&sick) || on(&cabled) || on(&blocked)
+                is_on(&failing_nodes) || is_on(&cable_nodes) || is_on(&blocked_nodes)
             }
-            FindingKind::ComputeStraggler => hot.contains(&finding.entity) || on(&blocked),
+            FindingKind::ComputeStraggler => {
+                throttled.contains(&finding.entity) || is_on(&blocked_nodes)
+            }
             FindingKind::CollectiveHang | FindingKind::IdleAllocated => {
                 finding.entity.job.as_ref().is_some_and(|job| stopped.contains(job))
             }
@@ -66,7 +68,7 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
         }
     };
     outcome.findings.retain(|finding| !hidden(finding));
-    outcome.suspicions.retain(|held| !hidden(&held.finding));
+    outcome.suspicions.retain(|pending| !hidden(&pending.finding));
     if any_storage {
         delay_starvation(outcome);
     }
@@ -75,8 +77,8 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
 /// Another job may wait for the same storage. But a checkpoint looks alike: then the node has waited all along, and the
 /// finding is reported as soon as the checkpoint is over.
 fn delay_starvation(outcome: &mut DetectorOutcome) {
-    let starved = |held: &&mut PendingFinding| held.finding.kind == FindingKind::DataStarved;
-    outcome.suspicions.iter_mut().filter(starved).for_each(|held| held.hold = f64::INFINITY);
+    let starved = |pending: &&mut PendingFinding| pending.finding.kind == FindingKind::DataStarved;
+    outcome.suspicions.iter_mut().filter(starved).for_each(|pending| pending.hold = f64::INFINITY);
 }
 
 /// Returns the nodes that these findings affect.
@@ -108,21 +110,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storage_that_one_job_waits_for_hides_its_nodes_and_only_delays_those_of_others() {
-        let on = |node: &str| Entity::new_node(&SanitizedText::new(node));
+    fn storage_finding_hides_starved_nodes_of_its_job_and_delays_others() {
+        let on_node = |node: &str| Entity::new_node(&SanitizedText::new(node));
         let starved = |node: &str| {
-            PendingFinding::of(FindingKind::DataStarved, on(node), 2, true).with_hold_seconds(18.0)
+            PendingFinding::of(FindingKind::DataStarved, on_node(node), 2, true)
+                .with_hold_seconds(18.0)
         };
         let storage = Entity::new(gaunt_schema::EntityKind::Storage);
         let storage = PendingFinding::of(FindingKind::StorageSlow, storage, 2, true);
-        let storage = storage.with_cost(1.0, vec![on("a"), on("b")]);
+        let storage = storage.with_cost(1.0, vec![on_node("a"), on_node("b")]);
         let mut outcome = DetectorOutcome {
             suspicions: vec![storage, starved("a"), starved("c")],
             ..DetectorOutcome::default()
         };
         suppress_consequences(&mut outcome);
         let left: Vec<_> =
-            outcome.suspicions.iter().map(|held| (held.finding.kind, held.hold)).collect();
+            outcome.suspicions.iter().map(|pending| (pending.finding.kind, pending.hold)).collect();
         let wanted = [(FindingKind::StorageSlow, 0.0), (FindingKind::DataStarved, f64::INFINITY)];
         assert_eq!(left, wanted);
     }

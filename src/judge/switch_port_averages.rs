@@ -27,7 +27,7 @@ pub(super) struct SwitchPortTable {
 #[derive(Clone, Debug)]
 pub(super) struct SwitchPortAverages {
     row: u32,
-    looked: UnixMs,
+    last_sampled: UnixMs,
     /// Symbol errors and receive errors on what the node sends.
     pub(super) errors: MovingAverage,
     /// Discarded packets towards the node.
@@ -53,8 +53,8 @@ impl SwitchPortTable {
             let entry = cluster.device_at(DeviceClass::SwitchPort, far.row);
             let switch = entry.and_then(|entry| cluster.node_by_id(entry.node));
             let at = switch.and_then(|switch| switch.last_fed(DeviceClass::SwitchPort));
-            if let Some(at) = at.filter(|at| far.looked < *at) {
-                far.looked = at;
+            if let Some(at) = at.filter(|at| far.last_sampled < *at) {
+                far.last_sampled = at;
                 far.add_sample(cluster, at, limits);
             }
         }
@@ -71,8 +71,8 @@ impl SwitchPortTable {
         for (_, switch) in cluster.sorted_nodes() {
             for row in switch.device_rows(DeviceClass::SwitchPort) {
                 let Some(port) = peers.find_node_port(cluster, *row) else { continue };
-                let known = self.far.remove(&port).filter(|known| known.row == *row);
-                far.insert(port, known.unwrap_or_else(|| SwitchPortAverages::new(*row)));
+                let previous = self.far.remove(&port).filter(|previous| previous.row == *row);
+                far.insert(port, previous.unwrap_or_else(|| SwitchPortAverages::new(*row)));
             }
         }
         self.far = far;
@@ -83,7 +83,7 @@ impl SwitchPortAverages {
     fn new(row: u32) -> Self {
         Self {
             row,
-            looked: UnixMs(i64::MIN),
+            last_sampled: UnixMs(i64::MIN),
             errors: MovingAverage::default(),
             dropped: MovingAverage::default(),
             waited: MovingAverage::default(),

@@ -28,12 +28,12 @@ pub(super) fn detect_down_targets(
     outcome: &mut DetectorOutcome,
 ) {
     let late = is_aggregator_late(judge, cluster);
-    let mut places: BTreeMap<SanitizedText, Vec<&TrackedTarget>> = BTreeMap::new();
+    let mut by_node: BTreeMap<SanitizedText, Vec<&TrackedTarget>> = BTreeMap::new();
     for target in failed_targets(judge, cluster).filter(|target| !(late && target.is_missed())) {
-        places.entry(reported_node(judge, cluster, target)).or_default().push(target);
+        by_node.entry(reported_node(judge, cluster, target)).or_default().push(target);
     }
     let all = OnceCell::new();
-    for (name, targets) in places {
+    for (name, targets) in by_node {
         let all_fail = || {
             let all = all.get_or_init(|| targets_of_nodes(judge, cluster));
             all.get(&name).is_none_or(|all| *all <= targets.len())
@@ -64,15 +64,15 @@ fn targets_of_nodes(judge: &JudgeState, cluster: &Cluster) -> HashMap<SanitizedT
 fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Finding {
     let (name, targets) = (found.name, found.targets);
     let id = format!("{}/{name}", FindingKind::TargetDown);
-    let known = cluster.node_by_name(name).map(|(_, node)| node);
+    let node = cluster.node_by_name(name).map(|(_, node)| node);
     // The jobs of a node that was not read since a restart are only known from before it.
-    let before = judge.tracker.open_one(&id).filter(|_| known.is_none());
-    let jobs_before = judge.restored_baselines.jobs(name).filter(|_| known.is_none());
-    let jobs = match known {
+    let before = judge.tracker.open_one(&id).filter(|_| node.is_none());
+    let jobs_before = judge.restored_baselines.jobs(name).filter(|_| node.is_none());
+    let jobs = match node {
         Some(node) => jobs_on_node(cluster, node),
         None => jobs_before.into_iter().flatten().cloned().collect(),
     };
-    let dark = match known {
+    let is_silent = match node {
         Some(node) => node.sources.iter().all(|speaker| {
             cluster
                 .target_by_id(speaker.target)
@@ -97,7 +97,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Fin
         [Some(failed), dropped].into_iter().flatten()
     });
     let long = cluster.now().duration_since(since).as_secs_f64() >= judge.limits.dark_seconds;
-    let critical = dark && long && !jobs.is_empty();
+    let critical = is_silent && long && !jobs.is_empty();
     let victim = |job: &SanitizedText| Entity {
         job: Some(job.clone()),
         ..Entity::new(gaunt_schema::EntityKind::Job)
@@ -107,8 +107,8 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Fin
     Finding {
         since,
         confidence: judge.limits.sure_of_own_ratio,
-        victims: if dark { jobs.iter().map(victim).collect() } else { Vec::new() },
-        summary: render_summary(name, targets, since, dark),
+        victims: if is_silent { jobs.iter().map(victim).collect() } else { Vec::new() },
+        summary: render_summary(name, targets, since, is_silent),
         next: targets.first().map(|target| next_step(target)).unwrap_or_default(),
         evidence: evidence.collect(),
         ..Finding::new(FindingKind::TargetDown, severity, Entity::new_node(name))
@@ -119,7 +119,7 @@ fn render_summary(
     name: &SanitizedText,
     targets: &[&TrackedTarget],
     since: UnixMs,
-    dark: bool,
+    is_silent: bool,
 ) -> String {
     let since = format_time_of_day(since);
     let what = match targets {
@@ -130,17 +130,20 @@ fn render_summary(
         }
         [] => String::new(),
     };
-    let what_fails = if dark { "No target answers on" } else { "A target fails on" };
+    let what_fails = if is_silent { "No target answers on" } else { "A target fails on" };
     format!("{what_fails} {name} since {since}: {what}.")
 }
 
 /// Returns the node name under which a target's failure is reported.
 fn reported_node(judge: &JudgeState, cluster: &Cluster, target: &TrackedTarget) -> SanitizedText {
     let configured = target.target.node.clone().filter(|name| !name.is_empty());
-    let spoken = || target.node.and_then(|id| Some(cluster.node_by_id(id)?.name.clone()));
+    let reported = || target.node.and_then(|id| Some(cluster.node_by_id(id)?.name.clone()));
     // A target that was not read since a restart reported as the same node before.
-    let spoke = || judge.node_names.of(&target.target.address).cloned();
-    configured.or_else(spoken).or_else(spoke).unwrap_or_else(|| host_of(&target.target.address))
+    let remembered = || judge.node_names.of(&target.target.address).cloned();
+    configured
+        .or_else(reported)
+        .or_else(remembered)
+        .unwrap_or_else(|| host_of(&target.target.address))
 }
 
 /// Describes in a few words why a target fails.

@@ -178,12 +178,12 @@ fn with_port(port: [f64; 3]) -> [Option<NodeShown>; 2] {
 }
 
 #[test]
-fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
-    let mut bench = JobFixture::new();
-    assert_eq!(bench.run(20, with_port(UP)).open_ids(), [""; 0]);
-    assert_eq!(bench.run(1, with_port(DOWN)).open_ids(), [""; 0]);
-    assert_eq!(bench.run(1, with_port(DOWN)).open_ids(), [PORT]);
-    let finding = bench.finding_by_id(PORT);
+fn port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
+    let mut fixture = JobFixture::new();
+    assert_eq!(fixture.run(20, with_port(UP)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(1, with_port(DOWN)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(1, with_port(DOWN)).open_ids(), [PORT]);
+    let finding = fixture.finding_by_id(PORT);
     assert_eq!((finding.kind, finding.severity), (FindingKind::PortDown, Severity::Critical));
     assert_eq!(finding.since, UnixMs(21_000));
     assert_eq!(
@@ -197,48 +197,52 @@ fn a_port_is_down_after_two_samples_and_up_again_after_ten_seconds() {
         (Some(1.0), Some(4.0))
     );
     assert_eq!(evidence(EvidenceRow::ActiveSiblingPorts).value, Some(2.0));
-    assert_eq!(bench.run(9, with_port(UP)).open_ids(), [PORT]);
-    assert_eq!(bench.run(1, with_port(UP)).open_ids(), [""; 0]);
-    bench.run(2, with_port(DOWN));
-    assert_eq!(bench.judge.opened_counts()[&FindingKind::PortDown], 2, "the same place opens anew");
+    assert_eq!(fixture.run(9, with_port(UP)).open_ids(), [PORT]);
+    assert_eq!(fixture.run(1, with_port(UP)).open_ids(), [""; 0]);
+    fixture.run(2, with_port(DOWN));
+    assert_eq!(
+        fixture.judge.opened_counts()[&FindingKind::PortDown],
+        2,
+        "the same place opens anew"
+    );
 }
 
 #[test]
-fn a_link_that_counted_its_fall_needs_no_second_sample() {
-    let mut bench = JobFixture::new();
-    bench.run(5, with_port(UP));
-    assert_eq!(bench.run(1, with_port([1.0, 2.0, 1.0])).open_ids(), [PORT]);
+fn link_that_counted_its_failure_needs_no_second_sample() {
+    let mut fixture = JobFixture::new();
+    fixture.run(5, with_port(UP));
+    assert_eq!(fixture.run(1, with_port([1.0, 2.0, 1.0])).open_ids(), [PORT]);
 }
 
 #[test]
-fn a_port_that_cannot_be_read_is_neither_down_nor_up() {
+fn unreadable_port_is_neither_down_nor_up() {
     let unread = [Some(NodeShown { port: None, ..BUSY }), Some(BUSY)];
-    let mut bench = JobFixture::new();
-    assert_eq!(bench.run(5, with_port(UP)).run(20, unread).open_ids(), [""; 0]);
-    assert_eq!(bench.run(2, with_port(DOWN)).run(60, unread).open_ids(), [PORT]);
+    let mut fixture = JobFixture::new();
+    assert_eq!(fixture.run(5, with_port(UP)).run(20, unread).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(2, with_port(DOWN)).run(60, unread).open_ids(), [PORT]);
 }
 
 #[test]
-fn a_port_that_was_never_active_is_expected_to_be_only_beside_active_siblings() {
-    let mut bench = JobFixture::new();
-    bench.job = false;
-    assert_eq!(bench.run(10, with_port(DOWN)).open_ids(), [""; 0]);
-    assert_eq!(bench.run(2, with_port(DOWN)).open_ids(), [PORT]);
-    assert_eq!(bench.finding_by_id(PORT).severity, Severity::Warning, "no job is on the node");
+fn port_that_was_never_active_is_expected_up_only_beside_active_siblings() {
+    let mut fixture = JobFixture::new();
+    fixture.job = false;
+    assert_eq!(fixture.run(10, with_port(DOWN)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(2, with_port(DOWN)).open_ids(), [PORT]);
+    assert_eq!(fixture.finding_by_id(PORT).severity, Severity::Warning, "no job is on the node");
     let mut disabled = JobFixture::new();
     assert_eq!(disabled.run(60, with_port([1.0, 3.0, 0.0])).open_ids(), [""; 0]);
 }
 
 #[test]
-fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]);
+fn starving_host_is_one_finding_and_its_peers_are_victims() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]);
     let starving = [Some(STARVED), Some(WAITING)];
-    bench.run(10, starving);
-    assert_eq!(bench.open_ids(), [""; 0]);
-    bench.run(20, starving);
-    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
-    let finding = bench.finding_by_id("data_starved/gpu001");
+    fixture.run(10, starving);
+    assert_eq!(fixture.open_ids(), [""; 0]);
+    fixture.run(20, starving);
+    assert_eq!(fixture.open_ids(), ["data_starved/gpu001"]);
+    let finding = fixture.finding_by_id("data_starved/gpu001");
     assert_eq!(finding.severity, Severity::Critical, "pressure and waiting peers");
     assert!(finding.lost_gpus > 3.5 && finding.lost_gpus <= 4.0, "{}", finding.lost_gpus);
     assert!(finding.victims.iter().any(|victim| victim.node.as_deref() == Some("gpu002")));
@@ -246,165 +250,165 @@ fn a_host_that_starves_its_gpus_is_one_finding_and_its_peers_are_victims() {
     let since = finding.since;
     assert!(since >= UnixMs(60_000) && since <= UnixMs(70_000), "{since:?}");
     // The ports were silent as in a pause, after which averages have a minute to recover.
-    bench.run(80, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open_ids(), [""; 0]);
+    fixture.run(80, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(fixture.open_ids(), [""; 0]);
 }
 
 #[test]
-fn hosts_that_starve_as_a_crowd_point_at_what_they_share() {
-    let mut bench = JobFixture::of(4);
-    bench.run(60, [Some(BUSY); 4]);
-    let crowd = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
-    bench.run(60, crowd);
-    assert_eq!(bench.judge.gpu_state(0), GpuState::DataStarved);
-    assert_eq!(bench.open_ids(), ["storage_slow"], "not one host after the other");
-    bench.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
+fn hosts_that_starve_together_blame_their_storage() {
+    let mut fixture = JobFixture::of(4);
+    fixture.run(60, [Some(BUSY); 4]);
+    let shown = [Some(STARVED), Some(STARVED), Some(STARVED), Some(WAITING)];
+    fixture.run(60, shown);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::DataStarved);
+    assert_eq!(fixture.open_ids(), ["storage_slow"], "not one host after the other");
+    fixture.run(60, [Some(STARVED), Some(WAITING), Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["data_starved/gpu001"]);
 }
 
 #[test]
-fn starving_gpus_without_trouble_on_the_host_wake_nobody() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]);
-    bench.run(60, [Some(NodeShown { io: 0.0, ..STARVED }), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["data_starved/gpu001"]);
-    assert_eq!(bench.finding_by_id("data_starved/gpu001").severity, Severity::Info);
+fn starving_gpus_without_host_pressure_are_only_info() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]);
+    fixture.run(60, [Some(NodeShown { io: 0.0, ..STARVED }), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["data_starved/gpu001"]);
+    assert_eq!(fixture.finding_by_id("data_starved/gpu001").severity, Severity::Info);
 }
 
 #[test]
-fn a_pause_of_all_with_busy_disks_is_no_fault() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]);
+fn pause_of_all_nodes_with_busy_disks_is_no_finding() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]);
     let writes = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.4, ..BUSY };
     for _ in 0..60 {
-        bench.run(1, [Some(writes), Some(WAITING)]);
-        assert_eq!(bench.open_ids(), [""; 0]);
+        fixture.run(1, [Some(writes), Some(WAITING)]);
+        assert_eq!(fixture.open_ids(), [""; 0]);
     }
     for _ in 0..60 {
-        bench.run(1, [Some(BUSY), Some(BUSY)]);
-        assert_eq!(bench.open_ids(), [""; 0]);
+        fixture.run(1, [Some(BUSY), Some(BUSY)]);
+        assert_eq!(fixture.open_ids(), [""; 0]);
     }
 }
 
 #[test]
-fn a_short_pause_with_busy_disks_is_no_slow_storage() {
+fn short_pause_with_busy_disks_is_no_slow_storage() {
     for pause in [5, 8, 10, 11, 12, 13, 15, 20, 60] {
-        let mut bench = JobFixture::of(4);
-        bench.run(60, [Some(BUSY); 4]);
+        let mut fixture = JobFixture::of(4);
+        fixture.run(60, [Some(BUSY); 4]);
         let writes = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
         for second in 0..pause + 40 {
             let shown = if second < pause { writes } else { BUSY };
-            bench.run(1, [Some(shown); 4]);
-            assert_eq!(bench.open_ids(), [""; 0], "{second} s after a pause of {pause} s began");
+            fixture.run(1, [Some(shown); 4]);
+            assert_eq!(fixture.open_ids(), [""; 0], "{second} s after a pause of {pause} s began");
         }
     }
 }
 
 #[test]
-fn steps_that_wait_again_and_again_are_slow_storage() {
-    let mut bench = JobFixture::of(4);
-    bench.run(60, [Some(BUSY); 4]);
+fn steps_that_wait_repeatedly_are_slow_storage() {
+    let mut fixture = JobFixture::of(4);
+    fixture.run(60, [Some(BUSY); 4]);
     let reads = NodeShown { gpu: [0.0, 0.0, 0.0], io: 0.9, ..BUSY };
     for second in 0..45 {
-        bench.run(1, [Some(if second % 6 < 3 { reads } else { BUSY }); 4]);
+        fixture.run(1, [Some(if second % 6 < 3 { reads } else { BUSY }); 4]);
     }
-    assert_eq!(bench.open_ids(), ["storage_slow"]);
+    assert_eq!(fixture.open_ids(), ["storage_slow"]);
 }
 
 #[test]
-fn a_starving_host_that_falls_silent_keeps_its_finding_and_its_target_is_reported() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
-    bench.run(60, [None, Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["data_starved/gpu001", "target_down/gpu001"]);
-    bench.run(100, [None, Some(WAITING)]);
+fn finding_of_starving_host_stays_open_while_its_target_is_down() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]).run(30, [Some(STARVED), Some(WAITING)]);
+    fixture.run(60, [None, Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["data_starved/gpu001", "target_down/gpu001"]);
+    fixture.run(100, [None, Some(WAITING)]);
     assert_eq!(
-        bench.finding_by_id("target_down/gpu001").severity,
+        fixture.finding_by_id("target_down/gpu001").severity,
         Severity::Critical,
         "dark for long"
     );
 }
 
 #[test]
-fn a_target_is_reported_after_two_failures_and_closes_after_it_is_read() {
-    let mut bench = JobFixture::new();
-    bench.run(10, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.run(1, [None, Some(BUSY)]).open_ids(), [""; 0]);
-    assert_eq!(bench.run(1, [None, Some(BUSY)]).open_ids(), ["target_down/gpu001"]);
-    let finding = bench.finding_by_id("target_down/gpu001");
+fn target_is_down_after_two_failures_until_it_is_read() {
+    let mut fixture = JobFixture::new();
+    fixture.run(10, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(fixture.run(1, [None, Some(BUSY)]).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(1, [None, Some(BUSY)]).open_ids(), ["target_down/gpu001"]);
+    let finding = fixture.finding_by_id("target_down/gpu001");
     assert_eq!(finding.severity, Severity::Warning, "a node that starts anew comes back");
     assert_eq!(
         finding.summary,
         "No target answers on gpu001 since 00:00:11 UTC: gpu001:9770: cannot connect: connection refused."
     );
     assert_eq!(finding.next, "Check that an exporter runs and listens on gpu001:9770.");
-    bench.run(10, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open_ids(), [""; 0]);
+    fixture.run(10, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(fixture.open_ids(), [""; 0]);
 }
 
 #[test]
-fn targets_that_nobody_came_to_read_are_reported_only_while_they_are_few() {
-    let mut bench = JobFixture::of(4);
-    bench.run(10, [Some(BUSY); 4]);
+fn targets_without_scrapes_are_reported_only_while_they_are_few() {
+    let mut fixture = JobFixture::of(4);
+    fixture.run(10, [Some(BUSY); 4]);
     assert_eq!(
-        bench.run_first_nodes(0, 20).open_ids(),
+        fixture.run_first_nodes(0, 20).open_ids(),
         ["aggregator_late"],
         "it is gaunt that is late"
     );
-    bench.run(20, [Some(BUSY); 4]);
+    fixture.run(20, [Some(BUSY); 4]);
     assert_eq!(
-        bench.run_first_nodes(2, 20).open_ids(),
+        fixture.run_first_nodes(2, 20).open_ids(),
         ["target_down/gpu003", "target_down/gpu004"]
     );
-    bench.run(10, [Some(BUSY), None, None, None]);
-    assert_eq!(bench.open_ids().len(), 3, "whoever was tried in vain is down");
+    fixture.run(10, [Some(BUSY), None, None, None]);
+    assert_eq!(fixture.open_ids().len(), 3, "whoever was tried in vain is down");
 }
 
 #[test]
-fn gpus_of_a_silent_node_are_stale_and_a_gpu_that_says_so_is_lost() {
-    let mut bench = JobFixture::new();
-    bench.run(10, [Some(BUSY), Some(BUSY)]).run(5, [None, Some(BUSY)]);
-    let states = |bench: &JobFixture| [0, 2].map(|row| bench.judge.gpu_state(row));
-    assert_eq!(states(&bench), [GpuState::Stale, GpuState::Computing]);
-    bench.run(7, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(states(&bench), [GpuState::Computing; 2]);
+fn gpus_of_silent_node_are_stale_and_missing_gpu_is_lost() {
+    let mut fixture = JobFixture::new();
+    fixture.run(10, [Some(BUSY), Some(BUSY)]).run(5, [None, Some(BUSY)]);
+    let states = |fixture: &JobFixture| [0, 2].map(|row| fixture.judge.gpu_state(row));
+    assert_eq!(states(&fixture), [GpuState::Stale, GpuState::Computing]);
+    fixture.run(7, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(states(&fixture), [GpuState::Computing; 2]);
     let gone = NodeShown { present: false, ..BUSY };
-    bench.run(1, [Some(gone), Some(BUSY)]);
-    assert_eq!(states(&bench), [GpuState::Lost, GpuState::Computing]);
+    fixture.run(1, [Some(gone), Some(BUSY)]);
+    assert_eq!(states(&fixture), [GpuState::Lost, GpuState::Computing]);
 }
 
 #[test]
-fn a_job_that_waits_as_a_whole_in_silence_is_hung_after_a_minute() {
-    let mut bench = JobFixture::new();
-    bench.run(20, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.judge.gpu_state(0), GpuState::Waiting);
-    bench.run(40, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.judge.gpu_state(0), GpuState::Hung);
-    bench.run(20, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.judge.gpu_state(0), GpuState::Computing);
+fn job_whose_gpus_all_wait_is_hung_after_a_minute() {
+    let mut fixture = JobFixture::new();
+    fixture.run(20, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::Waiting);
+    fixture.run(40, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
+    fixture.run(20, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::Computing);
 }
 
 #[test]
-fn a_whole_job_that_spins_in_silence_is_one_finding() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), [""; 0]);
-    bench.run(40, [Some(WAITING), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["collective_hang/8812"]);
-    let finding = bench.finding_by_id("collective_hang/8812");
+fn job_whose_gpus_all_busy_wait_is_one_finding() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]).run(60, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), [""; 0]);
+    fixture.run(40, [Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["collective_hang/8812"]);
+    let finding = fixture.finding_by_id("collective_hang/8812");
     assert_eq!((finding.severity, finding.lost_gpus.to_string()), (Severity::Critical, "4".into()));
-    bench.run(20, [Some(BUSY), Some(BUSY)]);
-    assert_eq!(bench.open_ids(), [""; 0]);
+    fixture.run(20, [Some(BUSY), Some(BUSY)]);
+    assert_eq!(fixture.open_ids(), [""; 0]);
 }
 
 #[test]
-fn a_gpu_that_is_gone_is_a_fact_and_explains_that_its_job_stands_still() {
-    let mut bench = JobFixture::new();
-    bench.run(60, [Some(BUSY), Some(BUSY)]);
+fn gpu_that_is_missing_explains_that_its_job_hangs() {
+    let mut fixture = JobFixture::new();
+    fixture.run(60, [Some(BUSY), Some(BUSY)]);
     let gone = NodeShown { present: false, ..WAITING };
-    bench.run(2, [Some(gone), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["gpu_failed/gpu001/0"]);
-    assert_eq!(bench.finding_by_id("gpu_failed/gpu001/0").severity, Severity::Critical);
-    bench.run(200, [Some(gone), Some(WAITING)]);
-    assert_eq!(bench.open_ids(), ["gpu_failed/gpu001/0"]);
+    fixture.run(2, [Some(gone), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/0"]);
+    assert_eq!(fixture.finding_by_id("gpu_failed/gpu001/0").severity, Severity::Critical);
+    fixture.run(200, [Some(gone), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/0"]);
 }

@@ -26,11 +26,11 @@ pub(super) struct WorkHistory {
     pub(super) paces: BTreeMap<NodeId, MovingAverage>,
     /// The node that worked at each of the last samples at which most others waited.
     busiest: VecDeque<NodeId>,
-    looked: Option<UnixMs>,
+    last_sampled: Option<UnixMs>,
 }
 
 /// The maximum of recorded samples, whatever the settings.
-const MOST_LOOKS: usize = 256;
+const MAX_SAMPLES: usize = 256;
 
 /// The minimum of nodes in a group that can share work.
 pub(super) const LEAST_NODES: usize = 2;
@@ -62,31 +62,31 @@ impl WorkShares {
             if group.nodes.len() < LEAST_NODES {
                 continue;
             }
-            let turns = self.histories.entry(name).or_default();
-            let looked = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
-            let Some(at) = looked.filter(|_| turns.looked != looked) else { continue };
-            turns.looked = looked;
+            let history = self.histories.entry(name).or_default();
+            let newest = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
+            let Some(at) = newest.filter(|_| history.last_sampled != newest) else { continue };
+            history.last_sampled = newest;
             let span = if slow { limits.pace_slow_seconds } else { limits.pace_seconds };
             let tick = &mut SampleTiming::new(at, span, cluster.freshness_window());
-            turns.paces.retain(|id, _| group.has_node(*id));
+            history.paces.retain(|id, _| group.has_node(*id));
             for (id, pace) in node_activity_ratios(cluster, group, gpus, limits) {
-                turns.paces.entry(id).or_default().add_sample(Some(pace), tick);
+                history.paces.entry(id).or_default().add_sample(Some(pace), tick);
             }
-            let looks = kept_looks(limits);
+            let samples = max_samples(limits);
             // Values that exporters collect now and then are of different moments on every node.
             let busiest = if slow { None } else { busiest_node(cluster, group, gpus, limits) };
             let Some(busiest) = busiest else { continue };
-            while turns.busiest.len() >= looks {
-                turns.busiest.pop_front();
+            while history.busiest.len() >= samples {
+                history.busiest.pop_front();
             }
-            turns.busiest.push_back(busiest);
+            history.busiest.push_back(busiest);
         }
     }
 }
 
 /// Recorded samples: several steps of a slow job.
-fn kept_looks(limits: &Thresholds) -> usize {
-    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MOST_LOOKS)
+fn max_samples(limits: &Thresholds) -> usize {
+    (limits.favourite_looks.max(limits.favourite_kept_looks) as usize).clamp(1, MAX_SAMPLES)
 }
 
 /// Returns the node that works now while most others of its group wait.
@@ -96,29 +96,29 @@ fn busiest_node(
     gpus: &[GpuTracker],
     limits: &Thresholds,
 ) -> Option<NodeId> {
-    let of = |id: &NodeId| {
+    let effort_of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| gpus.get(*row as usize));
-        Some((*id, own.filter_map(|gpu| gpu.averages.effort_now(limits)).reduce(f64::max)?))
+        let trackers = rows.iter().filter_map(|row| gpus.get(*row as usize));
+        Some((*id, trackers.filter_map(|gpu| gpu.averages.effort_now(limits)).reduce(f64::max)?))
     };
-    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(of).collect();
-    let middle = median(efforts.iter().map(|(_, effort)| *effort))?;
-    let (busiest, most) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (most >= middle * limits.stands_out_times).then_some(busiest)
+    let efforts: Vec<(NodeId, f64)> = group.nodes.iter().filter_map(effort_of).collect();
+    let median_effort = median(efforts.iter().map(|(_, effort)| *effort))?;
+    let (busiest, highest) = efforts.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (highest >= median_effort * limits.stands_out_times).then_some(busiest)
 }
 
 impl WorkHistory {
     /// Returns the share of samples at which the most frequent busiest node was busiest; none before enough samples.
     pub(super) fn busiest_share(&self, limits: &Thresholds) -> Option<f64> {
-        let looks = self.busiest.len();
-        if looks < (limits.favourite_looks as usize).clamp(1, MOST_LOOKS) {
+        let samples = self.busiest.len();
+        if samples < (limits.favourite_looks as usize).clamp(1, MAX_SAMPLES) {
             return None;
         }
         let mut times: BTreeMap<NodeId, usize> = BTreeMap::new();
         for node in &self.busiest {
             *times.entry(*node).or_default() += 1;
         }
-        times.into_values().max().map(|most| most as f64 / looks as f64)
+        times.into_values().max().map(|most| most as f64 / samples as f64)
     }
 }
 
@@ -130,16 +130,16 @@ fn node_activity_ratios(
     limits: &Thresholds,
 ) -> Vec<(NodeId, f64)> {
     let (now, gap) = (cluster.now(), cluster.freshness_window());
-    let of = |id: &NodeId| {
+    let activity_of = |id: &NodeId| {
         let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
-        let own = rows.iter().filter_map(|row| gpus.get(*row as usize));
+        let trackers = rows.iter().filter_map(|row| gpus.get(*row as usize));
         // The median of single instants is misleading: most instants are of the busiest phase.
-        let (mut sum, mut known) = (0.0, 0.0);
-        for pace in own.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)) {
+        let (mut sum, mut count) = (0.0, 0.0);
+        for pace in trackers.filter_map(|gpu| gpu.averages.activity_ratio(now, gap, limits)) {
             sum += pace;
-            known += 1.0;
+            count += 1.0;
         }
-        (known > 0.0).then(|| (*id, sum / known))
+        (count > 0.0).then(|| (*id, sum / count))
     };
-    group.nodes.iter().filter_map(of).collect()
+    group.nodes.iter().filter_map(activity_of).collect()
 }

@@ -206,18 +206,17 @@ fn decode_delivery(
     limits: &text::PageLimits,
 ) -> Option<(UnixMs, Delivery)> {
     fn decode_timed<T: DeserializeOwned>(head: &[u8]) -> Option<(UnixMs, T)> {
-        let TimedEntry { at, told } = serde_json::from_slice(head).ok()?;
-        Some((at, told))
+        let TimedEntry { at, told: content } = serde_json::from_slice(head).ok()?;
+        Some((at, content))
     }
     Some(match kind {
         TARGETS => decode_timed::<Vec<ScrapeTarget>>(head)
-            .map(|(at, told)| (at, Delivery::Targets(told)))?,
+            .map(|(at, content)| (at, Delivery::Targets(content)))?,
         SOURCES => decode_timed::<Vec<TargetSource>>(head)
-            .map(|(at, told)| (at, Delivery::Sources(told)))?,
-        TOPOLOGY => {
-            decode_timed::<SourceTopology>(head).map(|(at, told)| (at, Delivery::Topology(told)))?
-        }
-        JOBS => decode_timed::<JobList>(head).map(|(at, told)| (at, Delivery::Jobs(told)))?,
+            .map(|(at, content)| (at, Delivery::Sources(content)))?,
+        TOPOLOGY => decode_timed::<SourceTopology>(head)
+            .map(|(at, content)| (at, Delivery::Topology(content)))?,
+        JOBS => decode_timed::<JobList>(head).map(|(at, content)| (at, Delivery::Jobs(content)))?,
         PAGE => {
             let head: PageHead = serde_json::from_slice(head).ok()?;
             let outcome = decode_page(&head, body, limits);

@@ -60,8 +60,8 @@ impl Standing {
         match delivery {
             Delivery::Targets(_) => Some(Self::Targets),
             Delivery::Sources(_) => Some(Self::Sources),
-            Delivery::Topology(told) => Some(Self::Topology(told.source.clone())),
-            Delivery::Jobs(told) => Some(Self::Jobs(told.source.clone())),
+            Delivery::Topology(update) => Some(Self::Topology(update.source.clone())),
+            Delivery::Jobs(update) => Some(Self::Jobs(update.source.clone())),
             Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => None,
         }
     }
@@ -176,9 +176,9 @@ impl Recorder {
         keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
         period: Duration,
     ) -> std::io::Result<Self> {
-        let room = preamble_room(keep.as_ref().map(|(ring, _)| ring));
+        let max_preamble = preamble_room(keep.as_ref().map(|(ring, _)| ring));
         let status = keep.as_ref().map(|(_, status)| status.clone());
-        let (mut recorder, from) = Self::without_thread(status, room);
+        let (mut recorder, from) = Self::without_thread(status, max_preamble);
         let given = &recorder.channel;
         let (waiting, followers) = (given.waiting_batches.clone(), given.follower_count.clone());
         let preambles = Preambles::new(given.preamble_wait.clone(), given.asks.clone());
@@ -304,7 +304,7 @@ mod tests {
     /// A stalled disk: senders do not wait, missing entries are counted, and standing deliveries are written in their
     /// newest version.
     #[test]
-    fn recorder_is_bounded_while_the_disk_takes_nothing() {
+    fn recorder_is_bounded_while_the_disk_accepts_nothing() {
         let status = Arc::new(RecorderStatus::new(std::path::Path::new("/nowhere")));
         let (recorder, from) = Recorder::without_thread(Some(status.clone()), preamble_room(None));
         let follow = recorder.follow_handle();
@@ -317,8 +317,8 @@ mod tests {
                 &Delivery::Targets((0..=nth as u32 % 7).map(target).collect()),
             );
             for source in ["a", "b"] {
-                let told = SourceTopology::new(source.into(), TopologyOrigin::Declared);
-                recorder.record_delivery(at, &Delivery::Topology(told));
+                let update = SourceTopology::new(source.into(), TopologyOrigin::Declared);
+                recorder.record_delivery(at, &Delivery::Topology(update));
             }
             recorder.record_delivery(
                 at,
@@ -335,7 +335,7 @@ mod tests {
             match &*delivery {
                 Delivery::Batch(_) => batches += 1,
                 Delivery::Preamble(_) => preambles += 1,
-                told => drop(standing.insert(Standing::of(told), at)),
+                update => drop(standing.insert(Standing::of(update), at)),
             }
         };
         from.try_iter().for_each(&mut next);

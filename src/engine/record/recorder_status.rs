@@ -13,7 +13,7 @@ use std::{
 use gaunt_schema::{RecordingStatus, RecordingStop, RecordingStopReason, SanitizedText, UnixMs};
 
 /// How long it is reported that deliveries are missing because the disk was behind.
-const TOLD: Duration = Duration::from_mins(1);
+const REPORTED_FOR: Duration = Duration::from_mins(1);
 
 /// Status of a recording.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl RecorderStatus {
 /// Reports the status of a recording when it changes.
 #[derive(Debug, Default)]
 pub(super) struct RecorderStatusReporter {
-    told: Option<RecordingStatus>,
+    last_status: Option<RecordingStatus>,
     /// When deliveries were last dropped because the disk was behind.
     behind: Option<UnixMs>,
 }
@@ -101,31 +101,31 @@ impl RecorderStatusReporter {
         status: &RecorderStatus,
         now: UnixMs,
     ) -> Option<RecordingStatus> {
-        let mut keeping = status.to_recording_status();
-        let before = self.told.as_ref().map_or(0, |told| told.dropped_behind);
-        if keeping.dropped_behind > before {
+        let mut current = status.to_recording_status();
+        let before = self.last_status.as_ref().map_or(0, |last| last.dropped_behind);
+        if current.dropped_behind > before {
             if self.behind.is_none() {
                 tracing::warn!(
-                    folder = %keeping.folder,
-                    missing = keeping.dropped_behind,
+                    folder = %current.folder,
+                    missing = current.dropped_behind,
                     "recording is behind: the disk is too slow, batches are dropped"
                 );
             }
             self.behind = Some(now);
         }
-        self.behind = self.behind.filter(|seen| now.duration_since(*seen) <= TOLD);
-        if self.behind.is_some() && keeping.trouble.is_none() {
-            keeping.trouble = Some(SanitizedText::new(&format!(
+        self.behind = self.behind.filter(|seen| now.duration_since(*seen) <= REPORTED_FOR);
+        if self.behind.is_some() && current.trouble.is_none() {
+            current.trouble = Some(SanitizedText::new(&format!(
                 "recording is behind: {} batches are missing in {}; record to a faster disk, or \
                  record less",
-                keeping.dropped_behind, keeping.folder
+                current.dropped_behind, current.folder
             )));
         }
-        if self.told.as_ref() == Some(&keeping) {
+        if self.last_status.as_ref() == Some(&current) {
             return None;
         }
-        self.told = Some(keeping.clone());
-        Some(keeping)
+        self.last_status = Some(current.clone());
+        Some(current)
     }
 }
 
@@ -156,43 +156,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_until_there_is_room_again() {
-        let (status, mut teller) =
+    fn full_disk_is_reported_until_space_is_free() {
+        let (status, mut reporter) =
             (RecorderStatus::new(Path::new("/rec")), RecorderStatusReporter::default());
-        let mut news = |now| teller.changed_status(&status, UnixMs(now));
-        assert_eq!(news(0).unwrap().folder, "/rec");
-        assert_eq!(news(0), None, "nothing is new");
+        let mut next_status = |now| reporter.changed_status(&status, UnixMs(now));
+        assert_eq!(next_status(0).unwrap().folder, "/rec");
+        assert_eq!(next_status(0), None, "nothing is new");
         let full = io::Error::from(ErrorKind::StorageFull);
         status.record_stop(&full, UnixMs(5));
         status.record_stop(&full, UnixMs(9));
-        let told = news(9).unwrap();
+        let changed = next_status(9).unwrap();
         assert_eq!(
-            told.stopped,
+            changed.stopped,
             Some(RecordingStop { reason: RecordingStopReason::NoSpace, since: UnixMs(5) })
         );
-        let trouble = told.trouble.unwrap();
+        let trouble = changed.trouble.unwrap();
         assert!(trouble.starts_with("recording stopped: cannot write to /rec: "), "{trouble}");
         assert!(trouble.ends_with("; free disk space, or lower record.max_size"), "{trouble}");
         status.record_resume();
-        let told = news(10).unwrap();
-        assert_eq!((told.stopped, told.trouble), (None, None));
+        let changed = next_status(10).unwrap();
+        assert_eq!((changed.stopped, changed.trouble), (None, None));
     }
 
     #[test]
-    fn what_is_missing_is_told_for_a_while() {
-        let (status, mut teller) =
+    fn dropped_batches_are_reported_for_a_minute() {
+        let (status, mut reporter) =
             (RecorderStatus::new(Path::new("/rec")), RecorderStatusReporter::default());
-        let mut news = |now| teller.changed_status(&status, UnixMs(now));
-        news(0);
+        let mut next_status = |now| reporter.changed_status(&status, UnixMs(now));
+        next_status(0);
         status.behind.store(7, Ordering::Relaxed);
-        let trouble = news(1_000).unwrap().trouble.unwrap();
+        let trouble = next_status(1_000).unwrap().trouble.unwrap();
         assert!(trouble.contains("7 batches are missing in /rec"), "{trouble}");
-        assert_eq!(news(60_000), None);
-        assert_eq!(news(62_000).unwrap().trouble, None);
+        assert_eq!(next_status(60_000), None);
+        assert_eq!(next_status(62_000).unwrap().trouble, None);
     }
 
     #[test]
-    fn an_error_of_the_disk_is_named() {
+    fn disk_error_has_a_stop_reason() {
         for (kind, reason) in [
             (ErrorKind::QuotaExceeded, RecordingStopReason::NoSpace),
             (ErrorKind::FileTooLarge, RecordingStopReason::TooLarge),

@@ -14,7 +14,7 @@ use super::{Recorder, recorder_status::RecorderStatusReporter};
 const PASSING: usize = 64;
 
 /// How often the engine receives the status of the recording.
-const TELLING: Duration = Duration::from_secs(1);
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Creates an inbox that forwards everything to another one and to a recorder. The other one also receives the status
 /// of the recording.
@@ -25,7 +25,8 @@ pub fn spawn_recording_inbox(
 ) -> mpsc::Sender<Delivery> {
     let (inbox, mut passing) = mpsc::channel::<Delivery>(PASSING);
     tokio::spawn(async move {
-        let (mut teller, mut ticks) = (RecorderStatusReporter::default(), interval(TELLING));
+        let (mut reporter, mut ticks) =
+            (RecorderStatusReporter::default(), interval(STATUS_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let passed = tokio::select! {
@@ -36,9 +37,9 @@ pub fn spawn_recording_inbox(
                 }
                 _ = ticks.tick() => {
                     let status = recorder.disk_status();
-                    let news = status.and_then(|status| teller.changed_status(status, clock()));
-                    let Some(keeping) = news else { continue };
-                    Delivery::RecordingStatus(keeping)
+                    let changed = status.and_then(|status| reporter.changed_status(status, clock()));
+                    let Some(status) = changed else { continue };
+                    Delivery::RecordingStatus(status)
                 }
             };
             if onward.send(passed).await.is_err() {
@@ -59,7 +60,7 @@ mod tests {
 
     /// A stalled engine makes the senders wait; then all deliveries arrive in order.
     #[tokio::test]
-    async fn tap_is_bounded_and_passes_on_all_that_it_held() {
+    async fn inbox_is_bounded_and_forwards_all_queued_deliveries() {
         let recorder = Recorder::forward_only(Duration::from_secs(1)).unwrap();
         let (onward, mut taken) = mpsc::channel(1);
         let inbox = spawn_recording_inbox(recorder, onward, Arc::new(|| UnixMs(1)));
@@ -73,10 +74,10 @@ mod tests {
             })
         };
         // The task runs on this thread, which does not yield meanwhile.
-        let held = (0..1_000_000).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
-        assert_eq!(held, PASSING);
+        let queued = (0..1_000_000).take_while(|nth| inbox.try_send(batch(*nth)).is_ok()).count();
+        assert_eq!(queued, PASSING);
         let sending = tokio::spawn(async move {
-            for nth in held as u32..10 * PASSING as u32 {
+            for nth in queued as u32..10 * PASSING as u32 {
                 inbox.send(batch(nth)).await.unwrap();
             }
         });

@@ -37,7 +37,7 @@ const MOST_WAITING: usize = 8 << 20;
 /// The most bytes of a preamble in this ring, or to followers.
 pub(super) fn preamble_room(ring: Option<&SegmentRing>) -> usize {
     let part = ring.map(|ring| ring.segment_size() / PREAMBLE_PART);
-    part.map_or(MAX_PREAMBLE, |room| MAX_PREAMBLE.min(room as usize))
+    part.map_or(MAX_PREAMBLE, |max_bytes| MAX_PREAMBLE.min(max_bytes as usize))
 }
 
 /// Whether a follower that arrived at this time has waited long enough.
@@ -114,10 +114,10 @@ impl Standing {
         match delivery {
             Delivery::Targets(targets) => self.targets = Some(targets.clone()),
             Delivery::Sources(sources) => self.sources = Some(sources.clone()),
-            Delivery::Topology(told) => {
-                drop(self.topologies.insert(told.source.clone(), told.clone()));
+            Delivery::Topology(update) => {
+                drop(self.topologies.insert(update.source.clone(), update.clone()));
             }
-            Delivery::Jobs(told) => drop(self.jobs.insert(told.source.clone(), told.clone())),
+            Delivery::Jobs(update) => drop(self.jobs.insert(update.source.clone(), update.clone())),
             Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => {}
         }
     }
@@ -161,11 +161,11 @@ impl Standing {
     pub(super) fn preamble_block(
         &self,
         (first, last): (UnixMs, UnixMs),
-        room: usize,
+        max_bytes: usize,
     ) -> io::Result<Vec<u8>> {
         let preamble = self.preamble.as_ref();
         let Some((known, preamble)) =
-            preamble.and_then(|(known, preamble)| Some((*known, preamble.fit_within(room)?)))
+            preamble.and_then(|(known, preamble)| Some((*known, preamble.fit_within(max_bytes)?)))
         else {
             return Ok(Vec::new());
         };

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused() {
+    fn invalid_segment_is_rejected() {
         let take = |bytes: &[u8]| SegmentStream::default().decode_arrived(bytes).unwrap_err();
         assert_eq!(take(b"HTTP/1.1 200 OK and then some"), SegmentStreamError::NoHeader);
         let mut bytes = segment::encode_header(500, UnixMs(0));

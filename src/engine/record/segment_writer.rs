@@ -88,14 +88,14 @@ pub(super) struct SegmentWriter {
     /// Followers that wait for a current preamble, with the time from which they follow, and the start of their wait.
     arriving: Vec<(mpsc::Sender<Bytes>, UnixMs, Instant)>,
     followers: Vec<mpsc::Sender<Bytes>>,
-    seats: Arc<AtomicUsize>,
+    follower_count: Arc<AtomicUsize>,
 }
 
 impl SegmentWriter {
     pub(super) fn new(
         keep: Option<(SegmentRing, Arc<RecorderStatus>)>,
         period: Duration,
-        seats: Arc<AtomicUsize>,
+        follower_count: Arc<AtomicUsize>,
         preambles: Preambles,
     ) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl SegmentWriter {
             preambled: None,
             arriving: Vec::new(),
             followers: Vec::new(),
-            seats,
+            follower_count,
         }
     }
 
@@ -224,8 +224,8 @@ impl SegmentWriter {
         let mut begin = segment::encode_header(segment::to_header_millis(self.period), at);
         let mut standing = Vec::new();
         let entries = self.standing.write(at, &mut standing);
-        let room = preamble_room(None);
-        let preamble = self.standing.preamble_block((at, at), room);
+        let max_preamble = preamble_room(None);
+        let preamble = self.standing.preamble_block((at, at), max_preamble);
         match segment::encode_block(&standing, entries, at, at)
             .and_then(|block| Ok((block, preamble?)))
         {
@@ -235,7 +235,7 @@ impl SegmentWriter {
         if follower.try_send(begin.into()).is_ok() {
             return self.followers.push(follower);
         }
-        self.seats.fetch_sub(1, Ordering::Relaxed);
+        self.follower_count.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Removes followers that disconnected.
@@ -243,7 +243,7 @@ impl SegmentWriter {
         self.followers.retain(|follower| {
             let stays = !follower.is_closed();
             if !stays {
-                self.seats.fetch_sub(1, Ordering::Relaxed);
+                self.follower_count.fetch_sub(1, Ordering::Relaxed);
             }
             stays
         });
@@ -258,7 +258,7 @@ impl SegmentWriter {
         self.followers.retain(|follower| {
             let stays = follower.try_send(block.clone()).is_ok();
             if !stays {
-                self.seats.fetch_sub(1, Ordering::Relaxed);
+                self.follower_count.fetch_sub(1, Ordering::Relaxed);
             }
             stays
         });
@@ -336,9 +336,10 @@ impl SegmentWriter {
             return Ok((!resting).then_some(block.len() as u64));
         }
         let mut whole = Vec::with_capacity(done.payload.len());
-        let told = self.standing.write(first, &mut whole);
+        let standing_entries = self.standing.write(first, &mut whole);
         whole.extend_from_slice(&done.payload);
-        let mut block = segment::encode_block(&whole, told + done.entries, first, last)?;
+        let mut block =
+            segment::encode_block(&whole, standing_entries + done.entries, first, last)?;
         self.forward_block(&block);
         block.extend(self.standing.preamble_block((first, last), preamble_room(Some(&kept.ring)))?);
         kept.ring.write_block(&block, first, begin)?;
@@ -355,12 +356,12 @@ mod tests {
 
     /// One of two followers reads nothing: it is disconnected and its slot is freed; the other one gets every block.
     #[test]
-    fn follower_that_is_too_slow_is_cut_off_and_holds_up_nobody() {
-        let seats = Arc::new(AtomicUsize::new(2));
+    fn follower_that_is_too_slow_is_disconnected_and_delays_nothing() {
+        let follower_count = Arc::new(AtomicUsize::new(2));
         let mut writer = SegmentWriter::new(
             None,
             Duration::from_secs(1),
-            seats.clone(),
+            follower_count.clone(),
             Preambles::new(Arc::default(), Arc::default()),
         );
         let (slow, mut unread) = mpsc::channel(4);
@@ -373,7 +374,7 @@ mod tests {
             writer.forward_block(&[nth]);
             came.extend(read.try_recv());
         }
-        assert_eq!(seats.load(Ordering::Relaxed), 1);
+        assert_eq!(follower_count.load(Ordering::Relaxed), 1);
         assert_eq!(came.len(), 1 + usize::from(blocks));
         assert!((0..blocks).all(|nth| *came[1 + usize::from(nth)] == [nth]), "in order");
         let kept = std::iter::from_fn(|| unread.try_recv().ok()).count();

@@ -107,22 +107,22 @@ fn cluster_values(all: &[(UnixMs, Delivery)]) -> BTreeMap<String, String> {
 
 /// All findings of every tick.
 fn findings_by_tick(all: &[(UnixMs, Delivery)]) -> Vec<String> {
-    let mut owner =
+    let mut engine =
         Engine::new(crate::EngineOptions { period: PERIOD, ..crate::EngineOptions::default() });
     let (mut tick, mut said) = (START, Vec::new());
     for (at, delivery) in all {
         while tick < *at {
-            owner.run_tick(tick);
-            said.push(format!("{:?}", owner.answer_question(&Question::Findings)));
+            engine.run_tick(tick);
+            said.push(format!("{:?}", engine.answer_question(&Question::Findings)));
             tick = tick + PERIOD;
         }
-        owner.ingest_delivery(delivery.clone());
+        engine.ingest_delivery(delivery.clone());
     }
     said
 }
 
 #[test]
-fn a_recording_gives_back_every_value_and_every_finding() {
+fn recording_returns_every_value_and_every_finding() {
     let folder = tempfile::tempdir().unwrap();
     let all = fleet_deliveries(4, 60);
     record_all(recorder_options(folder.path()), &all);
@@ -170,7 +170,7 @@ fn foreign_pages_keep_their_dialect_and_their_name() {
 }
 
 #[test]
-fn a_tail_cut_anywhere_costs_only_the_block_that_it_cuts() {
+fn truncated_segment_loses_only_the_truncated_block() {
     let mut bytes = super::segment::encode_header(1_000, START);
     for number in 0..20_u8 {
         let payload = vec![number; usize::from(number) * 3];
@@ -190,7 +190,7 @@ fn a_tail_cut_anywhere_costs_only_the_block_that_it_cuts() {
 }
 
 #[test]
-fn a_segment_cut_anywhere_gives_back_what_its_whole_blocks_hold() {
+fn truncated_segment_returns_its_whole_blocks() {
     let (folder, cut_folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     record_all(recorder_options(folder.path()), &fleet_deliveries(1, 3));
     let path = segment_ring::segments_in(folder.path()).unwrap().pop().unwrap();
@@ -226,7 +226,7 @@ fn a_segment_cut_anywhere_gives_back_what_its_whole_blocks_hold() {
 }
 
 #[test]
-fn what_the_disk_is_too_slow_for_is_counted_and_the_rest_can_be_played() {
+fn entries_dropped_by_a_slow_disk_are_counted_and_the_rest_is_played() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::start_recording(recorder_options(folder.path())).unwrap();
     let status = recorder.disk_status().unwrap().clone();
@@ -249,7 +249,7 @@ fn what_the_disk_is_too_slow_for_is_counted_and_the_rest_can_be_played() {
 }
 
 #[test]
-fn a_folder_that_is_removed_is_made_again() {
+fn removed_folder_is_created_again() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("rec");
     let all = fleet_deliveries(1, 2);
@@ -274,7 +274,7 @@ fn a_folder_that_is_removed_is_made_again() {
 }
 
 #[test]
-fn who_follows_gets_what_stands_and_then_every_block() {
+fn follower_gets_the_current_state_and_then_every_block() {
     let recorder = Recorder::forward_only(PERIOD).unwrap();
     let all = fleet_deliveries(2, 3);
     recorder.record_delivery(all[0].0, &all[0].1);
@@ -296,7 +296,7 @@ fn who_follows_gets_what_stands_and_then_every_block() {
 }
 
 #[test]
-fn a_flipped_bit_costs_one_block() {
+fn flipped_bit_loses_one_block() {
     let folder = tempfile::tempdir().unwrap();
     // Blocks of a megabyte: this creates several.
     record_all(recorder_options(folder.path()), &fleet_deliveries(8, 12));
@@ -319,15 +319,18 @@ fn a_flipped_bit_costs_one_block() {
 }
 
 #[test]
-fn a_seek_begins_with_what_stands_and_goes_on_from_its_instant() {
+fn seek_begins_with_the_current_state_and_continues_from_its_instant() {
     let folder = tempfile::tempdir().unwrap();
     let mut all = fleet_deliveries(2, 30);
-    let told = SourceTopology::new("site.toml".into(), TopologyOrigin::Declared);
+    let topology = SourceTopology::new("site.toml".into(), TopologyOrigin::Declared);
     let switch = gaunt_schema::FabricSwitch {
         name: SanitizedText::new("leaf"),
         ..gaunt_schema::FabricSwitch::default()
     };
-    all.insert(1, (START, Delivery::Topology(SourceTopology { switches: vec![switch], ..told })));
+    all.insert(
+        1,
+        (START, Delivery::Topology(SourceTopology { switches: vec![switch], ..topology })),
+    );
     record_all(recorder_options(folder.path()), &all);
     let from = UnixMs(START.0 + 20_000);
     let back = read_all(folder.path(), from);
@@ -335,7 +338,9 @@ fn a_seek_begins_with_what_stands_and_goes_on_from_its_instant() {
         back.iter().any(|(_, d)| matches!(d, Delivery::Targets(targets) if targets.len() == 2))
     );
     assert!(
-        back.iter().any(|(_, d)| matches!(d, Delivery::Topology(told) if told.switches.len() == 1))
+        back.iter().any(
+            |(_, d)| matches!(d, Delivery::Topology(topology) if topology.switches.len() == 1)
+        )
     );
     let batches = back.iter().filter(|(_, d)| matches!(d, Delivery::Batch(_)));
     let expected = all.iter().filter(|(at, d)| *at >= from && matches!(d, Delivery::Batch(_)));
@@ -346,7 +351,7 @@ fn a_seek_begins_with_what_stands_and_goes_on_from_its_instant() {
 }
 
 #[test]
-fn the_oldest_segments_go_and_the_rest_can_be_played() {
+fn oldest_segments_are_removed_and_the_rest_is_played() {
     let folder = tempfile::tempdir().unwrap();
     let small = RecordOptions { max_size: 256 << 10, ..recorder_options(folder.path()) };
     for _ in 0..12 {
@@ -361,7 +366,7 @@ fn the_oldest_segments_go_and_the_rest_can_be_played() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_the_next_step() {
+fn invalid_recording_is_rejected_with_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let refused = || Recording::open_folder(folder.path()).unwrap_err().to_string();
     assert!(refused().starts_with("no recording in "), "{}", refused());
@@ -382,7 +387,7 @@ fn what_is_no_recording_is_refused_with_the_next_step() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), whole: bool) {
+    fn reader_does_not_panic_on_any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..400), whole: bool) {
         if whole {
             let mut segment = super::segment::encode_header(1_000, START);
             segment.append(&mut bytes);
@@ -396,7 +401,7 @@ proptest! {
     }
 
     #[test]
-    fn no_payload_makes_the_reader_panic(payload in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn reader_does_not_panic_on_any_payload(payload in prop::collection::vec(any::<u8>(), 0..400)) {
         let block = super::segment::encode_block(&payload, 1, START, START).unwrap();
         let (block, _) = super::segment::decode_block(&block).unwrap();
         block.decode_deliveries(&text::PageLimits::default());

@@ -13,7 +13,7 @@ use gaunt_cluster::{Node, NodeId};
 pub(crate) struct GpuRows<'a> {
     view: View<'a>,
     /// The column row of each GPU, and its node.
-    places: Vec<(u32, NodeId)>,
+    cluster_rows: Vec<(u32, NodeId)>,
 }
 
 impl<'a> GpuRows<'a> {
@@ -36,15 +36,15 @@ impl<'a> GpuRows<'a> {
         }
         nodes.sort_by(|(_, a), (_, b)| natural_order(&a.name, &b.name));
         nodes.dedup_by_key(|(id, _)| *id);
-        let places = nodes.iter().flat_map(|(id, node)| {
+        let cluster_rows = nodes.iter().flat_map(|(id, node)| {
             node.device_rows(DeviceClass::Gpu).iter().map(move |row| (*row, *id))
         });
-        Self { view, places: places.collect() }
+        Self { view, cluster_rows: cluster_rows.collect() }
     }
 
     /// The row in the cluster's columns.
     pub(crate) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
-        self.places[row as usize]
+        self.cluster_rows[row as usize]
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
@@ -73,16 +73,16 @@ impl<'a> GpuRows<'a> {
 
     /// The leaves of the GPU's nearest ports, or else of all ports of its node.
     fn leaf_names(&self, row: u32) -> impl Iterator<Item = &'a SanitizedText> {
-        let (place, id) = self.cluster_row(row);
-        let wiring = self.view.cluster.topology();
-        let near = wiring.gpu_topology(place).map_or(&[][..], |gpu| &gpu.ports);
+        let (cluster_row, id) = self.cluster_row(row);
+        let topology = self.view.cluster.topology();
+        let near = topology.gpu_topology(cluster_row).map_or(&[][..], |gpu| &gpu.ports);
         let own = if near.is_empty() {
             self.node_of(row).map_or(&[][..], |node| node.device_rows(DeviceClass::Port))
         } else {
             near
         };
-        let whole = wiring.node_topology(id).and_then(|node| Some(&node.leaf.as_ref()?.value));
-        let leaf = |port: &u32| Some(&wiring.port_topology(*port)?.leaf.as_ref()?.value);
+        let whole = topology.node_topology(id).and_then(|node| Some(&node.leaf.as_ref()?.value));
+        let leaf = |port: &u32| Some(&topology.port_topology(*port)?.leaf.as_ref()?.value);
         own.iter().filter_map(leaf).chain(whole)
     }
 
@@ -111,40 +111,40 @@ impl<'a> SubjectRows<'a> for GpuRows<'a> {
     type Field = GpuField;
 
     fn row_count(&self) -> usize {
-        self.places.len()
+        self.cluster_rows.len()
     }
 
     fn metric_row(&self, metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {
-        let place = match metric.catalogue_row().class {
+        let cluster_row = match metric.catalogue_row().class {
             DeviceClass::Gpu => self.cluster_row(row).0,
             _ => self.node_of(row)?.own_row()?,
         };
-        Some((&self.view, place))
+        Some((&self.view, cluster_row))
     }
 
     fn builtin_column(&self, field: GpuField, rows: &[u32]) -> FieldColumn {
-        let place = |row| self.cluster_row(row).0;
+        let cluster_row = |row| self.cluster_row(row).0;
         let info = |series, label| {
             FieldColumn::texts(rows, move |row| self.info_label(row, series, label))
         };
-        let wiring = self.view.cluster.topology();
+        let topology = self.view.cluster.topology();
         match field {
             GpuField::Node => FieldColumn::Texts(self.node_names(rows)),
             GpuField::Gpu => FieldColumn::texts(rows, |row| self.gpu_index(row)),
             GpuField::State => {
                 let words: Vec<&str> = GpuState::ALL.iter().map(|state| state.as_str()).collect();
-                let state = |row| Some(self.view.gpu_state(place(row)) as usize);
+                let state = |row| Some(self.view.gpu_state(cluster_row(row)) as usize);
                 FieldColumn::coded(rows, &words, state)
             }
             GpuField::Finding => {
                 let blame = BlameIndex::of(self.view.findings);
                 let blamed =
                     |row| blame.worst_of_gpu(&self.node_of(row)?.name, self.gpu_index(row)?);
-                let cause = |row| self.view.loss_finding(place(row));
+                let cause = |row| self.view.loss_finding(cluster_row(row));
                 FieldColumn::kinds(rows, |row| blamed(row).or_else(|| cause(row)))
             }
             GpuField::Lost => {
-                FieldColumn::numbers(rows, |row| Some(self.view.lost_gpus([&place(row)])))
+                FieldColumn::numbers(rows, |row| Some(self.view.lost_gpus([&cluster_row(row)])))
             }
             GpuField::Job => FieldColumn::texts(rows, |row| self.job_of(row)),
             GpuField::JobName => {
@@ -158,15 +158,17 @@ impl<'a> SubjectRows<'a> for GpuRows<'a> {
             GpuField::Serial => info(gpu::INFO, "serial"),
             GpuField::PciBusId => info(gpu::INFO, "pci_bus_id"),
             GpuField::Model => {
-                FieldColumn::texts(rows, |row| self.view.cluster.gpu_model(place(row)))
+                FieldColumn::texts(rows, |row| self.view.cluster.gpu_model(cluster_row(row)))
             }
             GpuField::Leaf => FieldColumn::many_texts(rows, |row| self.leaf_names(row)),
-            GpuField::Rail => FieldColumn::texts(rows, |row| wiring.rail_of_gpu(place(row))),
+            GpuField::Rail => {
+                FieldColumn::texts(rows, |row| topology.rail_of_gpu(cluster_row(row)))
+            }
             GpuField::Rack => FieldColumn::texts(rows, |row| {
-                Some(&wiring.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
+                Some(&topology.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
             }),
             GpuField::Domain => FieldColumn::texts(rows, |row| {
-                Some(&wiring.gpu_topology(place(row))?.domain.as_ref()?.value)
+                Some(&topology.gpu_topology(cluster_row(row))?.domain.as_ref()?.value)
             }),
             GpuField::Age => {
                 FieldColumn::numbers(rows, |row| self.view.node_age_seconds(self.node_of(row)?))

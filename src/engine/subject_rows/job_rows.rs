@@ -81,15 +81,15 @@ impl<'a> SubjectRows<'a> for JobRows<'a> {
     }
 
     fn builtin_column(&self, field: JobField, rows: &[u32]) -> FieldColumn {
-        let told = |of: fn(&JobAttributes) -> Option<&SanitizedText>| {
+        let attribute = |of: fn(&JobAttributes) -> Option<&SanitizedText>| {
             FieldColumn::texts(rows, |row| of(self.job_details(row)?))
         };
         match field {
             JobField::Job => FieldColumn::texts(rows, |row| Some(self.jobs[row as usize].0)),
-            JobField::JobName => told(|job| job.name.as_ref()),
-            JobField::User => told(|job| job.user.as_ref()),
-            JobField::Account => told(|job| job.account.as_ref()),
-            JobField::Partition => told(|job| job.partition.as_ref()),
+            JobField::JobName => attribute(|job| job.name.as_ref()),
+            JobField::User => attribute(|job| job.user.as_ref()),
+            JobField::Account => attribute(|job| job.account.as_ref()),
+            JobField::Partition => attribute(|job| job.partition.as_ref()),
             JobField::Node => FieldColumn::many_texts(rows, |row| self.node_names(row)),
             JobField::Finding => {
                 let blame = BlameIndex::of(self.view.findings);

@@ -10,21 +10,21 @@ use gaunt_cluster::{Node, NodeId};
 /// Every port.
 pub(crate) struct PortRows<'a> {
     view: View<'a>,
-    places: Vec<(u32, NodeId)>,
+    cluster_rows: Vec<(u32, NodeId)>,
 }
 
 impl<'a> PortRows<'a> {
     pub(crate) fn new(view: View<'a>) -> Self {
-        let mut places = Vec::with_capacity(view.cluster.row_count(DeviceClass::Port));
+        let mut cluster_rows = Vec::with_capacity(view.cluster.row_count(DeviceClass::Port));
         for (id, node) in view.cluster.sorted_nodes() {
-            places.extend(node.device_rows(DeviceClass::Port).iter().map(|row| (*row, id)));
+            cluster_rows.extend(node.device_rows(DeviceClass::Port).iter().map(|row| (*row, id)));
         }
-        Self { view, places }
+        Self { view, cluster_rows }
     }
 
     /// The row in the cluster's columns, and the node.
     pub(crate) fn cluster_row(&self, row: u32) -> (u32, NodeId) {
-        self.places[row as usize]
+        self.cluster_rows[row as usize]
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
@@ -64,7 +64,7 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
     type Field = PortField;
 
     fn row_count(&self) -> usize {
-        self.places.len()
+        self.cluster_rows.len()
     }
 
     fn metric_row(&self, _metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {
@@ -73,8 +73,8 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
 
     fn builtin_column(&self, field: PortField, rows: &[u32]) -> FieldColumn {
         let cluster = self.view.cluster;
-        let wiring = cluster.topology();
-        let place = |row| self.cluster_row(row).0;
+        let topology = cluster.topology();
+        let cluster_row = |row| self.cluster_row(row).0;
         match field {
             PortField::Node => FieldColumn::texts(rows, |row| Some(&self.node_of(row)?.name)),
             PortField::Device => FieldColumn::texts(rows, |row| self.name_part(row, 0)),
@@ -82,28 +82,31 @@ impl<'a> SubjectRows<'a> for PortRows<'a> {
             PortField::State => {
                 let words = ["down", "initializing", "armed", "active"];
                 FieldColumn::coded(rows, &words, |row| {
-                    let state = self.view.metric_value(port::STATE, place(row))?;
+                    let state = self.view.metric_value(port::STATE, cluster_row(row))?;
                     (1.0..=4.0).contains(&state).then(|| state as usize - 1)
                 })
             }
             PortField::Leaf => FieldColumn::texts(rows, |row| {
-                Some(&wiring.port_topology(place(row))?.leaf.as_ref()?.value)
+                Some(&topology.port_topology(cluster_row(row))?.leaf.as_ref()?.value)
             }),
             PortField::Rail => FieldColumn::texts(rows, |row| {
-                Some(&wiring.port_topology(place(row))?.rail.as_ref()?.value)
+                Some(&topology.port_topology(cluster_row(row))?.rail.as_ref()?.value)
             }),
             PortField::Rack => FieldColumn::texts(rows, |row| {
-                Some(&wiring.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
+                Some(&topology.node_topology(self.cluster_row(row).1)?.rack.as_ref()?.value)
             }),
             PortField::Netdev => FieldColumn::texts(rows, |row| {
-                cluster.device_at(DeviceClass::Port, place(row))?.info_label(port::INFO, "netdev")
+                cluster
+                    .device_at(DeviceClass::Port, cluster_row(row))?
+                    .info_label(port::INFO, "netdev")
             }),
             PortField::Finding => {
                 let blame = BlameIndex::of(self.view.findings);
                 FieldColumn::kinds(rows, |row| self.blaming_finding(&blame, row))
             }
             PortField::Load => FieldColumn::numbers(rows, |row| {
-                port_load(&self.view, place(row)).map(|(receive, transmit)| receive.max(transmit))
+                port_load(&self.view, cluster_row(row))
+                    .map(|(receive, transmit)| receive.max(transmit))
             }),
             PortField::Age => {
                 FieldColumn::numbers(rows, |row| self.view.node_age_seconds(self.node_of(row)?))

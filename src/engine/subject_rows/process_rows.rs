@@ -10,23 +10,24 @@ use gaunt_cluster::{Node, NodeId};
 /// Every process on the nodes' pages.
 pub(super) struct ProcessRows<'a> {
     view: View<'a>,
-    places: Vec<(u32, NodeId)>,
+    cluster_rows: Vec<(u32, NodeId)>,
 }
 
 impl<'a> ProcessRows<'a> {
     /// The current processes; past ones are not kept, so that a past time has none.
     pub(super) fn new(view: View<'a>) -> Self {
-        let mut places = Vec::new();
+        let mut cluster_rows = Vec::new();
         if view.past.is_none() {
             for (id, node) in view.cluster.sorted_nodes() {
-                places.extend(node.device_rows(DeviceClass::Process).iter().map(|row| (*row, id)));
+                cluster_rows
+                    .extend(node.device_rows(DeviceClass::Process).iter().map(|row| (*row, id)));
             }
         }
-        Self { view, places }
+        Self { view, cluster_rows }
     }
 
     fn cluster_row(&self, row: u32) -> (u32, NodeId) {
-        self.places[row as usize]
+        self.cluster_rows[row as usize]
     }
 
     fn node_of(&self, row: u32) -> Option<&'a Node> {
@@ -54,7 +55,7 @@ impl<'a> SubjectRows<'a> for ProcessRows<'a> {
     type Field = ProcessField;
 
     fn row_count(&self) -> usize {
-        self.places.len()
+        self.cluster_rows.len()
     }
 
     fn metric_row(&self, _metric: MetricId, row: u32) -> Option<(&View<'a>, u32)> {

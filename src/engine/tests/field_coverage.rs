@@ -56,8 +56,8 @@ fn full_page(at: UnixMs) -> Report {
         match class {
             DeviceClass::Gpu => {
                 let names = [("uuid", "GPU-1"), ("model", "H100"), ("serial", "12")];
-                let place = [("pci_bus_id", "0000:1a:00.0")];
-                report.add_info(row, gpu::INFO, &[&names[..], &place].concat());
+                let location = [("pci_bus_id", "0000:1a:00.0")];
+                report.add_info(row, gpu::INFO, &[&names[..], &location].concat());
                 let job = [("job", "900"), ("rank", "0"), ("namespace", "ml"), ("pod", "train-0")];
                 report.add_info(row, gpu::JOB_INFO, &job);
             }
@@ -66,9 +66,13 @@ fn full_page(at: UnixMs) -> Report {
                 report.add_info(row, port::INFO, &labels);
             }
             DeviceClass::Process => {
-                let whose = [("name", "python"), ("user", "sam"), ("job", "900")];
-                let place = [("namespace", "ml"), ("pod", "train-0"), ("container", "main")];
-                report.add_info(row, gpu_parts::PROCESS_INFO, &[&whose[..], &place].concat());
+                let process_labels = [("name", "python"), ("user", "sam"), ("job", "900")];
+                let location = [("namespace", "ml"), ("pod", "train-0"), ("container", "main")];
+                report.add_info(
+                    row,
+                    gpu_parts::PROCESS_INFO,
+                    &[&process_labels[..], &location].concat(),
+                );
             }
             _ => {}
         }
@@ -188,7 +192,7 @@ impl FaultyRun {
 }
 
 #[test]
-fn every_field_is_filled_by_a_row_or_excepted_with_its_reason() {
+fn field_is_filled_by_a_row_or_excepted_with_its_reason() {
     let names = |subject: Subject| subject.all_fields().iter().map(|field| field.name.as_str());
     let mut unfilled: UnfilledFields =
         Subject::ALL.into_iter().map(|subject| (subject, names(subject).collect())).collect();

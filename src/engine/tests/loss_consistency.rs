@@ -20,23 +20,23 @@ struct ScenarioTestRun {
 }
 
 impl ScenarioTestRun {
-    fn new(story: &ScenarioRun, period: u64) -> Self {
-        let fleet = story.build_fleet(START).unwrap();
+    fn new(scenario: &ScenarioRun, period: u64) -> Self {
+        let fleet = scenario.build_fleet(START).unwrap();
         let period = Duration::from_secs(period);
-        let mut owner = Engine::new(EngineOptions { period, ..EngineOptions::default() });
-        let dialects: &[Dialect] = match story.dialect {
+        let mut engine = Engine::new(EngineOptions { period, ..EngineOptions::default() });
+        let dialects: &[Dialect] = match scenario.dialect {
             Dialect::Gaunt => &[Dialect::Gaunt],
             _ => &[Dialect::Dcgm, Dialect::NodeExporter],
         };
-        owner.run_tick(START);
+        engine.run_tick(START);
         let targets = (0..fleet.node_count() * dialects.len()).map(|id| ScrapeTarget {
             id: TargetId(id as u32),
             address: format!("{}:{}", fleet.node_name(id / dialects.len()), 9_000 + id).into(),
             node: Some(SanitizedText::new(fleet.node_name(id / dialects.len()))),
             origin: "test".into(),
         });
-        owner.ingest_delivery(Delivery::Targets(targets.collect()));
-        Self { fleet, engine: owner, now: START, period, dialects }
+        engine.ingest_delivery(Delivery::Targets(targets.collect()));
+        Self { fleet, engine, now: START, period, dialects }
     }
 
     fn step_period(&mut self) {
@@ -77,9 +77,10 @@ impl ScenarioTestRun {
         let Answer::Findings(open) = self.ask_at(&Question::Findings, then) else { panic!() };
         let Answer::Nodes(nodes) = self.ask_at(&Question::Nodes, then) else { panic!() };
         let lost = overview.lost.clone();
-        let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
+        let context =
+            format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
         let same = |what: &str, sum: f64, all: f64| {
-            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {place}");
+            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {context}");
         };
         let causes = lost.findings_gpus + lost.idle_gpus + lost.unexplained_gpus;
         same("causes", causes, lost.gpus);
@@ -87,16 +88,17 @@ impl ScenarioTestRun {
         same("nodes", nodes.nodes.iter().map(|line| line.lost_gpus).sum(), lost.gpus);
         let unknown =
             [GpuState::Stale, GpuState::Unknown].map(|state| overview.gpus_in_state(state));
-        assert_eq!(lost.unknown_gpus, unknown.iter().sum::<u32>(), "{place}");
+        assert_eq!(lost.unknown_gpus, unknown.iter().sum::<u32>(), "{context}");
         lost
     }
 
     /// The loss, which the rows of all subjects agree on.
     fn check_rows(&self, then: Option<TimeParam>) -> LostGpuTime {
         let lost = self.check_published(then);
-        let place = format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
+        let context =
+            format!("{} at {:?}, {then:?}: {lost:?}", self.fleet.scenario().name, self.now);
         let same = |what: &str, sum: f64, all: f64| {
-            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {place}");
+            assert!((sum - all).abs() < SAME, "{what}: {sum} beside {all}, {context}");
         };
         same("rows of GPUs", self.sum_of_rows(Subject::Gpus, then), lost.gpus);
         same("rows of nodes", self.sum_of_rows(Subject::Nodes, then), lost.gpus);
@@ -156,9 +158,9 @@ fn scenario_named(name: &str, dialect: Dialect) -> ScenarioRun {
 fn lost_gpus_are_one_number_in_every_scenario() {
     for (at, (name, _)) in scenario_run::list_names().enumerate() {
         let dialect = if at % 2 == 0 { Dialect::Gaunt } else { Dialect::Dcgm };
-        let story = scenario_named(name, dialect);
-        let seconds = story.run_timing().unwrap().look.as_secs().min(180);
-        let lost = ScenarioTestRun::new(&story, 10).play_and_check(seconds);
+        let scenario = scenario_named(name, dialect);
+        let seconds = scenario.run_timing().unwrap().look.as_secs().min(180);
+        let lost = ScenarioTestRun::new(&scenario, 10).play_and_check(seconds);
         println!(
             "{name:<12} {dialect:<6?} {seconds:>4} s  lost {:>7.1} = findings {:.1} + idle {:.1} + unexplained {:.1}, unknown {}",
             lost.gpus, lost.findings_gpus, lost.idle_gpus, lost.unexplained_gpus, lost.unknown_gpus

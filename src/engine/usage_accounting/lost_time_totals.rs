@@ -20,7 +20,7 @@ const MAX_ROWS: usize = 4_096;
 pub(crate) struct LostTimeTotals {
     rows: Vec<LostTimeRow>,
     #[serde(skip)]
-    places: HashMap<(SanitizedText, SanitizedText), usize>,
+    index: HashMap<(SanitizedText, SanitizedText), usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ impl LostTimeTotals {
     }
 
     fn rebuild_index(&mut self) {
-        let places = self.rows.iter().enumerate();
-        self.places = places.map(|(at, row)| ((row.job.clone(), row.cause.clone()), at)).collect();
+        let index = self.rows.iter().enumerate();
+        self.index = index.map(|(at, row)| ((row.job.clone(), row.cause.clone()), at)).collect();
     }
 
     /// Adds the lost part of this usage.
@@ -66,7 +66,7 @@ impl LostTimeTotals {
 
     fn grow_row(&mut self, job: SanitizedText, cause: SanitizedText, seconds: f64, now: UnixMs) {
         let key = (job, cause);
-        if let Some(at) = self.places.get(&key) {
+        if let Some(at) = self.index.get(&key) {
             let row = &mut self.rows[*at];
             row.gpu_seconds += seconds;
             row.grew = now;
@@ -76,7 +76,7 @@ impl LostTimeTotals {
             self.fold_oldest(now);
         }
         let (job, cause) = key.clone();
-        self.places.insert(key, self.rows.len());
+        self.index.insert(key, self.rows.len());
         self.rows.push(LostTimeRow { job, cause, gpu_seconds: seconds, grew: now });
     }
 
@@ -117,49 +117,49 @@ mod tests {
     use super::*;
 
     /// Adds a second of a GPU that waits.
-    fn lose_second(spent: &mut LostTimeTotals, job: &str, at: i64) {
+    fn lose_second(totals: &mut LostTimeTotals, job: &str, at: i64) {
         let job = SanitizedText::new(job);
         let cause = Some(LossCause::Unexplained);
         let key = UsageKey { job: Some(&job), model: None, state: GpuState::Waiting, cause };
         let worked = UsageKey { state: GpuState::Computing, cause: None, ..key.clone() };
         let used = UsageAmount { seconds: 2.0, lost: 1.0, joules: None };
         let more = UsageAmount { lost: 0.0, ..used };
-        spent.add_lost_time(
+        totals.add_lost_time(
             UnixMs(at),
             &HashMap::from([(key.to_owned_key(), used), (worked.to_owned_key(), more)]),
         );
     }
 
-    fn sum_seconds(spent: &LostTimeTotals) -> f64 {
-        spent.rows.iter().map(|row| row.gpu_seconds).sum()
+    fn sum_seconds(totals: &LostTimeTotals) -> f64 {
+        totals.rows.iter().map(|row| row.gpu_seconds).sum()
     }
 
     #[test]
-    fn a_job_that_ended_keeps_its_time_until_there_is_no_room() {
-        let mut spent = LostTimeTotals::default();
+    fn ended_job_keeps_its_time_until_the_table_is_full() {
+        let mut totals = LostTimeTotals::default();
         let mut before = 0.0;
         for job in 0..10_000 {
-            lose_second(&mut spent, &format!("job{job}"), job * 1_000);
-            assert!(spent.rows.len() <= MAX_ROWS);
-            assert!(sum_seconds(&spent) >= before, "the sum over jobs never falls");
-            before = sum_seconds(&spent);
+            lose_second(&mut totals, &format!("job{job}"), job * 1_000);
+            assert!(totals.rows.len() <= MAX_ROWS);
+            assert!(sum_seconds(&totals) >= before, "the sum over jobs never falls");
+            before = sum_seconds(&totals);
         }
         assert_eq!(before.to_string(), "10000", "what was worked is not lost");
-        let told = spent.sorted_rows();
-        let ended = told.iter().find(|row| *row.job == *ENDED).unwrap();
+        let rows = totals.sorted_rows();
+        let ended = rows.iter().find(|row| *row.job == *ENDED).unwrap();
         assert!(ended.gpu_seconds > 5_000.0);
-        assert!(told.iter().any(|row| &*row.job == "job9999"), "the newest have their own");
+        assert!(rows.iter().any(|row| &*row.job == "job9999"), "the newest have their own");
     }
 
     #[test]
-    fn it_goes_on_after_a_restart() {
-        let mut spent = LostTimeTotals::default();
-        lose_second(&mut spent, "a", 1_000);
-        let text = serde_json::to_string(&spent).unwrap();
-        let mut again = serde_json::from_str::<LostTimeTotals>(&text).unwrap().into_restored();
-        lose_second(&mut again, "a", 500_000);
-        let told = again.sorted_rows();
-        assert_eq!((told.len(), &*told[0].cause), (1, "unexplained"));
-        assert_eq!(told[0].gpu_seconds.to_string(), "2");
+    fn lost_time_continues_after_a_restart() {
+        let mut totals = LostTimeTotals::default();
+        lose_second(&mut totals, "a", 1_000);
+        let text = serde_json::to_string(&totals).unwrap();
+        let mut restored = serde_json::from_str::<LostTimeTotals>(&text).unwrap().into_restored();
+        lose_second(&mut restored, "a", 500_000);
+        let rows = restored.sorted_rows();
+        assert_eq!((rows.len(), &*rows[0].cause), (1, "unexplained"));
+        assert_eq!(rows[0].gpu_seconds.to_string(), "2");
     }
 }

@@ -27,7 +27,7 @@ const MAX_ROWS: usize = 20_000;
 const MAX_KEPT: usize = 400_000;
 
 /// Maximum number of jobs whose attributes are kept after their end.
-const MAX_TOLD: usize = 20_000;
+const MAX_STORED_JOBS: usize = 20_000;
 
 /// One step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,7 +58,7 @@ struct StoredJobInfo {
 pub struct UsageWindow {
     /// Oldest first.
     buckets: VecDeque<Arc<UsageBucket>>,
-    told: Arc<BTreeMap<SanitizedText, StoredJobInfo>>,
+    jobs: Arc<BTreeMap<SanitizedText, StoredJobInfo>>,
 }
 
 impl UsageWindow {
@@ -83,20 +83,21 @@ impl UsageWindow {
         &mut self,
         jobs: impl Iterator<Item = (&'a SanitizedText, &'a JobAttributes)>,
     ) {
-        for (job, said) in jobs {
-            let same = |told: &StoredJobInfo| {
-                (&told.name, &told.user, &told.account) == (&said.name, &said.user, &said.account)
+        for (job, attributes) in jobs {
+            let same = |stored: &StoredJobInfo| {
+                (&stored.name, &stored.user, &stored.account)
+                    == (&attributes.name, &attributes.user, &attributes.account)
             };
-            let known = self.told.get(job);
-            if known.is_some_and(same) || (known.is_none() && self.told.len() >= MAX_TOLD) {
+            let known = self.jobs.get(job);
+            if known.is_some_and(same) || (known.is_none() && self.jobs.len() >= MAX_STORED_JOBS) {
                 continue;
             }
-            let told = StoredJobInfo {
-                name: said.name.clone(),
-                user: said.user.clone(),
-                account: said.account.clone(),
+            let stored = StoredJobInfo {
+                name: attributes.name.clone(),
+                user: attributes.user.clone(),
+                account: attributes.account.clone(),
             };
-            Arc::make_mut(&mut self.told).insert(job.clone(), told);
+            Arc::make_mut(&mut self.jobs).insert(job.clone(), stored);
         }
     }
 
@@ -115,12 +116,12 @@ impl UsageWindow {
 
     /// Forgets attributes of jobs without usage, once there are too many.
     fn forget_jobs(&mut self) {
-        if self.told.len() < MAX_TOLD {
+        if self.jobs.len() < MAX_STORED_JOBS {
             return;
         }
         let counted = self.buckets.iter().flat_map(|bucket| bucket.used.keys());
         let counted: HashSet<&SanitizedText> = counted.filter_map(|key| key.job.as_ref()).collect();
-        Arc::make_mut(&mut self.told).retain(|job, _| counted.contains(job));
+        Arc::make_mut(&mut self.jobs).retain(|job, _| counted.contains(job));
     }
 
     /// Usage in the steps of the last `span`.
@@ -149,8 +150,8 @@ impl UsageWindow {
     }
 
     fn usage_row(&self, key: &UsageKey<SanitizedText>, used: UsageAmount) -> UsageRow {
-        let told = key.job.as_ref().and_then(|job| self.told.get(job)).cloned();
-        let StoredJobInfo { name, user, account } = told.unwrap_or_default();
+        let stored = key.job.as_ref().and_then(|job| self.jobs.get(job)).cloned();
+        let StoredJobInfo { name, user, account } = stored.unwrap_or_default();
         UsageRow {
             job: key.job.clone(),
             name,
@@ -218,29 +219,29 @@ impl Serialize for UsageWindow {
                 bucket.used.iter().for_each(|(key, used)| minute.add_usage(key.clone(), *used));
             }
         }
-        let mut kept = StoredUsage { told: self.told.clone(), ..StoredUsage::default() };
-        let mut places: HashMap<SanitizedText, usize> = HashMap::new();
-        let mut place = |text: SanitizedText| {
-            *places.entry(text).or_insert_with_key(|text| {
-                kept.texts.push(text.clone());
-                kept.texts.len() - 1
+        let mut stored = StoredUsage { told: self.jobs.clone(), ..StoredUsage::default() };
+        let mut indices: HashMap<SanitizedText, usize> = HashMap::new();
+        let mut index = |text: SanitizedText| {
+            *indices.entry(text).or_insert_with_key(|text| {
+                stored.texts.push(text.clone());
+                stored.texts.len() - 1
             })
         };
         for minute in minutes.into_iter().rev() {
             let row = |(key, used): (UsageKey<SanitizedText>, UsageAmount)| {
-                let (job, model) = (key.job.map(&mut place), key.model.map(&mut place));
+                let (job, model) = (key.job.map(&mut index), key.model.map(&mut index));
                 (job, model, key.state, key.cause, used.seconds, used.joules)
             };
             let lost = minute.used.values().map(|used| used.lost).collect();
             let used = minute.used.into_iter().map(row).collect();
-            kept.minutes.push(StoredMinute {
+            stored.minutes.push(StoredMinute {
                 step: minute.step,
                 watched: minute.watched,
                 used,
                 lost,
             });
         }
-        kept.serialize(to)
+        stored.serialize(to)
     }
 }
 
@@ -248,7 +249,7 @@ impl<'de> Deserialize<'de> for UsageWindow {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let StoredUsage { texts, minutes, told } = StoredUsage::deserialize(from)?;
         let buckets = minutes.into_iter().map(|minute| {
-            let text = |place: Option<usize>| place.and_then(|place| texts.get(place)).cloned();
+            let text = |index: Option<usize>| index.and_then(|index| texts.get(index)).cloned();
             let mut lost = minute.lost.into_iter();
             let used =
                 minute.used.into_iter().map(|(job, model, state, cause, seconds, joules)| {
@@ -261,7 +262,7 @@ impl<'de> Deserialize<'de> for UsageWindow {
             let used = used.collect();
             Arc::new(UsageBucket { step: minute.step, watched: minute.watched, used })
         });
-        Ok(Self { buckets: buckets.collect(), told })
+        Ok(Self { buckets: buckets.collect(), jobs: told })
     }
 }
 
@@ -279,12 +280,12 @@ mod tests {
 
     const SPAN: Duration = Duration::from_mins(10);
 
-    fn add_second(recent: &mut UsageWindow, job: &str, second: i64) {
+    fn add_second(window: &mut UsageWindow, job: &str, second: i64) {
         let job = SanitizedText::new(job);
         let cause = Some(LossCause::Unexplained);
         let key = UsageKey { job: Some(&job), model: None, state: GpuState::Slowed, cause };
         let used = UsageAmount { seconds: 1.0, lost: 0.25, joules: Some(700.0) };
-        recent.add_usage(
+        window.add_usage(
             UnixMs(second * 1_000),
             1.0,
             SPAN,
@@ -293,36 +294,37 @@ mod tests {
     }
 
     #[test]
-    fn old_steps_go() {
-        let mut recent = UsageWindow::default();
-        (1..=1_000).for_each(|second| add_second(&mut recent, "7", second));
-        let usage = recent.usage_report(UnixMs(1_000_000), Duration::from_mins(1));
+    fn window_drops_old_steps() {
+        let mut window = UsageWindow::default();
+        (1..=1_000).for_each(|second| add_second(&mut window, "7", second));
+        let usage = window.usage_report(UnixMs(1_000_000), Duration::from_mins(1));
         assert_eq!((usage.from, usage.watched_seconds), (UnixMs(950_000), 51.0));
         assert_eq!((usage.rows[0].gpu_seconds, usage.rows[0].joules), (51.0, Some(35_700.0)));
-        assert_eq!(recent.buckets.len(), 61);
+        assert_eq!(window.buckets.len(), 61);
     }
 
     #[test]
-    fn it_is_kept_by_the_minute_and_goes_on() {
-        let mut recent = UsageWindow::default();
+    fn window_is_saved_by_the_minute_and_continues() {
+        let mut window = UsageWindow::default();
         (0..300).for_each(|second| {
-            add_second(&mut recent, if second < 90 { "6" } else { "7" }, second);
+            add_second(&mut window, if second < 90 { "6" } else { "7" }, second);
         });
-        let said = JobAttributes { user: Some(SanitizedText::new("mira")), ..Default::default() };
-        recent.record_jobs(std::iter::once((&SanitizedText::new("6"), &said)));
-        let text = serde_json::to_string(&recent).unwrap();
-        let mut again: UsageWindow = serde_json::from_str(&text).unwrap();
-        assert_eq!(again.buckets.len(), 5);
+        let attributes =
+            JobAttributes { user: Some(SanitizedText::new("mira")), ..Default::default() };
+        window.record_jobs(std::iter::once((&SanitizedText::new("6"), &attributes)));
+        let text = serde_json::to_string(&window).unwrap();
+        let mut restored: UsageWindow = serde_json::from_str(&text).unwrap();
+        assert_eq!(restored.buckets.len(), 5);
         let at = UnixMs(299_000);
-        assert_eq!(again.usage_report(at, SPAN), recent.usage_report(at, SPAN));
-        assert_eq!(again.usage_report(at, SPAN).rows[1].user.as_deref(), Some("mira"));
-        assert_eq!(again.newest_minute(), Some(4));
-        add_second(&mut again, "7", 301);
-        assert_eq!(again.usage_report(UnixMs(301_000), SPAN).watched_seconds.to_string(), "301");
+        assert_eq!(restored.usage_report(at, SPAN), window.usage_report(at, SPAN));
+        assert_eq!(restored.usage_report(at, SPAN).rows[1].user.as_deref(), Some("mira"));
+        assert_eq!(restored.newest_minute(), Some(4));
+        add_second(&mut restored, "7", 301);
+        assert_eq!(restored.usage_report(UnixMs(301_000), SPAN).watched_seconds.to_string(), "301");
     }
 
     #[test]
-    fn more_jobs_than_there_is_room_for_are_counted_without_their_names() {
+    fn jobs_beyond_the_limit_are_counted_without_names() {
         let mut bucket = UsageBucket::default();
         for job in 0..MAX_ROWS + 10 {
             let job = Some(SanitizedText::new(&job.to_string()));

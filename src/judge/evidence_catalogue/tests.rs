@@ -59,9 +59,9 @@ fn texts_contain_no_figure() {
     let rules = read_rule_sources();
     assert!(rules.len() > 30, "only {} rules were found", rules.len());
     for (file, source) in rules.iter().filter(|(file, _)| !tables.contains(&file.as_str())) {
-        for words in quoted_texts(source).into_iter().filter(|words| !words.starts_with(advice)) {
-            let figure = words.chars().any(|letter| letter.is_ascii_digit());
-            assert!(!figure, "{file}: a figure without a source in {words:?}");
+        for text in quoted_texts(source).into_iter().filter(|text| !text.starts_with(advice)) {
+            let figure = text.chars().any(|letter| letter.is_ascii_digit());
+            assert!(!figure, "{file}: a figure without a source in {text:?}");
         }
     }
     let says = quoted_texts(r#"says(format!("{node} lost {} of 4711 GPUs", 12), "{at:02}")"#);

@@ -67,9 +67,9 @@ struct FindingQuotas {
 impl FindingQuotas {
     /// Counts the open findings.
     fn of<'a>(open: impl Iterator<Item = &'a Finding>) -> Self {
-        let mut places = Self::default();
-        open.for_each(|finding| places.use_quotas(finding));
-        places
+        let mut quotas = Self::default();
+        open.for_each(|finding| quotas.use_quotas(finding));
+        quotas
     }
 
     fn use_quotas(&mut self, finding: &Finding) {
@@ -145,32 +145,32 @@ pub(super) type OverLimitCounts = BTreeMap<FindingKind, u32>;
 /// Retains findings within the quotas, and adds a summary for the rest of each node; returns how many of each kind
 /// exceed them. Open findings keep their quota; of the others the most urgent come first.
 pub(super) fn apply_quotas(
-    known: &BTreeMap<String, TrackedFinding>,
-    seen: Vec<Finding>,
+    tracked: &BTreeMap<String, TrackedFinding>,
+    findings: Vec<Finding>,
     confidence: f64,
 ) -> (Vec<Finding>, OverLimitCounts) {
-    let open = |finding: &Finding| known.get(&finding.id).is_some_and(TrackedFinding::is_open);
-    let mut places = FindingQuotas::of(
-        known.values().filter(|known| known.is_open()).map(|known| &known.record.finding),
+    let open = |finding: &Finding| tracked.get(&finding.id).is_some_and(TrackedFinding::is_open);
+    let mut quotas = FindingQuotas::of(
+        tracked.values().filter(|tracked| tracked.is_open()).map(|tracked| &tracked.record.finding),
     );
-    let (mut listed, mut new): (Vec<Finding>, Vec<Finding>) = seen.into_iter().partition(open);
+    let (mut listed, mut new): (Vec<Finding>, Vec<Finding>) = findings.into_iter().partition(open);
     new.sort_by(compare_urgency);
-    let mut without = OverLimitCounts::new();
+    let mut over_limit = OverLimitCounts::new();
     let mut rests: BTreeMap<SanitizedText, OverLimitSummary> = BTreeMap::new();
     let mut admitted: HashSet<String> = HashSet::new();
     for finding in new {
         // Two detectors may report one fault: it is counted once.
-        let again = admitted.contains(&finding.id);
-        let on_node = again || places.has_node_quota(&finding);
-        if on_node && (again || places.all.has_quota(finding.kind, OF_ALL)) {
-            if !again {
-                places.use_quotas(&finding);
+        let is_repeat = admitted.contains(&finding.id);
+        let on_node = is_repeat || quotas.has_node_quota(&finding);
+        if on_node && (is_repeat || quotas.all.has_quota(finding.kind, OF_ALL)) {
+            if !is_repeat {
+                quotas.use_quotas(&finding);
                 admitted.insert(finding.id.clone());
             }
             listed.push(finding);
             continue;
         }
-        *without.entry(finding.kind).or_default() += 1;
+        *over_limit.entry(finding.kind).or_default() += 1;
         if let Some(node) = finding.entity.node.as_ref().filter(|_| !on_node) {
             rests.entry(node.clone()).or_default().add_finding(&finding);
         }
@@ -179,14 +179,14 @@ pub(super) fn apply_quotas(
         let finding = rest.to_finding(&node, confidence);
         if open(&finding) {
             listed.push(finding);
-        } else if places.all.has_quota(finding.kind, OF_ALL) {
-            places.use_quotas(&finding);
+        } else if quotas.all.has_quota(finding.kind, OF_ALL) {
+            quotas.use_quotas(&finding);
             listed.push(finding);
         } else {
-            *without.entry(finding.kind).or_default() += 1;
+            *over_limit.entry(finding.kind).or_default() += 1;
         }
     }
-    (listed, without)
+    (listed, over_limit)
 }
 
 fn compare_urgency(a: &Finding, b: &Finding) -> Ordering {
@@ -196,29 +196,32 @@ fn compare_urgency(a: &Finding, b: &Finding) -> Ordering {
 
 /// Returns the closed findings to drop so that at most `most` are left: the oldest of the node that has most, so that
 /// findings that one node opens and closes do not push out those of others.
-pub(super) fn oldest_closed(known: &BTreeMap<String, TrackedFinding>, most: usize) -> Vec<String> {
-    let closed = known.values().filter(|known| !known.is_open());
+pub(super) fn oldest_closed(
+    tracked: &BTreeMap<String, TrackedFinding>,
+    most: usize,
+) -> Vec<String> {
+    let closed = tracked.values().filter(|tracked| !tracked.is_open());
     let mut nodes: HashMap<(Option<&SanitizedText>, Option<&SanitizedText>), Vec<&TrackedFinding>> =
         HashMap::new();
-    let mut all = 0;
-    for known in closed {
-        let entity = &known.record.finding.entity;
-        nodes.entry((entity.node.as_ref(), entity.job.as_ref())).or_default().push(known);
-        all += 1;
+    let mut count = 0;
+    for tracked in closed {
+        let entity = &tracked.record.finding.entity;
+        nodes.entry((entity.node.as_ref(), entity.job.as_ref())).or_default().push(tracked);
+        count += 1;
     }
     // The newest of each node first.
     let age = |a: &&TrackedFinding, b: &&TrackedFinding| {
         let newest = b.life().closed.cmp(&a.life().closed);
         newest.then_with(|| a.record.finding.id.cmp(&b.record.finding.id))
     };
-    let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(all);
+    let mut ranked: Vec<(usize, &TrackedFinding)> = Vec::with_capacity(count);
     for of_node in nodes.values_mut() {
         of_node.sort_by(age);
         ranked.extend(of_node.iter().copied().enumerate());
     }
     // The n-th newest of each node comes after every (n-1)-th.
     ranked.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| age(one, other)));
-    ranked.into_iter().skip(most).map(|(_, known)| known.record.finding.id.clone()).collect()
+    ranked.into_iter().skip(most).map(|(_, tracked)| tracked.record.finding.id.clone()).collect()
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub(super) struct TrackedFinding {
     /// The cost that its detector estimated last. Not saved: after a restart the attributed cost replaces it.
     pub(super) estimate: f64,
     /// Until when the absence of its evidence could not be decided.
-    kept: UnixMs,
+    undecided_until: UnixMs,
     /// Since when it would be less urgent.
     calmer: Option<UnixMs>,
     /// The cost that was recorded last, and when.
@@ -63,7 +63,7 @@ pub(super) struct TrackedFinding {
     /// Whether it was open before a restart, and its evidence was not read for long enough since.
     unsettled: bool,
     /// Since when all of its evidence is read, while it is unsettled.
-    looked_since: Option<UnixMs>,
+    read_since: Option<UnixMs>,
     /// Whether its evidence was missing at a step since it was last present.
     missed: bool,
     /// Why it is given up.
@@ -81,42 +81,43 @@ impl TrackedFinding {
         let noted_cost = (finding.lost_gpus, now);
         let noted_victims = (finding.victims.len(), now);
         let finding = Finding { life, ..finding };
-        let mut known = Self {
+        let mut tracked = Self {
             estimate: finding.lost_gpus,
             record: FindingRecord { finding, jobs: Vec::new(), openings: vec![now], chain: None },
-            kept: now,
+            undecided_until: now,
             calmer: None,
             noted_cost,
             noted_victims,
             resumed: false,
             unsettled: false,
-            looked_since: None,
+            read_since: None,
             missed: false,
             given_up: None,
             flapping: false,
             rose: true,
         };
-        let severity = known.record.finding.severity;
-        known.record_transition(now, FindingEvent::Opened, "", severity.as_str());
-        known
+        let severity = tracked.record.finding.severity;
+        tracked.record_transition(now, FindingEvent::Opened, "", severity.as_str());
+        tracked
     }
 
     /// Restores a finding from before a restart.
     pub(super) fn from_record(record: FindingRecord) -> Self {
         let Finding { life, lost_gpus: estimate, victims, .. } = &record.finding;
-        let (estimate, kept, resumed) = (*estimate, life.seen, life.closed.is_none());
-        let (noted_cost, noted_victims) = ((estimate, kept), (victims.len(), kept));
+        let (estimate, undecided_until, resumed) = (*estimate, life.seen, life.closed.is_none());
+        let (noted_cost, noted_victims) =
+            ((estimate, undecided_until), (victims.len(), undecided_until));
         let flapping = life.state == LifeState::Flapping;
         Self {
             record,
             estimate,
-            kept,
+            undecided_until,
             calmer: None,
             noted_cost,
             noted_victims,
             resumed,
             unsettled: resumed,
-            looked_since: None,
+            read_since: None,
             missed: false,
             given_up: None,
             flapping,
@@ -138,13 +139,13 @@ impl TrackedFinding {
     }
 
     /// Records how far its evidence is read after a restart: until that suffices, it stays open.
-    pub(super) fn observe_coverage(&mut self, look: EvidenceCoverage, now: UnixMs) {
-        match look {
+    pub(super) fn observe_coverage(&mut self, coverage: EvidenceCoverage, now: UnixMs) {
+        match coverage {
             EvidenceCoverage::ReadFor(seconds) => {
-                let since = *self.looked_since.get_or_insert(now);
+                let since = *self.read_since.get_or_insert(now);
                 self.unsettled = now.duration_since(since).as_secs_f64() < seconds;
             }
-            EvidenceCoverage::Unread => self.looked_since = None,
+            EvidenceCoverage::Unread => self.read_since = None,
             EvidenceCoverage::NeverRead(why) => {
                 (self.given_up, self.unsettled) = (Some(why), false);
                 return;
@@ -181,7 +182,7 @@ impl TrackedFinding {
 
     /// Keeps it open: it cannot be decided now whether its evidence is present.
     pub(super) fn keep_open(&mut self, now: UnixMs) {
-        self.kept = now;
+        self.undecided_until = now;
     }
 
     /// Reopens it because its evidence is back. Soon after closing it continues, later it starts anew.
@@ -194,7 +195,7 @@ impl TrackedFinding {
         let severity = finding.severity;
         self.noted_cost = (finding.lost_gpus, now);
         self.noted_victims = (finding.victims.len(), now);
-        (self.kept, self.calmer, self.resumed, self.rose) = (now, None, false, true);
+        (self.undecided_until, self.calmer, self.resumed, self.rose) = (now, None, false, true);
         self.missed = false;
         self.replace_content(finding);
         let life = &mut self.record.finding.life;
@@ -217,13 +218,17 @@ impl TrackedFinding {
         let severity = self.settle_severity(finding.severity, now, close_s);
         let before = &self.record.finding;
         let since = before.since.min(finding.since);
-        let mut turns = Vec::new();
+        let mut changes = Vec::new();
         if severity != before.severity {
             self.rose |= severity > before.severity;
-            turns.push((FindingEvent::Severity, before.severity.to_string(), severity.to_string()));
+            changes.push((
+                FindingEvent::Severity,
+                before.severity.to_string(),
+                severity.to_string(),
+            ));
         }
         if finding.entity != before.entity {
-            turns.push((
+            changes.push((
                 FindingEvent::Blame,
                 before.entity.to_string(),
                 finding.entity.to_string(),
@@ -231,15 +236,16 @@ impl TrackedFinding {
         }
         let ((victims, at), more) = (self.noted_victims, finding.victims.len());
         if now.duration_since(at) >= NOTED_EVERY && more != victims {
-            turns.push((FindingEvent::Victims, victims.to_string(), more.to_string()));
+            changes.push((FindingEvent::Victims, victims.to_string(), more.to_string()));
             self.noted_victims = (more, now);
         }
         let lost_gpus = before.lost_gpus;
         self.replace_content(Finding { severity, since, ..finding });
         self.record.finding.set_lost_gpus(lost_gpus);
         self.record.finding.life.seen = now;
-        (self.kept, self.resumed, self.missed, self.given_up) = (now, false, false, None);
-        for (what, from, to) in turns {
+        (self.undecided_until, self.resumed, self.missed, self.given_up) =
+            (now, false, false, None);
+        for (what, from, to) in changes {
             self.record_transition(now, what, &from, &to);
         }
     }
@@ -285,9 +291,9 @@ impl TrackedFinding {
     /// Whether its evidence was gone for long enough to close it, or would have been but for a restart: all of its
     /// evidence was read since it was last present.
     fn was_gone(&self, now: UnixMs, close_s: f64) -> bool {
-        let seen = self.life().seen;
-        let looked = self.unsettled && self.looked_since.is_some_and(|since| since <= seen);
-        let since = if looked { seen } else { self.kept };
+        let last_seen = self.life().seen;
+        let was_read = self.unsettled && self.read_since.is_some_and(|since| since <= last_seen);
+        let since = if was_read { last_seen } else { self.undecided_until };
         self.missed && now.duration_since(since).as_secs_f64() >= close_s
     }
 
@@ -329,21 +335,22 @@ impl TrackedFinding {
             self.flapping &= often || self.unsettled;
         }
         // A clock that was set back must not keep it open.
-        self.kept = self.kept.min(now);
+        self.undecided_until = self.undecided_until.min(now);
         let wait = if self.flapping { limits.flap_close_seconds } else { 0.0 }.max(close_s);
-        let ends = self.given_up.is_some() || now.duration_since(self.kept).as_secs_f64() >= wait;
+        let ends = self.given_up.is_some()
+            || now.duration_since(self.undecided_until).as_secs_f64() >= wait;
         if ends {
             self.record.finding.life.closed = Some(now);
             self.flapping = false;
             let why = self.given_up.take().unwrap_or_default();
             self.record_transition(now, FindingEvent::Closed, "", &why);
         }
-        let changed = |turn: &&LifecycleChange| {
+        let changed = |change: &&LifecycleChange| {
             use FindingEvent::{Blame, Cost, Severity, Victims};
-            matches!(turn.what, Severity | Blame | Victims | Cost)
+            matches!(change.what, Severity | Blame | Victims | Cost)
         };
         let last = self.life().changes.iter().rev().find(changed);
-        let changing = last.is_some_and(|turn| now.duration_since(turn.at) < CHANGING);
+        let changing = last.is_some_and(|change| now.duration_since(change.at) < CHANGING);
         self.record.finding.life.state = match (ends, self.flapping, changing) {
             (true, ..) => LifeState::Closed,
             (_, true, _) => LifeState::Flapping,

@@ -43,7 +43,7 @@ fn unprofiled_signals(utilization: f64, power: f64, memory: f64, comm: f64) -> G
 }
 
 #[test]
-fn each_row_with_profiling_counters() {
+fn rule_rows_with_profiling_counters() {
     let pressed = |signals: GpuSignals| GpuSignals { io_pressure: Some(0.4), ..signals };
     let pegged = |signals: GpuSignals| GpuSignals { busiest_cpu: Some(0.99), ..signals };
     let free = |signals: GpuSignals| GpuSignals { allocated: Some(false), ..signals };
@@ -94,7 +94,7 @@ fn each_row_with_profiling_counters() {
 }
 
 #[test]
-fn each_row_without_profiling_counters() {
+fn rule_rows_without_profiling_counters() {
     let pressed = |signals: GpuSignals| GpuSignals { io_pressure: Some(0.4), ..signals };
     let switching = |signals: GpuSignals| GpuSignals { power_spread: Some(0.5), ..signals };
     let pegged = |signals: GpuSignals| GpuSignals { busiest_cpu: Some(0.99), ..signals };
@@ -125,7 +125,7 @@ fn each_row_without_profiling_counters() {
 }
 
 #[test]
-fn heat_comes_first_and_a_power_cap_is_no_heat() {
+fn thermal_slowdown_comes_first_and_a_power_cap_is_none() {
     let busy = profiled_signals(1.0, 0.4, 0.6, 0.4, 0.1);
     let hardware = GpuSignals { hw_slowdown: Some(0.9), ..busy };
     let software = GpuSignals { sw_thermal: Some(0.9), ..busy };
@@ -138,7 +138,7 @@ fn heat_comes_first_and_a_power_cap_is_no_heat() {
 }
 
 #[test]
-fn a_pause_of_the_job_is_no_starvation() {
+fn pause_of_the_job_is_no_starvation() {
     let pause = GpuSignals {
         io_pressure: Some(0.5),
         active: Some(0.1),
@@ -150,7 +150,7 @@ fn a_pause_of_the_job_is_no_starvation() {
 }
 
 #[test]
-fn a_state_is_left_under_a_lower_cut() {
+fn state_is_left_under_a_lower_limit() {
     let limits = Thresholds::default();
     let fading = profiled_signals(1.0, 0.21, 0.5, 0.3, 0.1);
     assert_eq!(classify_state(&fading, Unknown, &limits), Unknown);
@@ -160,7 +160,7 @@ fn a_state_is_left_under_a_lower_cut() {
 }
 
 #[test]
-fn what_is_not_known_decides_nothing() {
+fn unknown_signals_decide_nothing() {
     assert_eq!(classify_fresh(&GpuSignals::default()), Unknown);
     let only_utilization =
         GpuSignals { utilization: Some(1.0), has_peers: true, ..GpuSignals::default() };

@@ -144,7 +144,7 @@ mod tests {
         PortSurroundings { siblings: (3, 3), others: (7, 7), fell: false, disabled: false };
 
     #[test]
-    fn what_most_nodes_do_not_use_is_unused_by_design() {
+    fn port_that_most_nodes_do_not_use_is_unused_by_design() {
         for others in [(0, 1), (0, 7), (3, 7), (1, 2)] {
             let unused = PortSurroundings { others, ..DOWN };
             assert!(!unused.expects_active(2.0), "{others:?}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_or_other_nodes_say_that_a_port_should_be_up() {
+    fn port_is_expected_up_by_its_siblings_or_other_nodes() {
         let alone = PortSurroundings { others: (0, 0), ..DOWN };
         assert!(alone.expects_active(2.0));
         assert!(!PortSurroundings { siblings: (2, 3), ..alone }.expects_active(2.0));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_switched_off_counts_if_it_was_up_once_or_all_others_are() {
+    fn disabled_port_counts_if_it_was_up_once_or_all_others_are() {
         let off = PortSurroundings { disabled: true, ..DOWN };
         assert!(off.expects_active(2.0), "all others use it");
         assert!(

@@ -23,8 +23,8 @@ const NODES: [(&str, Dialect); 8] = [
 const DEVICES: [&str; 2] = ["bond0", "bond1"];
 
 /// A node whose two ports carry half of their rate; `marked` is the share of ECN-marked packets.
-fn network_report(place: usize, second: i64, marked: [f64; 2], leaf: Option<&str>) -> Report {
-    let mut page = node_report(NODES[place].0);
+fn network_report(node_index: usize, second: i64, marked: [f64; 2], leaf: Option<&str>) -> Report {
+    let mut page = node_report(NODES[node_index].0);
     for (name, marked) in DEVICES.into_iter().zip(marked) {
         let device = page.ensure_device(Device::new_port(name, "1"));
         if let Some(leaf) = leaf {
@@ -45,26 +45,31 @@ fn network_report(place: usize, second: i64, marked: [f64; 2], leaf: Option<&str
     page
 }
 
-fn finding_by_id<'a>(stage: &'a TargetFixture, id: &str) -> &'a Finding {
-    stage.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
+fn finding_by_id<'a>(fixture: &'a TargetFixture, id: &str) -> &'a Finding {
+    fixture.judge.open_findings().into_iter().find(|finding| finding.id == id).unwrap()
 }
 
-fn missing_telemetry<'a>(stage: &'a TargetFixture, id: &str) -> &'a [String] {
+fn missing_telemetry<'a>(fixture: &'a TargetFixture, id: &str) -> &'a [String] {
     let record =
-        stage.judge.open_records().into_iter().find(|record| record.finding.id == id).unwrap();
+        fixture.judge.open_records().into_iter().find(|record| record.finding.id == id).unwrap();
     &record.finding.missing
 }
 
 #[test]
-fn ports_that_are_congested_together_are_taken_for_a_leaf_that_nobody_names() {
+fn ports_that_are_congested_together_are_an_inferred_leaf() {
     // Three of eight nodes are congested on one rail.
-    let page = |second: i64, place: usize| {
-        network_report(place, second, [if place % 3 == 1 { 0.05 } else { 0.0 }, 0.0], None)
+    let page = |second: i64, node_index: usize| {
+        network_report(
+            node_index,
+            second,
+            [if node_index % 3 == 1 { 0.05 } else { 0.0 }, 0.0],
+            None,
+        )
     };
-    let mut stage = TargetFixture::new(&NODES);
-    assert_eq!(stage.run(65, page).open_ids(), [""; 0]);
-    assert_eq!(stage.run(30, page).open_ids(), ["leaf_congested/0"]);
-    let learned = finding_by_id(&stage, "leaf_congested/0");
+    let mut fixture = TargetFixture::new(&NODES);
+    assert_eq!(fixture.run(65, page).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(30, page).open_ids(), ["leaf_congested/0"]);
+    let learned = finding_by_id(&fixture, "leaf_congested/0");
     assert_eq!(learned.severity, Severity::Warning, "what is learned wakes nobody");
     assert!(learned.confidence <= 0.5);
     let rail = Entity { rail: Some("0".into()), ..Entity::new(EntityKind::Rail) };
@@ -73,36 +78,36 @@ fn ports_that_are_congested_together_are_taken_for_a_leaf_that_nobody_names() {
         learned.summary,
         "3 ports of 8 on rail 0 are congested together, those of birch, fir, oak: likely one leaf switch (no topology configured)."
     );
-    let lacks = missing_telemetry(&stage, "leaf_congested/0");
-    assert!(lacks.iter().any(|lack| lack.starts_with("no topology")), "{lacks:?}");
+    let missing = missing_telemetry(&fixture, "leaf_congested/0");
+    assert!(missing.iter().any(|lack| lack.starts_with("no topology")), "{missing:?}");
 }
 
 #[test]
-fn a_leaf_that_is_named_is_never_guessed() {
-    let page = |second: i64, place: usize| {
-        let marked = if place % 3 == 1 { 0.05 } else { 0.0 };
-        let leaf = if place % 3 == 1 { "north" } else { "south" };
-        network_report(place, second, [marked, 0.0], Some(leaf))
+fn leaf_that_is_configured_is_never_inferred() {
+    let page = |second: i64, node_index: usize| {
+        let marked = if node_index % 3 == 1 { 0.05 } else { 0.0 };
+        let leaf = if node_index % 3 == 1 { "north" } else { "south" };
+        network_report(node_index, second, [marked, 0.0], Some(leaf))
     };
-    let mut stage = TargetFixture::new(&NODES);
-    assert_eq!(stage.run(95, page).open_ids(), ["leaf_congested/north"]);
-    let lacks = missing_telemetry(&stage, "leaf_congested/north");
-    assert!(lacks.iter().all(|lack| !lack.starts_with("no topology")), "{lacks:?}");
-    assert!(lacks.iter().any(|lack| lack.starts_with("switch not scraped")), "{lacks:?}");
+    let mut fixture = TargetFixture::new(&NODES);
+    assert_eq!(fixture.run(95, page).open_ids(), ["leaf_congested/north"]);
+    let missing = missing_telemetry(&fixture, "leaf_congested/north");
+    assert!(missing.iter().all(|lack| !lack.starts_with("no topology")), "{missing:?}");
+    assert!(missing.iter().any(|lack| lack.starts_with("switch not scraped")), "{missing:?}");
 }
 
 #[test]
-fn who_is_congested_on_all_rails_shares_its_work_and_no_switch() {
-    let page = |second: i64, place: usize| {
-        let marked = if place < 3 { 0.05 } else { 0.0 };
-        network_report(place, second, [marked, marked], None)
+fn ports_congested_on_all_rails_are_no_inferred_leaf() {
+    let page = |second: i64, node_index: usize| {
+        let marked = if node_index < 3 { 0.05 } else { 0.0 };
+        network_report(node_index, second, [marked, marked], None)
     };
     assert_eq!(TargetFixture::new(&NODES).run(120, page).open_ids(), [""; 0]);
 }
 
 /// A node with four GPUs of one job: power over 700 W and clock in GHz of each.
-fn power_report(place: usize, gpus: [(f64, f64); 4]) -> Report {
-    let mut page = node_report(NODES[place].0);
+fn power_report(node_index: usize, gpus: [(f64, f64); 4]) -> Report {
+    let mut page = node_report(NODES[node_index].0);
     for (index, (power, clock)) in (0..).zip(gpus) {
         let device = page.ensure_device(Device::new_gpu(index));
         page.add_info(device, gpu::JOB_INFO, &[("job", "train")]);
@@ -121,55 +126,55 @@ fn power_report(place: usize, gpus: [(f64, f64); 4]) -> Report {
 }
 
 #[test]
-fn a_gpu_is_compared_with_those_that_do_the_same_part() {
+fn gpu_is_compared_with_its_role() {
     // Half of the job's nodes compute more, at a lower clock, and always did.
     let page = |slow_from: i64| {
-        move |second: i64, place: usize| {
-            let baseline = if place.is_multiple_of(2) { (0.9, 1.3) } else { (0.5, 1.9) };
+        move |second: i64, node_index: usize| {
+            let baseline = if node_index.is_multiple_of(2) { (0.9, 1.3) } else { (0.5, 1.9) };
             let mut gpus = [baseline; 4];
-            if place == 3 && second >= slow_from {
+            if node_index == 3 && second >= slow_from {
                 gpus[2].1 = 1.45;
             }
-            power_report(place, gpus)
+            power_report(node_index, gpus)
         }
     };
-    let mut stage = TargetFixture::new(&NODES[..4]);
-    assert_eq!(stage.run(90, page(91)).open_ids(), [""; 0], "stages that differ are no fault");
-    assert_eq!(stage.run(30, page(91)).open_ids(), ["compute_straggler/elm/2"]);
-    let slow = finding_by_id(&stage, "compute_straggler/elm/2");
+    let mut fixture = TargetFixture::new(&NODES[..4]);
+    assert_eq!(fixture.run(90, page(91)).open_ids(), [""; 0], "stages that differ are no fault");
+    assert_eq!(fixture.run(30, page(91)).open_ids(), ["compute_straggler/elm/2"]);
+    let slow = finding_by_id(&fixture, "compute_straggler/elm/2");
     assert!(slow.summary.contains("SM clock 0.76 × peer median"), "{}", slow.summary);
-    let record = stage.judge.open_records()[0].chain.as_ref().unwrap();
+    let record = fixture.judge.open_records()[0].chain.as_ref().unwrap();
     assert!(record.peers.contains("within 2 roles"), "{}", record.peers);
 }
 
 #[test]
-fn a_gpu_that_grows_slower_little_by_little_is_found_and_a_warm_room_is_not() {
+fn gpu_that_drifts_slower_is_found_and_drift_of_all_is_not() {
     // A hundredth in three minutes, of one or of all.
     let page = |all: bool| {
-        move |second: i64, place: usize| {
+        move |second: i64, node_index: usize| {
             let lost = (second - 600).max(0) as f64 / 18_000.0;
             let mut gpus = [(0.8, 1.6); 4];
             for (at, gpu) in gpus.iter_mut().enumerate() {
-                if all || (place == 1 && at == 3) {
+                if all || (node_index == 1 && at == 3) {
                     gpu.1 *= 1.0 - lost.min(0.12);
                 }
             }
-            power_report(place, gpus)
+            power_report(node_index, gpus)
         }
     };
-    let mut stage = TargetFixture::new(&NODES[..2]);
-    assert_eq!(stage.run(1_200, page(false)).open_ids(), [""; 0]);
-    assert_eq!(stage.run(1_800, page(false)).open_ids(), ["compute_straggler/birch/3"]);
-    let slow = finding_by_id(&stage, "compute_straggler/birch/3");
+    let mut fixture = TargetFixture::new(&NODES[..2]);
+    assert_eq!(fixture.run(1_200, page(false)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(1_800, page(false)).open_ids(), ["compute_straggler/birch/3"]);
+    let slow = finding_by_id(&fixture, "compute_straggler/birch/3");
     assert_eq!(slow.severity, Severity::Warning);
     assert!(slow.summary.contains("is a straggler: SM clock fell to"), "{}", slow.summary);
     assert_eq!(TargetFixture::new(&NODES[..2]).run(3_000, page(true)).open_ids(), [""; 0]);
 }
 
 #[test]
-fn a_hang_of_a_job_that_nobody_names_is_said_at_once_and_wakes_later() {
-    let page = |second: i64, place: usize| {
-        let mut page = node_report(NODES[place].0);
+fn hang_of_an_unnamed_job_is_a_warning_first_and_critical_later() {
+    let page = |second: i64, node_index: usize| {
+        let mut page = node_report(NODES[node_index].0);
         for index in 0..4 {
             let hangs = second > 90;
             push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, 1.0);
@@ -192,20 +197,20 @@ fn a_hang_of_a_job_that_nobody_names_is_said_at_once_and_wakes_later() {
         push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, waited);
         page
     };
-    let mut stage = TargetFixture::new(&NODES[..2]);
-    assert_eq!(stage.run(150, page).open_ids(), [""; 0]);
-    assert_eq!(stage.run(60, page).open_ids(), ["collective_hang/ash"]);
-    assert_eq!(finding_by_id(&stage, "collective_hang/ash").severity, Severity::Warning);
-    assert_eq!(stage.run(120, page).open_ids(), ["collective_hang/ash"]);
-    assert_eq!(finding_by_id(&stage, "collective_hang/ash").severity, Severity::Critical);
+    let mut fixture = TargetFixture::new(&NODES[..2]);
+    assert_eq!(fixture.run(150, page).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(60, page).open_ids(), ["collective_hang/ash"]);
+    assert_eq!(finding_by_id(&fixture, "collective_hang/ash").severity, Severity::Warning);
+    assert_eq!(fixture.run(120, page).open_ids(), ["collective_hang/ash"]);
+    assert_eq!(finding_by_id(&fixture, "collective_hang/ash").severity, Severity::Critical);
 }
 
 #[test]
-fn a_finding_says_what_was_missing() {
+fn finding_lists_missing_telemetry() {
     // No profiling counters, ports or job label; only one node reports PSI.
-    let page = |second: i64, place: usize| {
-        let mut page = node_report(NODES[place].0);
-        let starves = place == 0 && second > 90;
+    let page = |second: i64, node_index: usize| {
+        let mut page = node_report(NODES[node_index].0);
+        let starves = node_index == 0 && second > 90;
         for index in 0..4 {
             let busy = if starves { 0.4 } else { 1.0 };
             push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, busy);
@@ -218,16 +223,16 @@ fn a_finding_says_what_was_missing() {
             &mut page,
             Device::new_node(),
             host::IO_PRESSURE,
-            if place == 0 { waited } else { 1e3 },
+            if node_index == 0 { waited } else { 1e3 },
         );
         page
     };
-    let mut stage = TargetFixture::new(&NODES[..2]);
-    assert_eq!(stage.run(130, page).open_ids(), ["data_starved/ash"]);
-    let lacks = missing_telemetry(&stage, "data_starved/ash");
+    let mut fixture = TargetFixture::new(&NODES[..2]);
+    assert_eq!(fixture.run(130, page).open_ids(), ["data_starved/ash"]);
+    let missing = missing_telemetry(&fixture, "data_starved/ash");
     for lack in ["no profiling counters", "no job labels", "no PCIe throughput", "no port metrics"]
     {
-        assert!(lacks.iter().any(|said| said.starts_with(lack)), "{lack} is not in {lacks:?}");
+        assert!(missing.iter().any(|said| said.starts_with(lack)), "{lack} is not in {missing:?}");
     }
-    assert!(!lacks.iter().any(|said| said.starts_with("no PSI")), "{lacks:?}");
+    assert!(!missing.iter().any(|said| said.starts_with("no PSI")), "{missing:?}");
 }

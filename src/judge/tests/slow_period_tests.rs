@@ -24,7 +24,7 @@ const ONSET_S: i64 = 600;
 #[derive(Clone, Copy)]
 struct StarvationCase {
     /// The sampled activity of the GPUs of `birch`; none for the baseline.
-    busy: fn(look: i64) -> Option<f64>,
+    busy: fn(sample: i64) -> Option<f64>,
     /// IO pressure: share of the time in which its tasks wait for IO.
     io: f64,
     /// The pace of the job.
@@ -34,14 +34,14 @@ struct StarvationCase {
 /// Two GPUs of a job on a host, at an instant; no counter covers the time between.
 fn starvation_report(node: &str, second: i64, trouble: StarvationCase) -> Report {
     let since = (second - ONSET_S).max(0);
-    let struck = node == "birch" && since > 0;
-    let seen = (trouble.busy)(second / PERIOD_S).filter(|_| struck).unwrap_or(0.97);
+    let is_slowed = node == "birch" && since > 0;
+    let utilization = (trouble.busy)(second / PERIOD_S).filter(|_| is_slowed).unwrap_or(0.97);
     let speed = if since > 0 { trouble.pace } else { 1.0 };
     let mut page = node_report(node);
     for index in 0..2 {
         let device = page.ensure_device(Device::new_gpu(index));
         page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
-        push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, seen);
+        push_reading(&mut page, Device::new_gpu(index), gpu::UTILIZATION, utilization);
         push_reading(&mut page, Device::new_gpu(index), gpu::TENSOR_ACTIVE, 0.4 * speed);
     }
     let more = if node == "birch" { trouble.io * since as f64 } else { 0.0 };
@@ -62,8 +62,8 @@ fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)>
     let mut judge = Judge::new(Thresholds::default());
     for second in 1..=ONSET_S + seconds {
         let at = UnixMs(second * 1_000);
-        for (place, node) in (0..).zip(NODES) {
-            if second % PERIOD_S != place {
+        for (index, node) in (0..).zip(NODES) {
+            if second % PERIOD_S != index {
                 continue;
             }
             let page = ScrapedPage {
@@ -72,7 +72,7 @@ fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)>
                 bytes: 1,
                 rejected: RejectionCounts::default(),
             };
-            let target = TargetId(place as u32);
+            let target = TargetId(index as u32);
             let batch = Batch { target, at, duration_ms: 1.0, outcome: Ok(page) };
             cluster.ingest_delivery(Delivery::Batch(batch));
         }
@@ -86,12 +86,12 @@ fn first_finding(seconds: i64, trouble: StarvationCase) -> Option<(i64, String)>
 }
 
 /// Every fourth sample is low.
-fn low_every_fourth(look: i64) -> Option<f64> {
-    (look % 4 == 0).then_some(0.4)
+fn low_every_fourth(sample: i64) -> Option<f64> {
+    (sample % 4 == 0).then_some(0.4)
 }
 
 #[test]
-fn a_host_that_starves_is_held_on_to_between_looks() {
+fn starving_host_stays_open_between_samples() {
     let (after, id) =
         first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 0.6 }).unwrap();
     assert_eq!(id, "data_starved/birch");
@@ -99,12 +99,12 @@ fn a_host_that_starves_is_held_on_to_between_looks() {
 }
 
 #[test]
-fn who_is_never_seen_to_starve_is_not_said_to() {
+fn host_without_starved_samples_has_no_finding() {
     assert_eq!(first_finding(600, StarvationCase { busy: |_| None, io: 0.3, pace: 0.6 }), None);
 }
 
 #[test]
-fn a_job_that_is_as_fast_as_ever_has_a_host_that_only_reads_much() {
+fn host_of_a_job_at_baseline_speed_has_no_finding() {
     assert_eq!(
         first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 1.0 }),
         None

@@ -47,11 +47,11 @@ impl TargetFixture {
         for _ in 0..seconds {
             self.second += 1;
             let at = UnixMs(self.second * 1_000);
-            for (place, dialect) in self.dialects.clone().into_iter().enumerate() {
-                let report = page(self.second, place);
+            for (index, dialect) in self.dialects.clone().into_iter().enumerate() {
+                let report = page(self.second, index);
                 let page =
                     ScrapedPage { report, dialect, bytes: 1, rejected: RejectionCounts::default() };
-                let target = TargetId(place as u32);
+                let target = TargetId(index as u32);
                 let batch = Batch { target, at, duration_ms: 1.0, outcome: Ok(page) };
                 self.cluster.ingest_delivery(Delivery::Batch(batch));
             }
@@ -101,7 +101,7 @@ fn busy_report(node: &str, busy: f64, tensor: f64) -> Report {
 }
 
 #[test]
-fn a_driver_that_does_not_return_is_said_once_its_values_are_late_for_long() {
+fn driver_that_does_not_return_is_reported_after_long_lateness() {
     let hung = |second: i64, _| {
         let late = (31..=100).contains(&second);
         let mut page = node_report("gpu001");
@@ -116,34 +116,34 @@ fn a_driver_that_does_not_return_is_said_once_its_values_are_late_for_long() {
         }
         page
     };
-    let mut stage = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
-    assert_eq!(stage.run(38, hung).open_ids(), [""; 0], "a call that only takes long returns");
-    assert_eq!(stage.run(10, hung).open_ids(), ["driver_hung/gpu001"]);
-    let finding = stage.judge.open_findings()[0];
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+    assert_eq!(fixture.run(38, hung).open_ids(), [""; 0], "a call that only takes long returns");
+    assert_eq!(fixture.run(10, hung).open_ids(), ["driver_hung/gpu001"]);
+    let finding = fixture.judge.open_findings()[0];
     assert_eq!(finding.severity, Severity::Warning);
     assert_eq!(finding.summary, "The GPU driver of gpu001 hangs: a call is late.");
-    assert_eq!(stage.run(80, hung).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(80, hung).open_ids(), [""; 0]);
 }
 
 #[test]
-fn a_node_without_a_driver_has_none_that_hangs() {
-    let mut stage = TargetFixture::new(&[("cpu001:9770", Dialect::Gaunt)]);
-    stage.run(60, |_, _| {
+fn node_without_a_driver_has_no_hung_driver() {
+    let mut fixture = TargetFixture::new(&[("cpu001:9770", Dialect::Gaunt)]);
+    fixture.run(60, |_, _| {
         let mut page = node_report("cpu001");
         push_reading(&mut page, Device::new_collector("nvml"), exporter::COLLECTOR_SUCCESS, 0.0);
         page
     });
-    assert_eq!(stage.open_ids(), [""; 0]);
+    assert_eq!(fixture.open_ids(), [""; 0]);
 }
 
 #[test]
-fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
-    let mut stage =
+fn page_without_changes_is_reported_unless_its_server_is_idle() {
+    let mut fixture =
         TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt), ("gpu001:8000", Dialect::Vllm)]);
     let page = |stops: i64| {
-        move |second: i64, place: usize| {
+        move |second: i64, index: usize| {
             let mut page = node_report("gpu001");
-            if place == 1 {
+            if index == 1 {
                 push_reading(
                     &mut page,
                     Device::new_service("gpu001:8000", "m"),
@@ -157,40 +157,44 @@ fn a_page_that_stands_still_is_said_and_one_of_a_calm_server_is_not() {
             page
         }
     };
-    assert_eq!(stage.run(200, page(i64::MAX)).open_ids(), [""; 0]);
-    assert_eq!(stage.run(100, page(200)).open_ids(), [""; 0]);
-    assert_eq!(stage.run(30, page(200)).open_ids(), ["data_stale/gpu001"]);
-    let finding = stage.judge.open_findings()[0];
+    assert_eq!(fixture.run(200, page(i64::MAX)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(100, page(200)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(30, page(200)).open_ids(), ["data_stale/gpu001"]);
+    let finding = fixture.judge.open_findings()[0];
     assert!(
         finding.summary.starts_with("gpu001:9770 on gpu001 serves stale metrics"),
         "{finding:?}"
     );
-    assert_eq!(stage.run(20, page(i64::MAX)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(20, page(i64::MAX)).open_ids(), [""; 0]);
 }
 
 #[test]
-fn staleness_that_a_restart_interrupts_does_not_wait_anew() {
-    let mut stage = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
+fn staleness_does_not_wait_again_after_a_restart() {
+    let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
     let page = |second: i64, _: usize| {
         let mut page = node_report("gpu001");
         page.node_time = Some(UnixMs(second.min(200) * 1_000));
         push_reading(&mut page, Device::new_node(), host::CPUS, 64.0);
         page
     };
-    assert_eq!(stage.run(310, page).open_ids(), [""; 0]);
-    stage.restart_judge(60);
-    assert_eq!(stage.run(30, page).open_ids(), [""; 0], "pages alike for a moment are no evidence");
-    assert_eq!(stage.run(15, page).open_ids(), ["data_stale/gpu001"]);
+    assert_eq!(fixture.run(310, page).open_ids(), [""; 0]);
+    fixture.restart_judge(60);
+    assert_eq!(
+        fixture.run(30, page).open_ids(),
+        [""; 0],
+        "pages alike for a moment are no evidence"
+    );
+    assert_eq!(fixture.run(15, page).open_ids(), ["data_stale/gpu001"]);
 }
 
 #[test]
-fn a_full_queue_beside_idle_gpus_starves_and_an_empty_one_does_not() {
-    let mut stage =
+fn queue_beside_idle_gpus_is_a_finding_only_if_full() {
+    let mut fixture =
         TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt), ("gpu001:8000", Dialect::Vllm)]);
     let page = |waiting: f64, answered: f64, busy: f64| {
-        move |second: i64, place: usize| {
+        move |second: i64, index: usize| {
             let mut page = busy_report("gpu001", busy, 0.0);
-            if place == 1 {
+            if index == 1 {
                 page = node_report("gpu001");
                 let server = || Device::new_service("gpu001:8000", "chat-13b");
                 push_reading(&mut page, server(), service::WAITING, waiting);
@@ -207,12 +211,12 @@ fn a_full_queue_beside_idle_gpus_starves_and_an_empty_one_does_not() {
             page
         }
     };
-    assert_eq!(stage.run(120, page(0.0, 1.0, 0.1)).open_ids(), [""; 0]);
-    assert_ne!(stage.judge.gpu_state(0), GpuState::DataStarved);
-    assert_eq!(stage.run(60, page(30.0, 4.0, 0.9)).open_ids(), [""; 0], "they work on it");
-    assert_eq!(stage.run(60, page(30.0, 0.0, 0.02)).open_ids(), ["data_starved/gpu001"]);
-    assert_eq!(stage.judge.gpu_state(0), GpuState::DataStarved);
-    let finding = stage.judge.open_findings()[0];
+    assert_eq!(fixture.run(120, page(0.0, 1.0, 0.1)).open_ids(), [""; 0]);
+    assert_ne!(fixture.judge.gpu_state(0), GpuState::DataStarved);
+    assert_eq!(fixture.run(60, page(30.0, 4.0, 0.9)).open_ids(), [""; 0], "they work on it");
+    assert_eq!(fixture.run(60, page(30.0, 0.0, 0.02)).open_ids(), ["data_starved/gpu001"]);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::DataStarved);
+    let finding = fixture.judge.open_findings()[0];
     assert_eq!(finding.severity, Severity::Critical, "requests wait, and none is answered");
     assert_eq!(
         finding.summary,
@@ -243,16 +247,16 @@ fn port_report(node: &str, second: i64, grows: &[(MetricId, f64)]) -> Report {
 }
 
 #[test]
-fn what_a_switch_receives_broken_is_said_of_the_port_at_the_other_end_of_the_cable() {
-    let mut stage = TargetFixture::new(&[
+fn switch_receive_errors_blame_the_port_at_the_other_end_of_the_cable() {
+    let mut fixture = TargetFixture::new(&[
         ("gpu001:9770", Dialect::Gaunt),
         ("gpu002:9770", Dialect::Gaunt),
         ("exporter:9315", Dialect::Infiniband),
     ]);
     let page = |broken: f64| {
-        move |second: i64, place: usize| {
-            if place < 2 {
-                return port_report(["gpu001", "gpu002"][place], second, &[]);
+        move |second: i64, index: usize| {
+            if index < 2 {
+                return port_report(["gpu001", "gpu002"][index], second, &[]);
             }
             let mut page = node_report("exporter");
             for (number, peer) in ["gpu001", "gpu002"].into_iter().enumerate() {
@@ -266,9 +270,9 @@ fn what_a_switch_receives_broken_is_said_of_the_port_at_the_other_end_of_the_cab
             page
         }
     };
-    assert_eq!(stage.run(60, page(0.0)).open_ids(), [""; 0]);
-    assert_eq!(stage.run(60, page(20.0)).open_ids(), ["link_errors/gpu002/mlx5_0/1"]);
-    let summary = &stage.judge.open_findings()[0].summary;
+    assert_eq!(fixture.run(60, page(0.0)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(60, page(20.0)).open_ids(), ["link_errors/gpu002/mlx5_0/1"]);
+    let summary = &fixture.judge.open_findings()[0].summary;
     assert!(
         summary
             .ends_with(" has 20.0 symbol errors and receive errors per second at its switch port."),
@@ -277,23 +281,23 @@ fn what_a_switch_receives_broken_is_said_of_the_port_at_the_other_end_of_the_cab
 }
 
 #[test]
-fn a_port_to_which_many_send_at_once_is_an_incast_and_its_senders_suffer() {
+fn port_with_many_senders_is_an_incast_and_its_senders_are_victims() {
     let names = ["gpu001", "gpu002", "gpu003", "gpu004"];
     let targets: Vec<_> = names.map(|name| (name, Dialect::Gaunt)).into();
-    let mut stage = TargetFixture::new(&targets);
+    let mut fixture = TargetFixture::new(&targets);
     let page = |onset: i64| {
-        move |second: i64, place: usize| {
+        move |second: i64, index: usize| {
             let many = (second - onset).max(0) as f64 / second as f64;
-            match place {
+            match index {
                 0 => port_report(names[0], second, &[(port::ECN_MARKED, 1e5 * many)]),
-                _ => port_report(names[place], second, &[(port::CNP_HANDLED, 2.0 + 900.0 * many)]),
+                _ => port_report(names[index], second, &[(port::CNP_HANDLED, 2.0 + 900.0 * many)]),
             }
         }
     };
-    assert_eq!(stage.run(60, page(60)).open_ids(), [""; 0]);
-    assert_eq!(stage.run(60, page(60)).open_ids(), ["leaf_congested/gpu001/mlx5_0/1"]);
-    let finding = stage.judge.open_findings()[0];
+    assert_eq!(fixture.run(60, page(60)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(60, page(60)).open_ids(), ["leaf_congested/gpu001/mlx5_0/1"]);
+    let finding = fixture.judge.open_findings()[0];
     assert_eq!(finding.kind, FindingKind::LeafCongested);
     assert!(finding.summary.contains("3 senders receive CNPs"), "{}", finding.summary);
-    assert_eq!(stage.cluster.row_count(DeviceClass::Port), 4);
+    assert_eq!(fixture.cluster.row_count(DeviceClass::Port), 4);
 }

@@ -13,7 +13,7 @@ use super::{
 };
 
 #[test]
-fn follower_begins_with_what_is_known_now_and_not_at_the_start() {
+fn follower_begins_with_the_current_preamble_and_not_the_first() {
     let recorder = Recorder::forward_only(PERIOD).unwrap();
     let all = fleet_deliveries(2, 3);
     recorder.record_delivery(all[0].0, &all[0].1);
@@ -42,7 +42,7 @@ fn follower_begins_with_what_is_known_now_and_not_at_the_start() {
 }
 
 #[test]
-fn preamble_that_is_too_large_for_a_segment_leaves_out_what_is_usual() {
+fn preamble_too_large_for_a_segment_omits_baselines() {
     let folder = tempfile::tempdir().unwrap();
     let small = RecordOptions { max_size: 1 << 20, ..recorder_options(folder.path()) };
     let usual = "u".repeat(1 << 20);
@@ -87,7 +87,7 @@ fn saying(findings: &str) -> RecordingPreamble {
 }
 
 #[test]
-fn segment_begins_with_what_is_known_when_it_begins_and_not_before() {
+fn segment_begins_with_a_current_preamble_and_not_an_older_one() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::start_recording(recorder_options(folder.path())).unwrap();
     let follow = recorder.follow_handle();
@@ -107,9 +107,9 @@ fn segment_begins_with_what_is_known_when_it_begins_and_not_before() {
     drop(recorder);
     let recording = Recording::open_folder(folder.path()).unwrap();
     let (first, _) = recording.time_span();
-    let known = recording.earlier(first).unwrap();
-    let Earlier::Known(at, known) = known else { panic!("{known:?}") };
-    assert_eq!((at, known), (UnixMs(START.0 + 11_000), saying("now")));
+    let preamble = recording.earlier(first).unwrap();
+    let Earlier::Known(at, preamble) = preamble else { panic!("{preamble:?}") };
+    assert_eq!((at, preamble), (UnixMs(START.0 + 11_000), saying("now")));
     let batches = recording.deliveries_from(START).map(Result::unwrap);
     let batches = batches.filter(|(_, one)| matches!(one, Delivery::Batch(_))).count();
     assert_eq!(batches, all.len() - 1, "nothing was lost while it waited");

@@ -34,9 +34,9 @@ fn port_findings(kind: FindingKind, node: &str, devices: usize) -> Vec<Finding> 
 impl QuotaRun {
     fn run_step(&mut self, findings: Vec<Finding>) {
         self.now += 1;
-        let seen = DetectorOutcome { findings, ..DetectorOutcome::default() };
+        let outcome = DetectorOutcome { findings, ..DetectorOutcome::default() };
         let limits = Thresholds::default();
-        self.life.apply_outcome(UnixMs(self.now * 1_000), Duration::from_secs(1), &limits, seen);
+        self.life.apply_outcome(UnixMs(self.now * 1_000), Duration::from_secs(1), &limits, outcome);
     }
 
     fn open_record(&self, id: &str) -> Option<&FindingRecord> {
@@ -55,7 +55,7 @@ impl QuotaRun {
 const REST: &str = "findings_over_limit/bad";
 
 #[test]
-fn places_of_one_node_are_limited_and_one_finding_stands_for_the_rest() {
+fn quota_of_one_node_is_limited_and_one_finding_summarizes_the_rest() {
     let mut run = QuotaRun::default();
     let bad = || port_findings(FindingKind::LinkErrors, "bad", 1_000);
     run.run_step(bad());
@@ -83,17 +83,17 @@ fn places_of_one_node_are_limited_and_one_finding_stands_for_the_rest() {
 }
 
 #[test]
-fn places_keep_their_findings_while_others_come_and_go() {
+fn quota_stays_with_open_findings_while_others_come_and_go() {
     let mut run = QuotaRun::default();
     run.run_step(port_findings(FindingKind::LinkErrors, "bad", 100));
     let first = run.open_ids();
     for round in 0..30 {
         // More urgent ones appear: open findings keep their quota and their id.
-        let mut seen = port_findings(FindingKind::LinkErrors, "bad", 100);
+        let mut findings = port_findings(FindingKind::LinkErrors, "bad", 100);
         let more =
             (200..300).map(|device| port_finding(FindingKind::LinkErrors, "bad", device + round));
-        seen.extend(more.map(|finding| Finding { severity: Severity::Critical, ..finding }));
-        run.run_step(seen);
+        findings.extend(more.map(|finding| Finding { severity: Severity::Critical, ..finding }));
+        run.run_step(findings);
         assert_eq!(run.open_ids().len(), first.len());
         assert!(first.iter().all(|id| run.open_record(id).is_some()), "round {round}");
     }
@@ -112,33 +112,33 @@ fn places_keep_their_findings_while_others_come_and_go() {
 }
 
 #[test]
-fn places_outlive_a_restart() {
+fn quota_outlives_a_restart() {
     let mut run = QuotaRun::default();
-    let seen = || port_findings(FindingKind::LinkErrors, "bad", 200);
-    run.run_step(seen());
+    let findings = || port_findings(FindingKind::LinkErrors, "bad", 200);
+    run.run_step(findings());
     let before = run.open_ids();
     let past: FindingSnapshot =
         serde_json::from_str(&serde_json::to_string(&run.life.to_snapshot()).unwrap()).unwrap();
     let mut next = QuotaRun { life: FindingTracker::from_snapshot(past), now: run.now };
-    next.run_step(seen().into_iter().rev().collect());
+    next.run_step(findings().into_iter().rev().collect());
     assert_eq!(next.open_ids(), before);
     assert_eq!(next.over_limit_counts(), run.over_limit_counts());
     assert_eq!(next.open_record(REST).unwrap().finding.life.openings, 1, "it goes on");
 }
 
 #[test]
-fn places_of_one_kind_leave_room_for_every_other_kind() {
+fn quota_of_one_kind_leaves_capacity_for_every_other_kind() {
     let mut run = QuotaRun::default();
     let flood: Vec<Finding> = (0..3_000)
         .map(|node| port_finding(FindingKind::TargetDown, &format!("n{node}"), 0))
         .collect();
     run.run_step(flood.clone());
     assert!(run.open_ids().len() < MAX_OPEN);
-    let mut seen = flood;
+    let mut findings = flood;
     for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::FindingsOverLimit) {
-        seen.extend((0..5).map(|node| port_finding(*kind, &format!("other{node}"), 0)));
+        findings.extend((0..5).map(|node| port_finding(*kind, &format!("other{node}"), 0)));
     }
-    run.run_step(seen);
+    run.run_step(findings);
     for kind in FindingKind::ALL.iter().filter(|kind| **kind != FindingKind::FindingsOverLimit) {
         let open = run.life.open_records();
         let mut of_kind = open.iter().filter(|record| record.finding.kind == *kind);
@@ -155,7 +155,7 @@ fn places_of_one_kind_leave_room_for_every_other_kind() {
 }
 
 #[test]
-fn places_of_closed_findings_are_not_taken_by_one_node() {
+fn quota_of_closed_findings_is_not_used_up_by_one_node() {
     let mut run = QuotaRun::default();
     run.run_step(vec![port_finding(FindingKind::PortDown, "good", 0)]);
     (0..12).for_each(|_| run.run_step(Vec::new()));
