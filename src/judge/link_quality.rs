@@ -39,7 +39,7 @@ pub(super) fn detect_bad_links(
             match active_port.detect_link_errors(&mut resends) {
                 Some(suspicion) => outcome.suspicions.push(suspicion),
                 None if active_port.is_unclear() => {
-                    outcome.undecidable.push(active_port.link_errors_id())
+                    outcome.undecidable.push(active_port.link_errors_id());
                 }
                 None => {}
             }
