@@ -134,7 +134,7 @@ fn closed_finding_shows_how_long_it_lasted() {
     let page = render_page(&explanation);
     let line = page.lines().nth(1).unwrap();
     assert!(
-        line.starts_with("critical · closed at 12:02:41Z, 1m ago, after 5m · confidence"),
+        line.starts_with("critical · closed at 12:02:41Z, 1m ago, after 5m10 · confidence"),
         "{line}"
     );
 }
