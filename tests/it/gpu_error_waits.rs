@@ -12,7 +12,7 @@ use crate::{
 #[test]
 fn failed_wait_for_errors_is_restarted() {
     let fault = "[[fault]]\ncall = 'nvmlEventSetWait_v2'\nuntil = 0.5\nerror = 'GPU_IS_LOST'\n";
-    let text = read_scenario("full.toml").replacen("vbios", "xids = [[3.0, 43]]\nvbios", 1) + fault;
+    let text = read_scenario("full.toml").replacen("vbios", "xids = [[1.5, 43]]\nvbios", 1) + fault;
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
         options.period = Duration::from_millis(100);
     });
@@ -25,7 +25,7 @@ fn failed_wait_for_errors_is_restarted() {
 
 #[test]
 fn kernel_log_errors_are_counted_while_the_driver_hangs() {
-    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\ntrigger = 'hang'\nhang = true\n";
     let node = FakeDriverSampler::start_scenario(
         &(read_scenario("full.toml") + fault),
         |options, folder| {
@@ -36,6 +36,7 @@ fn kernel_log_errors_are_counted_while_the_driver_hangs() {
         },
     );
     node.wait_for_report("a tick", |report| collector_success(report, "nvml") == Some(1.0));
+    fs::write(node.folder.path().join("hang"), "").unwrap();
     node.wait_for_report("the hang", |report| collector_success(report, "nvml") == Some(0.0));
     let line = "4,1,1,-;NVRM: Xid (PCI:0000:1a:00): 119, pid=1, name=x, Timeout after 6s\n";
     fs::write(node.folder.path().join("kmsg"), line).unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     binaries::program_path,
     fleet_snapshot::SimulatorProcess,
-    test_process::{RunToEnd, TestProcess, run_gaunt, wait_for},
+    test_process::{RunToEnd, TestProcess, get, run_gaunt, wait_for},
 };
 
 /// GPUs of four nodes.
@@ -78,11 +78,15 @@ fn report_of_an_aggregator_covers_what_it_watched() {
     let sim = SimulatorProcess::start_healthy(2);
     let aggregator = TestProcess::start_aggregator(&["--targets", &sim.list]);
     let address = aggregator.served_address();
-    let report: Value = wait_for("GPU time is counted", || {
-        let args = ["report", "--aggregator", &address, "--last", "5m", "--format", "json"];
-        let report: Value = serde_json::from_slice(&run_gaunt(&args).stdout).ok()?;
-        (as_number(&report["total"]["gpu_hours"]) > 0.0).then_some(report)
+    wait_for("GPU time is counted", || {
+        let (_, body) = get(&address, "/api/gaunt/v1/usage?last=5m")?;
+        let usage: Value = serde_json::from_str(&body).ok()?;
+        let has_time = |row: &Value| row["gpu_seconds"].as_f64() > Some(0.0);
+        usage["rows"].as_array()?.iter().any(has_time).then_some(())
     });
+    let args = ["report", "--aggregator", &address, "--last", "5m", "--format", "json"];
+    let report: Value = serde_json::from_slice(&run_gaunt(&args).stdout).unwrap();
+    assert!(as_number(&report["total"]["gpu_hours"]) > 0.0, "{report}");
     assert_eq!(report["total"]["cost"], Value::Null, "nobody said what it costs");
     let output = run_gaunt(&["report", "--aggregator", &address, "--price", "cheap"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -7,6 +7,10 @@ use std::{
     fs,
     os::unix::net::UnixListener as Listener,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -29,7 +33,7 @@ use tokio::{net::UnixListener, runtime, sync::watch};
 
 use crate::{
     gpu_sampling::{FakeDriverSampler, info_labels, read_scenario},
-    node_program::{collector_message, collector_success, expect_reading},
+    node_program::{collector_message, collector_success, expect_reading, wait_until},
 };
 
 /// The answer of the kubelet.
@@ -39,7 +43,7 @@ enum KubeletAnswer {
     Pods(Vec<(&'static str, &'static str, &'static str, Vec<&'static str>)>),
     /// An error: its status and message.
     Refusal(&'static str, &'static str),
-    /// Nothing, ever.
+    /// Nothing until another answer is set.
     NoAnswer,
 }
 
@@ -112,6 +116,8 @@ fn pod_list(pods: Vec<(&str, &str, &str, Vec<&str>)>) -> PodList {
 struct FakeKubelet {
     socket: PathBuf,
     answer_sender: watch::Sender<KubeletAnswer>,
+    /// The number of requests so far.
+    requests: Arc<AtomicUsize>,
 }
 
 impl FakeKubelet {
@@ -120,21 +126,25 @@ impl FakeKubelet {
         let listener = Listener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
         let (answer_sender, answer_receiver) = watch::channel(first);
+        let requests = Arc::new(AtomicUsize::new(0));
+        let request_count = Arc::clone(&requests);
         thread::spawn(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();
                 while let Ok((stream, _)) = listener.accept().await {
-                    let answer_receiver = answer_receiver.clone();
+                    let answers = answer_receiver.clone();
+                    let request_count = Arc::clone(&request_count);
                     let answer = service_fn(move |request| {
-                        handle_request(request, answer_receiver.borrow().clone())
+                        request_count.fetch_add(1, Ordering::Relaxed);
+                        handle_request(request, answers.clone())
                     });
                     let server = http2::Builder::new(TokioExecutor::new());
                     tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
                 }
             });
         });
-        Self { socket, answer_sender }
+        Self { socket, answer_sender, requests }
     }
 
     fn set_answer(&self, answer: KubeletAnswer) {
@@ -144,7 +154,7 @@ impl FakeKubelet {
 
 async fn handle_request(
     request: Request<Incoming>,
-    answer: KubeletAnswer,
+    mut answers: watch::Receiver<KubeletAnswer>,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
     assert_eq!(request.uri().path(), "/v1.PodResourcesLister/List");
     assert_eq!(
@@ -154,17 +164,20 @@ async fn handle_request(
     assert_eq!(request.headers()["content-type"], "application/grpc");
     // An empty message, prefixed by the compression flag and its length.
     assert_eq!(*request.into_body().collect().await?.to_bytes(), [0; 5]);
+    let is_answer = |answer: &KubeletAnswer| !matches!(answer, KubeletAnswer::NoAnswer);
+    let answer = answers.wait_for(is_answer).await.map(|answer| KubeletAnswer::clone(&answer));
     let mut status = HeaderMap::new();
     let body = match answer {
-        KubeletAnswer::NoAnswer => std::future::pending().await,
-        KubeletAnswer::Refusal(code, message) => {
+        // The test has ended.
+        Ok(KubeletAnswer::NoAnswer) | Err(_) => std::future::pending().await,
+        Ok(KubeletAnswer::Refusal(code, message)) => {
             status.insert("grpc-message", HeaderValue::from_static(message));
             status.insert("grpc-status", HeaderValue::from_static(code));
             let mut refusal = Response::new(Full::default().boxed());
             refusal.headers_mut().extend(status);
             return Ok(refusal);
         }
-        KubeletAnswer::Pods(pods) => {
+        Ok(KubeletAnswer::Pods(pods)) => {
             let message = pod_list(pods).encode_to_vec();
             let mut body = vec![0];
             body.extend((message.len() as u32).to_be_bytes());
@@ -270,17 +283,15 @@ fn hung_kubelet_costs_only_the_pod_names() {
     };
     let first = node.wait_for_report("the rest", is_complete);
     assert_eq!(expect_reading(&first, &Device::new_gpu(0), gpu::POWER), Reading::of(300.0));
-    // Reports keep their period while the next request hangs too.
+    // Reports keep their period while the next request hangs too: five of them.
+    let kubelet = kubelet.unwrap();
+    wait_until("the next request", || kubelet.requests.load(Ordering::Relaxed) >= 2);
+    let hanging_since = node.latest_report().node_time.unwrap();
     let later = node.wait_for_report("more ticks", |report| {
-        report.node_time.unwrap().duration_since(first.node_time.unwrap()) >= Duration::from_secs(4)
+        report.node_time.unwrap().duration_since(hanging_since) >= Duration::from_secs(1)
     });
     assert_eq!(collector_success(&later, "kubelet"), Some(0.0));
-    kubelet.unwrap().set_answer(KubeletAnswer::Pods(vec![(
-        "ml",
-        "llama-0",
-        "trainer",
-        vec!["GPU-b0"],
-    )]));
+    kubelet.set_answer(KubeletAnswer::Pods(vec![("ml", "llama-0", "trainer", vec!["GPU-b0"])]));
     node.wait_for_report("its return", |report| {
         collector_success(report, "kubelet") == Some(1.0) && job_labels(report, 0).is_some()
     });
@@ -289,6 +300,23 @@ fn hung_kubelet_costs_only_the_pod_names() {
 #[test]
 fn missing_or_refusing_kubelet_is_reported_with_the_reason() {
     let absent = start_node(|folder| folder.join("kubelet.sock"));
+    let refusal = KubeletAnswer::Refusal("12", "unknown service v1.PodResourcesLister");
+    let mut kubelet = None;
+    let refused = start_node(|folder| {
+        kubelet.insert(FakeKubelet::start_kubelet(folder, refusal)).socket.clone()
+    });
+    // Another server listens, and closes connections that are not HTTP/2.
+    let not_http = start_node(|folder| {
+        let socket = folder.join("kubelet.sock");
+        let listener = Listener::bind(&socket).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                drop(std::io::Write::write_all(&mut stream.unwrap(), b"220 mail ready\r\n"));
+            }
+        });
+        socket
+    });
+
     let report =
         absent.wait_for_report("a word", |report| collector_success(report, "kubelet").is_some());
     assert_eq!(
@@ -302,11 +330,6 @@ fn missing_or_refusing_kubelet_is_reported_with_the_reason() {
         "{message}"
     );
 
-    let refusal = KubeletAnswer::Refusal("12", "unknown service v1.PodResourcesLister");
-    let mut kubelet = None;
-    let refused = start_node(|folder| {
-        kubelet.insert(FakeKubelet::start_kubelet(folder, refusal)).socket.clone()
-    });
     let report = refused
         .wait_for_report("the refusal", |report| collector_success(report, "kubelet") == Some(0.0));
     let message = collector_message(&report, "kubelet");
@@ -314,17 +337,6 @@ fn missing_or_refusing_kubelet_is_reported_with_the_reason() {
         "rejected: unknown service v1.PodResourcesLister (gRPC status 12); pods are shown by UID";
     assert!(message.contains(expected), "{message}");
 
-    // Another server listens, and closes connections that are not HTTP/2.
-    let not_http = start_node(|folder| {
-        let socket = folder.join("kubelet.sock");
-        let listener = Listener::bind(&socket).unwrap();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                drop(std::io::Write::write_all(&mut stream.unwrap(), b"220 mail ready\r\n"));
-            }
-        });
-        socket
-    });
     let report = not_http
         .wait_for_report("the break", |report| collector_success(report, "kubelet") == Some(0.0));
     let message = collector_message(&report, "kubelet");

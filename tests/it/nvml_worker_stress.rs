@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::net::UnixDatagram,
     process::Command,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -17,7 +18,7 @@ use gaunt_schema::{
 use crate::{
     binaries::program_path,
     gpu_sampling::{FakeDriverSampler, read_scenario},
-    node_program::{collector_message, collector_success},
+    node_program::{collector_message, collector_success, is_running},
 };
 
 fn reading_value(report: &Report, device: &Device, metric: gaunt_schema::MetricId) -> Option<f64> {
@@ -26,11 +27,11 @@ fn reading_value(report: &Report, device: &Device, metric: gaunt_schema::MetricI
 
 #[test]
 fn xid_storm_is_counted_whole_while_values_stay_live() {
-    // 10,000 a second for two seconds.
+    // 10,000 a second for the first two seconds.
     const STORM: u32 = 20_000;
     let mut xids = String::new();
     for index in 0..STORM {
-        write!(xids, "[{:.4}, 13],", 1.0 + f64::from(index) / 10_000.0).unwrap();
+        write!(xids, "[{:.4}, 13],", f64::from(index) / 10_000.0).unwrap();
     }
     let text = read_scenario("full.toml").replacen("vbios", &format!("xids = [{xids}]\nvbios"), 1);
     let node = FakeDriverSampler::start_scenario(&text, |options, _| {
@@ -72,50 +73,88 @@ fn kernel_log_storm_is_counted_whole() {
     });
 }
 
-#[test]
-fn third_worker_takes_over_after_two_hung_calls_and_their_number_is_limited() {
-    // Every worker hangs a second after its start.
-    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
+/// The wait for the first spare; that for the second one is six times as long.
+const SPARE_AFTER: Duration = Duration::from_millis(300);
+
+/// The most workers that may hang at a time.
+const MAX_HUNG: usize = 3;
+
+/// The reports of a node whose workers hang in driver calls, one after the other.
+struct HungWorkerReports {
+    /// Values of each worker, with all earlier ones hanging.
+    working: Vec<Arc<Report>>,
+    /// All workers hang.
+    blind: Arc<Report>,
+    /// All workers still hang.
+    later: Arc<Report>,
+    /// The number of workers that were started, and of those that run at the end.
+    started: usize,
+    running: usize,
+}
+
+/// The run that both tests below check.
+static HUNG_WORKERS: LazyLock<HungWorkerReports> = LazyLock::new(hang_workers);
+
+/// Lets each worker hang once it has values.
+fn hang_workers() -> HungWorkerReports {
+    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\ntrigger = 'hang'\nhang = true\n";
     let node =
         FakeDriverSampler::start_scenario(&(read_scenario("full.toml") + fault), |options, _| {
             options.call_deadline = Duration::from_millis(300);
-            options.spare_after = Duration::from_millis(50);
-            options.max_hung_workers = 3;
+            options.spare_after = SPARE_AFTER;
+            options.max_hung_workers = MAX_HUNG;
         });
-    let nvml = Device::new_collector("nvml");
-    let pids = node.folder.path().join("pids");
-    let started = || fs::read_to_string(&pids).unwrap_or_default().lines().count();
-    node.wait_for_report("values of the third worker", |report| {
-        started() == 3
-            && collector_success(report, "nvml") == Some(1.0)
-            && reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(2.0)
-            && reading_value(report, &Device::new_gpu(0), gpu::POWER).is_some()
+    let (nvml, gpu) = (Device::new_collector("nvml"), Device::new_gpu(1));
+    let has_hung = |report: &Report, count: usize| {
+        reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(count as f64)
+    };
+    let mut working = Vec::new();
+    for hung in 0..MAX_HUNG {
+        working.push(node.wait_for_report(
+            &format!("values besides {hung} hung workers"),
+            |report| {
+                has_hung(report, hung)
+                    && collector_success(report, "nvml") == Some(1.0)
+                    && reading_value(report, &gpu, gpu::POWER) == Some(300.0)
+            },
+        ));
+        fs::write(node.folder.path().join("hang"), "").expect("the folder of the node");
+    }
+    let blind = node.wait_for_report("the limit", |report| {
+        has_hung(report, MAX_HUNG) && collector_success(report, "nvml") == Some(0.0)
     });
-    let last = node.wait_for_report("the limit", |report| {
-        reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(3.0)
-            && collector_success(report, "nvml") == Some(0.0)
+    let later = node.wait_for_report("a later report", |report| {
+        report.node_time > blind.node_time && has_hung(report, MAX_HUNG)
     });
-    let message = collector_message(&last, "nvml");
+    let pids = fs::read_to_string(node.folder.path().join("pids")).expect("the workers' pids");
+    let running = pids.lines().filter(|pid| is_running(pid)).count();
+    HungWorkerReports { working, blind, later, started: pids.lines().count(), running }
+}
+
+#[test]
+fn spare_stands_in_for_hung_worker_and_next_one_waits_longer_up_to_a_limit() {
+    let reports = &*HUNG_WORKERS;
+    for (worker, wait) in [(1, SPARE_AFTER), (2, 6 * SPARE_AFTER)] {
+        // The one before hung later than in its last report, and its spare was started before it had values.
+        let [before, after] =
+            [worker - 1, worker].map(|number: usize| reports.working[number].node_time.unwrap());
+        let between = after.duration_since(before);
+        assert!(between >= wait, "spare {worker} came {between:?} after the worker before it");
+    }
+    assert_eq!(collector_success(&reports.later, "nvml"), Some(0.0));
+    let message = collector_message(&reports.blind, "nvml");
     assert!(
         message.starts_with("3 NVML workers hang in driver calls, and no more are started"),
         "{message}"
     );
-    node.wait_for_report("later reports", |report| report.node_time > last.node_time);
-    assert_eq!(started(), 3);
+    assert_eq!((reports.started, reports.running), (MAX_HUNG, MAX_HUNG), "none is killed");
 }
 
-/// Every worker hangs a second after its start, and systemd's watchdog is fed until five minutes after the last one did.
+/// Systemd's watchdog is fed until five minutes after the last worker hung.
 #[test]
 fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
-    const MAX_HUNG: usize = 2;
-    let fault = "[[fault]]\ncall = 'nvmlDeviceGetPowerUsage'\nfrom = 1.0\nhang = true\n";
-    let node =
-        FakeDriverSampler::start_scenario(&(read_scenario("full.toml") + fault), |options, _| {
-            options.call_deadline = Duration::from_millis(300);
-            options.spare_after = Duration::from_millis(50);
-            options.max_hung_workers = MAX_HUNG;
-        });
-    let socket = node.folder.path().join("notify");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("notify");
     let systemd = UnixDatagram::bind(&socket).unwrap();
     systemd.set_nonblocking(true).unwrap();
     let received = || {
@@ -131,24 +170,15 @@ fn watchdog_is_fed_until_no_worker_is_left_to_read_the_driver() {
     let start = Instant::now();
     let mut watchdog = Watchdog::from_environment(variable, start).unwrap().unwrap();
     watchdog.expect(MAX_HUNG, Duration::from_millis(200), start);
-    let nvml = Device::new_collector("nvml");
-    let healthy =
-        node.wait_for_report("values", |report| collector_success(report, "nvml") == Some(1.0));
-    watchdog.note(&healthy, start);
+    let reports = &*HUNG_WORKERS;
+    watchdog.note(&reports.working[0], start);
     assert!(watchdog.feed(start));
     assert_eq!(received().as_deref(), Some("WATCHDOG=1"));
-    let blind = node.wait_for_report("all workers hanging", |report| {
-        reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
-    });
-    watchdog.note(&blind, start);
+    watchdog.note(&reports.blind, start);
     assert!(watchdog.feed(start), "calls that return late are waited for");
     assert_eq!(received().as_deref(), Some("WATCHDOG=1"));
-    let later = node.wait_for_report("a later report", |report| {
-        report.node_time > blind.node_time
-            && reading_value(report, &nvml, exporter::HUNG_WORKERS) == Some(MAX_HUNG as f64)
-    });
     let end = start + BLIND_FOR;
-    watchdog.note(&later, end);
+    watchdog.note(&reports.later, end);
     assert!(!watchdog.feed(end));
     assert_eq!(received(), None);
 }

@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use serde_json::Value;
@@ -76,6 +76,16 @@ impl CrossNodeSetup {
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).unwrap()
     }
+
+    /// The matrix after so many pairings have ended, and so many of them failed; none is in progress.
+    fn wait_for_ended(&self, ended: u64, failed: u64) -> Value {
+        let matrix = wait_for(&format!("{ended} pairings ended, {failed} failed"), || {
+            let matrix = self.fetch_matrix();
+            (matrix["ended"] == serde_json::json!([ended, failed])).then_some(matrix)
+        });
+        assert_eq!(matrix["measuring"], 0, "{matrix}");
+        matrix
+    }
 }
 
 /// Runs commands concurrently.
@@ -93,31 +103,50 @@ fn parse_cross_node(output: &Output) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no pairing: {text}\n{error}"))
 }
 
-fn first_pair(matrix: &Value) -> &Value {
-    &matrix["rails"][0]["pairs"][0]
+/// The only measurement between two nodes.
+fn find_only_pair<'a>(matrix: &'a Value, nodes: &[String]) -> &'a Value {
+    let rails = matrix["rails"].as_array().unwrap().iter();
+    let pairs = rails.flat_map(|rail| rail["pairs"].as_array().unwrap());
+    let has_end = |pair: &Value, end: &str| nodes.iter().any(|node| pair[end]["node"] == *node);
+    let found: Vec<_> = pairs.filter(|pair| has_end(pair, "from") && has_end(pair, "to")).collect();
+    assert_eq!(found.len(), 1, "{nodes:?} in {matrix}");
+    found[0]
 }
 
+/// One aggregator for all pairs: while one node waits for a peer that failed, the others are measured.
 #[test]
-fn two_nodes_are_paired_and_both_report_the_bandwidth() {
-    let setup = CrossNodeSetup::new(2);
+fn nodes_are_paired_measured_and_rejected_and_each_failure_is_named() {
+    let setup = CrossNodeSetup::new(6);
+    let [failing, measured, without_nccl] =
+        [&setup.nodes[..2], &setup.nodes[2..4], &setup.nodes[4..]];
+    let waiting = check_failing_side(&setup, failing);
+    check_bandwidth_of_both_sides(&setup, measured);
+    check_perftest_without_nccl(&setup, without_nccl);
+    check_rejected_nodes(&setup, &without_nccl[0]);
+    let (output, _probes) = waiting.join().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", parse_cross_node(&output));
+    check_failed_pair(&setup.wait_for_ended(3, 1), failing);
+}
+
+/// Two nodes are paired, and both report the bandwidth.
+fn check_bandwidth_of_both_sides(setup: &CrossNodeSetup, nodes: &[String]) {
     let cuda = "remote_gigabytes_per_second = 40.0\nlatency_microseconds = 0.0";
     let probes = [ProbeFixture::with_gpus(8, "", cuda), ProbeFixture::with_gpus(8, "", cuda)];
     let commands =
-        probes.iter().zip(&setup.nodes).map(|(probe, node)| setup.cross_node_command(probe, node));
+        probes.iter().zip(nodes).map(|(probe, node)| setup.cross_node_command(probe, node));
     let outputs = run_at_once(commands.collect());
     for (output, (node, peer)) in outputs.iter().zip([(0, 1), (1, 0)]) {
         let result = parse_cross_node(output);
         assert_eq!(output.status.code(), Some(0), "{result}");
         assert_eq!(
             (&result["tool"], &result["peer"]),
-            (&"nccl".into(), &setup.nodes[peer].as_str().into())
+            (&"nccl".into(), &nodes[peer].as_str().into())
         );
         let bandwidth = result["bytes_per_second"].as_f64().unwrap();
-        assert!((bandwidth / 40e9 - 1.0).abs() < 0.01, "{} carried {bandwidth}", setup.nodes[node]);
+        assert!((bandwidth / 40e9 - 1.0).abs() < 0.01, "{} carried {bandwidth}", nodes[node]);
     }
-    let matrix = setup.fetch_matrix();
-    let pair = first_pair(&matrix);
-    assert_eq!(matrix["ended"], serde_json::json!([1, 0]));
+    let matrix = setup.wait_for_ended(2, 1);
+    let pair = find_only_pair(&matrix, nodes);
     assert_eq!((&pair["failure"], &pair["tool"]), (&Value::Null, &"nccl".into()));
     assert!((pair["bytes_per_second"].as_f64().unwrap() / 40e9 - 1.0).abs() < 0.01);
     for probe in &probes {
@@ -128,41 +157,38 @@ fn two_nodes_are_paired_and_both_report_the_bandwidth() {
     }
 }
 
-#[test]
-fn failing_side_is_named_and_frees_the_other() {
-    let setup = CrossNodeSetup::new(2);
+/// The failing side is named, and frees the other one, whose run ends at its deadline.
+fn check_failing_side(
+    setup: &CrossNodeSetup,
+    nodes: &[String],
+) -> JoinHandle<(Output, [ProbeFixture; 2])> {
     let small = "memory_bytes = 100000";
     let probes = [ProbeFixture::with_gpus(8, "", ""), ProbeFixture::with_gpus(8, "", small)];
     let [mut first, mut second] =
-        [0, 1].map(|index| setup.cross_node_command(&probes[index], &setup.nodes[index]));
+        [0, 1].map(|index| setup.cross_node_command(&probes[index], &nodes[index]));
     // The failing side starts first: the other one creates the key, and waits this long for it. The first polls each
     // second for a partner; it must do so before the other one gives up.
     first.args(["--setup", "10s", "--patience", "60s"]);
     second.args(["--patience", "60s"]);
     let second = thread::spawn(move || second.run_to_end());
     wait_for("it is free", || (setup.fetch_matrix()["free"] == 1).then_some(()));
-    let outputs = [first.run_to_end(), second.join().unwrap()];
-    assert_eq!(
-        outputs[1].status.code(),
-        Some(8),
-        "out of memory: {}",
-        parse_cross_node(&outputs[1])
-    );
-    assert_eq!(outputs[0].status.code(), Some(6), "{}", parse_cross_node(&outputs[0]));
-    let matrix = setup.fetch_matrix();
-    let pair = first_pair(&matrix);
-    assert_eq!((&matrix["ended"], &matrix["measuring"]), (&serde_json::json!([1, 1]), &0.into()));
-    assert_eq!(pair["bytes_per_second"], Value::Null);
-    let failure = pair["failure"].as_str().unwrap();
-    assert!(
-        failure.starts_with(&setup.nodes[1]) && failure.contains("100000 are free"),
-        "{failure}"
-    );
+    let first = thread::spawn(move || (first.run_to_end(), probes));
+    let output = second.join().unwrap();
+    assert_eq!(output.status.code(), Some(8), "out of memory: {}", parse_cross_node(&output));
+    check_failed_pair(&setup.wait_for_ended(1, 1), nodes);
+    first
 }
 
-#[test]
-fn perftest_measures_without_nccl_and_missing_both_is_reported() {
-    let setup = CrossNodeSetup::new(2);
+/// The second of two nodes failed.
+fn check_failed_pair(matrix: &Value, nodes: &[String]) {
+    let pair = find_only_pair(matrix, nodes);
+    assert_eq!(pair["bytes_per_second"], Value::Null);
+    let failure = pair["failure"].as_str().unwrap();
+    assert!(failure.starts_with(&nodes[1]) && failure.contains("100000 are free"), "{failure}");
+}
+
+/// Perftest measures without NCCL, and a node without both is told so.
+fn check_perftest_without_nccl(setup: &CrossNodeSetup, nodes: &[String]) {
     let script = setup.folder.path().join("ib_write_bw");
     fs::write(&script, WRITE_BW).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -185,8 +211,7 @@ fn perftest_measures_without_nccl_and_missing_both_is_reported() {
         command.env("MEETING_FOLDER", setup.folder.path());
         command
     };
-    let commands =
-        probes.iter().zip(&setup.nodes).map(|(probe, node)| command(probe, node, &script));
+    let commands = probes.iter().zip(nodes).map(|(probe, node)| command(probe, node, &script));
     for output in run_at_once(commands.collect()) {
         let result = parse_cross_node(&output);
         assert_eq!(output.status.code(), Some(0), "{result}");
@@ -195,10 +220,9 @@ fn perftest_measures_without_nccl_and_missing_both_is_reported() {
             (&"perftest".into(), &48.9e9.into())
         );
     }
-    assert_eq!(first_pair(&setup.fetch_matrix())["bytes_per_second"], 48.9e9);
+    assert_eq!(find_only_pair(&setup.wait_for_ended(3, 1), nodes)["bytes_per_second"], 48.9e9);
 
-    let output =
-        command(&probes[0], &setup.nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
+    let output = command(&probes[0], &nodes[0], Path::new("/nowhere/ib_write_bw")).run_to_end();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("install perftest, or NCCL: NCCL not found"), "{stderr}");
@@ -231,9 +255,8 @@ echo " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate
 echo " 65536      5000             392.44             391.20               0.746155"
 "#;
 
-#[test]
-fn unauthorized_or_unknown_node_is_rejected_with_the_next_step() {
-    let setup = CrossNodeSetup::new(2);
+/// An unauthorized or unknown node is rejected with the next step, and a node does not wait longer than it may.
+fn check_rejected_nodes(setup: &CrossNodeSetup, node: &str) {
     let probe = ProbeFixture::with_gpus(1, "", "");
     let refused = |command: &mut Command| {
         let output = command.run_to_end();
@@ -244,17 +267,16 @@ fn unauthorized_or_unknown_node_is_rejected_with_the_next_step() {
     assert!(stderr.contains("no RDMA port of stranger is known; set --node"), "{stderr}");
     fs::write(setup.folder.path().join("wrong"), "another-token-of-them").unwrap();
     // The alias of cross-node.
-    let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", &setup.nodes[0]]);
+    let mut command = probe.probe_command(&["meet", "--rounds", "1", "--node", node]);
     command.arg("--aggregator").arg(&setup.address);
     let stderr = refused(&mut command);
     assert!(stderr.contains("401") && stderr.contains("--token-file"), "{stderr}");
     let stderr = refused(command.arg("--token-file").arg(setup.folder.path().join("wrong")));
     assert!(stderr.contains("401") && stderr.contains("refused"), "{stderr}");
     let busy = ProbeFixture::with_gpus(1, "processes = 1\n", "");
-    let output = setup.cross_node_command(&busy, &setup.nodes[0]).run_to_end();
+    let output = setup.cross_node_command(&busy, node).run_to_end();
     assert_eq!(output.status.code(), Some(3), "a GPU in use is not offered");
-    let output =
-        setup.cross_node_command(&probe, &setup.nodes[0]).args(["--patience", "1ms"]).run_to_end();
+    let output = setup.cross_node_command(&probe, node).args(["--patience", "1ms"]).run_to_end();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("no other node was free within --patience"), "{stderr}");
 }

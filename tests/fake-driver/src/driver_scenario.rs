@@ -151,6 +151,9 @@ pub(crate) struct CallFault {
     pub(crate) until: Option<f64>,
     /// Only the n-th matching call, counted from one.
     pub(crate) nth: Option<u64>,
+    /// A file beside the scenario file that triggers it: of all workers the next matching call removes the file, and
+    /// only that call has the fault.
+    pub(crate) trigger: Option<PathBuf>,
     /// The error that the call returns, by its name in NVML's header: `NOT_SUPPORTED`.
     pub(crate) error: Option<String>,
     /// Whether the call never returns.

@@ -59,7 +59,12 @@ fn load_scenario() -> Result<DriverScenario, String> {
     let path = env::var_os(VARIABLE).ok_or(format!("set {VARIABLE} to a scenario file"))?;
     let path = std::path::Path::new(&path);
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    DriverScenario::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    let mut scenario =
+        DriverScenario::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    for file in scenario.faults.iter_mut().filter_map(|fault| fault.trigger.as_mut()) {
+        *file = path.with_file_name(&*file);
+    }
+    Ok(scenario)
 }
 
 impl FakeDriver {
@@ -74,6 +79,10 @@ impl FakeDriver {
             }
             let count = match_count.fetch_add(1, Ordering::Relaxed) + 1;
             if fault.nth.is_some_and(|nth| nth != count) {
+                continue;
+            }
+            // Of several calls that find the file, only one can remove it.
+            if fault.trigger.as_ref().is_some_and(|file| fs::remove_file(file).is_err()) {
                 continue;
             }
             if fault.hang {

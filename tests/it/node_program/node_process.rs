@@ -21,6 +21,9 @@ use crate::{
 /// Time limit for anything that a test waits for.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// The pause between two attempts: it yields to the node, and nothing depends on its duration.
+const POLL: Duration = Duration::from_millis(20);
+
 /// A library name that no loader finds.
 pub(super) const NO_LIBRARY: &str = "libgaunt-absent.so.1";
 
@@ -46,6 +49,23 @@ fn with_scenario(scenario: &str) -> Command {
     let mut command = over_fixture(fake_driver().to_str().unwrap());
     command.env("GAUNT_FAKE_DRIVER", fixture_path("scenarios").join(scenario));
     command
+}
+
+/// The same with settings. The scenario is copied to the folder, where files trigger its faults.
+pub(super) fn with_settings(folder: &Path, scenario: &str, settings: &str) -> Command {
+    let copy = folder.join("scenario.toml");
+    fs::copy(fixture_path("scenarios").join(scenario), &copy).unwrap();
+    let config = folder.join("node.toml");
+    fs::write(&config, settings).unwrap();
+    let mut command = with_scenario(scenario);
+    command.env("GAUNT_FAKE_DRIVER", copy).arg("--config").arg(config);
+    command
+}
+
+/// The page of a run with `--once` over the fixture trees. A period as long as the deadline of a collector is the
+/// shortest that leaves this deadline as it is.
+pub(super) fn print_page_once(library: &str) -> String {
+    success_stdout(over_fixture(library).args(["--once", "--period", "500ms"]).run_to_end())
 }
 
 /// The report of a run with `--once` in a scenario.
@@ -125,20 +145,6 @@ impl NodeProcess {
         Some(answer)
     }
 
-    /// The process ids of its workers.
-    pub(super) fn worker_pids(&self) -> Vec<String> {
-        let id = self.child.id();
-        let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        let mut children: Vec<_> = list.split_whitespace().map(str::to_owned).collect();
-        for task in fs::read_dir(format!("/proc/{id}/task")).unwrap() {
-            let list = fs::read_to_string(task.unwrap().path().join("children")).unwrap();
-            children.extend(list.split_whitespace().map(str::to_owned));
-        }
-        children.sort();
-        children.dedup();
-        children
-    }
-
     /// The page, once there is one.
     pub(super) fn fetch_report(&self) -> Report {
         let deadline = Instant::now() + TIME_LIMIT;
@@ -150,6 +156,7 @@ impl NodeProcess {
             }
             assert!(head.starts_with("HTTP/1.1 503 "), "{answer}");
             assert!(Instant::now() < deadline, "the first sample never came");
+            thread::park_timeout(POLL);
         }
     }
 
@@ -162,8 +169,7 @@ impl NodeProcess {
                 return report;
             }
             assert!(Instant::now() < deadline, "{what} never came: {report:#?}");
-            // Yields to the node; nothing depends on the duration.
-            thread::park_timeout(Duration::from_millis(20));
+            thread::park_timeout(POLL);
         }
     }
 
@@ -193,7 +199,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIME_LIMIT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} never came");
-        thread::park_timeout(Duration::from_millis(20));
+        thread::park_timeout(POLL);
     }
 }
 
