@@ -8,8 +8,8 @@ use std::{
 };
 
 use gaunt_schema::{
-    Batch, ClockFn, Delivery, Dialect, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage,
-    TargetId, UnixMs, text,
+    Batch, ClockFn, Delivery, Dialect, RejectionCounts, SanitizedText, ScrapeFailure, ScrapeTarget,
+    ScrapedPage, TargetId, UnixMs, text,
 };
 use gaunt_sim::{GroundTruth, SimFleet, suite::FaultLevel};
 use tokio::sync::mpsc;
@@ -148,6 +148,34 @@ pub fn capture_demo(
     start: UnixMs,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<DemoCapture> {
+    let limits = text::PageLimits::default();
+    capture_watched(
+        demo,
+        start,
+        options,
+        |fleet, node, at| decode_node_page(fleet, node, at, &limits),
+        |_, _| {},
+    )
+}
+
+/// The same with a callback after each second. Reports are not encoded and decoded, which takes most of the time; a
+/// test compares both.
+pub fn capture_reports(
+    demo: &DemoOptions,
+    start: UnixMs,
+    options: gaunt_engine::EngineOptions,
+    observe: impl FnMut(u32, &mut VirtualRun),
+) -> anyhow::Result<DemoCapture> {
+    capture_watched(demo, start, options, read_node_report, observe)
+}
+
+fn capture_watched(
+    demo: &DemoOptions,
+    start: UnixMs,
+    options: gaunt_engine::EngineOptions,
+    scrape: impl Fn(&SimFleet, usize, UnixMs) -> Batch,
+    observe: impl FnMut(u32, &mut VirtualRun),
+) -> anyhow::Result<DemoCapture> {
     let scenario_run = demo.to_scenario_run();
     let after =
         demo.snapshot_after.map_or_else(|| Ok(scenario_run.run_timing()?.look), anyhow::Ok)?;
@@ -156,7 +184,7 @@ pub fn capture_demo(
         period: PERIOD,
         ..options
     };
-    let mut virtual_run = run_ahead(&scenario_run, start, after, options)?;
+    let mut virtual_run = run_watched(&scenario_run, start, after, options, scrape, observe)?;
     let page = build_snapshot(&mut virtual_run).render_text();
     let (fleet, end) = (scenario_run.build_fleet(start)?, start + after);
     let truths = fleet.ground_truths().iter().filter(|truth| truth.onset < end).cloned().collect();
@@ -176,18 +204,26 @@ fn run_ahead(
     after: Duration,
     options: gaunt_engine::EngineOptions,
 ) -> anyhow::Result<VirtualRun> {
-    run_watched(scenario_run, start, after, options, |_, _| {})
+    let limits = text::PageLimits::default();
+    run_watched(
+        scenario_run,
+        start,
+        after,
+        options,
+        |fleet, node, at| decode_node_page(fleet, node, at, &limits),
+        |_, _| {},
+    )
 }
 
-/// The same, with a callback after each second.
+/// The same with batches from `scrape`, and with a callback after each second.
 fn run_watched(
     scenario_run: &gaunt_sim::ScenarioRun,
     start: UnixMs,
     after: Duration,
     options: gaunt_engine::EngineOptions,
+    scrape: impl Fn(&SimFleet, usize, UnixMs) -> Batch,
     mut observe: impl FnMut(u32, &mut VirtualRun),
 ) -> anyhow::Result<VirtualRun> {
-    let limits = text::PageLimits::default();
     let mut fleet = scenario_run.build_fleet(start)?;
     let mut run = VirtualRun::new(options);
     run.ingest_delivery(Delivery::Targets(fleet_targets(&fleet)));
@@ -195,7 +231,7 @@ fn run_watched(
         let now = start + PERIOD * second;
         fleet.advance_to(now);
         for node in 0..fleet.node_count() {
-            run.ingest_delivery(Delivery::Batch(decode_node_page(&fleet, node, now, &limits)));
+            run.ingest_delivery(Delivery::Batch(scrape(&fleet, node, now)));
         }
         run.run_tick(now);
         observe(second, &mut run);
@@ -229,6 +265,16 @@ fn decode_node_page(fleet: &SimFleet, node: usize, at: UnixMs, limits: &text::Pa
     Batch { target: TargetId(node as u32), at, duration_ms: 0.0, outcome }
 }
 
+/// One node's report as it is; as text only where it is not current.
+fn read_node_report(fleet: &SimFleet, node: usize, at: UnixMs) -> Batch {
+    let Some(report) = fleet.scraped_report(node) else {
+        return decode_node_page(fleet, node, at, &text::PageLimits::default());
+    };
+    let rejected = RejectionCounts::default();
+    let page = ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected };
+    Batch { target: TargetId(node as u32), at, duration_ms: 0.0, outcome: Ok(page) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,20 +300,21 @@ mod tests {
         assert_eq!(overview.nodes.pending, 4);
     }
 
+    const START: UnixMs = UnixMs(1_760_017_311_000);
+
+    fn demo_options(scenario: &str, nodes: usize, snapshot_after: Option<Duration>) -> DemoOptions {
+        let (scenario, level) = (scenario.to_owned(), FaultLevel::Hard);
+        DemoOptions { nodes: Some(nodes), scenario, seed: 1, level, snapshot_after }
+    }
+
+    /// A worse level without a finding becomes the baseline after half an hour.
     #[test]
     fn demo_has_the_same_findings_after_28_and_33_minutes() {
-        let demo = DemoOptions {
-            nodes: Some(5),
-            scenario: "demo".to_owned(),
-            seed: 1,
-            level: FaultLevel::Hard,
-            snapshot_after: None,
-        };
-        let (start, after) = (UnixMs(1_760_017_311_000), Duration::from_mins(33));
+        let (early, late) = (28 * 60, 33 * 60);
         let mut findings = Vec::new();
         let observe = |second: u32, run: &mut VirtualRun| {
             if let (true, Answer::Findings(list)) =
-                (second == 28 * 60 || second == 33 * 60, run.answer_question(&Question::Findings))
+                (second == early || second == late, run.answer_question(&Question::Findings))
             {
                 let summary = |finding: &gaunt_api::Finding| {
                     (finding.id.clone(), finding.severity, finding.cost_gpu_hours_per_hour)
@@ -276,10 +323,11 @@ mod tests {
             }
         };
         let run = run_watched(
-            &demo.to_scenario_run(),
-            start,
-            after,
+            &demo_options("demo", 5, None).to_scenario_run(),
+            START,
+            Duration::from_secs(u64::from(late)),
             gaunt_engine::EngineOptions::default(),
+            read_node_report,
             observe,
         );
         assert!(run.is_ok(), "{run:?}");
@@ -289,6 +337,24 @@ mod tests {
         {
             assert_eq!((id, severity), (later_id, later_severity), "{findings:?}");
             assert!((cost - later_cost).abs() <= (cost * 0.1).max(0.5), "{findings:?}");
+        }
+    }
+
+    /// Tests of findings use reports: the demo, over the wire format, shows the same.
+    #[test]
+    fn encoded_pages_and_reports_give_the_same_capture() {
+        for scenario in ["port_down", "data_starved", "gpu_lost"] {
+            let demo = demo_options(scenario, 4, Some(Duration::from_secs(75)));
+            let options = gaunt_engine::EngineOptions::default();
+            let decoded = capture_demo(&demo, START, options.clone()).unwrap();
+            let reported = capture_reports(&demo, START, options, |_, _| {}).unwrap();
+            assert_eq!(decoded.page, reported.page, "{scenario}");
+            let episodes = |capture: &DemoCapture| -> Vec<(String, UnixMs, Option<UnixMs>)> {
+                let episodes = capture.finding_log.all_episodes().iter();
+                episodes.map(|e| (e.finding.id.clone(), e.opened, e.closed)).collect()
+            };
+            assert_eq!(episodes(&decoded), episodes(&reported), "{scenario}");
+            assert!(!episodes(&decoded).is_empty(), "{scenario}: nothing is found");
         }
     }
 }

@@ -1,20 +1,24 @@
-//! Tests of the engine in virtual time: simulated fleets with real exporter text, from page to answer.
+//! Tests of the engine in virtual time: simulated fleets, from report or page to answer.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use gaunt_schema::{
-    Batch, Delivery, FindingKind, GpuState, SanitizedText, ScrapeFailure, ScrapeTarget, TargetId,
-    UnixMs,
+    Batch, Delivery, Dialect, FindingKind, GpuState, RejectionCounts, SanitizedText, ScrapeFailure,
+    ScrapeTarget, ScrapedPage, TargetId, UnixMs,
     text::{self, PageLimits},
 };
-use gaunt_sim::{Scenario, SimFleet};
+use gaunt_sim::{GroundTruth, Scenario, SimFleet};
 
 mod field_coverage;
 mod loss_consistency;
 
 use super::{Engine, EngineOptions};
 use gaunt_api::{
-    Answer, Finding, JobDetail, Overview, Question, Refusal, Subject, TargetState, TimeParam,
+    Answer, Finding, JobDetail, NodeList, Overview, Question, Refusal, Subject, TargetState,
+    TimeParam,
 };
 
 const START: UnixMs = UnixMs(1_700_000_000_000);
@@ -25,7 +29,6 @@ struct EngineTestRun {
     engine: Engine,
     second: i64,
     period: u64,
-    page: String,
 }
 
 impl EngineTestRun {
@@ -49,30 +52,45 @@ impl EngineTestRun {
             origin: "test".into(),
         });
         engine.ingest_delivery(Delivery::Targets(targets.collect()));
-        Self { fleet, engine, second: 0, period, page: String::new() }
+        Self { fleet, engine, second: 0, period }
     }
 
-    /// One period: every node's page is rendered, scraped and judged.
+    /// One period: every node's report is ingested and judged.
     fn step_period(&mut self) {
+        self.step_with(|fleet, node| {
+            let (report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected })
+        });
+    }
+
+    /// The same over text: every node's page is rendered and decoded.
+    fn step_period_as_text(&mut self) {
+        self.step_with(|fleet, node| {
+            let mut page = String::new();
+            text::write_text(&fleet.node_report(node), &mut page);
+            text::decode_page(page.as_bytes(), &PageLimits::default())
+        });
+    }
+
+    fn step_with(
+        &mut self,
+        scrape: impl Fn(&SimFleet, usize) -> Result<ScrapedPage, ScrapeFailure>,
+    ) {
         self.second += self.period as i64;
         let now = START + Duration::from_secs(self.second as u64);
         self.fleet.advance_to(now);
         for node in 0..self.fleet.node_count() {
-            self.page.clear();
-            text::write_text(&self.fleet.node_report(node), &mut self.page);
-            let outcome = text::decode_page(self.page.as_bytes(), &PageLimits::default());
-            let target = TargetId(node as u32);
             self.engine.ingest_delivery(Delivery::Batch(Batch {
-                target,
+                target: TargetId(node as u32),
                 at: now,
                 duration_ms: 1.0,
-                outcome,
+                outcome: scrape(&self.fleet, node),
             }));
         }
         self.engine.run_tick(now);
     }
 
-    fn fetch_overview(&mut self) -> std::sync::Arc<Overview> {
+    fn fetch_overview(&mut self) -> Arc<Overview> {
         match self.engine.answer_question(&Question::Overview) {
             Answer::Overview(overview) => overview,
             other => panic!("not an overview: {other:?}"),
@@ -87,19 +105,44 @@ impl EngineTestRun {
     }
 }
 
+/// A demo fleet of 32 nodes, simulated once for the tests that check it.
+struct DemoAnswers {
+    truths: Vec<GroundTruth>,
+    /// Open findings after each second.
+    findings: Vec<(i64, Vec<Finding>)>,
+    /// The overview and the nodes after the last second.
+    overview: Arc<Overview>,
+    nodes: Arc<NodeList>,
+}
+
+fn demo_answers() -> &'static DemoAnswers {
+    static ANSWERS: OnceLock<DemoAnswers> = OnceLock::new();
+    ANSWERS.get_or_init(|| {
+        let mut run = EngineTestRun::new("demo", 32, 7);
+        let mut findings = Vec::new();
+        for _ in 0..90 {
+            run.step_period();
+            findings.push((run.second, run.open_findings()));
+        }
+        let Answer::Nodes(nodes) = run.engine.answer_question(&Question::Nodes) else {
+            panic!("no list")
+        };
+        let truths = run.fleet.ground_truths().to_vec();
+        DemoAnswers { truths, findings, overview: run.fetch_overview(), nodes }
+    })
+}
+
 #[test]
 fn demo_shows_both_faults_in_time_and_nothing_else() {
-    let mut run = EngineTestRun::new("demo", 32, 7);
-    let truths = run.fleet.ground_truths().to_vec();
+    let DemoAnswers { truths, findings, overview, .. } = demo_answers();
     let limits = [(FindingKind::PortDown, 5), (FindingKind::DataStarved, 30)];
     let mut opened = vec![None; truths.len()];
-    for _ in 0..90 {
-        run.step_period();
-        for finding in run.open_findings() {
+    for (second, open) in findings {
+        for finding in open {
             let known =
                 truths.iter().position(|t| t.kind == finding.kind && t.blamed == finding.entity);
             let known = known.unwrap_or_else(|| panic!("nothing is wrong there: {finding:?}"));
-            opened[known].get_or_insert(run.second);
+            opened[known].get_or_insert(*second);
         }
     }
     for (truth, opened) in truths.iter().zip(opened) {
@@ -108,11 +151,11 @@ fn demo_shows_both_faults_in_time_and_nothing_else() {
         let opened = opened.unwrap_or_else(|| panic!("not found: {truth:?}"));
         assert!((onset..=onset + limit).contains(&opened), "{truth:?} was found after {opened} s");
     }
-    let starved =
-        run.open_findings().into_iter().find(|f| f.kind == FindingKind::DataStarved).unwrap();
+    let (_, last) = findings.last().unwrap();
+    let starved = last.iter().find(|f| f.kind == FindingKind::DataStarved).unwrap();
     let cost = starved.cost_gpu_hours_per_hour;
     assert!((40.0..=64.0).contains(&cost), "8 GPUs starve and 56 wait most of the time: {cost}");
-    assert_eq!(run.fetch_overview().gpus_in_state(GpuState::Waiting), 56);
+    assert_eq!(overview.gpus_in_state(GpuState::Waiting), 56);
 }
 
 #[test]
@@ -146,14 +189,7 @@ fn healthy_fleet_has_no_finding_in_ten_minutes() {
 
 #[test]
 fn heat_map_nodes_and_counts_agree() {
-    let mut run = EngineTestRun::new("demo", 32, 1);
-    for _ in 0..60 {
-        run.step_period();
-    }
-    let overview = run.fetch_overview();
-    let Answer::Nodes(list) = run.engine.answer_question(&Question::Nodes) else {
-        panic!("no list")
-    };
+    let DemoAnswers { overview, nodes: list, .. } = demo_answers();
     assert_eq!(list.nodes.len(), 32);
     assert_eq!(overview.nodes.live, 32);
     for (node, states) in overview.heat.node_rows() {
@@ -176,7 +212,7 @@ fn heat_map_nodes_and_counts_agree() {
 fn node_answer_has_every_value_of_its_page() {
     let mut run = EngineTestRun::new("healthy", 2, 1);
     for _ in 0..30 {
-        run.step_period();
+        run.step_period_as_text();
     }
     let report = run.fleet.node_report(0);
     let name = SanitizedText::new(run.fleet.node_name(0));
@@ -345,7 +381,7 @@ impl EngineTestRun {
         self.engine.answer_question(&Question::AtTime(when, Box::new(question)))
     }
 
-    fn fetch_job(&mut self, job: &str) -> std::sync::Arc<JobDetail> {
+    fn fetch_job(&mut self, job: &str) -> Arc<JobDetail> {
         match self.engine.answer_question(&Question::Job(job.into())) {
             Answer::Job(job) => job,
             other => panic!("not a job: {other:?}"),

@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use gaunt_api::{PATHS, Subject};
 use jsonschema::Validator;
@@ -73,17 +76,40 @@ pub(crate) fn start_fleet_aggregator(nodes: usize) -> (SimulatorProcess, TestPro
     (sim, aggregator, address)
 }
 
+/// A running aggregator that several tests query.
+struct SharedAggregator {
+    address: String,
+    /// Unused, but only a mutex can be shared between threads.
+    _running: Mutex<TestProcess>,
+    _sim: SimulatorProcess,
+}
+
+/// An aggregator over six nodes. Tests that run at the same time share it; it ends with the last of them.
+fn share_fleet_aggregator() -> Arc<SharedAggregator> {
+    static SHARED: Mutex<Weak<SharedAggregator>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(aggregator) = shared.upgrade() {
+        return aggregator;
+    }
+    let (sim, running, address) = start_fleet_aggregator(6);
+    let running = Mutex::new(running);
+    let aggregator = Arc::new(SharedAggregator { address, _running: running, _sim: sim });
+    *shared = Arc::downgrade(&aggregator);
+    aggregator
+}
+
 #[test]
 fn answers_of_a_running_aggregator_fit_their_description() {
-    let (_sim, _running, address) = start_fleet_aggregator(6);
+    let aggregator = share_fleet_aggregator();
+    let address = &aggregator.address;
     let api = load_openapi();
-    let served = get(&address, &format!("{API}/openapi.json")).unwrap();
+    let served = get(address, &format!("{API}/openapi.json")).unwrap();
     assert_eq!(served.0, 200);
     assert_eq!(serde_json::from_str::<Value>(&served.1).unwrap(), api, "it serves its description");
 
-    let (_, nodes) = ask_api(&address, "nodes");
+    let (_, nodes) = ask_api(address, "nodes");
     let node = nodes["nodes"][0]["node"].as_str().unwrap().to_owned();
-    let (_, jobs) = ask_api(&address, "jobs");
+    let (_, jobs) = ask_api(address, "jobs");
     let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap().to_owned();
     let history = format!("history?metric=power&filter=node={node} and gpu=0");
     let mut asked: Vec<(&str, String)> = vec![
@@ -123,7 +149,7 @@ fn answers_of_a_running_aggregator_fit_their_description() {
         asked.push(("table/{subject}", format!("table/{}?filter={has}", subject.as_str())));
     }
     for (path, line) in &asked {
-        let (status, answer) = ask_api(&address, line);
+        let (status, answer) = ask_api(address, line);
         assert_eq!(status, 200, "{line}: {answer}");
         let schema = &api["paths"][format!("/{path}")]["get"]["responses"]["200"]["content"]["application/json"]
             ["schema"];
@@ -135,7 +161,8 @@ fn answers_of_a_running_aggregator_fit_their_description() {
 
 #[test]
 fn refusals_fit_their_description() {
-    let (_sim, _running, address) = start_fleet_aggregator(2);
+    let aggregator = share_fleet_aggregator();
+    let address = &aggregator.address;
     let api = load_openapi();
     let refusal = schema_validator(&api, &json!({"$ref": "#/components/schemas/Refusal"}));
     for (line, expected) in [
@@ -152,7 +179,7 @@ fn refusals_fit_their_description() {
         ("stream?ask=nodes/nobody", 404),
         ("stream", 400),
     ] {
-        let (status, answer) = ask_api(&address, line);
+        let (status, answer) = ask_api(address, line);
         assert_eq!(status, expected, "{line}: {answer}");
         check_answer(&refusal, &answer, line);
     }
@@ -160,10 +187,11 @@ fn refusals_fit_their_description() {
 
 #[test]
 fn tables_lists_and_details_say_the_same() {
-    let (_sim, _running, address) = start_fleet_aggregator(6);
-    let (_, table) = ask_api(&address, "gpus?columns=node,gpu,state,power&limit=131072");
-    let (_, fabric) = ask_api(&address, "fabric");
-    let (_, overview) = ask_api(&address, "overview");
+    let aggregator = share_fleet_aggregator();
+    let address = &aggregator.address;
+    let (_, table) = ask_api(address, "gpus?columns=node,gpu,state,power&limit=131072");
+    let (_, fabric) = ask_api(address, "fabric");
+    let (_, overview) = ask_api(address, "overview");
     let codes = |name: &str| {
         let columns = table["columns"].as_array().unwrap();
         columns.iter().find(|column| column["name"] == name).unwrap()["cells"].clone()
@@ -194,15 +222,15 @@ fn tables_lists_and_details_say_the_same() {
     assert_eq!(fabric["rails"].as_array().unwrap().len(), 8);
 
     // The GPUs of all jobs add up to the GPUs that have a job.
-    let (_, jobs) = ask_api(&address, "jobs?columns=job,gpus,nodes");
+    let (_, jobs) = ask_api(address, "jobs?columns=job,gpus,nodes");
     let gpus_of_jobs = jobs["columns"][1]["cells"]["numbers"]["values"].as_array().unwrap();
     let gpus_of_jobs: f64 = gpus_of_jobs.iter().map(|n| n.as_f64().unwrap()).sum();
-    let (_, with_job) = ask_api(&address, "gpus?filter=has job");
+    let (_, with_job) = ask_api(address, "gpus?filter=has job");
     assert!(
         (with_job["matched"].as_f64().unwrap() - gpus_of_jobs).abs() < 0.5 && gpus_of_jobs > 0.0
     );
     let job = jobs["columns"][0]["cells"]["texts"]["words"][0].as_str().unwrap();
-    let (_, detail) = ask_api(&address, &format!("jobs/{job}"));
+    let (_, detail) = ask_api(address, &format!("jobs/{job}"));
     let first = &jobs["columns"][1]["cells"]["numbers"]["values"][0];
     assert_eq!(detail["gpus"]["rows"].as_f64(), first.as_f64());
 }

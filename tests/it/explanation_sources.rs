@@ -3,86 +3,12 @@
 //! The test simulates faults and checks every explanation: a number that nothing else in the explanation accounts for
 //! is invented.
 
-#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
-
 use std::collections::BTreeMap;
 
-use gaunt::command::judge_command::VirtualRun;
-use gaunt_api::{Answer, EvidenceItem, Explanation, Question};
-use gaunt_schema::{
-    Batch, Delivery, Dialect, Entity, RejectionCounts, SanitizedText, ScrapeTarget, ScrapedPage,
-    TargetId, UnixMs, text, unit::Unit,
-};
-use gaunt_sim::{ScenarioRun, suite::FaultLevel};
+use gaunt_api::{EvidenceItem, Explanation};
+use gaunt_schema::{Entity, SanitizedText, unit::Unit};
 
-/// 2025-10-09 13:41:51 UTC.
-const START: UnixMs = UnixMs(1_760_017_311_000);
-
-/// Sampling interval of a finding in seconds: its text changes with its numbers.
-const SAMPLE_S: i64 = 10;
-
-/// Minimum duration of a scenario: by then delayed findings are open.
-const MIN_DURATION_S: u64 = 150;
-
-/// All explanations of a scenario run, by finding kind.
-fn collect_explanations(name: &str, nodes: Option<usize>) -> Vec<Explanation> {
-    let (seed, level, dialect) = (1, FaultLevel::Hard, Dialect::Gaunt);
-    let run = ScenarioRun { name: name.into(), nodes, seed, level, dialect };
-    let mut fleet = run.build_fleet(START).unwrap();
-    let end = run.run_timing().unwrap().look.as_secs().max(MIN_DURATION_S) as i64;
-    let mut virtual_run = VirtualRun::new(gaunt_engine::EngineOptions::default());
-    let target = |node: usize| ScrapeTarget {
-        id: TargetId(node as u32),
-        address: SanitizedText::new(&format!("10.0.0.{node}:9770")),
-        node: None,
-        origin: "the test".into(),
-    };
-    virtual_run.ingest_delivery(Delivery::Targets((0..fleet.node_count()).map(target).collect()));
-    let mut explanations = Vec::new();
-    for second in 1..=end {
-        let at = UnixMs(START.0 + second * 1_000);
-        fleet.advance_to(at);
-        for node in 0..fleet.node_count() {
-            let outcome = match fleet.scraped_report(node) {
-                Some(report) => Ok(ScrapedPage {
-                    report,
-                    dialect: Dialect::Gaunt,
-                    bytes: 0,
-                    rejected: RejectionCounts::default(),
-                }),
-                None => match fleet.scraped_pages(node).first() {
-                    Some((_, page)) => {
-                        text::decode_page(page.as_bytes(), &text::PageLimits::default())
-                    }
-                    None => Err(gaunt_schema::ScrapeFailure::Connect("connection refused".into())),
-                },
-            };
-            let target = TargetId(node as u32);
-            virtual_run.ingest_delivery(Delivery::Batch(Batch {
-                target,
-                at,
-                duration_ms: 1.0,
-                outcome,
-            }));
-        }
-        virtual_run.run_tick(at);
-        if second % SAMPLE_S != 0 && second != end {
-            continue;
-        }
-        let Answer::Findings(list) = virtual_run.answer_question(&Question::Findings) else {
-            panic!("no list")
-        };
-        for finding in &list.findings {
-            let Answer::Finding(explanation) =
-                virtual_run.answer_question(&Question::Finding(finding.id.clone()))
-            else {
-                panic!("{} is not explained", finding.id)
-            };
-            explanations.push((*explanation).clone());
-        }
-    }
-    explanations
-}
+use crate::scenario_findings::simulated_scenario;
 
 /// The parts of an explanation without a source, a line each.
 fn find_unsourced(explanation: &Explanation) -> Vec<String> {
@@ -187,8 +113,8 @@ fn is_accounted(number: &str, explanation: &Explanation) -> bool {
         || values.any(|value| format!("{value:.decimals$}") == number)
 }
 
-fn check_sources(name: &str, nodes: Option<usize>) -> Vec<Explanation> {
-    let explanations = collect_explanations(name, nodes);
+fn check_sources(name: &'static str, nodes: Option<usize>) -> &'static [Explanation] {
+    let explanations = &simulated_scenario(name, nodes).explanations;
     assert!(!explanations.is_empty(), "{name}: nothing is said");
     let mut unsourced: Vec<String> = explanations.iter().flat_map(find_unsourced).collect();
     unsourced.sort();
@@ -209,13 +135,13 @@ macro_rules! sources {
 }
 
 sources! {
-    slow_loader_explanation_has_sources: "data_starved", Some(8);
+    slow_loader_explanation_has_sources: "data_starved", Some(16);
     slow_storage_explanation_has_sources: "storage_slow", Some(8);
     slow_gpu_explanation_has_sources: "slow_gpu", Some(8);
     slow_host_explanation_has_sources: "launch_bound", Some(8);
     narrow_link_explanation_has_sources: "F6", None;
     lost_links_explanation_has_sources: "F7", None;
-    dead_port_explanation_has_sources: "port_down", Some(8);
+    dead_port_explanation_has_sources: "port_down", Some(16);
     slow_port_explanation_has_sources: "F9", None;
     bad_cable_explanation_has_sources: "link_errors", Some(8);
     congested_leaf_explanation_has_sources: "leaf_congested", Some(16);

@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    path::Path,
 };
 
 use gaunt_schema::text::{PageLimits, decode_open_metrics, is_open_metrics};
@@ -21,21 +22,24 @@ struct RealTarget {
     _running: TestProcess,
 }
 
-/// Waits until it answers.
-fn wait_for_target(name: &'static str, port: u16, running: TestProcess) -> RealTarget {
-    let address = format!("127.0.0.1:{port}");
-    wait_for(name, || get(&address, "/metrics").filter(|(status, _)| *status == 200));
-    RealTarget { name, address, _running: running }
+impl RealTarget {
+    fn new(name: &'static str, port: u16, running: TestProcess) -> Self {
+        Self { name, address: format!("127.0.0.1:{port}"), _running: running }
+    }
+
+    fn wait_until_it_answers(&self) {
+        wait_for(self.name, || get(&self.address, "/metrics").filter(|(status, _)| *status == 200));
+    }
 }
 
 fn start_node_exporter() -> RealTarget {
     let port = free_port();
     let mut command = debian_program("prometheus-node-exporter");
     command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    wait_for_target("node_exporter", port, TestProcess::start_command(&mut command))
+    RealTarget::new("node_exporter", port, TestProcess::start_command(&mut command))
 }
 
-fn start_prometheus(folder: &std::path::Path) -> RealTarget {
+fn start_prometheus(folder: &Path) -> RealTarget {
     let (port, config) = (free_port(), folder.join("prometheus.yml"));
     fs::write(&config, "global: {scrape_interval: 1s}\n").unwrap();
     let mut command = debian_program("prometheus");
@@ -43,10 +47,10 @@ fn start_prometheus(folder: &std::path::Path) -> RealTarget {
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    wait_for_target("prometheus", port, TestProcess::start_command(&mut command))
+    RealTarget::new("prometheus", port, TestProcess::start_command(&mut command))
 }
 
-fn start_alertmanager(folder: &std::path::Path) -> RealTarget {
+fn start_alertmanager(folder: &Path) -> RealTarget {
     let (port, config) = (free_port(), folder.join("alertmanager.yml"));
     fs::write(&config, "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n").unwrap();
     let mut command = debian_program("prometheus-alertmanager");
@@ -55,7 +59,7 @@ fn start_alertmanager(folder: &std::path::Path) -> RealTarget {
         .arg(format!("--storage.path={}", folder.join("alertmanager").display()))
         .args(["--cluster.listen-address="])
         .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-    wait_for_target("alertmanager", port, TestProcess::start_command(&mut command))
+    RealTarget::new("alertmanager", port, TestProcess::start_command(&mut command))
 }
 
 /// Prometheus's client library for Python, which supports OpenMetrics: all its types, with exemplars and creation
@@ -82,34 +86,35 @@ fn start_python() -> RealTarget {
     let port = free_port();
     let mut command = debian_program("python3");
     command.args(["-c", PYTHON, &port.to_string()]);
-    wait_for_target("python", port, TestProcess::start_command(&mut command))
+    RealTarget::new("python", port, TestProcess::start_command(&mut command))
 }
 
 /// Combinations of request formats.
 const FORMATS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// The targets answer of an aggregator once each was scraped with these formats.
-fn scrape_targets(
+/// Starts an aggregator that scrapes these targets with these formats; its settings are a file of this name.
+fn start_aggregator(
     servers: &[RealTarget],
     (compress, open_metrics): (bool, bool),
-) -> (TestProcess, String, Vec<Value>) {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = folder.path().join("gaunt.toml");
+    settings: &Path,
+) -> TestProcess {
     let addresses: Vec<&String> = servers.iter().map(|server| &server.address).collect();
     let text = format!(
         "[gather]\ntargets = {addresses:?}\ncompress = {compress}\nopen_metrics = {open_metrics}\n"
     );
-    fs::write(&settings, text).unwrap();
-    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
-    let address = aggregator.served_address();
-    let targets = wait_for("every target was read", || {
-        let (_, body) = get(&address, "/api/gaunt/v1/targets")?;
+    fs::write(settings, text).unwrap();
+    TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()])
+}
+
+/// The targets answer of an aggregator once each was scraped.
+fn scraped_targets(address: &str, servers: &[RealTarget]) -> Vec<Value> {
+    wait_for("every target was read", || {
+        let (_, body) = get(address, "/api/gaunt/v1/targets")?;
         let answer: Value = serde_json::from_str(&body).unwrap();
         let targets = answer["targets"].as_array().unwrap().clone();
         let read = |target: &Value| target["last_success"].is_number();
         (targets.len() == servers.len() && targets.iter().all(read)).then_some(targets)
-    });
-    (aggregator, address, targets)
+    })
 }
 
 #[test]
@@ -121,10 +126,20 @@ fn lines_of_real_pages_are_accepted_in_every_form() {
         start_alertmanager(folder.path()),
         start_python(),
     ];
-    for formats in FORMATS {
-        let (_aggregator, address, targets) = scrape_targets(&servers, formats);
+    servers.iter().for_each(RealTarget::wait_until_it_answers);
+    // All at once: each takes a second or two.
+    let aggregators: Vec<TestProcess> = (0..)
+        .zip(FORMATS)
+        .map(|(number, formats): (usize, _)| {
+            let settings = folder.path().join(format!("gaunt-{number}.toml"));
+            start_aggregator(&servers, formats, &settings)
+        })
+        .collect();
+    for (aggregator, formats) in aggregators.iter().zip(FORMATS) {
+        let address = aggregator.served_address();
+        let targets = scraped_targets(&address, &servers);
         for (server, target) in servers.iter().zip(&targets) {
-            let name = server.name;
+            let name = format!("{} {formats:?}", server.name);
             assert_eq!(target["address"], server.address, "{target}");
             assert_eq!(target["rejected"]["by_reason"], serde_json::json!([]), "{name}: {target}");
             assert_eq!(target["failure"], Value::Null, "{name}: {target}");
@@ -145,6 +160,7 @@ fn lines_of_real_pages_are_accepted_in_every_form() {
 #[test]
 fn client_library_page_is_valid_openmetrics() {
     let python = start_python();
+    python.wait_until_it_answers();
     let mut stream = TcpStream::connect(&python.address).unwrap();
     let accept = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5";
     write!(stream, "GET /metrics HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();

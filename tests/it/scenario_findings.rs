@@ -2,14 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use gaunt::command::{
-    demo_command::{DemoCapture, DemoOptions, capture_demo},
-    judge_command::FindingEpisode,
+    demo_command::{DemoCapture, DemoOptions, capture_reports},
+    judge_command::{FindingEpisode, VirtualRun},
 };
-use gaunt_schema::{Entity, Severity, UnixMs};
-use gaunt_sim::{GroundTruth, suite::FaultLevel};
+use gaunt_api::{Answer, Explanation, Question};
+use gaunt_schema::{Dialect, Entity, Severity, UnixMs};
+use gaunt_sim::{GroundTruth, ScenarioRun, suite::FaultLevel};
 
 /// 2025-10-09 13:41:51 UTC.
 const START: UnixMs = UnixMs(1_760_017_311_000);
@@ -17,14 +22,63 @@ const START: UnixMs = UnixMs(1_760_017_311_000);
 /// Time of the check: over a minute after the onset of a fault, so that the explanation is complete.
 const SNAPSHOT_AFTER: Duration = Duration::from_secs(150);
 
-fn capture_scenario(
-    scenario: &str,
+/// Sampling interval of explanations in seconds: their texts change with their numbers.
+const SAMPLE_S: u32 = 10;
+
+/// Name and number of nodes.
+type ScenarioKey = (&'static str, Option<usize>);
+
+/// A scenario, simulated once for all tests of this program.
+pub(crate) struct SimulatedScenario {
+    capture: DemoCapture,
+    /// Explanations of all open findings at every tenth second and at the end.
+    pub(crate) explanations: Vec<Explanation>,
+}
+
+/// The scenario of this name, simulated by the first test that needs it.
+pub(crate) fn simulated_scenario(
+    scenario: &'static str,
     nodes: Option<usize>,
-    snapshot_after: Option<Duration>,
-) -> DemoCapture {
-    let (scenario, level) = (scenario.to_owned(), FaultLevel::Hard);
-    let options = DemoOptions { nodes, scenario, seed: 1, level, snapshot_after };
-    capture_demo(&options, START, gaunt_engine::EngineOptions::default()).unwrap()
+) -> &'static SimulatedScenario {
+    static SIMULATED: Mutex<BTreeMap<ScenarioKey, &OnceLock<SimulatedScenario>>> =
+        Mutex::new(BTreeMap::new());
+    let mut simulated = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+    let cell =
+        *simulated.entry((scenario, nodes)).or_insert_with(|| Box::leak(Box::new(OnceLock::new())));
+    drop(simulated);
+    cell.get_or_init(|| simulate_scenario(scenario, nodes))
+}
+
+/// Simulates a scenario until the time of the check; a case with a delayed finding until that is open.
+fn simulate_scenario(scenario: &str, nodes: Option<usize>) -> SimulatedScenario {
+    let (name, seed, level) = (scenario.to_owned(), 1, FaultLevel::Hard);
+    let run = ScenarioRun { name, nodes, seed, level, dialect: Dialect::Gaunt };
+    let after = run.run_timing().unwrap().look.max(SNAPSHOT_AFTER);
+    let scenario = scenario.to_owned();
+    let options = DemoOptions { nodes, scenario, seed, level, snapshot_after: Some(after) };
+    let mut explanations = Vec::new();
+    let observe = |second: u32, virtual_run: &mut VirtualRun| {
+        if second.is_multiple_of(SAMPLE_S) || u64::from(second) == after.as_secs() {
+            explanations.extend(explain_findings(virtual_run));
+        }
+    };
+    let engine_options = gaunt_engine::EngineOptions::default();
+    let capture = capture_reports(&options, START, engine_options, observe).unwrap();
+    SimulatedScenario { capture, explanations }
+}
+
+/// Explanations of all open findings.
+fn explain_findings(virtual_run: &mut VirtualRun) -> Vec<Explanation> {
+    let Answer::Findings(list) = virtual_run.answer_question(&Question::Findings) else {
+        panic!("no list")
+    };
+    let explain = |finding: &gaunt_api::Finding| match virtual_run
+        .answer_question(&Question::Finding(finding.id.clone()))
+    {
+        Answer::Finding(explanation) => (*explanation).clone(),
+        _ => panic!("{} is not explained", finding.id),
+    };
+    list.findings.iter().map(explain).collect()
 }
 
 /// Whether both entities have the same key; jobs count only where there is nothing else.
@@ -52,8 +106,8 @@ fn names_fault(episode: &FindingEpisode, truth: &GroundTruth) -> bool {
 }
 
 /// The finding is open at the check, the page shows it first, and no other entity is blamed by a warning.
-fn check_named(scenario: &str, nodes: usize) {
-    let capture = capture_scenario(scenario, Some(nodes), Some(SNAPSHOT_AFTER));
+fn check_named(scenario: &'static str, nodes: usize) {
+    let capture = &simulated_scenario(scenario, Some(nodes)).capture;
     let truth = capture.truths.first().unwrap_or_else(|| panic!("{scenario} has no fault"));
     let open: Vec<&FindingEpisode> = capture
         .finding_log
@@ -82,15 +136,14 @@ fn check_named(scenario: &str, nodes: usize) {
     }
 }
 
-/// The same of a scenario without a fault.
-fn check_calm_capture(scenario: &str) {
-    let page = capture_scenario(scenario, Some(CAPTURED_NODES), Some(SNAPSHOT_AFTER)).page;
-    check_captured(scenario, &page);
+/// The page of a scenario without a fault is the captured one.
+fn check_calm_capture(scenario: &'static str) {
+    check_captured(scenario, &simulated_scenario(scenario, Some(CAPTURED_NODES)).capture.page);
 }
 
 /// Nothing is wrong, and there is no finding that needs attention.
-fn check_quiet(scenario: &str, nodes: Option<usize>) {
-    let capture = capture_scenario(scenario, nodes, None);
+fn check_quiet(scenario: &'static str, nodes: usize) {
+    let capture = &simulated_scenario(scenario, Some(nodes)).capture;
     assert!(capture.truths.is_empty(), "{scenario} has a fault");
     let raised = capture.finding_log.all_episodes().iter().filter(|e| e.worst > Severity::Info);
     let raised: Vec<&str> = raised.map(|episode| episode.finding.id.as_str()).collect();
@@ -139,7 +192,7 @@ scenario_tests! {
     congested_leaf_is_named: check_named("leaf_congested", CAPTURED_NODES);
     hung_job_is_named: check_named("hang", 8);
     lost_gpu_is_named: check_named("gpu_lost", 8);
-    healthy_fleet_is_quiet: check_quiet("healthy", Some(8));
-    checkpoints_are_quiet: check_quiet("checkpoint", Some(8));
+    healthy_fleet_is_quiet: check_quiet("healthy", 8);
+    checkpoints_are_quiet: check_quiet("checkpoint", CAPTURED_NODES);
     calm_job_matches_its_capture: check_calm_capture("checkpoint");
 }

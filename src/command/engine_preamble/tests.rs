@@ -5,9 +5,12 @@ use std::{
     fs,
     path::Path,
     sync::atomic::{AtomicI64, Ordering},
+    time::Instant,
 };
 
-use gaunt_schema::{Batch, Delivery, LifeState, ScrapeTarget, TargetId, text};
+use gaunt_schema::{
+    Batch, Delivery, Dialect, LifeState, RejectionCounts, ScrapeTarget, ScrapedPage, TargetId,
+};
 use gaunt_sim::{Scenario, SimFleet};
 
 use super::*;
@@ -21,6 +24,9 @@ const NODES: usize = 4;
 /// Start and end of the recording, in seconds after the start of the engine.
 const BEGINS: i64 = 240;
 const ENDS: i64 = 300;
+
+/// Time limit for writing what is pending on a busy machine.
+const WRITTEN: Duration = Duration::from_mins(1);
 
 fn at(second: i64) -> UnixMs {
     UnixMs(START.0 + second * 1_000)
@@ -40,11 +46,10 @@ fn deliveries(scenario: &str) -> Vec<(UnixMs, Vec<Delivery>)> {
         let at = at(second);
         fleet.advance_to(at);
         let pages = (0..NODES).map(|node| {
-            let mut page = String::new();
-            text::write_text(&fleet.node_report(node), &mut page);
-            let outcome = text::decode_page(page.as_bytes(), &text::PageLimits::default());
+            let (report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            let page = ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected };
             let target = TargetId(node as u32);
-            Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome })
+            Delivery::Batch(Batch { target, at, duration_ms: 1.5, outcome: Ok(page) })
         });
         by_second.push((at, pages.collect()));
     }
@@ -178,8 +183,9 @@ async fn recorded_with_segments_removed(
         if at == self::at(BEGINS) {
             open_findings = standing(handle.ask_question(Question::Findings).await.unwrap());
             // Virtual time does not wait for the disk: everything until now must be in the segments that go.
-            let status = recorder.disk_status().unwrap();
+            let (status, deadline) = (recorder.disk_status().unwrap(), Instant::now() + WRITTEN);
             while status.written.load(Ordering::Relaxed) < sent {
+                assert!(Instant::now() < deadline, "{sent} entries are not written");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             for path in segments(folder) {

@@ -12,8 +12,9 @@ use super::{
 /// The period: long enough that the good ones respond within four fifths of it on a busy machine.
 const CHAOS_PERIOD: Duration = Duration::from_secs(2);
 
-/// Periods that are counted, after the first.
-const PERIODS: i64 = 6;
+/// Periods that are counted, after the first: a misbehaving target fails three times before it is scraped less often,
+/// and a good one that lost every second page would be missing two.
+const PERIODS: i64 = 4;
 
 /// Good targets for each misbehaving one.
 const GOOD_FOR_A_BAD_ONE: usize = 3;

@@ -46,7 +46,7 @@ fn flaps_on(kind: FindingKind, period: Duration) {
 
 /// With repeated kills from its opening on, a finding reaches the same severity as without kills, once.
 fn rises_on(kind: FindingKind, period: Duration) {
-    let mut unkilled = KilledEngineRun::new(kind, period);
+    let mut unkilled = KilledEngineRun::new_unkilled(kind, period);
     let onset = unkilled.fleet.onset_time();
     let mut severities = Vec::new();
     unkilled.run_until(onset + Duration::from_mins(9), |run| {
