@@ -17,6 +17,7 @@ use rustix::net::sockopt;
 use crate::{
     api_schema::start_fleet_aggregator,
     binaries::program_path,
+    fleet_snapshot::SimulatorProcess,
     prometheus_scrape,
     test_process::{DEADLINE, TestProcess, get, wait_for},
 };
@@ -222,11 +223,18 @@ fn aggregator_writes_its_page_in_the_form_that_is_asked_for() {
 
 #[test]
 fn prometheus_reads_open_metrics_of_the_aggregator() {
-    let (_sim, _aggregator, address) = start_fleet_aggregator(2);
+    let sim = SimulatorProcess::start_healthy(2);
+    // Nothing listens at the last target, so that the page has a finding.
+    let targets = format!("{},127.0.0.1:9", sim.list);
+    let aggregator = TestProcess::start_aggregator(&["--targets", &targets]);
+    let address = aggregator.served_address();
+    // Prometheus scrapes nothing in its first five seconds; the aggregator reads the fleet meanwhile.
     let job = format!("- {{job_name: gaunt, static_configs: [{{targets: ['{address}']}}]}}\n");
     let (prometheus, _running) = prometheus_scrape::start_prometheus(&job);
-    wait_for("the target is up", || {
-        (prometheus_scrape::query_instant(&prometheus, "up == 1").len() == 1).then_some(())
+    wait_for("the target is up and its page is complete", || {
+        let row_count = |query| prometheus_scrape::query_instant(&prometheus, query).len();
+        let is_complete = row_count("gaunt_gpu_state") == 16 && row_count("gaunt_finding") > 0;
+        (row_count("up == 1") == 1 && is_complete).then_some(())
     });
     // An OpenMetrics page is accepted as a whole or not at all.
     assert!(prometheus_scrape::query_value(&prometheus, "gaunt_samples_total") > 0.0);

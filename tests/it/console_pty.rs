@@ -9,9 +9,20 @@ use crate::{
     pty::{TestPty, cpu_ticks, has_ended, is_stopped, wait_for_some},
 };
 
+/// A frame begins and ends with these.
+const FRAME_BEGIN: &[u8] = b"\x1b[?2026h";
+const FRAME_END: &[u8] = b"\x1b[?2026l";
+
 /// `gaunt` with these arguments, on its own pseudo-terminal.
 fn start_gaunt(prefix: &str, arguments: &str) -> TestPty {
     TestPty::start_program(prefix, &program_path("gaunt"), arguments)
+}
+
+/// The demo without faults, once it shows its overview.
+fn start_healthy_demo() -> TestPty {
+    let pty = start_gaunt("", "demo --scenario healthy");
+    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    pty
 }
 
 /// A screen without its clock, which changes.
@@ -21,8 +32,7 @@ fn without_clock(screen: &str) -> String {
 
 #[test]
 fn screen_after_changes_equals_a_full_redraw() {
-    let pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    let mut pty = start_healthy_demo();
     for (keys, part) in [
         ("5", "NODES  32"),
         ("jj\r", "GPU   state"),
@@ -43,20 +53,55 @@ fn screen_after_changes_equals_a_full_redraw() {
         drawn.contains("? keys").then(|| without_clock(&drawn))
     });
     assert_eq!(redrawn, before);
+    check_frames_of_unchanged_page(&pty);
+    check_saved_preferences(&pty);
+    pty.press_keys("1");
+    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    check_resize_burst(&mut pty);
     pty.press_keys("q");
     pty.check_restored("0");
 }
 
+/// Frames are bracketed and hold no more than changed: on an unchanged page only the clock, once a second.
+fn check_frames_of_unchanged_page(pty: &TestPty) {
+    let start = wait_for_some("the end of a frame", || {
+        let bytes = pty.bytes_from(0);
+        bytes.ends_with(FRAME_END).then_some(bytes.len())
+    });
+    let count = |bytes: &[u8], sequence: &[u8]| {
+        bytes.windows(sequence.len()).filter(|part| *part == sequence).count()
+    };
+    let bytes = wait_for_some("three more frames", || {
+        let bytes = pty.bytes_from(start);
+        (count(&bytes, FRAME_BEGIN) >= 3 && bytes.ends_with(FRAME_END)).then_some(bytes)
+    });
+    let frames = count(&bytes, FRAME_BEGIN);
+    assert_eq!(frames, count(&bytes, FRAME_END));
+    assert!(bytes.len() / frames < 200, "{} bytes", bytes.len());
+}
+
+/// Preferences are saved for the next start.
+fn check_saved_preferences(pty: &TestPty) {
+    pty.press_keys(":theme light\r");
+    let preferences = pty.file_path(".local/state/gaunt/console.json");
+    let text = wait_for_some("the file", || {
+        fs::read_to_string(&preferences).ok().filter(|t| t.contains('}'))
+    });
+    assert!(text.contains("\"light\""), "{text}");
+}
+
 #[test]
 fn terminal_is_restored_on_every_exit() {
-    for key in ["q", "\x03", ":quit\r"] {
-        let pty = start_gaunt("", "demo");
+    // All start at once: each waits for its first data.
+    let by_key = ["q", "\x03", ":quit\r"].map(|key| (key, start_gaunt("", "demo")));
+    let by_signal =
+        [Signal::TERM, Signal::INT, Signal::HUP].map(|signal| (signal, start_gaunt("", "demo")));
+    for (key, pty) in by_key {
         pty.wait_for_screen("the console", |screen| screen.contains("? keys"));
         pty.press_keys(key);
         pty.check_restored("0");
     }
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let pty = start_gaunt("", "demo");
+    for (signal, pty) in by_signal {
         pty.wait_for_screen("the console", |screen| screen.contains("? keys"));
         kill_process(pty.program_pid(), signal).unwrap();
         pty.check_restored("0");
@@ -64,32 +109,15 @@ fn terminal_is_restored_on_every_exit() {
 }
 
 #[test]
-fn frames_are_bracketed_and_hold_no_more_than_changed() {
-    let pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
-    pty.press_keys("?");
-    pty.wait_for_screen("the keys", |screen| screen.contains("KEYS: "));
-    let start = pty.byte_count();
-    // On an unchanged page only the clock changes.
-    wait_for_some("three more frames", || {
-        let bytes = pty.bytes_from(start);
-        let frames = bytes.windows(8).filter(|w| w == b"\x1b[?2026h").count();
-        (frames >= 3).then_some(())
-    });
-    let bytes = pty.bytes_from(start);
-    let count = |sequence: &[u8]| bytes.windows(sequence.len()).filter(|w| *w == sequence).count();
-    assert_eq!(count(b"\x1b[?2026h"), count(b"\x1b[?2026l"));
-    assert!(bytes.len() / count(b"\x1b[?2026h") < 200, "{} bytes", bytes.len());
-    pty.press_keys("qq");
-    pty.check_restored("0");
-}
-
-#[test]
 fn output_has_no_colour_with_no_color_and_only_ascii_without_utf_8() {
-    for (prefix, ascii_only) in
-        [("NO_COLOR=1", false), ("TERM=dumb", false), ("LANG=C LC_ALL=C TERM=linux", true)]
-    {
+    let environments =
+        [("NO_COLOR=1", false), ("TERM=dumb", false), ("LANG=C LC_ALL=C TERM=linux", true)];
+    // All start at once: each waits for its first data.
+    let consoles = environments.map(|(prefix, ascii_only)| {
         let pty = start_gaunt(&format!("env {prefix}"), "demo --scenario healthy");
+        (prefix, ascii_only, pty)
+    });
+    for (prefix, ascii_only, pty) in consoles {
         pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
         let bytes = pty.bytes_from(0);
         let text = String::from_utf8_lossy(&bytes);
@@ -104,59 +132,41 @@ fn output_has_no_colour_with_no_color_and_only_ascii_without_utf_8() {
     }
 }
 
-#[test]
-fn preferences_are_saved_for_the_next_start() {
-    let pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("? keys"));
-    pty.press_keys(":theme light\r");
-    let preferences = pty.file_path(".local/state/gaunt/console.json");
-    let text = wait_for_some("the file", || {
-        fs::read_to_string(&preferences).ok().filter(|t| t.contains('}'))
-    });
-    assert!(text.contains("\"light\""), "{text}");
-    pty.press_keys("q");
-    pty.check_restored("0");
-}
-
-/// Pseudo-random sizes that are the same in every run.
-fn terminal_sizes(count: usize) -> impl Iterator<Item = (u16, u16)> {
+/// Pseudo-random sizes that are the same in every run, without end.
+fn terminal_sizes() -> impl Iterator<Item = (u16, u16)> {
     let mut number = 7_u32;
     std::iter::repeat_with(move || {
         number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (1 + (number >> 16) as u16 % 1_000, 1 + (number >> 8) as u16 % 400)
     })
-    .take(count)
 }
 
-#[test]
-fn resize_burst_ends_with_the_screen_of_the_last_size() {
-    let mut pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
-    for (columns, lines) in
-        terminal_sizes(200).chain([(1, 1), (0, 0), (65_535, 65_535), (30, 10), (100, 30)])
-    {
+/// A burst of resizes ends with the screen of the last size.
+fn check_resize_burst(pty: &mut TestPty) {
+    let last_sizes = [(1, 1), (0, 0), (65_535, 65_535), (30, 10), (100, 30)];
+    for (columns, lines) in terminal_sizes().take(200).chain(last_sizes) {
         pty.resize_terminal(columns, lines);
-        // Two hundred per second.
+        // Two hundred per second: frames of some sizes are drawn, others are skipped.
         thread::sleep(Duration::from_millis(5));
     }
     wait_for_some("the screen of the last size", || {
         let screen = pty.screen_since_clear();
         (screen.contains("GPU TIME") && screen.contains("? keys")).then_some(())
     });
-    pty.press_keys("q");
-    pty.check_restored("0");
 }
 
 #[test]
 fn console_ends_while_its_terminal_reads_nothing() {
-    let mut pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    let mut pty = start_healthy_demo();
     pty.set_draining(false);
-    // Large frames until the pty buffer is full; the console must still exit and restore the terminal modes.
-    for (columns, lines) in terminal_sizes(60).chain([(1_000, 400)]) {
+    // Large frames until the pty takes no more; the console must still exit and restore the terminal modes.
+    let mut sizes = terminal_sizes();
+    wait_for_some("a full pty", || {
+        let (columns, lines) = sizes.next()?;
         pty.resize_terminal(columns, lines);
-        thread::sleep(Duration::from_millis(20));
-    }
+        pty.is_output_full().then_some(())
+    });
+    pty.resize_terminal(1_000, 400);
     let pid = pty.program_pid();
     kill_process(pid, Signal::TSTP).unwrap();
     wait_for_some("the stopped console", || is_stopped(pid).then_some(()));
@@ -169,8 +179,8 @@ fn console_ends_while_its_terminal_reads_nothing() {
 #[test]
 fn console_ends_when_its_terminal_hangs_up() {
     // In a session without this terminal there is no SIGHUP: only the terminal itself reports the hang-up.
-    for prefix in ["", "setsid -w"] {
-        let mut pty = start_gaunt(prefix, "demo");
+    // Both start at once.
+    for mut pty in ["", "setsid -w"].map(|prefix| start_gaunt(prefix, "demo")) {
         pty.wait_for_screen("the console", |screen| screen.contains("? keys"));
         let pid = pty.program_pid();
         pty.hang_up();
@@ -215,8 +225,8 @@ fn console_is_redrawn_after_stop_and_continue() {
 /// A burst longer than a read of crossterm, after input that is no key: each key arrives, in order and at once.
 #[test]
 fn keys_typed_while_stopped_arrive_all_and_in_order() {
-    let pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the overview", |screen| screen.contains("one cell = one GPU"));
+    let pty = start_healthy_demo();
+    check_stop_by_another_process(&pty);
     let pid = pty.program_pid();
     kill_process(pid, Signal::STOP).unwrap();
     wait_for_some("the stopped console", || is_stopped(pid).then_some(()));
@@ -229,23 +239,19 @@ fn keys_typed_while_stopped_arrive_all_and_in_order() {
     pty.check_restored("0");
 }
 
-/// Tests a console that another process stops by SIGTSTP.
-#[test]
-fn console_stopped_by_another_process_leaves_the_alternate_screen() {
-    let pty = start_gaunt("", "demo --scenario healthy");
-    pty.wait_for_screen("the console", |screen| screen.contains("GPU TIME"));
+/// A console that another process stops by SIGTSTP leaves the alternate screen, and returns to it.
+fn check_stop_by_another_process(pty: &TestPty) {
     let pid = pty.program_pid();
-    kill_process(pid, Signal::TSTP).unwrap();
+    kill_process(pid, Signal::TSTP).expect("the console runs");
     wait_for_some("the stopped console", || is_stopped(pid).then_some(()));
     wait_for_some("the main screen", || {
         (!pty.replay_from(0).screen().alternate_screen()).then_some(())
     });
     pty.check_main_screen();
-    kill_process_group(getpgid(Some(pid)).unwrap(), Signal::CONT).unwrap();
+    let group = getpgid(Some(pid)).expect("the console has a process group");
+    kill_process_group(group, Signal::CONT).expect("the console is stopped");
     wait_for_some("the console again", || {
         pty.replay_from(0).screen().alternate_screen().then_some(())
     });
     pty.wait_for_screen("the console", |screen| screen.contains("GPU TIME"));
-    pty.press_keys("q");
-    pty.check_restored("0");
 }

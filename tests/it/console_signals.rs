@@ -22,12 +22,22 @@ fn start_waiting_console() -> TestPty {
     pty
 }
 
-/// A busy-waiting process uses the whole second; a blocked one uses a few hundredths.
+/// A busy-waiting process uses the whole time; a blocked one uses a few hundredths of a second. In a shorter time its
+/// few frames would count too much.
 fn check_low_cpu(pid: Pid) {
     let (before, begun) = (cpu_ticks(pid), Instant::now());
-    thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_millis(500));
     let share = (cpu_ticks(pid) - before) as f64 / begun.elapsed().as_secs_f64();
     assert!(share < 30.0, "{share:.0} % of a processor");
+}
+
+/// Stops reading, and lets the console redraw its whole screen until the pty takes no more: the next frame is blocked.
+fn block_terminal(pty: &TestPty) {
+    pty.set_draining(false);
+    wait_for_some("a full pty", || {
+        pty.press_keys("\x0c");
+        pty.is_output_full().then_some(())
+    });
 }
 
 fn count_frames(bytes: &[u8]) -> usize {
@@ -106,12 +116,7 @@ fn console_is_intact_after_repeated_stop_and_continue() {
 fn blocked_terminal_costs_no_cpu_and_is_redrawn_later() {
     let pty = start_waiting_console();
     let pid = pty.program_pid();
-    pty.set_draining(false);
-    // Full redraws until the pty buffer is full.
-    for _ in 0..400 {
-        pty.press_keys("\x0c");
-        thread::sleep(Duration::from_millis(2));
-    }
+    block_terminal(&pty);
     check_low_cpu(pid);
     pty.press_keys("?");
     pty.set_draining(true);
@@ -124,11 +129,7 @@ fn blocked_terminal_costs_no_cpu_and_is_redrawn_later() {
 fn console_ends_when_a_blocked_terminal_hangs_up() {
     let mut pty = start_waiting_console();
     let pid = pty.program_pid();
-    pty.set_draining(false);
-    for _ in 0..400 {
-        pty.press_keys("\x0c");
-        thread::sleep(Duration::from_millis(1));
-    }
+    block_terminal(&pty);
     let begun = Instant::now();
     pty.hang_up();
     wait_for_some("the end of the console", || has_ended(pid).then_some(()));

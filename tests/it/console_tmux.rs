@@ -4,18 +4,32 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
 };
 
+use gaunt_engine::record::{MAX_AGE, MAX_SIZE, RecordOptions, Recorder};
+use gaunt_schema::{Batch, Delivery, ScrapeTarget, TargetId, UnixMs, text};
+use gaunt_sim::{Scenario, SimFleet};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::{
     binaries::program_path,
-    pty::{has_ended, program_script, read_pid, wait_for_some, wait_for_text},
+    pty::{TIME_LIMIT, has_ended, program_script, read_pid, wait_for_some},
 };
 
 /// Prompt of the shell in the terminal.
 const PROMPT: &str = "ready>";
+
+/// Start of a recorded fleet.
+const START: UnixMs = UnixMs(1_760_017_311_000);
+
+/// Scrape interval of a recorded fleet.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Shortest and longest pause between two looks at a screen: each look is a process of tmux.
+const LOOK_PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
 
 /// A separate terminal with a shell in it. Dropping it closes the terminal.
 struct TmuxTerminal {
@@ -75,9 +89,18 @@ impl TmuxTerminal {
         String::from_utf8(self.run_tmux(&["capture-pane", "-p"]).stdout).expect("tmux writes UTF-8")
     }
 
-    /// Polls the screen until it is as expected.
+    /// Polls the screen until it is as expected, more rarely the longer it takes.
     fn wait_for_screen(&self, what: &str, is_right: impl Fn(&str) -> bool) -> String {
-        wait_for_text(what, || self.capture_screen(), is_right)
+        let begun = Instant::now();
+        loop {
+            let screen = self.capture_screen();
+            if is_right(&screen) {
+                return screen;
+            }
+            assert!(begun.elapsed() < TIME_LIMIT, "{what} is awaited in vain on\n{screen}");
+            let (shortest, longest) = LOOK_PAUSES;
+            thread::sleep((begun.elapsed() / 10).clamp(shortest, longest));
+        }
     }
 
     /// Starts `gaunt` with these arguments from the shell, and returns its process id.
@@ -116,6 +139,33 @@ fn wait_for_end(pid: Pid) {
     wait_for_some("the end of the process", || has_ended(pid).then_some(()));
 }
 
+/// Records so many seconds of a simulated fleet in virtual time.
+fn record_fleet(scenario: &str, nodes: usize, seconds: u32, folder: PathBuf) {
+    let scenario = Scenario::from_name(scenario).expect("the scenario is built in");
+    let mut fleet = SimFleet::new(scenario, nodes, 1, START);
+    let options = RecordOptions { folder, max_size: MAX_SIZE, max_age: MAX_AGE, period: SECOND };
+    let recorder = Recorder::start_recording(options).expect("a recording can be written");
+    let target = |node: usize| ScrapeTarget {
+        id: TargetId(node as u32),
+        address: format!("10.0.0.{node}:9770").into(),
+        node: None,
+        origin: "test".into(),
+    };
+    recorder.record_delivery(START, &Delivery::Targets((0..nodes).map(target).collect()));
+    for second in 1..=seconds {
+        let at = START + SECOND * second;
+        fleet.advance_to(at);
+        for node in 0..nodes {
+            let (_, page) = fleet.scraped_pages(node).swap_remove(0);
+            let outcome = text::decode_page(page.as_bytes(), &text::PageLimits::default());
+            let batch = Batch { target: TargetId(node as u32), at, duration_ms: 1.5, outcome };
+            // It drops what is delivered faster than the disk takes it.
+            wait_for_some("the recorder", || recorder.has_capacity().then_some(()));
+            recorder.record_delivery(at, &Delivery::Batch(batch));
+        }
+    }
+}
+
 #[test]
 fn demo_shows_its_finding_first_and_opens_all_screens() {
     let terminal = TmuxTerminal::new(100, 30);
@@ -148,7 +198,10 @@ fn demo_shows_its_finding_first_and_opens_all_screens() {
 #[test]
 fn starved_host_is_on_the_first_screen() {
     let terminal = TmuxTerminal::new(80, 24);
-    terminal.start_gaunt("", "demo --scenario data_starved");
+    // Live, the demo takes half a minute until such a finding opens. A replay shows the same fleet at once.
+    let recording = terminal.file_path("recording");
+    record_fleet("data_starved", 16, 45, recording.clone());
+    terminal.start_gaunt("", &format!("replay --seek 40s --from {}", recording.display()));
     let first = terminal.wait_for_screen("data_starved", |screen| {
         screen.contains("data_starved") && screen.contains("data-starved")
     });
@@ -169,9 +222,13 @@ fn local_machine_is_shown_without_any_configuration() {
 
 #[test]
 fn terminal_is_restored_on_every_terminating_signal() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    // All start at once: each waits for its first data.
+    let consoles = [Signal::TERM, Signal::INT, Signal::HUP].map(|signal| {
         let terminal = TmuxTerminal::new(80, 24);
         let pid = terminal.start_gaunt("", "demo");
+        (signal, terminal, pid)
+    });
+    for (signal, terminal, pid) in consoles {
         terminal.wait_for_screen("console", |screen| screen.contains("1 overview"));
         kill_process(pid, signal).unwrap();
         wait_for_end(pid);
@@ -188,25 +245,24 @@ fn suspended_console_restores_the_terminal_and_resumes() {
     terminal.check_restored();
     terminal.type_line("fg");
     terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+    check_redraw_after_resize(&terminal);
     terminal.press_key("q");
     terminal.check_restored();
 }
 
-#[test]
-fn resized_terminal_is_redrawn() {
-    let terminal = TmuxTerminal::new(80, 24);
-    terminal.start_gaunt("", "demo");
-    terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
+/// A terminal that is resized is redrawn.
+fn check_redraw_after_resize(terminal: &TmuxTerminal) {
     terminal.run_tmux(&["resize-window", "-x", "50", "-y", "10"]);
     terminal.wait_for_screen("refusal", |screen| screen.starts_with("50×10 is too small"));
     terminal.run_tmux(&["resize-window", "-x", "120", "-y", "40"]);
     let wide = terminal.wait_for_screen("console", |screen| screen.contains("GPU TIME"));
-    assert!(wide.lines().next().unwrap().chars().count() > 100, "{wide}");
+    let header = wide.lines().next().expect("a header");
+    assert!(header.chars().count() > 100, "{wide}");
     terminal.run_tmux(&["resize-window", "-x", "80", "-y", "24"]);
     // tmux notifies the program after it cuts the screen: only a new frame has its right end again.
-    terminal.wait_for_screen("whole header", |screen| screen.lines().next().unwrap().contains('●'));
-    terminal.press_key("q");
-    terminal.check_restored();
+    terminal.wait_for_screen("whole header", |screen| {
+        screen.lines().next().is_some_and(|header| header.contains('●'))
+    });
 }
 
 /// In a session of its own there is no SIGHUP: only the terminal itself reports the hang-up.
@@ -221,21 +277,10 @@ fn console_ends_when_its_terminal_is_gone() {
 
 #[test]
 fn replay_is_paused_advanced_and_ends() {
-    let sim = crate::fleet_snapshot::SimulatorProcess::start_healthy(2);
     let terminal = TmuxTerminal::new(100, 30);
     let recording = terminal.file_path("recording");
-    let recording = recording.to_str().expect("a path of letters");
-    let recorded = crate::test_process::run_gaunt(&[
-        "record",
-        "--targets",
-        &sim.list,
-        "--to",
-        recording,
-        "--duration",
-        "4s",
-    ]);
-    assert!(recorded.status.success(), "{recorded:?}");
-    terminal.start_gaunt("", &format!("replay --speed 0.1 --from {recording}"));
+    record_fleet("healthy", 2, 4, recording.clone());
+    terminal.start_gaunt("", &format!("replay --speed 0.1 --from {}", recording.display()));
     terminal.wait_for_screen("replay", |screen| screen.contains("replay z: pause"));
     terminal.press_key("z");
     let paused =

@@ -12,7 +12,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{binaries::program_path, test_process::run_gaunt};
+use crate::{
+    binaries::program_path,
+    test_process::{run_gaunt, run_gaunt_until},
+};
 
 fn exit_code(output: &Output) -> Option<i32> {
     output.status.code()
@@ -20,6 +23,21 @@ fn exit_code(output: &Output) -> Option<i32> {
 
 fn stderr_text(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Samples briefly, as often as it takes until the output is as expected; the exit code is 3 each time.
+fn run_incomplete(args: &[&str], is_expected: impl Fn(&Output) -> bool) -> Output {
+    let args = [args, &["--period", "100ms", "--watch", "300ms"]].concat();
+    run_gaunt_until(&args, |output| {
+        assert_eq!(exit_code(output), Some(3), "{args:?}: {}", stderr_text(output));
+        is_expected(output)
+    })
+}
+
+/// The first finding of a snapshot in JSON.
+fn first_finding(output: &Output) -> Value {
+    let page: Value = serde_json::from_slice(&output.stdout).unwrap();
+    page["findings"]["findings"][0].clone()
 }
 
 #[test]
@@ -33,36 +51,24 @@ fn check_ends_with_3_and_a_finding_where_discovery_cannot_be_read() {
         ("--file-sd", suffix.to_str().unwrap()),
         ("--http-sd", "http://127.0.0.1:1/targets"),
     ] {
-        let args = ["snapshot", flag, source, "--watch", "1s", "--check", "--format", "json"];
-        let output = run_gaunt(&args);
-        assert_eq!(exit_code(&output), Some(3), "{source}: {}", stderr_text(&output));
-        let page: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let finding = &page["findings"]["findings"][0];
-        assert_eq!(finding["kind"], "target_down", "{source}: {page}");
-        assert_eq!(finding["entity"]["type"], "source", "{source}: {page}");
+        let args = ["snapshot", flag, source, "--check", "--format", "json"];
+        let output = run_incomplete(&args, |output| !first_finding(output).is_null());
+        let finding = first_finding(&output);
+        assert_eq!(finding["kind"], "target_down", "{source}: {finding}");
+        assert_eq!(finding["entity"]["type"], "source", "{source}: {finding}");
         let source_name = finding["entity"]["source"].as_str().unwrap();
         assert!(source.contains(source_name.trim_end_matches('/')), "{source}: {source_name}");
         let warning = "partial data: 1 of 1 target sources cannot be read completely; first: ";
         assert!(stderr_text(&output).contains(warning), "{source}: {}", stderr_text(&output));
     }
-    let report = run_gaunt(&["report", "--file-sd", missing.to_str().unwrap(), "--watch", "1s"]);
-    assert_eq!(exit_code(&report), Some(3), "{}", stderr_text(&report));
+    run_incomplete(&["report", "--file-sd", missing.to_str().unwrap()], |report| {
+        stderr_text(report).contains("cannot be read completely; first: ")
+    });
     // A pattern that matches no file names no target: that is not a healthy fleet.
     let pattern = folder.path().join("*.yml");
-    let none = run_gaunt(&[
-        "snapshot",
-        "--file-sd",
-        pattern.to_str().unwrap(),
-        "--watch",
-        "1s",
-        "--check",
-    ]);
-    assert_eq!(exit_code(&none), Some(3), "{}", stderr_text(&none));
-    assert!(
-        stderr_text(&none).contains("partial data: no targets: no source lists any"),
-        "{}",
-        stderr_text(&none)
-    );
+    run_incomplete(&["snapshot", "--file-sd", pattern.to_str().unwrap(), "--check"], |none| {
+        stderr_text(none).contains("partial data: no targets: no source lists any")
+    });
 }
 
 #[test]

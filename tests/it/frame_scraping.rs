@@ -142,10 +142,14 @@ fn rings_are_read_as_frames_unless_the_settings_say_text() {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("gaunt.toml");
     fs::write(&settings, "[gather]\nframes = false\n").unwrap();
-    for (args, is_small) in [(vec![], true), (vec!["--config", settings.to_str().unwrap()], false)]
-    {
-        let args = [args, vec!["--targets", &rings.list]].concat();
-        let aggregator = TestProcess::start_aggregator(&args);
+    let settings = settings.to_str().unwrap();
+    // Both scrape at the same time.
+    let aggregators =
+        [(vec![], true), (vec!["--config", settings], false)].map(|(args, is_small)| {
+            let args = [args, vec!["--targets", &rings.list]].concat();
+            (TestProcess::start_aggregator(&args), is_small)
+        });
+    for (aggregator, is_small) in &aggregators {
         let address = aggregator.served_address();
         let answer = wait_for("each was read twice", || {
             fetch_targets(&address)
@@ -153,7 +157,7 @@ fn rings_are_read_as_frames_unless_the_settings_say_text() {
         });
         for line in answer["targets"].as_array().unwrap() {
             assert_eq!((&line["samples"], &line["dialect"]), (&960.into(), &"gaunt".into()));
-            assert_eq!(line["bytes"].as_u64() < Some(5_000), is_small, "{line}");
+            assert_eq!(line["bytes"].as_u64() < Some(5_000), *is_small, "{line}");
         }
         assert_eq!(answer["totals"]["scrapes"].as_object().unwrap().len(), 1, "{answer}");
     }

@@ -4,9 +4,10 @@
 //! not to tests.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use crate::import_graph::CrateImports;
@@ -98,15 +99,24 @@ const FFI_FILES: &[&str] = &[
 /// The maximum lines of a file; from half of it on consider a split.
 const MAX_LINES: usize = 500;
 
+/// The imports of each crate by its root file; all crates are parsed once.
+fn all_crates() -> &'static BTreeMap<&'static str, CrateImports> {
+    static CRATES: LazyLock<BTreeMap<&'static str, CrateImports>> = LazyLock::new(|| {
+        CRATE_ROOTS.iter().map(|root| (*root, CrateImports::read(root))).collect()
+    });
+    &CRATES
+}
+
 #[test]
 fn files_import_each_other_without_circles() {
-    let crates: Vec<CrateImports> =
-        CRATE_ROOTS.iter().map(|root| CrateImports::read(root)).collect();
-    let found: usize =
-        crates.iter().map(|it| it.file_imports().values().map(BTreeSet::len).sum::<usize>()).sum();
+    let crates = all_crates();
+    let found: usize = crates
+        .values()
+        .map(|it| it.file_imports().values().map(BTreeSet::len).sum::<usize>())
+        .sum();
     assert!(found > 1_000, "read only {found} imports");
     let circles: Vec<String> = crates
-        .iter()
+        .values()
         .flat_map(CrateImports::circles)
         .map(|files| {
             let lines: Vec<String> =
@@ -121,8 +131,7 @@ fn files_import_each_other_without_circles() {
 #[test]
 fn detectors_name_nothing_that_the_judge_defines() {
     let root = Path::new("src/judge/lib.rs");
-    let judge = CrateImports::read("src/judge/lib.rs");
-    let imports = judge.file_imports();
+    let imports = all_crates()["src/judge/lib.rs"].file_imports();
     assert!(imports[root].len() > 20, "the root names its modules");
     let upward: Vec<&Path> =
         imports.iter().filter(|(_, named)| named.contains(root)).map(|(file, _)| *file).collect();
@@ -145,8 +154,7 @@ fn crates_depend_downward_only() {
 #[test]
 fn files_name_no_forbidden_paths() {
     let mut broken = Vec::new();
-    for root in CRATE_ROOTS {
-        let imports = CrateImports::read(root);
+    for imports in all_crates().values() {
         for (file, path) in imports.named_paths() {
             let path = path.join("::");
             // The file beside a folder belongs to it.

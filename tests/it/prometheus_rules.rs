@@ -5,6 +5,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
@@ -14,9 +16,12 @@ use gaunt_schema::{
     catalogue::{CATALOGUE, exporter::ABSENT},
     xid::XIDS,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::test_process::{RunToEnd, debian_program};
+use crate::{
+    alerting_end_to_end::start_alertmanager,
+    test_process::{DEADLINE, free_port, get},
+};
 
 /// Names of dcgm-exporter, node_exporter and Prometheus that no row of the catalogue has.
 const FOREIGN: &[&str] = &[
@@ -62,7 +67,7 @@ fn read_rules() -> Vec<Value> {
 }
 
 /// The alerts by name; names are unique.
-fn alert_rules() -> BTreeMap<String, Value> {
+pub(crate) fn alert_rules() -> BTreeMap<String, Value> {
     let mut alerts = BTreeMap::new();
     for rule in all_rules().iter().filter(|rule| rule["alert"].is_string()) {
         let name = rule["alert"].as_str().unwrap().to_owned();
@@ -253,24 +258,51 @@ fn rules_have_no_form_that_never_or_always_fires() {
     }
 }
 
+/// Status of the answer to a JSON document.
+fn post_json(address: &str, path: &str, document: &Value) -> u16 {
+    let body = document.to_string();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
 #[test]
 fn critical_alerts_page_whatever_their_name() {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus/alertmanager.yml");
     let names: BTreeSet<&str> =
         all_rules().iter().filter_map(|rule| rule["alert"].as_str()).collect();
     assert!(names.len() > 90, "{}", names.len());
-    let receiver = |name: &str, severity: &str| {
-        let output = debian_program("amtool")
-            .args(["config", "routes", "test", "--config.file"])
-            .arg(&config)
-            .args([format!("alertname={name}"), format!("severity={severity}")])
-            .run_to_end();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
-    for (severity, expected) in [("critical", "pager"), ("warning", "day"), ("info", "nobody")] {
+    let routes = [("critical", "pager"), ("warning", "day"), ("info", "nobody")];
+    let mut alerts = Vec::new();
+    for (severity, _) in routes {
+        let labels = names.iter().map(|name| json!({ "alertname": name, "severity": severity }));
+        alerts.extend(labels.map(|labels| json!({ "labels": labels })));
+    }
+    // Alertmanager lists each alert with the receivers that its routes lead to. Nothing listens where it notifies them.
+    let manager = format!("127.0.0.1:{}", free_port());
+    let _manager = start_alertmanager("127.0.0.1:9", &manager);
+    assert_eq!(post_json(&manager, "/api/v2/alerts", &Value::from(alerts)), 200);
+    let (status, body) = get(&manager, "/api/v2/alerts").unwrap();
+    assert_eq!(status, 200, "{body}");
+    let listed: Vec<Value> = serde_json::from_str(&body).unwrap();
+    let mut receivers: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for alert in &listed {
+        let label = |name: &str| alert["labels"][name].as_str().unwrap();
+        let led_to = alert["receivers"].as_array().unwrap().iter();
+        let led_to = led_to.map(|receiver| receiver["name"].as_str().unwrap());
+        receivers.entry((label("alertname"), label("severity"))).or_default().extend(led_to);
+    }
+    for (severity, receiver) in routes {
         for name in &names {
-            assert_eq!(receiver(name, severity), expected, "{name} {severity}");
+            let found = receivers.get(&(*name, severity)).map(Vec::as_slice);
+            assert_eq!(found, Some(&[receiver][..]), "{name} {severity}");
         }
     }
 }

@@ -74,18 +74,22 @@ fn prometheus_reads_a_node_and_the_aggregator() {
     let aggregator =
         TestProcess::start_aggregator(&["--targets", &format!("{node_address},127.0.0.1:1")]);
     let aggregator_address = aggregator.served_address();
+    // Prometheus scrapes nothing in its first five seconds; the finding opens meanwhile.
+    let (prometheus, _running) = start_prometheus(&format!(
+        "- {{job_name: node, static_configs: [{{targets: ['{node_address}']}}]}}\n\
+         - {{job_name: gaunt, honor_labels: true, static_configs: [{{targets: ['{aggregator_address}']}}]}}\n"
+    ));
     wait_for("the finding of the target that is down", || {
         get(&aggregator_address, "/metrics").filter(|(_, page)| page.contains("gaunt_finding{"))
     });
     check_with_promtool(&get(&node_address, "/metrics").unwrap().1);
     check_with_promtool(&get(&aggregator_address, "/metrics").unwrap().1);
 
-    let (prometheus, _running) = start_prometheus(&format!(
-        "- {{job_name: node, static_configs: [{{targets: ['{node_address}']}}]}}\n\
-         - {{job_name: gaunt, honor_labels: true, static_configs: [{{targets: ['{aggregator_address}']}}]}}\n"
-    ));
     wait_for("both targets are up", || {
         (query_instant(&prometheus, "up == 1").len() == 2).then_some(())
+    });
+    wait_for("Prometheus has read the finding", || {
+        (query_instant(&prometheus, "gaunt_finding").len() == 1).then_some(())
     });
     // Values of the scenario, and of a fleet of one node with 8 GPUs and one target that is down.
     for (expression, expected) in [

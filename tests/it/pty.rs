@@ -121,6 +121,16 @@ impl TestPty {
         self.is_draining.store(on, Ordering::Relaxed);
     }
 
+    /// Whether the pty takes no more output until some of it is read.
+    pub(crate) fn is_output_full(&self) -> bool {
+        let name = ptsname(self.keys.as_ref().unwrap(), Vec::new()).unwrap();
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let program_end = open(name.as_c_str(), flags, Mode::empty()).unwrap();
+        let mut poll_fds = [PollFd::new(&program_end, PollFlags::OUT)];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut poll_fds, Some(&no_wait)).unwrap() == 0
+    }
+
     /// Closes the pty.
     pub(crate) fn hang_up(&mut self) {
         self.is_cut.store(true, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gaunt_engine::record::{Earlier, Recording, decode_segment};
-use gaunt_schema::{Delivery, UnixMs};
+use gaunt_schema::{Batch, Delivery, UnixMs};
 use rustix::process::{Resource, Rlimit, Signal, prlimit};
 use serde_json::Value;
 
@@ -24,7 +24,8 @@ use crate::{
 /// Number of kills of a recording; GAUNT_KILLS overrides it.
 const KILLS: u32 = 4;
 
-/// Maximum time until a recording is killed, in milliseconds.
+/// Maximum time until a recording is killed, in milliseconds. Its first block is on disk after a second: some kills
+/// come before, others after it.
 const MAX_KILL_DELAY_MS: u64 = 1_500;
 
 /// Segments of a folder in their order.
@@ -43,6 +44,53 @@ fn count_readable(folder: &Path) -> u64 {
         decode_segment(&bytes).map_or(0, |s| s.blocks.iter().map(|b| u64::from(b.entries)).sum())
     };
     list_segments(folder).iter().map(entries).sum()
+}
+
+/// All deliveries on disk; none before the first block.
+fn read_deliveries(folder: &Path) -> Vec<Delivery> {
+    let Ok(recording) = Recording::open_folder(folder) else { return Vec::new() };
+    recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect()
+}
+
+/// The targets of a recording by address, each with the number of its batches that count.
+fn count_batches(deliveries: &[Delivery], counts: impl Fn(&Batch) -> bool) -> Vec<(String, usize)> {
+    let targets = deliveries.iter().find_map(|one| match one {
+        Delivery::Targets(targets) => Some(targets),
+        _ => None,
+    });
+    let batches: Vec<&Batch> = deliveries
+        .iter()
+        .filter_map(|one| match one {
+            Delivery::Batch(batch) => Some(batch),
+            _ => None,
+        })
+        .filter(|batch| counts(batch))
+        .collect();
+    let targets = targets.into_iter().flatten();
+    let counted = targets.map(|target| {
+        let of_target = batches.iter().filter(|batch| batch.target == target.id);
+        (target.address.to_string(), of_target.count())
+    });
+    counted.collect()
+}
+
+/// Starts `gaunt record`.
+fn start_recording(arguments: &[&str], to: &str) -> TestProcess {
+    let mut command = Command::new(program_path("gaunt"));
+    TestProcess::start_command(command.arg("record").args(arguments).args(["--to", to]))
+}
+
+/// Waits until the deliveries on disk are enough, which can only change when a block was written.
+fn wait_for_deliveries(folder: &Path, what: &str, is_enough: impl Fn(&[Delivery]) -> bool) {
+    let mut bytes_before = 0;
+    wait_for(what, || {
+        let segments = list_segments(folder);
+        let bytes: u64 = segments.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+        if std::mem::replace(&mut bytes_before, bytes) == bytes {
+            return None;
+        }
+        is_enough(&read_deliveries(folder)).then_some(())
+    });
 }
 
 /// Checks that only the end of the newest segment is damaged; returns the number of damaged bytes.
@@ -75,18 +123,9 @@ fn killed_recording_loses_only_its_unfinished_tail() {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let delay = Duration::from_millis((random >> 33) % MAX_KILL_DELAY_MS);
-        let mut command = Command::new(program_path("gaunt"));
-        command.args([
-            "record",
-            "--log",
-            "gaunt=info",
-            "--period",
-            "100ms",
-            "--targets",
-            &sim.list,
-        ]);
+        let arguments = ["--log", "gaunt=info", "--period", "100ms", "--targets", &sim.list];
         let recording =
-            TestProcess::start_command(command.args(["--to", to, "--max-bytes", "1073741824"]));
+            start_recording(&[&arguments[..], &["--max-bytes", "1073741824"]].concat(), to);
         recording.line_with("recording");
         sleep(delay / 2);
         // What a reader saw during recording is there after the kill.
@@ -250,21 +289,15 @@ fn data_of_an_aggregator_can_be_recorded_elsewhere() {
     });
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().to_str().unwrap();
-    let recorded = run_gaunt(&["record", "--aggregator", &address, "--to", to, "--duration", "4s"]);
-    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recorder = start_recording(&["--aggregator", &address], to);
+    // What stands comes first: the three nodes, and the target that cannot be read.
+    wait_for_deliveries(folder.path(), "two batches of each target", |deliveries| {
+        let targets = count_batches(deliveries, |_| true);
+        targets.len() == 4 && targets.iter().all(|(_, batches)| *batches >= 2)
+    });
+    assert!(recorder.terminate_and_wait().success());
     let recording = Recording::open_folder(folder.path()).unwrap();
     assert_eq!((recording.scrape_period(), recording.lost_bytes()), (Duration::from_secs(1), 0));
-    let deliveries: Vec<_> =
-        recording.deliveries_from(UnixMs(0)).map(|one| one.unwrap().1).collect();
-    let targets = deliveries.iter().find_map(|one| match one {
-        Delivery::Targets(targets) => Some(targets.clone()),
-        _ => None,
-    });
-    for target in targets.expect("what stands comes first") {
-        let is_of_target =
-            |one: &&Delivery| matches!(one, Delivery::Batch(batch) if batch.target == target.id);
-        assert!(deliveries.iter().filter(is_of_target).count() >= 2, "{}", target.address);
-    }
     let page = String::from_utf8(run_gaunt(&["replay", "--from", to]).stdout).unwrap();
     assert!(page.starts_with("gaunt  replay · 3 nodes · 24 GPUs"), "{page}");
     // The finding of the unreachable target was open before, and is open from the first page on.
@@ -284,9 +317,17 @@ fn data_of_an_aggregator_can_be_recorded_elsewhere() {
 fn recording_of_targets_judges_and_replay_says_that_there_is_no_earlier_state() {
     let (sim, folder) = (SimulatorProcess::start_healthy(2), tempfile::tempdir().unwrap());
     let to = folder.path().to_str().unwrap();
-    let arguments = ["record", "--targets", &sim.list, "--to", to, "--duration", "4s"];
-    let recorded = run_gaunt(&arguments);
-    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let recorder = start_recording(&["--targets", &sim.list], to);
+    // Meanwhile another one, which ends by itself.
+    let beside = tempfile::tempdir().unwrap();
+    let timed = ["record", "--targets", &sim.list, "--duration", "1s", "--to"];
+    let timed = run_gaunt(&[&timed[..], &[beside.path().to_str().unwrap()]].concat());
+    assert!(timed.status.success(), "{}", String::from_utf8_lossy(&timed.stderr));
+    wait_for_deliveries(folder.path(), "a page of both nodes", |deliveries| {
+        let targets = count_batches(deliveries, |batch| batch.outcome.is_ok());
+        targets.len() == 2 && targets.iter().all(|(_, pages)| *pages > 0)
+    });
+    assert!(recorder.terminate_and_wait().success());
     let recording = Recording::open_folder(folder.path()).unwrap();
     let (first, _) = recording.time_span();
     let Earlier::Known(at, state) = recording.earlier(first).unwrap() else { panic!("not known") };

@@ -7,7 +7,6 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
 use gaunt_schema::{
@@ -17,10 +16,10 @@ use gaunt_schema::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{binaries::program_path, test_process::RunToEnd};
-
-/// Time limit on a busy machine for what should happen at once.
-const DEADLINE: Duration = Duration::from_secs(20);
+use crate::{
+    binaries::program_path,
+    test_process::{DEADLINE, RunToEnd, wait_for},
+};
 
 /// A running gaunt-sim, killed when the test is over.
 struct GauntSimProcess {
@@ -117,14 +116,9 @@ fn time_passes_on_one_connection_that_stays_open() {
     let sim = GauntSimProcess::start_with_args(&["--nodes", "2", "--period", "50ms"]);
     let mut stream = connect_to(Ipv4Addr::new(127, 1, 0, 1).into(), sim.port);
     let first = scrape_page(&mut stream).report;
-    let begun = Instant::now();
-    let later = loop {
-        let report = scrape_page(&mut stream).report;
-        if report.node_time > first.node_time {
-            break report;
-        }
-        assert!(begun.elapsed() < DEADLINE, "the fleet stands still");
-    };
+    let later = wait_for("the fleet advances", || {
+        Some(scrape_page(&mut stream).report).filter(|report| report.node_time > first.node_time)
+    });
     let energy = |report: &gaunt_schema::Report| {
         report.find_reading(&Device::new_gpu(0), gpu::ENERGY).unwrap().value().unwrap()
     };
@@ -149,14 +143,7 @@ fn sim_ends_cleanly_on_sigterm() {
     let mut sim = GauntSimProcess::start_with_args(&["--nodes", "1"]);
     assert_eq!(sim.line, format!("127.1.0.1:{}\n", sim.port));
     kill_process(Pid::from_child(&sim.child), Signal::TERM).unwrap();
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = sim.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(begun.elapsed() < DEADLINE, "it does not end");
-        std::thread::yield_now();
-    };
+    let status = wait_for("the simulator ends", || sim.child.try_wait().unwrap());
     assert!(status.success(), "{status}");
 }
 

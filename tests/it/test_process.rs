@@ -174,6 +174,21 @@ pub(crate) fn run_gaunt(args: &[&str]) -> Output {
     command.run_to_end()
 }
 
+/// Runs `gaunt` again and again until its output is as expected: for commands that sample for a moment, which on a busy
+/// machine may be over before everything is read and judged.
+pub(crate) fn run_gaunt_until(args: &[&str], is_expected: impl Fn(&Output) -> bool) -> Output {
+    let mut last = None;
+    let end = Instant::now() + DEADLINE;
+    while Instant::now() < end {
+        let output = run_gaunt(args);
+        if is_expected(&output) {
+            return output;
+        }
+        last = Some(output);
+    }
+    panic!("{args:?} has no such output within {DEADLINE:?}: {last:?}");
+}
+
 /// Status and body of one GET; none while the server does not answer.
 pub(crate) fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;

@@ -102,7 +102,7 @@ fn alertmanager_with_tls_and_password_is_notified_and_settings_are_reloaded() {
     let _manager = spawn_alertmanager(&hook, &manager, Some(&web));
     certificates.write_file("password", "red cable\n");
     let settings = format!(
-        "[gather]\ntargets = ['gpu003={}']\n[alertmanager]\nurls = ['https://{manager}']\nevery = '5s'\n\
+        "[gather]\ntargets = ['gpu003={}']\n[alertmanager]\nurls = ['https://{manager}']\nevery = '1s'\n\
          tls = {{ ca_file = 'ca.pem' }}\nbasic = {{ user = 'gaunt', password_file = 'password' }}\n",
         machine.address
     );
