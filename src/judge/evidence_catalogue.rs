@@ -126,7 +126,7 @@ evidence_rows! {
     LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]);
     LineRate: "line rate", BytesPerSecond, own(&[port::RATE]);
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
-    SiblingLineRate: "line rate of sibling ports", BytesPerSecond, other(&[port::RATE]);
+    PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
     LinkErrors: "symbol errors and receive errors per second", Count,
         own(&LINK_ERRORS).series_limit("link_errors_per_second");

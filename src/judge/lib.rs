@@ -42,6 +42,7 @@ mod link_averages;
 mod link_quality;
 mod loss_attribution;
 mod moving_average;
+mod node_link_rates;
 mod node_names;
 mod nvlink_degraded;
 mod nvlink_table;

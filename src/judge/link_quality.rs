@@ -3,8 +3,7 @@
 use std::{cell::OnceCell, collections::HashMap};
 
 use gaunt_schema::{
-    AbsenceReason, DeviceClass, Entity, Finding, FindingKind, MetricId, SanitizedText,
-    catalogue::port,
+    AbsenceReason, DeviceClass, Entity, Finding, FindingKind, MetricId, catalogue::port,
 };
 
 use super::{
@@ -12,6 +11,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
+    node_link_rates::FleetLinkRates,
     pending_finding::PendingFinding,
     port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
@@ -26,15 +26,18 @@ pub(super) fn detect_bad_links(
     outcome: &mut DetectorOutcome,
 ) {
     let mut resends = HashMap::new();
+    let fleet_rates = FleetLinkRates::of(cluster);
     for (id, node) in cluster.sorted_nodes() {
-        let rates = OnceCell::new();
+        let below_peers = OnceCell::new();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(link) = judge.links.of(*row) else { continue };
             if is_port_active(cluster, *row) != Some(true) {
                 continue;
             }
+            let (fleet_rates, below_peers) = (&fleet_rates, &below_peers);
+            let row = *row;
             let active_port =
-                ActivePort { judge, cluster, id, node, row: *row, link, rates: &rates };
+                ActivePort { judge, cluster, id, node, row, link, fleet_rates, below_peers };
             outcome.suspicions.extend(active_port.detect_low_rate());
             match active_port.detect_link_errors(&mut resends) {
                 Some(suspicion) => outcome.suspicions.push(suspicion),
@@ -55,80 +58,23 @@ struct ActivePort<'a> {
     node: &'a Node,
     row: u32,
     link: &'a LinkAverages,
-    rates: &'a OnceCell<NodeLinkRates>,
-}
-
-/// What makes two ports comparable: the kind of link and of adapter.
-type LinkKind = (SanitizedText, Option<SanitizedText>);
-
-/// The line rates of a node's ports, computed once for all of them: a node may have a thousand.
-#[derive(Default)]
-struct NodeLinkRates {
-    /// The highest rate of all.
-    most: f64,
-    /// The rates of the active ports, by kind; ports without a reported kind form one group.
-    alike: HashMap<Option<LinkKind>, AlikeLinkRates>,
-}
-
-/// The rates of comparable active ports: how many there are, the lowest, the second lowest, and the highest.
-#[derive(Clone, Copy, Debug)]
-struct AlikeLinkRates {
-    ports: usize,
-    low: [f64; 2],
-    high: [f64; 2],
-}
-
-impl NodeLinkRates {
-    fn of(cluster: &Cluster, node: &Node) -> Self {
-        let mut rates = Self::default();
-        for row in node.device_rows(DeviceClass::Port) {
-            let Some(rate) = cluster.current_value(port::RATE, *row) else { continue };
-            rates.most = rates.most.max(rate);
-            if is_port_active(cluster, *row) == Some(true) {
-                rates.alike.entry(link_kind(cluster, *row)).or_default().add_rate(rate);
-            }
-        }
-        rates
-    }
-}
-
-impl Default for AlikeLinkRates {
-    fn default() -> Self {
-        Self { ports: 0, low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] }
-    }
-}
-
-impl AlikeLinkRates {
-    fn add_rate(&mut self, rate: f64) {
-        self.ports += 1;
-        match self.low {
-            [lowest, _] if rate < lowest => self.low = [rate, lowest],
-            [lowest, next] => self.low = [lowest, next.min(rate)],
-        }
-        match self.high {
-            [highest, _] if rate > highest => self.high = [rate, highest],
-            [highest, next] => self.high = [highest, next.max(rate)],
-        }
-    }
-
-    /// Returns the rate on which all but one port of this rate agree, if they are at least two.
-    fn agreed_without(&self, rate: f64) -> Option<f64> {
-        let but =
-            |[first, next]: [f64; 2]| if first.total_cmp(&rate).is_eq() { next } else { first };
-        let (low, high) = (but(self.low), but(self.high));
-        (self.ports >= 3 && low >= high).then_some(low)
-    }
-}
-
-fn link_kind(cluster: &Cluster, row: u32) -> Option<LinkKind> {
-    let entry = cluster.device_at(DeviceClass::Port, row)?;
-    let adapter = entry.info_label(port::INFO, "hca_type").cloned();
-    Some((entry.info_label(port::INFO, "link_layer")?.clone(), adapter))
+    fleet_rates: &'a FleetLinkRates,
+    /// The ports of its node that are slower than those of most peers, computed once for all of them.
+    below_peers: &'a OnceCell<Vec<(u32, f64)>>,
 }
 
 impl ActivePort<'_> {
-    /// Returns the job group on its node with the largest slowdown, and the slowdown.
+    /// Whether it has traffic: a port without any slows no job down.
+    fn carries_traffic(&self) -> bool {
+        current_value(self.link.utilization, self.cluster)
+            .is_some_and(|share| share >= self.judge.limits.carries_ratio)
+    }
+
+    /// Returns the job group on its node with the largest slowdown, and the slowdown, if the port has traffic.
     fn slowed_group(&self) -> Option<(&JobGroup, f64)> {
+        if !self.carries_traffic() {
+            return None;
+        }
         self.judge
             .job_groups
             .most_slowed_on(self.node.device_rows(DeviceClass::Gpu), self.judge.limits.slowed_ratio)
@@ -153,25 +99,25 @@ impl ActivePort<'_> {
     fn detect_low_rate(&self) -> Option<PendingFinding> {
         let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
-        let rates = self.rates.get_or_init(|| NodeLinkRates::of(self.cluster, self.node));
-        if now >= own_best && rates.most <= now {
-            return None;
-        }
-        // At least two siblings must agree on the expected rate. The port is active, and so is one of those itself.
-        let alike = rates.alike.get(&link_kind(self.cluster, self.row));
-        let sibling = alike.and_then(|alike| alike.agreed_without(now));
+        let below_peers = self.below_peers.get_or_init(|| {
+            let below = self.fleet_rates.ports_below_peers(self.cluster, self.id, self.node);
+            below.unwrap_or_default()
+        });
+        let peer = below_peers.iter().find(|(row, _)| *row == self.row).map(|(_, rate)| *rate);
         let fell = now < own_best;
-        let below = sibling.is_some_and(|rate| now < rate);
-        if !fell && !below {
+        if !fell && peer.is_none() {
             return None;
         }
         let slowed = self.slowed_group().is_some();
-        let used = !jobs_on_node(self.cluster, self.node).is_empty() || slowed;
-        let kinds = [fell, below, slowed].into_iter().filter(|kind| *kind).count();
-        let should = own_best.max(sibling.unwrap_or_default());
+        let kinds = [fell, peer.is_some(), slowed].into_iter().filter(|kind| *kind).count();
+        let used = self.carries_traffic() || !jobs_on_node(self.cluster, self.node).is_empty();
+        let should = own_best.max(peer.unwrap_or_default());
         let gbit = |bytes: f64| bytes * 8.0 / 1e9;
-        let since =
-            if fell { "it was higher before" } else { "its sibling ports have the higher rate" };
+        let since = if fell {
+            "it was higher before"
+        } else {
+            "most other nodes have a faster port instead"
+        };
         Some(
             self.pending_finding(FindingKind::PortRateLow, if used { kinds } else { 1 })
                 .with_summary(
@@ -188,7 +134,7 @@ impl ActivePort<'_> {
                     EvidenceRow::LineRate
                         .to_evidence(Some(now), Some(should))
                         .with_note("limit: expected rate"),
-                    EvidenceRow::SiblingLineRate.to_evidence(sibling, None),
+                    EvidenceRow::PeerLineRate.to_evidence(peer, None),
                     EvidenceRow::LinkWidth
                         .to_evidence(self.cluster.current_value(port::LANES, self.row), None),
                 ]),

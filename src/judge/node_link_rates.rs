@@ -1,0 +1,117 @@
+//! Line rates of nodes: which rates the ports of a node have by design, because other nodes have as many such ports.
+//!
+//! Storage and front-end adapters often are slower than those for collectives, on every node. Device names do not tell
+//! them apart: they may be numbered differently on each node. So nodes are compared by how many ports have which rate.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_schema::{Device, DeviceClass, catalogue::port};
+
+use super::port_trackers::is_port_active;
+
+/// Other nodes that are needed to tell a fault from the design: fewer have no majority.
+const LEAST_PEERS: usize = 3;
+
+/// The rates of all active ports, by node. Nodes with equally many ports are peers.
+pub(super) struct FleetLinkRates {
+    nodes: BTreeMap<NodeId, NodeLinkRates>,
+    /// Peers by their number of ports.
+    peers: HashMap<usize, Vec<NodeId>>,
+}
+
+/// The rates of a node's active ports.
+struct NodeLinkRates {
+    /// Its ports, active or not.
+    ports: usize,
+    /// Lowest first.
+    active: Vec<f64>,
+}
+
+impl FleetLinkRates {
+    pub(super) fn of(cluster: &Cluster) -> Self {
+        let mut rates = Self { nodes: BTreeMap::new(), peers: HashMap::new() };
+        for (id, node) in cluster.sorted_nodes() {
+            let rows = node.device_rows(DeviceClass::Port);
+            let active = rows.iter().filter(|row| is_port_active(cluster, **row) == Some(true));
+            let mut active: Vec<f64> =
+                active.filter_map(|row| cluster.current_value(port::RATE, *row)).collect();
+            if active.is_empty() {
+                continue;
+            }
+            active.sort_by(f64::total_cmp);
+            rates.peers.entry(rows.len()).or_default().push(id);
+            rates.nodes.insert(id, NodeLinkRates { ports: rows.len(), active });
+        }
+        rates
+    }
+
+    /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead; none if
+    /// there are too few peers.
+    pub(super) fn ports_below_peers(
+        &self,
+        cluster: &Cluster,
+        id: NodeId,
+        node: &Node,
+    ) -> Option<Vec<(u32, f64)>> {
+        let own = self.nodes.get(&id)?;
+        let peers = self.peers.get(&own.ports)?.iter().filter(|peer| **peer != id);
+        let peers: Vec<NodeId> = peers.copied().collect();
+        if peers.len() < LEAST_PEERS {
+            return None;
+        }
+        let mut below = Vec::new();
+        let mut levels = own.active.clone();
+        levels.dedup();
+        for rate in levels {
+            let low_count = own.low_count(rate);
+            let usual_count = median_of(peers.iter().map(|peer| self.nodes[peer].low_count(rate)));
+            let instead = median_of(
+                peers.iter().filter_map(|peer| self.nodes[peer].active.get(low_count - 1).copied()),
+            );
+            let (Some(usual_count), Some(instead)) = (usual_count, instead) else { continue };
+            if low_count > usual_count && instead > rate {
+                let excess = low_count - usual_count;
+                let ports = ports_with_rate(cluster, node, &peers, rate);
+                below.extend(ports.into_iter().take(excess).map(|row| (row, instead)));
+            }
+        }
+        Some(below)
+    }
+}
+
+impl NodeLinkRates {
+    /// The number of ports with this rate or a lower one.
+    fn low_count(&self, rate: f64) -> usize {
+        self.active.partition_point(|other| *other <= rate)
+    }
+}
+
+/// The active ports of a node with this rate; first those whose namesakes on the peers are faster.
+fn ports_with_rate(cluster: &Cluster, node: &Node, peers: &[NodeId], rate: f64) -> Vec<u32> {
+    let name = |row: u32| Some(&cluster.device_at(DeviceClass::Port, row)?.device);
+    let peer_rows = peers.iter().filter_map(|peer| cluster.node_by_id(*peer));
+    let mut slow_namesakes: HashMap<&Device, usize> = HashMap::new();
+    for row in peer_rows.flat_map(|peer| peer.device_rows(DeviceClass::Port)) {
+        if cluster.current_value(port::RATE, *row).is_some_and(|other| other <= rate)
+            && let Some(name) = name(*row)
+        {
+            *slow_namesakes.entry(name).or_default() += 1;
+        }
+    }
+    let has_rate = |row: &u32| {
+        cluster.current_value(port::RATE, *row) == Some(rate)
+            && is_port_active(cluster, *row) == Some(true)
+    };
+    let rows = node.device_rows(DeviceClass::Port).iter().copied();
+    let mut rows: Vec<u32> = rows.filter(has_rate).collect();
+    rows.sort_by_key(|row| name(*row).and_then(|name| slow_namesakes.get(name)).copied());
+    rows
+}
+
+/// The median; of an even number of values the lower one.
+fn median_of<T: PartialOrd + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}

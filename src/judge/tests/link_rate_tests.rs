@@ -1,0 +1,87 @@
+//! Tests of line rates: adapters that are slower by design, and ports that are not.
+
+use gaunt_schema::{Device, Dialect, FindingKind, Report, catalogue::port};
+
+use super::telemetry_tests::TargetFixture;
+
+const GBIT: f64 = 1e9 / 8.0;
+
+/// A page with ports of these names and rates in Gbit/s.
+fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
+    let mut report = Report {
+        node: Some(format!("gpu{node:03}").as_str().into()),
+        node_time: Some(gaunt_schema::UnixMs(second * 1_000)),
+        ..Report::default()
+    };
+    for (name, gbit) in ports {
+        let device = report.ensure_device(Device::new_port(name, "1"));
+        report.push(device, port::STATE, 4.0);
+        report.push(device, port::PHYSICAL_STATE, 5.0);
+        report.push(device, port::RATE, gbit * GBIT);
+        report.push(device, port::RECEIVE_BYTES, second as f64 * 1e9);
+    }
+    report
+}
+
+/// The ports of these rates, with a storage adapter of another rate at a position that differs between nodes.
+fn ports_with_storage(node: usize, rate: f64, storage: f64) -> Vec<(String, f64)> {
+    let mut ports: Vec<(String, f64)> = (0..5).map(|slot| (format!("mlx5_{slot}"), rate)).collect();
+    ports[node % 5].1 = storage;
+    ports
+}
+
+fn found_after(seconds: i64, nodes: usize, page: impl Fn(i64, usize) -> Report) -> Vec<String> {
+    let addresses: Vec<String> = (0..nodes).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(seconds, page);
+    let findings = fixture.judge.open_findings().into_iter();
+    findings
+        .filter(|finding| finding.kind == FindingKind::PortRateLow)
+        .map(|finding| finding.id.clone())
+        .collect()
+}
+
+#[test]
+fn adapter_that_is_slower_on_every_node_is_the_design_whatever_its_name() {
+    let found = found_after(60, 5, |second, node| {
+        page_of_ports(second, node, &ports_with_storage(node, 400.0, 100.0))
+    });
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn port_below_those_of_most_nodes_is_found_at_the_first_look() {
+    let found = found_after(30, 5, |second, node| {
+        let mut ports: Vec<(String, f64)> =
+            (0..4).map(|slot| (format!("mlx5_{slot}"), 400.0)).collect();
+        ports.push(("mlx5_4".to_owned(), 100.0));
+        if node == 3 {
+            ports[1].1 = 100.0;
+        }
+        page_of_ports(second, node, &ports)
+    });
+    assert_eq!(found, ["port_rate_low/gpu003/mlx5_1/1"]);
+}
+
+#[test]
+fn node_whose_ports_are_all_slow_is_found() {
+    let found = found_after(30, 6, |second, node| {
+        let rate = if node == 2 { 200.0 } else { 400.0 };
+        let ports: Vec<(String, f64)> = (0..2).map(|slot| (format!("mlx5_{slot}"), rate)).collect();
+        page_of_ports(second, node, &ports)
+    });
+    assert_eq!(found, ["port_rate_low/gpu002/mlx5_0/1", "port_rate_low/gpu002/mlx5_1/1"]);
+}
+
+#[test]
+fn with_fewer_than_three_other_nodes_only_a_fall_is_a_fault() {
+    let found = found_after(60, 3, |second, node| {
+        let fell = if node == 1 && second > 30 { 200.0 } else { 400.0 };
+        let ports = [("mlx5_0", 400.0), ("mlx5_1", fell), ("mlx5_2", 400.0), ("mlx5_3", 100.0)];
+        let ports = ports.map(|(name, rate)| (name.to_owned(), rate));
+        page_of_ports(second, node, &ports)
+    });
+    assert_eq!(found, ["port_rate_low/gpu001/mlx5_1/1"]);
+}
