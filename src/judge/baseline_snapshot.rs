@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     baseline::Baseline, clock_drift::ClockDrift, gpu_errors::NodeErrorSnapshot,
-    port_trackers::LastActive,
+    link_averages::PortBaselines, port_trackers::LastActive,
 };
 use gaunt_cluster::MAX_TARGETS;
 
@@ -33,7 +33,7 @@ pub(super) struct NodeBaselines {
     /// With the lowest power that was seen of each.
     pub(super) gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
-    pub(super) ports: HashMap<SanitizedText, ([Baseline; 3], Option<f64>)>,
+    pub(super) ports: HashMap<SanitizedText, PortBaselines>,
     /// Ports that were active, with their values of that time.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     pub(super) active: HashMap<SanitizedText, LastActive>,

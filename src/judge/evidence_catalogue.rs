@@ -146,6 +146,7 @@ evidence_rows! {
     CongestedTogether: "times congested together", Count,
         own(&[port::ECN_MARKED, port::TRANSMIT_WAIT]).limit("together_ports");
     EcnMarked: "ECN-marked packets", Ratio, own(&[port::ECN_MARKED]).limit("marked_packets_ratio");
+    MarkedTimes: "ECN-marked packets / baseline", Count, own(&[port::ECN_MARKED]).limit("marked_times");
     CnpsReceived: "CNPs received / baseline", Count, own(&[port::CNP_HANDLED]).limit("notified_times");
     CnpSenders: "senders receiving CNPs", Count, own(&[port::CNP_HANDLED]).limit("incast_senders");
     PauseReceived: "PFC pause time received", Ratio,

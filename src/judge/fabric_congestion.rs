@@ -13,8 +13,8 @@ use super::{
     host_blocks_network::detect_blocking_host,
     inferred_leaf::CongestionGroup,
     link_averages::{LinkAverages, current_value},
+    loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
-    port_rail::rail_of,
     robust_stats::median,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
@@ -63,18 +63,6 @@ pub(super) fn detect_congestion(
     }
 }
 
-/// Whether any port is congested.
-fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
-    let congested = |row: u32| {
-        let link = judge.links.of(row)?;
-        current_value(link.utilization, cluster)
-            .filter(|share| *share >= judge.limits.carries_ratio)?;
-        congestion_over_limit(judge, cluster, row, link)
-    };
-    let mut rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Port));
-    rows.any(|row| congested(*row).is_some())
-}
-
 /// Congested ports without a known leaf, by rail, where they are too few to blame the rail and too many to blame each
 /// one. A rail is excluded if at least half of them are on nodes with several congested rails: these share the node and
 /// not a switch. None if no port at all is congested.
@@ -90,18 +78,23 @@ pub(super) fn unnamed_leaf_ports(
     for port in ports.iter().filter(|port| port.congested.is_some()) {
         *rails.entry(port.node).or_default() += 1;
     }
-    let few = |leaf_rail: &LeafRailPorts<'_>| {
-        let bad = leaf_rail.congested_ports();
+    // A scheduler's groups of nodes need not be switches: they count as unknown, unless one explains its congestion.
+    let explained: HashSet<u32> = group_by_leaf(&ports)
+        .iter()
+        .filter(|leaf_rail| leaf_rail.leaf.is_some() && leaf_rail.is_mostly_congested(judge))
+        .flat_map(|leaf_rail| leaf_rail.members.iter().map(|port| port.row))
+        .collect();
+    let mut unnamed = Vec::new();
+    for leaf_rail in group_ports(&ports, |port| port.leaf.filter(|_| !port.is_leaf_of_node)) {
+        let mut bad = leaf_rail.congested_ports();
+        bad.retain(|port| !explained.contains(&port.row));
         let alone = bad.iter().filter(|port| rails.get(&port.node) == Some(&1)).count();
-        bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len()
-    };
-    let leaf_rails = group_by_leaf(&ports).into_iter().filter(|leaf_rail| leaf_rail.leaf.is_none());
-    let apart =
-        leaf_rails.filter(|leaf_rail| !leaf_rail.is_mostly_congested(judge) && few(leaf_rail));
-    let rows = |leaf_rail: &LeafRailPorts<'_>| {
-        leaf_rail.congested_ports().iter().map(|port| port.row).collect()
-    };
-    Some(apart.map(|leaf_rail| (leaf_rail.rail.clone(), rows(&leaf_rail))).collect())
+        let are_few = bad.len() as f64 >= judge.limits.together_ports && alone * 2 > bad.len();
+        if leaf_rail.leaf.is_none() && are_few && !leaf_rail.is_mostly_congested(judge) {
+            unnamed.push((leaf_rail.rail.clone(), bad.iter().map(|port| port.row).collect()));
+        }
+    }
+    Some(unnamed)
 }
 
 /// Returns a finding for ports without a known leaf that are congested together: most likely they share a leaf.
@@ -246,17 +239,6 @@ fn detect_incast(
     )
 }
 
-/// A port with traffic, its location and its congestion.
-struct LoadedPort<'a> {
-    node: NodeId,
-    row: u32,
-    link: &'a LinkAverages,
-    leaf: Option<&'a SanitizedText>,
-    rail: SanitizedText,
-    /// The strongest congestion signal / its limit; none if there is none.
-    congested: Option<f64>,
-}
-
 /// Ports of one rail below one leaf.
 struct LeafRailPorts<'a> {
     leaf: Option<&'a SanitizedText>,
@@ -274,32 +256,6 @@ impl LeafRailPorts<'_> {
         bad as f64 >= judge.limits.least_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
-}
-
-fn collect_loaded_ports<'a>(judge: &'a JudgeState, cluster: &'a Cluster) -> Vec<LoadedPort<'a>> {
-    let mut ports = Vec::new();
-    for (id, node) in cluster.sorted_nodes() {
-        for row in node.device_rows(DeviceClass::Port) {
-            let Some(link) = judge.links.of(*row) else { continue };
-            if !current_value(link.utilization, cluster)
-                .is_some_and(|it| it >= judge.limits.carries_ratio)
-            {
-                continue;
-            }
-            let Some(rail) = rail_of(cluster, *row) else { continue };
-            let wiring = cluster.topology().port_topology(*row);
-            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).map(|fact| &fact.value);
-            ports.push(LoadedPort {
-                node: id,
-                row: *row,
-                link,
-                leaf,
-                rail,
-                congested: congestion_over_limit(judge, cluster, *row, link),
-            });
-        }
-    }
-    ports
 }
 
 /// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
@@ -321,34 +277,20 @@ pub(super) fn ports_of_entity(
 }
 
 fn group_by_leaf<'a>(ports: &'a [LoadedPort<'a>]) -> Vec<LeafRailPorts<'a>> {
+    group_ports(ports, |port| port.leaf)
+}
+
+fn group_ports<'a>(
+    ports: &'a [LoadedPort<'a>],
+    leaf_of: impl Fn(&LoadedPort<'a>) -> Option<&'a SanitizedText>,
+) -> Vec<LeafRailPorts<'a>> {
     let mut leaf_rails: BTreeMap<(Option<&SanitizedText>, &SanitizedText), Vec<&LoadedPort<'a>>> =
         BTreeMap::new();
     for port in ports {
-        leaf_rails.entry((port.leaf, &port.rail)).or_default().push(port);
+        leaf_rails.entry((leaf_of(port), &port.rail)).or_default().push(port);
     }
     let leaf_rail = |((leaf, rail), members)| LeafRailPorts { leaf, rail, members };
     leaf_rails.into_iter().map(leaf_rail).collect()
-}
-
-/// Returns congestion as a multiple of its limit. ECN marks at the receiver show a full queue on the path, and locate
-/// it. Where no switch marks packets, as on InfiniBand, transmit wait of the senders is the only signal.
-fn congestion_over_limit(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    row: u32,
-    link: &LinkAverages,
-) -> Option<f64> {
-    let limits = &judge.limits;
-    let far = judge.switches.of(row).and_then(|far| far.queue_over_limit(cluster, limits));
-    if let Some(marked) = current_value(link.ecn_marked, cluster) {
-        let marks = marked / limits.marked_packets_ratio;
-        return far.into_iter().chain([marks]).filter(|times| *times >= 1.0).reduce(f64::max);
-    }
-    let waited = link.waited_times(cluster, limits).map(|times| times / limits.waited_times);
-    let paused =
-        current_value(link.pause_received, cluster).map(|share| share / limits.paused_ratio);
-    let signs = waited.into_iter().chain(paused).chain(far);
-    signs.filter(|times| *times >= 1.0).reduce(f64::max)
 }
 
 fn leaf_congested_finding(
@@ -412,28 +354,31 @@ fn congestion_finding(
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
     let paused = median_of(|link| link.pause_received);
+    let marked = median(bad.iter().filter_map(|port| port.link.marked_times(cluster, limits)));
+    // The absolute limit is shown only where it is exceeded.
+    let certain_marks = Some(limits.marked_packets_ratio)
+        .filter(|least| median_of(|link| link.ecn_marked).is_some_and(|share| share >= *least));
     let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
     let far = bad
         .iter()
         .filter_map(|port| judge.switches.of(port.row)?.queue_over_limit(cluster, limits));
     let far = far.reduce(f64::max);
-    let kinds = 1
-        + usize::from(far.is_some())
-        + usize::from(paused.is_some_and(|share| share >= limits.paused_ratio))
-        + usize::from(notified.is_some_and(|times| times >= limits.notified_times))
-        + usize::from(!groups.is_empty());
+    // Marks, CNPs and pauses show one queue: only a switch and a slower job are other evidence.
+    let kinds = 1 + usize::from(far.is_some()) + usize::from(!groups.is_empty());
+    let is_certain =
+        bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
     let lost = groups.iter().map(|group| group.lost_gpus()).sum();
     let victims = groups
         .iter()
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, true)
+    let suspicion = PendingFinding::of(kind, entity, kinds, is_certain)
         .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
         EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),
-        EvidenceRow::EcnMarked
-            .to_evidence(median_of(|link| link.ecn_marked), Some(limits.marked_packets_ratio)),
+        EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),
+        EvidenceRow::MarkedTimes.to_evidence(marked, Some(limits.marked_times)),
         EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.paused_ratio)),
         EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.notified_times)),
         EvidenceRow::SwitchQueue

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use gaunt_schema::{DeviceClass, EntityKind, Finding, SanitizedText};
 
-use super::{job_group::JobGroups, port_rail};
-use gaunt_cluster::{Cluster, NodeId};
+use super::{job_group::JobGroups, port_rail::NodeRails};
+use gaunt_cluster::{Cluster, Node, NodeId};
 
 /// The GPUs and nodes whose baselines are frozen.
 #[derive(Debug, Default)]
@@ -100,14 +100,18 @@ impl NamedEntities {
 
 /// Returns the nodes with a port below these leaves or on these rails.
 fn nodes_below(cluster: &Cluster, named: &NamedEntities) -> BTreeSet<NodeId> {
-    let is_below = |row: &u32| {
-        let wiring = cluster.topology().port_topology(*row);
-        let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
-        let rail = port_rail::rail_of(cluster, *row);
-        leaf.is_some_and(|leaf| named.leaves.contains(&leaf.value))
-            || rail.is_some_and(|rail| named.rails.contains(&rail))
+    let is_below = |id: NodeId, node: &Node| {
+        let rails = NodeRails::of(node);
+        let group = cluster.topology().node_topology(id).and_then(|node| node.leaf.as_ref());
+        let mut rows = node.device_rows(DeviceClass::Port).iter();
+        rows.any(|row| {
+            let wiring = cluster.topology().port_topology(*row);
+            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref()).or(group);
+            let rail = rails.rail_of(cluster, *row);
+            leaf.is_some_and(|leaf| named.leaves.contains(&leaf.value))
+                || rail.is_some_and(|rail| named.rails.contains(&rail))
+        })
     };
     let nodes = cluster.sorted_nodes();
-    let below = nodes.filter(|(_, node)| node.device_rows(DeviceClass::Port).iter().any(is_below));
-    below.map(|(id, _)| id).collect()
+    nodes.filter(|(id, node)| is_below(*id, node)).map(|(id, _)| id).collect()
 }

@@ -40,6 +40,7 @@ mod job_pauses;
 mod judge_state;
 mod link_averages;
 mod link_quality;
+mod loaded_ports;
 mod loss_attribution;
 mod moving_average;
 mod node_link_rates;

@@ -45,6 +45,9 @@ const PAUSES: [MetricId; 9] = [
 /// The network device of a port is resolved every so many seconds: it hardly ever changes.
 const SEEK_S: f64 = 20.0;
 
+/// The saved baselines of a port, and the highest line rate that was seen.
+pub(super) type PortBaselines = (Vec<Baseline>, Option<f64>);
+
 /// The averages of every port, by row.
 #[derive(Debug, Default)]
 pub(super) struct LinkTable {
@@ -67,6 +70,7 @@ pub(super) struct LinkAverages {
     usual_corrected: Baseline,
     /// Share of received packets that are ECN-marked.
     pub(super) ecn_marked: MovingAverage,
+    usual_marked: Baseline,
     /// CNPs handled, per gigabyte sent.
     pub(super) cnps_handled: MovingAverage,
     usual_notified: Baseline,
@@ -115,9 +119,7 @@ impl LinkTable {
     }
 
     /// Returns the baselines of each port, by row.
-    pub(super) fn learned_baselines(
-        &self,
-    ) -> impl Iterator<Item = (u32, ([Baseline; 3], Option<f64>))> {
+    pub(super) fn learned_baselines(&self) -> impl Iterator<Item = (u32, PortBaselines)> {
         let known = self.links.iter().enumerate();
         known.filter_map(|(row, link)| Some((row as u32, link.as_ref()?.learned_baselines())))
     }
@@ -127,18 +129,20 @@ impl LinkTable {
         &mut self,
         node: &SanitizedText,
         row: u32,
-        of: ([Baseline; 3], Option<f64>),
+        (baselines, best_rate): PortBaselines,
     ) {
-        let ([usual_corrected, usual_notified, usual_waited], best_rate) = of;
+        // An earlier version saved fewer of them.
+        let baseline = |at: usize| baselines.get(at).copied().unwrap_or_default();
         if self.links.len() <= row as usize {
             self.links.resize(row as usize + 1, None);
         }
         let link = &mut self.links[row as usize];
         if link.as_ref().is_none_or(|link| link.node != *node) {
             let learned = LinkAverages {
-                usual_corrected,
-                usual_notified,
-                usual_waited,
+                usual_corrected: baseline(0),
+                usual_notified: baseline(1),
+                usual_waited: baseline(2),
+                usual_marked: baseline(3),
                 ..LinkAverages::new(node)
             };
             *link = Some(LinkAverages { best_rate: best_rate.unwrap_or_default(), ..learned });
@@ -148,7 +152,11 @@ impl LinkTable {
     /// Resets the baselines of traffic because another job uses the port.
     pub(super) fn reset_traffic_baselines(&mut self, row: u32) {
         if let Some(Some(link)) = self.links.get_mut(row as usize) {
-            (link.usual_notified, link.usual_waited) = (Baseline::default(), Baseline::default());
+            for baseline in
+                [&mut link.usual_notified, &mut link.usual_waited, &mut link.usual_marked]
+            {
+                *baseline = Baseline::default();
+            }
         }
     }
 
@@ -159,6 +167,7 @@ impl LinkTable {
             (&mut link.usual_corrected, link.fec_corrected),
             (&mut link.usual_notified, link.cnps_handled),
             (&mut link.usual_waited, link.transmit_wait),
+            (&mut link.usual_marked, link.ecn_marked),
         ] {
             *baseline = baseline.with_accepted(current_value(average, cluster), limits);
         }
@@ -181,6 +190,7 @@ impl LinkAverages {
             fec_corrected: MovingAverage::default(),
             usual_corrected: Baseline::default(),
             ecn_marked: MovingAverage::default(),
+            usual_marked: Baseline::default(),
             cnps_handled: MovingAverage::default(),
             usual_notified: Baseline::default(),
             pause_received: MovingAverage::default(),
@@ -262,6 +272,7 @@ impl LinkAverages {
             (&mut self.usual_corrected, &self.fec_corrected, limits.usual_corrected_per_second),
             (&mut self.usual_notified, &self.cnps_handled, limits.usual_notified_per_gigabyte),
             (&mut self.usual_waited, &self.transmit_wait, limits.usual_waited_per_kilobyte),
+            (&mut self.usual_marked, &self.ecn_marked, limits.usual_marked_ratio),
         ] {
             baseline.learn_value(
                 average.value_at(at, cluster.freshness_window()),
@@ -274,8 +285,10 @@ impl LinkAverages {
     }
 
     /// Returns its baselines, and the highest line rate that was seen.
-    fn learned_baselines(&self) -> ([Baseline; 3], Option<f64>) {
-        ([self.usual_corrected, self.usual_notified, self.usual_waited], self.best_rate())
+    fn learned_baselines(&self) -> PortBaselines {
+        let baselines =
+            [self.usual_corrected, self.usual_notified, self.usual_waited, self.usual_marked];
+        (baselines.to_vec(), self.best_rate())
     }
 
     /// Returns the row of its network device, if it has one.
@@ -306,6 +319,11 @@ impl LinkAverages {
             limits.usual_notified_per_gigabyte,
             cluster,
         )
+    }
+
+    /// Returns the share of ECN-marked packets / baseline.
+    pub(super) fn marked_times(&self, cluster: &Cluster, limits: &Thresholds) -> Option<f64> {
+        ratio_to_baseline(self.ecn_marked, &self.usual_marked, limits.usual_marked_ratio, cluster)
     }
 
     /// Returns transmit wait / baseline.

@@ -1,20 +1,90 @@
-//! The rail of a port: as the topology states it, or by the number of its device.
+//! The rail of a port: as the topology states it, or by the number or the rank of its device.
 
-use gaunt_cluster::Cluster;
+use std::cell::OnceCell;
+
+use gaunt_cluster::{Cluster, Node};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
-/// Returns the rail of a port.
-pub(super) fn rail_of(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
-    let wiring = cluster.topology().port_topology(row);
-    let reported = wiring.and_then(|wiring| wiring.rail.as_ref()).map(|fact| fact.value.clone());
-    reported.or_else(|| {
-        Some(trailing_number(cluster.device_at(DeviceClass::Port, row)?.device.key.first()))
-    })
+/// The rails of a node's ports.
+pub(super) struct NodeRails<'a> {
+    node: &'a Node,
+    /// Ranks of its ports by the name of their device, where the numbers at the end of the names do not tell them apart.
+    ranks: OnceCell<Option<Vec<u32>>>,
 }
 
-/// Returns the number at the end of a device's name: where the rail is unknown, equal devices are on equal rails.
-fn trailing_number(device: Option<&SanitizedText>) -> SanitizedText {
-    let name = device.map(SanitizedText::as_str).unwrap_or_default();
+impl<'a> NodeRails<'a> {
+    pub(super) fn of(node: &'a Node) -> Self {
+        Self { node, ranks: OnceCell::new() }
+    }
+
+    /// Returns the rail of a port of the node. Where the rail is unknown, ports with equal numbers are on equal rails;
+    /// names by PCI address, such as `rocep75s0`, end in equal numbers: there ports of equal rank are.
+    pub(super) fn rail_of(&self, cluster: &Cluster, row: u32) -> Option<SanitizedText> {
+        let wiring = cluster.topology().port_topology(row);
+        let reported = wiring.and_then(|wiring| wiring.rail.as_ref());
+        if let Some(rail) = reported {
+            return Some(rail.value.clone());
+        }
+        let ranks = self.ranks.get_or_init(|| rank_ports(cluster, self.node));
+        if let Some(ranks) = ranks {
+            let rank = ranks.iter().position(|other| *other == row)?;
+            return Some(SanitizedText::from(rank.to_string()));
+        }
+        Some(trailing_number(device_name(cluster, row)?))
+    }
+}
+
+fn device_name(cluster: &Cluster, row: u32) -> Option<&str> {
+    cluster.device_at(DeviceClass::Port, row)?.device.key.first().map(SanitizedText::as_str)
+}
+
+/// The ports of a node in the order of their devices' names, numbers in them compared as such; none where the numbers
+/// at the end of the names differ.
+fn rank_ports(cluster: &Cluster, node: &Node) -> Option<Vec<u32>> {
+    let rows = node.device_rows(DeviceClass::Port);
+    let mut numbers: Vec<SanitizedText> =
+        rows.iter().filter_map(|row| Some(trailing_number(device_name(cluster, *row)?))).collect();
+    let count = numbers.len();
+    numbers.sort();
+    numbers.dedup();
+    if numbers.len() == count {
+        return None;
+    }
+    let mut ranked = rows.to_vec();
+    ranked.sort_by_cached_key(|row| device_name(cluster, *row).map(natural_key));
+    Some(ranked)
+}
+
+/// A key that sorts `rocep9s0` before `rocep75s0`.
+fn natural_key(name: &str) -> Vec<(u64, String)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(text);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        parts.push((0, word.to_owned()));
+        parts.push((number.parse().unwrap_or(u64::MAX), String::new()));
+        rest = after;
+    }
+    parts
+}
+
+/// Returns the number at the end of a device's name.
+fn trailing_number(name: &str) -> SanitizedText {
     let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     if digits < name.len() { SanitizedText::new(&name[digits..]) } else { SanitizedText::new(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_by_pci_address_sort_by_bus_number() {
+        let mut names = ["rocep155s0", "rocep75s0", "rocep9s0f1", "rocep9s0f0"];
+        names.sort_by_cached_key(|name| natural_key(name));
+        assert_eq!(names, ["rocep9s0f0", "rocep9s0f1", "rocep75s0", "rocep155s0"]);
+    }
 }

@@ -13,6 +13,7 @@ mod inference_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;
 mod probe_evidence_tests;
+mod quiet_congestion_tests;
 mod restart_tests;
 mod slow_period_tests;
 mod telemetry_tests;

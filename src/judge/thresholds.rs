@@ -201,6 +201,8 @@ table! {
     usual_corrected_per_second: f64 = 100.0;
     /// Minimum baseline of CNPs received per gigabyte sent.
     usual_notified_per_gigabyte: f64 = 1.0;
+    /// Minimum baseline of the share of ECN-marked packets: quiet congestion control marks a few in 10,000.
+    usual_marked_ratio: f64 = 0.0001;
     /// Minimum baseline of transmit-wait ticks per kilobyte sent.
     usual_waited_per_kilobyte: f64 = 0.01;
     /// Utilization in one sample from which the GPU was active.
@@ -306,6 +308,9 @@ table! {
     least_siblings: f64 = 2.0;
     /// Share of ECN-marked packets from which a queue is congested.
     marked_packets_ratio: f64 = 0.01;
+    /// ECN-marked packets / baseline, and / the same of the quieter third of all ports, from which a queue is congested
+    /// at any share: how many packets a switch marks differs a hundredfold between clusters.
+    marked_times: f64 = 3.0;
     /// PFC pause time received from which a port is congested.
     paused_ratio: f64 = 0.01;
     /// PFC pause time sent from which the host is a slow receiver.

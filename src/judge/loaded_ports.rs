@@ -1,0 +1,128 @@
+//! Ports with traffic: their place in the fabric, and whether packets queue up at them.
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::{DeviceClass, SanitizedText};
+
+use super::{
+    JudgeState,
+    link_averages::{LinkAverages, current_value},
+    port_rail::NodeRails,
+};
+
+/// A port with traffic, its location and its congestion.
+pub(super) struct LoadedPort<'a> {
+    pub(super) node: NodeId,
+    pub(super) row: u32,
+    pub(super) link: &'a LinkAverages,
+    /// Its leaf switch, or the group of its node that a scheduler calls by the name of a switch.
+    pub(super) leaf: Option<&'a SanitizedText>,
+    /// Whether only a scheduler names the leaf: for the node, and not for the port.
+    pub(super) is_leaf_of_node: bool,
+    pub(super) rail: SanitizedText,
+    /// The congestion at this port; none if there is none.
+    pub(super) congested: Option<Congestion>,
+}
+
+/// How much packets queue up at a port.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Congestion {
+    /// Whether a share or a switch shows it, and not only the comparison with the port's own past.
+    pub(super) is_certain: bool,
+}
+
+/// The signals of congestion at one port.
+#[derive(Clone, Copy, Debug, Default)]
+struct CongestionSigns {
+    /// Marks or queues over a limit that holds anywhere.
+    is_certain: bool,
+    /// ECN-marked packets / baseline.
+    marked_times: Option<f64>,
+    /// Whether the port waits or is paused: signs of senders, which locate a queue less well than marks.
+    is_delayed: bool,
+}
+
+impl CongestionSigns {
+    fn of(judge: &JudgeState, cluster: &Cluster, row: u32, link: &LinkAverages) -> Self {
+        let limits = &judge.limits;
+        let far = judge.switches.of(row).and_then(|far| far.queue_over_limit(cluster, limits));
+        let marked = current_value(link.ecn_marked, cluster);
+        let waited = link.waited_times(cluster, limits);
+        let paused = current_value(link.pause_received, cluster);
+        Self {
+            is_certain: far.is_some_and(|times| times >= 1.0)
+                || marked.is_some_and(|share| share >= limits.marked_packets_ratio),
+            marked_times: link.marked_times(cluster, limits),
+            is_delayed: waited.is_some_and(|times| times >= limits.waited_times)
+                || paused.is_some_and(|share| share >= limits.paused_ratio),
+        }
+    }
+
+    fn is_any(self, limits: &super::Thresholds) -> bool {
+        self.is_certain
+            || self.is_delayed
+            || self.marked_times.is_some_and(|times| times >= limits.marked_times)
+    }
+}
+
+/// Whether any port may be congested.
+pub(super) fn is_any_port_congested(judge: &JudgeState, cluster: &Cluster) -> bool {
+    let mut rows = cluster.sorted_nodes().flat_map(|(_, node)| node.device_rows(DeviceClass::Port));
+    rows.any(|row| {
+        loaded_link(judge, cluster, *row).is_some_and(|link| {
+            CongestionSigns::of(judge, cluster, *row, link).is_any(&judge.limits)
+        })
+    })
+}
+
+fn loaded_link<'a>(judge: &'a JudgeState, cluster: &Cluster, row: u32) -> Option<&'a LinkAverages> {
+    let link = judge.links.of(row)?;
+    let share = current_value(link.utilization, cluster)?;
+    (share >= judge.limits.carries_ratio).then_some(link)
+}
+
+/// Returns the ports with traffic. Where switches mark packets, marks locate the queue; senders that wait or are paused
+/// count only where no port is marked.
+pub(super) fn collect_loaded_ports<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+) -> Vec<LoadedPort<'a>> {
+    let limits = &judge.limits;
+    let (mut ports, mut signs) = (Vec::new(), Vec::new());
+    for (id, node) in cluster.sorted_nodes() {
+        let rails = NodeRails::of(node);
+        let group = cluster.topology().node_topology(id).and_then(|node| node.leaf.as_ref());
+        for row in node.device_rows(DeviceClass::Port) {
+            let Some(link) = loaded_link(judge, cluster, *row) else { continue };
+            let Some(rail) = rails.rail_of(cluster, *row) else { continue };
+            let wiring = cluster.topology().port_topology(*row);
+            let leaf = wiring.and_then(|wiring| wiring.leaf.as_ref());
+            signs.push(CongestionSigns::of(judge, cluster, *row, link));
+            ports.push(LoadedPort {
+                node: id,
+                row: *row,
+                link,
+                leaf: leaf.or(group).map(|fact| &fact.value),
+                is_leaf_of_node: leaf.is_none(),
+                rail,
+                congested: None,
+            });
+        }
+    }
+    let least = limits.marked_times * quiet_level(&signs).max(1.0);
+    let is_marked = |sign: &CongestionSigns| sign.marked_times.is_some_and(|times| times >= least);
+    let any_marked = signs.iter().any(|sign| sign.is_certain || is_marked(sign));
+    for (port, sign) in ports.iter_mut().zip(&signs) {
+        let is_congested = sign.is_certain || is_marked(sign) || (sign.is_delayed && !any_marked);
+        // Whoever waits for credits or is paused has lost that time, whatever its past.
+        let is_certain = sign.is_certain || sign.is_delayed;
+        port.congested = is_congested.then_some(Congestion { is_certain });
+    }
+    ports
+}
+
+/// Marks / baseline of the quieter third of all ports: the load of all of them may have changed.
+fn quiet_level(signs: &[CongestionSigns]) -> f64 {
+    let mut times: Vec<f64> = signs.iter().filter_map(|sign| sign.marked_times).collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 3).copied().unwrap_or_default()
+}

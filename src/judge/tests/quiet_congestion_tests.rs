@@ -1,0 +1,87 @@
+//! Tests of congestion that switches hardly mark, on ports that PCI addresses name, below switches that only a
+//! scheduler names.
+
+use gaunt_schema::{
+    Delivery, Device, Dialect, FindingKind, NodeLocation, Report, Severity, SourceTopology,
+    TopologyOrigin, UnixMs, catalogue::port,
+};
+
+use super::telemetry_tests::TargetFixture;
+
+const NODES: usize = 8;
+const DEVICES: [&str; 3] = ["rocep9s0", "rocep75s0", "rocep155s0"];
+
+/// Packets that a port receives in a second.
+const PACKETS: f64 = 1e6;
+
+/// A page on which each port received packets with this share of marks since the start.
+fn page_of_marks(second: i64, node: usize, share: impl Fn(&str, i64) -> f64) -> Report {
+    let mut report = Report {
+        node: Some(format!("gpu{node:03}").as_str().into()),
+        node_time: Some(UnixMs(second * 1_000)),
+        ..Report::default()
+    };
+    for name in DEVICES {
+        let device = report.ensure_device(Device::new_port(name, "1"));
+        report.push(device, port::STATE, 4.0);
+        report.push(device, port::RATE, 50e9);
+        let packets = second as f64 * PACKETS;
+        report.push(device, port::RECEIVE_PACKETS, packets);
+        report.push(device, port::RECEIVE_BYTES, packets * 4_096.0);
+        report.push(device, port::TRANSMIT_BYTES, packets * 4_096.0);
+        let marked: f64 = (0..second).map(|second| share(name, second) * PACKETS).sum();
+        report.push(device, port::ECN_MARKED, marked.round());
+    }
+    report
+}
+
+/// Runs eight nodes, four below each of two switches of a Slurm tree, for two minutes with few marks and then half a
+/// minute with marks as given.
+fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String, Severity)> {
+    let addresses: Vec<String> = (0..NODES).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    let location = |node: usize| NodeLocation {
+        node: format!("gpu{node:03}").as_str().into(),
+        leaf: Some(format!("s{}", node / 4).as_str().into()),
+        ..NodeLocation::default()
+    };
+    fixture.cluster.ingest_delivery(Delivery::Topology(SourceTopology {
+        source: "topology.conf".into(),
+        origin: TopologyOrigin::Scheduler,
+        nodes: (0..NODES).map(location).collect(),
+        ports: vec![],
+        rails: vec![],
+        switches: vec![],
+    }));
+    fixture.run(150, |second, node| {
+        page_of_marks(
+            second,
+            node,
+            |name, second| if second < 120 { 2e-4 } else { marks(node, name) },
+        )
+    });
+    let findings = fixture.judge.open_findings().into_iter();
+    findings.map(|found| (found.kind, found.id.clone(), found.severity)).collect()
+}
+
+#[test]
+fn quiet_marks_below_one_switch_and_rail_are_a_congested_leaf() {
+    let found =
+        findings_with(|node, name| if node < 4 && name == "rocep75s0" { 3e-3 } else { 2e-4 });
+    let expected = (FindingKind::LeafCongested, "leaf_congested/s0".to_owned(), Severity::Info);
+    assert_eq!(found, [expected], "no job is slower: information");
+}
+
+#[test]
+fn quiet_marks_on_one_rail_everywhere_are_a_slow_rail() {
+    let found = findings_with(|_, name| if name == "rocep155s0" { 3e-3 } else { 2e-4 });
+    let expected = (FindingKind::RailSlow, "rail_slow/2".to_owned(), Severity::Info);
+    assert_eq!(found, [expected]);
+}
+
+#[test]
+fn marks_that_rise_everywhere_are_another_load() {
+    assert_eq!(findings_with(|_, _| 3e-3), []);
+}
