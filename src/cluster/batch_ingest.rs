@@ -11,9 +11,10 @@ use gaunt_schema::{
 
 use super::{
     Cluster, MAX_TARGETS,
-    cluster_node::{ClassFeed, NodeId, node_name},
+    cluster_node::{ClassFeed, NodeId},
     column::SampleStamp,
     device_identity::DeviceNames,
+    node_join::group_by_host,
     refused_devices::RefusedDevices,
     source_priority::{MetricSource, SelectedMetrics, select_metrics},
     tracked_target::{LONGEST_LOOK, NOT_TAKEN, RowLayout, TrackedTarget},
@@ -46,6 +47,7 @@ impl Cluster {
             removed.extend(renamed);
             self.targets.push(unchanged.unwrap_or_else(|| TrackedTarget::new(target)));
         }
+        self.targets_at_host = group_by_host(&self.targets);
         let mut any_freed = false;
         for tracked in removed.into_iter().chain(previous.into_values()) {
             let Some(node) = tracked.node else { continue };
@@ -155,16 +157,14 @@ impl Cluster {
         page: &ScrapedPage,
         at: UnixMs,
     ) -> Result<NodeId, SanitizedText> {
+        let name = self.name_page(index, page.dialect, &page.report);
         let target = &self.targets[index].target;
-        let (id, name) = (target.id, node_name(target, &page.report));
-        let address = target.address.clone();
+        let (id, address) = (target.id, target.address.clone());
         let too_many =
             || SanitizedText::new(&format!("{address}: too many nodes; its page is rejected"));
         let previous = self.targets[index].node;
-        // A page usually reports the same node as the page before.
-        let has_same_name =
-            |id: &NodeId| self.inventory.node_by_id(*id).is_some_and(|node| node.name == name);
-        let node = match previous.filter(has_same_name) {
+        let known = self.find_node(&name, page.dialect, id);
+        let node = match known {
             Some(node) => node,
             None => self.inventory.ensure_node(&name).ok_or_else(too_many)?,
         };

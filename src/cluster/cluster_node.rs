@@ -3,8 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use gaunt_schema::{
-    CowList, Device, DeviceClass, Dialect, MetricId, Report, SanitizedText, ScrapeTarget, TargetId,
-    UnixMs, natural_order,
+    CowList, Device, DeviceClass, Dialect, MetricId, SanitizedText, TargetId, UnixMs, natural_order,
 };
 
 use super::source_priority::MetricSource;
@@ -152,14 +151,6 @@ impl DeviceEntry {
     }
 }
 
-/// The name of the node that a page reports: from the operator's configuration, else from the page, else the address.
-pub(super) fn node_name(target: &ScrapeTarget, report: &Report) -> SanitizedText {
-    let non_empty = |name: &Option<SanitizedText>| name.clone().filter(|name| !name.is_empty());
-    non_empty(&target.node)
-        .or_else(|| non_empty(&report.node))
-        .unwrap_or_else(|| host_of(&target.address))
-}
-
 /// The host part of an address.
 pub fn host_of(address: &SanitizedText) -> SanitizedText {
     let text = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
@@ -183,22 +174,6 @@ pub(super) fn compare_devices(a: &Device, b: &Device) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn node_name_is_that_of_the_operator_then_the_page_then_the_address() {
-        let mut target = ScrapeTarget {
-            id: TargetId(1),
-            address: "10.0.0.7:9770".into(),
-            node: Some("gpu007".into()),
-            origin: "flag".into(),
-        };
-        let mut report = Report { node: Some("node-7".into()), ..Report::default() };
-        assert_eq!(node_name(&target, &report), "gpu007");
-        target.node = None;
-        assert_eq!(node_name(&target, &report), "node-7");
-        report.node = None;
-        assert_eq!(node_name(&target, &report), "10.0.0.7");
-    }
 
     #[test]
     fn host_is_the_address_without_its_port() {

@@ -1,6 +1,9 @@
 //! The inventory of nodes and devices, with the rows of their cells.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use gaunt_schema::{
     Device, DeviceClass, MetricId, SanitizedText, UnixMs, catalogue::gpu, natural_order,
@@ -9,6 +12,7 @@ use gaunt_schema::{
 use super::{
     cluster_node::{DeviceEntry, Node, NodeId, compare_devices},
     column::MetricColumn,
+    node_join::{is_same_name, short_name},
 };
 
 /// Maximum number of nodes: 12,500 nodes make 100,000 GPUs, and as many again may have left a stale name.
@@ -48,6 +52,8 @@ pub(super) struct DeviceInventory {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     names: BTreeMap<SanitizedText, NodeId>,
+    /// Nodes by their short name in lower case.
+    spellings: HashMap<SanitizedText, Vec<NodeId>>,
     /// Every node, in natural order of names.
     order: Vec<NodeId>,
     classes: [ClassRows; DeviceClass::ALL.len()],
@@ -81,6 +87,14 @@ impl DeviceInventory {
 
     pub(super) fn id_by_name(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied()
+    }
+
+    /// The nodes whose name is this but for case and domain.
+    pub(super) fn ids_by_spelling(&self, name: &str) -> impl Iterator<Item = NodeId> {
+        let ids = self.spellings.get(&short_name(name)).map(Vec::as_slice).unwrap_or_default();
+        let is_same =
+            |id: &NodeId| self.node_by_id(*id).is_some_and(|node| is_same_name(&node.name, name));
+        ids.iter().copied().filter(is_same)
     }
 
     /// The node whose short name (without domain) is this, or whose name is the short form of this one.
@@ -167,6 +181,7 @@ impl DeviceInventory {
         self.nodes.resize_with(self.nodes.len().max(id.0 as usize + 1), || None);
         self.nodes[id.0 as usize] = Some(Node::new(name.clone()));
         self.names.insert(name.clone(), id);
+        self.spellings.entry(short_name(name)).or_default().push(id);
         let position = self.order.partition_point(|existing| {
             self.node_by_id(*existing).is_some_and(|node| natural_order(&node.name, name).is_lt())
         });
@@ -294,6 +309,13 @@ impl DeviceInventory {
     pub(super) fn remove_node(&mut self, id: NodeId, columns: &mut [MetricColumn]) {
         let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) else { return };
         self.names.remove(&node.name);
+        let short = short_name(&node.name);
+        if let Some(ids) = self.spellings.get_mut(&short) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.spellings.remove(&short);
+            }
+        }
         self.order.retain(|other| *other != id);
         self.free.push(id);
         for class in DeviceClass::ALL {

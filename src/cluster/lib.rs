@@ -22,6 +22,7 @@ mod kept_past;
 mod late_share;
 #[cfg(test)]
 mod multi_exporter_tests;
+mod node_join;
 mod rate;
 mod refused_devices;
 mod source_priority;
@@ -76,6 +77,8 @@ pub struct Cluster {
     now: UnixMs,
     targets: Vec<TrackedTarget>,
     target_positions: HashMap<TargetId, usize>,
+    /// The positions of the targets at each host.
+    targets_at_host: HashMap<SanitizedText, Vec<usize>>,
     sources: Vec<TargetSource>,
     recording_status: Option<RecordingStatus>,
     late_share: LateShare,
@@ -105,6 +108,7 @@ impl Cluster {
             now: UnixMs::default(),
             targets: Vec::new(),
             target_positions: HashMap::new(),
+            targets_at_host: HashMap::new(),
             sources: Vec::new(),
             recording_status: None,
             late_share: LateShare::default(),

@@ -200,3 +200,56 @@ fn labels_of_a_removed_target_are_dropped() {
     send_page(&mut cluster, 2, 2_100, Dialect::Dcgm, gpu_report("a", gpu::TEMPERATURE, &foreign));
     assert_eq!(model(&cluster).as_deref(), Some("theirs"));
 }
+
+/// Names of nodes with their dialects, after each target reported the node name of its page twice.
+fn joined_nodes(targets: &[(&str, Dialect, &str)]) -> Vec<(String, Vec<Dialect>)> {
+    let listed: Vec<_> = (1..).zip(targets).map(|(id, target)| (id, target.0, None)).collect();
+    let mut cluster = new_cluster(&listed);
+    for at in [1_000, 2_000] {
+        for (id, (_, dialect, name)) in (1..).zip(targets) {
+            let page = gpu_report(name, gpu::UTILIZATION, &[("0", &[], 0.5)]);
+            send_page(&mut cluster, id, at, *dialect, page);
+        }
+    }
+    let nodes = cluster.sorted_nodes().filter(|(_, node)| !node.sources.is_empty());
+    let dialects = |node: &super::Node| node.sources.iter().map(|source| source.dialect).collect();
+    nodes.map(|(_, node)| (node.name.to_string(), dialects(node))).collect()
+}
+
+#[test]
+fn exporters_of_one_host_are_one_node_whatever_they_call_it() {
+    use Dialect::{Dcgm, NodeExporter};
+    let both = |name: &str| vec![(name.to_owned(), vec![NodeExporter, Dcgm])];
+    for name in ["localhost", "dcgm-exporter-x7k2p", "GPU007", "gpu007.hpc.example", ""] {
+        let targets = [("10.0.0.7:9400", Dcgm, name), ("10.0.0.7:9100", NodeExporter, "gpu007")];
+        assert_eq!(joined_nodes(&targets), both("gpu007"), "{name}");
+    }
+}
+
+#[test]
+fn names_in_other_spellings_are_one_node_and_localhost_is_no_name() {
+    use Dialect::{Dcgm, NodeExporter};
+    let targets = [("a:9400", Dcgm, "gpu007.hpc.example"), ("b:9100", NodeExporter, "GPU007")];
+    assert_eq!(joined_nodes(&targets), [("GPU007".to_owned(), vec![NodeExporter, Dcgm])]);
+    let targets = [("10.0.0.7:9400", Dcgm, "localhost"), ("10.0.0.8:9400", Dcgm, "localhost")];
+    let nodes = joined_nodes(&targets);
+    assert_eq!(
+        nodes.iter().map(|node| node.0.as_str()).collect::<Vec<_>>(),
+        ["10.0.0.7", "10.0.0.8"]
+    );
+}
+
+#[test]
+fn machines_behind_one_address_stay_apart() {
+    use Dialect::{Dcgm, NodeExporter};
+    let targets = [
+        ("127.0.0.1:9401", Dcgm, "gpu001"),
+        ("127.0.0.1:9402", Dcgm, "gpu002"),
+        ("127.0.0.1:9101", NodeExporter, "gpu001"),
+        ("127.0.0.1:9102", NodeExporter, "gpu002"),
+    ];
+    let nodes = joined_nodes(&targets);
+    assert_eq!(nodes.iter().map(|node| node.0.as_str()).collect::<Vec<_>>(), ["gpu001", "gpu002"]);
+    let domains = [("c:9400", Dcgm, "gpu1.a.example"), ("d:9100", NodeExporter, "gpu1.b.example")];
+    assert_eq!(joined_nodes(&domains).len(), 2);
+}

@@ -204,14 +204,14 @@ fn dialects_of_one_node_merge_and_the_native_one_wins_per_class() {
 fn two_targets_of_one_dialect_never_merge() {
     let mut cluster = new_cluster(&[(1, "a:1", None), (2, "b:1", None)]);
     let load = |value: f64| [(Device::new_gpu(0), gpu::UTILIZATION, Reading::of(value))];
-    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("localhost", None, &load(0.5)));
-    send_page(&mut cluster, 2, 1_100, Dialect::Gaunt, node_report("localhost", None, &load(0.9)));
-    let gpu = row_of(&cluster, "localhost", &Device::new_gpu(0));
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, node_report("box", None, &load(0.5)));
+    send_page(&mut cluster, 2, 1_100, Dialect::Gaunt, node_report("box", None, &load(0.9)));
+    let gpu = row_of(&cluster, "box", &Device::new_gpu(0));
     assert_eq!(cluster.current_value(gpu::UTILIZATION, gpu), Some(0.5));
     let flag = cluster.tracked_targets()[1].flag.as_ref().unwrap();
     assert_eq!(
         flag.as_str(),
-        "a:1 and b:1 both report node localhost; only the first is used: remove one, or name them \
+        "a:1 and b:1 both report node box; only the first is used: remove one, or name them \
          differently with NODE=ADDRESS"
     );
     assert_eq!(cluster.tracked_targets()[1].node, None);
@@ -219,7 +219,7 @@ fn two_targets_of_one_dialect_never_merge() {
     assert!(cluster.tracked_targets()[1].flag.is_none());
     assert_eq!(
         cluster.sorted_nodes().map(|(_, n)| n.name.as_str()).collect::<Vec<_>>(),
-        ["b", "localhost"]
+        ["b", "box"]
     );
 }
 

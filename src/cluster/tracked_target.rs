@@ -79,6 +79,8 @@ pub struct TrackedTarget {
     last_failed: bool,
     /// When the next attempt must be reported; set by the first tick.
     due: Option<UnixMs>,
+    /// The name by which its last page called its node.
+    pub(super) page_name: Option<SanitizedText>,
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
     /// When that clock last advanced.
@@ -129,6 +131,7 @@ impl TrackedTarget {
             down_since: None,
             last_failed: false,
             due: None,
+            page_name: None,
             node_time: None,
             last_advance: None,
             readings: 0,
