@@ -25,12 +25,15 @@ mod run_selection;
 mod score_table;
 mod score_totals;
 
+pub(crate) use judge_cost::measure_judge;
 pub(crate) use played_run::START;
-use run_score::ScoreTerms;
-pub(crate) use run_score::{accepts_entity, is_about};
+pub(crate) use run_score::{
+    FaultAnswer, RunScore, ScoreTerms, accepts_entity, is_about, score_run,
+};
 pub(crate) use run_selection::JudgeBenchOptions;
 use run_selection::LabelledRun;
-use score_totals::{FaultFreeCounts, FlagCounts, ScoredRun, compute_figures, round_figure};
+pub(crate) use score_totals::round_figure;
+use score_totals::{FaultFreeCounts, FlagCounts, ScoredRun, compute_figures};
 
 use crate::cpu_clock;
 
@@ -47,7 +50,7 @@ struct RunOutcome {
 pub(crate) fn run(options: &JudgeBenchOptions, out: &mut dyn Write) -> anyhow::Result<()> {
     let started = Instant::now();
     // Measured alone on the machine and before the runs fragment the heap.
-    let cost = judge_cost::measure_judge()?;
+    let cost = measure_judge()?;
     let runs = options.select_runs()?;
     let outcomes = play_all(&runs)?;
     let rejected: u64 = outcomes.iter().map(|outcome| outcome.rejected).sum();

@@ -22,6 +22,7 @@ mod soak_bench;
 mod standing_bench;
 mod target_farm;
 mod versus_bench;
+mod worlds_bench;
 
 use std::{io::Write, process::ExitCode};
 
@@ -49,6 +50,9 @@ struct BenchArguments {
     /// Options of `soak`.
     #[command(flatten)]
     soak: soak_bench::SoakBenchOptions,
+    /// Options of `worlds`.
+    #[command(flatten)]
+    worlds: worlds_bench::WorldsBenchOptions,
 }
 
 type BenchFn = fn(&BenchArguments, &mut dyn Write) -> anyhow::Result<()>;
@@ -90,6 +94,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "judge",
         "labelled runs: precision, recall, detection time and cost of the judge",
         |args, out| judge_bench::run(&args.judge, out),
+    ),
+    (
+        "worlds",
+        "clusters drawn at random by family: precision, recall, blame, pages of quiet worlds, calibration",
+        |args, out| worlds_bench::run(&args.worlds, &args.judge, out),
     ),
     (
         "standing",

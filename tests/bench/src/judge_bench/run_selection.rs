@@ -228,7 +228,7 @@ impl JudgeBenchOptions {
         Ok(cases)
     }
 
-    fn suite_split(&self) -> SuiteSplit {
+    pub(crate) fn suite_split(&self) -> SuiteSplit {
         match self.seeds {
             SeedSet::Tune => SuiteSplit::Tune,
             SeedSet::Test => SuiteSplit::Test,

@@ -1,0 +1,238 @@
+//! One played world: its pages through an engine in virtual time, and the score of its findings.
+
+use std::{collections::BTreeSet, io::Write, path::Path, time::Duration};
+
+use anyhow::{Context, anyhow};
+use gaunt::{
+    command::judge_command::{FindingEpisode, VirtualRun},
+    site,
+};
+use gaunt_schema::{
+    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, Severity, TargetId,
+    UnixMs, text,
+};
+use gaunt_worlds::{
+    draw::{WorldCase, draw_world, job_list_json, topology_file_name, topology_text, world_truths},
+    pages::ExporterPages,
+    physics::RatePhysics,
+    random::RandomKey,
+    world::{RUN_START, World, WorldTruth},
+};
+
+use super::TICK;
+use crate::judge_bench::{RunScore, ScoreTerms, is_about, score_run};
+
+/// The score of one world.
+pub(crate) struct PlayedWorld {
+    /// Its family.
+    pub(crate) family: &'static str,
+    /// Its seed.
+    pub(crate) seed: u64,
+    /// The fault kind, or the quiet case.
+    pub(crate) case_name: String,
+    /// Share of speed that the fault costs; none without a fault.
+    pub(crate) loss: Option<f64>,
+    /// Seconds between two scrapes.
+    pub(crate) scrape_s: f64,
+    /// Observed GPU-days.
+    pub(crate) gpu_days: f64,
+    /// The score.
+    pub(crate) score: RunScore,
+    /// Confidence of each warning or worse, and whether it is about a fault.
+    pub(crate) confidences: Vec<(f64, bool)>,
+    /// Lines of pages that the parser rejected.
+    pub(crate) rejected: u64,
+    /// What was found, as lines.
+    found: Vec<String>,
+}
+
+impl PlayedWorld {
+    /// Classes of loss: below 10 %, 10 to 20 %, 20 to 45 %, above.
+    pub(crate) fn loss_class(&self) -> &'static str {
+        match self.loss {
+            None => "no fault",
+            Some(loss) if loss <= 0.0 => "none",
+            Some(loss) if loss < 0.1 => "03-10 %",
+            Some(loss) if loss < 0.2 => "10-20 %",
+            Some(loss) if loss < 0.45 => "20-45 %",
+            Some(_) => "45-80 %",
+        }
+    }
+
+    /// Whether the fault costs at least 10 %, or is one without a loss that devices state themselves.
+    pub(crate) fn is_strong(&self) -> bool {
+        self.loss.is_some_and(|loss| loss <= 0.0 || loss >= 0.1)
+    }
+
+    /// Writes what was found in a world with a miss or a false finding.
+    pub(crate) fn write_if_failed(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let is_missed = self.score.answers.iter().any(|answer| answer.in_time().is_none());
+        if is_missed || !self.score.false_flags.is_empty() {
+            let loss = self.loss.map(|loss| format!("{:.0} %", loss * 100.0)).unwrap_or_default();
+            let missed = if is_missed { "missed" } else { "" };
+            writeln!(
+                out,
+                "{} {} {} {loss} {:.0} s {missed}",
+                self.family, self.seed, self.case_name, self.scrape_s
+            )?;
+            for line in &self.found {
+                writeln!(out, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Draws and plays one world; an error if this world cannot have this fault.
+pub(crate) fn play_world(
+    family: &str,
+    seed: u64,
+    case: &WorldCase<'_>,
+) -> anyhow::Result<PlayedWorld> {
+    let world = draw_world(family, seed, case.clone()).map_err(|error| anyhow!(error))?;
+    let key = RandomKey::new(seed).child("run");
+    let mut physics = RatePhysics::new(&world.cluster, &world.faults, key.child("physics"))
+        .map_err(|error| anyhow!(error))?
+        .with_duration_s(world.duration_s);
+    let mut pages = ExporterPages::new(&world, key.child("pages"));
+    let options = gaunt_engine::EngineOptions {
+        period: Duration::from_secs_f64(world.exporters.scrape_s),
+        ..gaunt_engine::EngineOptions::default()
+    };
+    let mut run = VirtualRun::new(options);
+    for delivery in site_deliveries(&world)? {
+        run.ingest_delivery(delivery);
+    }
+    run.ingest_delivery(Delivery::Targets(list_targets(&pages)));
+    play_pages(&world, &mut physics, &mut pages, &mut run);
+    let shown_from: Vec<Option<f64>> =
+        (0..world.faults.len()).map(|fault| physics.shown_from_s(fault)).collect();
+    let truths = world_truths(&world, &shown_from);
+    let rejected = run.cumulative_totals().rejected.values().sum();
+    Ok(score_world(&world, truths, run.finding_log().all_episodes(), rejected))
+}
+
+/// What the site knows of its network and its jobs, through the readers of the site's files.
+fn site_deliveries(world: &World) -> anyhow::Result<Vec<Delivery>> {
+    let mut deliveries = Vec::new();
+    if let Some(text) = topology_text(world) {
+        let topology = site::parse_topology(Path::new(topology_file_name(world)), &text);
+        deliveries.push(Delivery::Topology(topology.context("topology of the world")?));
+    }
+    if let Some(text) = job_list_json(world) {
+        let jobs = site::parse_jobs(Path::new("jobs.json"), &text).context("jobs of the world")?;
+        deliveries.push(Delivery::Jobs(jobs));
+    }
+    Ok(deliveries)
+}
+
+fn list_targets(pages: &ExporterPages) -> Vec<ScrapeTarget> {
+    let target = |(index, target): (usize, &gaunt_worlds::pages::PageTarget)| ScrapeTarget {
+        id: TargetId(index as u32),
+        address: SanitizedText::from(target.address.clone()),
+        node: None,
+        origin: "the bench".into(),
+    };
+    pages.targets().iter().enumerate().map(target).collect()
+}
+
+/// Advances the physics each second, and ingests every page that is due.
+fn play_pages(
+    world: &World,
+    physics: &mut RatePhysics,
+    pages: &mut ExporterPages,
+    run: &mut VirtualRun,
+) {
+    let limits = text::PageLimits::default();
+    let targets: Vec<usize> = pages.targets().iter().map(|target| target.node).collect();
+    let mut due: Vec<f64> = (0..targets.len()).map(|target| pages.due_at(target, 0.0)).collect();
+    let mut second = 0.0;
+    while second < world.duration_s {
+        second += TICK.as_secs_f64();
+        physics.advance_to(second);
+        for node in 0..world.cluster.nodes.len() {
+            pages.observe(second, node, physics.node_state(node));
+        }
+        for (target, node) in targets.iter().enumerate() {
+            if due[target] > second {
+                continue;
+            }
+            let page = pages.scrape(second, target, physics.node_state(*node));
+            due[target] = pages.due_at(target, second);
+            let outcome = match page {
+                Some(page) => text::decode_page(page.as_bytes(), &limits),
+                None => Err(ScrapeFailure::Connect("connection refused".into())),
+            };
+            let (target, at) = (TargetId(target as u32), instant_of(second));
+            run.ingest_delivery(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
+        }
+        run.run_tick(instant_of(second));
+    }
+}
+
+fn instant_of(second: f64) -> UnixMs {
+    RUN_START + Duration::from_secs_f64(second)
+}
+
+fn score_world(
+    world: &World,
+    truths: Vec<WorldTruth>,
+    episodes: &[FindingEpisode],
+    rejected: u64,
+) -> PlayedWorld {
+    let loss = truths.first().map(|truth| truth.loss);
+    let truths: Vec<_> = truths.into_iter().map(|truth| truth.truth).collect();
+    let terms = ScoreTerms { labels: true, grace: Duration::ZERO };
+    let score = score_run(&truths, episodes, terms);
+    let flagged = episodes.iter().filter(|episode| episode.worst >= Severity::Warning);
+    let confidences = flagged.map(|episode| {
+        let is_right = truths.iter().any(|truth| is_about(truth, &episode.finding));
+        (episode.finding.confidence, is_right)
+    });
+    let case_name = match (world.faults.first(), world.quiet_case) {
+        (Some(fault), _) => format!("{:?}", fault.kind),
+        (None, case) => case.unwrap_or_default().to_owned(),
+    };
+    let gpus: usize = world.cluster.nodes.iter().map(|node| node.gpus.len()).sum();
+    let expected = truths.iter().map(|truth| {
+        format!(
+            "truth {} {} at {:.0} s, limit {:.0} s",
+            truth.kind,
+            truth.blamed,
+            truth.onset.duration_since(RUN_START).as_secs_f64(),
+            truth.limit.as_secs_f64()
+        )
+    });
+    let found = episodes.iter().map(|episode| {
+        format!(
+            "{:.0} s {:?} {} {}",
+            episode.opened.duration_since(RUN_START).as_secs_f64(),
+            episode.worst,
+            episode.finding.id,
+            episode.finding.summary
+        )
+    });
+    PlayedWorld {
+        family: world.family,
+        seed: world.seed,
+        case_name,
+        loss,
+        scrape_s: world.exporters.scrape_s,
+        gpu_days: gpus as f64 * world.duration_s / 86_400.0,
+        confidences: confidences.collect(),
+        score,
+        rejected,
+        found: expected.chain(found).collect::<Vec<_>>(),
+    }
+}
+
+/// The kinds of the false findings, each with its number.
+pub(crate) fn count_kinds(kinds: impl Iterator<Item = FindingKind>) -> String {
+    let kinds: Vec<FindingKind> = kinds.collect();
+    let names: BTreeSet<FindingKind> = kinds.iter().copied().collect();
+    let counts = names.into_iter().map(|kind| {
+        let count = kinds.iter().filter(|other| **other == kind).count();
+        format!("{kind} {count}")
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
