@@ -12,7 +12,7 @@ use gaunt_schema::{
 use super::{
     cluster_node::{DeviceEntry, Node, NodeId, compare_devices},
     column::MetricColumn,
-    node_join::{is_same_name, short_name},
+    name_spelling::{is_same_name, short_name},
 };
 
 /// Maximum number of nodes: 12,500 nodes make 100,000 GPUs, and as many again may have left a stale name.

@@ -22,6 +22,7 @@ mod kept_past;
 mod late_share;
 #[cfg(test)]
 mod multi_exporter_tests;
+mod name_spelling;
 mod node_join;
 mod rate;
 mod refused_devices;

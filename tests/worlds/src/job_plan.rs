@@ -1,4 +1,4 @@
-//! The jobs of a world.
+//! The jobs of a world: their nodes, how their steps are spent, and their pauses.
 
 use std::ops::Range;
 

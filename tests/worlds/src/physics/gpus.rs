@@ -1,4 +1,4 @@
-//! Counters of GPUs.
+//! The GPUs of the nodes: their clocks, power and memory at an instant.
 
 use super::{
     activity::{Activity, GpuRates, GpuSetting, capped_clock},
