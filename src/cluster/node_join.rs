@@ -65,6 +65,12 @@ impl Cluster {
         if let Some(name) = tracked.target.node.as_ref().filter(|name| !name.is_empty()) {
             return name.clone();
         }
+        let host = host_of(&self.targets[index].target.address);
+        let is_here = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        // Behind a tunnel to this host may be another machine.
+        if let Some(name) = own.as_ref().filter(|_| is_here) {
+            return name.clone();
+        }
         let own_rank = own.is_some().then(|| name_authority(dialect));
         let better = self.peers_at_host(index, dialect).and_then(|peers| {
             let names = peers.filter_map(TrackedTarget::known_name);
@@ -72,8 +78,6 @@ impl Cluster {
         });
         let better = better.map(|(_, name)| name.clone());
         better.or(own).unwrap_or_else(|| {
-            let host = host_of(&self.targets[index].target.address);
-            let is_here = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
             report.node.clone().filter(|name| is_here && !name.is_empty()).unwrap_or(host)
         })
     }

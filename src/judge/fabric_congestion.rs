@@ -354,7 +354,8 @@ fn congestion_finding(
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
     let paused = median_of(|link| link.pause_received);
-    let marked = median(bad.iter().filter_map(|port| port.link.marked_times(cluster, limits)));
+    let marked = median(bad.iter().filter_map(|port| port.link.marked_times(cluster, limits)))
+        .filter(|times| *times >= limits.marked_times);
     // The absolute limit is shown only where it is exceeded.
     let certain_marks = Some(limits.marked_packets_ratio)
         .filter(|least| median_of(|link| link.ecn_marked).is_some_and(|share| share >= *least));
