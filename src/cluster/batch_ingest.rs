@@ -107,7 +107,7 @@ impl Cluster {
             tracked.last_change = Some(at);
         }
         if !is_repeat {
-            tracked.last_advance = Some(at);
+            tracked.renewals.record(at);
         }
         let selected = self.select_page_metrics(node, id, page, at, same_clock)?;
         self.update_layout(index, node, page, &selected, at);
@@ -137,9 +137,10 @@ impl Cluster {
 
     /// A page that repeats an old sample is no error until the sample is too old.
     fn check_repeat(&self, index: usize, at: UnixMs) -> Result<(), SanitizedText> {
-        let TrackedTarget { target, last_advance, .. } = &self.targets[index];
-        if last_advance
-            .is_none_or(|last_advance| at.duration_since(last_advance) <= self.freshness_window())
+        let TrackedTarget { target, renewals, .. } = &self.targets[index];
+        if renewals
+            .last()
+            .is_none_or(|renewed| at.duration_since(renewed) <= self.freshness_window())
         {
             return Ok(());
         }
@@ -401,11 +402,12 @@ impl Cluster {
 
     /// Records which device classes this target reported values of.
     fn record_feed(&mut self, node: NodeId, index: usize, at: UnixMs) {
-        let TrackedTarget { target, layout, .. } = &self.targets[index];
+        let TrackedTarget { target, layout, renewals, .. } = &self.targets[index];
         let Some(node) = self.inventory.node_mut(node) else { return };
         for (device, row) in layout.devices.iter().zip(&layout.rows) {
             if *row != NOT_TAKEN && layout.measured.get(device.class as usize) == Some(&true) {
-                node.feeds[device.class as usize] = Some(ClassFeed { target: target.id, last: at });
+                let feed = ClassFeed { target: target.id, last: at, renewals: *renewals };
+                node.feeds[device.class as usize] = Some(feed);
             }
         }
     }

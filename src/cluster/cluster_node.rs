@@ -6,7 +6,7 @@ use gaunt_schema::{
     CowList, Device, DeviceClass, Dialect, MetricId, SanitizedText, TargetId, UnixMs, natural_order,
 };
 
-use super::source_priority::MetricSource;
+use super::{renewal_times::RenewalTimes, source_priority::MetricSource};
 
 /// Id of a node; it may be reused once this node is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,8 +33,10 @@ pub struct Node {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassFeed {
     pub(super) target: TargetId,
-    /// When it last reported new values of the class.
+    /// When it last reported values of the class.
     pub(super) last: UnixMs,
+    /// When it had new ones.
+    pub(super) renewals: RenewalTimes,
 }
 
 /// One device of a node.
@@ -85,6 +87,12 @@ impl Node {
     #[inline]
     pub fn last_fed(&self, class: DeviceClass) -> Option<UnixMs> {
         Some(self.feeds[class as usize]?.last)
+    }
+
+    /// When the values of a class were renewed: a page may repeat values that its exporter collected before.
+    #[inline]
+    pub fn renewals(&self, class: DeviceClass) -> RenewalTimes {
+        self.feeds[class as usize].map(|feed| feed.renewals).unwrap_or_default()
     }
 
     /// Whether a target reports the node.

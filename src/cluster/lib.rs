@@ -26,6 +26,7 @@ mod name_spelling;
 mod node_join;
 mod rate;
 mod refused_devices;
+mod renewal_times;
 mod source_priority;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use kept_past::KeptPast;
 use kept_past::Unclaimed;
 pub use late_share::LateShare;
 pub use refused_devices::RefusedDevices;
+pub use renewal_times::RenewalTimes;
 pub use source_priority::MetricSource;
 pub use tracked_target::{TargetHealth, TrackedTarget};
 

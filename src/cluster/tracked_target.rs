@@ -7,7 +7,10 @@ use gaunt_schema::{
     ScrapeFailure, ScrapeTarget, ScrapedPage, UnixMs,
 };
 
-use super::{cluster_node::NodeId, refused_devices::RefusedDevices, source_priority::MetricSet};
+use super::{
+    cluster_node::NodeId, refused_devices::RefusedDevices, renewal_times::RenewalTimes,
+    source_priority::MetricSet,
+};
 
 /// Marks a device of the page that is not ingested.
 pub(super) const NOT_TAKEN: u32 = u32::MAX;
@@ -83,8 +86,8 @@ pub struct TrackedTarget {
     pub(super) page_name: Option<SanitizedText>,
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
-    /// When that clock last advanced.
-    pub(super) last_advance: Option<UnixMs>,
+    /// When its values were renewed.
+    pub(super) renewals: RenewalTimes,
     /// Hash of the readings of its last page: equal pages have equal hashes.
     readings: u64,
     /// When its page last differed from the one before.
@@ -133,7 +136,7 @@ impl TrackedTarget {
             due: None,
             page_name: None,
             node_time: None,
-            last_advance: None,
+            renewals: RenewalTimes::default(),
             readings: 0,
             last_change: None,
             layout: RowLayout::default(),
@@ -186,8 +189,9 @@ impl TrackedTarget {
         }
         is_same
             && self
-                .last_advance
-                .is_some_and(|last_advance| at.duration_since(last_advance) <= LONGEST_LOOK)
+                .renewals
+                .last()
+                .is_some_and(|renewed| at.duration_since(renewed) <= LONGEST_LOOK)
     }
 
     /// Extends the deadline of its next attempt by a time in which nothing was ingested.

@@ -4,7 +4,7 @@ use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, catalo
 
 use super::{
     JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::rests_on_work,
+    pending_finding::rests_on_work, sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -39,7 +39,11 @@ pub(super) fn works_intermittently(judge: &JudgeState, cluster: &Cluster, row: u
     let Some(averages) = judge.gpus.get(row as usize).map(|gpu| &gpu.averages) else {
         return false;
     };
-    if judge.limits.has_slow_period(cluster) {
+    let interval = cluster
+        .device_at(DeviceClass::Gpu, row)
+        .and_then(|entry| cluster.node_by_id(entry.node))
+        .map(|node| SampleInterval::of_gpus(cluster, node));
+    if interval.is_some_and(|interval| interval.is_slow(limits)) {
         let counted = cluster.current_rate(gpu::UTILIZATION_SECONDS, row).is_some();
         return counted
             && averages.utilization_now().is_some_and(|share| share >= limits.active_ratio);

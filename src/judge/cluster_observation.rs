@@ -13,6 +13,7 @@ use super::{
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
     moving_average::{MovingAverage, SampleTiming},
+    sample_interval::SampleInterval,
 };
 
 impl JudgeState {
@@ -102,8 +103,12 @@ impl JudgeState {
             return false;
         };
         gpu.last_sample = Some(at);
-        let tick =
-            &mut SampleTiming::new(at, self.limits.average_seconds, cluster.freshness_window());
+        let interval = SampleInterval::of_gpus(cluster, node);
+        let tick = &mut SampleTiming::new(
+            at,
+            interval.average_seconds(&self.limits),
+            cluster.freshness_window(),
+        );
         gpu.averages.add_sample(cluster, row, at, tick, &self.limits);
         gpu.allocated = gpu_signals::is_allocated(cluster, row, &self.limits);
         let begins = self.observe_job_start(cluster, row, at);

@@ -13,6 +13,7 @@ use super::{
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -108,7 +109,9 @@ fn low_between_samples(
     let lately = |row: &&u32| {
         let gpu = judge.gpus.get(**row as usize);
         let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
-        since.is_some_and(|seconds| seconds <= judge.limits.two_collection_seconds(cluster))
+        since.is_some_and(|seconds| {
+            seconds <= 2.0 * group.interval.seconds() + limits.sample_slack_seconds
+        })
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
     let begins = || (group.nodes.len() > 1).then(|| (rows.to_vec(), false));
@@ -181,12 +184,10 @@ impl<'a> StarvedNode<'a> {
             }
             _ => group.utilization,
         };
+        let interval = SampleInterval::of_gpus(cluster, node);
         // Samples that are taken now and then vary by chance: only a large drop counts.
-        let starved = if judge.limits.has_slow_period(cluster) {
-            limits.hungry_slow_ratio
-        } else {
-            limits.hungry_ratio
-        };
+        let starved =
+            if interval.is_slow(limits) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
         // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
         let host = judge.hosts.get(&id).copied().unwrap_or_default();
         if host.is_pausing(cluster, limits) == Some(true) {
@@ -210,7 +211,7 @@ impl<'a> StarvedNode<'a> {
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
         let (low, caught) = match now_low.collect::<Vec<u32>>() {
             low if !low.is_empty() => (low, true),
-            _ if judge.limits.has_slow_period(cluster) => {
+            _ if interval.is_slow(limits) => {
                 low_between_samples(judge, cluster, group, &host, &rows)?
             }
             _ => return None,
@@ -281,10 +282,11 @@ impl<'a> StarvedNode<'a> {
         };
         // A node that wrote a checkpoint waited for the disk as well, and goes on.
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
+        let interval = SampleInterval::of_gpus(cluster, self.node);
         let hold = match self.caught {
-            true => hold.max(judge.limits.two_sample_seconds(cluster)),
+            true => hold.max(interval.two_sample_seconds(limits)),
             false if self.host.is_progressing(cluster, limits) => {
-                hold.max(judge.limits.two_sample_seconds_of_all(cluster))
+                hold.max(interval.two_sample_seconds_of_all(limits))
             }
             false => f64::INFINITY,
         };
@@ -311,6 +313,7 @@ impl<'a> StarvedNode<'a> {
         Some(
             PendingFinding::of(kind, entity, kinds, host > 0)
                 .with_hold_seconds(hold)
+                .with_interval(interval)
                 .with_cost(
                     self.group.lost_gpus().max(lost),
                     self.group.list_victims(cluster, Some(self.id)),
@@ -412,6 +415,8 @@ fn storage_slow_finding(
     groups: &[(&JobGroup, Vec<StarvedNode<'_>>)],
 ) -> PendingFinding {
     let limits = &judge.limits;
+    let interval = groups.iter().map(|(group, _)| group.interval);
+    let interval = interval.fold(SampleInterval::default(), SampleInterval::longer);
     let starved = || groups.iter().flat_map(|(_, starved)| starved);
     let nodes = starved().count();
     let io = median(
@@ -439,7 +444,10 @@ fn storage_slow_finding(
         })
         .sum();
     PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .with_hold_seconds(limits.shared_storage_seconds.max(judge.limits.two_sample_seconds_of_all(cluster)))
+        .with_hold_seconds(
+            limits.shared_storage_seconds.max(interval.two_sample_seconds_of_all(limits)),
+        )
+        .with_interval(interval)
         .with_members(groups.iter().map(|(group, _)| group.group_key()))
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())

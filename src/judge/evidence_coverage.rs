@@ -7,6 +7,7 @@ use gaunt_schema::{DeviceClass, EntityKind, Finding, FindingKind, SanitizedText}
 
 use super::{
     Gone, JudgeState, Whereabouts, finding_lifecycle::EvidenceCoverage, gpu_tracker::GpuTracker,
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, TargetHealth};
 
@@ -79,10 +80,9 @@ fn needed_seconds(judge: &JudgeState, cluster: &Cluster, finding: &Finding) -> f
         _ => {
             let unnamed = finding.entity.kind == EntityKind::Job && finding.entity.job.is_none();
             let regroups = if unnamed { limits.regroup_seconds } else { 0.0 };
-            limits
-                .resume_seconds
-                .max(judge.limits.two_sample_seconds_of_all(cluster) + 2.0 * period)
-                + regroups
+            limits.resume_seconds.max(
+                SampleInterval::of_fleet(cluster).two_sample_seconds_of_all(limits) + 2.0 * period,
+            ) + regroups
         }
     }
 }

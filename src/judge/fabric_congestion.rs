@@ -16,6 +16,7 @@ use super::{
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
     pending_finding::{MAX_VICTIMS, PendingFinding, format_count},
     robust_stats::median,
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -125,7 +126,7 @@ fn unnamed_leaf_finding(
         .to_evidence(Some(f64::from(group.times)), None)
         .with_note("no topology: the shared leaf is inferred from this");
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
-        .with_hold_seconds(judge.limits.incast_seconds.max(judge.limits.two_sample_seconds(cluster)))
+        .with_hold_seconds(judge.limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(&judge.limits)))
         .mark_learned()
         .with_summary(
             format!(
@@ -224,7 +225,7 @@ fn detect_incast(
     let victims = slowed.iter().flat_map(|group| group.list_victims(cluster, Some(port.node)));
     Some(
         PendingFinding::of(FindingKind::LeafCongested, entity, kinds, true)
-            .with_hold_seconds(limits.incast_seconds.max(judge.limits.two_sample_seconds(cluster)))
+            .with_hold_seconds(limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(limits)))
             .with_slowed_jobs(slowed.iter().map(|group| group.group_key()))
             .with_cost(lost, victims.take(MAX_VICTIMS).collect())
             .with_summary(

@@ -46,6 +46,14 @@ const MAX_MEMBERS: usize = 64;
 /// A finding closes after as many periods without its evidence, where that is longer than the limit.
 const CLOSE_PERIODS: f64 = 1.5;
 
+/// Returns the seconds without its evidence after which a finding closes whose evidence is sampled at this interval.
+fn close_samples_s(interval: Duration) -> f64 {
+    CLOSE_SAMPLES * interval.as_secs_f64()
+}
+
+/// A finding closes after two samples without its evidence.
+const CLOSE_SAMPLES: f64 = 2.1;
+
 /// Periods after which a rate shows a pause: the first one mixes work and pause.
 const PAUSE_PERIODS: f64 = 2.0;
 
@@ -223,7 +231,9 @@ impl FindingTracker {
         let close_s = CloseWait::new(period_s, limits);
         let forgotten =
             (step + step / 2).max(Duration::from_secs_f64(limits.lapse_seconds.min(MOST_LAPSE_S)));
-        self.pending.retain(|_, pending| now.duration_since(pending.last_seen) <= forgotten);
+        self.pending.retain(|_, pending| {
+            pending.last_seen == now || pending.observe_absence(now, forgotten)
+        });
         for id in outcome.undecidable {
             if let Some(tracked) = self.known.get_mut(&id) {
                 tracked.keep_open(now);
@@ -239,11 +249,13 @@ impl FindingTracker {
             finding_quotas::apply_quotas(&self.known, outcome.findings, limits.sure_of_own_ratio);
         for finding in placed {
             let jobs = outcome.jobs.remove(&finding.id).unwrap_or_default();
-            let close_s = close_s.of(finding.kind);
+            let interval = self.pending.get(&finding.id).map(PendingSpan::interval);
+            let close_s =
+                close_s.of(finding.kind).max(close_samples_s(interval.unwrap_or_default()));
             self.apply_finding(finding, jobs, now, close_s, limits);
         }
         for tracked in self.known.values_mut() {
-            let close_s = close_s.of(tracked.record.finding.kind);
+            let close_s = close_s.of(tracked.record.finding.kind).max(tracked.close_s);
             let ends = tracked.update_state(now, close_s, limits);
             self.open -= usize::from(ends);
             self.revision += u64::from(ends);
@@ -279,6 +291,7 @@ impl FindingTracker {
             _ => return,
         };
         tracked.record.jobs = jobs;
+        tracked.close_s = close_s;
         if opens {
             self.open += 1;
             *self.opened.entry(kind).or_default() += 1;
@@ -356,16 +369,17 @@ impl FindingTracker {
             None => PendingSpan::new(now, &candidate.members),
         };
         let pending = self.pending.entry(candidate.finding.id.clone()).or_insert_with(first);
-        pending.observe_members(now, &candidate.members);
-        let samples = if candidate.hold > 0.0 { period.as_secs_f64() } else { 0.0 };
+        pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
+        let interval_s = candidate.interval.seconds().max(period.as_secs_f64());
+        let samples = if candidate.hold > 0.0 { interval_s } else { 0.0 };
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
         let steady =
             again.is_none_or(|seconds| seconds >= limits.average_seconds.min(candidate.hold));
-        let has_lasted = steady && pending.lasted_seconds(now) >= candidate.hold.max(samples);
+        let has_lasted = steady && pending.lasted_seconds() >= candidate.hold.max(samples);
         let since = pending.since;
         let open = self.known.get(&candidate.finding.id).is_some_and(TrackedFinding::is_open);
-        let is_early = pending.lasted_seconds(now) < candidate.page_delay;
+        let is_early = pending.lasted_seconds() < candidate.page_delay;
         let confidence = candidate.compute_confidence(limits);
         let severity = candidate.finding.severity;
         let severity = if is_early { severity.min(Severity::Warning) } else { severity };

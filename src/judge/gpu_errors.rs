@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use gaunt_schema::{
-    DeviceClass, SanitizedText, Severity, UnixMs,
+    DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts},
     xid::describe_xid,
 };
 use serde::{Deserialize, Serialize};
 
-use super::Thresholds;
+use super::{Thresholds, sample_interval::SampleInterval};
 use gaunt_cluster::{Cluster, Node};
 
 /// The reported errors, by row of the GPU.
@@ -240,6 +240,10 @@ fn xid_key(cluster: &Cluster, row: u32) -> Option<SanitizedText> {
     Some(SanitizedText::new(&cluster.device_at(DeviceClass::Xid, row)?.device.key.join("/")))
 }
 
+/// Metrics of which a GPU that is present has at least one: an exporter leaves single values out.
+const NAMED_BY: [MetricId; 5] =
+    [gpu::POWER, gpu::UTILIZATION, gpu::TEMPERATURE, gpu::SM_CLOCK, gpu::MEMORY_USED];
+
 /// Whether a GPU that was present is gone, while its neighbours or its driver report so; none if its page fails, which
 /// is no evidence.
 fn is_gone(
@@ -252,9 +256,11 @@ fn is_gone(
     if cluster.current_value(gpu::PRESENT, row) == Some(0.0) {
         return Some(true);
     }
-    let last = |row: u32| cluster.last_value_at(gpu::POWER, row);
-    let missed =
-        |seen: UnixMs| at.duration_since(seen) >= cluster.scrape_period() * limits.gone_samples;
+    let last =
+        |row: u32| NAMED_BY.iter().filter_map(|metric| cluster.last_value_at(*metric, row)).max();
+    // A page repeats what was collected before: a collection without the GPU is one, however often it is scraped.
+    let interval = SampleInterval::of_gpus(cluster, node).to_duration();
+    let missed = |seen: UnixMs| at.duration_since(seen) >= interval * limits.gone_samples;
     if !last(row).is_some_and(missed) {
         return last(row).map(|_| false);
     }

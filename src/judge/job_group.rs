@@ -13,6 +13,7 @@ use super::{
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -38,6 +39,8 @@ pub(super) struct JobGroup {
     pub(super) gpus: Vec<u32>,
     /// Its nodes.
     pub(super) nodes: Vec<NodeId>,
+    /// The time between two samples of its GPUs, the longest of its nodes.
+    pub(super) interval: SampleInterval,
     /// The median of its GPUs' utilization.
     pub(super) utilization: Option<f64>,
     /// The median pace of its GPUs, relative to the baseline: 1 is the baseline.
@@ -192,6 +195,7 @@ impl JobGroup {
         Self {
             job,
             first_node: first,
+            interval: SampleInterval::of_nodes(cluster, &nodes),
             gpus,
             nodes,
             utilization,

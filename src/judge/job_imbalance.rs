@@ -87,8 +87,7 @@ impl<'a> UnevenGroup<'a> {
             return None;
         }
         let median_pace = median(paces.iter().map(|(_, pace)| *pace))?;
-        let instants =
-            judge.limits.has_slow_period(cluster) && !group.is_profiled(&judge.gpus, now, gap);
+        let instants = group.interval.is_slow(limits) && !group.is_profiled(&judge.gpus, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };
         let node_count = paces.len();
         let slowed = (1.0 - median_pace).max(0.0);

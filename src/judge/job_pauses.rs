@@ -10,6 +10,7 @@ use super::{
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
     job_group::{JobGroup, JobGroups},
+    sample_interval::SampleInterval,
 };
 
 /// Jobs that pause now, or did a moment ago.
@@ -38,8 +39,13 @@ impl Pauses {
     ) {
         let now = cluster.now();
         // Until then averages do not show the job's pace again.
-        let settles = limits.pause_settle_seconds + limits.two_sample_seconds_of_all(cluster);
-        self.of.retain(|_, pause| now.duration_since(pause.seen).as_secs_f64() < settles);
+        let intervals: BTreeMap<String, SampleInterval> =
+            groups.all_groups().iter().map(|group| (group.group_key(), group.interval)).collect();
+        self.of.retain(|name, pause| {
+            let interval = intervals.get(name).copied().unwrap_or_default();
+            let settles = limits.pause_settle_seconds + interval.two_sample_seconds_of_all(limits);
+            now.duration_since(pause.seen).as_secs_f64() < settles
+        });
         for group in groups.all_groups() {
             let silent = group.nodes.iter().filter_map(|id| hosts.get(id));
             let silent: Vec<bool> =

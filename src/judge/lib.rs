@@ -57,7 +57,7 @@ mod port_trackers;
 mod probe_evidence;
 mod recovery_reason;
 mod robust_stats;
-mod sample_spans;
+mod sample_interval;
 mod serving_queue;
 mod slow_gpu;
 mod source_unread;

@@ -6,7 +6,7 @@ use gaunt_schema::{
 
 use super::{
     EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding,
+    pending_finding::PendingFinding, sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -68,14 +68,16 @@ fn degraded_link(
     };
     // Values that are reported now and then may be of two instants: only the link width is constant, and replays are
     // counted.
+    let interval = SampleInterval::of_gpus(cluster, node);
     let hold = match (narrow, resent) {
         (true, _) => limits.pcie_seconds,
-        (_, true) => limits.pcie_replay_seconds.max(judge.limits.two_sample_seconds(cluster)),
-        _ => limits.pcie_replay_seconds.max(judge.limits.two_collection_seconds(cluster)),
+        (_, true) => limits.pcie_replay_seconds.max(interval.two_sample_seconds(limits)),
+        _ => limits.pcie_replay_seconds.max(interval.two_sample_seconds_of_all(limits)),
     };
     Some(
         PendingFinding::of(FindingKind::PcieDegraded, entity.clone(), kinds, true)
             .with_hold_seconds(hold)
+            .with_interval(interval)
             .with_cost(
                 group.map_or(0.0, JobGroup::lost_gpus),
                 group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use gaunt_schema::{Entity, EvidenceItem, Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
-use super::Thresholds;
+use super::{Thresholds, sample_interval::SampleInterval};
 
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
@@ -17,6 +17,8 @@ pub(super) struct PendingFinding {
     pub(super) hold: f64,
     /// Seconds for which it must have lasted before it pages.
     pub(super) page_delay: f64,
+    /// The time between two samples of its evidence.
+    pub(super) interval: SampleInterval,
     /// The number of independent kinds of evidence.
     kinds: usize,
     /// Whether it rests on something inferred that no exporter reports.
@@ -41,6 +43,7 @@ impl PendingFinding {
         Self {
             hold: 0.0,
             page_delay: 0.0,
+            interval: SampleInterval::default(),
             kinds,
             learned: false,
             members: Vec::new(),
@@ -52,6 +55,12 @@ impl PendingFinding {
     /// Sets the seconds for which it must have lasted.
     pub(super) fn with_hold_seconds(mut self, seconds: f64) -> Self {
         self.hold = seconds;
+        self
+    }
+
+    /// Sets the time between two samples of its evidence.
+    pub(super) fn with_interval(mut self, interval: SampleInterval) -> Self {
+        self.interval = interval;
         self
     }
 

@@ -9,6 +9,7 @@ use super::{
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::RobustStats,
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::Cluster;
 
@@ -31,6 +32,7 @@ pub(super) fn detect_slow_gpus(
 struct SlowGpu<'a> {
     entity: Entity,
     node: gaunt_cluster::NodeId,
+    interval: SampleInterval,
     group: Option<&'a JobGroup>,
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
     throttled: Option<f64>,
@@ -82,6 +84,7 @@ impl<'a> SlowGpu<'a> {
         Some(Self {
             entity,
             node: entry.node,
+            interval: SampleInterval::of_gpus(cluster, cluster.node_by_id(entry.node)?),
             group,
             throttled,
             temperature,
@@ -133,12 +136,17 @@ impl<'a> SlowGpu<'a> {
         let kinds = if self.declined.is_some() { 1 } else { kinds };
         // Thermal throttling is reported; a clock is compared, and an exporter may report it only now and then.
         let samples =
-            if self.is_throttled { 0.0 } else { judge.limits.two_sample_seconds(cluster) };
+            if self.is_throttled { 0.0 } else { self.interval.two_sample_seconds(limits) };
         let next = if self.is_throttled { COOL } else { EXCHANGE };
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
             .with_hold_seconds(limits.slow_gpu_seconds.max(samples))
+            .with_interval(if self.is_throttled {
+                SampleInterval::default()
+            } else {
+                self.interval
+            })
             .with_cost(
                 group.map_or(0.0, JobGroup::lost_gpus),
                 group.map(|group| group.list_victims(cluster, Some(self.node))).unwrap_or_default(),

@@ -7,6 +7,7 @@ use super::{
     data_starvation::CpuPressure,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_percent},
+    sample_interval::SampleInterval,
     serving_queue::sum_queues,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
@@ -67,7 +68,7 @@ fn detect_stuck_queue(
     let of = if names.is_empty() { String::new() } else { format!(" for {}", names.join(", ")) };
     Some(
         PendingFinding::of(kind, Entity::new_node(&node.name), kinds, true)
-            .with_hold_seconds(limits.queue_seconds.max(judge.limits.two_sample_seconds(cluster)))
+            .with_hold_seconds(limits.queue_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(limits)))
             .with_cost(busy.iter().map(|busy| 1.0 - busy).sum(), Vec::new())
             .with_summary(
                 format!(

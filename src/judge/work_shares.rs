@@ -54,7 +54,6 @@ impl WorkShares {
         gpus: &[GpuTracker],
         limits: &Thresholds,
     ) {
-        let slow = limits.has_slow_period(cluster);
         let names: Vec<String> = groups.all_groups().iter().map(JobGroup::group_key).collect();
         let known: HashSet<&String> = names.iter().collect();
         self.histories.retain(|name, _| known.contains(name));
@@ -62,6 +61,7 @@ impl WorkShares {
             if group.nodes.len() < LEAST_NODES {
                 continue;
             }
+            let slow = group.interval.is_slow(limits);
             let history = self.histories.entry(name).or_default();
             let newest = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();
             let Some(at) = newest.filter(|_| history.last_sampled != newest) else { continue };

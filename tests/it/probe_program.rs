@@ -292,8 +292,10 @@ fn new_process_on_a_gpu_stops_the_probe_at_once() {
     let probe = ProbeFixture::with_gpus(4, "", "process_after_launches = 400");
     let output = probe.run(&["all-reduce", "--bytes", "256KiB", "--runs", "1000"]);
     assert_eq!(output.code, 9, "{}", output.ending_message());
+    // The process is on every GPU from one instant on; which is read first depends on where the
+    // round of checks stood at that instant.
     assert!(
-        output.ending_message().contains("process 4000000 is on GPU 0"),
+        output.ending_message().contains("process 4000000 is on GPU "),
         "{}",
         output.ending_message()
     );

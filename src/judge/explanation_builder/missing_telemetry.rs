@@ -5,7 +5,10 @@ use gaunt_schema::{
     catalogue::{ethernet, gpu, gpu_health, port},
 };
 
-use super::{super::link_averages::LinkAverages, ExplanationScope};
+use super::{
+    super::{link_averages::LinkAverages, sample_interval::SampleInterval},
+    ExplanationScope,
+};
 
 /// The findings that a kind of evidence applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,7 +149,7 @@ pub(super) fn missing_while_unread() -> Vec<String> {
 }
 
 fn has_slow_period(scope: &ExplanationScope<'_>) -> bool {
-    scope.judge.limits.has_slow_period(scope.cluster)
+    SampleInterval::of_pages(scope.cluster).is_slow(&scope.judge.limits)
 }
 
 impl ExplanationScope<'_> {

@@ -1,12 +1,15 @@
-//! The time for which the evidence of a pending finding was present.
+//! The time for which the evidence of a pending finding was present, less the time for which it was absent.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use gaunt_schema::UnixMs;
 use serde::{Deserialize, Serialize};
 
-/// A pending finding: since when and until when its evidence was present.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A pending finding: since when its evidence was seen, and for how long.
+///
+/// Evidence that is noisy, or sampled at instants, is absent now and then: that time is subtracted instead of starting
+/// anew. Evidence that is absent more often than present never lasts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct PendingSpan {
     pub(super) since: UnixMs,
@@ -14,9 +17,14 @@ pub(super) struct PendingSpan {
     /// Those that had the evidence all the time, where several are seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) members: Vec<String>,
-    /// Milliseconds since then without evaluation, because of restarts.
+    /// Milliseconds with the evidence, less those without it.
+    lasted_ms: u64,
+    /// Milliseconds between two samples of the evidence.
     #[serde(skip_serializing_if = "is_zero")]
-    unseen_ms: u64,
+    interval_ms: u64,
+    /// The instant up to which time is counted.
+    #[serde(skip)]
+    counted_to: UnixMs,
     /// When it was seen again after the last restart.
     #[serde(skip)]
     pub(super) again: Option<UnixMs>,
@@ -27,33 +35,89 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Sample intervals without the evidence after which it starts anew.
+const GAP_SAMPLES: u32 = 2;
+
 impl PendingSpan {
     /// Starts one that is seen for the first time.
     pub(super) fn new(now: UnixMs, members: &[String]) -> Self {
-        Self { since: now, last_seen: now, members: members.to_vec(), ..Self::default() }
+        let members = members.to_vec();
+        Self { since: now, last_seen: now, counted_to: now, members, ..Self::default() }
     }
 
     /// Resumes one from before a restart: time without evaluation does not count.
     pub(super) fn resume_after_restart(mut self, now: UnixMs) -> Self {
-        (self.since, self.last_seen) = (self.since.min(now), self.last_seen.min(now));
-        self.unseen_ms += now.duration_since(self.last_seen).as_millis() as u64;
+        (self.since, self.counted_to) = (self.since.min(now), now);
         self.again = Some(now);
         self
     }
 
-    /// Seconds for which its evidence was observed, as of now.
-    pub(super) fn lasted_seconds(&self, now: UnixMs) -> f64 {
-        now.duration_since(self.since).as_secs_f64() - self.unseen_ms as f64 / 1e3
+    /// Seconds for which its evidence was present, less those for which it was absent.
+    pub(super) fn lasted_seconds(&self) -> f64 {
+        self.lasted_ms as f64 / 1e3
     }
 
-    /// Records that its evidence is present, for these members.
-    pub(super) fn observe_members(&mut self, now: UnixMs, members: &[String]) {
-        self.last_seen = now;
+    /// Returns the time between two samples of its evidence; zero where every page has new ones.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval_ms)
+    }
+
+    /// Records that its evidence is present, for these members, which are sampled at this interval.
+    pub(super) fn observe_members(&mut self, now: UnixMs, members: &[String], interval: Duration) {
+        self.lasted_ms += now.duration_since(self.counted_to).as_millis() as u64;
+        (self.last_seen, self.counted_to) = (now, now);
         let seen: HashSet<&String> = members.iter().collect();
         self.members.retain(|member| seen.contains(member));
         if self.members.is_empty() && !members.is_empty() {
             // Another member shows now what one showed before.
             *self = Self::new(now, members);
         }
+        self.interval_ms = interval.as_millis() as u64;
+    }
+
+    /// Records that its evidence is absent. Returns whether it is still pending: an absence of at most `lapse` is a
+    /// lost page and counts as none; a longer one is subtracted, and after two samples all of it starts anew.
+    pub(super) fn observe_absence(&mut self, now: UnixMs, lapse: Duration) -> bool {
+        let absent = now.duration_since(self.last_seen);
+        if absent <= lapse {
+            return true;
+        }
+        let uncounted = now.duration_since(self.counted_to).as_millis() as u64;
+        (self.lasted_ms, self.counted_to) = (self.lasted_ms.saturating_sub(uncounted), now);
+        self.lasted_ms > 0 && absent <= lapse.max(self.interval() * GAP_SAMPLES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    /// The seconds counted after each second with (`+`) or without (`-`) evidence; none once it started anew.
+    fn lasted_after(course: &str) -> Option<f64> {
+        let mut span: Option<PendingSpan> = None;
+        for (second, sign) in (0_i64..).zip(course.chars()) {
+            let now = UnixMs(second * 1_000);
+            if sign == '+' {
+                span.get_or_insert_with(|| PendingSpan::new(now, &[]));
+            }
+            let Some(pending) = &mut span else { continue };
+            if sign == '+' {
+                pending.observe_members(now, &[], INTERVAL);
+            } else if !pending.observe_absence(now, Duration::from_secs(2)) {
+                span = None;
+            }
+        }
+        span.map(|pending| pending.lasted_seconds())
+    }
+
+    #[test]
+    fn absent_evidence_is_subtracted() {
+        assert_eq!(lasted_after("+++++++"), Some(6.0));
+        assert_eq!(lasted_after("+++--++"), Some(6.0), "one lost page is no absence");
+        assert_eq!(lasted_after("+++++++++----++"), Some(6.0));
+        assert_eq!(lasted_after("+++---"), None, "absent as long as present");
+        assert_eq!(lasted_after("++++++++++++++++++++++++++---------------------"), None);
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct TrackedFinding {
     pub(super) record: FindingRecord,
     /// The cost that its detector estimated last. Not saved: after a restart the attributed cost replaces it.
     pub(super) estimate: f64,
+    /// Seconds without its evidence after which it closes, as of its last sample.
+    pub(super) close_s: f64,
     /// Until when the absence of its evidence could not be decided.
     undecided_until: UnixMs,
     /// Since when it would be less urgent.
@@ -83,6 +85,7 @@ impl TrackedFinding {
         let finding = Finding { life, ..finding };
         let mut tracked = Self {
             estimate: finding.lost_gpus,
+            close_s: 0.0,
             record: FindingRecord { finding, jobs: Vec::new(), openings: vec![now], chain: None },
             undecided_until: now,
             calmer: None,
@@ -111,6 +114,7 @@ impl TrackedFinding {
         Self {
             record,
             estimate,
+            close_s: 0.0,
             undecided_until,
             calmer: None,
             noted_cost,

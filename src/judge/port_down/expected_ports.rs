@@ -1,19 +1,26 @@
 //! Ports that were down before the first sample: whether they should be up, judging by their siblings and by the same
 //! port of other nodes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
 use super::{DISABLED, JudgeState, is_port_active, sibling_kind};
-use gaunt_cluster::{Cluster, DeviceEntry, Node};
+use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
 
 /// The same port of nodes of one build: its device and number, link layer and type of adapter.
 type PortSlot<'a> = (&'a [SanitizedText], Option<&'a SanitizedText>, Option<&'a SanitizedText>);
 
 /// How many ports of each slot are active, and how many there are; only of required slots.
 #[derive(Debug, Default)]
-pub(super) struct PortSlotCounts<'a>(HashMap<PortSlot<'a>, (usize, usize)>);
+pub(super) struct PortSlotCounts<'a> {
+    slots: HashMap<PortSlot<'a>, (usize, usize)>,
+    /// The active ports of every node that has ports.
+    active: BTreeMap<NodeId, usize>,
+}
+
+/// Other nodes that are needed to tell how many ports a node should have: fewer have no majority.
+const LEAST_PEERS: usize = 3;
 
 impl<'a> PortSlotCounts<'a> {
     /// Counts the slots of all ports that are down and were never seen active.
@@ -35,20 +42,32 @@ impl<'a> PortSlotCounts<'a> {
         if slots.is_empty() {
             return Self::default();
         }
+        let mut active_ports: BTreeMap<NodeId, usize> = BTreeMap::new();
         for row in ports() {
             let Some(entry) = cluster.device_at(DeviceClass::Port, row) else { continue };
             let Some(active) = is_port_active(cluster, row) else { continue };
+            *active_ports.entry(entry.node).or_default() += usize::from(active);
             if let Some((up, all)) = slots.get_mut(&port_slot(entry)) {
                 *up += usize::from(active);
                 *all += 1;
             }
         }
-        Self(slots)
+        Self { slots, active: active_ports }
+    }
+
+    /// Whether as many ports of a node are active as of most other nodes: then a port that was never up is one more
+    /// than others have, whatever its name is. None with too few others.
+    fn is_complete(&self, node: NodeId) -> Option<bool> {
+        let own = *self.active.get(&node)?;
+        let others = self.active.iter().filter(|(id, _)| **id != node).map(|(_, active)| *active);
+        let mut others: Vec<usize> = others.collect();
+        others.sort_unstable();
+        (others.len() >= LEAST_PEERS).then(|| own >= others[others.len() / 2])
     }
 
     /// Returns how many other nodes' ports of this slot are active, and how many there are; the port itself is down.
     pub(super) fn count_others(&self, entry: &'a DeviceEntry) -> (usize, usize) {
-        let (active, all) = self.0.get(&port_slot(entry)).copied().unwrap_or_default();
+        let (active, all) = self.slots.get(&port_slot(entry)).copied().unwrap_or_default();
         (active, all.saturating_sub(1))
     }
 }
@@ -67,6 +86,8 @@ pub(super) struct PortSurroundings {
     pub(super) others: (usize, usize),
     /// Whether the link counted that it went down: it was up once.
     pub(super) fell: bool,
+    /// Whether its node has as many active ports as most others; none with too few others.
+    pub(super) is_complete: Option<bool>,
     /// Whether it is disabled; on Ethernet a port without a carrier looks the same.
     pub(super) disabled: bool,
 }
@@ -84,6 +105,7 @@ impl PortSurroundings {
         Self {
             siblings: siblings.count_siblings(entry),
             others: slots.count_others(entry),
+            is_complete: slots.is_complete(entry.node),
             fell: value(port::LINK_DOWNED).is_some_and(|downed| downed > 0.0),
             disabled: value(port::PHYSICAL_STATE) == Some(DISABLED),
         }
@@ -92,6 +114,9 @@ impl PortSurroundings {
     /// Whether a port that was never seen active should be. `enough` is how many siblings, or other nodes, are needed.
     pub(super) fn expects_active(self, enough: f64) -> bool {
         let ((active, siblings), (others_active, others)) = (self.siblings, self.others);
+        if self.is_complete == Some(true) {
+            return false;
+        }
         let siblings_say = siblings as f64 >= enough && active == siblings;
         if others == 0 {
             // No other node has this port: one that is disabled and never was up may be so on purpose.
@@ -140,8 +165,13 @@ impl SiblingCounts {
 mod tests {
     use super::*;
 
-    const DOWN: PortSurroundings =
-        PortSurroundings { siblings: (3, 3), others: (7, 7), fell: false, disabled: false };
+    const DOWN: PortSurroundings = PortSurroundings {
+        siblings: (3, 3),
+        others: (7, 7),
+        is_complete: Some(false),
+        fell: false,
+        disabled: false,
+    };
 
     #[test]
     fn port_that_most_nodes_do_not_use_is_unused_by_design() {
@@ -151,6 +181,12 @@ mod tests {
             assert!(!PortSurroundings { fell: true, disabled: true, ..unused }.expects_active(2.0));
         }
         assert!(PortSurroundings { others: (4, 7), ..DOWN }.expects_active(2.0));
+    }
+
+    #[test]
+    fn port_more_than_other_nodes_have_is_not_missed() {
+        assert!(!PortSurroundings { is_complete: Some(true), ..DOWN }.expects_active(2.0));
+        assert!(PortSurroundings { is_complete: None, ..DOWN }.expects_active(2.0));
     }
 
     #[test]
