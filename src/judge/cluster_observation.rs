@@ -6,6 +6,7 @@ use gaunt_schema::{AbsenceReason, DeviceClass, GpuState, UnixMs, catalogue::gpu}
 use super::{
     JudgeState, baseline_restore, clock_decline,
     clock_drift::ClockDrift,
+    evidence_sum::EvidenceSum,
     fabric_congestion,
     frozen_baselines::FrozenBaselines,
     gpu_signals::{self, GpuSignals},
@@ -57,6 +58,14 @@ impl JudgeState {
             &self.limits,
         );
         self.shares.observe_groups(cluster, &self.job_groups, &self.gpus, &self.limits);
+        self.usual_pressure.observe_hosts(cluster, &mut self.hosts, &self.frozen, &self.limits);
+        self.gangs.observe_groups(
+            cluster,
+            &self.job_groups,
+            &self.pauses,
+            &mut self.gpus,
+            &self.limits,
+        );
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);
@@ -195,6 +204,8 @@ impl JudgeState {
         let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
         if begins {
             gpu.averages.reset_baselines();
+            gpu.idler = EvidenceSum::default();
+            gpu.slower_clock = EvidenceSum::default();
             gpu.drift = ClockDrift::default();
         }
         begins

@@ -10,6 +10,8 @@ use super::{
     EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
     finding_lifecycle::DetectorOutcome,
     host_averages::{BaselineComparison, HostAverages},
+    host_evidence::PressureSource,
+    idle_ranks::IdleRanks,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count, format_percent},
     robust_stats::median,
@@ -27,10 +29,25 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        let idle = IdleRanks::find(judge, cluster, group);
+        let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
+        if is_rare && judge.gangs.of(group).is_learned() {
+            match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
+                Some(RareVerdict::Storage(starved)) => storage.push((group, starved)),
+                Some(RareVerdict::Nodes(starved)) => {
+                    let new = starved.into_iter().filter(|starved| reported.insert(starved.id));
+                    outcome
+                        .suspicions
+                        .extend(new.filter_map(|starved| starved.pending_finding(judge, cluster)));
+                }
+                None => {}
+            }
+            continue;
+        }
         let starved: Vec<StarvedNode<'_>> = group
             .nodes
             .iter()
-            .filter_map(|id| StarvedNode::detect_node(judge, cluster, group, *id))
+            .filter_map(|id| StarvedNode::detect_node(judge, cluster, group, idle.as_ref(), *id))
             .collect();
         let by_storage =
             starved.iter().filter(|starved| starved.waits_for_io(judge, cluster)).count();
@@ -66,6 +83,54 @@ pub(super) fn detect_starved_nodes(
     }
 }
 
+/// What rounds of rare samples say about a job that is slower.
+enum RareVerdict<'a> {
+    /// Most nodes wait for IO.
+    Storage(Vec<StarvedNode<'a>>),
+    /// These nodes make the others wait.
+    Nodes(Vec<StarvedNode<'a>>),
+}
+
+/// Finds who starves in a job whose samples are too rare to be taken one by one.
+fn detect_from_rounds<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+    idle: &IdleRanks,
+) -> Option<RareVerdict<'a>> {
+    let of_node = |id: &NodeId, wanted: Option<&[u32]>| {
+        let on_node = |row: &&u32| {
+            cluster.device_at(DeviceClass::Gpu, **row).is_some_and(|entry| entry.node == *id)
+        };
+        let all: Vec<u32> = group.gpus.iter().filter(on_node).copied().collect();
+        let of = all.len();
+        let low = wanted.map_or(all, <[u32]>::to_vec);
+        StarvedNode::of_rows(judge, cluster, group, *id, (low, of), Some(idle.others_wait()))
+    };
+    if !idle.is_empty() {
+        let nodes = group.nodes.iter().filter(|id| !idle.on_node(**id).is_empty());
+        let starved = nodes.filter_map(|id| of_node(id, Some(idle.on_node(*id))));
+        return Some(RareVerdict::Nodes(starved.collect()));
+    }
+    if !idle.is_whole_job {
+        return None;
+    }
+    let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
+    let waits =
+        |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_likely(PressureSource::Io));
+    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
+    if waiting.len() * 2 > group.nodes.len() {
+        let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
+        return Some(RareVerdict::Storage(starved.collect()));
+    }
+    let pressed = |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_any_likely());
+    let pressed: Vec<&NodeId> = group.nodes.iter().filter(pressed).collect();
+    let is_few = pressed.len() == 1 || pressed.len() * 4 <= group.nodes.len();
+    is_few.then(|| {
+        RareVerdict::Nodes(pressed.into_iter().filter_map(|id| of_node(id, None)).collect())
+    })
+}
+
 /// Below this number of nodes a node is left out of the median that it is compared with.
 const FEW_NODES: usize = 4;
 
@@ -84,6 +149,8 @@ struct StarvedNode<'a> {
     of: usize,
     /// Whether samples showed the drop, and not only host pressure and job pace.
     caught: bool,
+    /// Whether its GPUs are idle ranks of a slower job; then whether the others wait for them.
+    idle_ranks: Option<bool>,
 }
 
 /// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
@@ -162,6 +229,7 @@ impl<'a> StarvedNode<'a> {
         judge: &'a JudgeState,
         cluster: &'a Cluster,
         group: &'a JobGroup,
+        idle: Option<&IdleRanks>,
         id: NodeId,
     ) -> Option<Self> {
         let limits = &judge.limits;
@@ -209,7 +277,10 @@ impl<'a> StarvedNode<'a> {
             Some(low && goes_on)
         };
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
+        let idle_rows = idle.map(|idle| idle.on_node(id)).unwrap_or_default();
+        let idle_ranks = idle.filter(|_| !idle_rows.is_empty()).map(IdleRanks::others_wait);
         let (low, caught) = match now_low.collect::<Vec<u32>>() {
+            _ if idle_ranks.is_some() => (idle_rows.to_vec(), true),
             low if !low.is_empty() => (low, true),
             _ if interval.is_slow(limits) => {
                 low_between_samples(judge, cluster, group, &host, &rows)?
@@ -234,6 +305,35 @@ impl<'a> StarvedNode<'a> {
             of: rows.len(),
             low,
             caught,
+            idle_ranks,
+        })
+    }
+
+    /// Creates one from those of its GPUs that idle, and the number of all.
+    fn of_rows(
+        judge: &'a JudgeState,
+        cluster: &'a Cluster,
+        group: &'a JobGroup,
+        id: NodeId,
+        (low, of): (Vec<u32>, usize),
+        idle_ranks: Option<bool>,
+    ) -> Option<Self> {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
+        let is_low = |row: &&u32| low.contains(row);
+        let busy = |row: &u32| averages(row)?.utilization_at(now, gap);
+        Some(Self {
+            id,
+            node: cluster.node_by_id(id)?,
+            group,
+            host: judge.hosts.get(&id).copied().unwrap_or_default(),
+            utilization: median(low.iter().filter_map(busy))?,
+            baseline: median(low.iter().filter_map(|row| averages(row)?.usual_utilization())),
+            others: median(group.gpus.iter().filter(|row| !is_low(row)).filter_map(busy)),
+            of,
+            low,
+            caught: true,
+            idle_ranks,
         })
     }
 
@@ -265,17 +365,30 @@ impl<'a> StarvedNode<'a> {
 
     fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
         let limits = &judge.limits;
-        let io = self.excess_io_pressure(judge, cluster).is_some();
+        let risen = |source: PressureSource| {
+            self.idle_ranks.is_some() && self.host.evidence.is_likely(source)
+        };
+        let io = self.excess_io_pressure(judge, cluster).is_some() || risen(PressureSource::Io);
         let CpuPressure { pressed, crowded, pegged, .. } = self.cpu_pressure(judge, cluster);
+        let pressed = pressed || risen(PressureSource::Cpu);
+        let pegged = pegged || risen(PressureSource::BusiestCpu);
         let alone = self.is_below_others(judge);
         let waits = self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
             && self.group.nodes.len() > 1
             && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
         let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
-        if host == 0 && !(alone && waits) {
+        // Whether a job without a label is one job is inferred.
+        let is_slowed =
+            self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+        let others_wait = self.idle_ranks == Some(true) && self.group.job.is_some() && is_slowed;
+        if host == 0 && !(alone && waits) && !others_wait {
             return None;
         }
-        let kind = if io || pressed || host == 0 {
+        // One rank that idles launches its kernels too slowly; input is late for all of a node.
+        let is_rank = self.idle_ranks.is_some() && self.low.len() * 2 <= self.of && !io;
+        let kind = if is_rank {
+            FindingKind::HostBound
+        } else if io || pressed || host == 0 {
             FindingKind::DataStarved
         } else {
             FindingKind::HostBound
@@ -284,6 +397,7 @@ impl<'a> StarvedNode<'a> {
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let interval = SampleInterval::of_gpus(cluster, self.node);
         let hold = match self.caught {
+            _ if self.idle_ranks.is_some() => 0.0,
             true => hold.max(interval.two_sample_seconds(limits)),
             false if self.host.is_progressing(cluster, limits) => {
                 hold.max(interval.two_sample_seconds_of_all(limits))
@@ -291,7 +405,10 @@ impl<'a> StarvedNode<'a> {
             false => f64::INFINITY,
         };
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
-        let kinds = usize::from(host > 0) + usize::from(alone || waits);
+        let is_relative = alone || waits || self.idle_ranks.is_some();
+        let kinds = usize::from(host > 0) + usize::from(is_relative);
+        // A host with chores on which GPUs idle like all others proves nothing.
+        let is_hard = others_wait || (host > 0 && (is_relative || self.group.nodes.len() == 1));
         // A node that was not sampled low is a warning, and does not page.
         let kinds = if self.caught { kinds } else { 1 };
         let entity = Entity::new_node(&self.node.name);
@@ -311,7 +428,7 @@ impl<'a> StarvedNode<'a> {
             ),
         };
         Some(
-            PendingFinding::of(kind, entity, kinds, host > 0)
+            PendingFinding::of(kind, entity, kinds, is_hard)
                 .with_hold_seconds(hold)
                 .with_interval(interval)
                 .with_cost(

@@ -10,6 +10,7 @@ use gaunt_schema::{
 use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
+    busy_clock::BusyClock,
     gpu_power_limits,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
 };
@@ -76,6 +77,8 @@ pub(super) struct GpuAverages {
     /// The maximum clock of the GPU.
     clock_max: Option<f32>,
     clock_hertz: MovingAverage,
+    last_clock: Option<f32>,
+    busy_clock: BusyClock,
     hw_slowdown: MovingAverage,
     sw_thermal: MovingAverage,
     pcie_replays: MovingAverage,
@@ -100,7 +103,11 @@ impl GpuAverages {
         let share = |gauge: MetricId, integral| {
             cluster.current_rate(integral, row).or_else(|| value(gauge))
         };
-        let utilization = share(gpu::UTILIZATION, gpu::UTILIZATION_SECONDS);
+        // DCGM's graphics engine activity is a mean since the last sample, and utilization one instant.
+        let utilization = cluster
+            .current_rate(gpu::UTILIZATION_SECONDS, row)
+            .or_else(|| value(gpu::GRAPHICS_ACTIVE))
+            .or_else(|| value(gpu::UTILIZATION));
         self.utilization.add_sample(utilization, tick);
         let active = utilization.map(|share| share >= limits.active_ratio);
         self.active.add_sample(active.map(f64::from), tick);
@@ -127,6 +134,11 @@ impl GpuAverages {
         let clock = value(gpu::SM_CLOCK);
         let max = value(gpu::SM_CLOCK_MAX).filter(|max| *max > 0.0);
         self.clock_max = max.map(|max| max as f32).or(self.clock_max);
+        // A clock is one instant: that of a GPU which is idle at the time is no clock under load.
+        let instant = value(gpu::UTILIZATION).or(utilization);
+        let is_busy = instant.is_none_or(|busy| busy >= limits.utilization_launch_ratio);
+        let clock = clock.filter(|_| is_busy);
+        self.last_clock = clock.map(|clock| clock as f32);
         self.clock_hertz.add_sample(clock, tick);
         let hardware = [
             gpu::CLOCK_EVENT_HW_SLOWDOWN,
@@ -169,6 +181,9 @@ impl GpuAverages {
                 limits,
             );
         }
+        if let Some(clock) = self.last_clock.take().filter(|_| !frozen) {
+            self.busy_clock.learn_clock(clock);
+        }
         // The clock of an idle GPU is no baseline for a busy one.
         let busy = self
             .utilization
@@ -189,6 +204,7 @@ impl GpuAverages {
         self.usual_tensor = Baseline::default();
         self.usual_power = Baseline::default();
         self.usual_clock = Baseline::default();
+        self.busy_clock = BusyClock::default();
     }
 
     /// Accepts the present values as baselines.
@@ -287,6 +303,12 @@ impl GpuAverages {
     /// Returns the baseline of the clock under load.
     pub(super) fn usual_clock(&self) -> Option<f64> {
         self.usual_clock.usual_value()
+    }
+
+    /// Returns the clock below which it does not work usually: the lowest one of its past, or the mean of a past that was
+    /// restored.
+    pub(super) fn lowest_clock(&self) -> Option<f64> {
+        self.busy_clock.lowest_hertz().or_else(|| self.usual_clock())
     }
 
     /// Returns its PCIe replays per second.

@@ -3,8 +3,8 @@
 use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 
 use super::{
-    clock_drift::ClockDrift, gpu_allocation::GpuAllocation, gpu_signals::GpuAverages,
-    hysteresis::StateHysteresis,
+    clock_drift::ClockDrift, evidence_sum::EvidenceSum, gpu_allocation::GpuAllocation,
+    gpu_signals::GpuAverages, hysteresis::StateHysteresis,
 };
 
 /// The state of one GPU, at its row.
@@ -17,6 +17,9 @@ pub(super) struct GpuTracker {
     pub(super) hysteresis: StateHysteresis,
     pub(super) allocation: GpuAllocation,
     pub(super) drift: ClockDrift,
+    /// Evidence that it idles while the rest of its job waits, and that its clock is lower than that of the rest.
+    pub(super) idler: EvidenceSum,
+    pub(super) slower_clock: EvidenceSum,
     /// The last sample that was read.
     pub(super) last_sample: Option<UnixMs>,
 }

@@ -6,6 +6,7 @@ use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
     gpu_signals,
+    host_evidence::HostEvidence,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     serving_queue::{self, ServingQueue},
 };
@@ -28,6 +29,8 @@ pub(super) struct HostAverages {
     /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
     last_sampled: Option<UnixMs>,
+    /// Evidence that its pressure has risen.
+    pub(super) evidence: HostEvidence,
 }
 
 /// A value of a host with its baseline.
@@ -111,6 +114,11 @@ impl HostAverages {
         }
     }
 
+    /// When its last sample was read.
+    pub(super) fn last_sampled(&self) -> Option<UnixMs> {
+        self.last_sampled
+    }
+
     /// Whether it was read at all.
     pub(super) fn is_read(&self) -> bool {
         self.last_sampled.is_some()
@@ -162,16 +170,25 @@ impl HostAverages {
             .compare_traffic(cluster)?
             .baseline
             .filter(|baseline| *baseline >= limits.carries_ratio)?;
-        let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
-        Some(baseline > 0.0 && self.carried.is_set() && silent >= limits.pause_seconds)
+        Some(
+            baseline > 0.0
+                && self.carried.is_set()
+                && self.silent_seconds() >= limits.pause_seconds,
+        )
     }
 
     /// Whether it sends next to nothing of its baseline, and has not for a while: a starved node sends something with
     /// each of its few steps. None without a baseline.
     pub(super) fn is_pausing(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
         let BaselineComparison { now, baseline, .. } = self.compare_traffic(cluster)?;
-        let silent = CompactTimestamp::of(cluster.now()).seconds_since(self.carried);
-        Some(now < baseline? * limits.standstill_ratio && silent >= limits.pause_seconds)
+        let is_little = now < baseline? * limits.standstill_ratio;
+        Some(is_little && self.silent_seconds() >= limits.pause_seconds)
+    }
+
+    /// Seconds from the last sample that showed traffic to the last sample: between samples nothing is known.
+    fn silent_seconds(&self) -> f64 {
+        let last = self.last_sampled.map(CompactTimestamp::of);
+        last.map_or(0.0, |last| last.seconds_since(self.carried))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A job label defines a group. Without job labels, nodes that are equally busy in calm times form one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, GpuState, SanitizedText, UnixMs};
 
@@ -10,6 +10,7 @@ use super::{
     Thresholds,
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
+    inferred_groups::infer_groups,
     peer_clocks::{PeerClocks, model_of},
     pending_finding::{MAX_VICTIMS, format_count},
     robust_stats::{RobustStats, median},
@@ -68,7 +69,7 @@ impl JobGroups {
             cluster.now().duration_since(at).as_secs_f64() >= limits.regroup_seconds
         });
         if due {
-            self.unnamed = infer_groups(cluster, gpus, hosts, limits);
+            self.unnamed = infer_groups(cluster, gpus, hosts, limits, &self.unnamed);
             self.regrouped = Some(cluster.now());
         }
         let named =
@@ -291,40 +292,6 @@ impl JobGroup {
     pub(super) fn waiting_gpus(&self) -> usize {
         self.waiting
     }
-}
-
-/// Groups nodes without job labels by their baselines of power and traffic, on GPUs of one model.
-fn infer_groups(
-    cluster: &Cluster,
-    trackers: &[GpuTracker],
-    hosts: &HashMap<NodeId, HostAverages>,
-    limits: &Thresholds,
-) -> Vec<Vec<NodeId>> {
-    let mut groups: BTreeMap<SanitizedText, Vec<(f64, f64, Vec<NodeId>)>> = BTreeMap::new();
-    for (id, node) in cluster.sorted_nodes() {
-        let rows = node.device_rows(DeviceClass::Gpu);
-        if rows.is_empty() || rows.iter().any(|row| cluster.job_of_gpu(*row).is_some()) {
-            continue;
-        }
-        let members = rows.iter().filter_map(|row| trackers.get(*row as usize));
-        let Some(power) = median(members.filter_map(|gpu| gpu.averages.usual_power())) else {
-            continue;
-        };
-        let traffic = hosts.get(&id).and_then(|host| host.compare_traffic(cluster)?.baseline);
-        let traffic = traffic.unwrap_or_default();
-        let model = cluster.gpu_model(rows[0]);
-        let groups = groups.entry(model.cloned().unwrap_or_default()).or_default();
-        let like = |a: f64, b: f64, share: f64| {
-            (a - b).abs() <= share * a.max(b).max(limits.like_floor_ratio)
-        };
-        match groups.iter_mut().find(|(p, t, _)| {
-            like(*p, power, limits.like_power_ratio) && like(*t, traffic, limits.like_traffic_ratio)
-        }) {
-            Some((_, _, nodes)) => nodes.push(id),
-            None => groups.push((power, traffic, vec![id])),
-        }
-    }
-    groups.into_values().flatten().map(|(_, _, nodes)| nodes).collect()
 }
 
 /// Whether a slowdown counts as lost time: the limit to leave is lower than the one to enter (hysteresis).

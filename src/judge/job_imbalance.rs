@@ -157,6 +157,7 @@ impl<'a> UnevenGroup<'a> {
         let most = if open { f64::midpoint(most, 1.0) } else { most };
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
         if favourite.is_some_and(|share| share >= most)
+            || self.has_other_evidence()
             || !profile.is_only_slower(limits, self.median_pace)
         {
             return None;
@@ -189,6 +190,14 @@ impl<'a> UnevenGroup<'a> {
                     .with_note("must stay above the limit"),
             ]),
         )
+    }
+
+    /// Whether anything else has changed in the job: a rank that idles, a clock that fell, a host under pressure.
+    fn has_other_evidence(&self) -> bool {
+        let gpus = self.group.gpus.iter().filter_map(|row| self.judge.gpus.get(*row as usize));
+        let mut hosts = self.group.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
+        hosts.any(|host| host.evidence.is_any_likely())
+            || gpus.into_iter().any(|gpu| gpu.idler.is_likely() || gpu.slower_clock.is_likely())
     }
 
     fn of(&self, kind: FindingKind, entity: Entity) -> PendingFinding {

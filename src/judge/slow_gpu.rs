@@ -8,7 +8,7 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
-    robust_stats::RobustStats,
+    robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
 };
 use gaunt_cluster::Cluster;
@@ -26,6 +26,30 @@ pub(super) fn detect_slow_gpus(
             }
         }
     }
+}
+
+/// Whether a GPU's clock is far below that of most other GPUs of its node.
+fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64) -> bool {
+    let limits = &judge.limits;
+    let node =
+        cluster.device_at(DeviceClass::Gpu, row).and_then(|entry| cluster.node_by_id(entry.node));
+    let rows = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+    let others = rows.iter().filter(|other| **other != row);
+    let clock_of =
+        |row: &u32| judge.gpus.get(*row as usize)?.averages.clock_hertz(cluster.now(), limits);
+    median(others.filter_map(clock_of))
+        .is_some_and(|others| clock < others * limits.clock_straggler_ratio)
+}
+
+/// Whether the clock of a GPU has clearly fallen behind the rest of its job: alone, or with most of its node.
+fn is_clearly_slower(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
+    let evidence = |row: u32| judge.gpus.get(row as usize).map(|gpu| gpu.slower_clock);
+    let Some(own) = evidence(row).filter(|own| own.is_likely()) else { return false };
+    let node =
+        cluster.device_at(DeviceClass::Gpu, row).and_then(|entry| cluster.node_by_id(entry.node));
+    let rows = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
+    let too = rows.iter().filter(|row| evidence(**row).is_some_and(|it| it.is_likely())).count();
+    own.is_likely_alone() || (too > 1 && too * 2 > rows.len())
 }
 
 /// One slow GPU, with its evidence.
@@ -52,7 +76,11 @@ impl<'a> SlowGpu<'a> {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let tracker = judge.gpus.get(row as usize)?;
         let signals = tracker.averages.signals_at(now, gap, limits);
-        if signals.utilization? < limits.utilization_launch_ratio {
+        // The clock of a GPU that has become idle is no clock under load.
+        let is_busy = |share: f64| share >= limits.utilization_launch_ratio;
+        if !is_busy(signals.utilization?)
+            || !tracker.averages.utilization_now().is_some_and(is_busy)
+        {
             return None;
         }
         let throttled =
@@ -62,12 +90,21 @@ impl<'a> SlowGpu<'a> {
         let group = judge.job_groups.of(row);
         let peer_clocks = judge.job_groups.clocks_of_peers(&judge.gpus, cluster, limits, row);
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
-        let baseline = tracker.averages.usual_clock();
+        let baseline = tracker.averages.lowest_clock();
         let is_below = peer_clocks.is_some_and(|peer_clocks| {
             clock < peer_clocks.lower_quartile * limits.clock_straggler_ratio
                 && peer_clocks.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
-                && baseline.is_none_or(|baseline| clock < baseline * limits.clock_straggler_ratio)
+                && match baseline {
+                    Some(baseline) => clock < baseline * (1.0 - limits.drift_slack_ratio),
+                    // Without a past, a node whose GPUs are all alike is slower by design.
+                    None => differs_from_node(judge, cluster, row, clock),
+                }
         });
+        let is_below = is_below
+            || (is_clearly_slower(judge, cluster, row)
+                && group.is_some_and(|group| judge.gangs.of(group).is_slower(group, limits))
+                && peer_clocks
+                    .is_some_and(|peers| clock < peers.median * (1.0 - limits.drift_slack_ratio)));
         let declined = if is_throttled || is_below {
             None
         } else {

@@ -9,6 +9,7 @@ use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, TargetHealth, TrackedTarget};
 
@@ -87,7 +88,22 @@ const WATCHED_SHARE: f64 = 0.25;
 fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let period = cluster.scrape_period().as_secs_f64();
-    let least = limits.stale_seconds.max(limits.stale_periods * period);
+    let usual = limits.stale_seconds.max(limits.stale_periods * period);
+    // The values of GPUs at work change at each collection, and how often that is was measured.
+    let works = node.device_rows(DeviceClass::Gpu).iter().any(|row| {
+        judge.gpus.get(*row as usize).is_some_and(|gpu| {
+            gpu.averages
+                .utilization_now()
+                .is_some_and(|busy| busy >= limits.utilization_launch_ratio)
+        })
+    });
+    let renewed = SampleInterval::of_gpus(cluster, node).seconds();
+    let least = if works && node.renewals(DeviceClass::Gpu).interval().is_some() {
+        (limits.stale_periods * renewed + limits.sample_slack_seconds)
+            .clamp(limits.stale_working_seconds, usual)
+    } else {
+        usual
+    };
     let watched = (least * WATCHED_SHARE).max(1.5 * period).min(least);
     let frozen = |target: &&TrackedTarget| {
         let unchanged =

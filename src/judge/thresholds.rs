@@ -167,7 +167,9 @@ table! {
     /// Seconds without a changed value on a page: DCGM's health checks need a minute of samples, and dcgm-exporter
     /// collects every 30 s.
     stale_seconds: f64 = 120.0;
-    /// Scrape intervals without a changed value, at least.
+    /// The same at least for GPUs at work, whose values change at every collection.
+    stale_working_seconds: f64 = 30.0;
+    /// Scrape or collection intervals without a changed value, at least.
     stale_periods: f64 = 4.0;
     /// Bandwidth / baseline below which a probe reports a slow link: 64 MiB messages spend 85 % of their time on
     /// bandwidth, so a link that lost 10 % shows 0.915, and two probes of one link differ by a few per cent.
@@ -248,6 +250,10 @@ table! {
     shared_storage_seconds: f64 = 26.0;
     /// Job slowdown from which a job is slower than its baseline.
     slowed_ratio: f64 = 0.06;
+    /// Job slowdown from which a job that is clearly slower than its baseline is worth a finding.
+    least_slowdown_ratio: f64 = 0.03;
+    /// Deviation of a share, or of a value relative to its baseline, below which it is noise however steady the value.
+    shift_floor_ratio: f64 = 0.004;
     /// Minimum number of peer GPUs: below four their spread is chance.
     least_peers: f64 = 4.0;
     /// Robust z-score from which a GPU is an outlier among its peers: Monte Carlo shows no false positives with a floor

@@ -43,6 +43,9 @@ pub(crate) struct WorldsBenchOptions {
     /// Only this family for `worlds`.
     #[arg(long, value_name = "NAME")]
     family: Option<String>,
+    /// Only the world of this seed for `worlds`.
+    #[arg(long, value_name = "SEED")]
+    world: Option<u64>,
     /// Quiet worlds only for `worlds`: pages per 1,000 GPU-days.
     #[arg(long)]
     quiet: bool,
@@ -127,12 +130,20 @@ fn select_worlds(options: &WorldsBenchOptions, judge: &JudgeBenchOptions) -> Vec
     };
     let count = if judge.quick { QUICK_WORLDS } else { options.worlds };
     let wanted = |name: &str| options.family.as_ref().is_none_or(|family| family == name);
-    let families = FAMILIES.iter().filter(|family| match &options.family {
-        Some(_) => wanted(family.name),
-        None => family.split == split,
-    });
+    let is_played = |name: &str, of: FamilySplit| match &options.family {
+        Some(_) => wanted(name),
+        None => of == split,
+    };
     let mut runs = Vec::new();
-    for (number, family) in families.enumerate() {
+    let mut numbers: BTreeMap<FamilySplit, usize> = BTreeMap::new();
+    for family in FAMILIES {
+        // A family's seeds are the same whether or not others are played.
+        let next = numbers.entry(family.split).or_default();
+        let number = *next;
+        *next += 1;
+        if !is_played(family.name, family.split) {
+            continue;
+        }
         for world in 0..count {
             let case = if options.quiet || world % QUIET_EVERY == QUIET_EVERY - 1 {
                 WorldCase::Quiet { case: None }
@@ -140,7 +151,9 @@ fn select_worlds(options: &WorldsBenchOptions, judge: &JudgeBenchOptions) -> Vec
                 WorldCase::Fault { kind: None, loss: None, course: None, second: false }
             };
             let seed = first + (number * 10_000 + world) as u64;
-            runs.push(WorldSelection { family: family.name, seed, case });
+            if options.world.is_none_or(|only| only == seed) {
+                runs.push(WorldSelection { family: family.name, seed, case });
+            }
         }
     }
     runs

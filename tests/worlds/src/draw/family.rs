@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Which worlds a family is for: a judge is not measured on the families that it was tuned on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FamilySplit {
     /// For choosing limits.
     Tune,

@@ -1,0 +1,65 @@
+//! Busy clocks: the lowest clock at which a GPU usually works.
+//!
+//! Clocks are sampled at instants. A GPU that waits or copies boosts its clock, one that computes at its power limit
+//! lowers it: so a mean says little, but under its usual load a GPU does not fall below the lowest clock of its past.
+
+/// The lowest usual clock of one GPU, in hertz: eight bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct BusyClock {
+    lowest: f32,
+    samples: u32,
+}
+
+/// Samples until the lowest clock is known.
+const LEARNED_SAMPLES: u32 = 10;
+
+/// How far it moves towards a higher clock with each sample, to a slightly lower one, and to a far lower one.
+const RISE: f32 = 0.001;
+const FOLLOW: f32 = 0.3;
+const FALL: f32 = 0.02;
+
+/// A clock × this or more is slightly lower.
+const SLIGHTLY: f32 = 0.97;
+
+impl BusyClock {
+    /// Learns from a clock under load.
+    pub(super) fn learn_clock(&mut self, clock: f32) {
+        let is_lower = clock < self.lowest || self.samples == 0;
+        let part = if !is_lower {
+            RISE
+        } else if self.samples < LEARNED_SAMPLES {
+            1.0
+        } else if clock >= self.lowest * SLIGHTLY {
+            FOLLOW
+        } else {
+            FALL
+        };
+        self.lowest += (clock - self.lowest) * part;
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Returns the lowest usual clock, once it is known.
+    pub(super) fn lowest_hertz(self) -> Option<f64> {
+        (self.samples >= LEARNED_SAMPLES).then_some(f64::from(self.lowest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_of_two_modes_is_learned_and_a_fall_is_not() {
+        let mut clock = BusyClock::default();
+        for at in 0..60 {
+            clock.learn_clock(if at % 3 == 0 { 1.55e9 } else { 2.5e9 });
+        }
+        let lowest = clock.lowest_hertz().unwrap();
+        assert!((1.5e9..1.6e9).contains(&lowest), "{lowest}");
+        for _ in 0..4 {
+            clock.learn_clock(1.2e9);
+        }
+        assert!(clock.lowest_hertz().unwrap() > 1.45e9);
+        assert_eq!(BusyClock::default().lowest_hertz(), None);
+    }
+}

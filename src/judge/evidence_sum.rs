@@ -1,0 +1,60 @@
+//! Evidence sums: the evidence for a change of one value, over all of its samples (an e-detector).
+//!
+//! A sample as unlikely as `p` multiplies the evidence by `p^(-1/2) / 2`, whose mean is 1 while nothing has changed.
+//! The evidence never falls below 1. Weak evidence of many samples adds up, a gap does not end it, and a false alarm at
+//! a threshold of `m` comes after `m` samples on average, whatever the noise.
+
+/// The logarithm of the evidence: four bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct EvidenceSum(f32);
+
+/// The largest rise by one sample: two are needed at least.
+const MAX_RISE: f64 = 5.0;
+
+/// The largest sum: a change that is over is forgotten after a few samples.
+const MAX_SUM: f64 = 16.0;
+
+/// The sum from which a change is likely: two very unlikely samples, or several less unlikely ones.
+const LIKELY: f32 = 6.0;
+
+/// The sum from which a change is likely although thousands of values are watched.
+const LIKELY_ALONE: f32 = 9.0;
+
+impl EvidenceSum {
+    /// Adds a sample that is as unlikely as this if nothing has changed.
+    pub(super) fn add_probability(&mut self, probability: f64) {
+        let rise = -0.5 * probability.max(f64::MIN_POSITIVE).ln() - std::f64::consts::LN_2;
+        self.0 = (f64::from(self.0) + rise.min(MAX_RISE)).clamp(0.0, MAX_SUM) as f32;
+    }
+
+    /// Whether a change is likely.
+    pub(super) fn is_likely(self) -> bool {
+        self.0 >= LIKELY
+    }
+
+    /// Whether a change is likely even as the only one of thousands of values.
+    pub(super) fn is_likely_alone(self) -> bool {
+        self.0 >= LIKELY_ALONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unlikely_samples_add_up_over_gaps() {
+        let mut sum = EvidenceSum::default();
+        for _ in 0..1_000 {
+            sum.add_probability(0.6);
+        }
+        assert!(!sum.is_likely());
+        for probability in [1e-3, 1e-3, 0.5, 1e-3] {
+            sum.add_probability(probability);
+        }
+        assert!(sum.is_likely());
+        assert!(!sum.is_likely_alone());
+        sum.add_probability(1e-9);
+        assert!(sum.is_likely_alone());
+    }
+}

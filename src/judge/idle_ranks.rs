@@ -1,0 +1,89 @@
+//! Idle ranks: GPUs of a slower job that idle more than the rest of it, so that the rest waits for them.
+
+use std::collections::BTreeMap;
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::DeviceClass;
+
+use super::{JudgeState, gpu_tracker::GpuTracker, job_group::JobGroup, robust_stats::median};
+
+/// Who idles in a job that is slower than its baseline.
+pub(super) struct IdleRanks {
+    /// Nodes with idle ranks, unless most nodes have some.
+    nodes: BTreeMap<NodeId, Vec<u32>>,
+    /// Whether the rest of the job busy-waits: then it waits for these ranks.
+    others_wait: bool,
+    /// Whether most GPUs of the job are less busy than usual.
+    pub(super) is_whole_job: bool,
+}
+
+impl IdleRanks {
+    /// Finds the idle ranks of a job; none if the job is not known to be slower.
+    pub(super) fn find(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<Self> {
+        let limits = &judge.limits;
+        if !judge.gangs.of(group).is_slower(group, limits) {
+            return None;
+        }
+        let node_of = |row: &u32| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node);
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        // A rank that does nothing at all has stopped, and is not slow.
+        let is_idle = |gpu: &GpuTracker| {
+            let busy = gpu.averages.utilization_at(now, gap);
+            gpu.idler.is_likely() && busy.is_some_and(|busy| busy >= limits.standstill_ratio)
+        };
+        let mut nodes: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
+        let mut counts: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for row in &group.gpus {
+            let Some(node) = node_of(row) else { continue };
+            *counts.entry(node).or_default() += 1;
+            if judge.gpus.get(*row as usize).is_some_and(is_idle) {
+                nodes.entry(node).or_default().push(*row);
+            }
+        }
+        // One GPU of many is an outlier by chance now and then; most GPUs of a node are not.
+        nodes.retain(|id, rows| {
+            let all = counts.get(id).copied().unwrap_or_default();
+            let is_clear = |row: &u32| judge.gpus[*row as usize].idler.is_likely_alone();
+            rows.len() > 1 && rows.len() * 2 > all || rows.iter().any(is_clear)
+        });
+        if nodes.len() * 2 > group.nodes.len() && group.nodes.len() > 1 {
+            nodes.clear();
+        }
+        let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
+        let others = group.gpus.iter().filter(|row| !nodes.values().any(|rows| rows.contains(row)));
+        let drop = |row: &u32| {
+            let averages = averages(row)?;
+            Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
+        };
+        let others: Vec<&u32> = others.collect();
+        let busy = median(others.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)));
+        let spins = busy.is_some_and(|busy| busy >= limits.utilization_spinning_ratio);
+        let others_drop = median(others.iter().filter_map(|row| drop(row)));
+        let others_wait = spins && others_drop.is_some_and(|drop| drop <= limits.shift_floor_ratio);
+        let change = group.gpus.iter().filter_map(drop);
+        if !others_wait {
+            nodes.clear();
+        }
+        Some(Self {
+            others_wait,
+            is_whole_job: median(change)
+                .is_some_and(|change| change >= limits.least_slowdown_ratio / 2.0),
+            nodes,
+        })
+    }
+
+    /// Returns the idle ranks of a node; empty if it has none.
+    pub(super) fn on_node(&self, id: NodeId) -> &[u32] {
+        self.nodes.get(&id).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Whether the rest of the job busy-waits.
+    pub(super) fn others_wait(&self) -> bool {
+        self.others_wait
+    }
+
+    /// Whether no single node idles.
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
