@@ -6,7 +6,7 @@ use gaunt_schema::{AbsenceReason, DeviceClass, GpuState, UnixMs, catalogue::gpu}
 use super::{
     JudgeState, baseline_restore, clock_decline,
     clock_drift::ClockDrift,
-    evidence_sum::EvidenceSum,
+    evidence_sum::LevelEvidence,
     fabric_congestion,
     frozen_baselines::FrozenBaselines,
     gpu_signals::{self, GpuSignals},
@@ -66,6 +66,8 @@ impl JudgeState {
             &mut self.gpus,
             &self.limits,
         );
+        let gangs = &self.gangs;
+        self.job_groups.confirm_slowdowns(|group| gangs.of(group).confirms_slowdown());
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);
@@ -204,8 +206,8 @@ impl JudgeState {
         let begins = gpu.allocation.observe_holder(at, named, gpu.allocated, frozen, &self.limits);
         if begins {
             gpu.averages.reset_baselines();
-            gpu.idler = EvidenceSum::default();
-            gpu.slower_clock = EvidenceSum::default();
+            gpu.idler = LevelEvidence::default();
+            gpu.slower_clock = LevelEvidence::default();
             gpu.drift = ClockDrift::default();
         }
         begins

@@ -91,6 +91,15 @@ enum RareVerdict<'a> {
     Nodes(Vec<StarvedNode<'a>>),
 }
 
+/// Returns the node of a job that an open finding blames.
+fn blamed_node(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<NodeId> {
+    judge.tracker.iter_open().find_map(|finding| {
+        let node = cluster.node_by_name(finding.entity.node.as_ref()?)?.0;
+        let is_urgent = finding.severity > gaunt_schema::Severity::Info;
+        (is_urgent && group.has_node(node)).then_some(node)
+    })
+}
+
 /// Finds who starves in a job whose samples are too rare to be taken one by one.
 fn detect_from_rounds<'a>(
     judge: &'a JudgeState,
@@ -105,14 +114,22 @@ fn detect_from_rounds<'a>(
         let all: Vec<u32> = group.gpus.iter().filter(on_node).copied().collect();
         let of = all.len();
         let low = wanted.map_or(all, <[u32]>::to_vec);
-        StarvedNode::of_rows(judge, cluster, group, *id, (low, of), Some(idle.others_wait()))
+        StarvedNode::of_rows(
+            judge,
+            cluster,
+            group,
+            *id,
+            (low, of),
+            Some(idle.others_wait() && idle.is_single()),
+        )
     };
     if !idle.is_empty() {
         let nodes = group.nodes.iter().filter(|id| !idle.on_node(**id).is_empty());
         let starved = nodes.filter_map(|id| of_node(id, Some(idle.on_node(*id))));
         return Some(RareVerdict::Nodes(starved.collect()));
     }
-    if !idle.is_whole_job {
+    // Nodes without a label may belong to several jobs.
+    if !idle.is_whole_job || group.job.is_none() {
         return None;
     }
     let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
@@ -123,8 +140,20 @@ fn detect_from_rounds<'a>(
         let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
         return Some(RareVerdict::Storage(starved.collect()));
     }
-    let pressed = |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_any_likely());
-    let pressed: Vec<&NodeId> = group.nodes.iter().filter(pressed).collect();
+    let works = |id: &NodeId| {
+        let busy = of_node(id, None).map(|starved| starved.utilization);
+        busy.is_some_and(|busy| busy >= judge.limits.standstill_ratio)
+    };
+    let pressed =
+        |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_any_likely()) && works(id);
+    let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(pressed).collect();
+    if let Some(blamed) = blamed_node(judge, cluster, group) {
+        pressed.retain(|id| **id == blamed);
+    }
+    if pressed.is_empty() && idle.waits_as_a_whole && group.nodes.len() > 2 {
+        let starved = group.nodes.iter().filter_map(|id| of_node(id, None));
+        return Some(RareVerdict::Storage(starved.collect()));
+    }
     let is_few = pressed.len() == 1 || pressed.len() * 4 <= group.nodes.len();
     is_few.then(|| {
         RareVerdict::Nodes(pressed.into_iter().filter_map(|id| of_node(id, None)).collect())
@@ -181,8 +210,7 @@ fn low_between_samples(
         })
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
-    let begins = || (group.nodes.len() > 1).then(|| (rows.to_vec(), false));
-    if low.is_empty() { begins() } else { Some((low, true)) }
+    (!low.is_empty()).then_some((low, true))
 }
 
 /// Pressure on the CPUs of a host that launch kernels and load data.
@@ -278,7 +306,9 @@ impl<'a> StarvedNode<'a> {
         };
         let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
         let idle_rows = idle.map(|idle| idle.on_node(id)).unwrap_or_default();
-        let idle_ranks = idle.filter(|_| !idle_rows.is_empty()).map(IdleRanks::others_wait);
+        let idle_ranks = idle
+            .filter(|_| !idle_rows.is_empty())
+            .map(|idle| idle.others_wait() && idle.is_single());
         let (low, caught) = match now_low.collect::<Vec<u32>>() {
             _ if idle_ranks.is_some() => (idle_rows.to_vec(), true),
             low if !low.is_empty() => (low, true),
@@ -368,19 +398,27 @@ impl<'a> StarvedNode<'a> {
         let risen = |source: PressureSource| {
             self.idle_ranks.is_some() && self.host.evidence.is_likely(source)
         };
-        let io = self.excess_io_pressure(judge, cluster).is_some() || risen(PressureSource::Io);
+        // Where it is known how far pressure rises on any host, it must have risen further.
+        let is_chore = |source: PressureSource| {
+            judge.usual_pressure.is_known(source) && !self.host.evidence.is_suspected(source)
+        };
+        let io = (self.excess_io_pressure(judge, cluster).is_some()
+            && !is_chore(PressureSource::Io))
+            || risen(PressureSource::Io);
         let CpuPressure { pressed, crowded, pegged, .. } = self.cpu_pressure(judge, cluster);
-        let pressed = pressed || risen(PressureSource::Cpu);
-        let pegged = pegged || risen(PressureSource::BusiestCpu);
+        let is_cpu_chore = is_chore(PressureSource::Cpu);
+        let pressed = (pressed && !is_cpu_chore) || risen(PressureSource::Cpu);
+        let crowded = crowded && !is_cpu_chore;
+        let pegged =
+            (pegged && !is_chore(PressureSource::BusiestCpu)) || risen(PressureSource::BusiestCpu);
         let alone = self.is_below_others(judge);
         let waits = self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
             && self.group.nodes.len() > 1
             && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
         let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
-        // Whether a job without a label is one job is inferred.
         let is_slowed =
             self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
-        let others_wait = self.idle_ranks == Some(true) && self.group.job.is_some() && is_slowed;
+        let others_wait = self.idle_ranks == Some(true) && is_slowed;
         if host == 0 && !(alone && waits) && !others_wait {
             return None;
         }
@@ -560,16 +598,18 @@ fn storage_slow_finding(
                 * starved.low.len() as f64
         })
         .sum();
-    PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true)
-        .with_hold_seconds(
-            limits.shared_storage_seconds.max(interval.two_sample_seconds_of_all(limits)),
-        )
+    let pending =
+        PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
+    // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
+    let pending = if io.is_some() { pending } else { pending.mark_learned() };
+    pending
+        .with_hold_seconds(limits.shared_storage_seconds)
         .with_interval(interval)
         .with_members(groups.iter().map(|(group, _)| group.group_key()))
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} wait for IO together{pressure}: shared storage is slow.", format_count(nodes, "node")),
+            format!("{}{of} wait for {} together{pressure}: shared storage is slow.", format_count(nodes, "node"), if io.is_some() { "IO" } else { "input" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_evidence([

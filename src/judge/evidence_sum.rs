@@ -32,11 +32,55 @@ impl EvidenceSum {
         self.0 >= LIKELY
     }
 
+    /// Whether a change is suspected: too little by itself, but something else may confirm it.
+    pub(super) fn is_suspected(self) -> bool {
+        self.0 >= SUSPECTED
+    }
+
     /// Whether a change is likely even as the only one of thousands of values.
     pub(super) fn is_likely_alone(self) -> bool {
         self.0 >= LIKELY_ALONE
     }
 }
+
+/// The evidence for a change of one value from the level that it usually has: eight bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct LevelEvidence {
+    level: f32,
+    sum: EvidenceSum,
+}
+
+/// Samples over which the level is averaged.
+const LEVEL_SAMPLES: u32 = 30;
+
+impl LevelEvidence {
+    /// Returns how far a value is above its level.
+    pub(super) fn rise_of(self, value: f64) -> f64 {
+        value - f64::from(self.level)
+    }
+
+    /// Adds a value that is as unlikely as this; the level follows while nothing is suspected, after `samples` earlier
+    /// ones.
+    pub(super) fn add_value(&mut self, value: f64, probability: f64, samples: u32) {
+        self.sum.add_probability(probability);
+        if !self.sum.is_suspected() {
+            self.level += (value as f32 - self.level) / (samples + 1).min(LEVEL_SAMPLES) as f32;
+        }
+    }
+
+    /// Whether a change is likely.
+    pub(super) fn is_likely(self) -> bool {
+        self.sum.is_likely()
+    }
+
+    /// Whether a change is likely even as the only one of thousands of values.
+    pub(super) fn is_likely_alone(self) -> bool {
+        self.sum.is_likely_alone()
+    }
+}
+
+/// The sum from which a change is suspected.
+const SUSPECTED: f32 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -365,7 +365,8 @@ fn congestion_finding(
         .iter()
         .filter_map(|port| judge.switches.of(port.row)?.queue_over_limit(cluster, limits));
     let far = far.reduce(f64::max);
-    // Marks, CNPs and pauses show one queue: only a switch and a slower job are other evidence.
+    // Marks, CNPs and pauses show one queue: only a switch and a slower job are other evidence. Without them a full queue
+    // costs nobody anything.
     let kinds = 1 + usize::from(far.is_some()) + usize::from(!groups.is_empty());
     let is_certain =
         bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
@@ -375,7 +376,7 @@ fn congestion_finding(
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, is_certain)
+    let suspicion = PendingFinding::of(kind, entity, kinds, is_certain && kinds > 1)
         .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
         EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),

@@ -32,6 +32,8 @@ pub(super) struct JobEvidence {
     last_round: UnixMs,
     /// Whether the job is slower than its baseline.
     slower: ShiftDetector,
+    /// Whether its GPUs are less busy than usual, all of them together.
+    idler: ShiftDetector,
     /// How far utilization and clocks of its GPUs usually fall behind those of the rest.
     usual_idle: ResidualHistogram,
     usual_clock: ResidualHistogram,
@@ -97,9 +99,40 @@ impl JobEvidence {
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        let slowdown = group.slowdown_ratio();
-        self.slower.is_likely()
-            && slowdown.is_some_and(|slowdown| slowdown >= limits.least_slowdown_ratio)
+        self.slower.is_likely() && self.may_be_slower(group, limits)
+    }
+
+    /// Whether its slowdown is more than its pace varies by chance, as far as that is known.
+    pub(super) fn confirms_slowdown(&self) -> bool {
+        self.is_learned() && self.slower.is_suspected()
+    }
+
+    /// Whether the job is below its usual pace now, by enough to matter.
+    pub(super) fn may_be_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        self.slowdown_rise(group).is_some_and(|rise| rise >= limits.least_slowdown_ratio)
+    }
+
+    /// Whether its GPUs, which usually are busy all the time, are idle for so much longer that it explains its slowdown.
+    pub(super) fn waits_as_a_whole(
+        &self,
+        group: &JobGroup,
+        idle_time: f64,
+        limits: &Thresholds,
+    ) -> bool {
+        let spins = group.utilization.is_some_and(|busy| {
+            busy + idle_time >= limits.utilization_spinning_ratio && busy >= limits.standstill_ratio
+        });
+        let lost = self.slowdown_rise(group).unwrap_or_default();
+        let idle = self.idler.rise_of(idle_time);
+        self.is_slower(group, limits)
+            && spins
+            && self.idler.is_likely()
+            && idle >= lost * limits.uneven_lost_share
+    }
+
+    /// Returns how far its slowdown is above the usual one.
+    pub(super) fn slowdown_rise(&self, group: &JobGroup) -> Option<f64> {
+        group.pace.map(|pace| self.slower.rise_of(1.0 - pace))
     }
 
     fn add_round(
@@ -111,18 +144,24 @@ impl JobEvidence {
     ) {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let Some(slowdown) = group.pace.map(|pace| 1.0 - pace) else { return };
+        self.slower.add_value(slowdown, limits.shift_floor_ratio, self.rounds);
         // What is usual is learned while the job runs at its usual speed.
-        let learns = slowdown < limits.slowed_ratio;
-        self.slower.add_deviation(slowdown, limits.shift_floor_ratio, learns, self.rounds);
+        let learns = !self.slower.is_likely();
         let idle = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
         };
+        let idle_times = group.gpus.iter().filter_map(|row| idle(gpus.get(*row as usize)?));
+        if let Some(idle_time) = median(idle_times) {
+            self.idler.add_value(idle_time, limits.shift_floor_ratio, self.rounds);
+        }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
-            let sum = &mut gpus[shifted.row as usize].idler;
-            sum.add_probability(self.usual_idle.probability(shifted.shift));
-            if learns && !sum.is_likely() {
-                self.usual_idle.count(shifted.shift);
+            let evidence = &mut gpus[shifted.row as usize].idler;
+            let rise = evidence.rise_of(shifted.shift);
+            let probability = self.usual_idle.probability(rise);
+            evidence.add_value(shifted.shift, probability, self.rounds);
+            if learns && !evidence.is_likely() {
+                self.usual_idle.count(rise);
             }
         }
         let slower_clock = |gpu: &GpuTracker| {
@@ -134,10 +173,12 @@ impl JobEvidence {
             Some(1.0 - averages.clock_hertz(now, limits)? / usual)
         };
         for shifted in relative_shifts(cluster, group, gpus, slower_clock) {
-            let sum = &mut gpus[shifted.row as usize].slower_clock;
-            sum.add_probability(self.usual_clock.probability(shifted.shift));
-            if learns && !sum.is_likely() {
-                self.usual_clock.count(shifted.shift);
+            let evidence = &mut gpus[shifted.row as usize].slower_clock;
+            let rise = evidence.rise_of(shifted.shift);
+            let probability = self.usual_clock.probability(rise);
+            evidence.add_value(shifted.shift, probability, self.rounds);
+            if learns && !evidence.is_likely() {
+                self.usual_clock.count(rise);
             }
         }
         self.rounds = self.rounds.saturating_add(1);

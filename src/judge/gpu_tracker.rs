@@ -3,7 +3,7 @@
 use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 
 use super::{
-    clock_drift::ClockDrift, evidence_sum::EvidenceSum, gpu_allocation::GpuAllocation,
+    clock_drift::ClockDrift, evidence_sum::LevelEvidence, gpu_allocation::GpuAllocation,
     gpu_signals::GpuAverages, hysteresis::StateHysteresis,
 };
 
@@ -18,8 +18,8 @@ pub(super) struct GpuTracker {
     pub(super) allocation: GpuAllocation,
     pub(super) drift: ClockDrift,
     /// Evidence that it idles while the rest of its job waits, and that its clock is lower than that of the rest.
-    pub(super) idler: EvidenceSum,
-    pub(super) slower_clock: EvidenceSum,
+    pub(super) idler: LevelEvidence,
+    pub(super) slower_clock: LevelEvidence,
     /// The last sample that was read.
     pub(super) last_sample: Option<UnixMs>,
 }

@@ -50,6 +50,11 @@ impl HostEvidence {
         self.sums[source as usize].is_likely()
     }
 
+    /// Whether pressure from this source may have risen.
+    pub(super) fn is_suspected(&self, source: PressureSource) -> bool {
+        self.sums[source as usize].is_suspected()
+    }
+
     /// Whether any pressure has likely risen.
     pub(super) fn is_any_likely(&self) -> bool {
         self.sums.iter().any(|sum| sum.is_likely())
@@ -61,6 +66,11 @@ impl HostEvidence {
 pub(super) struct UsualPressure([ResidualHistogram; SOURCES.len()]);
 
 impl UsualPressure {
+    /// Whether it is known how far pressure from this source usually rises.
+    pub(super) fn is_known(&self, source: PressureSource) -> bool {
+        self.0[source as usize].is_known()
+    }
+
     /// Adds a round of every host that has new averages.
     pub(super) fn observe_hosts(
         &mut self,

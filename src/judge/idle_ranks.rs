@@ -7,6 +7,12 @@ use gaunt_schema::DeviceClass;
 
 use super::{JudgeState, gpu_tracker::GpuTracker, job_group::JobGroup, robust_stats::median};
 
+/// A node that idles less than this share of the one that idles most only waits for it.
+const NEIGHBOUR_SHARE: f64 = 0.5;
+
+/// Least share of a job's slowdown that the idle time of a rank must be to explain it.
+const EXPLAINED_SHARE: f64 = 0.4;
+
 /// Who idles in a job that is slower than its baseline.
 pub(super) struct IdleRanks {
     /// Nodes with idle ranks, unless most nodes have some.
@@ -15,15 +21,19 @@ pub(super) struct IdleRanks {
     others_wait: bool,
     /// Whether most GPUs of the job are less busy than usual.
     pub(super) is_whole_job: bool,
+    /// Whether all of it waits for something outside of it, for as long as it is slower.
+    pub(super) waits_as_a_whole: bool,
 }
 
 impl IdleRanks {
     /// Finds the idle ranks of a job; none if the job is not known to be slower.
     pub(super) fn find(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<Self> {
         let limits = &judge.limits;
-        if !judge.gangs.of(group).is_slower(group, limits) {
+        let job = judge.gangs.of(group);
+        if !job.may_be_slower(group, limits) {
             return None;
         }
+        let is_slower = job.is_slower(group, limits);
         let node_of = |row: &u32| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node);
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         // A rank that does nothing at all has stopped, and is not slow.
@@ -44,7 +54,7 @@ impl IdleRanks {
         nodes.retain(|id, rows| {
             let all = counts.get(id).copied().unwrap_or_default();
             let is_clear = |row: &u32| judge.gpus[*row as usize].idler.is_likely_alone();
-            rows.len() > 1 && rows.len() * 2 > all || rows.iter().any(is_clear)
+            rows.len() > 1 && rows.len() * 2 > all || (is_slower && rows.iter().any(is_clear))
         });
         if nodes.len() * 2 > group.nodes.len() && group.nodes.len() > 1 {
             nodes.clear();
@@ -55,19 +65,35 @@ impl IdleRanks {
             let averages = averages(row)?;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
         };
+        let drops: BTreeMap<NodeId, f64> = nodes
+            .iter()
+            .filter_map(|(id, rows)| Some((*id, median(rows.iter().filter_map(drop))?)))
+            .collect();
         let others: Vec<&u32> = others.collect();
         let busy = median(others.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)));
         let spins = busy.is_some_and(|busy| busy >= limits.utilization_spinning_ratio);
         let others_drop = median(others.iter().filter_map(|row| drop(row)));
         let others_wait = spins && others_drop.is_some_and(|drop| drop <= limits.shift_floor_ratio);
-        let change = group.gpus.iter().filter_map(drop);
+        let change = median(group.gpus.iter().filter_map(drop));
         if !others_wait {
             nodes.clear();
         }
+        // What idles less than half as much waits for the same cause, such as the next stage of a pipeline.
+        let most = drops.values().copied().fold(0.0, f64::max);
+        nodes.retain(|id, _| drops.get(id).is_some_and(|drop| *drop >= most * NEIGHBOUR_SHARE));
+        // One that idles far less than the job is slower does not explain it.
+        let lost = job.slowdown_rise(group).unwrap_or_default();
+        nodes.retain(|id, _| {
+            drops.get(id).is_some_and(|drop| {
+                drop - others_drop.unwrap_or_default() >= lost * EXPLAINED_SHARE
+            })
+        });
         Some(Self {
             others_wait,
-            is_whole_job: median(change)
-                .is_some_and(|change| change >= limits.least_slowdown_ratio / 2.0),
+            is_whole_job: is_slower
+                && change.is_some_and(|change| change >= limits.least_slowdown_ratio / 2.0),
+            waits_as_a_whole: change
+                .is_some_and(|change| job.waits_as_a_whole(group, change, limits)),
             nodes,
         })
     }
@@ -82,7 +108,12 @@ impl IdleRanks {
         self.others_wait
     }
 
-    /// Whether no single node idles.
+    /// Whether a single node idles.
+    pub(super) fn is_single(&self) -> bool {
+        self.nodes.len() == 1
+    }
+
+    /// Whether no node idles.
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

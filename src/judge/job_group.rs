@@ -50,6 +50,8 @@ pub(super) struct JobGroup {
     goes_on: bool,
     /// Whether it is below its baseline speed by enough to count as lost time.
     is_slowed: bool,
+    /// Whether it is slower than its pace usually varies.
+    pub(super) confirms_slowdown: bool,
     /// Its GPUs that busy-wait in a collective; kept because each slow GPU reports the count.
     waiting: usize,
     /// The clocks of its busy GPUs, by model and role.
@@ -103,6 +105,13 @@ impl JobGroups {
         &self.all
     }
 
+    /// Sets whether the slowdown of each group confirms a fault.
+    pub(super) fn confirm_slowdowns(&mut self, confirms: impl Fn(&JobGroup) -> bool) {
+        for group in &mut self.all {
+            group.confirms_slowdown = confirms(group);
+        }
+    }
+
     /// Returns the group of a GPU.
     pub(super) fn of(&self, gpu: u32) -> Option<&JobGroup> {
         self.all.get(self.group_index(gpu)?)
@@ -123,8 +132,8 @@ impl JobGroups {
     /// Returns the group on these GPUs with the largest slowdown, if that is at least `least`, and the slowdown.
     pub(super) fn most_slowed_on(&self, gpus: &[u32], least: f64) -> Option<(&JobGroup, f64)> {
         let groups = gpus.iter().filter_map(|row| self.of(*row));
-        let slowed = groups.filter_map(|group| Some((group, group.slowdown_ratio()?)));
-        slowed.filter(|(_, slowed)| *slowed >= least).max_by(|(_, a), (_, b)| a.total_cmp(b))
+        let slowed = groups.filter_map(|group| Some((group, group.confirmed_slowdown(least)?)));
+        slowed.max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 
     /// Returns the groups on these nodes that are below their baseline speed, each once.
@@ -138,8 +147,7 @@ impl JobGroups {
             Default::default();
         for node in nodes.iter().filter_map(|id| cluster.node_by_id(*id)) {
             for group in self.groups_on(node.device_rows(DeviceClass::Gpu)) {
-                let slow =
-                    group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+                let slow = group.confirmed_slowdown(limits.least_slowdown_ratio).is_some();
                 if slow && listed.insert(std::ptr::from_ref(group)) {
                     groups.push(group);
                 }
@@ -203,6 +211,7 @@ impl JobGroup {
             pace,
             goes_on,
             is_slowed: false,
+            confirms_slowdown: false,
             waiting,
             peers,
         }
@@ -211,6 +220,12 @@ impl JobGroup {
     /// Whether a node belongs to it; nodes are sorted by number.
     pub(super) fn has_node(&self, id: NodeId) -> bool {
         self.nodes.binary_search(&id).is_ok()
+    }
+
+    /// Returns its slowdown if that confirms a fault: it is at least `least`, and more than the pace of this job varies
+    /// by chance, as far as that is known.
+    pub(super) fn confirmed_slowdown(&self, least: f64) -> Option<f64> {
+        self.slowdown_ratio().filter(|slowed| self.confirms_slowdown && *slowed >= least)
     }
 
     /// Returns the share of its baseline speed that it has lost; none if unknown.

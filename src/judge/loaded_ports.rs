@@ -48,10 +48,13 @@ impl CongestionSigns {
         let marked = current_value(link.ecn_marked, cluster);
         let waited = link.waited_times(cluster, limits);
         let paused = current_value(link.pause_received, cluster);
+        let marked_times = link.marked_times(cluster, limits);
+        // In some fabrics a hundredth of the packets is always marked.
+        let is_usual = marked_times.is_some_and(|times| times < limits.marked_times);
+        let is_marked = marked.is_some_and(|share| share >= limits.marked_packets_ratio);
         Self {
-            is_certain: far.is_some_and(|times| times >= 1.0)
-                || marked.is_some_and(|share| share >= limits.marked_packets_ratio),
-            marked_times: link.marked_times(cluster, limits),
+            is_certain: far.is_some_and(|times| times >= 1.0) || (is_marked && !is_usual),
+            marked_times,
             is_delayed: waited.is_some_and(|times| times >= limits.waited_times)
                 || paused.is_some_and(|share| share >= limits.paused_ratio),
         }

@@ -36,9 +36,7 @@ pub(super) fn detect_degraded_nvlinks(
                 entry.device.key.first().unwrap_or(&SanitizedText::default()),
             );
             let group = judge.job_groups.of(*row);
-            let slowed = group
-                .and_then(JobGroup::slowdown_ratio)
-                .filter(|slowed| *slowed >= limits.slowed_ratio);
+            let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
             let kinds = [errs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
             let how = match links.up.filter(|_| lost) {
                 Some(up) => format!("has {up} of {most} active NVLinks"),

@@ -53,8 +53,7 @@ fn degraded_link(
     let entity =
         Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&SanitizedText::default()));
     let group = judge.job_groups.of(row);
-    let slowed =
-        group.and_then(JobGroup::slowdown_ratio).filter(|slowed| *slowed >= limits.slowed_ratio);
+    let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
     // A lower trained link is one kind of evidence; the job that it slows down is another.
     let kinds = [narrow || slow, resent, slowed.is_some()].into_iter().filter(|kind| *kind).count();
     let how = match (narrow, slow) {

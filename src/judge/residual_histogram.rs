@@ -60,12 +60,17 @@ impl ResidualHistogram {
         }
     }
 
+    /// Whether enough was counted to know the tail.
+    pub(super) fn is_known(&self) -> bool {
+        self.total >= TAIL_COUNTED
+    }
+
     /// Returns the probability of a deviation at least as large.
     pub(super) fn probability(&self, deviation: f64) -> f64 {
         let bin = bin_of(deviation);
         let as_large: u32 = self.counts[bin..].iter().map(|count| u32::from(*count)).sum();
         let samples = f64::from(self.total) + 1.0;
-        if as_large > 0 || self.total < TAIL_COUNTED {
+        if as_large > 0 || !self.is_known() {
             return (f64::from(as_large) + 1.0) / samples;
         }
         let highest = self.counts.iter().rposition(|count| *count > 0).unwrap_or_default();

@@ -4,9 +4,11 @@
 //! exceeds twice the spread is added, the rest is subtracted: many small shifts in one direction add up, and noise does
 //! not (CUSUM). One sample counts little more than two spreads, so that no single one decides.
 
-/// The evidence for a shift of one value: eight bytes.
+/// The evidence for a rise of one value above its usual level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ShiftDetector {
+    /// The usual level.
+    level: f32,
     /// The usual deviation, as a standard deviation.
     spread: f32,
     sum: f32,
@@ -16,8 +18,11 @@ pub(super) struct ShiftDetector {
 const PRIOR_SPREAD: f32 = 0.05;
 const PRIOR_SAMPLES: f32 = 3.0;
 
+/// Samples before which nothing is suspected.
+const LEARNED_SAMPLES: u32 = 6;
+
 /// Samples over which the spread is averaged.
-const SPREAD_SAMPLES: f32 = 60.0;
+const SPREAD_SAMPLES: f32 = 20.0;
 
 /// A mean absolute deviation × this is the standard deviation of a normal distribution.
 const LIKE_SIGMA: f32 = 1.253;
@@ -35,30 +40,54 @@ const MAX_FALL: f32 = 1.5;
 /// The largest sum: a shift that is over is forgotten after a few samples.
 const MAX_SUM: f32 = 10.0;
 
+/// The sum from which a shift is suspected: one clear sample.
+const SUSPECTED: f32 = 2.0;
+
 /// The sum from which a shift is likely: two clear samples.
 const LIKELY: f32 = 4.9;
 
 impl Default for ShiftDetector {
     fn default() -> Self {
-        Self { spread: PRIOR_SPREAD, sum: 0.0 }
+        Self { level: 0.0, spread: PRIOR_SPREAD, sum: 0.0 }
     }
 }
 
 impl ShiftDetector {
-    /// Adds a sample that deviates by so much in the bad direction, where deviations below `floor` mean nothing. The
-    /// spread learns from it if `learns`, after `samples` earlier ones.
-    pub(super) fn add_deviation(&mut self, deviation: f64, floor: f64, learns: bool, samples: u32) {
-        let (deviation, floor) = (deviation as f32, floor as f32);
-        let spread = self.spread.max(floor);
+    /// Adds a value, where deviations below `floor` mean nothing. Level and spread are learned while nothing is
+    /// suspected, after `samples` earlier ones.
+    pub(super) fn add_value(&mut self, value: f64, floor: f64, samples: u32) {
+        if samples == 0 {
+            self.level = value as f32;
+        }
+        let deviation = self.rise_of(value) as f32;
+        if samples < LEARNED_SAMPLES {
+            self.level += deviation / (samples + 1) as f32;
+            let weight = 1.0 / (samples as f32 + PRIOR_SAMPLES);
+            self.spread += (deviation.abs() * LIKE_SIGMA - self.spread) * weight;
+            return;
+        }
+        let spread = self.spread.max(floor as f32);
         let rise = deviation / spread - SLACK_SPREADS;
         self.sum = (self.sum + rise.clamp(-MAX_FALL, MAX_RISE)).clamp(0.0, MAX_SUM);
-        if learns && self.sum < MAX_RISE {
-            // What may be the begin of a shift widens the spread by little.
-            let size = deviation.abs().min(SLACK_SPREADS * spread) * LIKE_SIGMA;
-            let counts = if rise > 0.0 { OUTLIER_COUNTS } else { 1.0 };
-            let weight = counts / (samples as f32 + PRIOR_SAMPLES).min(SPREAD_SAMPLES);
-            self.spread += (size - self.spread) * weight;
+        if self.sum >= MAX_RISE {
+            return;
         }
+        // What may be the begin of a shift counts little.
+        let most = SLACK_SPREADS * spread;
+        let counts = if rise > 0.0 { OUTLIER_COUNTS } else { 1.0 };
+        let weight = counts / (samples as f32 + PRIOR_SAMPLES).min(SPREAD_SAMPLES);
+        self.level += deviation.clamp(-most, most) * weight;
+        self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
+    }
+
+    /// Returns how far a value is above its usual level.
+    pub(super) fn rise_of(self, value: f64) -> f64 {
+        value - f64::from(self.level)
+    }
+
+    /// Whether a shift is suspected: one clear sample.
+    pub(super) fn is_suspected(self) -> bool {
+        self.sum >= SUSPECTED
     }
 
     /// Whether a shift is likely.
@@ -82,16 +111,17 @@ mod tests {
         let mut detector = ShiftDetector::default();
         (0..2_000).find(|at| {
             let shifted = if *at < 20 { 0.0 } else { shift };
-            detector.add_deviation(size * noise(*at) + shifted, 0.002, true, *at);
+            detector.add_value(0.1 + size * noise(*at) + shifted, 0.002, *at);
             detector.is_likely()
         })
     }
 
     #[test]
     fn small_shift_of_a_quiet_value_is_found_as_fast_as_a_large_one_of_a_noisy_value() {
-        assert_eq!(likely_after(0.001, 0.03), Some(21));
-        assert_eq!(likely_after(0.05, 0.5), Some(21));
-        assert!(likely_after(0.05, 0.1).is_some_and(|at| at < 60));
+        for (size, shift) in [(0.001, 0.03), (0.05, 0.5)] {
+            assert!(likely_after(size, shift).is_some_and(|at| at <= 23), "{size} {shift}");
+        }
+        assert!(likely_after(0.05, 0.2).is_some_and(|at| at < 40));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Stragglers: GPUs slower than their peers, with thermal or power throttling or a low clock without a reported reason.
 
+use std::collections::BTreeMap;
+
 use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, catalogue::gpu};
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
     robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
 };
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, NodeId};
 
 /// Adds every GPU that runs slower than it should.
 pub(super) fn detect_slow_gpus(
@@ -28,6 +30,27 @@ pub(super) fn detect_slow_gpus(
     }
 }
 
+/// Whether the clocks of several whole nodes of a job have fallen: their power or clocks were limited, on purpose or by
+/// what feeds them. That is no fault of one GPU.
+fn is_capped(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> bool {
+    let limits = &judge.limits;
+    let mut nodes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    for row in &group.gpus {
+        let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
+        let Some(averages) = judge.gpus.get(*row as usize).map(|gpu| &gpu.averages) else {
+            continue;
+        };
+        let clock = averages.clock_hertz(cluster.now(), limits).zip(averages.lowest_clock());
+        let has_fallen =
+            clock.is_some_and(|(now, lowest)| now < lowest * (1.0 - limits.as_ever_ratio));
+        let (fallen, all) = nodes.entry(entry.node).or_default();
+        *fallen += usize::from(has_fallen);
+        *all += 1;
+    }
+    let whole = nodes.values().filter(|(fallen, all)| *all > 1 && fallen * 2 > *all).count();
+    whole >= 2
+}
+
 /// Whether a GPU's clock is far below that of most other GPUs of its node.
 fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64) -> bool {
     let limits = &judge.limits;
@@ -41,21 +64,29 @@ fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64
         .is_some_and(|others| clock < others * limits.clock_straggler_ratio)
 }
 
-/// Whether the clock of a GPU has clearly fallen behind the rest of its job: alone, or with most of its node.
-fn is_clearly_slower(judge: &JudgeState, cluster: &Cluster, row: u32) -> bool {
+/// Whether the clock of a GPU has clearly fallen behind the rest of its job: with most of its node, or alone while the
+/// job is slower.
+fn is_clearly_slower(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    row: u32,
+    group: Option<&JobGroup>,
+) -> bool {
     let evidence = |row: u32| judge.gpus.get(row as usize).map(|gpu| gpu.slower_clock);
     let Some(own) = evidence(row).filter(|own| own.is_likely()) else { return false };
     let node =
         cluster.device_at(DeviceClass::Gpu, row).and_then(|entry| cluster.node_by_id(entry.node));
     let rows = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
     let too = rows.iter().filter(|row| evidence(**row).is_some_and(|it| it.is_likely())).count();
-    own.is_likely_alone() || (too > 1 && too * 2 > rows.len())
+    let costs =
+        group.is_some_and(|group| judge.gangs.of(group).may_be_slower(group, &judge.limits));
+    (too > 1 && too * 2 > rows.len()) || (own.is_likely_alone() && costs)
 }
 
 /// One slow GPU, with its evidence.
 struct SlowGpu<'a> {
     entity: Entity,
-    node: gaunt_cluster::NodeId,
+    node: NodeId,
     interval: SampleInterval,
     group: Option<&'a JobGroup>,
     /// Share of the time in which a thermal or HW slowdown holds the clock down.
@@ -66,6 +97,8 @@ struct SlowGpu<'a> {
     peers: Option<RobustStats>,
     is_throttled: bool,
     is_below: bool,
+    /// The least clock of its past, of which many samples show that it is below.
+    fallen_below: Option<f64>,
     /// Its clock / peer median, present and baseline, if it drifted.
     declined: Option<(f64, f64)>,
 }
@@ -100,17 +133,20 @@ impl<'a> SlowGpu<'a> {
                     None => differs_from_node(judge, cluster, row, clock),
                 }
         });
-        let is_below = is_below
-            || (is_clearly_slower(judge, cluster, row)
-                && group.is_some_and(|group| judge.gangs.of(group).is_slower(group, limits))
-                && peer_clocks
-                    .is_some_and(|peers| clock < peers.median * (1.0 - limits.drift_slack_ratio)));
+        let fallen_below =
+            baseline.map(|lowest| lowest * (1.0 - limits.drift_slack_ratio)).filter(|least| {
+                !is_below && clock < *least && is_clearly_slower(judge, cluster, row, group)
+            });
+        let is_below = is_below || fallen_below.is_some();
         let declined = if is_throttled || is_below {
             None
         } else {
             Self::declined_clock(judge, cluster, row, group)
         };
         if !is_throttled && !is_below && declined.is_none() {
+            return None;
+        }
+        if !is_throttled && group.is_some_and(|group| is_capped(judge, cluster, group)) {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;
@@ -129,6 +165,7 @@ impl<'a> SlowGpu<'a> {
             peers: peer_clocks,
             is_throttled,
             is_below,
+            fallen_below,
             declined,
         })
     }
@@ -159,10 +196,7 @@ impl<'a> SlowGpu<'a> {
 
     fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> PendingFinding {
         let limits = &judge.limits;
-        let slowed = self
-            .group
-            .and_then(JobGroup::slowdown_ratio)
-            .filter(|slowed| *slowed >= limits.slowed_ratio);
+        let slowed = self.group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
         let waits = self.group.map_or(0, JobGroup::waiting_gpus);
         let kind =
             if self.is_throttled { FindingKind::Throttled } else { FindingKind::ComputeStraggler };
@@ -178,7 +212,11 @@ impl<'a> SlowGpu<'a> {
         let summary = self.render_summary(waits);
         let group = self.group;
         PendingFinding::of(kind, self.entity.clone(), kinds, true)
-            .with_hold_seconds(limits.slow_gpu_seconds.max(samples))
+            .with_hold_seconds(if self.fallen_below.is_some() {
+                0.0
+            } else {
+                limits.slow_gpu_seconds.max(samples)
+            })
             .with_interval(if self.is_throttled {
                 SampleInterval::default()
             } else {
@@ -203,9 +241,16 @@ impl<'a> SlowGpu<'a> {
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
-                    self.peers.map(|peers| peers.lower_quartile * limits.clock_straggler_ratio),
+                    self.fallen_below.or_else(|| {
+                        let peers = self.peers.filter(|_| self.is_below)?;
+                        Some(peers.lower_quartile * limits.clock_straggler_ratio)
+                    }),
                 )
-                .with_note("limit: from its peers; below it is a straggler"),
+                .with_note(match (self.fallen_below, self.is_below) {
+                    (Some(_), _) => "limit: from its own past; below it is a straggler",
+                    (None, true) => "limit: from its peers; below it is a straggler",
+                    (None, false) => "",
+                }),
             EvidenceRow::ClockOfPeers
                 .to_evidence(self.peers.map(|peers| self.clock / peers.median), None),
             EvidenceRow::ClockDrift
