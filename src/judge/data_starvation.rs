@@ -29,6 +29,9 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        if !judge.gangs.of(group).has_past() {
+            continue;
+        }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).is_learned() {
@@ -144,9 +147,11 @@ fn detect_from_rounds<'a>(
         let busy = of_node(id, None).map(|starved| starved.utilization);
         busy.is_some_and(|busy| busy >= judge.limits.standstill_ratio)
     };
-    let pressed =
-        |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_any_likely()) && works(id);
-    let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(pressed).collect();
+    let is_pressed = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host)) && works(id)
+    };
+    let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(is_pressed).collect();
     if let Some(blamed) = blamed_node(judge, cluster, group) {
         pressed.retain(|id| **id == blamed);
     }
@@ -249,6 +254,47 @@ impl CpuPressure {
     /// Whether any of it is unusual.
     pub(super) fn is_any_unusual(self) -> bool {
         self.pressed || self.crowded || self.pegged
+    }
+}
+
+/// Pressure on a host that is evidence: over its limit, and further above the host's past than hosts usually rise.
+#[derive(Clone, Copy, Debug)]
+struct HostPressure {
+    io: bool,
+    pressed: bool,
+    crowded: bool,
+    pegged: bool,
+}
+
+impl HostPressure {
+    fn of(judge: &JudgeState, cluster: &Cluster, host: &HostAverages) -> Self {
+        let limits = &judge.limits;
+        // Where it is known how far pressure rises on any host, it must have risen further.
+        let is_chore = |source: PressureSource| {
+            judge.usual_pressure.is_known(source) && !host.evidence.is_suspected(source)
+        };
+        let is_over = |source: PressureSource, limit: f64, exceeds: bool| {
+            let now = source.compare(host, cluster).map(|it| it.now);
+            let risen = exceeds || host.evidence.is_likely(source);
+            now.is_some_and(|now| now >= limit) && risen && !is_chore(source)
+        };
+        let io = host.compare_io_pressure(cluster);
+        let io_exceeds = io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
+        let cpu = CpuPressure::of(host, cluster, limits);
+        let of_cpu = |limit, exceeds| is_over(PressureSource::Cpu, limit, exceeds);
+        Self {
+            io: is_over(PressureSource::Io, limits.io_pressure_ratio, io_exceeds),
+            pressed: of_cpu(limits.cpu_pressure_ratio, cpu.pressed),
+            crowded: of_cpu(limits.cpu_crowded_ratio, cpu.crowded),
+            pegged: is_over(PressureSource::BusiestCpu, limits.busiest_cpu_ratio, cpu.pegged),
+        }
+    }
+
+    /// Whether tasks wait, and more than hosts do by chance.
+    fn is_clear(self, host: &HostAverages) -> bool {
+        let is_likely = |source| host.evidence.is_likely(source);
+        (self.io && is_likely(PressureSource::Io))
+            || (self.pressed && is_likely(PressureSource::Cpu))
     }
 }
 
@@ -395,24 +441,18 @@ impl<'a> StarvedNode<'a> {
 
     fn pending_finding(&self, judge: &JudgeState, cluster: &Cluster) -> Option<PendingFinding> {
         let limits = &judge.limits;
-        let risen = |source: PressureSource| {
-            self.idle_ranks.is_some() && self.host.evidence.is_likely(source)
-        };
-        // Where it is known how far pressure rises on any host, it must have risen further.
-        let is_chore = |source: PressureSource| {
-            judge.usual_pressure.is_known(source) && !self.host.evidence.is_suspected(source)
-        };
-        let io = (self.excess_io_pressure(judge, cluster).is_some()
-            && !is_chore(PressureSource::Io))
-            || risen(PressureSource::Io);
-        let CpuPressure { pressed, crowded, pegged, .. } = self.cpu_pressure(judge, cluster);
-        let is_cpu_chore = is_chore(PressureSource::Cpu);
-        let pressed = (pressed && !is_cpu_chore) || risen(PressureSource::Cpu);
-        let crowded = crowded && !is_cpu_chore;
-        let pegged =
-            (pegged && !is_chore(PressureSource::BusiestCpu)) || risen(PressureSource::BusiestCpu);
-        let alone = self.is_below_others(judge);
-        let waits = self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
+        let pressure = HostPressure::of(judge, cluster, &self.host);
+        let HostPressure { io, pressed, crowded, pegged } = pressure;
+        // Where it is known how far ranks of this job differ by chance, they must differ by more.
+        let is_known = judge.gangs.of(self.group).is_learned() && self.group.nodes.len() > 1;
+        let idlers = self
+            .low
+            .iter()
+            .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
+        let is_idler = idlers.count() * 2 > self.low.len();
+        let alone = self.is_below_others(judge) && (!is_known || is_idler);
+        let waits = (!is_known || is_idler)
+            && self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
             && self.group.nodes.len() > 1
             && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
         let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
@@ -601,7 +641,7 @@ fn storage_slow_finding(
     let pending =
         PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
     // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
-    let pending = if io.is_some() { pending } else { pending.mark_learned() };
+    let pending = if io.is_some() { pending } else { pending.mark_learned().mark_informational() };
     pending
         .with_hold_seconds(limits.shared_storage_seconds)
         .with_interval(interval)

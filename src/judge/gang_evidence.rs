@@ -97,6 +97,11 @@ impl JobEvidence {
         self.rounds >= LEARNED_ROUNDS
     }
 
+    /// Whether any past of the job is known.
+    pub(super) fn has_past(&self) -> bool {
+        self.rounds >= PAST_ROUNDS
+    }
+
     /// Whether the job is likely slower than its baseline, by enough to matter.
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
         self.slower.is_likely() && self.may_be_slower(group, limits)
@@ -229,6 +234,9 @@ fn relative_shifts(
     });
     shifts
 }
+
+/// Rounds from which anything is known of a job.
+const PAST_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.
 const LEARNED_ROUNDS: u32 = 8;

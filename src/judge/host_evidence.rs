@@ -28,7 +28,11 @@ const SOURCES: [PressureSource; 3] =
     [PressureSource::Io, PressureSource::Cpu, PressureSource::BusiestCpu];
 
 impl PressureSource {
-    fn compare(self, host: &HostAverages, cluster: &Cluster) -> Option<BaselineComparison> {
+    pub(super) fn compare(
+        self,
+        host: &HostAverages,
+        cluster: &Cluster,
+    ) -> Option<BaselineComparison> {
         match self {
             Self::Io => host.compare_io_pressure(cluster),
             Self::Cpu => host.compare_cpu_pressure(cluster),

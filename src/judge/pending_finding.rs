@@ -83,6 +83,12 @@ impl PendingFinding {
         self
     }
 
+    /// Marks it as one that wakes nobody.
+    pub(super) fn mark_informational(mut self) -> Self {
+        self.finding.severity = Severity::Info;
+        self
+    }
+
     /// Adds another independent kind of evidence.
     pub(super) fn add_confirmation(&mut self, evidence: EvidenceItem) {
         self.kinds += 1;
