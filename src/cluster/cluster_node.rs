@@ -6,7 +6,7 @@ use gaunt_schema::{
     CowList, Device, DeviceClass, Dialect, MetricId, SanitizedText, TargetId, UnixMs, natural_order,
 };
 
-use super::{renewal_times::RenewalTimes, source_priority::MetricSource};
+use super::{renewal_interval::RenewalInterval, source_priority::MetricSource};
 
 /// Id of a node; it may be reused once this node is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,7 +36,7 @@ pub(super) struct ClassFeed {
     /// When it last reported values of the class.
     pub(super) last: UnixMs,
     /// When it had new ones.
-    pub(super) renewals: RenewalTimes,
+    pub(super) renewals: RenewalInterval,
 }
 
 /// One device of a node.
@@ -91,7 +91,7 @@ impl Node {
 
     /// When the values of a class were renewed: a page may repeat values that its exporter collected before.
     #[inline]
-    pub fn renewals(&self, class: DeviceClass) -> RenewalTimes {
+    pub fn renewals(&self, class: DeviceClass) -> RenewalInterval {
         self.feeds[class as usize].map(|feed| feed.renewals).unwrap_or_default()
     }
 

@@ -26,7 +26,7 @@ mod name_spelling;
 mod node_join;
 mod rate;
 mod refused_devices;
-mod renewal_times;
+mod renewal_interval;
 mod source_priority;
 #[cfg(test)]
 mod tests;
@@ -46,7 +46,7 @@ pub use kept_past::KeptPast;
 use kept_past::Unclaimed;
 pub use late_share::LateShare;
 pub use refused_devices::RefusedDevices;
-pub use renewal_times::RenewalTimes;
+pub use renewal_interval::RenewalInterval;
 pub use source_priority::MetricSource;
 pub use tracked_target::{TargetHealth, TrackedTarget};
 

@@ -8,7 +8,7 @@ use gaunt_schema::{
 };
 
 use super::{
-    cluster_node::NodeId, refused_devices::RefusedDevices, renewal_times::RenewalTimes,
+    cluster_node::NodeId, refused_devices::RefusedDevices, renewal_interval::RenewalInterval,
     source_priority::MetricSet,
 };
 
@@ -87,7 +87,7 @@ pub struct TrackedTarget {
     /// The node's clock on its last page.
     pub(super) node_time: Option<UnixMs>,
     /// When its values were renewed.
-    pub(super) renewals: RenewalTimes,
+    pub(super) renewals: RenewalInterval,
     /// Hash of the readings of its last page: equal pages have equal hashes.
     readings: u64,
     /// When its page last differed from the one before.
@@ -136,7 +136,7 @@ impl TrackedTarget {
             due: None,
             page_name: None,
             node_time: None,
-            renewals: RenewalTimes::default(),
+            renewals: RenewalInterval::default(),
             readings: 0,
             last_change: None,
             layout: RowLayout::default(),

@@ -302,7 +302,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::PcieDegraded,
         "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays.",
-        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second", "collected_seconds"],
+        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
     ),
     (
         FindingKind::NvlinkDegraded,

@@ -212,7 +212,9 @@ fn relative_shifts(
         let Some(middle) = median(all).filter(|_| shifts.len() >= FEW_NODES) else {
             return Vec::new();
         };
-        shifts.iter_mut().for_each(|shifted| shifted.shift -= middle);
+        for shifted in &mut shifts {
+            shifted.shift -= middle;
+        }
         return shifts;
     }
     let means: BTreeMap<NodeId, f64> = nodes

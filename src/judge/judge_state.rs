@@ -13,7 +13,6 @@ use super::{
     gpu_errors::GpuErrorTracker,
     gpu_tracker::{self, GpuTracker},
     host_averages::HostAverages,
-    host_evidence::UsualPressure,
     inferred_leaf::InferredLeaves,
     job_group::JobGroups,
     job_pauses::Pauses,
@@ -22,6 +21,7 @@ use super::{
     nvlink_table::NvlinkTable,
     port_trackers::PortTrackers,
     switch_port_averages::SwitchPortTable,
+    usual_pressure::UsualPressure,
     work_shares::WorkShares,
 };
 

@@ -36,6 +36,7 @@ mod gpu_tracker;
 mod host_averages;
 mod host_blocks_network;
 mod host_evidence;
+mod host_pressure;
 mod hysteresis;
 mod idle_ranks;
 mod inferred_groups;
@@ -69,6 +70,8 @@ mod serving_queue;
 mod shift_detector;
 mod slow_gpu;
 mod source_unread;
+mod starved_node;
+mod starved_rounds;
 mod stuck_queues;
 mod suppression;
 mod switch_port_averages;
@@ -77,6 +80,7 @@ mod telemetry_stale;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod usual_pressure;
 mod work_shares;
 
 pub use baseline_acceptance::is_acceptable;

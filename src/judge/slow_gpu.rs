@@ -7,6 +7,7 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText
 use super::{
     EvidenceRow, JudgeState, Thresholds,
     clock_decline::declined_clock,
+    evidence_sum::LevelEvidence,
     finding_lifecycle::DetectorOutcome,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
@@ -77,7 +78,8 @@ fn is_clearly_slower(
     let node =
         cluster.device_at(DeviceClass::Gpu, row).and_then(|entry| cluster.node_by_id(entry.node));
     let rows = node.map(|node| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();
-    let too = rows.iter().filter(|row| evidence(**row).is_some_and(|it| it.is_likely())).count();
+    let too =
+        rows.iter().filter(|row| evidence(**row).is_some_and(LevelEvidence::is_likely)).count();
     let costs =
         group.is_some_and(|group| judge.gangs.of(group).may_be_slower(group, &judge.limits));
     (too > 1 && too * 2 > rows.len()) || (own.is_likely_alone() && costs)

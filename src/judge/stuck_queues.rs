@@ -4,8 +4,8 @@ use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText, catalogue::s
 
 use super::{
     EvidenceRow, JudgeState,
-    data_starvation::CpuPressure,
     finding_lifecycle::DetectorOutcome,
+    host_pressure::CpuPressure,
     pending_finding::{PendingFinding, format_count, format_percent},
     sample_interval::SampleInterval,
     serving_queue::sum_queues,

@@ -158,8 +158,6 @@ table! {
     slow_period_seconds: f64 = 5.0;
     /// Seconds added to two scrape intervals, so that two samples have arrived.
     sample_slack_seconds: f64 = 5.0;
-    /// Collection interval of an exporter in seconds: the default of dcgm-exporter.
-    collected_seconds: f64 = 30.0;
     /// Seconds for which no target of a node with a job must answer before that is critical.
     dark_seconds: f64 = 120.0;
     /// Seconds for which a page must report its GPU values as stale: a call that is only slow returns.

@@ -4,6 +4,8 @@
 //! the lines of a machine's pages that begin with METRIC, for counters the change since the scrape before. Without a
 //! METRIC it lists the faults, the jobs and the first page of each target.
 
+#![expect(clippy::print_stdout, reason = "its output is its purpose")]
+
 use std::{collections::BTreeMap, error::Error};
 
 use gaunt_worlds::{
@@ -22,9 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: world_series FAMILY SEED [--quiet] [METRIC ...]".into());
     };
     let seed: u64 = seed.parse()?;
-    let case = match is_quiet {
-        true => WorldCase::Quiet { case: None },
-        false => WorldCase::Fault { kind: None, loss: None, course: None, second: false },
+    let case = if is_quiet {
+        WorldCase::Quiet { case: None }
+    } else {
+        WorldCase::Fault { kind: None, loss: None, course: None, second: false }
     };
     let world = draw_world(family, seed, case)?;
     let key = RandomKey::new(seed).child("run");

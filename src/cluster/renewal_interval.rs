@@ -1,4 +1,4 @@
-//! Renewal times: when an exporter collected new values, as its pages show it. Between two collections a page repeats
+//! Renewal intervals: how often an exporter collects new values, as its pages show it. Between two collections a page repeats
 //! the values of the last one, however often it is scraped.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ const KEPT: usize = 5;
 
 /// When the values of a target's pages were renewed last, and how often that happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RenewalTimes {
+pub struct RenewalInterval {
     last: Option<UnixMs>,
     /// The last intervals in milliseconds, in no order.
     intervals: [u32; KEPT],
@@ -18,7 +18,7 @@ pub struct RenewalTimes {
     count: usize,
 }
 
-impl RenewalTimes {
+impl RenewalInterval {
     /// Records that a page had new values.
     pub(super) fn record(&mut self, at: UnixMs) {
         if let Some(last) = self.last.replace(at) {
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn lost_renewal_does_not_change_the_interval() {
-        let mut times = RenewalTimes::default();
+        let mut times = RenewalInterval::default();
         assert_eq!(times.interval(), None);
         for second in [0, 30, 60, 120, 150, 181] {
             times.record(UnixMs(second * 1_000));

@@ -1,0 +1,378 @@
+//! Starved nodes: nodes whose GPUs are below their baseline and below those of their job, and the finding about one.
+
+use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gpu};
+
+use super::{
+    EvidenceRow, JudgeState, checkpoint_pause,
+    host_averages::{BaselineComparison, HostAverages},
+    host_pressure::{CpuPressure, HostPressure},
+    idle_ranks::IdleRanks,
+    job_group::JobGroup,
+    pending_finding::{PendingFinding, format_count, format_percent},
+    robust_stats::median,
+    sample_interval::SampleInterval,
+};
+
+/// Below this number of nodes a node is left out of the median that it is compared with.
+const FEW_NODES: usize = 4;
+
+/// A node whose GPUs are below their baseline and below those of its job group.
+pub(super) struct StarvedNode<'a> {
+    pub(super) id: NodeId,
+    node: &'a Node,
+    group: &'a JobGroup,
+    host: HostAverages,
+    /// Its GPUs' utilization, their baseline, and that of the others.
+    pub(super) utilization: f64,
+    pub(super) baseline: Option<f64>,
+    others: Option<f64>,
+    /// GPUs below the baseline, and the number of all.
+    pub(super) low: Vec<u32>,
+    of: usize,
+    /// Whether samples showed the drop, and not only host pressure and job pace.
+    pub(super) caught: bool,
+    /// Whether its GPUs are idle ranks of a slower job; then whether the others wait for them.
+    idle_ranks: Option<bool>,
+}
+
+/// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
+/// counted: GPUs that were low a moment ago still count as low while both last. Before one was sampled low, only the
+/// host and its job give evidence.
+fn low_between_samples(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    host: &HostAverages,
+    rows: &[u32],
+) -> Option<(Vec<u32>, bool)> {
+    let limits = &judge.limits;
+    let counted = |row: &u32| cluster.current_rate(gpu::UTILIZATION_SECONDS, *row).is_some();
+    let io = host
+        .compare_io_pressure(cluster)
+        .is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
+    let cpu = CpuPressure::of(host, cluster, limits);
+    let slowed = group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+    if rows.iter().any(counted) || !slowed || !(io || cpu.pressed || cpu.crowded) {
+        return None;
+    }
+    let lately = |row: &&u32| {
+        let gpu = judge.gpus.get(**row as usize);
+        let since = gpu.and_then(|gpu| gpu.averages.since_low(cluster.now()));
+        since.is_some_and(|seconds| {
+            seconds <= 2.0 * group.interval.seconds() + limits.sample_slack_seconds
+        })
+    };
+    let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
+    (!low.is_empty()).then_some((low, true))
+}
+
+impl<'a> StarvedNode<'a> {
+    pub(super) fn detect_node(
+        judge: &'a JudgeState,
+        cluster: &'a Cluster,
+        group: &'a JobGroup,
+        idle: Option<&IdleRanks>,
+        id: NodeId,
+    ) -> Option<Self> {
+        let limits = &judge.limits;
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let node = cluster.node_by_id(id)?;
+        let own =
+            |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, group));
+        let rows: Vec<u32> =
+            node.device_rows(DeviceClass::Gpu).iter().filter(own).copied().collect();
+        let known = |row: &u32| judge.gpus.get(*row as usize);
+        let busy = |rows: &[u32]| {
+            median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
+        };
+        // Among many nodes one does not move the median; of a few it is left out.
+        let elsewhere = match group.nodes.len() {
+            0 | 1 => None,
+            2..FEW_NODES => {
+                let others = group.gpus.iter().filter(|row| !rows.contains(row)).copied();
+                busy(&others.collect::<Vec<u32>>())
+            }
+            _ => group.utilization,
+        };
+        let interval = SampleInterval::of_gpus(cluster, node);
+        // Samples that are taken now and then vary by chance: only a large drop counts.
+        let starved =
+            if interval.is_slow(limits) { limits.hungry_slow_ratio } else { limits.hungry_ratio };
+        // Where nothing is sent any more the whole job pauses: it writes a checkpoint, or ends.
+        let host = judge.hosts.get(&id).copied().unwrap_or_default();
+        if host.is_pausing(cluster, limits) == Some(true) {
+            return None;
+        }
+        let low_one = |row: &u32| {
+            let averages = &known(row)?.averages;
+            let utilization = averages.utilization_at(now, gap)?;
+            // Before its own baseline is known, the others serve as one.
+            let baseline = averages.usual_utilization().or(elsewhere)?;
+            // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
+            // may use the same ports.
+            let works = utilization >= limits.standstill_ratio
+                && averages.activity_ratio(now, gap, &judge.limits).unwrap_or(utilization)
+                    >= limits.standstill_ratio;
+            let goes_on = works || checkpoint_pause::works_intermittently(judge, cluster, *row);
+            let low =
+                baseline >= limits.utilization_launch_ratio && utilization < baseline * starved;
+            Some(low && goes_on)
+        };
+        let now_low = rows.iter().filter(|row| low_one(row) == Some(true)).copied();
+        let idle_rows = idle.map(|idle| idle.on_node(id)).unwrap_or_default();
+        let idle_ranks = idle
+            .filter(|_| !idle_rows.is_empty())
+            .map(|idle| idle.others_wait() && idle.is_single());
+        let (low, caught) = match now_low.collect::<Vec<u32>>() {
+            _ if idle_ranks.is_some() => (idle_rows.to_vec(), true),
+            low if !low.is_empty() => (low, true),
+            _ if interval.is_slow(limits) => {
+                low_between_samples(judge, cluster, group, &host, &rows)?
+            }
+            _ => return None,
+        };
+        let baseline =
+            median(low.iter().filter_map(|row| known(row)?.averages.usual_utilization()));
+        let baseline = baseline.or(elsewhere);
+        // In a job group of one node the others are those GPUs of the node that stay at their baseline.
+        let siblings = rows.iter().filter(|row| !low.contains(row)).copied();
+        let others = elsewhere.or_else(|| busy(&siblings.collect::<Vec<u32>>()));
+        let utilization = busy(&low)?;
+        Some(Self {
+            id,
+            node,
+            group,
+            host,
+            utilization,
+            baseline,
+            others,
+            of: rows.len(),
+            low,
+            caught,
+            idle_ranks,
+        })
+    }
+
+    /// Creates one from those of its GPUs that idle, and the number of all.
+    pub(super) fn of_rows(
+        judge: &'a JudgeState,
+        cluster: &'a Cluster,
+        group: &'a JobGroup,
+        id: NodeId,
+        (low, of): (Vec<u32>, usize),
+        idle_ranks: Option<bool>,
+    ) -> Option<Self> {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
+        let is_low = |row: &&u32| low.contains(row);
+        let busy = |row: &u32| averages(row)?.utilization_at(now, gap);
+        Some(Self {
+            id,
+            node: cluster.node_by_id(id)?,
+            group,
+            host: judge.hosts.get(&id).copied().unwrap_or_default(),
+            utilization: median(low.iter().filter_map(busy))?,
+            baseline: median(low.iter().filter_map(|row| averages(row)?.usual_utilization())),
+            others: median(group.gpus.iter().filter(|row| !is_low(row)).filter_map(busy)),
+            of,
+            low,
+            caught: true,
+            idle_ranks,
+        })
+    }
+
+    /// Whether the others are busier than it.
+    fn is_below_others(&self, judge: &JudgeState) -> bool {
+        self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
+    }
+
+    pub(super) fn excess_io_pressure(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+    ) -> Option<BaselineComparison> {
+        let limits = &judge.limits;
+        self.host
+            .compare_io_pressure(cluster)
+            .filter(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
+    }
+
+    fn cpu_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> CpuPressure {
+        CpuPressure::of(&self.host, cluster, &judge.limits)
+    }
+
+    pub(super) fn waits_for_io(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        self.caught
+            && self.excess_io_pressure(judge, cluster).is_some()
+            && self.low.len() * 2 > self.of
+    }
+
+    pub(super) fn pending_finding(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+    ) -> Option<PendingFinding> {
+        let limits = &judge.limits;
+        let pressure = HostPressure::of(judge, cluster, &self.host);
+        let HostPressure { io, pressed, crowded, pegged } = pressure;
+        // Where it is known how far ranks of this job differ by chance, they must differ by more.
+        let is_known = judge.gangs.of(self.group).is_learned() && self.group.nodes.len() > 1;
+        let idlers = self
+            .low
+            .iter()
+            .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
+        let is_idler = idlers.count() * 2 > self.low.len();
+        let alone = self.is_below_others(judge) && (!is_known || is_idler);
+        let waits = (!is_known || is_idler)
+            && self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
+            && self.group.nodes.len() > 1
+            && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
+        let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
+        let is_slowed =
+            self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
+        let others_wait = self.idle_ranks == Some(true) && is_slowed;
+        if host == 0 && !(alone && waits) && !others_wait {
+            return None;
+        }
+        // One rank that idles launches its kernels too slowly; input is late for all of a node.
+        let is_rank = self.idle_ranks.is_some() && self.low.len() * 2 <= self.of && !io;
+        let kind = if is_rank {
+            FindingKind::HostBound
+        } else if io || pressed || host == 0 {
+            FindingKind::DataStarved
+        } else {
+            FindingKind::HostBound
+        };
+        // A node that wrote a checkpoint waited for the disk as well, and goes on.
+        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
+        let interval = SampleInterval::of_gpus(cluster, self.node);
+        let hold = match self.caught {
+            _ if self.idle_ranks.is_some() => 0.0,
+            true => hold.max(interval.two_sample_seconds(limits)),
+            false if self.host.is_progressing(cluster, limits) => {
+                hold.max(interval.two_sample_seconds_of_all(limits))
+            }
+            false => f64::INFINITY,
+        };
+        // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
+        let is_relative = alone || waits || self.idle_ranks.is_some();
+        let kinds = usize::from(host > 0) + usize::from(is_relative);
+        // A host with chores on which GPUs idle like all others proves nothing.
+        let is_hard = others_wait || (host > 0 && (is_relative || self.group.nodes.len() == 1));
+        // A node that was not sampled low is a warning, and does not page.
+        let kinds = if self.caught { kinds } else { 1 };
+        let entity = Entity::new_node(&self.node.name);
+        let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
+            * self.low.len() as f64;
+        let summary = self.render_summary(kind, judge, cluster);
+        let name = &self.node.name;
+        let next = match (io, kind) {
+            (true, _) => {
+                format!("Check what the data loader on {name} reads, and from which disk or mount.")
+            }
+            (_, FindingKind::HostBound) => format!(
+                "Check the process that keeps one CPU of {name} busy, and what shares that CPU."
+            ),
+            _ => format!(
+                "Check the data loader processes on {name}: their number and their CPU use."
+            ),
+        };
+        Some(
+            PendingFinding::of(kind, entity, kinds, is_hard)
+                .with_hold_seconds(hold)
+                .with_interval(interval)
+                .with_cost(
+                    self.group.lost_gpus().max(lost),
+                    self.group.list_victims(cluster, Some(self.id)),
+                )
+                .with_summary(summary, next)
+                .with_evidence(self.collect_evidence(judge, cluster)),
+        )
+    }
+
+    fn render_summary(&self, kind: FindingKind, judge: &JudgeState, cluster: &Cluster) -> String {
+        let (fault, input) = if kind == FindingKind::DataStarved {
+            ("data-starved", "for input")
+        } else {
+            ("host-bound", "for kernel launches")
+        };
+        let name = &self.node.name;
+        let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
+        let pressure = self.render_pressure(judge, cluster);
+        if !self.caught {
+            let gpus = format_count(self.of, "allocated GPU");
+            return format!(
+                "{name} may be {fault}: its {gpus} may wait {input}{pressure}; job slowdown {slowdown}, in no sample of these GPUs."
+            );
+        }
+        let wait = match (self.low.len(), self.of) {
+            (1, 1) => "its allocated GPU waits".to_owned(),
+            (low, of) if low == of => format!("all {of} allocated GPUs wait"),
+            (low, of) => format!("{low} of {of} allocated GPUs wait"),
+        };
+        let baseline = self.baseline.unwrap_or_default();
+        let effect = if self.utilization < baseline * judge.limits.hungry_ratio {
+            let (now, baseline) = (format_percent(self.utilization), format_percent(baseline));
+            format!("utilization {now}, baseline {baseline}")
+        } else {
+            format!("low in some samples, job slowdown {slowdown}")
+        };
+        format!("{name} is {fault}: {wait} {input}{pressure}; {effect}.")
+    }
+
+    /// Returns the pressure of the host that is over its limit: ` (IO pressure 76 %)`.
+    fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
+        let CpuPressure { pressed, crowded, pegged, busiest } = self.cpu_pressure(judge, cluster);
+        let cpu = self.host.compare_cpu_pressure(cluster).filter(|_| pressed || crowded);
+        let io = self.excess_io_pressure(judge, cluster).map(|io| ("IO pressure", io.now));
+        let cpu = cpu.map(|cpu| ("CPU pressure", cpu.now));
+        let busiest = busiest.filter(|_| pegged).map(|busiest| ("busiest CPU", busiest));
+        let (what, value) = io.or(cpu).or(busiest).unwrap_or_default();
+        if what.is_empty() {
+            return String::new();
+        }
+        format!(" ({what} {})", format_percent(value))
+    }
+
+    fn collect_evidence(&self, judge: &JudgeState, cluster: &Cluster) -> Vec<EvidenceItem> {
+        let limits = &judge.limits;
+        let baseline = |beside: Option<BaselineComparison>| {
+            let baseline = beside.and_then(|beside| beside.baseline);
+            baseline
+                .map(|baseline| format!("baseline {}", format_percent(baseline)))
+                .unwrap_or_default()
+        };
+        let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
+        let (io, cpu, busiest) = (
+            self.host.compare_io_pressure(cluster),
+            self.host.compare_cpu_pressure(cluster),
+            self.host.compare_busiest_cpu(cluster),
+        );
+        vec![
+            EvidenceRow::StarvedGpus
+                .to_evidence(Some(self.low.len() as f64), None)
+                .with_note(format!("of {} allocated", self.of)),
+            EvidenceRow::StarvedUtilization
+                .to_evidence(
+                    Some(self.utilization),
+                    self.baseline.map(|baseline| baseline * limits.hungry_ratio),
+                )
+                .with_note(self.baseline.map_or_else(String::new, |baseline| {
+                    format!("baseline {}; starved below the limit", format_percent(baseline))
+                })),
+            EvidenceRow::OtherUtilization.to_evidence(self.others, None),
+            EvidenceRow::IoPressure
+                .to_evidence(now(io), Some(limits.io_pressure_ratio))
+                .with_note(baseline(io)),
+            EvidenceRow::CpuPressure
+                .to_evidence(now(cpu), Some(limits.cpu_pressure_ratio))
+                .with_note(baseline(cpu)),
+            EvidenceRow::BusiestCpu
+                .to_evidence(now(busiest), Some(limits.busiest_cpu_ratio))
+                .with_note(baseline(busiest)),
+            EvidenceRow::JobSlowdown
+                .to_evidence(self.group.slowdown_ratio(), Some(limits.slowed_ratio)),
+        ]
+    }
+}

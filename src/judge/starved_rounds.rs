@@ -1,0 +1,88 @@
+//! Starved jobs whose samples are rare: who starves is judged by rounds of samples, and not by a single one.
+
+use gaunt_cluster::{Cluster, NodeId};
+use gaunt_schema::DeviceClass;
+
+use super::{
+    JudgeState, host_evidence::PressureSource, host_pressure::HostPressure, idle_ranks::IdleRanks,
+    job_group::JobGroup, starved_node::StarvedNode,
+};
+
+/// What rounds of rare samples say about a job that is slower.
+pub(super) enum RareVerdict<'a> {
+    /// Most nodes wait for IO.
+    Storage(Vec<StarvedNode<'a>>),
+    /// These nodes make the others wait.
+    Nodes(Vec<StarvedNode<'a>>),
+}
+
+/// Returns the node of a job that an open finding blames.
+fn blamed_node(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<NodeId> {
+    judge.tracker.iter_open().find_map(|finding| {
+        let node = cluster.node_by_name(finding.entity.node.as_ref()?)?.0;
+        let is_urgent = finding.severity > gaunt_schema::Severity::Info;
+        (is_urgent && group.has_node(node)).then_some(node)
+    })
+}
+
+/// Finds who starves in a job whose samples are too rare to be taken one by one.
+pub(super) fn detect_from_rounds<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+    idle: &IdleRanks,
+) -> Option<RareVerdict<'a>> {
+    let of_node = |id: &NodeId, wanted: Option<&[u32]>| {
+        let on_node = |row: &&u32| {
+            cluster.device_at(DeviceClass::Gpu, **row).is_some_and(|entry| entry.node == *id)
+        };
+        let all: Vec<u32> = group.gpus.iter().filter(on_node).copied().collect();
+        let of = all.len();
+        let low = wanted.map_or(all, <[u32]>::to_vec);
+        StarvedNode::of_rows(
+            judge,
+            cluster,
+            group,
+            *id,
+            (low, of),
+            Some(idle.others_wait() && idle.is_single()),
+        )
+    };
+    if !idle.is_empty() {
+        let nodes = group.nodes.iter().filter(|id| !idle.on_node(**id).is_empty());
+        let starved = nodes.filter_map(|id| of_node(id, Some(idle.on_node(*id))));
+        return Some(RareVerdict::Nodes(starved.collect()));
+    }
+    // Nodes without a label may belong to several jobs.
+    if !idle.is_whole_job || group.job.is_none() {
+        return None;
+    }
+    let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
+    let waits =
+        |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_likely(PressureSource::Io));
+    let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
+    if waiting.len() * 2 > group.nodes.len() {
+        let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
+        return Some(RareVerdict::Storage(starved.collect()));
+    }
+    let works = |id: &NodeId| {
+        let busy = of_node(id, None).map(|starved| starved.utilization);
+        busy.is_some_and(|busy| busy >= judge.limits.standstill_ratio)
+    };
+    let is_pressed = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host)) && works(id)
+    };
+    let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(is_pressed).collect();
+    if let Some(blamed) = blamed_node(judge, cluster, group) {
+        pressed.retain(|id| **id == blamed);
+    }
+    if pressed.is_empty() && idle.waits_as_a_whole && group.nodes.len() > 2 {
+        let starved = group.nodes.iter().filter_map(|id| of_node(id, None));
+        return Some(RareVerdict::Storage(starved.collect()));
+    }
+    let is_few = pressed.len() == 1 || pressed.len() * 4 <= group.nodes.len();
+    is_few.then(|| {
+        RareVerdict::Nodes(pressed.into_iter().filter_map(|id| of_node(id, None)).collect())
+    })
+}

@@ -1,0 +1,67 @@
+//! Usual pressure: how far the pressure of hosts rises above their past by chance.
+
+use std::collections::HashMap;
+
+use gaunt_cluster::{Cluster, NodeId};
+
+use super::{
+    Thresholds,
+    frozen_baselines::FrozenBaselines,
+    host_averages::{BaselineComparison, HostAverages},
+    host_evidence::{PressureSource, SOURCES},
+    moving_average::CompactTimestamp,
+    residual_histogram::ResidualHistogram,
+};
+
+/// Returns the pressure from a source with its baseline.
+pub(super) fn compare_pressure(
+    source: PressureSource,
+    host: &HostAverages,
+    cluster: &Cluster,
+) -> Option<BaselineComparison> {
+    match source {
+        PressureSource::Io => host.compare_io_pressure(cluster),
+        PressureSource::Cpu => host.compare_cpu_pressure(cluster),
+        PressureSource::BusiestCpu => host.compare_busiest_cpu(cluster),
+    }
+}
+
+/// How far the pressure of hosts usually rises above their past: chores on any host are part of it.
+#[derive(Debug, Default)]
+pub(super) struct UsualPressure([ResidualHistogram; SOURCES.len()]);
+
+impl UsualPressure {
+    /// Whether it is known how far pressure from this source usually rises.
+    pub(super) fn is_known(&self, source: PressureSource) -> bool {
+        self.0[source as usize].is_known()
+    }
+
+    /// Adds a round of every host that has new averages.
+    pub(super) fn observe_hosts(
+        &mut self,
+        cluster: &Cluster,
+        hosts: &mut HashMap<NodeId, HostAverages>,
+        frozen: &FrozenBaselines,
+        limits: &Thresholds,
+    ) {
+        let round_s = limits.average_seconds.max(cluster.scrape_period().as_secs_f64());
+        for (id, host) in hosts {
+            let Some(at) = host.last_sampled().map(CompactTimestamp::of) else { continue };
+            let last = host.evidence.last_round;
+            if last.is_set() && at.seconds_since(last) < round_s {
+                continue;
+            }
+            host.evidence.last_round = at;
+            for source in SOURCES {
+                let Some(now) = compare_pressure(source, host, cluster) else { continue };
+                let Some(baseline) = now.baseline else { continue };
+                let (usual, rise) = (&mut self.0[source as usize], now.now - baseline);
+                let sum = &mut host.evidence.sums[source as usize];
+                sum.add_probability(usual.probability(rise));
+                if !sum.is_likely() && !frozen.has_node(*id) {
+                    usual.count(rise);
+                }
+            }
+        }
+    }
+}
