@@ -27,7 +27,7 @@ pub async fn run(
             check: false,
             watch,
         };
-        return snapshot_command::run(view, &snapshot_options).await;
+        return Box::pin(snapshot_command::run(view, &snapshot_options)).await;
     }
     let open = view.resolve_default(false).await.open_view().await?;
     gaunt_console::run(open.source.clone().with_streams(), options).await?;

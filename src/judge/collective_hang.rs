@@ -6,6 +6,7 @@ use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     gpu_tracker::GpuTracker,
+    host_averages::HostAverages,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
@@ -50,9 +51,21 @@ fn detect_collective_hang(
         hosts().filter_map(|host| Some(host.compare_traffic(cluster)?.now)).reduce(f64::max);
     let io =
         hosts().filter_map(|host| Some(host.compare_io_pressure(cluster)?.now)).reduce(f64::max);
-    if traffic.is_some_and(|share| share >= limits.silent_network_ratio)
-        || io.is_some_and(|io| io >= limits.io_pressure_ratio)
-    {
+    // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress, or a
+    // checkpoint.
+    let silent = hosts().filter_map(|host| host.compare_traffic(cluster)?.baseline);
+    let silent = silent.fold(limits.silent_network_ratio, |most, baseline| {
+        most.max(baseline * limits.standstill_ratio)
+    });
+    let works = |host: &HostAverages| {
+        let sends = host.compare_traffic(cluster).is_some_and(|traffic| {
+            let usual = traffic.baseline.unwrap_or_default() * limits.standstill_ratio;
+            traffic.now >= usual.max(limits.silent_network_ratio)
+        });
+        let io = host.compare_io_pressure(cluster);
+        sends || io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
+    };
+    if hosts().any(works) {
         return None;
     }
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
@@ -75,8 +88,8 @@ fn detect_collective_hang(
                 EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.busy_waiting as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
                 EvidenceRow::Activity.to_evidence(ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
                 EvidenceRow::Power.to_evidence(ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
-                EvidenceRow::PortTraffic.to_evidence(traffic, Some(limits.silent_network_ratio)).with_note("must stay below the limit"),
-                EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)).with_note("must stay below the limit"),
+                EvidenceRow::PortTraffic.to_evidence(traffic, Some(silent)).with_note("must stay below the limit"),
+                EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio).filter(|limit| io.is_none_or(|io| io < *limit))).with_note("must stay below the limit, or not rise"),
             ]),
     )
 }

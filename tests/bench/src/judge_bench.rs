@@ -28,7 +28,7 @@ mod score_totals;
 pub(crate) use judge_cost::measure_judge;
 pub(crate) use played_run::START;
 pub(crate) use run_score::{
-    FaultAnswer, RunScore, ScoreTerms, accepts_entity, is_about, score_run,
+    FaultAnswer, RunScore, ScoreTerms, accepts_entity, flagged_at, is_about, score_run,
 };
 pub(crate) use run_selection::JudgeBenchOptions;
 use run_selection::LabelledRun;

@@ -149,8 +149,8 @@ fn is_of_another(
     !fault.is_about(episode) && others.into_iter().any(|other| other.is_about(episode))
 }
 
-/// When a finding became a flag, if it did.
-fn flagged_at(episode: &FindingEpisode) -> Option<UnixMs> {
+/// When a finding became a flag, if it did: what gaunt only says of its own telemetry is none.
+pub(crate) fn flagged_at(episode: &FindingEpisode) -> Option<UnixMs> {
     let is_own_telemetry =
         OWN_TELEMETRY.contains(&episode.finding.kind) && episode.worst < Severity::Critical;
     episode.warned.filter(|_| !is_own_telemetry)

@@ -8,8 +8,8 @@ use gaunt::{
     site,
 };
 use gaunt_schema::{
-    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, Severity, TargetId,
-    UnixMs, text,
+    Batch, Delivery, FindingKind, SanitizedText, ScrapeFailure, ScrapeTarget, TargetId, UnixMs,
+    text,
 };
 use gaunt_worlds::{
     draw::{WorldCase, draw_world, job_list_json, topology_file_name, topology_text, world_truths},
@@ -20,7 +20,7 @@ use gaunt_worlds::{
 };
 
 use super::TICK;
-use crate::judge_bench::{RunScore, ScoreTerms, is_about, score_run};
+use crate::judge_bench::{RunScore, ScoreTerms, flagged_at, is_about, score_run};
 
 /// The score of one world.
 pub(crate) struct PlayedWorld {
@@ -184,7 +184,7 @@ fn score_world(
     let truths: Vec<_> = truths.into_iter().map(|truth| truth.truth).collect();
     let terms = ScoreTerms { labels: true, grace: Duration::ZERO };
     let score = score_run(&truths, episodes, terms);
-    let flagged = episodes.iter().filter(|episode| episode.worst >= Severity::Warning);
+    let flagged = episodes.iter().filter(|episode| flagged_at(episode).is_some());
     let confidences = flagged.map(|episode| {
         let is_right = truths.iter().any(|truth| is_about(truth, &episode.finding));
         (episode.finding.confidence, is_right)
