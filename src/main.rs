@@ -122,7 +122,9 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             })
             .await
         }
-        Some(GauntCommand::Report(options)) => report_command::run(report_options(options)?).await,
+        Some(GauntCommand::Report(options)) => {
+            Box::pin(report_command::run(report_options(options)?)).await
+        }
         Some(GauntCommand::Record(options)) => run_record(options).await,
         Some(GauntCommand::Replay(options)) => {
             let settings = Settings::load_file(options.config.as_deref())?;
@@ -172,7 +174,7 @@ async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCod
         check: options.check,
         watch: options.watch,
     };
-    snapshot_command::run(choose_view(options.view, settings)?, &snapshot_options).await
+    Box::pin(snapshot_command::run(choose_view(options.view, settings)?, &snapshot_options)).await
 }
 
 async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
