@@ -3,7 +3,8 @@
 use gaunt_schema::{DeviceClass, FindingKind};
 
 use super::{
-    JudgeState, clock_drift::ClockDrift, frozen_baselines::FrozenBaselines, job_group::JobGroup,
+    JudgeState, clock_drift::ClockDrift, evidence_sum::LevelEvidence,
+    frozen_baselines::FrozenBaselines, host_evidence::HostEvidence, job_group::JobGroup,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -39,6 +40,7 @@ pub(super) fn accept_finding(
         if named.has_gpu(row) {
             gpu.averages.accept_baselines(now, gap, &judge.limits);
             gpu.drift = ClockDrift::default();
+            (gpu.idler, gpu.slower_clock) = (LevelEvidence::default(), LevelEvidence::default());
         }
     }
     let nodes: Vec<NodeId> =
@@ -46,6 +48,7 @@ pub(super) fn accept_finding(
     for id in nodes {
         if let Some(host) = judge.hosts.get_mut(&id) {
             host.accept_baselines(cluster, &judge.limits);
+            host.evidence = HostEvidence::default();
         }
         for row in cluster
             .node_by_id(id)
@@ -59,6 +62,7 @@ pub(super) fn accept_finding(
     let named = groups.filter(|group| group.gpus.iter().any(|row| named.has_gpu(*row)));
     for name in named.map(JobGroup::group_key).collect::<Vec<_>>() {
         judge.shares.forget_group(&name);
+        judge.gangs.forget_job(&name);
     }
     true
 }

@@ -63,6 +63,7 @@ impl JudgeState {
             cluster,
             &self.job_groups,
             &self.pauses,
+            &self.frozen,
             &mut self.gpus,
             &self.limits,
         );

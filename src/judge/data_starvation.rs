@@ -27,9 +27,6 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
-        if !judge.gangs.of(group).has_past() {
-            continue;
-        }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).is_learned() {

@@ -11,6 +11,7 @@ use gaunt_schema::{DeviceClass, UnixMs};
 
 use super::{
     Thresholds,
+    frozen_baselines::FrozenBaselines,
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups},
     job_pauses::Pauses,
@@ -53,12 +54,18 @@ impl GangEvidence {
         self.jobs.get(&group.group_key()).copied().unwrap_or_default()
     }
 
+    /// Forgets a job whose present level was accepted as its baseline.
+    pub(super) fn forget_job(&mut self, key: &str) {
+        self.jobs.remove(key);
+    }
+
     /// Adds a round of every job of which each node has a new sample.
     pub(super) fn observe_groups(
         &mut self,
         cluster: &Cluster,
         groups: &JobGroups,
         pauses: &Pauses,
+        frozen: &FrozenBaselines,
         gpus: &mut [GpuTracker],
         limits: &Thresholds,
     ) {
@@ -71,6 +78,10 @@ impl GangEvidence {
             let round_s = group.interval.seconds().max(limits.average_seconds);
             let passed = now.duration_since(job.last_round).as_secs_f64();
             if passed < round_s || !are_renewed(cluster, group, job.last_round) {
+                continue;
+            }
+            // What is usual is not learned of a job with an open finding, such as one from before a restart.
+            if !job.is_learned() && group.gpus.iter().any(|row| frozen.has_gpu(*row)) {
                 continue;
             }
             job.last_round = now;
@@ -97,11 +108,6 @@ impl JobEvidence {
         self.rounds >= LEARNED_ROUNDS
     }
 
-    /// Whether any past of the job is known.
-    pub(super) fn has_past(&self) -> bool {
-        self.rounds >= PAST_ROUNDS
-    }
-
     /// Whether the job is likely slower than its baseline, by enough to matter.
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
         self.slower.is_likely() && self.may_be_slower(group, limits)
@@ -109,7 +115,7 @@ impl JobEvidence {
 
     /// Whether its slowdown is more than its pace varies by chance, as far as that is known.
     pub(super) fn confirms_slowdown(&self) -> bool {
-        self.is_learned() && self.slower.is_suspected()
+        !self.is_learned() || self.slower.is_suspected()
     }
 
     /// Whether the job is below its usual pace now, by enough to matter.
@@ -236,9 +242,6 @@ fn relative_shifts(
     });
     shifts
 }
-
-/// Rounds from which anything is known of a job.
-const PAST_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.
 const LEARNED_ROUNDS: u32 = 8;

@@ -34,9 +34,4 @@ impl HostEvidence {
     pub(super) fn is_suspected(&self, source: PressureSource) -> bool {
         self.sums[source as usize].is_suspected()
     }
-
-    /// Whether any pressure has likely risen.
-    pub(super) fn is_any_likely(&self) -> bool {
-        self.sums.iter().any(|sum| sum.is_likely())
-    }
 }

@@ -8,6 +8,8 @@ use gaunt_schema::{Entity, EntityKind, EvidenceItem, Finding, FindingKind};
 use super::{
     EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
+    host_pressure::HostPressure,
+    idle_ranks::IdleRanks,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
@@ -192,12 +194,14 @@ impl<'a> UnevenGroup<'a> {
         )
     }
 
-    /// Whether anything else has changed in the job: a rank that idles, a clock that fell, a host under pressure.
+    /// Whether something else has changed in the job: a rank idles, or a host is under pressure.
     fn has_other_evidence(&self) -> bool {
-        let gpus = self.group.gpus.iter().filter_map(|row| self.judge.gpus.get(*row as usize));
-        let mut hosts = self.group.nodes.iter().filter_map(|id| self.judge.hosts.get(id));
-        hosts.any(|host| host.evidence.is_any_likely())
-            || gpus.into_iter().any(|gpu| gpu.idler.is_likely() || gpu.slower_clock.is_likely())
+        let is_pressed = |id: &NodeId| {
+            let host = self.judge.hosts.get(id);
+            host.is_some_and(|host| HostPressure::of(self.judge, self.cluster, host).is_clear(host))
+        };
+        let idle = IdleRanks::find(self.judge, self.cluster, self.group);
+        idle.is_some_and(|idle| !idle.is_empty()) || self.group.nodes.iter().any(is_pressed)
     }
 
     fn of(&self, kind: FindingKind, entity: Entity) -> PendingFinding {

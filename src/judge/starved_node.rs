@@ -107,8 +107,7 @@ impl<'a> StarvedNode<'a> {
         let low_one = |row: &u32| {
             let averages = &known(row)?.averages;
             let utilization = averages.utilization_at(now, gap)?;
-            // Before its own baseline is known, the others serve as one.
-            let baseline = averages.usual_utilization().or(elsewhere)?;
+            let baseline = averages.usual_utilization()?;
             // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
             // may use the same ports.
             let works = utilization >= limits.standstill_ratio
