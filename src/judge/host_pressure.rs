@@ -66,7 +66,10 @@ impl HostPressure {
         let limits = &judge.limits;
         // Where it is known how far pressure rises on any host, it must have risen further.
         let is_chore = |source: PressureSource| {
-            judge.usual_pressure.is_known(source) && !host.evidence.is_suspected(source)
+            compare_pressure(source, host, cluster).is_some_and(|pressure| {
+                let rise = pressure.now - pressure.baseline.unwrap_or_default();
+                judge.usual_pressure.is_common(source, rise)
+            }) && !host.evidence.is_suspected(source)
         };
         let is_over = |source: PressureSource, limit: f64, exceeds: bool| {
             let now = compare_pressure(source, host, cluster).map(|it| it.now);

@@ -355,7 +355,11 @@ impl<'a> StarvedNode<'a> {
             EvidenceRow::StarvedUtilization
                 .to_evidence(
                     Some(self.utilization),
-                    self.baseline.map(|baseline| baseline * limits.hungry_ratio),
+                    self.baseline.map(|baseline| match self.idle_ranks {
+                        // Small drops of steady ranks count as well.
+                        Some(_) => f64::midpoint(self.utilization, baseline),
+                        None => baseline * limits.hungry_ratio,
+                    }),
                 )
                 .with_note(self.baseline.map_or_else(String::new, |baseline| {
                     format!("baseline {}; starved below the limit", format_percent(baseline))

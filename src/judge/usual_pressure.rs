@@ -26,14 +26,18 @@ pub(super) fn compare_pressure(
     }
 }
 
+/// Share of rounds from which a rise is common: a chore explains it.
+const COMMON: f64 = 0.02;
+
 /// How far the pressure of hosts usually rises above their past: chores on any host are part of it.
 #[derive(Debug, Default)]
 pub(super) struct UsualPressure([ResidualHistogram; SOURCES.len()]);
 
 impl UsualPressure {
-    /// Whether it is known how far pressure from this source usually rises.
-    pub(super) fn is_known(&self, source: PressureSource) -> bool {
-        self.0[source as usize].is_known()
+    /// Whether pressure from this source is known to rise by so much on any host now and then.
+    pub(super) fn is_common(&self, source: PressureSource, rise: f64) -> bool {
+        let usual = &self.0[source as usize];
+        usual.is_known() && usual.probability(rise) > COMMON
     }
 
     /// Adds a round of every host that has new averages.
