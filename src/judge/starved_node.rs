@@ -107,7 +107,9 @@ impl<'a> StarvedNode<'a> {
         let low_one = |row: &u32| {
             let averages = &known(row)?.averages;
             let utilization = averages.utilization_at(now, gap)?;
-            let baseline = averages.usual_utilization()?;
+            // Before its own baseline is known, the others serve as one if they are busy all the time.
+            let spins = |busy: &f64| *busy >= limits.utilization_spinning_ratio;
+            let baseline = averages.usual_utilization().or(elsewhere.filter(spins))?;
             // It still does some work: a GPU that does none pauses, or hangs. Traffic does not show it: a checkpoint
             // may use the same ports.
             let works = utilization >= limits.standstill_ratio
