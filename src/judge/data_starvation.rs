@@ -62,7 +62,7 @@ pub(super) fn detect_starved_nodes(
         let most = group.nodes.iter().filter(wait).count().max(by_storage);
         let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > group.nodes.len();
         if shared {
-            storage.push((group, starved.into_iter().filter(|starved| starved.caught).collect()));
+            storage.push((group, starved));
             continue;
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.

@@ -11,6 +11,7 @@ use gaunt_schema::{DeviceClass, UnixMs};
 
 use super::{
     Thresholds,
+    evidence_sum::LevelEvidence,
     frozen_baselines::FrozenBaselines,
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, JobGroups},
@@ -168,12 +169,7 @@ impl JobEvidence {
         }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
             let evidence = &mut gpus[shifted.row as usize].idler;
-            let rise = evidence.rise_of(shifted.shift);
-            let probability = self.usual_idle.probability(rise);
-            evidence.add_value(shifted.shift, probability, self.rounds);
-            if learns && !evidence.is_likely() {
-                self.usual_idle.count(rise);
-            }
+            add_shift(evidence, &mut self.usual_idle, shifted.shift, (self.rounds, learns));
         }
         let slower_clock = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
@@ -185,14 +181,23 @@ impl JobEvidence {
         };
         for shifted in relative_shifts(cluster, group, gpus, slower_clock) {
             let evidence = &mut gpus[shifted.row as usize].slower_clock;
-            let rise = evidence.rise_of(shifted.shift);
-            let probability = self.usual_clock.probability(rise);
-            evidence.add_value(shifted.shift, probability, self.rounds);
-            if learns && !evidence.is_likely() {
-                self.usual_clock.count(rise);
-            }
+            add_shift(evidence, &mut self.usual_clock, shifted.shift, (self.rounds, learns));
         }
         self.rounds = self.rounds.saturating_add(1);
+    }
+}
+
+/// Adds a shift to the evidence about one GPU, and to what is usual in its job unless that is suspected to have changed.
+fn add_shift(
+    evidence: &mut LevelEvidence,
+    usual: &mut ResidualHistogram,
+    shift: f64,
+    (rounds, learns): (u32, bool),
+) {
+    let rise = evidence.rise_of(shift);
+    evidence.add_value(shift, usual.probability(rise), rounds);
+    if learns && !evidence.is_likely() {
+        usual.count(rise);
     }
 }
 

@@ -155,15 +155,6 @@ impl HostAverages {
         compare_average(self.network, &self.usual_network, cluster)
     }
 
-    /// Whether it is known to send as a job that makes progress does, however slowly.
-    pub(super) fn is_progressing(&self, cluster: &Cluster, limits: &Thresholds) -> bool {
-        let traffic = self.compare_traffic(cluster);
-        let baseline = traffic.and_then(|it| Some((it.now, it.baseline?)));
-        baseline.is_some_and(|(now, baseline)| {
-            baseline > 0.0 && now >= baseline * limits.standstill_ratio
-        })
-    }
-
     /// Whether no recent sample showed more than next to nothing sent; none where it is not known to send much.
     pub(super) fn is_silent(&self, cluster: &Cluster, limits: &Thresholds) -> Option<bool> {
         let baseline = self

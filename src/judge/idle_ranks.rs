@@ -1,6 +1,6 @@
 //! Idle ranks: GPUs of a slower job that idle more than the rest of it, so that the rest waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::DeviceClass;
@@ -60,7 +60,8 @@ impl IdleRanks {
             nodes.clear();
         }
         let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
-        let others = group.gpus.iter().filter(|row| !nodes.values().any(|rows| rows.contains(row)));
+        let idle_rows: HashSet<u32> = nodes.values().flatten().copied().collect();
+        let others: Vec<&u32> = group.gpus.iter().filter(|row| !idle_rows.contains(row)).collect();
         let drop = |row: &u32| {
             let averages = averages(row)?;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
@@ -69,7 +70,6 @@ impl IdleRanks {
             .iter()
             .filter_map(|(id, rows)| Some((*id, median(rows.iter().filter_map(drop))?)))
             .collect();
-        let others: Vec<&u32> = others.collect();
         let busy = median(others.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)));
         let spins = busy.is_some_and(|busy| busy >= limits.utilization_spinning_ratio);
         let others_drop = median(others.iter().filter_map(|row| drop(row)));

@@ -100,16 +100,14 @@ fn regroup(groups: impl Iterator<Item = Members>, limits: &Thresholds) -> Vec<Ve
     }
     // The largest groups attract the others.
     kept.sort_by_key(|members| std::cmp::Reverse(members.len()));
-    let mut merged: Vec<Members> = Vec::new();
+    let mut merged: Vec<(NodeLevel, Members)> = Vec::new();
     for members in kept.into_iter().chain(loose) {
         let Some(level) = level_of_group(&members) else { continue };
-        let alike = merged.iter_mut().find(|group| {
-            level_of_group(group).is_some_and(|other| level.is_like(other, 1.0, limits))
-        });
-        match alike {
-            Some(group) => group.extend(members),
-            None => merged.push(members),
+        match merged.iter_mut().find(|(other, _)| level.is_like(*other, 1.0, limits)) {
+            Some((_, group)) => group.extend(members),
+            None => merged.push((level, members)),
         }
     }
-    merged.into_iter().map(|members| members.into_iter().map(|(id, _)| id).collect()).collect()
+    let nodes = |members: Members| members.into_iter().map(|(id, _)| id).collect();
+    merged.into_iter().map(|(_, members)| nodes(members)).collect()
 }

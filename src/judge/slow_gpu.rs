@@ -22,9 +22,16 @@ pub(super) fn detect_slow_gpus(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
+    // Whether each job with a slow GPU is capped: one look at a job is enough for all of its GPUs.
+    let mut capped: BTreeMap<usize, bool> = BTreeMap::new();
     for (_, node) in cluster.sorted_nodes() {
         for row in node.device_rows(DeviceClass::Gpu) {
-            if let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) {
+            let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) else { continue };
+            let group = slow.group.zip(judge.job_groups.group_index(*row));
+            let is_capped = group.is_some_and(|(group, index)| {
+                *capped.entry(index).or_insert_with(|| is_capped(judge, cluster, group))
+            });
+            if slow.is_throttled || !is_capped {
                 outcome.suspicions.push(slow.pending_finding(judge, cluster));
             }
         }
@@ -146,9 +153,6 @@ impl<'a> SlowGpu<'a> {
             Self::declined_clock(judge, cluster, row, group)
         };
         if !is_throttled && !is_below && declined.is_none() {
-            return None;
-        }
-        if !is_throttled && group.is_some_and(|group| is_capped(judge, cluster, group)) {
             return None;
         }
         let entry = cluster.device_at(DeviceClass::Gpu, row)?;

@@ -9,7 +9,7 @@ use super::{
     host_pressure::{CpuPressure, HostPressure},
     idle_ranks::IdleRanks,
     job_group::JobGroup,
-    pending_finding::{PendingFinding, format_count, format_percent},
+    pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
     sample_interval::SampleInterval,
 };
@@ -30,22 +30,19 @@ pub(super) struct StarvedNode<'a> {
     /// GPUs below the baseline, and the number of all.
     pub(super) low: Vec<u32>,
     of: usize,
-    /// Whether samples showed the drop, and not only host pressure and job pace.
-    pub(super) caught: bool,
     /// Whether its GPUs are idle ranks of a slower job; then whether the others wait for them.
     idle_ranks: Option<bool>,
 }
 
 /// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
-/// counted: GPUs that were low a moment ago still count as low while both last. Before one was sampled low, only the
-/// host and its job give evidence.
+/// counted: GPUs that were low a moment ago still count as low while both last.
 fn low_between_samples(
     judge: &JudgeState,
     cluster: &Cluster,
     group: &JobGroup,
     host: &HostAverages,
     rows: &[u32],
-) -> Option<(Vec<u32>, bool)> {
+) -> Option<Vec<u32>> {
     let limits = &judge.limits;
     let counted = |row: &u32| cluster.current_rate(gpu::UTILIZATION_SECONDS, *row).is_some();
     let io = host
@@ -64,7 +61,33 @@ fn low_between_samples(
         })
     };
     let low: Vec<u32> = rows.iter().filter(lately).copied().collect();
-    (!low.is_empty()).then_some((low, true))
+    (!low.is_empty()).then_some(low)
+}
+
+/// Returns the GPUs of a node that are in a job group.
+fn rows_in_group(judge: &JudgeState, node: &Node, group: &JobGroup) -> Vec<u32> {
+    let is_in =
+        |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, group));
+    node.device_rows(DeviceClass::Gpu).iter().filter(is_in).copied().collect()
+}
+
+/// Returns the median utilization of a job group, without these GPUs if they could move it: among many nodes one does
+/// not, of a few it is left out. None where the group has no other node.
+fn utilization_elsewhere(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+    rows: &[u32],
+) -> Option<f64> {
+    let (now, gap) = (cluster.now(), cluster.freshness_window());
+    let busy = |row: &u32| judge.gpus.get(*row as usize)?.averages.utilization_at(now, gap);
+    match group.nodes.len() {
+        0 | 1 => None,
+        2..FEW_NODES => {
+            median(group.gpus.iter().filter(|row| !rows.contains(row)).filter_map(busy))
+        }
+        _ => group.utilization,
+    }
 }
 
 impl<'a> StarvedNode<'a> {
@@ -78,23 +101,12 @@ impl<'a> StarvedNode<'a> {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let node = cluster.node_by_id(id)?;
-        let own =
-            |row: &&u32| judge.job_groups.of(**row).is_some_and(|other| std::ptr::eq(other, group));
-        let rows: Vec<u32> =
-            node.device_rows(DeviceClass::Gpu).iter().filter(own).copied().collect();
+        let rows = rows_in_group(judge, node, group);
         let known = |row: &u32| judge.gpus.get(*row as usize);
         let busy = |rows: &[u32]| {
             median(rows.iter().filter_map(|row| known(row)?.averages.utilization_at(now, gap)))
         };
-        // Among many nodes one does not move the median; of a few it is left out.
-        let elsewhere = match group.nodes.len() {
-            0 | 1 => None,
-            2..FEW_NODES => {
-                let others = group.gpus.iter().filter(|row| !rows.contains(row)).copied();
-                busy(&others.collect::<Vec<u32>>())
-            }
-            _ => group.utilization,
-        };
+        let elsewhere = utilization_elsewhere(judge, cluster, group, &rows);
         let interval = SampleInterval::of_gpus(cluster, node);
         // Samples that are taken now and then vary by chance: only a large drop counts.
         let starved =
@@ -125,9 +137,9 @@ impl<'a> StarvedNode<'a> {
         let idle_ranks = idle
             .filter(|_| !idle_rows.is_empty())
             .map(|idle| idle.others_wait() && idle.is_single());
-        let (low, caught) = match now_low.collect::<Vec<u32>>() {
-            _ if idle_ranks.is_some() => (idle_rows.to_vec(), true),
-            low if !low.is_empty() => (low, true),
+        let low = match now_low.collect::<Vec<u32>>() {
+            _ if idle_ranks.is_some() => idle_rows.to_vec(),
+            low if !low.is_empty() => low,
             _ if interval.is_slow(limits) => {
                 low_between_samples(judge, cluster, group, &host, &rows)?
             }
@@ -150,36 +162,37 @@ impl<'a> StarvedNode<'a> {
             others,
             of: rows.len(),
             low,
-            caught,
             idle_ranks,
         })
     }
 
-    /// Creates one from those of its GPUs that idle, and the number of all.
-    pub(super) fn of_rows(
+    /// Creates one from those of its GPUs that idle; all of them if none are given.
+    pub(super) fn of_idle_rows(
         judge: &'a JudgeState,
         cluster: &'a Cluster,
         group: &'a JobGroup,
         id: NodeId,
-        (low, of): (Vec<u32>, usize),
-        idle_ranks: Option<bool>,
+        idle_rows: Option<&[u32]>,
+        idle_ranks: bool,
     ) -> Option<Self> {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let node = cluster.node_by_id(id)?;
         let averages = |row: &u32| Some(&judge.gpus.get(*row as usize)?.averages);
-        let is_low = |row: &&u32| low.contains(row);
-        let busy = |row: &u32| averages(row)?.utilization_at(now, gap);
+        let rows = rows_in_group(judge, node, group);
+        let low = idle_rows.map_or_else(|| rows.clone(), <[u32]>::to_vec);
         Some(Self {
             id,
-            node: cluster.node_by_id(id)?,
+            node,
             group,
             host: judge.hosts.get(&id).copied().unwrap_or_default(),
-            utilization: median(low.iter().filter_map(busy))?,
+            utilization: median(
+                low.iter().filter_map(|row| averages(row)?.utilization_at(now, gap)),
+            )?,
             baseline: median(low.iter().filter_map(|row| averages(row)?.usual_utilization())),
-            others: median(group.gpus.iter().filter(|row| !is_low(row)).filter_map(busy)),
-            of,
+            others: utilization_elsewhere(judge, cluster, group, &rows),
+            of: rows.len(),
             low,
-            caught: true,
-            idle_ranks,
+            idle_ranks: Some(idle_ranks),
         })
     }
 
@@ -199,14 +212,8 @@ impl<'a> StarvedNode<'a> {
             .filter(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
     }
 
-    fn cpu_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> CpuPressure {
-        CpuPressure::of(&self.host, cluster, &judge.limits)
-    }
-
     pub(super) fn waits_for_io(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
-        self.caught
-            && self.excess_io_pressure(judge, cluster).is_some()
-            && self.low.len() * 2 > self.of
+        self.excess_io_pressure(judge, cluster).is_some() && self.low.len() * 2 > self.of
     }
 
     pub(super) fn pending_finding(
@@ -248,21 +255,16 @@ impl<'a> StarvedNode<'a> {
         // A node that wrote a checkpoint waited for the disk as well, and goes on.
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let interval = SampleInterval::of_gpus(cluster, self.node);
-        let hold = match self.caught {
-            _ if self.idle_ranks.is_some() => 0.0,
-            true => hold.max(interval.two_sample_seconds(limits)),
-            false if self.host.is_progressing(cluster, limits) => {
-                hold.max(interval.two_sample_seconds_of_all(limits))
-            }
-            false => f64::INFINITY,
+        let hold = if self.idle_ranks.is_some() {
+            0.0
+        } else {
+            hold.max(interval.two_sample_seconds(limits))
         };
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks.is_some();
         let kinds = usize::from(host > 0) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
         let is_hard = others_wait || (host > 0 && (is_relative || self.group.nodes.len() == 1));
-        // A node that was not sampled low is a warning, and does not page.
-        let kinds = if self.caught { kinds } else { 1 };
         let entity = Entity::new_node(&self.node.name);
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;
@@ -301,12 +303,6 @@ impl<'a> StarvedNode<'a> {
         let name = &self.node.name;
         let slowdown = format_percent(self.group.slowdown_ratio().unwrap_or_default());
         let pressure = self.render_pressure(judge, cluster);
-        if !self.caught {
-            let gpus = format_count(self.of, "allocated GPU");
-            return format!(
-                "{name} may be {fault}: its {gpus} may wait {input}{pressure}; job slowdown {slowdown}, in no sample of these GPUs."
-            );
-        }
         let wait = match (self.low.len(), self.of) {
             (1, 1) => "its allocated GPU waits".to_owned(),
             (low, of) if low == of => format!("all {of} allocated GPUs wait"),
@@ -322,13 +318,19 @@ impl<'a> StarvedNode<'a> {
         format!("{name} is {fault}: {wait} {input}{pressure}; {effect}.")
     }
 
-    /// Returns the pressure of the host that is over its limit: ` (IO pressure 76 %)`.
+    /// Returns the pressure of the host that counts as evidence: ` (IO pressure 76 %)`.
     fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
-        let CpuPressure { pressed, crowded, pegged, busiest } = self.cpu_pressure(judge, cluster);
-        let cpu = self.host.compare_cpu_pressure(cluster).filter(|_| pressed || crowded);
-        let io = self.excess_io_pressure(judge, cluster).map(|io| ("IO pressure", io.now));
-        let cpu = cpu.map(|cpu| ("CPU pressure", cpu.now));
-        let busiest = busiest.filter(|_| pegged).map(|busiest| ("busiest CPU", busiest));
+        let HostPressure { io, pressed, crowded, pegged } =
+            HostPressure::of(judge, cluster, &self.host);
+        let value = |compared: Option<BaselineComparison>, counts: bool| {
+            compared.filter(|_| counts).map(|compared| compared.now)
+        };
+        let io = value(self.host.compare_io_pressure(cluster), io);
+        let cpu = value(self.host.compare_cpu_pressure(cluster), pressed || crowded);
+        let busiest = value(self.host.compare_busiest_cpu(cluster), pegged);
+        let io = io.map(|io| ("IO pressure", io));
+        let cpu = cpu.map(|cpu| ("CPU pressure", cpu));
+        let busiest = busiest.map(|busiest| ("busiest CPU", busiest));
         let (what, value) = io.or(cpu).or(busiest).unwrap_or_default();
         if what.is_empty() {
             return String::new();

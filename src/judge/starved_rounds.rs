@@ -1,7 +1,7 @@
 //! Starved jobs whose samples are rare: who starves is judged by rounds of samples, and not by a single one.
 
 use gaunt_cluster::{Cluster, NodeId};
-use gaunt_schema::DeviceClass;
+use gaunt_schema::Severity;
 
 use super::{
     JudgeState, host_evidence::PressureSource, host_pressure::HostPressure, idle_ranks::IdleRanks,
@@ -20,7 +20,7 @@ pub(super) enum RareVerdict<'a> {
 fn blamed_node(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Option<NodeId> {
     judge.tracker.iter_open().find_map(|finding| {
         let node = cluster.node_by_name(finding.entity.node.as_ref()?)?.0;
-        let is_urgent = finding.severity > gaunt_schema::Severity::Info;
+        let is_urgent = finding.severity > Severity::Info;
         (is_urgent && group.has_node(node)).then_some(node)
     })
 }
@@ -32,21 +32,9 @@ pub(super) fn detect_from_rounds<'a>(
     group: &'a JobGroup,
     idle: &IdleRanks,
 ) -> Option<RareVerdict<'a>> {
-    let of_node = |id: &NodeId, wanted: Option<&[u32]>| {
-        let on_node = |row: &&u32| {
-            cluster.device_at(DeviceClass::Gpu, **row).is_some_and(|entry| entry.node == *id)
-        };
-        let all: Vec<u32> = group.gpus.iter().filter(on_node).copied().collect();
-        let of = all.len();
-        let low = wanted.map_or(all, <[u32]>::to_vec);
-        StarvedNode::of_rows(
-            judge,
-            cluster,
-            group,
-            *id,
-            (low, of),
-            Some(idle.others_wait() && idle.is_single()),
-        )
+    let others_wait = idle.others_wait() && idle.is_single();
+    let of_node = |id: &NodeId, idle_rows: Option<&[u32]>| {
+        StarvedNode::of_idle_rows(judge, cluster, group, *id, idle_rows, others_wait)
     };
     if !idle.is_empty() {
         let nodes = group.nodes.iter().filter(|id| !idle.on_node(**id).is_empty());

@@ -100,7 +100,8 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
     let renewed = SampleInterval::of_gpus(cluster, node).seconds();
     let least = if works && node.renewals(DeviceClass::Gpu).interval().is_some() {
         (limits.stale_periods * renewed + limits.sample_slack_seconds)
-            .clamp(limits.stale_working_seconds, usual)
+            .max(limits.stale_working_seconds)
+            .min(usual)
     } else {
         usual
     };
