@@ -6,8 +6,8 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, Finding, SanitizedText, UnixMs};
 
 use super::{
-    BaselineSnapshot, JudgeState, baseline_snapshot::NodeBaselines, gpu_signals::GpuAverages,
-    gpu_tracker::GpuTracker, host_averages::HostAverages,
+    BaselineSnapshot, JudgeState, baseline_snapshot::NodeBaselines, evidence_sum::LevelEvidence,
+    gpu_signals::GpuAverages, gpu_tracker::GpuTracker, host_averages::HostAverages,
 };
 
 /// A device of a node that is read is expected for so long after a restart; then it counts as removed or renamed.
@@ -40,6 +40,8 @@ pub(super) fn collect_baselines(judge: &JudgeState, cluster: &Cluster) -> Baseli
         }
     }
     baseline.drop_expired(cluster.now());
+    baseline.jobs = judge.gangs.take_snapshot(cluster.now());
+    baseline.usual_pressure = judge.usual_pressure.clone();
     baseline
 }
 
@@ -87,6 +89,7 @@ impl NodeBaselines {
             gpus.filter_map(|row| cluster.job_of_gpu(*row).cloned()).take(MAX_JOBS).collect();
         if let Some(host) = judge.hosts.get(&id).filter(|host| host.is_read()) {
             self.host = Some(host.learned_baselines());
+            self.pressure = Some(host.evidence.sums);
         }
         for row in node.device_rows(DeviceClass::Gpu) {
             let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };
@@ -97,6 +100,10 @@ impl NodeBaselines {
             }
             if !gpu.drift.is_new() {
                 self.drifts.insert(key.clone(), gpu.drift);
+            }
+            let shifts = [gpu.idler, gpu.slower_clock];
+            if shifts != <[LevelEvidence; 2]>::default() {
+                self.shifts.insert(key.clone(), shifts);
             }
             if let Some(most) = judge.nvlinks.max_links(*row) {
                 self.nvlinks.insert(key.clone(), most);
@@ -111,7 +118,9 @@ impl NodeBaselines {
     /// Restores the devices of a node and removes what is restored from the snapshot.
     fn restore_node(&mut self, judge: &mut JudgeState, cluster: &Cluster, id: NodeId, node: &Node) {
         if let Some(baseline) = self.host.take() {
-            judge.hosts.insert(id, HostAverages::from_baselines(baseline));
+            let mut host = HostAverages::from_baselines(baseline);
+            host.evidence = self.pressure.take().unwrap_or_default().into();
+            judge.hosts.insert(id, host);
         }
         for row in node.device_rows(DeviceClass::Gpu) {
             let Some(key) = device_key(cluster, DeviceClass::Gpu, *row) else { continue };
@@ -122,6 +131,11 @@ impl NodeBaselines {
                 let averages = own.map(GpuAverages::from_baselines).unwrap_or_default();
                 let (node, drift) = (Some(node.name.clone()), drift.unwrap_or_default());
                 *gpu = GpuTracker { node, averages, drift, ..GpuTracker::default() };
+            }
+            if let (Some([idler, slower_clock]), Some(gpu)) =
+                (self.shifts.remove(key), judge.gpus.get_mut(*row as usize))
+            {
+                (gpu.idler, gpu.slower_clock) = (idler, slower_clock);
             }
             if let Some(most) = self.nvlinks.remove(key) {
                 judge.nvlinks.restore_max_links(*row, most);

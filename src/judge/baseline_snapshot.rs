@@ -10,8 +10,10 @@ use gaunt_schema::{SanitizedText, UnixMs};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    baseline::Baseline, clock_drift::ClockDrift, gpu_errors::NodeErrorSnapshot,
-    link_averages::PortBaselines, port_trackers::LastActive,
+    baseline::Baseline, clock_drift::ClockDrift, evidence_sum::LevelEvidence,
+    gang_evidence::JobEvidenceSnapshot, gpu_errors::NodeErrorSnapshot,
+    host_evidence::SavedHostEvidence, link_averages::PortBaselines, port_trackers::LastActive,
+    usual_pressure::UsualPressure,
 };
 use gaunt_cluster::MAX_TARGETS;
 
@@ -23,6 +25,10 @@ const KEPT: Duration = Duration::from_hours(7 * 24);
 #[serde(default)]
 pub struct BaselineSnapshot {
     pub(super) nodes: HashMap<SanitizedText, NodeBaselines>,
+    /// The evidence about jobs; empty in the files of older versions, as is what follows.
+    pub(super) jobs: JobEvidenceSnapshot,
+    /// How far the pressure of hosts usually rises.
+    pub(super) usual_pressure: UsualPressure,
 }
 
 /// The baselines of a node and its devices, by key. Maps that files of older versions lack are empty.
@@ -40,6 +46,12 @@ pub(super) struct NodeBaselines {
     /// The clock of each GPU relative to its peers.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     pub(super) drifts: HashMap<SanitizedText, ClockDrift>,
+    /// Evidence that a GPU idles while others wait, and that its clock is lower than theirs.
+    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    pub(super) shifts: HashMap<SanitizedText, [LevelEvidence; 2]>,
+    /// Evidence that the pressure of the host has risen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pressure: Option<SavedHostEvidence>,
     /// The most NVLinks that were seen of each GPU.
     #[serde(skip_serializing_if = "HashMap::is_empty")]
     pub(super) nvlinks: HashMap<SanitizedText, u16>,
@@ -104,6 +116,8 @@ impl NodeBaselines {
             && self.active.is_empty()
             && self.drifts.is_empty()
             && self.nvlinks.is_empty()
+            && self.shifts.is_empty()
+            && self.pressure.is_none()
             && self.errors.as_ref().is_none_or(NodeErrorSnapshot::is_empty)
     }
 }

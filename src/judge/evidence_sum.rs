@@ -4,8 +4,10 @@
 //! The evidence never falls below 1. Weak evidence of many samples adds up, a gap does not end it, and a false alarm at
 //! a threshold of `m` comes after `m` samples on average, whatever the noise.
 
+use serde::{Deserialize, Serialize};
+
 /// The logarithm of the evidence: four bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct EvidenceSum(f32);
 
 /// The largest rise by one sample: two are needed at least.
@@ -44,10 +46,26 @@ impl EvidenceSum {
 }
 
 /// The evidence for a change of one value from the level that it usually has: eight bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "SavedLevel", into = "SavedLevel")]
 pub(super) struct LevelEvidence {
     level: f32,
     sum: EvidenceSum,
+}
+
+/// The saved form: the level and the sum.
+type SavedLevel = (f32, EvidenceSum);
+
+impl From<SavedLevel> for LevelEvidence {
+    fn from((level, sum): SavedLevel) -> Self {
+        Self { level, sum }
+    }
+}
+
+impl From<LevelEvidence> for SavedLevel {
+    fn from(evidence: LevelEvidence) -> Self {
+        (evidence.level, evidence.sum)
+    }
 }
 
 /// Samples over which the level is averaged.

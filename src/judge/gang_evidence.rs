@@ -4,10 +4,15 @@
 //! is compared with its baseline, and the change with the median change on the other nodes: a change that all nodes
 //! share says nothing about one of them. The same holds for clocks.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{DeviceClass, UnixMs};
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
@@ -25,10 +30,17 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct GangEvidence {
     jobs: BTreeMap<String, JobEvidence>,
+    /// The evidence from before a restart about jobs that were not seen since.
+    restored: JobEvidenceSnapshot,
 }
 
+/// The evidence about jobs over a restart, by their group keys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct JobEvidenceSnapshot(BTreeMap<String, JobEvidence>);
+
 /// The evidence about one job, sampled in rounds in which each node has a new sample.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobEvidence {
     rounds: u32,
     last_round: UnixMs,
@@ -60,6 +72,19 @@ impl GangEvidence {
         self.jobs.remove(key);
     }
 
+    /// Returns the evidence to be saved; jobs that were not seen since a restart are kept for the next one.
+    pub(super) fn take_snapshot(&self, now: UnixMs) -> JobEvidenceSnapshot {
+        let mut saved = self.restored.clone();
+        saved.0.extend(self.jobs.iter().map(|(key, job)| (key.clone(), *job)));
+        saved.0.retain(|_, job| job.rounds > 0 && now.duration_since(job.last_round) <= KEPT);
+        saved
+    }
+
+    /// Restores the evidence of each job for when it is seen again.
+    pub(super) fn restore_jobs(&mut self, saved: JobEvidenceSnapshot) {
+        self.restored = saved;
+    }
+
     /// Adds a round of every job of which each node has a new sample.
     pub(super) fn observe_groups(
         &mut self,
@@ -75,7 +100,13 @@ impl GangEvidence {
         let known: HashSet<&String> = keys.iter().collect();
         self.jobs.retain(|key, _| known.contains(key));
         for (group, key) in groups.all_groups().iter().zip(&keys) {
-            let job = self.jobs.entry(key.clone()).or_default();
+            let restored = &mut self.restored.0;
+            let job = self.jobs.entry(key.clone());
+            let job = job.or_insert_with(|| restored.remove(key).unwrap_or_default());
+            if job.last_round > now {
+                // The clock was set back.
+                job.last_round = UnixMs::default();
+            }
             let round_s = group.interval.seconds().max(limits.average_seconds);
             let passed = now.duration_since(job.last_round).as_secs_f64();
             if passed < round_s || !are_renewed(cluster, group, job.last_round) {
@@ -247,6 +278,9 @@ fn relative_shifts(
     });
     shifts
 }
+
+/// Retention of the evidence about a job that is not seen any more.
+const KEPT: Duration = Duration::from_hours(24);
 
 /// Rounds from which what is usual in a job is known.
 const LEARNED_ROUNDS: u32 = 8;

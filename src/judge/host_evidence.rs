@@ -24,6 +24,15 @@ pub(super) struct HostEvidence {
     pub(super) last_round: CompactTimestamp,
 }
 
+/// The saved form: the sum of each source.
+pub(super) type SavedHostEvidence = [EvidenceSum; SOURCES.len()];
+
+impl From<SavedHostEvidence> for HostEvidence {
+    fn from(sums: SavedHostEvidence) -> Self {
+        Self { sums, last_round: CompactTimestamp::default() }
+    }
+}
+
 impl HostEvidence {
     /// Whether pressure from this source has likely risen.
     pub(super) fn is_likely(&self, source: PressureSource) -> bool {

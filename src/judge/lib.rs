@@ -144,7 +144,9 @@ impl Judge {
 
     /// Continues with saved baselines.
     #[must_use]
-    pub fn with_baselines(mut self, baseline: BaselineSnapshot) -> Self {
+    pub fn with_baselines(mut self, mut baseline: BaselineSnapshot) -> Self {
+        self.state.gangs.restore_jobs(std::mem::take(&mut baseline.jobs));
+        self.state.usual_pressure = std::mem::take(&mut baseline.usual_pressure);
         self.state.node_names = NodeNames::recalled(baseline.nodes_by_address());
         self.state.restored_gpus = baseline.gpus_by_node();
         self.state.restored_baselines = baseline;

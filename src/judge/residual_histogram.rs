@@ -3,6 +3,8 @@
 //! No shape of the noise is assumed: the share of earlier deviations that were at least as large is the probability of
 //! a deviation. Beyond the largest one the tail is taken to fall with the third power, as a heavy tail does.
 
+use serde::{Deserialize, Serialize};
+
 /// Bins, each wider than the one before by the square root of two.
 const BINS: usize = 24;
 
@@ -22,7 +24,7 @@ const TAIL_COUNTED: u32 = 100;
 const TAIL_EXPONENT: f64 = 3.0;
 
 /// Counts of deviations in the bad direction, by size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ResidualHistogram {
     counts: [u16; BINS],
     total: u32,

@@ -4,8 +4,10 @@
 //! exceeds twice the spread is added, the rest is subtracted: many small shifts in one direction add up, and noise does
 //! not (CUSUM). One sample counts little more than two spreads, so that no single one decides.
 
+use serde::{Deserialize, Serialize};
+
 /// The evidence for a rise of one value above its usual level.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ShiftDetector {
     /// The usual level.
     level: f32,

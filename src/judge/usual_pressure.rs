@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use gaunt_cluster::{Cluster, NodeId};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
@@ -30,7 +31,7 @@ pub(super) fn compare_pressure(
 const COMMON: f64 = 0.02;
 
 /// How far the pressure of hosts usually rises above their past: chores on any host are part of it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct UsualPressure([ResidualHistogram; SOURCES.len()]);
 
 impl UsualPressure {

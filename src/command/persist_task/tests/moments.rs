@@ -64,6 +64,7 @@ fn rises_on(kind: FindingKind, period: Duration) {
     let mut worst = first.severity;
     for kill in 0..10_u32 {
         run.kill_and_resume(1 + kill % 3);
+        worst = run.written_finding(&first.id).map_or(worst, |found| found.severity);
         let run_time = (SECOND * (5 + kill)).max(period * 2);
         run.run_until(run.now + run_time, |run| {
             let found =
