@@ -45,28 +45,36 @@ impl EvidenceSum {
     }
 }
 
-/// The evidence for a change of one value from the level that it usually has: eight bytes.
+/// The evidence for a change of one value from the level that it usually has: twelve bytes.
+///
+/// Two references must agree: a change counts as unlikely only if it is so among all members of its cohort, and beside
+/// the value's own noise. A rank that is slower by design is also noisier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "SavedLevel", into = "SavedLevel")]
 pub(super) struct LevelEvidence {
     level: f32,
+    /// The mean absolute deviation.
+    spread: f32,
     sum: EvidenceSum,
 }
 
-/// The saved form: the level and the sum.
-type SavedLevel = (f32, EvidenceSum);
+/// The saved form: the level, the deviation and the sum.
+type SavedLevel = (f32, f32, EvidenceSum);
 
 impl From<SavedLevel> for LevelEvidence {
-    fn from((level, sum): SavedLevel) -> Self {
-        Self { level, sum }
+    fn from((level, spread, sum): SavedLevel) -> Self {
+        Self { level, spread, sum }
     }
 }
 
 impl From<LevelEvidence> for SavedLevel {
     fn from(evidence: LevelEvidence) -> Self {
-        (evidence.level, evidence.sum)
+        (evidence.level, evidence.spread, evidence.sum)
     }
 }
+
+/// The exponent of the tail of a value's own noise, as of a heavy tail.
+const TAIL_EXPONENT: f64 = 3.0;
 
 /// Samples over which the level is averaged.
 const LEVEL_SAMPLES: u32 = 30;
@@ -77,12 +85,21 @@ impl LevelEvidence {
         value - f64::from(self.level)
     }
 
-    /// Adds a value that is as unlikely as this; the level follows while nothing is suspected, after `samples` earlier
-    /// ones.
+    /// Adds a value that is as unlikely as this in its cohort; level and deviation follow while nothing is suspected,
+    /// after `samples` earlier ones.
     pub(super) fn add_value(&mut self, value: f64, probability: f64, samples: u32) {
-        self.sum.add_probability(probability);
+        let rise = self.rise_of(value);
+        let own =
+            (f64::from(self.spread) / rise.max(f64::MIN_POSITIVE)).min(1.0).powf(TAIL_EXPONENT);
+        self.sum.add_probability(probability.max(own));
         if !self.sum.is_suspected() {
-            self.level += (value as f32 - self.level) / (samples + 1).min(LEVEL_SAMPLES) as f32;
+            let weight = 1.0 / (samples + 1).min(LEVEL_SAMPLES) as f32;
+            let deviation = value as f32 - self.level;
+            self.level += deviation * weight;
+            // The first value is all level.
+            if samples > 0 {
+                self.spread += (deviation.abs() - self.spread) * weight;
+            }
         }
     }
 
