@@ -53,7 +53,9 @@ pub struct ReportOptions {
 /// Computes and prints the report.
 pub async fn run(report_options: ReportOptions) -> anyhow::Result<ExitCode> {
     let (usage, exit_code) = match report_options.of {
-        ReportScope::Recent(view, span) => recent_usage(*view, span, report_options.watch).await?,
+        ReportScope::Recent(view, span) => {
+            Box::pin(recent_usage(*view, span, report_options.watch)).await?
+        }
         ReportScope::Recording(folder, options) => {
             (recorded_usage(&folder, *options)?, ExitCode::SUCCESS)
         }

@@ -86,7 +86,7 @@ pub async fn run(view: ViewSource, options: &SnapshotOptions) -> anyhow::Result<
     };
     let view = view.resolve_default(true).await;
     let aggregator = view.aggregator_address();
-    let result = print_snapshot(view, options, question).await;
+    let result = Box::pin(print_snapshot(view, options, question)).await;
     result.map_err(|error| super::explain_error(aggregator.as_ref(), error))
 }
 
