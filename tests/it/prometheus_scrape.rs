@@ -89,7 +89,8 @@ fn prometheus_reads_a_node_and_the_aggregator() {
         (query_instant(&prometheus, "up == 1").len() == 2).then_some(())
     });
     wait_for("Prometheus has read the finding", || {
-        (query_instant(&prometheus, "gaunt_finding").len() == 1).then_some(())
+        let finding = query_instant(&prometheus, "gaunt_finding{kind=\"target_down\"}");
+        (finding.len() == 1).then_some(())
     });
     // Values of the scenario, and of a fleet of one node with 8 GPUs and one target that is down.
     for (expression, expected) in [
