@@ -68,7 +68,7 @@ impl JudgeState {
             &self.limits,
         );
         let gangs = &self.gangs;
-        self.job_groups.confirm_slowdowns(|group| gangs.of(group).confirms_slowdown());
+        self.job_groups.settle_paces(&self.limits, |group| gangs.of(group).settle_pace(group));
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);

@@ -19,7 +19,7 @@ use super::{
     evidence_sum::LevelEvidence,
     frozen_baselines::FrozenBaselines,
     gpu_tracker::GpuTracker,
-    job_group::{JobGroup, JobGroups},
+    job_group::{JobGroup, JobGroups, SettledPace},
     job_pauses::Pauses,
     residual_histogram::ResidualHistogram,
     robust_stats::median,
@@ -46,6 +46,8 @@ pub(super) struct JobEvidence {
     last_round: UnixMs,
     /// Whether the job is slower than its baseline.
     slower: ShiftDetector,
+    /// The same by the traffic of its nodes, which is counted, while activity may be known from instants only.
+    less_traffic: ShiftDetector,
     /// Whether its GPUs are less busy than usual, all of them together.
     idler: ShiftDetector,
     /// How far utilization and clocks of its GPUs usually fall behind those of the rest.
@@ -140,14 +142,29 @@ impl JobEvidence {
         self.rounds >= LEARNED_ROUNDS
     }
 
-    /// Whether the job is likely slower than its baseline, by enough to matter.
-    pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        self.slower.is_likely() && self.may_be_slower(group, limits)
+    /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
+    fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
+        self.is_learned()
+            && group.traffic.is_some()
+            && self.less_traffic.usual_spread() < self.slower.usual_spread()
     }
 
-    /// Whether its slowdown is more than its pace varies by chance, as far as that is known.
-    pub(super) fn confirms_slowdown(&self) -> bool {
-        !self.is_learned() || self.slower.is_suspected()
+    /// Returns the better known evidence for a slowdown.
+    fn slowdown(&self, group: &JobGroup) -> ShiftDetector {
+        if self.is_paced_by_traffic(group) { self.less_traffic } else { self.slower }
+    }
+
+    /// Whether the job is likely slower than its baseline, by enough to matter.
+    pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        self.slowdown(group).is_likely() && self.may_be_slower(group, limits)
+    }
+
+    /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
+    pub(super) fn settle_pace(&self, group: &JobGroup) -> SettledPace {
+        SettledPace {
+            is_traffic: self.is_paced_by_traffic(group),
+            confirms_slowdown: !self.is_learned() || self.slowdown(group).is_suspected(),
+        }
     }
 
     /// Whether the job is below its usual pace now, by enough to matter.
@@ -175,7 +192,7 @@ impl JobEvidence {
 
     /// Returns how far its slowdown is above the usual one.
     pub(super) fn slowdown_rise(&self, group: &JobGroup) -> Option<f64> {
-        group.pace.map(|pace| self.slower.rise_of(1.0 - pace))
+        group.pace.map(|pace| self.slowdown(group).rise_of(1.0 - pace))
     }
 
     fn add_round(
@@ -187,20 +204,24 @@ impl JobEvidence {
     ) {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let Some(slowdown) = group.pace.map(|pace| 1.0 - pace) else { return };
-        self.slower.add_value(slowdown, limits.shift_floor_ratio, self.rounds);
+        let samples = self.rounds.saturating_sub(SETTLING_ROUNDS);
+        self.slower.add_value(slowdown, limits.shift_floor_ratio, samples);
+        if let Some(traffic) = group.traffic {
+            self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, samples);
+        }
         // What is usual is learned while the job runs at its usual speed.
-        let learns = !self.slower.is_likely();
+        let learns = samples > 1 && !self.slowdown(group).is_likely();
         let idle = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
             Some(averages.usual_utilization()? - averages.utilization_at(now, gap)?)
         };
         let idle_times = group.gpus.iter().filter_map(|row| idle(gpus.get(*row as usize)?));
         if let Some(idle_time) = median(idle_times) {
-            self.idler.add_value(idle_time, limits.shift_floor_ratio, self.rounds);
+            self.idler.add_value(idle_time, limits.shift_floor_ratio, samples);
         }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
             let evidence = &mut gpus[shifted.row as usize].idler;
-            add_shift(evidence, &mut self.usual_idle, shifted.shift, (self.rounds, learns));
+            add_shift(evidence, &mut self.usual_idle, shifted.shift, (samples, learns));
         }
         let slower_clock = |gpu: &GpuTracker| {
             let averages = &gpu.averages;
@@ -212,7 +233,7 @@ impl JobEvidence {
         };
         for shifted in relative_shifts(cluster, group, gpus, slower_clock) {
             let evidence = &mut gpus[shifted.row as usize].slower_clock;
-            add_shift(evidence, &mut self.usual_clock, shifted.shift, (self.rounds, learns));
+            add_shift(evidence, &mut self.usual_clock, shifted.shift, (samples, learns));
         }
         self.rounds = self.rounds.saturating_add(1);
     }
@@ -223,10 +244,10 @@ fn add_shift(
     evidence: &mut LevelEvidence,
     usual: &mut ResidualHistogram,
     shift: f64,
-    (rounds, learns): (u32, bool),
+    (samples, learns): (u32, bool),
 ) {
     let rise = evidence.rise_of(shift);
-    evidence.add_value(shift, usual.probability(rise), rounds);
+    evidence.add_value(shift, usual.probability(rise), samples);
     if learns && !evidence.is_likely() {
         usual.count(rise);
     }
@@ -281,6 +302,9 @@ fn relative_shifts(
 
 /// Retention of the evidence about a job that is not seen any more.
 const KEPT: Duration = Duration::from_hours(24);
+
+/// The first rounds of a job: it starts, and its baselines with it. Levels follow them, and nothing is learned of them.
+const SETTLING_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.
 const LEARNED_ROUNDS: u32 = 8;

@@ -33,6 +33,9 @@ pub(super) struct HostAverages {
     pub(super) evidence: HostEvidence,
 }
 
+/// Share of the nominal rate of a node's ports below which its traffic is not that of a job.
+const LEAST_TRAFFIC: f64 = 0.001;
+
 /// A value of a host with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BaselineComparison {
@@ -133,6 +136,13 @@ impl HostAverages {
     pub(super) fn from_baselines(baseline: [Baseline; 4]) -> Self {
         let [usual_io, usual_cpu, usual_busiest, usual_network] = baseline;
         Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
+    }
+
+    /// Returns its traffic relative to the baseline; none where that is next to nothing.
+    pub(super) fn traffic_ratio(&self, cluster: &Cluster) -> Option<f64> {
+        let baseline =
+            self.usual_network.usual_value().filter(|baseline| *baseline > LEAST_TRAFFIC)?;
+        Some(self.network.value_at(cluster.now(), cluster.freshness_window())? / baseline)
     }
 
     /// Returns IO pressure: the share of the time in which a task waits for IO (PSI "some").

@@ -46,6 +46,8 @@ pub(super) struct JobGroup {
     pub(super) utilization: Option<f64>,
     /// The median pace of its GPUs, relative to the baseline: 1 is the baseline.
     pub(super) pace: Option<f64>,
+    /// The median traffic of those of its nodes that it has for itself, relative to the baseline.
+    pub(super) traffic: Option<f64>,
     /// Whether it makes progress, however slowly.
     goes_on: bool,
     /// Whether it is below its baseline speed by enough to count as lost time.
@@ -56,6 +58,15 @@ pub(super) struct JobGroup {
     waiting: usize,
     /// The clocks of its busy GPUs, by model and role.
     pub(super) peers: PeerClocks,
+}
+
+/// What the evidence about a job says about its pace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SettledPace {
+    /// Its traffic tells its pace better than the activity of its GPUs.
+    pub(super) is_traffic: bool,
+    /// It is slower than its pace usually varies.
+    pub(super) confirms_slowdown: bool,
 }
 
 impl JobGroups {
@@ -98,6 +109,28 @@ impl JobGroups {
                 self.of_gpu[*row as usize] = at as u32 + 1;
             }
         }
+        for at in 0..self.all.len() {
+            self.all[at].traffic = self.relative_traffic(cluster, hosts, at);
+        }
+    }
+
+    /// Returns the median traffic of the nodes that a group has for itself, relative to their baselines.
+    fn relative_traffic(
+        &self,
+        cluster: &Cluster,
+        hosts: &HashMap<NodeId, HostAverages>,
+        at: usize,
+    ) -> Option<f64> {
+        let group = &self.all[at];
+        if group.nodes.len() < 2 {
+            return None;
+        }
+        let of_node = |id: &NodeId| {
+            let rows = cluster.node_by_id(*id)?.device_rows(DeviceClass::Gpu);
+            let is_own = |row: &u32| self.group_index(*row).is_none_or(|index| index == at);
+            hosts.get(id).filter(|_| rows.iter().all(is_own))?.traffic_ratio(cluster)
+        };
+        median(group.nodes.iter().filter_map(of_node))
     }
 
     /// Returns all groups.
@@ -105,10 +138,19 @@ impl JobGroups {
         &self.all
     }
 
-    /// Sets whether the slowdown of each group confirms a fault.
-    pub(super) fn confirm_slowdowns(&mut self, confirms: impl Fn(&JobGroup) -> bool) {
+    /// Sets which pace of each group is known better, and whether its slowdown confirms a fault.
+    pub(super) fn settle_paces(
+        &mut self,
+        limits: &Thresholds,
+        settle: impl Fn(&JobGroup) -> SettledPace,
+    ) {
         for group in &mut self.all {
-            group.confirms_slowdown = confirms(group);
+            let settled = settle(group);
+            group.confirms_slowdown = settled.confirms_slowdown;
+            if settled.is_traffic {
+                group.pace = group.traffic;
+                group.is_slowed = is_slowed(group.slowdown_ratio(), group.is_slowed, limits);
+            }
         }
     }
 
@@ -209,6 +251,7 @@ impl JobGroup {
             nodes,
             utilization,
             pace,
+            traffic: None,
             goes_on,
             is_slowed: false,
             confirms_slowdown: false,

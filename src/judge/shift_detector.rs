@@ -87,6 +87,11 @@ impl ShiftDetector {
         value - f64::from(self.level)
     }
 
+    /// Returns its usual deviation.
+    pub(super) fn usual_spread(self) -> f32 {
+        self.spread
+    }
+
     /// Whether a shift is suspected: one clear sample.
     pub(super) fn is_suspected(self) -> bool {
         self.sum >= SUSPECTED

@@ -255,13 +255,13 @@ impl<'a> StarvedNode<'a> {
         // A node that wrote a checkpoint waited for the disk as well, and goes on.
         let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let interval = SampleInterval::of_gpus(cluster, self.node);
-        let hold = if self.idle_ranks.is_some() {
+        let hold = if self.idle_ranks == Some(true) {
             0.0
         } else {
             hold.max(interval.two_sample_seconds(limits))
         };
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
-        let is_relative = alone || waits || self.idle_ranks.is_some();
+        let is_relative = alone || waits || self.idle_ranks == Some(true);
         let kinds = usize::from(host > 0) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
         let is_hard = others_wait || (host > 0 && (is_relative || self.group.nodes.len() == 1));
