@@ -20,7 +20,7 @@ const MAX_SUM: f64 = 16.0;
 const LIKELY: f32 = 6.0;
 
 /// The sum from which a change is likely although thousands of values are watched.
-const LIKELY_ALONE: f32 = 9.0;
+const LIKELY_ALONE: f32 = 11.0;
 
 impl EvidenceSum {
     /// Adds a sample that is as unlikely as this if nothing has changed.
