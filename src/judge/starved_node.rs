@@ -244,7 +244,7 @@ impl<'a> StarvedNode<'a> {
             return None;
         }
         // One rank that idles launches its kernels too slowly; input is late for all of a node.
-        let is_rank = self.idle_ranks.is_some() && self.low.len() * 2 <= self.of && !io;
+        let is_rank = self.of > 1 && self.low.len() * 2 <= self.of && !io;
         let kind = if is_rank {
             FindingKind::HostBound
         } else if io || pressed || host == 0 {
@@ -264,7 +264,9 @@ impl<'a> StarvedNode<'a> {
         let is_relative = alone || waits || self.idle_ranks == Some(true);
         let kinds = usize::from(host > 0) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
-        let is_hard = others_wait || (host > 0 && (is_relative || self.group.nodes.len() == 1));
+        let is_hard = others_wait
+            || (is_rank && alone && waits)
+            || (host > 0 && (is_relative || self.group.nodes.len() == 1));
         let entity = Entity::new_node(&self.node.name);
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;
