@@ -17,8 +17,8 @@ use crate::{
 const CLOCK_EVENTS: [&str; 2] =
     ["DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"];
 
-/// The most recent XID; 0 if there was none.
-const XID: &str = "DCGM_FI_DEV_XID_ERRORS";
+/// The most recent XID, under its two names; 0 if there was none.
+const XID: [&str; 2] = ["DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR"];
 
 /// Errors of all NVLinks of a GPU together, which gaunt reports per link.
 const LINK_ERRORS: [(&str, MetricId); 3] = [
@@ -37,11 +37,12 @@ const INSTANCE: &str = "GPU_I_ID";
 const NODE: [&str; 2] = ["Hostname", "hostname"];
 
 /// The labels that identify a GPU, with our names for them.
-const IDENTITY: [(&str, &str); 4] = [
+const IDENTITY: [(&str, &str); 5] = [
     ("uuid", "UUID"),
     ("model", "modelName"),
     ("pci_bus_id", "pci_bus_id"),
     ("driver", "DCGM_FI_DRIVER_VERSION"),
+    ("driver", "DCGM_FI_SYSTEM_DRIVER_VERSION"),
 ];
 
 /// The state that is collected over the page.
@@ -64,7 +65,7 @@ fn link_error_metric(name: &str) -> Option<MetricId> {
 impl<'a> DcgmDecoder<'a> {
     /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
-        CLOCK_EVENTS.contains(&name) || name == XID || link_error_metric(name).is_some()
+        CLOCK_EVENTS.contains(&name) || XID.contains(&name) || link_error_metric(name).is_some()
     }
 
     /// Whether the series is of a MIG instance.
@@ -78,7 +79,7 @@ impl<'a> DcgmDecoder<'a> {
         builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
-        if sample.name == XID {
+        if XID.contains(&sample.name) {
             return self.decode_xid(builder, sample);
         }
         if let Some(metric) = link_error_metric(sample.name) {
@@ -139,6 +140,7 @@ impl<'a> DcgmDecoder<'a> {
             scale: UnitScale::Same,
             blank: BlankValues::DcgmGauge,
             end: None,
+            is_percent_if_whole: false,
             true_value: None,
         };
         builder.plan_bitmask(device, rule)

@@ -37,6 +37,8 @@ pub(super) struct ValueRule {
     pub(super) blank: BlankValues,
     /// Where the counter saturates.
     pub(super) end: Option<f64>,
+    /// A whole number is in the exporter's unit, one with decimals is in ours already.
+    pub(super) is_percent_if_whole: bool,
     /// The one value that means yes; all others mean no.
     pub(super) true_value: Option<f64>,
 }
@@ -53,7 +55,7 @@ impl ValueRule {
             (BlankValues::DcgmGauge, MetricKind::Counter(_)) => BlankValues::DcgmCounter,
             _ => blank,
         };
-        Self { scale, blank, end, true_value: None }
+        Self { scale, blank, end, is_percent_if_whole: false, true_value: None }
     }
 
     /// Converts a value to a reading.
@@ -72,6 +74,9 @@ impl ValueRule {
         }
         if self.end == Some(value) {
             return AbsenceReason::Saturated.into();
+        }
+        if self.is_percent_if_whole && digits.contains(&b'.') {
+            return Reading::of(value);
         }
         Reading::of(self.scale.to_catalogue_unit(value))
     }

@@ -81,6 +81,44 @@ fn dcgm_page_with_new_names() {
 }
 
 #[test]
+fn dcgm_page_in_base_units() {
+    let page = decode_clean(
+        "DCGM_FI_DEV_SM_CLOCK_HERTZ{gpu=\"0\",hostname=\"gn7\",DCGM_FI_SYSTEM_DRIVER_VERSION=\"580.65.06\"} 1980000000\n\
+         DCGM_FI_DEV_GPU_UTIL_RATIO{gpu=\"0\"} 1\n\
+         DCGM_FI_DEV_MEMORY_UTIL_RATIO{gpu=\"0\"} 0.410000\n\
+         DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{gpu=\"0\"} 98765.432\n\
+         DCGM_FI_DEV_FB_USED_BYTES{gpu=\"0\"} 40507539456\n\
+         DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL{gpu=\"0\"} 2.5\n\
+         DCGM_FI_DEV_XID_ERROR{gpu=\"0\"} 79\n",
+    );
+    let report = page.report;
+    assert_eq!(report.node.as_deref(), Some("gn7"));
+    let device = Device::new_gpu(0);
+    assert_values(
+        &report,
+        &device,
+        &[
+            (gpu::SM_CLOCK, 1.98e9),
+            (gpu::UTILIZATION, 1.0),
+            (gpu::MEMORY_ACTIVITY, 0.41),
+            (gpu::ENERGY, 98_765.432),
+            (gpu::MEMORY_USED, 40_507_539_456.0),
+            (health::VIOLATION_POWER, 2.5),
+        ],
+    );
+    assert_info(&report, &device, gpu::INFO, &[("driver", "580.65.06")]);
+    assert!(report.devices.iter().any(|device| device.class == DeviceClass::Xid));
+}
+
+#[test]
+fn dcgm_ratio_is_a_percentage_if_it_is_whole_and_nothing_else_is_in_base_units() {
+    for (value, expected) in [("97", 0.97), ("1", 0.01), ("0.970000", 0.97), ("1.000000", 1.0)] {
+        let page = decode_clean(&format!("DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"0\"}} {value}\n"));
+        assert_values(&page.report, &Device::new_gpu(0), &[(gpu::UTILIZATION, expected)]);
+    }
+}
+
+#[test]
 fn dcgm_old_name_beside_new_one_is_no_error() {
     let page = decode_clean(
         "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 50\nDCGM_FI_DEV_GPU_TEMP_CELSIUS{gpu=\"0\"} 50\n",
