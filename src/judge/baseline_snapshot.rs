@@ -7,7 +7,7 @@ use std::{
 };
 
 use gaunt_schema::{SanitizedText, UnixMs};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
     baseline::Baseline, clock_drift::ClockDrift, evidence_sum::LevelEvidence,
@@ -35,7 +35,8 @@ pub struct BaselineSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeBaselines {
-    pub(super) host: Option<[Baseline; 4]>,
+    #[serde(deserialize_with = "host_baselines")]
+    pub(super) host: Option<[Baseline; 5]>,
     /// With the lowest power that was seen of each.
     pub(super) gpus: HashMap<SanitizedText, ([Baseline; 4], Option<f32>)>,
     /// With the highest rate that was seen of each; keys are device and port.
@@ -70,6 +71,12 @@ pub(super) struct NodeBaselines {
     /// The number of the node's devices at the last attempt to restore the rest.
     #[serde(skip)]
     pub(super) tried: usize,
+}
+
+/// Reads the baselines of a host; those of older versions lack the last.
+fn host_baselines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[Baseline; 5]>, D::Error> {
+    let saved = Option::<Vec<Baseline>>::deserialize(from)?;
+    Ok(saved.map(|saved| std::array::from_fn(|at| saved.get(at).copied().unwrap_or_default())))
 }
 
 impl BaselineSnapshot {

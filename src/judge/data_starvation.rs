@@ -27,6 +27,10 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        if let Some(starved) = find_storage_waiters(judge, cluster, group) {
+            storage.push((group, starved));
+            continue;
+        }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).is_learned() {
@@ -81,6 +85,26 @@ pub(super) fn detect_starved_nodes(
     }
 }
 
+/// Finds the nodes of a slower job whose network file systems answer late, if most of its nodes are.
+fn find_storage_waiters<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+) -> Option<Vec<StarvedNode<'a>>> {
+    if group.nodes.len() < 2 || !judge.gangs.of(group).is_slower(group, &judge.limits) {
+        return None;
+    }
+    let is_late = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| host.slow_response(cluster, &judge.limits).is_some())
+    };
+    let late: Vec<&NodeId> = group.nodes.iter().filter(is_late).collect();
+    let starved = |id: &NodeId| StarvedNode::of_idle_rows(judge, cluster, group, *id, None, false);
+    (late.len() * 2 > group.nodes.len())
+        .then(|| late.into_iter().filter_map(starved).collect::<Vec<_>>())
+        .filter(|starved| !starved.is_empty())
+}
+
 fn storage_slow_finding(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -95,12 +119,20 @@ fn storage_slow_finding(
         starved().filter_map(|starved| Some(starved.excess_io_pressure(judge, cluster)?.now)),
     );
     let pressure = io.map(|io| format!(" (IO pressure {})", format_percent(io)));
-    let pressure = pressure.unwrap_or_default();
+    let responses = || starved().filter_map(|starved| starved.slow_response(judge, cluster));
+    let response = median(responses().map(|response| response.now));
+    let usual_response = median(responses().filter_map(|response| response.baseline));
+    let answers = response.zip(usual_response).filter(|_| io.is_none());
+    let answers = answers.map(|(now, usual)| {
+        format!(" (NFS response time {:.1} ms, baseline {:.1} ms)", now * 1e3, usual * 1e3)
+    });
+    let pressure = pressure.or(answers).unwrap_or_default();
+    let is_seen = io.is_some() || response.is_some();
     let busy = median(starved().map(|starved| starved.utilization));
     let baseline = median(starved().filter_map(|starved| starved.baseline));
     let slowed = groups.iter().filter_map(|(group, _)| group.slowdown_ratio()).reduce(f64::max);
     let kinds = 1
-        + usize::from(io.is_some())
+        + usize::from(is_seen)
         + usize::from(slowed.is_some_and(|slowed| slowed >= limits.slowed_ratio));
     let jobs: Vec<SanitizedText> =
         groups.iter().filter_map(|(group, _)| group.job.clone()).collect();
@@ -118,7 +150,7 @@ fn storage_slow_finding(
     let pending =
         PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
     // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
-    let pending = if io.is_some() { pending } else { pending.mark_learned().mark_informational() };
+    let pending = if is_seen { pending } else { pending.mark_learned().mark_informational() };
     pending
         .with_hold_seconds(limits.shared_storage_seconds)
         .with_interval(interval)
@@ -126,12 +158,13 @@ fn storage_slow_finding(
         .with_slowed_jobs(groups.iter().map(|(group, _)| group.group_key()))
         .with_cost(lost, groups.iter().flat_map(|(group, _)| group.list_victims(cluster, None)).take(super::pending_finding::MAX_VICTIMS).collect())
         .with_summary(
-            format!("{}{of} wait for {} together{pressure}: shared storage is slow.", format_count(nodes, "node"), if io.is_some() { "IO" } else { "input" }),
+            format!("{}{of} wait for {} together{pressure}: shared storage is slow.", format_count(nodes, "node"), if is_seen { "IO" } else { "input" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
         .with_evidence([
             EvidenceRow::StarvedNodes.to_evidence(Some(nodes as f64), None),
             EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)),
+            EvidenceRow::StorageResponse.to_evidence(response, usual_response.map(|usual| usual * limits.slow_response_times)),
             EvidenceRow::StarvedUtilization.to_evidence(busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("starved below the limit"),
         ])
 }

@@ -3,8 +3,8 @@
 use gaunt_schema::{
     EvidenceItem, FindingKind, HistoryRelation, MetricId,
     catalogue::{
-        ethernet, exporter, gpu, gpu_health, gpu_parts, host, port, probe_results, service,
-        switch_port,
+        ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, port, probe_results,
+        service, switch_port,
     },
     unit::Unit,
 };
@@ -163,6 +163,8 @@ evidence_rows! {
     // Hosts and their input.
     IoPressure: "IO pressure (PSI some)", Ratio,
         own(&[host::IO_PRESSURE]).series_limit("io_pressure_ratio");
+    StorageResponse: "NFS response time per request", Seconds,
+        own(&[hardware::MOUNT_READ_TIME, hardware::MOUNT_READS]).limit("slow_response_times");
     CpuPressure: "CPU pressure (PSI some)", Ratio,
         own(&[host::CPU_PRESSURE]).series_limit("cpu_pressure_ratio");
     BusiestCpu: "busiest CPU", Ratio, own(&[host::CPU_BUSIEST]).series_limit("busiest_cpu_ratio");
@@ -274,8 +276,14 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::StorageSlow,
-        "Most nodes of a job wait for IO together, each with IO pressure: the storage that they share is slow.",
-        &["shared_storage_seconds", "io_pressure_ratio", "pressure_times", "hungry_ratio"],
+        "Most nodes of a slower job wait for IO together, each with IO pressure or late answers of its network file systems: the storage that they share is slow.",
+        &[
+            "shared_storage_seconds",
+            "io_pressure_ratio",
+            "pressure_times",
+            "slow_response_times",
+            "hungry_ratio",
+        ],
     ),
     (
         FindingKind::ComputeStraggler,

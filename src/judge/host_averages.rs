@@ -1,12 +1,15 @@
 //! The averages of one host's pressure, CPU and traffic signals, and their baselines.
 
-use gaunt_schema::{UnixMs, catalogue::host};
+use gaunt_schema::{
+    DeviceClass, MetricId, UnixMs,
+    catalogue::{hardware, host},
+};
 
 use super::{
     Thresholds,
     baseline::{Baseline, SampleMoment, WorseDirection},
     gpu_signals,
-    host_evidence::HostEvidence,
+    host_evidence::{HostEvidence, PressureSource},
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     serving_queue::{self, ServingQueue},
 };
@@ -20,18 +23,24 @@ pub(super) struct HostAverages {
     pub(super) busiest_cpu: MovingAverage,
     /// Share of the nominal rate of all its ports.
     pub(super) network: MovingAverage,
+    /// Time that its network file systems take to answer a request.
+    pub(super) response_time: MovingAverage,
     /// The queue of its model servers, if it has any.
     pub(super) queue: Option<ServingQueue>,
     usual_io: Baseline,
     usual_cpu: Baseline,
     usual_busiest: Baseline,
     usual_network: Baseline,
+    usual_response: Baseline,
     /// When its ports last carried more than next to nothing of their baseline.
     carried: CompactTimestamp,
     last_sampled: Option<UnixMs>,
     /// Evidence that its pressure has risen.
     pub(super) evidence: HostEvidence,
 }
+
+/// Response times below this differ by chance.
+const LEAST_RESPONSE_SECONDS: f64 = 1e-4;
 
 /// Share of the nominal rate of a node's ports below which its traffic is not that of a job.
 const LEAST_TRAFFIC: f64 = 0.001;
@@ -77,6 +86,14 @@ impl HostAverages {
             limits.carries_ratio,
             limits,
         );
+        self.response_time.add_sample(response_seconds(cluster, node), tick);
+        self.usual_response.learn_value(
+            self.response_time.value_at(at, gap),
+            moment,
+            WorseDirection::Higher,
+            LEAST_RESPONSE_SECONDS,
+            limits,
+        );
         let Some(row) = node.own_row() else { return };
         self.io_pressure.add_sample(cluster.current_rate(host::IO_PRESSURE, row), tick);
         self.cpu_pressure.add_sample(cluster.current_rate(host::CPU_PRESSURE, row), tick);
@@ -102,6 +119,7 @@ impl HostAverages {
         self.usual_cpu = Baseline::default();
         self.usual_busiest = Baseline::default();
         self.usual_network = Baseline::default();
+        self.usual_response = Baseline::default();
     }
 
     /// Accepts the present values as baselines.
@@ -112,6 +130,7 @@ impl HostAverages {
             (&mut self.usual_cpu, &self.cpu_pressure),
             (&mut self.usual_busiest, &self.busiest_cpu),
             (&mut self.usual_network, &self.network),
+            (&mut self.usual_response, &self.response_time),
         ] {
             *baseline = baseline.with_accepted(average.value_at(now, gap), limits);
         }
@@ -128,14 +147,21 @@ impl HostAverages {
     }
 
     /// Returns its baselines.
-    pub(super) fn learned_baselines(&self) -> [Baseline; 4] {
-        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network]
+    pub(super) fn learned_baselines(&self) -> [Baseline; 5] {
+        [self.usual_io, self.usual_cpu, self.usual_busiest, self.usual_network, self.usual_response]
     }
 
     /// Creates a host with restored baselines.
-    pub(super) fn from_baselines(baseline: [Baseline; 4]) -> Self {
-        let [usual_io, usual_cpu, usual_busiest, usual_network] = baseline;
-        Self { usual_io, usual_cpu, usual_busiest, usual_network, ..Self::default() }
+    pub(super) fn from_baselines(baseline: [Baseline; 5]) -> Self {
+        let [usual_io, usual_cpu, usual_busiest, usual_network, usual_response] = baseline;
+        Self {
+            usual_io,
+            usual_cpu,
+            usual_busiest,
+            usual_network,
+            usual_response,
+            ..Self::default()
+        }
     }
 
     /// Returns its traffic relative to the baseline; none where that is next to nothing.
@@ -153,6 +179,23 @@ impl HostAverages {
     /// Returns CPU pressure: the share of the time in which a task waits for a CPU (PSI "some").
     pub(super) fn compare_cpu_pressure(&self, cluster: &Cluster) -> Option<BaselineComparison> {
         compare_average(self.cpu_pressure, &self.usual_cpu, cluster)
+    }
+
+    /// Returns the time that its network file systems take to answer a request, in seconds.
+    pub(super) fn compare_response_time(&self, cluster: &Cluster) -> Option<BaselineComparison> {
+        compare_average(self.response_time, &self.usual_response, cluster)
+    }
+
+    /// Returns that time if it is so far above its baseline, for long enough, that storage is slow for this host.
+    pub(super) fn slow_response(
+        &self,
+        cluster: &Cluster,
+        limits: &Thresholds,
+    ) -> Option<BaselineComparison> {
+        let response = self.compare_response_time(cluster)?;
+        let slow = response.baseline? * limits.slow_response_times;
+        (response.now >= slow && self.evidence.is_likely(PressureSource::Storage))
+            .then_some(response)
     }
 
     /// Returns the busy share of the busiest CPU.
@@ -201,6 +244,19 @@ impl BaselineComparison {
         let more = |baseline: f64| self.now >= baseline * limits.pressure_times;
         self.now >= limit && (far || self.baseline.is_none_or(more))
     }
+}
+
+/// Returns the mean time that a request to the network file systems of a node took, reads and those about names and
+/// attributes; a checkpoint slows writes.
+fn response_seconds(cluster: &Cluster, node: &Node) -> Option<f64> {
+    let sum = |metrics: [MetricId; 2]| {
+        let rows = node.device_rows(DeviceClass::Mount).iter();
+        let rates = rows.flat_map(|row| metrics.map(|metric| cluster.current_rate(metric, *row)));
+        rates.flatten().sum::<f64>()
+    };
+    let requests = sum([hardware::MOUNT_READS, hardware::MOUNT_METADATA_OPERATIONS]);
+    let seconds = sum([hardware::MOUNT_READ_TIME, hardware::MOUNT_METADATA_TIME]);
+    (requests > 0.0).then(|| seconds / requests)
 }
 
 fn compare_average(

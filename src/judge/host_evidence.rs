@@ -11,11 +11,25 @@ pub(super) enum PressureSource {
     Cpu,
     /// One CPU is busy all the time.
     BusiestCpu,
+    /// Network file systems answer late.
+    Storage,
+}
+
+impl PressureSource {
+    /// Returns how far a value is above its baseline: response times differ by orders of magnitude, so by the logarithm of
+    /// their ratio; shares of time by their difference.
+    pub(super) fn rise(self, now: f64, baseline: f64) -> f64 {
+        match self {
+            Self::Storage if baseline > 0.0 => (now / baseline).ln(),
+            Self::Storage => 0.0,
+            Self::Io | Self::Cpu | Self::BusiestCpu => now - baseline,
+        }
+    }
 }
 
 /// All sources.
-pub(super) const SOURCES: [PressureSource; 3] =
-    [PressureSource::Io, PressureSource::Cpu, PressureSource::BusiestCpu];
+pub(super) const SOURCES: [PressureSource; 4] =
+    [PressureSource::Io, PressureSource::Cpu, PressureSource::BusiestCpu, PressureSource::Storage];
 
 /// The evidence about one host, by source of pressure.
 #[derive(Clone, Copy, Debug, Default)]

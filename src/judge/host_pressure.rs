@@ -67,7 +67,7 @@ impl HostPressure {
         // Where it is known how far pressure rises on any host, it must have risen further.
         let is_chore = |source: PressureSource| {
             compare_pressure(source, host, cluster).is_some_and(|pressure| {
-                let rise = pressure.now - pressure.baseline.unwrap_or_default();
+                let rise = source.rise(pressure.now, pressure.baseline.unwrap_or_default());
                 judge.usual_pressure.is_common(source, rise)
             }) && !host.evidence.is_suspected(source)
         };

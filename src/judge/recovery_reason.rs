@@ -30,6 +30,9 @@ use LimitSide::{Above, Below};
 const MEASURES: &[RecoveryMeasure] = &[
     (EvidenceRow::StarvedUtilization, Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
     (EvidenceRow::IoPressure, Above, |it| it.median_io_pressure()),
+    (EvidenceRow::StorageResponse, Above, |it| {
+        it.median_of_hosts(|host| Some(host.compare_response_time(it.cluster)?.now))
+    }),
     (EvidenceRow::CpuPressure, Above, |it| {
         it.median_of_hosts(|host| Some(host.compare_cpu_pressure(it.cluster)?.now))
     }),

@@ -212,6 +212,15 @@ impl<'a> StarvedNode<'a> {
             .filter(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
     }
 
+    /// Returns the response time of its network file systems, if that is clearly above its baseline.
+    pub(super) fn slow_response(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+    ) -> Option<BaselineComparison> {
+        self.host.slow_response(cluster, &judge.limits)
+    }
+
     pub(super) fn waits_for_io(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
         self.excess_io_pressure(judge, cluster).is_some() && self.low.len() * 2 > self.of
     }

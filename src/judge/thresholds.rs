@@ -148,6 +148,8 @@ table! {
     nvlink_bytes_per_second: f64 = 450e9;
     /// Share of the time in which a task of the host waits for IO (PSI some).
     io_pressure_ratio: f64 = 0.08;
+    /// Response time of network file systems, as a multiple of its baseline, from which storage may be slow.
+    slow_response_times: f64 = 2.0;
     /// Share of the time in which a task of the host waits for a CPU (PSI some).
     cpu_pressure_ratio: f64 = 0.08;
     /// Utilization of the busiest CPU from which a single thread is the bottleneck.

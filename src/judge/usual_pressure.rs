@@ -24,6 +24,7 @@ pub(super) fn compare_pressure(
         PressureSource::Io => host.compare_io_pressure(cluster),
         PressureSource::Cpu => host.compare_cpu_pressure(cluster),
         PressureSource::BusiestCpu => host.compare_busiest_cpu(cluster),
+        PressureSource::Storage => host.compare_response_time(cluster),
     }
 }
 
@@ -60,7 +61,7 @@ impl UsualPressure {
             for source in SOURCES {
                 let Some(now) = compare_pressure(source, host, cluster) else { continue };
                 let Some(baseline) = now.baseline else { continue };
-                let (usual, rise) = (&mut self.0[source as usize], now.now - baseline);
+                let (usual, rise) = (&mut self.0[source as usize], source.rise(now.now, baseline));
                 let sum = &mut host.evidence.sums[source as usize];
                 sum.add_probability(usual.probability(rise));
                 if !sum.is_likely() && !frozen.has_node(*id) {

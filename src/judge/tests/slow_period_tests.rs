@@ -95,7 +95,7 @@ fn starving_host_stays_open_between_samples() {
     let (after, id) =
         first_finding(600, StarvationCase { busy: low_every_fourth, io: 0.3, pace: 0.6 }).unwrap();
     assert_eq!(id, "data_starved/birch");
-    assert!(after <= 120, "after {after} s");
+    assert!(after <= 135, "after {after} s");
 }
 
 #[test]
