@@ -23,6 +23,12 @@ const PRIOR_SAMPLES: f32 = 3.0;
 /// Samples before which nothing is suspected.
 const LEARNED_SAMPLES: u32 = 6;
 
+/// The weight of a sample below the level while that is learned.
+const FASTER_WEIGHT: f32 = 0.5;
+
+/// The largest deviation that is learned from at first, in spreads.
+const LEARNED_SPREADS: f32 = 4.0;
+
 /// Samples over which the spread is averaged.
 const SPREAD_SAMPLES: f32 = 20.0;
 
@@ -63,9 +69,13 @@ impl ShiftDetector {
         }
         let deviation = self.rise_of(value) as f32;
         if samples < LEARNED_SAMPLES {
-            self.level += deviation / (samples + 1) as f32;
+            // A job that pauses while it is learned is far slower for a few samples: its usual pace is the faster one.
+            let weight = 1.0 / (samples + 1) as f32;
+            let weight = if deviation < 0.0 { weight.max(FASTER_WEIGHT) } else { weight };
+            let most = LEARNED_SPREADS * PRIOR_SPREAD;
+            self.level += deviation.min(most) * weight;
             let weight = 1.0 / (samples as f32 + PRIOR_SAMPLES);
-            self.spread += (deviation.abs() * LIKE_SIGMA - self.spread) * weight;
+            self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
             return;
         }
         let spread = self.spread.max(floor as f32);
