@@ -4,7 +4,7 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
     site_files::leaf_name,
-    truths::{job_entities, node_names, stage_of},
+    truths::{job_entities, members_of, node_names, stage_of},
 };
 use crate::{
     cluster_plan::LinkLayer,
@@ -266,11 +266,30 @@ impl Blamer<'_> {
             return blame(Kind::LeafCongested, entities, kinds);
         }
         let mut entities = vec![rail];
+        if !is_declared {
+            entities.extend(self.rails_by_device());
+        }
         let kinds = if is_ambiguous { vec![Kind::LeafCongested] } else { vec![] };
         if is_ambiguous && has_one_group {
             entities.extend([leaf, of_rail]);
         }
         blame(Kind::RailSlow, entities, kinds)
+    }
+
+    /// The rail of the fault by the numbers of its devices: a site without a map of its ports has no other name for it.
+    fn rails_by_device(&self) -> Vec<Entity> {
+        let members = members_of(self.world, self.fault);
+        let number = |device: &str| {
+            let name = device.trim_end_matches(|c: char| c.is_ascii_digit());
+            SanitizedText::new(&device[name.len()..])
+        };
+        let mut numbers: Vec<SanitizedText> =
+            members.iter().map(|(_, device)| number(device)).collect();
+        numbers.sort();
+        numbers.dedup();
+        numbers.retain(|number| !number.is_empty());
+        let rail = |number| Entity { rail: Some(number), ..Entity::new(EntityKind::Rail) };
+        numbers.into_iter().map(rail).collect()
     }
 
     /// Faults of a whole job.

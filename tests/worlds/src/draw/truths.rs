@@ -151,7 +151,7 @@ fn victim_nodes(world: &World, fault: &FaultPlan) -> Vec<usize> {
 }
 
 /// The ports of the leaf switch or rail of a fault, as (node name, device).
-fn members_of(world: &World, fault: &FaultPlan) -> Vec<(String, String)> {
+pub(super) fn members_of(world: &World, fault: &FaultPlan) -> Vec<(String, String)> {
     let is_member = |rail: usize, leaf: usize| match fault.kind {
         FaultKind::LeafCongested => leaf == fault.leaf,
         FaultKind::RailSlow => rail == fault.rail,
