@@ -28,7 +28,7 @@ use super::{
 /// What the judge knows between two steps: averages, baselines, job groups and findings. Detectors read it.
 #[derive(Debug)]
 pub(super) struct JudgeState {
-    pub(super) limits: Thresholds,
+    pub(super) limits: Box<Thresholds>,
     pub(super) gpus: Vec<GpuTracker>,
     pub(super) hosts: HashMap<NodeId, HostAverages>,
     pub(super) hung_since: BTreeMap<SanitizedText, UnixMs>,
@@ -64,7 +64,7 @@ impl JudgeState {
     /// Creates a state with these limits and nothing known.
     pub(super) fn new(limits: Thresholds) -> Self {
         Self {
-            limits,
+            limits: Box::new(limits),
             gpus: Vec::new(),
             hosts: HashMap::new(),
             hung_since: BTreeMap::new(),
