@@ -48,9 +48,10 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
             finding.entity.node.as_ref().is_some_and(|node| nodes.contains(node))
         };
         match finding.kind {
-            // While its job waits for storage, a node that waits for input waits for that storage.
-            FindingKind::DataStarved => is_on(&failing_nodes) || is_on(&waiting_nodes),
-            FindingKind::HostBound => is_on(&failing_nodes),
+            // While its job waits for storage, a node whose GPUs wait for it waits for that storage.
+            FindingKind::DataStarved | FindingKind::HostBound => {
+                is_on(&failing_nodes) || is_on(&waiting_nodes)
+            }
             // Packets queue up before a slow link.
             FindingKind::LeafCongested if finding.entity.node.is_some() => {
                 is_on(&failing_nodes) || is_on(&cable_nodes) || is_on(&blocked_nodes)

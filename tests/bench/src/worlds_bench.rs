@@ -15,6 +15,8 @@ use anyhow::ensure;
 use gaunt_worlds::draw::{FAMILIES, FamilySplit, WorldCase};
 use serde_json::json;
 
+#[cfg(test)]
+mod metamorphic_tests;
 mod played_world;
 mod world_figures;
 

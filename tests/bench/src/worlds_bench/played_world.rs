@@ -90,36 +90,74 @@ pub(crate) fn play_world(
     case: &WorldCase<'_>,
 ) -> anyhow::Result<PlayedWorld> {
     let world = draw_world(family, seed, case.clone()).map_err(|error| anyhow!(error))?;
-    let key = RandomKey::new(seed).child("run");
-    let mut physics = RatePhysics::new(&world.cluster, &world.faults, key.child("physics"))
-        .map_err(|error| anyhow!(error))?
-        .with_duration_s(world.duration_s);
-    let mut pages = ExporterPages::new(&world, key.child("pages"));
-    let options = gaunt_engine::EngineOptions {
-        period: Duration::from_secs_f64(world.exporters.scrape_s),
-        ..gaunt_engine::EngineOptions::default()
-    };
-    let mut run = VirtualRun::new(options);
-    for delivery in site_deliveries(&world)? {
-        run.ingest_delivery(delivery);
-    }
-    run.ingest_delivery(Delivery::Targets(list_targets(&pages)));
-    play_pages(&world, &mut physics, &mut pages, &mut run);
-    let shown_from: Vec<Option<f64>> =
-        (0..world.faults.len()).map(|fault| physics.shown_from_s(fault)).collect();
+    let (mut run, shown_from) = run_world(&world, seed, &Unchanged)?;
     let truths = world_truths(&world, &shown_from);
     let rejected = run.cumulative_totals().rejected.values().sum();
     Ok(score_world(&world, truths, run.finding_log().all_episodes(), rejected))
 }
 
+/// A change of what a world serves and says, by which a test asks whether verdicts depend on it.
+pub(super) trait WorldChange {
+    /// Changes the names in a text.
+    fn change_text(&self, text: String) -> String {
+        text
+    }
+
+    /// Changes which targets there are; their numbers are those of the pages.
+    fn change_targets(&self, targets: Vec<ScrapeTarget>) -> Vec<ScrapeTarget> {
+        targets
+    }
+
+    /// Changes the page that a target serves at its scrape of this number; several targets may serve it.
+    fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
+        vec![(target, page)]
+    }
+
+    /// By how much longer targets are scraped.
+    fn period_times(&self) -> u32 {
+        1
+    }
+}
+
+/// The world as it is.
+pub(super) struct Unchanged;
+
+impl WorldChange for Unchanged {}
+
+/// Plays a world; returns the run, and from when each fault can be seen.
+pub(super) fn run_world(
+    world: &World,
+    seed: u64,
+    change: &dyn WorldChange,
+) -> anyhow::Result<(VirtualRun, Vec<Option<f64>>)> {
+    let key = RandomKey::new(seed).child("run");
+    let mut physics = RatePhysics::new(&world.cluster, &world.faults, key.child("physics"))
+        .map_err(|error| anyhow!(error))?
+        .with_duration_s(world.duration_s);
+    let mut pages = ExporterPages::new(world, key.child("pages"));
+    let options = gaunt_engine::EngineOptions {
+        period: Duration::from_secs_f64(world.exporters.scrape_s) * change.period_times(),
+        ..gaunt_engine::EngineOptions::default()
+    };
+    let mut run = VirtualRun::new(options);
+    for delivery in site_deliveries(world, change)? {
+        run.ingest_delivery(delivery);
+    }
+    let targets = change.change_targets(list_targets(&pages));
+    run.ingest_delivery(Delivery::Targets(targets));
+    play_pages(world, &mut physics, &mut pages, &mut run, change);
+    let shown_from = (0..world.faults.len()).map(|fault| physics.shown_from_s(fault)).collect();
+    Ok((run, shown_from))
+}
+
 /// What the site knows of its network and its jobs, through the readers of the site's files.
-fn site_deliveries(world: &World) -> anyhow::Result<Vec<Delivery>> {
+fn site_deliveries(world: &World, change: &dyn WorldChange) -> anyhow::Result<Vec<Delivery>> {
     let mut deliveries = Vec::new();
-    if let Some(text) = topology_text(world) {
+    if let Some(text) = topology_text(world).map(|text| change.change_text(text)) {
         let topology = site::parse_topology(Path::new(topology_file_name(world)), &text);
         deliveries.push(Delivery::Topology(topology.context("topology of the world")?));
     }
-    if let Some(text) = job_list_json(world) {
+    if let Some(text) = job_list_json(world).map(|text| change.change_text(text)) {
         let jobs = site::parse_jobs(Path::new("jobs.json"), &text).context("jobs of the world")?;
         deliveries.push(Delivery::Jobs(jobs));
     }
@@ -142,10 +180,12 @@ fn play_pages(
     physics: &mut RatePhysics,
     pages: &mut ExporterPages,
     run: &mut VirtualRun,
+    change: &dyn WorldChange,
 ) {
     let limits = text::PageLimits::default();
     let targets: Vec<usize> = pages.targets().iter().map(|target| target.node).collect();
     let mut due: Vec<f64> = (0..targets.len()).map(|target| pages.due_at(target, 0.0)).collect();
+    let mut scrapes = vec![0; targets.len()];
     let mut second = 0.0;
     while second < world.duration_s {
         second += TICK.as_secs_f64();
@@ -159,12 +199,21 @@ fn play_pages(
             }
             let page = pages.scrape(second, target, physics.node_state(*node));
             due[target] = pages.due_at(target, second);
-            let outcome = match page {
-                Some(page) => text::decode_page(page.as_bytes(), &limits),
-                None => Err(ScrapeFailure::Connect("connection refused".into())),
+            scrapes[target] += 1;
+            let at = instant_of(second);
+            let mut deliver = |target, outcome| {
+                let target = TargetId(target);
+                let batch = Batch { target, at, duration_ms: 1.0, outcome };
+                run.ingest_delivery(Delivery::Batch(batch));
             };
-            let (target, at) = (TargetId(target as u32), instant_of(second));
-            run.ingest_delivery(Delivery::Batch(Batch { target, at, duration_ms: 1.0, outcome }));
+            let Some(page) = page else {
+                let refused = ScrapeFailure::Connect("connection refused".into());
+                deliver(target as u32, Err(refused));
+                continue;
+            };
+            for (target, page) in change.change_page(target as u32, scrapes[target], page) {
+                deliver(target, text::decode_page(page.as_bytes(), &limits));
+            }
         }
         run.run_tick(instant_of(second));
     }

@@ -1,0 +1,242 @@
+//! Metamorphic tests: changes of a world after which every verdict is the same, or is not given any more. They need no
+//! truth: what a cluster calls its machines, in which order they are scraped, and what else they serve decides nothing.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{ScrapeTarget, Severity, TargetId};
+use gaunt_worlds::{
+    draw::{WorldCase, draw_world},
+    world::World,
+};
+
+use super::played_world::{Unchanged, WorldChange, run_world};
+
+/// Small worlds of several families, with faults of ports, GPUs, hosts and storage.
+const WORLDS: [(&str, u64); 6] = [
+    ("roce_quiet", 10_001),
+    ("other_ports", 30_009),
+    ("slow_cadence", 50_006),
+    ("gpu_mix", 100_003),
+    ("deep_jobs", 110_005),
+    ("deep_jobs", 110_007),
+];
+
+fn draw(family: &str, seed: u64) -> World {
+    let case = WorldCase::Fault { kind: None, loss: None, course: None, second: false };
+    draw_world(family, seed, case).unwrap()
+}
+
+/// Returns the ids of all warnings and worse.
+fn verdicts(world: &World, seed: u64, change: &dyn WorldChange) -> BTreeSet<String> {
+    let (run, _) = run_world(world, seed, change).unwrap();
+    let episodes = run.finding_log().all_episodes().iter();
+    let urgent = episodes.filter(|episode| episode.worst > Severity::Info);
+    urgent.map(|episode| episode.finding.id.clone()).collect()
+}
+
+/// Asserts that each verdict about a changed world is one about the world as it is, with its names changed.
+#[track_caller]
+fn assert_no_new_verdicts(change_of: impl Fn(&World) -> Box<dyn WorldChange>) {
+    for (family, seed) in WORLDS {
+        let world = draw(family, seed);
+        let change = change_of(&world);
+        let plain = verdicts(&world, seed, &Unchanged);
+        let expected: BTreeSet<String> =
+            plain.into_iter().map(|id| change.change_text(id)).collect();
+        let changed = verdicts(&world, seed, &*change);
+        assert!(changed.is_subset(&expected), "{family} {seed}: {changed:?}, before {expected:?}");
+    }
+}
+
+/// The same, and that each verdict is still given.
+#[track_caller]
+fn assert_same_verdicts(change_of: impl Fn(&World) -> Box<dyn WorldChange>) {
+    for (family, seed) in WORLDS {
+        let world = draw(family, seed);
+        let change = change_of(&world);
+        let plain = verdicts(&world, seed, &Unchanged);
+        assert!(!plain.is_empty(), "{family} {seed} has no verdict");
+        let expected: BTreeSet<String> =
+            plain.into_iter().map(|id| change.change_text(id)).collect();
+        assert_eq!(verdicts(&world, seed, &*change), expected, "{family} {seed}");
+    }
+}
+
+/// Replaces a name wherever it is a word of its own.
+fn replace_word(text: &str, name: &str, by: &str) -> String {
+    let is_inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    let mut changed = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(name) {
+        let (before, after) = (&rest[..at], &rest[at + name.len()..]);
+        let is_word = !before.chars().next_back().is_some_and(is_inside)
+            && !after.chars().next().is_some_and(is_inside);
+        changed.push_str(before);
+        changed.push_str(if is_word { by } else { name });
+        rest = after;
+    }
+    changed + rest
+}
+
+/// New names, in another order than the old ones.
+struct Renamed(Vec<(String, String)>);
+
+impl Renamed {
+    fn hosts(world: &World) -> Self {
+        let names = world.exporters.nodes.iter().map(|node| node.name.clone());
+        Self(names.enumerate().map(|(at, name)| (name, format!("box{:03}", 900 - at))).collect())
+    }
+
+    fn devices(world: &World) -> Self {
+        let ports = world.exporters.nodes.iter().flat_map(|node| &node.ports);
+        let names: BTreeSet<&String> = ports.map(|port| &port.device).collect();
+        let renamed = |name: &str| format!("rdma{name}").replace('_', "x");
+        // The bonds and functions of a card have a meaning of their own.
+        let plain = names.into_iter().filter(|name| name.starts_with("mlx5_"));
+        let plain = plain.filter(|name| name["mlx5_".len()..].bytes().all(|b| b.is_ascii_digit()));
+        Self(plain.map(|name| (name.clone(), renamed(name))).collect())
+    }
+}
+
+impl WorldChange for Renamed {
+    fn change_text(&self, mut text: String) -> String {
+        for (name, by) in &self.0 {
+            text = replace_word(&text, name, by);
+        }
+        text
+    }
+
+    fn change_targets(&self, mut targets: Vec<ScrapeTarget>) -> Vec<ScrapeTarget> {
+        for target in &mut targets {
+            target.address = self.change_text(target.address.to_string()).into();
+        }
+        targets
+    }
+
+    fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
+        vec![(target, self.change_text(page))]
+    }
+}
+
+#[test]
+fn names_of_hosts_decide_nothing() {
+    assert_same_verdicts(|world| Box::new(Renamed::hosts(world)));
+}
+
+#[test]
+fn names_of_devices_decide_nothing() {
+    assert_same_verdicts(|world| Box::new(Renamed::devices(world)));
+}
+
+/// Other names of jobs, in pages alone: a job list has numbers.
+struct RenamedJobs;
+
+impl WorldChange for RenamedJobs {
+    fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
+        vec![(target, page.replace("hpc_job=\"", "hpc_job=\"run-"))]
+    }
+}
+
+#[test]
+fn names_of_jobs_decide_nothing_about_machines() {
+    assert_same_verdicts(|world| {
+        if world.exporters.has_job_list { Box::new(Unchanged) } else { Box::new(RenamedJobs) }
+    });
+}
+
+/// The targets in reverse order.
+struct Reversed(u32);
+
+impl WorldChange for Reversed {
+    fn change_targets(&self, targets: Vec<ScrapeTarget>) -> Vec<ScrapeTarget> {
+        let renumber =
+            |target: ScrapeTarget| ScrapeTarget { id: TargetId(self.0 - target.id.0), ..target };
+        targets.into_iter().rev().map(renumber).collect()
+    }
+
+    fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
+        vec![(self.0 - target, page)]
+    }
+}
+
+#[test]
+fn order_of_targets_decides_nothing() {
+    assert_same_verdicts(|_| Box::new(Reversed(1_000)));
+}
+
+/// A change of the lines of each page.
+struct Lines(fn(&str) -> Vec<String>);
+
+impl WorldChange for Lines {
+    fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
+        let lines = page.lines().flat_map(self.0);
+        let page = lines.fold(String::new(), |page, line| page + &line + "\n");
+        vec![(target, page)]
+    }
+}
+
+/// Adds an adapter that carries nothing, like the first one of each host but for its name.
+fn add_idle_adapter(line: &str) -> Vec<String> {
+    let own = vec![line.to_owned()];
+    let is_port = line.contains("_infiniband_") || line.contains("gaunt_port_");
+    let device = "device=\"mlx5_0\"";
+    if line.starts_with('#') || !is_port || !line.contains(device) {
+        return own;
+    }
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let name = series.split('{').next().unwrap_or_default();
+    let value = if name.ends_with("_total") { "1000" } else { value };
+    let series = series.replace(device, "device=\"mlx5_77\"");
+    vec![line.to_owned(), format!("{series} {value}")]
+}
+
+#[test]
+fn idle_storage_adapter_decides_nothing() {
+    assert_same_verdicts(|_| Box::new(Lines(add_idle_adapter)));
+}
+
+/// Doubles every count of bytes.
+fn double_bytes(line: &str) -> Vec<String> {
+    let name = line.split(['{', ' ']).next().unwrap_or_default();
+    let is_count = name.contains("bytes") && name.ends_with("_total");
+    let doubled = line
+        .rsplit_once(' ')
+        .filter(|_| is_count)
+        .and_then(|(series, value)| Some(format!("{series} {}", value.parse::<f64>().ok()? * 2.0)));
+    vec![doubled.unwrap_or_else(|| line.to_owned())]
+}
+
+#[test]
+fn twice_the_bytes_give_the_same_verdicts() {
+    assert_same_verdicts(|_| Box::new(Lines(double_bytes)));
+}
+
+#[test]
+fn fewer_metrics_give_no_new_verdicts() {
+    let drops: [fn(&str) -> Vec<String>; 3] = [
+        |line| if line.contains("_GPU_TEMP") { vec![] } else { vec![line.to_owned()] },
+        |line| if line.contains("_pressure_") { vec![] } else { vec![line.to_owned()] },
+        |line| if line.contains("_PROF_") { vec![] } else { vec![line.to_owned()] },
+    ];
+    for drop in drops {
+        assert_no_new_verdicts(|_| Box::new(Lines(drop)));
+    }
+}
+
+/// Only every second scrape.
+struct Halved;
+
+impl WorldChange for Halved {
+    fn change_page(&self, target: u32, scrape: usize, page: String) -> Vec<(u32, String)> {
+        if scrape.is_multiple_of(2) { vec![(target, page)] } else { vec![] }
+    }
+
+    fn period_times(&self) -> u32 {
+        2
+    }
+}
+
+#[test]
+fn half_of_the_scrapes_give_no_new_verdicts() {
+    assert_no_new_verdicts(|_| Box::new(Halved));
+}
