@@ -319,8 +319,8 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is.",
-        &["port_samples", "port_never_active_seconds", "least_siblings"],
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is. A port that is active at every sample flaps if that counter rises twice in a while.",
+        &["port_samples", "port_never_active_seconds", "least_siblings", "flap_window_seconds"],
     ),
     (
         FindingKind::PortRateLow,

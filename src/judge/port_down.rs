@@ -4,7 +4,7 @@ use std::{cell::OnceCell, collections::BTreeSet, fmt::Write};
 
 use gaunt_schema::{
     DeviceClass, Entity, EvidenceItem, Finding, FindingKind, GpuState, SanitizedText, Severity,
-    catalogue::port,
+    UnixMs, catalogue::port,
 };
 
 use super::{
@@ -44,7 +44,18 @@ pub(super) fn detect_down_ports(
             let Some(port) = port.filter(|port| port.node == node.name) else { continue };
             match is_port_active(cluster, *row) {
                 None => outcome.undecidable.push(port_finding_id(node, entry)),
-                Some(true) => {}
+                Some(true) => {
+                    let falls = port.recent_falls(cluster.now(), judge.limits.flap_window_seconds);
+                    if let Some(falls) = falls {
+                        outcome.findings.push(flapping_finding(
+                            judge,
+                            cluster,
+                            node,
+                            (*row, entry),
+                            falls,
+                        ));
+                    }
+                }
                 Some(false) => {
                     let siblings = siblings.get_or_init(|| SiblingCounts::of(cluster, node));
                     let around = PortSurroundings::of(cluster, siblings, *row, entry, &slots);
@@ -56,6 +67,38 @@ pub(super) fn detect_down_ports(
                 }
             }
         }
+    }
+}
+
+/// Returns the finding of a port that is active whenever it is sampled, while its counter shows that it was not.
+fn flapping_finding(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    node: &Node,
+    (row, entry): (u32, &DeviceEntry),
+    [last, earlier]: [UnixMs; 2],
+) -> Finding {
+    let empty = SanitizedText::default();
+    let key = |at: usize| entry.device.key.get(at).unwrap_or(&empty);
+    let entity = Entity::new_port(&node.name, key(0), key(1));
+    let downed = cluster.current_value(port::LINK_DOWNED, row);
+    let evidence = EvidenceRow::LinkDowned
+        .to_evidence(downed, None)
+        .with_note("rose twice between samples that show the port active");
+    let device = &entry.device;
+    Finding {
+        id: port_finding_id(node, entry),
+        since: earlier,
+        confidence: judge.limits.sure_of_fact_ratio,
+        summary: format!(
+            "{device} on {} is flapping: its link went down at {} and {}, and came up again.",
+            node.name,
+            format_time_of_day(earlier),
+            format_time_of_day(last),
+        ),
+        next: format!("Check the cable and transceiver of {device} and the switch port."),
+        evidence: vec![evidence],
+        ..Finding::new(FindingKind::PortDown, Severity::Warning, entity)
     }
 }
 

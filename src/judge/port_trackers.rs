@@ -4,7 +4,7 @@ use gaunt_cluster::{Cluster, Node};
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::port};
 use serde::{Deserialize, Serialize};
 
-use super::Thresholds;
+use super::{Thresholds, moving_average::CompactTimestamp};
 
 /// The logical state of an active port.
 pub(super) const ACTIVE: f64 = 4.0;
@@ -31,6 +31,8 @@ pub(super) struct PortTracker {
     /// Consecutive samples that show it down, and the time of the first.
     pub(super) down: u32,
     pub(super) since: UnixMs,
+    /// When its `link_downed` counter last rose between two samples that show it active, and when before that.
+    fell_at: [CompactTimestamp; 2],
 }
 
 /// The last values of an active port, as saved over a restart.
@@ -58,7 +60,16 @@ impl PortTracker {
             rate_before: None,
             down: 0,
             since: at,
+            fell_at: [CompactTimestamp::default(); 2],
         }
+    }
+
+    /// Returns the last two times at which it went down and up again between two samples, if both are within this span.
+    pub(super) fn recent_falls(&self, now: UnixMs, span_s: f64) -> Option<[UnixMs; 2]> {
+        let is_recent = |at: UnixMs| now.duration_since(at).as_secs_f64() <= span_s;
+        let are_known = self.fell_at.iter().all(|at| at.is_set());
+        let falls = self.fell_at.map(|at| UnixMs(at.to_millis()));
+        (are_known && falls.into_iter().all(is_recent)).then_some(falls)
     }
 }
 
@@ -135,6 +146,10 @@ impl PortTrackers {
         port.last_sampled = at;
         let downed = cluster.current_value(port::LINK_DOWNED, row);
         if active {
+            if port.down == 0 && port.downed_before.zip(downed).is_some_and(|(was, now)| now > was)
+            {
+                port.fell_at = [CompactTimestamp::of(at), port.fell_at[0]];
+            }
             port.was_active = true;
             port.down = 0;
             port.downed_before = downed;

@@ -225,6 +225,18 @@ fn unreadable_port_is_neither_down_nor_up() {
 }
 
 #[test]
+fn port_that_is_up_at_every_sample_flaps_if_its_counter_rose_twice() {
+    let fell = |times: f64| with_port([4.0, 5.0, times]);
+    let mut fixture = JobFixture::new();
+    assert_eq!(fixture.run(5, fell(3.0)).run(30, fell(4.0)).open_ids(), [""; 0]);
+    assert_eq!(fixture.run(60, fell(5.0)).open_ids(), [PORT]);
+    let finding = fixture.finding_by_id(PORT);
+    assert_eq!(finding.severity, Severity::Warning);
+    assert!(finding.summary.contains("is flapping"), "{}", finding.summary);
+    assert_eq!(fixture.run(700, fell(5.0)).open_ids(), [""; 0], "long ago");
+}
+
+#[test]
 fn port_that_was_never_active_is_expected_up_only_beside_active_siblings() {
     let mut fixture = JobFixture::new();
     fixture.job = false;
