@@ -76,6 +76,10 @@ impl From<LevelEvidence> for SavedLevel {
 /// The exponent of the tail of a value's own noise, as of a heavy tail.
 const TAIL_EXPONENT: f64 = 3.0;
 
+/// The largest rise that a level is learned from: in spreads, and while these are not known.
+const LEARNED_SPREADS: f32 = 4.0;
+const LEAST_LEARNED: f32 = 0.02;
+
 /// Samples over which the level is averaged.
 const LEVEL_SAMPLES: u32 = 30;
 
@@ -95,6 +99,9 @@ impl LevelEvidence {
         if !self.sum.is_suspected() {
             let weight = 1.0 / (samples + 1).min(LEVEL_SAMPLES) as f32;
             let deviation = value as f32 - self.level;
+            // A change that begins while its level is learned counts little.
+            let most = (LEARNED_SPREADS * self.spread).max(LEAST_LEARNED);
+            let deviation = if samples > 0 { deviation.min(most) } else { deviation };
             self.level += deviation * weight;
             // The first value is all level.
             if samples > 0 {

@@ -66,10 +66,10 @@ impl PortTracker {
 
     /// Returns the last two times at which it went down and up again between two samples, if both are within this span.
     pub(super) fn recent_falls(&self, now: UnixMs, span_s: f64) -> Option<[UnixMs; 2]> {
-        let is_recent = |at: UnixMs| now.duration_since(at).as_secs_f64() <= span_s;
-        let are_known = self.fell_at.iter().all(|at| at.is_set());
-        let falls = self.fell_at.map(|at| UnixMs(at.to_millis()));
-        (are_known && falls.into_iter().all(is_recent)).then_some(falls)
+        let ages = self.fell_at.map(|at| CompactTimestamp::of(now).seconds_since(at));
+        let are_recent =
+            self.fell_at.iter().zip(ages).all(|(at, age)| at.is_set() && age <= span_s);
+        are_recent.then(|| ages.map(|age| UnixMs(now.0 - (age * 1e3) as i64)))
     }
 }
 
