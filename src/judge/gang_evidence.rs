@@ -142,6 +142,11 @@ impl JobEvidence {
         self.rounds >= LEARNED_ROUNDS
     }
 
+    /// Whether enough rounds were seen to know how far its ranks differ by chance.
+    pub(super) fn knows_its_ranks(&self) -> bool {
+        self.rounds >= KNOWN_ROUNDS
+    }
+
     /// Whether the traffic of a job tells its pace better than the activity of its GPUs: it varies less.
     fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
         self.is_learned()
@@ -308,6 +313,9 @@ const SETTLING_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.
 const LEARNED_ROUNDS: u32 = 8;
+
+/// Rounds from which it is known how far its ranks differ by chance.
+const KNOWN_ROUNDS: u32 = 12;
 
 /// Below this number of nodes a node is left out of the median that it is compared with.
 const FEW_NODES: usize = 4;

@@ -234,7 +234,7 @@ impl<'a> StarvedNode<'a> {
         let pressure = HostPressure::of(judge, cluster, &self.host);
         let HostPressure { io, pressed, crowded, pegged } = pressure;
         // Where it is known how far ranks of this job differ by chance, they must differ by more.
-        let is_known = judge.gangs.of(self.group).is_learned() && self.group.nodes.len() > 1;
+        let is_known = judge.gangs.of(self.group).knows_its_ranks() && self.group.nodes.len() > 1;
         let idlers = self
             .low
             .iter()
