@@ -180,14 +180,15 @@ async fn recorded_with_segments_removed(
         }
         ticks.send(at).await.unwrap();
         handle.wait_for_tick(at + Duration::ZERO - Duration::from_millis(1)).await.unwrap();
+        if at == self::at(BEGINS + 1) {
+            // The new segment begins with the preamble that is requested now.
+            wait_until(|| !segments(folder).is_empty()).await;
+        }
         if at == self::at(BEGINS) {
             open_findings = standing(handle.ask_question(Question::Findings).await.unwrap());
             // Virtual time does not wait for the disk: everything until now must be in the segments that go.
-            let (status, deadline) = (recorder.disk_status().unwrap(), Instant::now() + WRITTEN);
-            while status.written.load(Ordering::Relaxed) < sent {
-                assert!(Instant::now() < deadline, "{sent} entries are not written");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            let status = recorder.disk_status().unwrap();
+            wait_until(|| status.written.load(Ordering::Relaxed) >= sent).await;
             for path in segments(folder) {
                 fs::remove_file(path).unwrap();
             }
@@ -196,6 +197,14 @@ async fn recorded_with_segments_removed(
     // Its thread writes the pending entries.
     drop(recorder);
     open_findings
+}
+
+async fn wait_until(is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + WRITTEN;
+    while !is_done() {
+        assert!(Instant::now() < deadline, "the recorder does not write");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
