@@ -40,7 +40,7 @@ pub(super) fn collect_baselines(judge: &JudgeState, cluster: &Cluster) -> Baseli
         }
     }
     baseline.drop_expired(cluster.now());
-    baseline.jobs = judge.gangs.take_snapshot(cluster.now());
+    baseline.jobs = judge.gangs.snapshot_jobs(cluster.now());
     baseline.usual_pressure = judge.usual_pressure.clone();
     baseline
 }

@@ -75,7 +75,7 @@ impl GangEvidence {
     }
 
     /// Returns the evidence to be saved; jobs that were not seen since a restart are kept for the next one.
-    pub(super) fn take_snapshot(&self, now: UnixMs) -> JobEvidenceSnapshot {
+    pub(super) fn snapshot_jobs(&self, now: UnixMs) -> JobEvidenceSnapshot {
         let mut saved = self.restored.clone();
         saved.0.extend(self.jobs.iter().map(|(key, job)| (key.clone(), *job)));
         saved.0.retain(|_, job| job.rounds > 0 && now.duration_since(job.last_round) <= KEPT);
@@ -151,6 +151,7 @@ impl JobEvidence {
     fn is_paced_by_traffic(&self, group: &JobGroup) -> bool {
         self.is_learned()
             && group.traffic.is_some()
+            && self.less_traffic.is_learned()
             && self.less_traffic.usual_spread() < self.slower.usual_spread()
     }
 
@@ -209,10 +210,12 @@ impl JobEvidence {
     ) {
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         let Some(slowdown) = group.pace.map(|pace| 1.0 - pace) else { return };
-        let samples = self.rounds.saturating_sub(SETTLING_ROUNDS);
-        self.slower.add_value(slowdown, limits.shift_floor_ratio, samples);
+        let earlier = self.rounds;
+        self.rounds = earlier.saturating_add(1);
+        let Some(samples) = earlier.checked_sub(SETTLING_ROUNDS) else { return };
+        self.slower.add_value(slowdown, limits.shift_floor_ratio);
         if let Some(traffic) = group.traffic {
-            self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio, samples);
+            self.less_traffic.add_value(1.0 - traffic, limits.shift_floor_ratio);
         }
         // What is usual is learned while the job runs at its usual speed.
         let learns = samples > 1 && !self.slowdown(group).is_likely();
@@ -222,7 +225,7 @@ impl JobEvidence {
         };
         let idle_times = group.gpus.iter().filter_map(|row| idle(gpus.get(*row as usize)?));
         if let Some(idle_time) = median(idle_times) {
-            self.idler.add_value(idle_time, limits.shift_floor_ratio, samples);
+            self.idler.add_value(idle_time, limits.shift_floor_ratio);
         }
         for shifted in relative_shifts(cluster, group, gpus, idle) {
             let evidence = &mut gpus[shifted.row as usize].idler;
@@ -240,7 +243,6 @@ impl JobEvidence {
             let evidence = &mut gpus[shifted.row as usize].slower_clock;
             add_shift(evidence, &mut self.usual_clock, shifted.shift, (samples, learns));
         }
-        self.rounds = self.rounds.saturating_add(1);
     }
 }
 
@@ -308,7 +310,7 @@ fn relative_shifts(
 /// Retention of the evidence about a job that is not seen any more.
 const KEPT: Duration = Duration::from_hours(24);
 
-/// The first rounds of a job: it starts, and its baselines with it. Levels follow them, and nothing is learned of them.
+/// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.

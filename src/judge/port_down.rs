@@ -96,10 +96,16 @@ fn flapping_finding(
             format_time_of_day(earlier),
             format_time_of_day(last),
         ),
-        next: format!("Check the cable and transceiver of {device} and the switch port."),
+        next: cable_advice(entry),
         evidence: vec![evidence],
         ..Finding::new(FindingKind::PortDown, Severity::Warning, entity)
     }
+}
+
+fn cable_advice(entry: &DeviceEntry) -> String {
+    let leaf = entry.info_label(port::INFO, "leaf");
+    let far = leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
+    format!("Check the cable and transceiver of {} and {far}.", entry.device)
 }
 
 fn port_finding_id(node: &Node, entry: &DeviceEntry) -> String {
@@ -200,17 +206,15 @@ impl DownPort<'_> {
     }
 
     fn next(&self) -> String {
-        let leaf = self.entry.info_label(port::INFO, "leaf");
-        let far =
-            leaf.map_or_else(|| "the switch port".into(), |leaf| format!("its port on {leaf}"));
-        let advice = format!("check the cable and transceiver of {} and {far}.", self.entry.device);
+        let advice = cable_advice(self.entry);
         let ethernet =
             self.entry.info_label(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
         if !ethernet && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
+            let advice = advice.replacen("Check", "check", 1);
             return format!("The link is disabled: enable it; if nobody disabled it, {advice}");
         }
-        advice.replacen("check", "Check", 1)
+        advice
     }
 
     fn collect_evidence(&self) -> Vec<EvidenceItem> {

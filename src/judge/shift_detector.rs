@@ -14,6 +14,8 @@ pub(super) struct ShiftDetector {
     /// The usual deviation, as a standard deviation.
     spread: f32,
     sum: f32,
+    /// Samples that were added.
+    samples: u32,
 }
 
 /// The spread before anything was learned, and the samples that it counts for.
@@ -56,14 +58,16 @@ const LIKELY: f32 = 4.9;
 
 impl Default for ShiftDetector {
     fn default() -> Self {
-        Self { level: 0.0, spread: PRIOR_SPREAD, sum: 0.0 }
+        Self { level: 0.0, spread: PRIOR_SPREAD, sum: 0.0, samples: 0 }
     }
 }
 
 impl ShiftDetector {
     /// Adds a value, where deviations below `floor` mean nothing. Level and spread are learned while nothing is
-    /// suspected, after `samples` earlier ones.
-    pub(super) fn add_value(&mut self, value: f64, floor: f64, samples: u32) {
+    /// suspected.
+    pub(super) fn add_value(&mut self, value: f64, floor: f64) {
+        let samples = self.samples;
+        self.samples = samples.saturating_add(1);
         if samples == 0 {
             self.level = value as f32;
         }
@@ -97,6 +101,11 @@ impl ShiftDetector {
         value - f64::from(self.level)
     }
 
+    /// Whether enough samples were added to know the level and its deviation.
+    pub(super) fn is_learned(self) -> bool {
+        self.samples >= LEARNED_SAMPLES
+    }
+
     /// Returns its usual deviation.
     pub(super) fn usual_spread(self) -> f32 {
         self.spread
@@ -128,7 +137,7 @@ mod tests {
         let mut detector = ShiftDetector::default();
         (0..2_000).find(|at| {
             let shifted = if *at < 20 { 0.0 } else { shift };
-            detector.add_value(0.1 + size * noise(*at) + shifted, 0.002, *at);
+            detector.add_value(0.1 + size * noise(*at) + shifted, 0.002);
             detector.is_likely()
         })
     }

@@ -241,13 +241,13 @@ impl<'a> StarvedNode<'a> {
             .filter(|row| judge.gpus.get(**row as usize).is_some_and(|gpu| gpu.idler.is_likely()));
         let is_idler = idlers.count() * 2 > self.low.len();
         let alone = self.is_below_others(judge) && (!is_known || is_idler);
+        let is_slowed =
+            self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
         let waits = (!is_known || is_idler)
-            && self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio)
+            && is_slowed
             && self.group.nodes.len() > 1
             && self.others.is_some_and(|others| others >= limits.utilization_spinning_ratio);
         let host = [io, pressed || crowded, pegged].into_iter().filter(|kind| *kind).count();
-        let is_slowed =
-            self.group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.slowed_ratio);
         let others_wait = self.idle_ranks == Some(true) && is_slowed;
         if host == 0 && !(alone && waits) && !others_wait {
             return None;
