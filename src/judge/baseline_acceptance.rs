@@ -19,6 +19,7 @@ pub const fn is_acceptable(kind: FindingKind) -> bool {
             | FindingKind::ComputeStraggler
             | FindingKind::StageImbalance
             | FindingKind::DataSkew
+            | FindingKind::UnexplainedSlowdown
     )
 }
 

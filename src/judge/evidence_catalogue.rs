@@ -181,6 +181,7 @@ evidence_rows! {
 
     // Jobs.
     JobSlowdown: "job slowdown", Ratio, own(WORK).limit("slowed_ratio");
+    UnexplainedLoss: "job slowdown without a cause", Ratio, own(WORK).limit("unexplained_ratio");
     Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio");
     BusyWaitingGpus: "GPUs busy-waiting in a collective", Count,
         own(&[gpu::UTILIZATION]).limit("hung_gpus_ratio");
@@ -378,6 +379,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         FindingKind::DataSkew,
         "A job is slower than its baseline, and the busiest node changes from sample to sample.",
         &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::UnexplainedSlowdown,
+        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes.",
+        &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "capped_clock_ratio"],
     ),
     (
         FindingKind::TargetDown,

@@ -39,12 +39,12 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
         AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
         DriverHung, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated,
         LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow,
-        StageImbalance, StorageSlow, TargetDown, Throttled,
+        StageImbalance, StorageSlow, TargetDown, Throttled, UnexplainedSlowdown,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
         | NvlinkDegraded | CollectiveHang | GpuFailed | IdleAllocated | StageImbalance
-        | DataSkew => Some(DeviceClass::Gpu),
+        | DataSkew | UnexplainedSlowdown => Some(DeviceClass::Gpu),
         PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
             Some(DeviceClass::Port)
         }
@@ -56,10 +56,17 @@ fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
 fn needs_baseline(kind: FindingKind) -> bool {
     use FindingKind::{
         CollectiveHang, DataSkew, DataStarved, HostBound, StageImbalance, StorageSlow,
+        UnexplainedSlowdown,
     };
     matches!(
         kind,
-        DataStarved | StorageSlow | HostBound | CollectiveHang | StageImbalance | DataSkew
+        DataStarved
+            | StorageSlow
+            | HostBound
+            | CollectiveHang
+            | StageImbalance
+            | DataSkew
+            | UnexplainedSlowdown
     )
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{
-    DeviceClass, EvidenceContext, Finding, FindingKind, SanitizedText, catalogue::gpu_parts,
+    DeviceClass, EntityKind, EvidenceContext, Finding, FindingKind, SanitizedText,
+    catalogue::gpu_parts,
 };
 
 use super::{
@@ -57,9 +58,50 @@ pub(super) fn explain_finding(
     (context, scope.missing_telemetry(finding.kind))
 }
 
+/// Returns the names of the telemetry that a job lacks and that would show the cause of its slowdown.
+pub(super) fn deciding_telemetry(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    group: &JobGroup,
+) -> Vec<&'static str> {
+    ExplanationScope::of_group(judge, cluster, group).deciding_telemetry()
+}
+
 impl<'a> ExplanationScope<'a> {
+    /// A whole job, which has no peers; of a larger job every n-th GPU.
+    fn of_group(judge: &'a JudgeState, cluster: &'a Cluster, group: &'a JobGroup) -> Self {
+        let step = group.gpus.len().div_ceil(MAX_PEERS).max(1);
+        let gpus: Vec<u32> = group.gpus.iter().step_by(step).copied().collect();
+        let nodes = gpus
+            .iter()
+            .filter_map(|row| Some(cluster.device_at(DeviceClass::Gpu, *row)?.node))
+            .collect::<BTreeSet<NodeId>>();
+        let members = nodes.iter().filter_map(|id| cluster.node_by_id(*id));
+        let ports = members.flat_map(|node| node.device_rows(DeviceClass::Port)).copied().collect();
+        Self {
+            judge,
+            cluster,
+            group: Some(group),
+            gpus,
+            peers: Vec::new(),
+            nodes: nodes.into_iter().collect(),
+            peer_nodes: Vec::new(),
+            ports,
+            peer_ports: Vec::new(),
+        }
+    }
+
     fn of(judge: &'a JudgeState, cluster: &'a Cluster, finding: &Finding) -> Self {
         let entity = &finding.entity;
+        // A job without a label is named by its first node.
+        if entity.kind == EntityKind::Job
+            && entity.job.is_none()
+            && let Some((_, node)) = entity.node.as_ref().and_then(|it| cluster.node_by_name(it))
+            && let Some(group) =
+                judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu)).first()
+        {
+            return Self::of_group(judge, cluster, group);
+        }
         let node = entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
         let job = entity.job.as_ref().and_then(|job| cluster.gpus_by_job().get(job));
         let of_node = node.map(|(_, node)| node.device_rows(DeviceClass::Gpu)).unwrap_or_default();

@@ -92,6 +92,8 @@ pub(super) struct DetectorOutcome {
     pub(super) undecidable: Vec<String>,
     /// Pending findings that other evidence contradicts now, by id: unless they are seen they start anew.
     pub(super) refuted: Vec<String>,
+    /// Open findings that another one explains, by id, and why they close now.
+    pub(super) superseded: Vec<(String, SanitizedText)>,
     /// How far the evidence of findings from before a restart is read again, by id.
     pub(super) coverage: Vec<(String, EvidenceCoverage)>,
 }
@@ -242,6 +244,12 @@ impl FindingTracker {
         for (id, coverage) in outcome.coverage {
             if let Some(tracked) = self.known.get_mut(&id) {
                 tracked.observe_coverage(coverage, now);
+            }
+        }
+        for (id, why) in outcome.superseded {
+            self.pending.remove(&id);
+            if let Some(tracked) = self.known.get_mut(&id) {
+                tracked.give_up(why);
             }
         }
         let placed;
@@ -447,6 +455,12 @@ impl FindingTracker {
             .get(id)
             .filter(|tracked| tracked.is_open())
             .map(|tracked| &tracked.record.finding)
+    }
+
+    /// Returns since when the evidence of a finding with this id is present, whether it is open or pending.
+    pub(super) fn suspected_since(&self, id: &str) -> Option<UnixMs> {
+        let pending = self.pending.get(id).or_else(|| self.before.get(id)).map(|it| it.since);
+        self.open_one(id).map(|finding| finding.since).or(pending)
     }
 
     /// Returns the open findings from before a restart whose evidence was not read for long enough since.

@@ -240,9 +240,14 @@ impl BaselineComparison {
     /// Whether the value is at least `limit`, and exceeds its baseline by the required factor, if that is known. Far
     /// above the limit it counts in any case: pressure that exists since the first sample would become the baseline.
     pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
-        let far = !self.accepted && self.now >= limit * limits.pressure_far_times;
-        let more = |baseline: f64| self.now >= baseline * limits.pressure_times;
-        self.now >= limit && (far || self.baseline.is_none_or(more))
+        self.now >= self.limit_beside_baseline(limit, limits)
+    }
+
+    /// Returns the value from which it is evidence: the limit, or the required multiple of its baseline.
+    pub(super) fn limit_beside_baseline(&self, limit: f64, limits: &Thresholds) -> f64 {
+        let more = |baseline: f64| limit.max(baseline * limits.pressure_times);
+        let beside = self.baseline.map_or(limit, more);
+        if self.accepted { beside } else { beside.min(limit * limits.pressure_far_times.max(1.0)) }
     }
 }
 

@@ -1,34 +1,34 @@
 //! Uneven work: pipeline stages that differ, or a slowest rank that changes with the data. The cause is software:
-//! informational findings that never page.
+//! informational findings that never page. Where neither is shown, the slowdown is unexplained.
 
-use std::{cell::OnceCell, collections::HashSet};
+use std::cell::OnceCell;
 
 use gaunt_schema::{Entity, EntityKind, EvidenceItem, Finding, FindingKind};
 
 use super::{
-    EvidenceRow, JudgeState, Thresholds,
+    EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     host_pressure::HostPressure,
     idle_ranks::IdleRanks,
     job_group::JobGroup,
+    job_survey::{JobSurvey, SlowdownProfile},
     pending_finding::{PendingFinding, format_percent},
     robust_stats::median,
+    slowdown_causes::SlowdownCauses,
+    unexplained_slowdown::{render_cause, unexplained_finding},
     work_shares::{LEAST_NODES, WorkHistory},
 };
 use gaunt_cluster::{Cluster, NodeId};
 
-/// Adds job groups whose work is uneven and that are slower for it.
+/// Adds job groups that are slower than their baseline where no other finding explains it: their work is uneven, or
+/// the cause is unknown.
 pub(super) fn detect_job_imbalance(
     judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    // What is added here is informational and explains nothing: the nodes are the same for all groups.
-    let explained = OnceCell::new();
-    let is_explained = |group: &JobGroup, outcome: &DetectorOutcome| {
-        let explained = explained.get_or_init(|| explained_nodes(cluster, outcome));
-        group.nodes.iter().any(|id| explained.contains(id))
-    };
+    // What is added here explains nothing: the causes are the same for all groups.
+    let causes = OnceCell::new();
     for group in judge
         .job_groups
         .all_groups()
@@ -36,38 +36,29 @@ pub(super) fn detect_job_imbalance(
         .filter(|group| group.is_progressing() && group.nodes.len() >= LEAST_NODES)
     {
         let Some(uneven) = UnevenGroup::from_group(judge, cluster, group) else { continue };
-        if uneven.slowed >= judge.limits.slowed_ratio && !is_explained(group, outcome) {
-            outcome.suspicions.extend(uneven.detect_imbalance());
+        if uneven.slowed < judge.limits.slowed_ratio {
+            continue;
         }
+        let causes = causes.get_or_init(|| SlowdownCauses::collect(judge, cluster, outcome));
+        uneven.add_finding(causes, outcome);
     }
 }
 
-/// Returns the nodes that a pending finding blames or lists as victims: that explains the lost time of groups there.
-fn explained_nodes(cluster: &Cluster, seen: &DetectorOutcome) -> HashSet<NodeId> {
-    let pending = seen.suspicions.iter().map(|pending| &pending.finding);
-    let all = seen.findings.iter().chain(pending);
-    let urgent = all.filter(|finding| finding.severity > gaunt_schema::Severity::Info);
-    let entities =
-        urgent.flat_map(|finding| std::iter::once(&finding.entity).chain(&finding.victims));
-    let nodes = entities.filter_map(|entity| Some(cluster.node_by_name(entity.node.as_ref()?)?.0));
-    nodes.collect()
-}
-
 /// A job group in which some nodes may work more than others.
-struct UnevenGroup<'a> {
-    judge: &'a JudgeState,
-    cluster: &'a Cluster,
-    group: &'a JobGroup,
+pub(super) struct UnevenGroup<'a> {
+    pub(super) judge: &'a JudgeState,
+    pub(super) cluster: &'a Cluster,
+    pub(super) group: &'a JobGroup,
     history: &'a WorkHistory,
     /// The share of its baseline speed that it has lost, over a longer time.
-    slowed: f64,
+    pub(super) slowed: f64,
     /// The median pace of its nodes.
-    median_pace: f64,
+    pub(super) median_pace: f64,
     /// Nodes that work much more than the median, and how much they do.
     overloaded: Vec<(NodeId, f64)>,
     node_count: usize,
     /// Its work is only known from single instants.
-    instants: bool,
+    pub(super) instants: bool,
 }
 
 impl<'a> UnevenGroup<'a> {
@@ -110,22 +101,64 @@ impl<'a> UnevenGroup<'a> {
         })
     }
 
-    fn detect_imbalance(&self) -> Option<PendingFinding> {
+    /// Adds what explains the slowdown of the group best: uneven work, or nothing. One finding at a time is about it.
+    fn add_finding(&self, causes: &SlowdownCauses, outcome: &mut DetectorOutcome) {
+        let cause = causes.cause_of(self.group);
+        let entity = self.group.to_entity();
+        let stage = Entity { kind: EntityKind::Stage, ..entity.clone() };
+        let unexplained = Finding::build_id(FindingKind::UnexplainedSlowdown, &entity);
+        let uneven = [
+            Finding::build_id(FindingKind::StageImbalance, &stage),
+            Finding::build_id(FindingKind::DataSkew, &entity),
+        ];
+        let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
+        let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
+        let found = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
+        let is_uneven = uneven.iter().any(is_open);
+        let uneven_kind = found.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
+        let explaining = cause
+            .settled
+            .filter(|_| cause.is_seen)
+            .or(uneven_kind)
+            .filter(|_| is_open(&unexplained));
+        if let Some(kind) = explaining {
+            outcome.superseded.push((unexplained, render_cause(kind)));
+            outcome.suspicions.extend(found);
+            return;
+        }
+        outcome.suspicions.extend(found);
+        // While something may explain it, it neither opens, though its time counts, nor closes.
+        let waits = cause.is_suspected || is_uneven;
+        let is_paused = self.judge.pauses.has(self.group, self.cluster.now(), &self.judge.limits);
+        if is_open(&unexplained) && (waits || is_paused) {
+            outcome.undecidable.push(unexplained);
+            return;
+        }
+        let survey = JobSurvey::of(self.judge, self.cluster, self.group, &profile);
+        let possible = causes.possible_causes(self.group);
+        let Some(found) = unexplained_finding(self, &profile, survey, &possible) else { return };
+        outcome.suspicions.push(if waits { found.with_hold_seconds(f64::INFINITY) } else { found });
+    }
+
+    fn detect_imbalance(&self, profile: &SlowdownProfile) -> Option<PendingFinding> {
         if self.overloaded.is_empty() {
             // For single instants, chance exceeds the loss of a job.
-            return if self.instants { None } else { self.detect_data_skew() };
+            return if self.instants { None } else { self.detect_data_skew(profile) };
         }
-        (self.overloaded.len() * 2 <= self.node_count).then(|| self.stage_imbalance())
+        self.overloaded_nodes().map(|(names, work)| self.stage_imbalance(&names, work))
+    }
+
+    /// Returns the names of the nodes that work more than the others, and how much they do; none where most do.
+    pub(super) fn overloaded_nodes(&self) -> Option<(Vec<&str>, f64)> {
+        let is_few = self.overloaded.len() * 2 <= self.node_count;
+        let work = median(self.overloaded.iter().map(|(_, pace)| pace / self.median_pace));
+        let names = self.overloaded.iter();
+        let names = names.filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()));
+        work.filter(|_| is_few).map(|work| (names.take(MOST_NAMED).collect(), work))
     }
 
     /// Builds the finding that some nodes always work more than the others.
-    fn stage_imbalance(&self) -> PendingFinding {
-        let names: Vec<&str> = self
-            .overloaded
-            .iter()
-            .filter_map(|(id, _)| Some(self.cluster.node_by_id(*id)?.name.as_str()))
-            .take(MOST_NAMED)
-            .collect();
+    fn stage_imbalance(&self, names: &[&str], work: f64) -> PendingFinding {
         let entity = Entity { kind: EntityKind::Stage, ..self.group.to_entity() };
         let summary = format!(
             "The pipeline stage on {} is overloaded: the other stages wait for it {} of the time.",
@@ -133,21 +166,30 @@ impl<'a> UnevenGroup<'a> {
             format_percent(self.slowed)
         );
         let next = "Rebalance the layers between the pipeline stages.".to_owned();
-        let work = median(self.overloaded.iter().map(|(_, pace)| pace / self.median_pace));
         let limit = Some(self.judge.limits.uneven_times);
         self.of(FindingKind::StageImbalance, entity).with_summary(summary, next).with_evidence([
             self.slowdown_evidence(),
-            EvidenceRow::NodeActivity.to_evidence(work, limit),
+            EvidenceRow::NodeActivity.to_evidence(Some(work), limit),
         ])
     }
 
-    /// Returns a finding if all lose the same and no hardware or host signal explains it; at best the data shows that
-    /// they wait for a different node each time.
-    fn detect_data_skew(&self) -> Option<PendingFinding> {
+    /// Returns the maximum share of samples with the same busiest node: above it that node is the cause.
+    fn most_favourite(&self) -> f64 {
+        // Of two nodes one is the busiest at least half of the time.
+        self.judge.limits.favourite_ratio.max(1.5 / self.group.nodes.len() as f64)
+    }
+
+    /// Returns the share of samples with the same busiest node, if the busiest node changes.
+    pub(super) fn rotating_share(&self) -> Option<f64> {
+        let share = self.history.busiest_share(&self.judge.limits)?;
+        (share < self.most_favourite()).then_some(share)
+    }
+
+    /// Returns a finding if all lose the same and no hardware or host signal explains it: the data shows that they
+    /// wait for a different node each time, or the loss is small.
+    fn detect_data_skew(&self, profile: &SlowdownProfile) -> Option<PendingFinding> {
         let limits = &self.judge.limits;
         let favourite = self.history.busiest_share(limits);
-        // Of two nodes one is the busiest at least half of the time.
-        let most = limits.favourite_ratio.max(1.5 / self.group.nodes.len() as f64);
         let entity = self.group.to_entity();
         // Chance favours one node for a while: an open finding is only left for a node that is nearly always the
         // busiest.
@@ -156,9 +198,11 @@ impl<'a> UnevenGroup<'a> {
             .tracker
             .open_one(&Finding::build_id(FindingKind::DataSkew, &entity))
             .is_some();
+        let most = self.most_favourite();
         let most = if open { f64::midpoint(most, 1.0) } else { most };
-        let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
+        let is_unknown = favourite.is_none() && self.slowed >= limits.unexplained_ratio;
         if favourite.is_some_and(|share| share >= most)
+            || is_unknown
             || self.has_other_evidence()
             || !profile.is_only_slower(limits, self.median_pace)
         {
@@ -214,47 +258,6 @@ impl<'a> UnevenGroup<'a> {
     fn slowdown_evidence(&self) -> EvidenceItem {
         let limit = Some(self.judge.limits.slowed_ratio);
         EvidenceRow::JobSlowdown.to_evidence(Some(self.slowed), limit)
-    }
-}
-
-/// The unchanged signals of a slower job group: medians of its members, each relative to its baseline.
-struct SlowdownProfile {
-    utilization: Option<f64>,
-    clock: Option<f64>,
-    traffic: Option<f64>,
-}
-
-impl SlowdownProfile {
-    fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Self {
-        let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
-        let hosts = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
-        let traffic = hosts.filter_map(|host| {
-            let traffic = host.compare_traffic(cluster)?;
-            Some(
-                traffic.now
-                    / traffic
-                        .baseline
-                        .filter(|baseline| *baseline > judge.limits.silent_network_ratio)?,
-            )
-        });
-        Self {
-            utilization: median(gpus().filter_map(|gpu| {
-                Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
-            })),
-            clock: median(gpus().filter_map(|gpu| {
-                Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
-            })),
-            traffic: median(traffic),
-        }
-    }
-
-    /// Whether only time was lost: it busy-waits as much and at the same clock as in its baseline, and moves about as
-    /// much less data as it is slower.
-    fn is_only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
-        self.utilization.is_some_and(|share| share >= limits.hungry_slow_ratio)
-            && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
-            && self.traffic.is_none_or(|share| share >= pace * limits.like_pace_share)
     }
 }
 

@@ -44,6 +44,7 @@ mod inferred_leaf;
 mod job_group;
 mod job_imbalance;
 mod job_pauses;
+mod job_survey;
 mod judge_state;
 mod link_averages;
 mod link_quality;
@@ -69,6 +70,7 @@ mod sample_interval;
 mod serving_queue;
 mod shift_detector;
 mod slow_gpu;
+mod slowdown_causes;
 mod source_unread;
 mod starved_node;
 mod starved_rounds;
@@ -80,6 +82,7 @@ mod telemetry_stale;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod unexplained_slowdown;
 mod usual_pressure;
 mod work_shares;
 

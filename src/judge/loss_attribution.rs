@@ -174,7 +174,8 @@ impl CauseCandidates {
                 continue;
             }
             let rank = |specificity| CauseRank {
-                costs: estimate > 0.0,
+                // Whatever explains the loss is a better cause than a finding that says that nothing does.
+                costs: estimate > 0.0 && finding.kind != FindingKind::UnexplainedSlowdown,
                 severity: finding.severity,
                 confidence: finding.confidence,
                 specificity,

@@ -143,6 +143,7 @@ pub(super) fn rests_on_work(kind: FindingKind) -> bool {
     use FindingKind::{
         ComputeStraggler, DataSkew, DataStarved, HostBlocksNetwork, HostBound, LeafCongested,
         LinkErrors, NvlinkDegraded, PcieDegraded, RailSlow, StageImbalance, StorageSlow, Throttled,
+        UnexplainedSlowdown,
     };
     matches!(
         kind,
@@ -159,6 +160,7 @@ pub(super) fn rests_on_work(kind: FindingKind) -> bool {
             | StageImbalance
             | StorageSlow
             | Throttled
+            | UnexplainedSlowdown
     )
 }
 

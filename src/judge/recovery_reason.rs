@@ -76,6 +76,7 @@ const MEASURES: &[RecoveryMeasure] = &[
     }),
     (EvidenceRow::Activity, Below, |it| it.group.and_then(|group| group.pace)),
     (EvidenceRow::JobSlowdown, Above, |it| it.group.and_then(JobGroup::slowdown_ratio)),
+    (EvidenceRow::UnexplainedLoss, Above, |it| it.group.and_then(JobGroup::slowdown_ratio)),
 ];
 
 /// The present devices that a finding blames.

@@ -17,6 +17,7 @@ mod quiet_congestion_tests;
 mod restart_tests;
 mod slow_period_tests;
 mod telemetry_tests;
+mod unexplained_tests;
 
 use super::{EvidenceRow, Judge, Thresholds};
 use gaunt_cluster::Cluster;

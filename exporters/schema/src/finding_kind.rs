@@ -159,6 +159,8 @@ wire_enum! {
         StageImbalance = "stage_imbalance",
         /// The slowest rank changes with the data.
         DataSkew = "data_skew",
+        /// A job is slower than its baseline, and no finding explains it.
+        UnexplainedSlowdown = "unexplained_slowdown",
         /// A target serves no page.
         TargetDown = "target_down",
         /// A driver call does not return.

@@ -15,8 +15,8 @@ use crate::{
 };
 use gaunt_api::AlertList;
 
-/// Columns of a finding's kind: the longest is `host_blocks_network`.
-const KIND: usize = 19;
+/// Columns of a finding's kind: the longest is `unexplained_slowdown`.
+const KIND: usize = 20;
 /// Columns of the numbers at the right: since, GPUs lost, confidence.
 const NUMBERS: usize = 7 + 11 + 6;
 /// Minimum width for a finding's sentence in its row; below this width it follows in the next line.

@@ -1,8 +1,8 @@
 //! Missing telemetry: evidence that would have raised the confidence of a finding, or shown more of it.
 
 use gaunt_schema::{
-    FindingKind, MetricId,
-    catalogue::{ethernet, gpu, gpu_health, port},
+    DeviceClass, FindingKind, MetricId,
+    catalogue::{ethernet, gpu, gpu_health, hardware, port},
 };
 
 use super::{
@@ -15,6 +15,8 @@ use super::{
 enum MissingScope {
     /// Every finding.
     All,
+    /// Findings about GPU activity: what is known of the job.
+    Job,
     /// Findings about GPU activity.
     Work,
     /// Findings about the network.
@@ -23,13 +25,15 @@ enum MissingScope {
     Clock,
     /// Findings about data starvation.
     Feeding,
+    /// Slowdowns without a known cause.
+    Cause,
 }
 
 /// The scope, the check for missing evidence, and the text.
 type MissingTelemetryRule = (MissingScope, fn(&ExplanationScope<'_>) -> bool, &'static str);
 
 /// All telemetry that may be missing.
-const LACKS: [MissingTelemetryRule; 13] = [
+const LACKS: [MissingTelemetryRule; 16] = [
     (
         MissingScope::All,
         has_slow_period,
@@ -41,17 +45,17 @@ const LACKS: [MissingTelemetryRule; 13] = [
         "no profiling counters: tensor and SM activity are estimated from power",
     ),
     (
-        MissingScope::Work,
+        MissingScope::Job,
         |scope| scope.group.is_some_and(|group| group.job.is_none()),
         "no job labels: GPUs of one job are inferred",
     ),
     (
-        MissingScope::Work,
+        MissingScope::Job,
         |scope| !scope.gpus.is_empty() && scope.group.is_none(),
         "no known job: compared with its own baseline only",
     ),
     (
-        MissingScope::Work,
+        MissingScope::Job,
         |scope| scope.group.is_some_and(|group| group.slowdown_ratio().is_none()),
         "no baseline of the job yet: job slowdown unknown",
     ),
@@ -64,6 +68,24 @@ const LACKS: [MissingTelemetryRule; 13] = [
         MissingScope::Feeding,
         |scope| !scope.gpus.is_empty() && !scope.has_values(&[gpu::PCIE_RECEIVE], &scope.gpus),
         "no PCIe throughput: input rate unknown",
+    ),
+    (
+        MissingScope::Cause,
+        |scope| !scope.nodes.is_empty() && !scope.has_mount_metrics(),
+        "no NFS statistics: response times of shared storage unknown",
+    ),
+    (
+        MissingScope::Cause,
+        |scope| !scope.gpus.is_empty() && !scope.has_values(&[gpu_health::PCIE_WIDTH], &scope.gpus),
+        "no PCIe link width: a link with fewer lanes is not seen",
+    ),
+    (
+        MissingScope::Cause,
+        |scope| {
+            scope.has_values(&NVLINK_TRAFFIC, &scope.gpus)
+                && scope.gpus.iter().all(|row| scope.judge.nvlinks.of(*row).is_none())
+        },
+        "no NVLink counters: inactive links and NVLink errors unknown",
     ),
     (
         MissingScope::Clock,
@@ -105,6 +127,8 @@ const LACKS: [MissingTelemetryRule; 13] = [
 const CLOCK_EVENTS: [MetricId; 3] =
     [gpu::CLOCK_EVENT_HW_SLOWDOWN, gpu::CLOCK_EVENT_SW_THERMAL, gpu::CLOCK_EVENT_HW_THERMAL];
 
+const NVLINK_TRAFFIC: [MetricId; 2] = [gpu::NVLINK_RECEIVE, gpu::NVLINK_TRANSMIT];
+
 const RDMA: [MetricId; 4] =
     [port::ECN_MARKED, port::CNP_HANDLED, port::OUT_OF_BUFFER, port::PACKET_SEQUENCE_ERRORS];
 
@@ -133,12 +157,17 @@ impl MissingScope {
                 | K::FindingsOverLimit
                 | K::AggregatorLate
         );
+        // Anything may be the cause of a slowdown that no finding explains.
+        let unexplained = kind == K::UnexplainedSlowdown;
         match self {
             Self::All => !fact,
-            Self::Work => !network && !fact,
-            Self::Network => network,
-            Self::Clock => matches!(kind, K::ComputeStraggler | K::Throttled),
-            Self::Feeding => matches!(kind, K::DataStarved | K::StorageSlow | K::HostBound),
+            Self::Job | Self::Work => !network && !fact,
+            Self::Network => network || unexplained,
+            Self::Clock => matches!(kind, K::ComputeStraggler | K::Throttled) || unexplained,
+            Self::Feeding => {
+                matches!(kind, K::DataStarved | K::StorageSlow | K::HostBound) || unexplained
+            }
+            Self::Cause => unexplained,
         }
     }
 }
@@ -168,12 +197,27 @@ impl ExplanationScope<'_> {
         missing
     }
 
+    /// Returns the names of the telemetry that is missing and would show the cause of a slowdown.
+    pub(super) fn deciding_telemetry(&self) -> Vec<&'static str> {
+        let shows = |of: MissingScope| !matches!(of, MissingScope::All | MissingScope::Job);
+        let lacks = LACKS.iter().filter(|(of, lacks, _)| shows(*of) && lacks(self));
+        let named = lacks.filter_map(|(.., words)| words.strip_prefix("no ")?.split_once(':'));
+        named.map(|(name, _)| name).collect()
+    }
+
     /// Whether one of these series was ever reported for one of these devices.
     fn has_values(&self, series: &[MetricId], rows: &[u32]) -> bool {
         let is_reported = |metric: MetricId| {
             rows.iter().any(|row| self.cluster.last_value(metric, *row).is_some())
         };
         series.iter().any(|metric| is_reported(*metric))
+    }
+
+    /// Whether response times of a network file system are reported.
+    fn has_mount_metrics(&self) -> bool {
+        let nodes = self.nodes.iter().filter_map(|id| self.cluster.node_by_id(*id));
+        let rows = nodes.flat_map(|node| node.device_rows(DeviceClass::Mount));
+        self.has_values(&[hardware::MOUNT_READ_TIME], &rows.copied().collect::<Vec<u32>>())
     }
 
     fn has_pressure_metrics(&self) -> bool {

@@ -184,6 +184,11 @@ impl TrackedFinding {
         self.record.finding.missing = before.missing;
     }
 
+    /// Lets it close at this step, for this reason.
+    pub(super) fn give_up(&mut self, why: SanitizedText) {
+        self.given_up = Some(why);
+    }
+
     /// Keeps it open: it cannot be decided now whether its evidence is present.
     pub(super) fn keep_open(&mut self, now: UnixMs) {
         self.undecided_until = now;

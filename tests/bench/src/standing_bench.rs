@@ -31,7 +31,11 @@ struct StandingFaultResult {
 
 /// Every finding kind that a fleet can have.
 fn tested_kinds() -> impl Iterator<Item = FindingKind> {
-    let own_kinds = [FindingKind::AggregatorLate, FindingKind::FindingsOverLimit];
+    let own_kinds = [
+        FindingKind::AggregatorLate,
+        FindingKind::FindingsOverLimit,
+        FindingKind::UnexplainedSlowdown,
+    ];
     FindingKind::ALL.iter().copied().filter(move |kind| !own_kinds.contains(kind))
 }
 

@@ -207,7 +207,9 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         FindingKind::IdleAllocated => "F16",
         FindingKind::StageImbalance => "F17",
         FindingKind::DataSkew => "F18",
-        FindingKind::TargetDown
+        // What no detector explains is no fault that can be simulated as one.
+        FindingKind::UnexplainedSlowdown
+        | FindingKind::TargetDown
         | FindingKind::DriverHung
         | FindingKind::DataStale
         // Findings about gaunt itself are not faults of a fleet.

@@ -4,7 +4,7 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, SanitizedText};
 
 use super::{
     site_files::leaf_name,
-    truths::{job_entities, members_of, node_names, stage_of},
+    truths::{job_entities, members_of, node_names, slowed_jobs, stage_of},
 };
 use crate::{
     cluster_plan::LinkLayer,
@@ -166,16 +166,25 @@ impl Blamer<'_> {
     /// Faults of the links of a GPU inside its machine.
     fn blame_link(&self) -> Option<Blame> {
         use FindingKind as Kind;
-        // What a slow link looks like where no page has it.
+        // What a slow link looks like where no page has it: at least, that its job is slower.
         let metrics = self.gpu_metrics();
         let unseen = match metrics {
-            GpuMetricSet::Minimal => {
-                vec![Kind::ComputeStraggler, Kind::HostBound, Kind::DataStarved]
+            GpuMetricSet::Minimal => vec![
+                Kind::ComputeStraggler,
+                Kind::HostBound,
+                Kind::DataStarved,
+                Kind::UnexplainedSlowdown,
+            ],
+            GpuMetricSet::Default => {
+                vec![Kind::ComputeStraggler, Kind::HostBound, Kind::UnexplainedSlowdown]
             }
-            GpuMetricSet::Default => vec![Kind::ComputeStraggler, Kind::HostBound],
             GpuMetricSet::Full => vec![],
         };
         let mut entities = self.gpu(self.fault.gpu);
+        if self.fault.kind == FaultKind::NvswitchSlow || metrics != GpuMetricSet::Full {
+            let jobs = slowed_jobs(self.world, self.fault).into_iter();
+            entities.extend(jobs.flat_map(|job| job_entities(self.world, job)));
+        }
         Some(match self.fault.kind {
             FaultKind::PcieDegraded => {
                 if metrics == GpuMetricSet::Minimal {
@@ -193,10 +202,11 @@ impl Blamer<'_> {
             FaultKind::NvswitchSlow => {
                 let domains = self.nodes().into_iter();
                 let domains = domains.map(|node| Entity { kind: EntityKind::NvlinkDomain, ..node });
-                let entities = [self.nodes(), domains.collect(), self.all_gpus()].concat();
+                let machines = [self.nodes(), domains.collect(), self.all_gpus()].concat();
+                let entities = [machines, entities].concat();
                 // No error is counted: only that the collectives of the node take longer.
                 let kinds = match metrics {
-                    GpuMetricSet::Full => vec![Kind::ComputeStraggler],
+                    GpuMetricSet::Full => vec![Kind::ComputeStraggler, Kind::UnexplainedSlowdown],
                     _ => unseen,
                 };
                 blame(Kind::NvlinkDegraded, entities, kinds)

@@ -52,6 +52,10 @@ fn build_truth(world: &World, fault: &FaultPlan, shown_from_s: Option<f64>) -> W
             }
         }
     }
+    // That a job is slower for an unknown reason is no wrong verdict about a fault that slows it, and no right one.
+    for job in slowed_jobs(world, fault).into_iter().flat_map(|job| job_entities(world, job)) {
+        follows.push((FindingKind::UnexplainedSlowdown, job));
+    }
     let blamed_node = blame.blamed.node.clone();
     let victims = victim_nodes(world, fault).into_iter();
     let victims = victims
@@ -121,18 +125,27 @@ pub(super) fn job_entities(world: &World, job: usize) -> Vec<Entity> {
 
 /// The nodes that a fault slows.
 fn victim_nodes(world: &World, fault: &FaultPlan) -> Vec<usize> {
+    let jobs = slowed_jobs(world, fault).into_iter();
+    let mut nodes: Vec<usize> =
+        jobs.flat_map(|job| world.cluster.jobs[job].nodes.clone()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// The jobs that a fault slows.
+pub(super) fn slowed_jobs(world: &World, fault: &FaultPlan) -> Vec<usize> {
     let is_harmless = fault.loss <= 0.0;
     let cluster = &world.cluster;
     let rails = rail_count(cluster);
-    let mut nodes: Vec<usize> = Vec::new();
-    for (index, job) in cluster.jobs.iter().enumerate() {
+    let is_slowed = |index: usize, job: &JobPlan| {
         let uses = |ports: &dyn Fn(usize, usize, usize) -> bool| {
             uses_network(job)
                 && collective_ports(cluster).any(|(node, _, rail, leaf)| {
                     job.nodes.contains(&node) && ports(node, rail, leaf)
                 })
         };
-        let is_slowed = match fault.kind {
+        match fault.kind {
             _ if is_harmless || !is_steady(job) => false,
             FaultKind::StorageSlowForAll => job.step.read_bytes_per_s > 0.0,
             FaultKind::LeafCongested => uses(&|_, _, leaf| leaf == fault.leaf),
@@ -140,14 +153,10 @@ fn victim_nodes(world: &World, fault: &FaultPlan) -> Vec<usize> {
             FaultKind::SlowReceiver | FaultKind::Incast => uses(&|node, _, _| node == fault.node),
             FaultKind::PowerBrake | FaultKind::NvswitchSlow => job.nodes.contains(&fault.node),
             _ => fault.job == Some(index),
-        };
-        if is_slowed {
-            nodes.extend(&job.nodes);
         }
-    }
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
+    };
+    let jobs = cluster.jobs.iter().enumerate();
+    jobs.filter(|(index, job)| is_slowed(*index, job)).map(|(index, _)| index).collect()
 }
 
 /// The ports of the leaf switch or rail of a fault, as (node name, device).

@@ -1,0 +1,231 @@
+//! Job survey: what is looked at on the GPUs, hosts and ports of a slower job, and whether it is usual.
+
+use gaunt_schema::{DeviceClass, EvidenceItem};
+
+use super::{
+    EvidenceRow, JudgeState, Thresholds,
+    host_averages::{BaselineComparison, HostAverages},
+    job_group::JobGroup,
+    link_averages::{LinkAverages, current_value},
+    moving_average::MovingAverage,
+    robust_stats::median,
+};
+use gaunt_cluster::Cluster;
+
+/// The maximum of GPUs, and of nodes, that are looked at: of a larger job every n-th.
+const MAX_SURVEYED: usize = 512;
+
+/// What is looked at, its evidence row, and how it is read from the GPU at a row.
+type GpuSurveySpec = (&'static str, EvidenceRow, fn(&JudgeState, &Cluster, u32) -> Option<f64>);
+
+const GPU_SIGNALS: &[GpuSurveySpec] = &[
+    ("throttle reasons", EvidenceRow::Slowdown, |judge, cluster, row| {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let averages = &judge.gpus.get(row as usize)?.averages;
+        let signals = averages.signals_at(now, gap, &judge.limits);
+        [signals.hw_slowdown, signals.sw_thermal].into_iter().flatten().reduce(f64::max)
+    }),
+    ("PCIe", EvidenceRow::PcieReplays, |judge, cluster, row| {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap)
+    }),
+    ("NVLink", EvidenceRow::NvlinkErrors, |judge, cluster, row| {
+        judge.nvlinks.error_rate(row, cluster)
+    }),
+];
+
+/// What is looked at on hosts, and its evidence row.
+type HostSurveySpec =
+    (&'static str, EvidenceRow, fn(&HostAverages, &Cluster) -> Option<BaselineComparison>);
+
+const HOST_SIGNALS: &[HostSurveySpec] = &[
+    ("storage (IO pressure)", EvidenceRow::IoPressure, HostAverages::compare_io_pressure),
+    ("CPU pressure", EvidenceRow::CpuPressure, HostAverages::compare_cpu_pressure),
+];
+
+/// The signals of ports.
+type PortSurveySpec = (EvidenceRow, fn(&LinkAverages) -> MovingAverage);
+
+const PORT_SIGNALS: &[PortSurveySpec] = &[
+    (EvidenceRow::LinkErrors, |link| link.errors),
+    (EvidenceRow::EcnMarked, |link| link.ecn_marked),
+    (EvidenceRow::PauseReceived, |link| link.pause_received),
+    (EvidenceRow::PauseSent, |link| link.pause_sent),
+    (EvidenceRow::OutOfBuffer, |link| link.out_of_buffer),
+];
+
+/// One value that was looked at: the worst of the job, or the median of its clocks.
+struct SurveyedSignal {
+    subject: &'static str,
+    evidence: EvidenceItem,
+    is_usual: bool,
+}
+
+/// What was looked at on the devices of a job.
+pub(super) struct JobSurvey {
+    signals: Vec<SurveyedSignal>,
+}
+
+impl JobSurvey {
+    /// Looks at the devices of a job group.
+    pub(super) fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        group: &JobGroup,
+        profile: &SlowdownProfile,
+    ) -> Self {
+        let limits = &judge.limits;
+        let mut survey = Self { signals: Vec::new() };
+        survey.add_clocks(profile, limits);
+        let gpus = || every_nth(&group.gpus);
+        for (subject, row, value) in GPU_SIGNALS {
+            let worst = gpus().filter_map(|gpu| value(judge, cluster, gpu)).reduce(f64::max);
+            survey.add_worst(subject, *row, worst, limits);
+        }
+        let hosts: Vec<&HostAverages> =
+            every_nth(&group.nodes).filter_map(|id| judge.hosts.get(&id)).collect();
+        for (subject, row, compare) in HOST_SIGNALS {
+            let values = hosts.iter().filter_map(|host| compare(host, cluster));
+            survey.add_pressure(subject, *row, values, limits);
+        }
+        let nodes = every_nth(&group.nodes).filter_map(|id| cluster.node_by_id(id));
+        let ports = nodes.flat_map(|node| node.device_rows(DeviceClass::Port));
+        let links: Vec<&LinkAverages> = ports.filter_map(|row| judge.links.of(*row)).collect();
+        for (row, average) in PORT_SIGNALS {
+            let values = links.iter().filter_map(|link| current_value(average(link), cluster));
+            survey.add_worst("ports", *row, values.reduce(f64::max), limits);
+        }
+        survey
+    }
+
+    fn add_clocks(&mut self, profile: &SlowdownProfile, limits: &Thresholds) {
+        let Some(clock) = profile.clock else { return };
+        let evidence = EvidenceRow::ClockChange
+            .to_evidence(Some(clock), Some(limits.capped_clock_ratio))
+            .with_note("must stay above the limit");
+        let is_usual = clock >= 1.0 - limits.usual_ratio;
+        self.signals.push(SurveyedSignal { subject: "SM clocks", evidence, is_usual });
+    }
+
+    fn add_worst(
+        &mut self,
+        subject: &'static str,
+        row: EvidenceRow,
+        worst: Option<f64>,
+        limits: &Thresholds,
+    ) {
+        let limit = limits.limit_value(row.source().threshold);
+        let Some((value, limit)) = worst.zip(limit) else { return };
+        let evidence =
+            row.to_evidence(Some(value), Some(limit)).with_note("must stay below the limit");
+        self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
+    }
+
+    /// Adds the pressure of the host that is closest to its limit, or furthest above it.
+    fn add_pressure(
+        &mut self,
+        subject: &'static str,
+        row: EvidenceRow,
+        hosts: impl Iterator<Item = BaselineComparison>,
+        limits: &Thresholds,
+    ) {
+        let Some(least) = limits.limit_value(row.source().threshold) else { return };
+        let with_limit = hosts.map(|host| (host.now, host.limit_beside_baseline(least, limits)));
+        let worst = with_limit.max_by(|(a, of_a), (b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
+        let Some((value, limit)) = worst else { return };
+        let note = if limit > least {
+            "must stay below the limit: pressure_times its baseline"
+        } else {
+            "must stay below the limit"
+        };
+        let evidence = row.to_evidence(Some(value), Some(limit)).with_note(note);
+        self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
+    }
+
+    /// Returns what was looked at and found usual, each once.
+    pub(super) fn usual_subjects(&self) -> Vec<&'static str> {
+        let is_unusual =
+            |subject| self.signals.iter().any(|it| it.subject == subject && !it.is_usual);
+        let mut subjects: Vec<&str> = self.signals.iter().map(|signal| signal.subject).collect();
+        subjects.dedup();
+        subjects.retain(|subject| !is_unusual(*subject));
+        subjects
+    }
+
+    /// Returns the labels of the values that are unusual.
+    pub(super) fn unusual_labels(&self) -> Vec<&str> {
+        let unusual = self.signals.iter().filter(|signal| !signal.is_usual);
+        unusual.map(|signal| signal.evidence.what.as_str()).collect()
+    }
+
+    /// Returns the values that are usual, with their limits.
+    pub(super) fn into_usual_evidence(self) -> impl Iterator<Item = EvidenceItem> {
+        let usual = self.signals.into_iter().filter(|signal| signal.is_usual);
+        usual.map(|signal| signal.evidence)
+    }
+}
+
+/// Iterates at most [`MAX_SURVEYED`] members.
+fn every_nth<T: Copy>(members: &[T]) -> impl Iterator<Item = T> {
+    members.iter().step_by(members.len().div_ceil(MAX_SURVEYED).max(1)).copied()
+}
+
+/// The signals of a slower job group that show what kind of slowdown it is: medians of its members, each relative to
+/// its baseline.
+pub(super) struct SlowdownProfile {
+    utilization: Option<f64>,
+    pub(super) clock: Option<f64>,
+    pub(super) traffic: Option<f64>,
+}
+
+impl SlowdownProfile {
+    /// Computes the profile of a group.
+    pub(super) fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Self {
+        let (now, gap) = (cluster.now(), cluster.freshness_window());
+        let gpus = || group.gpus.iter().filter_map(|row| judge.gpus.get(*row as usize));
+        let hosts = group.nodes.iter().filter_map(|id| judge.hosts.get(id));
+        let traffic = hosts.filter_map(|host| {
+            let traffic = host.compare_traffic(cluster)?;
+            Some(
+                traffic.now
+                    / traffic
+                        .baseline
+                        .filter(|baseline| *baseline > judge.limits.silent_network_ratio)?,
+            )
+        });
+        Self {
+            utilization: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.utilization_at(now, gap)? / gpu.averages.usual_utilization()?)
+            })),
+            clock: median(gpus().filter_map(|gpu| {
+                Some(gpu.averages.clock_hertz(now, &judge.limits)? / gpu.averages.usual_clock()?)
+            })),
+            traffic: median(traffic),
+        }
+    }
+
+    /// Whether only time was lost: it busy-waits as much and at the same clock as in its baseline, and moves about as
+    /// much less data as it is slower.
+    pub(super) fn is_only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
+        self.is_as_busy(limits)
+            && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
+            && self.traffic.is_none_or(|share| share >= pace * limits.like_pace_share)
+    }
+
+    /// Whether it takes the same steps more slowly: it moves about as much less data as it is slower or, where traffic
+    /// is unknown, its GPUs are as busy. An evaluation or another workload moves almost nothing. A lower clock of the
+    /// whole job, such as a power cap, must explain less than half of the slowdown.
+    pub(super) fn takes_same_steps(&self, limits: &Thresholds, pace: f64) -> bool {
+        let by_clock = self.clock.map_or(0.0, |share| 1.0 - share);
+        let is_capped = by_clock > 1.0 - limits.capped_clock_ratio || by_clock * 2.0 > 1.0 - pace;
+        !is_capped
+            && self.traffic.map_or_else(
+                || self.is_as_busy(limits),
+                |share| share >= pace * limits.like_pace_share,
+            )
+    }
+
+    fn is_as_busy(&self, limits: &Thresholds) -> bool {
+        self.utilization.is_some_and(|share| share >= limits.hungry_slow_ratio)
+    }
+}

@@ -1,0 +1,124 @@
+//! Slowdown causes: the jobs and nodes that a finding blames or lists as victims. One at warning or above explains their
+//! slowdown, an informational one is a possible cause.
+
+use std::collections::{BTreeSet, HashMap};
+
+use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity};
+
+use super::{JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup};
+use gaunt_cluster::{Cluster, NodeId};
+
+/// The findings that explain the slowdown of a job.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SlowdownCause {
+    /// The kind of one that has been open for long.
+    pub(super) settled: Option<FindingKind>,
+    /// Whether one is open, or evidence of one was found at this step.
+    pub(super) is_suspected: bool,
+    /// Whether evidence of one, open or not, was found at this step.
+    pub(super) is_seen: bool,
+}
+
+impl SlowdownCause {
+    fn merged(self, other: Self) -> Self {
+        Self {
+            settled: self.settled.or(other.settled),
+            is_suspected: self.is_suspected || other.is_suspected,
+            is_seen: self.is_seen || other.is_seen,
+        }
+    }
+}
+
+/// The causes of slowdowns by node and by job.
+#[derive(Debug, Default)]
+pub(super) struct SlowdownCauses {
+    nodes: HashMap<NodeId, SlowdownCause>,
+    jobs: HashMap<SanitizedText, SlowdownCause>,
+    possible: Vec<PossibleCause>,
+}
+
+/// An informational finding.
+#[derive(Debug)]
+struct PossibleCause {
+    kind: FindingKind,
+    nodes: Vec<NodeId>,
+    jobs: Vec<SanitizedText>,
+}
+
+impl SlowdownCauses {
+    /// Collects the causes: open findings, and what the detectors found at this step.
+    pub(super) fn collect(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        outcome: &DetectorOutcome,
+    ) -> Self {
+        let mut causes = Self::default();
+        for (record, _) in judge.tracker.open_with_estimates() {
+            // A checkpoint may look like slow storage for a moment.
+            let open_s = cluster.now().duration_since(record.finding.life.opened).as_secs_f64();
+            let is_settled = open_s >= judge.limits.unexplained_seconds;
+            let settled = is_settled.then_some(record.finding.kind);
+            let cause = SlowdownCause { settled, is_suspected: true, is_seen: false };
+            causes.add_finding(cluster, &record.finding, &record.jobs, cause);
+        }
+        let seen = SlowdownCause { settled: None, is_suspected: true, is_seen: true };
+        for finding in &outcome.findings {
+            let jobs = outcome.jobs.get(&finding.id).map_or(&[][..], Vec::as_slice);
+            causes.add_finding(cluster, finding, jobs, seen);
+        }
+        // One that waits for other evidence before it opens explains nothing yet.
+        for pending in outcome.suspicions.iter().filter(|pending| pending.hold.is_finite()) {
+            causes.add_finding(cluster, &pending.finding, &pending.jobs, seen);
+        }
+        causes
+    }
+
+    fn add_finding(
+        &mut self,
+        cluster: &Cluster,
+        finding: &Finding,
+        jobs: &[SanitizedText],
+        cause: SlowdownCause,
+    ) {
+        use FindingKind::{DataSkew, IdleAllocated, StageImbalance, UnexplainedSlowdown};
+        if finding.kind == UnexplainedSlowdown {
+            return;
+        }
+        let entities = || std::iter::once(&finding.entity).chain(&finding.victims);
+        let node = |entity: &Entity| Some(cluster.node_by_name(entity.node.as_ref()?)?.0);
+        let nodes = entities().filter_map(node);
+        let of_entities = entities().filter_map(|entity| entity.job.as_ref());
+        let jobs = of_entities.chain(jobs).cloned();
+        if finding.severity == Severity::Info {
+            if !matches!(finding.kind, DataSkew | IdleAllocated | StageImbalance) {
+                let (nodes, jobs) = (nodes.collect(), jobs.collect());
+                self.possible.push(PossibleCause { kind: finding.kind, nodes, jobs });
+            }
+            return;
+        }
+        for id in nodes {
+            let known = self.nodes.entry(id).or_default();
+            *known = known.merged(cause);
+        }
+        for job in jobs {
+            let known = self.jobs.entry(job).or_default();
+            *known = known.merged(cause);
+        }
+    }
+
+    /// Returns the kinds of the informational findings about a group.
+    pub(super) fn possible_causes(&self, group: &JobGroup) -> BTreeSet<FindingKind> {
+        let job = SanitizedText::new(&group.group_key());
+        let is_about = |cause: &&PossibleCause| {
+            cause.jobs.contains(&job) || cause.nodes.iter().any(|id| group.nodes.contains(id))
+        };
+        self.possible.iter().filter(is_about).map(|cause| cause.kind).collect()
+    }
+
+    /// Returns what explains a group's slowdown.
+    pub(super) fn cause_of(&self, group: &JobGroup) -> SlowdownCause {
+        let of_nodes = group.nodes.iter().filter_map(|id| self.nodes.get(id));
+        let of_job = self.jobs.get(&SanitizedText::new(&group.group_key()));
+        of_nodes.chain(of_job).copied().fold(SlowdownCause::default(), SlowdownCause::merged)
+    }
+}

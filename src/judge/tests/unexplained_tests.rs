@@ -1,0 +1,193 @@
+//! Tests of slowdowns that no finding explains: a whole job at a fraction of its speed, with usual hosts and ports.
+
+use gaunt_schema::{
+    Device, Dialect, EvidenceItem, Finding, Report, Severity,
+    catalogue::{gpu, host, port},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const ID: &str = "unexplained_slowdown/8812";
+
+/// What each node of the job reports in a second.
+#[derive(Clone, Copy)]
+struct RankShown {
+    /// The pace of its GPUs, and of what they send.
+    pace: f64,
+    traffic: f64,
+    utilization: f64,
+    clock: f64,
+    /// The share of the time in which tasks of the host wait for IO.
+    io: f64,
+}
+
+const USUAL: RankShown =
+    RankShown { pace: 1.0, traffic: 1.0, utilization: 0.97, clock: 1.0, io: 0.0 };
+
+const fn at_pace(pace: f64) -> RankShown {
+    RankShown { pace, traffic: pace, ..USUAL }
+}
+
+/// Four nodes of a job with two GPUs and a port each; counters are sums of what was reported each second.
+struct SlowedJob {
+    fixture: TargetFixture,
+    sent: f64,
+    waited: f64,
+}
+
+impl SlowedJob {
+    /// A job that ran at its usual speed for long enough to have a baseline.
+    fn at_baseline() -> Self {
+        let nodes = ["ash:9770", "birch:9770", "cedar:9770", "elm:9770"];
+        let fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
+        let mut job = Self { fixture, sent: 0.0, waited: 0.0 };
+        job.run(120, USUAL);
+        job
+    }
+
+    fn run(&mut self, seconds: i64, shown: RankShown) -> &mut Self {
+        for _ in 0..seconds {
+            self.sent += 10e9 * shown.traffic;
+            self.waited += shown.io;
+            let (sent, waited) = (self.sent, self.waited);
+            self.fixture.run(1, |_, index| rank_report(index, shown, sent, waited));
+        }
+        self
+    }
+
+    fn open_ids(&self) -> Vec<&str> {
+        self.fixture.open_ids()
+    }
+
+    fn finding(&self) -> &Finding {
+        self.fixture.judge.open_findings().into_iter().find(|it| it.id == ID).unwrap()
+    }
+}
+
+fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report {
+    let mut page = node_report(["ash", "birch", "cedar", "elm"][index]);
+    for number in 0..2 {
+        let gpu_device = Device::new_gpu(number);
+        let device = page.ensure_device(gpu_device.clone());
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        let mut say =
+            |metric, value: f64| push_reading(&mut page, gpu_device.clone(), metric, value);
+        say(gpu::UTILIZATION, shown.utilization);
+        say(gpu::TENSOR_ACTIVE, 0.4 * shown.pace);
+        say(gpu::SM_CLOCK, 1.98e9 * shown.clock);
+        say(gpu::PROCESSES, 1.0);
+    }
+    let port_device = Device::new_port("mlx5_0", "1");
+    for (metric, value) in [
+        (port::STATE, 4.0),
+        (port::PHYSICAL_STATE, 5.0),
+        (port::RATE, 50e9),
+        (port::TRANSMIT_BYTES, sent),
+        (port::RECEIVE_BYTES, sent),
+    ] {
+        push_reading(&mut page, port_device.clone(), metric, value);
+    }
+    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e3 + waited);
+    page
+}
+
+/// Whether a value is on the side of its limit that its note asks for.
+fn passes_limit(number: &EvidenceItem) -> bool {
+    let Some((value, limit)) = number.value.zip(number.limit) else { return true };
+    if number.note.starts_with("must stay below") { value < limit } else { value >= limit }
+}
+
+#[test]
+fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
+    let mut job = SlowedJob::at_baseline();
+    assert_eq!(job.run(80, at_pace(0.6)).open_ids(), [""; 0], "a cause has time to show");
+    assert_eq!(job.run(60, at_pace(0.6)).open_ids(), [ID]);
+    let finding = job.finding();
+    assert_eq!(finding.severity, Severity::Warning);
+    assert!((finding.lost_gpus - 3.2).abs() < 0.1, "{}", finding.lost_gpus);
+    assert!(
+        finding.summary.starts_with("Job 8812 has lost 40 % of its speed (3.2 GPUs) since 00:02:"),
+        "{}",
+        finding.summary
+    );
+    assert!(
+        finding.summary.ends_with("; usual: SM clocks, storage (IO pressure); all ranks alike."),
+        "{}",
+        finding.summary
+    );
+    assert!(finding.next.contains("NFS statistics"), "{}", finding.next);
+    assert!(finding.missing.iter().any(|it| it.starts_with("no clock-event")), "{finding:?}");
+    assert!(finding.evidence.iter().all(passes_limit), "{:#?}", finding.evidence);
+    job.run(120, USUAL);
+    assert_eq!(job.open_ids(), [""; 0]);
+}
+
+#[test]
+fn slowdown_below_the_limit_is_not_told() {
+    let mut job = SlowedJob::at_baseline();
+    job.run(240, at_pace(0.8));
+    assert_eq!(job.open_ids(), [ID]);
+    assert_eq!(job.finding().severity, Severity::Warning);
+    let mut job = SlowedJob::at_baseline();
+    job.run(240, at_pace(0.92));
+    assert!(!job.open_ids().contains(&ID), "{:?}", job.open_ids());
+}
+
+#[test]
+fn cause_that_appears_closes_an_unexplained_slowdown() {
+    let mut job = SlowedJob::at_baseline();
+    job.run(140, at_pace(0.6));
+    assert_eq!(job.open_ids(), [ID]);
+    let starved = RankShown { utilization: 0.6, io: 0.6, ..at_pace(0.6) };
+    job.run(60, starved);
+    assert_eq!(job.open_ids(), ["storage_slow", ID], "a checkpoint may look like that");
+    job.run(120, starved);
+    assert_eq!(job.open_ids(), ["storage_slow"]);
+    let records = job.fixture.judge.closed_records();
+    let closed = records.iter().find(|record| record.finding.id == ID).unwrap();
+    let last = closed.finding.life.changes.last().unwrap();
+    assert_eq!(last.to.as_str(), "explained by storage_slow");
+}
+
+#[test]
+fn cause_that_is_known_leaves_nothing_unexplained() {
+    let mut job = SlowedJob::at_baseline();
+    let starved = RankShown { utilization: 0.6, io: 0.6, ..at_pace(0.6) };
+    for _ in 0..240 {
+        job.run(1, starved);
+        assert!(!job.open_ids().contains(&ID));
+    }
+}
+
+#[test]
+fn checkpoint_evaluation_and_end_of_a_job_are_no_unexplained_slowdown() {
+    let checkpoint = RankShown { traffic: 0.0, ..at_pace(0.02) };
+    let evaluation = RankShown { traffic: 0.02, utilization: 0.9, ..at_pace(0.7) };
+    let end = RankShown { pace: 0.0, traffic: 0.0, utilization: 0.0, ..USUAL };
+    let capped = RankShown { clock: 0.8, ..at_pace(0.75) };
+    for (what, shown, seconds) in [
+        ("checkpoint", checkpoint, 150),
+        ("evaluation", evaluation, 400),
+        ("end", end, 400),
+        ("cap", capped, 400),
+    ] {
+        let mut job = SlowedJob::at_baseline();
+        for _ in 0..seconds {
+            assert!(!job.run(1, shown).open_ids().contains(&ID), "{what}");
+        }
+        for _ in 0..240 {
+            assert!(!job.run(1, USUAL).open_ids().contains(&ID), "after {what}");
+        }
+    }
+}
+
+#[test]
+fn repeated_short_checkpoints_are_no_unexplained_slowdown() {
+    let mut job = SlowedJob::at_baseline();
+    for _ in 0..8 {
+        job.run(20, RankShown { traffic: 0.0, ..at_pace(0.02) });
+        assert!(!job.open_ids().contains(&ID));
+        job.run(100, USUAL);
+        assert!(!job.open_ids().contains(&ID));
+    }
+}

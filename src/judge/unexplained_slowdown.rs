@@ -1,0 +1,120 @@
+//! Unexplained slowdowns: a job lost much of its speed, and no finding says why. Says what was looked at, and which
+//! missing telemetry would decide.
+
+use std::collections::BTreeSet;
+
+use gaunt_schema::{EvidenceItem, Finding, FindingKind, SanitizedText, UnixMs};
+
+use super::{
+    EvidenceRow, explanation_builder,
+    job_imbalance::UnevenGroup,
+    job_survey::{JobSurvey, SlowdownProfile},
+    pending_finding::{PendingFinding, format_percent, format_time_of_day},
+};
+
+/// The maximum of missing telemetry that the next step lists.
+const MOST_LISTED: usize = 5;
+
+/// Returns the finding that a group is slower and nothing explains it; none while the job pauses, while it does other
+/// work, or while its clocks are capped.
+pub(super) fn unexplained_finding(
+    uneven: &UnevenGroup<'_>,
+    profile: &SlowdownProfile,
+    survey: JobSurvey,
+    possible: &BTreeSet<FindingKind>,
+) -> Option<PendingFinding> {
+    let (judge, cluster, group) = (uneven.judge, uneven.cluster, uneven.group);
+    let limits = &judge.limits;
+    let entity = group.to_entity();
+    let id = Finding::build_id(FindingKind::UnexplainedSlowdown, &entity);
+    let open = judge.tracker.open_one(&id);
+    // Hysteresis: an open finding closes below a lower limit.
+    let slack = if open.is_some() { limits.leave_share.clamp(0.1, 1.0) } else { 1.0 };
+    let least = limits.unexplained_ratio * slack;
+    let evidence = judge.gangs.of(group);
+    let is_slower = open.is_some() || evidence.is_slower(group, limits);
+    if uneven.slowed < least
+        || !(is_slower && evidence.is_learned())
+        || judge.pauses.has(group, cluster.now(), limits)
+        || !profile.takes_same_steps(limits, uneven.median_pace)
+    {
+        return None;
+    }
+    let since = judge.tracker.suspected_since(&id).unwrap_or(cluster.now());
+    let summary = render_summary(uneven, &survey, possible, since);
+    let missing = explanation_builder::deciding_telemetry(judge, cluster, group);
+    let missing = missing.into_iter().take(MOST_LISTED).collect::<Vec<_>>().join(", ");
+    let next = if missing.is_empty() {
+        "Ask the owner of the job what changed; if nothing did, profile one rank, and probe its nodes once they are free.".to_owned()
+    } else {
+        format!(
+            "Ask the owner of the job what changed; if nothing did, export what would decide: {missing}."
+        )
+    };
+    // A warning that never pages: its cause may be harmless. Informational where both the members of the job and its
+    // work are estimates: chance and nodes of other jobs then look like a slowdown.
+    let warns = !(group.job.is_none() && uneven.instants);
+    let hold = limits.unexplained_seconds.max(group.interval.two_sample_seconds_of_all(limits));
+    let lost = uneven.slowed * group.gpus.len() as f64;
+    let slowdown = EvidenceRow::UnexplainedLoss.to_evidence(Some(uneven.slowed), Some(least));
+    let pending = PendingFinding::of(FindingKind::UnexplainedSlowdown, entity, 1, warns)
+        .with_hold_seconds(hold)
+        .with_cost(lost, group.list_victims(cluster, None))
+        .with_summary(summary, next)
+        .with_evidence([slowdown])
+        .with_evidence(survey.into_usual_evidence())
+        .with_evidence(traffic_evidence(uneven, profile));
+    // Without a job label the members of the job are inferred.
+    Some(if group.job.is_some() { pending } else { pending.mark_learned() })
+}
+
+fn traffic_evidence(uneven: &UnevenGroup<'_>, profile: &SlowdownProfile) -> [EvidenceItem; 1] {
+    let limit = uneven.median_pace * uneven.judge.limits.like_pace_share;
+    [EvidenceRow::TrafficChange
+        .to_evidence(profile.traffic, Some(limit))
+        .with_note("must stay above the limit: share of the job's median pace")]
+}
+
+fn render_summary(
+    uneven: &UnevenGroup<'_>,
+    survey: &JobSurvey,
+    possible: &BTreeSet<FindingKind>,
+    since: UnixMs,
+) -> String {
+    let (slowed, since) = (uneven.slowed, format_time_of_day(since));
+    let loss = format!(
+        "{} has lost {} of its speed ({:.1} GPUs) since {since}, and no finding explains it",
+        uneven.group.render_title(),
+        format_percent(slowed),
+        slowed * uneven.group.gpus.len() as f64,
+    );
+    let (usual, unusual) = (survey.usual_subjects(), survey.unusual_labels());
+    let usual = (!usual.is_empty()).then(|| format!("usual: {}", usual.join(", ")));
+    let unusual = (!unusual.is_empty()).then(|| format!("unusual: {}", unusual.join(", ")));
+    let names: Vec<String> = possible.iter().map(ToString::to_string).collect();
+    let possible = (!names.is_empty()).then(|| format!("possibly {}", names.join(" or ")));
+    let parts = [Some(loss), usual, unusual, possible, Some(render_possibility(uneven))];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ") + "."
+}
+
+/// Describes how the slowdown is distributed over the ranks, and what that may mean.
+fn render_possibility(uneven: &UnevenGroup<'_>) -> String {
+    if let Some((names, work)) = uneven.overloaded_nodes() {
+        return format!(
+            "{} slow down less than the others (activity {work:.2} of the job median): possibly an overloaded stage or a straggler",
+            names.join(", ")
+        );
+    }
+    match uneven.rotating_share() {
+        Some(share) => format!(
+            "the busiest node changes (the same one in {} of the samples): possibly data skew",
+            format_percent(share)
+        ),
+        None => "all ranks alike".to_owned(),
+    }
+}
+
+/// Returns why an open finding about the slowdown of a job closes: another one explains it.
+pub(super) fn render_cause(cause: FindingKind) -> SanitizedText {
+    SanitizedText::new(&format!("explained by {cause}"))
+}
