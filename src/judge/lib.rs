@@ -82,6 +82,7 @@ mod telemetry_stale;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+mod uneven_group;
 mod unexplained_slowdown;
 mod usual_pressure;
 mod work_shares;

@@ -7,9 +7,9 @@ use gaunt_schema::{EvidenceItem, Finding, FindingKind, SanitizedText, UnixMs};
 
 use super::{
     EvidenceRow, explanation_builder,
-    job_imbalance::UnevenGroup,
     job_survey::{JobSurvey, SlowdownProfile},
     pending_finding::{PendingFinding, format_percent, format_time_of_day},
+    uneven_group::UnevenGroup,
 };
 
 /// The maximum of missing telemetry that the next step lists.

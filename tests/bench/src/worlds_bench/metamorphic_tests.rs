@@ -183,6 +183,11 @@ const LABELLED_WORLDS: [(&str, u64); 3] =
 struct RenamedJobs;
 
 impl WorldChange for RenamedJobs {
+    fn change_text(&self, text: String) -> String {
+        // The only finding about a whole job here.
+        text.replace("unexplained_slowdown/", "unexplained_slowdown/run-")
+    }
+
     fn change_page(&self, target: u32, _scrape: usize, page: String) -> Vec<(u32, String)> {
         vec![(target, page.replace("hpc_job=\"", "hpc_job=\"run-"))]
     }
