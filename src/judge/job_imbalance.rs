@@ -10,11 +10,11 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     host_pressure::HostPressure,
     idle_ranks::IdleRanks,
-    job_survey::{JobSurvey, SlowdownProfile},
+    job_survey::SlowdownProfile,
     pending_finding::{PendingFinding, format_percent},
-    slowdown_causes::SlowdownCauses,
+    slowdown_causes::{SlowdownCauses, SlowdownExplanation},
     uneven_group::UnevenGroup,
-    unexplained_slowdown::{render_cause, unexplained_finding},
+    unexplained_slowdown::add_unexplained,
     work_shares::LEAST_NODES,
 };
 use gaunt_cluster::{Cluster, NodeId};
@@ -44,43 +44,30 @@ pub(super) fn detect_job_imbalance(
 }
 
 impl UnevenGroup<'_> {
-    /// Adds what explains the slowdown of the group best: uneven work, or nothing. One finding at a time is about it.
+    /// Adds that the work of the group is uneven or, while nothing explains its slowdown, that it is unexplained.
     fn add_finding(&self, causes: &SlowdownCauses, outcome: &mut DetectorOutcome) {
         let cause = causes.cause_of(self.group);
+        let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
+        let imbalance = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
+        let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
+        let is_uneven = self.imbalance_ids().iter().any(is_open);
+        let found = imbalance.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
+        let explanation = match cause.settled.filter(|_| cause.is_seen).or(found) {
+            Some(kind) => SlowdownExplanation::Settled(kind),
+            None if cause.is_suspected || is_uneven => SlowdownExplanation::Suspected,
+            None => SlowdownExplanation::Unknown,
+        };
+        outcome.suspicions.extend(imbalance);
+        add_unexplained(self, &profile, causes, explanation, outcome);
+    }
+
+    fn imbalance_ids(&self) -> [String; 2] {
         let entity = self.group.to_entity();
         let stage = Entity { kind: EntityKind::Stage, ..entity.clone() };
-        let unexplained = Finding::build_id(FindingKind::UnexplainedSlowdown, &entity);
-        let uneven = [
+        [
             Finding::build_id(FindingKind::StageImbalance, &stage),
             Finding::build_id(FindingKind::DataSkew, &entity),
-        ];
-        let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
-        let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
-        let found = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
-        let is_uneven = uneven.iter().any(is_open);
-        let uneven_kind = found.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
-        let explaining = cause
-            .settled
-            .filter(|_| cause.is_seen)
-            .or(uneven_kind)
-            .filter(|_| is_open(&unexplained));
-        if let Some(kind) = explaining {
-            outcome.superseded.push((unexplained, render_cause(kind)));
-            outcome.suspicions.extend(found);
-            return;
-        }
-        outcome.suspicions.extend(found);
-        // While something may explain it, it neither opens, though its time counts, nor closes.
-        let waits = cause.is_suspected || is_uneven;
-        let is_paused = self.judge.pauses.has(self.group, self.cluster.now(), &self.judge.limits);
-        if is_open(&unexplained) && (waits || is_paused) {
-            outcome.undecidable.push(unexplained);
-            return;
-        }
-        let survey = JobSurvey::of(self.judge, self.cluster, self.group, &profile);
-        let possible = causes.possible_causes(self.group);
-        let Some(found) = unexplained_finding(self, &profile, survey, &possible) else { return };
-        outcome.suspicions.push(if waits { found.with_hold_seconds(f64::INFINITY) } else { found });
+        ]
     }
 
     fn detect_imbalance(&self, profile: &SlowdownProfile) -> Option<PendingFinding> {

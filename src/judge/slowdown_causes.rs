@@ -19,6 +19,17 @@ pub(super) struct SlowdownCause {
     pub(super) is_seen: bool,
 }
 
+/// What is known about why a job is slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SlowdownExplanation {
+    /// A finding of this kind explains it.
+    Settled(FindingKind),
+    /// Evidence of a finding that may explain it.
+    Suspected,
+    /// Nothing.
+    Unknown,
+}
+
 impl SlowdownCause {
     fn merged(self, other: Self) -> Self {
         Self {

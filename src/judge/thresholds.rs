@@ -416,7 +416,7 @@ table! {
     /// After resume_seconds × this, findings about nodes or devices that were not read since a restart close with that
     /// reason.
     resume_unread_times: f64 = 5.0;
-    /// Confidence of one kind of evidence: of 61 such findings in the worlds of the bench, 89 % were right, and fewer in
+    /// Confidence of one kind of evidence: of 63 such findings in the worlds of the bench, 87 % were right, and fewer in
     /// worlds drawn by others. Two agreeing kinds are critical.
     sure_of_one_ratio: f64 = 0.78;
     /// Confidence of two independent kinds of evidence.

@@ -7,17 +7,49 @@ use gaunt_schema::{EvidenceItem, Finding, FindingKind, SanitizedText, UnixMs};
 
 use super::{
     EvidenceRow, explanation_builder,
+    finding_lifecycle::DetectorOutcome,
     job_survey::{JobSurvey, SlowdownProfile},
     pending_finding::{PendingFinding, format_percent, format_time_of_day},
+    slowdown_causes::{SlowdownCauses, SlowdownExplanation},
     uneven_group::UnevenGroup,
 };
 
 /// The maximum of missing telemetry that the next step lists.
 const MOST_LISTED: usize = 5;
 
+/// Adds that the slowdown of a group is unexplained. While something may explain it, that neither opens, though its
+/// time counts, nor closes.
+pub(super) fn add_unexplained(
+    uneven: &UnevenGroup<'_>,
+    profile: &SlowdownProfile,
+    causes: &SlowdownCauses,
+    explanation: SlowdownExplanation,
+    outcome: &mut DetectorOutcome,
+) {
+    let (judge, cluster, group) = (uneven.judge, uneven.cluster, uneven.group);
+    let id = Finding::build_id(FindingKind::UnexplainedSlowdown, &group.to_entity());
+    let is_unknown = explanation == SlowdownExplanation::Unknown;
+    if judge.tracker.open_one(&id).is_some() {
+        if let SlowdownExplanation::Settled(kind) = explanation {
+            outcome.superseded.push((id, SanitizedText::new(&format!("explained by {kind}"))));
+            return;
+        }
+        if !is_unknown || judge.pauses.has(group, cluster.now(), &judge.limits) {
+            outcome.undecidable.push(id);
+            return;
+        }
+    }
+    let survey = JobSurvey::of(judge, cluster, group, profile);
+    let possible = causes.possible_causes(group);
+    let found = unexplained_finding(uneven, profile, survey, &possible);
+    outcome.suspicions.extend(
+        found.map(|found| if is_unknown { found } else { found.with_hold_seconds(f64::INFINITY) }),
+    );
+}
+
 /// Returns the finding that a group is slower and nothing explains it; none while the job pauses, while it does other
 /// work, or while its clocks are capped.
-pub(super) fn unexplained_finding(
+fn unexplained_finding(
     uneven: &UnevenGroup<'_>,
     profile: &SlowdownProfile,
     survey: JobSurvey,
@@ -112,9 +144,4 @@ fn render_possibility(uneven: &UnevenGroup<'_>) -> String {
         ),
         None => "all ranks alike".to_owned(),
     }
-}
-
-/// Returns why an open finding about the slowdown of a job closes: another one explains it.
-pub(super) fn render_cause(cause: FindingKind) -> SanitizedText {
-    SanitizedText::new(&format!("explained by {cause}"))
 }
