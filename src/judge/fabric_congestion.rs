@@ -26,26 +26,35 @@ pub(super) fn detect_congestion(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    let mut blockers = BTreeSet::new();
+    // Whoever sends to a host that blocks the network waits for it, on all rails.
+    let mut waiting: HashSet<NodeId> = HashSet::new();
     for (id, node) in cluster.sorted_nodes() {
         if let Some(suspicion) = detect_blocking_host(judge, cluster, id, node) {
-            blockers.insert(id);
+            let groups = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
+            waiting.extend(groups.iter().flat_map(|group| &group.nodes));
             outcome.suspicions.push(suspicion);
         }
     }
     if !judge.inferred_leaves.is_any_congested() {
         return;
     }
-    let ports = collect_loaded_ports(judge, cluster);
-    detect_incasts(judge, cluster, &ports, outcome);
-    for group in judge.inferred_leaves.groups_at(cluster.now()) {
-        outcome.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
+    let mut ports = collect_loaded_ports(judge, cluster);
+    for port in ports.iter_mut().filter(|port| waiting.contains(&port.node)) {
+        port.congested = None;
     }
-    let mut rails: BTreeMap<&SanitizedText, Vec<LeafRailPorts<'_>>> = BTreeMap::new();
-    for leaf_rail in group_by_leaf(&ports) {
-        if leaf_rail.is_mostly_congested(judge) {
-            rails.entry(leaf_rail.rail).or_default().push(leaf_rail);
+    detect_incasts(judge, cluster, &ports, outcome);
+    let waits = |row: &u32| {
+        cluster.device_at(DeviceClass::Port, *row).is_some_and(|port| waiting.contains(&port.node))
+    };
+    for group in judge.inferred_leaves.groups_at(cluster.now()) {
+        if !group.bad.iter().all(waits) {
+            outcome.suspicions.push(unnamed_leaf_finding(judge, cluster, &ports, group));
         }
+    }
+    let all = group_by_leaf(&ports);
+    let mut rails: BTreeMap<&SanitizedText, Vec<&LeafRailPorts<'_>>> = BTreeMap::new();
+    for leaf_rail in all.iter().filter(|leaf_rail| leaf_rail.is_mostly_congested(judge)) {
+        rails.entry(leaf_rail.rail).or_default().push(leaf_rail);
     }
     let many = rails.len() >= judge.limits.many_rails as usize;
     for (rail, leaves) in rails {
@@ -54,8 +63,8 @@ pub(super) fn detect_congestion(
         let named: BTreeSet<&SanitizedText> =
             leaves.iter().filter_map(|leaf_rail| leaf_rail.leaf).collect();
         let suspicion = match named.len() {
-            1 if leaves.len() == 1 => {
-                leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, &leaves[0])
+            1 if leaves.len() == 1 && !leaves[0].is_whole_rail(judge, &all) => {
+                leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, leaves[0])
             }
             _ if many && named.len() == 1 => continue,
             _ => rail_slow_finding(judge, cluster, rail, &leaves),
@@ -257,6 +266,16 @@ impl LeafRailPorts<'_> {
         bad as f64 >= judge.limits.least_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
+
+    /// Whether the rail explains its congestion, and not the leaf: all ports of the rail are below it, and the leaf,
+    /// which is known for whole nodes only, has other rails, most of which are not congested.
+    fn is_whole_rail(&self, judge: &JudgeState, all: &[LeafRailPorts<'_>]) -> bool {
+        let is_of_nodes = self.members.iter().all(|port| port.is_leaf_of_node);
+        let has_all = all.iter().all(|other| other.rail != self.rail || other.leaf == self.leaf);
+        let below: Vec<_> = all.iter().filter(|other| other.leaf == self.leaf).collect();
+        let congested = below.iter().filter(|other| other.is_mostly_congested(judge)).count();
+        is_of_nodes && has_all && congested * 2 <= below.len()
+    }
 }
 
 /// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
@@ -321,11 +340,11 @@ fn rail_slow_finding(
     judge: &JudgeState,
     cluster: &Cluster,
     rail: &SanitizedText,
-    leaf_rails: &[LeafRailPorts<'_>],
+    leaf_rails: &[&LeafRailPorts<'_>],
 ) -> PendingFinding {
     let entity = Entity { rail: Some(rail.clone()), ..Entity::new(EntityKind::Rail) };
     let bad: Vec<&LoadedPort<'_>> =
-        leaf_rails.iter().flat_map(LeafRailPorts::congested_ports).collect();
+        leaf_rails.iter().flat_map(|leaf_rail| leaf_rail.congested_ports()).collect();
     let leaves = leaf_rails.iter().filter(|leaf_rail| leaf_rail.leaf.is_some()).count();
     let below = if leaves > 0 {
         format!(" below {}", format_count(leaves, "leaf switch").replace("switchs", "switches"))

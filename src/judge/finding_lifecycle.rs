@@ -377,19 +377,21 @@ impl FindingTracker {
             None => PendingSpan::new(now, &candidate.members),
         };
         let pending = self.pending.entry(candidate.finding.id.clone()).or_insert_with(first);
-        pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
         let interval_s = candidate.interval.seconds().max(period.as_secs_f64());
         let samples = if candidate.hold > 0.0 { interval_s } else { 0.0 };
+        let hold = candidate.hold.max(samples);
+        pending.observe_severity(now, candidate.finding.severity, hold);
+        pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
         let steady =
             again.is_none_or(|seconds| seconds >= limits.average_seconds.min(candidate.hold));
-        let has_lasted = steady && pending.lasted_seconds() >= candidate.hold.max(samples);
+        let has_lasted = steady && pending.lasted_seconds() >= hold;
         let since = pending.since;
         let open = self.known.get(&candidate.finding.id).is_some_and(TrackedFinding::is_open);
         let is_early = pending.lasted_seconds() < candidate.page_delay;
         let confidence = candidate.compute_confidence(limits);
-        let severity = candidate.finding.severity;
+        let severity = candidate.finding.severity.min(pending.lasting_severity(hold));
         let severity = if is_early { severity.min(Severity::Warning) } else { severity };
         (has_lasted || open).then_some(Finding { severity, since, confidence, ..candidate.finding })
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use gaunt_schema::UnixMs;
+use gaunt_schema::{Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
 /// A pending finding: since when its evidence was seen, and for how long.
@@ -19,6 +19,9 @@ pub(super) struct PendingSpan {
     pub(super) members: Vec<String>,
     /// Milliseconds with the evidence, less those without it.
     lasted_ms: u64,
+    /// The same of evidence for at least a warning, and of evidence that pages.
+    warned_ms: u64,
+    paged_ms: u64,
     /// Milliseconds between two samples of the evidence.
     #[serde(skip_serializing_if = "is_zero")]
     interval_ms: u64,
@@ -57,6 +60,35 @@ impl PendingSpan {
         self.lasted_ms as f64 / 1e3
     }
 
+    /// Counts the time until now for the severity of its present evidence, up to twice the time that it must last.
+    /// Call it before the evidence itself is counted.
+    pub(super) fn observe_severity(&mut self, now: UnixMs, severity: Severity, hold_s: f64) {
+        let (passed, most) = (self.uncounted_ms(now), (hold_s * 2e3) as u64);
+        for (level, counted) in
+            [(Severity::Warning, &mut self.warned_ms), (Severity::Critical, &mut self.paged_ms)]
+        {
+            *counted = if severity >= level {
+                (*counted + passed).min(most)
+            } else {
+                counted.saturating_sub(passed)
+            };
+        }
+    }
+
+    /// Returns the severity whose evidence has lasted this long: one with less evidence, if it has not.
+    pub(super) fn lasting_severity(&self, hold_s: f64) -> Severity {
+        let has_lasted = |counted: u64| counted as f64 >= hold_s * 1e3;
+        match (has_lasted(self.paged_ms), has_lasted(self.warned_ms)) {
+            (true, _) => Severity::Critical,
+            (false, true) => Severity::Warning,
+            (false, false) => Severity::Info,
+        }
+    }
+
+    fn uncounted_ms(&self, now: UnixMs) -> u64 {
+        now.duration_since(self.counted_to).as_millis() as u64
+    }
+
     /// Returns the time between two samples of its evidence; zero where every page has new ones.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_millis(self.interval_ms)
@@ -64,7 +96,7 @@ impl PendingSpan {
 
     /// Records that its evidence is present, for these members, which are sampled at this interval.
     pub(super) fn observe_members(&mut self, now: UnixMs, members: &[String], interval: Duration) {
-        self.lasted_ms += now.duration_since(self.counted_to).as_millis() as u64;
+        self.lasted_ms += self.uncounted_ms(now);
         (self.last_seen, self.counted_to) = (now, now);
         let seen: HashSet<&String> = members.iter().collect();
         self.members.retain(|member| seen.contains(member));
@@ -82,8 +114,11 @@ impl PendingSpan {
         if absent <= lapse {
             return true;
         }
-        let uncounted = now.duration_since(self.counted_to).as_millis() as u64;
-        (self.lasted_ms, self.counted_to) = (self.lasted_ms.saturating_sub(uncounted), now);
+        let uncounted = self.uncounted_ms(now);
+        for counted in [&mut self.lasted_ms, &mut self.warned_ms, &mut self.paged_ms] {
+            *counted = counted.saturating_sub(uncounted);
+        }
+        self.counted_to = now;
         self.lasted_ms > 0 && absent <= lapse.max(self.interval() * GAP_SAMPLES)
     }
 }
