@@ -63,7 +63,7 @@ pub(super) fn detect_congestion(
         let named: BTreeSet<&SanitizedText> =
             leaves.iter().filter_map(|leaf_rail| leaf_rail.leaf).collect();
         let suspicion = match named.len() {
-            1 if leaves.len() == 1 && !leaves[0].is_whole_rail(judge, &all) => {
+            1 if leaves.len() == 1 && !leaves[0].is_whole_rail(judge, cluster, &all) => {
                 leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, leaves[0])
             }
             _ if many && named.len() == 1 => continue,
@@ -267,16 +267,31 @@ impl LeafRailPorts<'_> {
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
 
-    /// Whether the rail explains its congestion, and not the leaf: all ports of the rail are below it, and the leaf,
-    /// which is known for whole nodes only, has other rails, most of which are not congested.
-    fn is_whole_rail(&self, judge: &JudgeState, all: &[LeafRailPorts<'_>]) -> bool {
+    /// Whether the rail explains its congestion, and not the leaf: the leaf, which is known for whole nodes only, has
+    /// other rails, most of which are not congested, and no port of the rail below another leaf carries as much.
+    fn is_whole_rail(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        all: &[LeafRailPorts<'_>],
+    ) -> bool {
         let is_of_nodes = self.members.iter().all(|port| port.is_leaf_of_node);
-        let has_all = all.iter().all(|other| other.rail != self.rail || other.leaf == self.leaf);
         let below: Vec<_> = all.iter().filter(|other| other.leaf == self.leaf).collect();
         let congested = below.iter().filter(|other| other.is_mostly_congested(judge)).count();
-        is_of_nodes && has_all && congested * 2 <= below.len()
+        if !is_of_nodes || congested * 2 > below.len() {
+            return false;
+        }
+        let load = |port: &&LoadedPort<'_>| current_value(port.link.utilization, cluster);
+        let own = median(self.members.iter().filter_map(load)).unwrap_or_default();
+        let elsewhere =
+            all.iter().filter(|other| other.rail == self.rail && other.leaf != self.leaf);
+        let mut loads = elsewhere.flat_map(|other| other.members.iter().filter_map(load));
+        !loads.any(|load| load * ALIKE_LOADS >= own)
     }
 }
+
+/// Ports carry as much as others if they carry at least one part in so many of their load.
+const ALIKE_LOADS: f64 = 2.0;
 
 /// Returns the ports of a leaf or a rail that have traffic, up to a maximum.
 pub(super) fn ports_of_entity(

@@ -156,6 +156,23 @@ impl FindingSnapshot {
     }
 }
 
+/// Drops pending findings of which another detector has more severe evidence: of equals the last one speaks.
+fn most_severe(suspicions: Vec<PendingFinding>) -> Vec<PendingFinding> {
+    let mut positions: HashMap<String, usize> = HashMap::new();
+    let mut kept: Vec<PendingFinding> = Vec::with_capacity(suspicions.len());
+    for candidate in suspicions {
+        let position = *positions.entry(candidate.finding.id.clone()).or_insert(kept.len());
+        match kept.get_mut(position) {
+            None => kept.push(candidate),
+            Some(other) if candidate.finding.severity >= other.finding.severity => {
+                *other = candidate;
+            }
+            Some(_) => {}
+        }
+    }
+    kept
+}
+
 impl FindingTracker {
     /// Continues from a snapshot. Findings that were open stay open until they can be evaluated again.
     pub(super) fn from_snapshot(past: FindingSnapshot) -> Self {
@@ -221,7 +238,7 @@ impl FindingTracker {
             }
         }
         outcome.findings.extend(
-            suspicions
+            most_severe(suspicions)
                 .into_iter()
                 .filter_map(|candidate| self.promote_pending(now, period, limits, candidate)),
         );
