@@ -86,7 +86,7 @@ fn node_checks() -> Vec<CoverageCheck> {
     );
     hosts.state = CoverageState::Note;
     vec![
-        coverage_check(CoverageKind::Targets, (64, 64), "all 64 targets read", "", &[]),
+        coverage_check(CoverageKind::Targets, (64, 64), "all 64 targets are read", "", &[]),
         coverage_check(
             CoverageKind::HostMetrics,
             (29, 32),

@@ -149,7 +149,7 @@ pub struct RenewalGroup {
     pub class: DeviceClass,
     /// Number of nodes.
     pub nodes: u32,
-    /// The measured renewal interval in seconds; none before two renewals.
+    /// The measured renewal interval in seconds; none before three renewals.
     pub renewal_seconds: Option<f64>,
     /// The shortest delay of a finding that is inferred from these values, counted from the first sample that shows the
     /// fault; none while the interval is unknown.
@@ -163,7 +163,7 @@ impl TelemetryCoverage {
     }
 
     /// Returns how soon a finding can be reported, as sentences: in general, and from values that are renewed more
-    /// rarely than targets are scraped.
+    /// rarely than targets are scraped, or whose interval is not known.
     pub fn describe_delays(&self) -> Vec<String> {
         let reported = format!(
             "a state that a device reports, such as a port that is down, after {}",
@@ -178,8 +178,11 @@ impl TelemetryCoverage {
         }];
         // Scrapes do not come at exact intervals.
         let slow_from = self.period_ms as f64 / 1e3 * 1.5;
-        let slow = self.intervals.iter().filter(|group| group.renewal_seconds >= Some(slow_from));
-        lines.extend(slow.filter_map(RenewalGroup::describe_delay));
+        let is_slow = |group: &&RenewalGroup| {
+            group.renewal_seconds.is_none_or(|seconds| seconds >= slow_from)
+        };
+        let slow = self.intervals.iter().filter(is_slow);
+        lines.extend(slow.map(RenewalGroup::describe_delay));
         let more = (self.intervals_total as usize).saturating_sub(self.intervals.len());
         lines
             .extend((more > 0).then(|| format!("{more} more groups of intervals are not listed.")));
@@ -206,17 +209,21 @@ impl CoverageCheck {
 }
 
 impl RenewalGroup {
-    /// Returns the delay of findings inferred from these values as a sentence; none while it is unknown.
-    fn describe_delay(&self) -> Option<String> {
+    /// Returns the delay of findings inferred from these values as a sentence.
+    fn describe_delay(&self) -> String {
         let nodes = if self.nodes == 1 { "node" } else { "nodes" };
-        Some(format!(
-            "{} on {} {nodes} ({}) are renewed every {}: nothing inferred from them is reported within {}.",
-            self.class_label(),
-            self.nodes,
-            self.dialect.as_str(),
-            format_seconds(self.renewal_seconds?),
-            format_seconds(self.inferred_seconds?),
-        ))
+        let of =
+            format!("{} of {} {nodes} ({})", self.class_label(), self.nodes, self.dialect.as_str());
+        match (self.renewal_seconds, self.inferred_seconds) {
+            (Some(renewal), Some(inferred)) => format!(
+                "{of} are renewed every {}: nothing inferred from them is reported within {}.",
+                format_seconds(renewal),
+                format_seconds(inferred)
+            ),
+            _ => {
+                format!("{of}: the renewal interval is not measured yet; it takes three renewals.")
+            }
+        }
     }
 
     /// Returns the devices in the words of tables.

@@ -107,7 +107,7 @@ mod tests {
     fn missing_check_has_its_names_and_the_next_step() {
         let page = render_page(&gaunt_api::samples::telemetry_coverage());
         let lines: Vec<&str> = page.lines().collect();
-        assert_eq!(lines[0], "ok       all 64 targets read");
+        assert_eq!(lines[0], "ok       all 64 targets are read");
         assert!(lines[1].starts_with("missing  3 of 32 nodes with GPUs have no host metrics: "));
         assert!(
             page.contains("\n         gpu001, gpu002, gpu017\n         → Run node_exporter or ")

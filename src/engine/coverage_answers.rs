@@ -6,7 +6,7 @@ use std::{
 };
 
 use gaunt_schema::{
-    DeviceClass, Dialect, GpuState, SanitizedText,
+    DeviceClass, Dialect, GpuState, SanitizedText, TopologyOrigin,
     catalogue::{gpu, host},
 };
 
@@ -58,7 +58,10 @@ impl KnownCount {
     fn count_fact(&mut self, name: &SanitizedText, fact: Option<&AttributedFact>) {
         self.count(name, fact.is_some());
         if let Some(fact) = fact {
-            let origin = format!("{} {}", fact.origin.as_str(), fact.source);
+            let origin = match fact.origin {
+                TopologyOrigin::Page => "pages of the nodes".to_owned(),
+                origin => format!("{} {}", origin.as_str(), fact.source),
+            };
             *self.origins.entry(origin).or_default() += 1;
         }
     }
@@ -175,7 +178,7 @@ impl View<'_> {
         for it in nodes {
             for class in INFERRED_FROM.into_iter().filter(|class| it.has_class(*class)) {
                 if let Some(dialect) = it.node.feed_dialect(class) {
-                    let interval = it.node.renewals(class).interval().map(round_interval);
+                    let interval = it.node.renewals(class).whole_interval().map(round_interval);
                     *counts.entry((dialect, class, interval)).or_default() += 1;
                 }
             }

@@ -65,7 +65,7 @@ impl ScreenView for CoverageScreen {
     ///  missing  3 of 32 nodes with GPUs have no host metrics: CPU, memory and IO are unknown
     ///           gpu001, gpu002, gpu017
     ///           → Run node_exporter or gaunt-node there
-    ///  ok       all 64 targets read
+    ///  ok       all 64 targets are read
     ///
     ///  EXPORTER       values  nodes  renewed every  inferred after
     ///  dcgm           GPUs       32           30 s            30 s

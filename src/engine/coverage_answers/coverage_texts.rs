@@ -22,12 +22,15 @@ pub(super) const NO_GPUS_NEXT: &str =
 pub(super) fn describe_check(kind: CoverageKind, known: u32, total: u32) -> (String, &'static str) {
     let texts = CheckTexts::of(kind);
     let missing = total - known;
-    let summary = if missing == 0 {
-        format!("{} {}", count_things(total, texts.things, "all"), texts.complete)
+    let verb_of = |count, (one, several)| if count == 1 { one } else { several };
+    let summary = if missing > 0 {
+        let things = count_things(total, texts.things, "");
+        format!("{missing} of {things} {}: {}", verb_of(missing, texts.lacks), texts.meaning)
+    } else if kind == CoverageKind::JoinedNodes {
+        "no node with GPUs has its host metrics on another node".to_owned()
     } else {
-        let (verb, lacks) = (texts.lacks, texts.meaning);
-        let verb = if missing == 1 { verb.0 } else { verb.1 };
-        format!("{missing} of {} {verb}: {lacks}", count_things(total, texts.things, ""))
+        let things = count_things(total, texts.things, "all");
+        format!("{things} {}", verb_of(total, texts.complete))
     };
     (summary, texts.next)
 }
@@ -36,8 +39,8 @@ pub(super) fn describe_check(kind: CoverageKind, known: u32, total: u32) -> (Str
 struct CheckTexts {
     /// What is counted: one, and several.
     things: (&'static str, &'static str),
-    /// What holds if all of them have it.
-    complete: &'static str,
+    /// What holds of one and of several that have it.
+    complete: (&'static str, &'static str),
     /// What holds of one and of several that lack it.
     lacks: (&'static str, &'static str),
     /// What gaunt cannot tell then.
@@ -63,21 +66,21 @@ impl CheckTexts {
         match kind {
             CoverageKind::Targets => Self {
                 things: ("target", "targets"),
-                complete: "read",
+                complete: ("is read", "are read"),
                 lacks: ("is not read", "are not read"),
-                meaning: "its last values are stale or unknown",
+                meaning: "last values are stale or unknown",
                 next: "Run `gaunt snapshot --ask targets`: the column FAILURE has the reason.",
             },
             CoverageKind::GpuMetrics => Self {
                 things: ("node with host metrics", "nodes with host metrics"),
-                complete: "with GPUs",
+                complete: ("has GPUs", "have GPUs"),
                 lacks: ("has no GPU metrics", "have no GPU metrics"),
                 meaning: "GPUs on them, if any, are not watched",
                 next: "Run dcgm-exporter or gaunt-node on those that have GPUs.",
             },
             CoverageKind::JoinedNodes => Self {
                 things: nodes,
-                complete: "without host metrics on another node of the same name or address",
+                complete: ("", ""),
                 lacks: (
                     "may have its host metrics on another node",
                     "may have their host metrics on other nodes",
@@ -87,14 +90,14 @@ impl CheckTexts {
             },
             CoverageKind::PressureMetrics => Self {
                 things: ("node with GPUs and host metrics", "nodes with GPUs and host metrics"),
-                complete: "with PSI metrics",
+                complete: ("has PSI metrics", "have PSI metrics"),
                 lacks: ("exports no PSI metrics", "export no PSI metrics"),
                 meaning: "cannot tell IO wait from CPU contention",
                 next: "Boot with the kernel option psi=1, and enable node_exporter's collector `pressure`.",
             },
             _ => Self {
                 things: nodes,
-                complete: "with host metrics",
+                complete: ("has host metrics", "have host metrics"),
                 lacks: ("has no host metrics", "have no host metrics"),
                 meaning: "CPU, memory and IO of the host are unknown",
                 next: HOST_METRICS_NEXT,
@@ -107,35 +110,35 @@ impl CheckTexts {
         match kind {
             CoverageKind::ProfilingCounters => Self {
                 things: ("GPU", "GPUs"),
-                complete: "with profiling counters",
+                complete: ("has profiling counters", "have profiling counters"),
                 lacks: ("has no profiling counters", "have no profiling counters"),
                 meaning: "tensor and SM activity are estimated from power",
                 next: "Export DCGM_FI_PROF_SM_ACTIVE and DCGM_FI_PROF_PIPE_TENSOR_ACTIVE from dcgm-exporter, or run gaunt-node.",
             },
             CoverageKind::PortMetrics => Self {
                 things: ("node with GPUs", "nodes with GPUs"),
-                complete: "with metrics of RDMA ports",
+                complete: ("has metrics of RDMA ports", "have metrics of RDMA ports"),
                 lacks: ("has no metrics of RDMA ports", "have no metrics of RDMA ports"),
-                meaning: "their network is not checked",
+                meaning: "the network there is not checked",
                 next: "Run gaunt-node, rdma_exporter, or node_exporter with its collector `infiniband` there.",
             },
             CoverageKind::Rails => Self {
                 things: ports,
-                complete: "with a known rail",
+                complete: ("has a known rail", "have a known rail"),
                 lacks: ("has no known rail", "have no known rail"),
                 meaning: "ports with equal device numbers count as one rail",
                 next: "Add a topology file to `topology.files` in the settings, like config/topology.toml or the output of ibnetdiscover.",
             },
             CoverageKind::Leaves => Self {
                 things: ports,
-                complete: "with a known leaf switch",
+                complete: ("has a known leaf switch", "have a known leaf switch"),
                 lacks: ("has no known leaf switch", "have no known leaf switch"),
                 meaning: "a congested leaf is only inferred from ports that are congested together",
                 next: "Add Slurm's topology.conf, the output of ibnetdiscover or LLDP neighbours to `topology.files` in the settings.",
             },
             _ => Self {
                 things: ("GPU in use", "GPUs in use"),
-                complete: "with a job label",
+                complete: ("has a job label", "have a job label"),
                 lacks: ("has no job label", "have no job label"),
                 meaning: "nodes with equal power and traffic count as one job",
                 next: "Export the label hpc_job or pod from dcgm-exporter, run gaunt-node, or add the output of `squeue --json` to `jobs.files` in the settings.",
@@ -149,4 +152,25 @@ fn count_things(count: u32, (one, several): (&str, &str), all: &str) -> String {
     let things = if count == 1 { one } else { several };
     let all = if count == 1 || all.is_empty() { String::new() } else { format!("{all} ") };
     format!("{all}{count} {things}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_agree_with_their_numbers() {
+        let of = |kind, known, total| describe_check(kind, known, total).0;
+        assert_eq!(of(CoverageKind::Targets, 1, 1), "1 target is read");
+        assert_eq!(of(CoverageKind::HostMetrics, 4, 4), "all 4 nodes with GPUs have host metrics");
+        assert_eq!(
+            of(CoverageKind::PortMetrics, 3, 4),
+            "1 of 4 nodes with GPUs has no metrics of RDMA ports: the network there is not checked"
+        );
+        assert_eq!(
+            of(CoverageKind::Rails, 0, 24),
+            "24 of 24 active RDMA ports have no known rail: ports with equal device numbers count \
+             as one rail"
+        );
+    }
 }
