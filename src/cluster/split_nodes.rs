@@ -39,7 +39,7 @@ impl Cluster {
     pub fn split_nodes(&self) -> BTreeSet<(NodeId, NodeId)> {
         let mut halves: BTreeMap<(bool, SanitizedText), HalfNodes> = BTreeMap::new();
         for (id, node) in self.sorted_nodes() {
-            let has_gpus = !node.device_rows(DeviceClass::Gpu).is_empty();
+            let has_gpus = node.last_fed(DeviceClass::Gpu).is_some();
             if has_gpus == self.has_host_metrics(node) {
                 continue;
             }

@@ -211,7 +211,8 @@ impl View<'_> {
 
 impl<'a> CoveredNode<'a> {
     fn of(cluster: &Cluster, id: NodeId, node: &'a Node) -> Self {
-        let has_gpus = !node.device_rows(DeviceClass::Gpu).is_empty();
+        // A page may name devices of which it has no values.
+        let has_gpus = node.last_fed(DeviceClass::Gpu).is_some();
         Self { id, node, has_gpus, has_host: cluster.has_host_metrics(node) }
     }
 
@@ -219,7 +220,7 @@ impl<'a> CoveredNode<'a> {
         match class {
             DeviceClass::Gpu => self.has_gpus,
             DeviceClass::Node => self.has_host,
-            class => !self.node.device_rows(class).is_empty(),
+            class => self.node.last_fed(class).is_some(),
         }
     }
 

@@ -65,9 +65,9 @@ mod tests {
         assert_eq!(
             lines[..3],
             [
-                "CHECK         STATE    KNOWN  TOTAL  STATED_BY                   MISSING",
-                "targets       ok          64     64  -                           -",
-                "host_metrics  missing     29     32  -                           gpu001, gpu002, gpu017",
+                "CHECK         STATE    KNOWN  TOTAL  STATED_BY                     MISSING",
+                "targets       ok          64     64  -                             -",
+                "host_metrics  missing     29     32  -                             gpu001, gpu002, gpu017",
             ]
         );
         assert!(
