@@ -83,3 +83,55 @@ fn gpus_in_use_without_a_label_and_hosts_without_gpus_are_told_apart() {
     assert_eq!((hosts.state, hosts.known, hosts.total), (CoverageState::Note, 3, 4), "{hosts:?}");
     assert_eq!(hosts.list_missing(), "gpu004");
 }
+
+/// Kinds that are inferred from samples, and not reported by a device.
+const INFERRED: [FindingKind; 9] = [
+    FindingKind::DataStarved,
+    FindingKind::StorageSlow,
+    FindingKind::HostBound,
+    FindingKind::ComputeStraggler,
+    FindingKind::LeafCongested,
+    FindingKind::RailSlow,
+    FindingKind::HostBlocksNetwork,
+    FindingKind::StageImbalance,
+    FindingKind::UnexplainedSlowdown,
+];
+
+/// Seconds from the onset of a scenario's fault until an inferred finding is open, and the least that the coverage states
+/// then; none if there is none in time.
+fn inferred_after(scenario: &str, period: u64) -> Option<(f64, f64)> {
+    let mut run = EngineTestRun::with_period(period, scenario, 32, 1);
+    let onset = run.fleet.ground_truths().iter().map(|truth| truth.onset).min()?;
+    let onset = onset.duration_since(START).as_secs() as i64;
+    while run.second < onset + 120 {
+        run.step_period();
+        let findings = run.open_findings();
+        if run.second >= onset && findings.iter().any(|it| INFERRED.contains(&it.kind)) {
+            return match run.engine.answer_question(&Question::Coverage) {
+                Answer::Coverage(coverage) => {
+                    Some(((run.second - onset) as f64, coverage.inferred_seconds?))
+                }
+                other => panic!("no coverage: {other:?}"),
+            };
+        }
+    }
+    None
+}
+
+#[test]
+fn nothing_inferred_opens_before_the_stated_delay() {
+    let scenarios = ["data_starved", "storage_slow", "slow_gpu", "launch_bound", "leaf_congested"];
+    for period in [1, 10] {
+        let delays = scenarios.map(|scenario| inferred_after(scenario, period));
+        for (scenario, (after, least)) in
+            scenarios.iter().zip(delays).filter_map(|(s, d)| Some((s, d?)))
+        {
+            assert!(
+                after >= least,
+                "{scenario} every {period} s: after {after} s, least {least} s"
+            );
+        }
+        let opened = delays.iter().flatten().count();
+        assert!(opened > 2, "every {period} s: {delays:?}");
+    }
+}
