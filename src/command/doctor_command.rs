@@ -60,6 +60,7 @@ fn render_page(coverage: &TelemetryCoverage) -> String {
     lines.push(String::new());
     lines.push(match coverage.missing_checks() {
         0 => format!("Nothing is missing in {} checks.", coverage.checks.len()),
+        1 => format!("1 of {} checks misses something.", coverage.checks.len()),
         missing => format!("{missing} of {} checks miss something.", coverage.checks.len()),
     });
     lines.join("\n") + "\n"
