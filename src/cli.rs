@@ -27,7 +27,7 @@ Filters, for --filter and after ? in a question:
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; with snapshot --check: no finding worse than info is open and unacknowledged
-  1  only snapshot --check: the worst open, unacknowledged finding is a warning
+  1  snapshot --check: the worst open, unacknowledged finding is a warning; doctor: a check misses something
   2  only snapshot --check: the worst open, unacknowledged finding is critical
   3  wrong command line, cannot start, aggregator unreachable, or partial data: a target or a target source could not
      be read; takes precedence over 1 and 2
@@ -136,6 +136,9 @@ pub enum GauntCommand {
     /// Print one snapshot of the fleet and exit.
     #[command(after_help = snapshot_help())]
     Snapshot(SnapshotArguments),
+    /// Check which telemetry is missing, and print the next step for each: unjoined exporters, unknown topology, missing
+    /// metrics, slow renewal intervals.
+    Doctor(DoctorArguments),
     /// Report GPU-hours and energy by state, job, user and GPU model, with lost GPU-hours and cost.
     Report(ReportArguments),
     /// Run the detectors over recorded pages in virtual time; print every finding with its start and end.
@@ -327,7 +330,7 @@ pub struct SnapshotArguments {
     #[command(flatten)]
     pub view: ViewArguments,
     /// Print the answer to one question instead of the whole snapshot: overview, nodes, nodes/NAME, gpus, jobs,
-    /// jobs/NUMBER, ports, fabric, findings, findings/ID, gpu_time, targets, probe, usage, alerts,
+    /// jobs/NUMBER, ports, fabric, findings, findings/ID, gpu_time, targets, probe, usage, alerts, coverage,
     /// 'history?metric=power', or table/ with gpus, nodes, jobs, ports, processes, findings, closed or targets.
     #[arg(long, value_name = "QUESTION")]
     pub ask: Option<String>,
@@ -347,6 +350,20 @@ pub struct SnapshotArguments {
     pub check: bool,
     /// Sampling time before the snapshot, at least three periods (ignored with an aggregator); states need several
     /// samples.
+    #[arg(long, value_name = "DURATION", default_value = "8s", value_parser = parse_span)]
+    pub watch: Duration,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArguments {
+    /// Data source.
+    #[command(flatten)]
+    pub view: ViewArguments,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
+    pub format: FormatArgument,
+    /// Sampling time before the checks, at least three periods (ignored with an aggregator).
     #[arg(long, value_name = "DURATION", default_value = "8s", value_parser = parse_span)]
     pub watch: Duration,
 }

@@ -14,7 +14,7 @@ use gaunt::{
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        ack_command, console_command, demo_command, explain_command, judge_command,
+        ack_command, console_command, demo_command, doctor_command, explain_command, judge_command,
         metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
     settings::Settings,
@@ -109,6 +109,15 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         }
         Some(GauntCommand::Serve(options)) => Box::pin(run_serve(options)).await,
         Some(GauntCommand::Snapshot(options)) => Box::pin(run_snapshot(options)).await,
+        Some(GauntCommand::Doctor(options)) => {
+            let settings = load_settings(&options.view.scrape)?;
+            let doctor_options = doctor_command::DoctorOptions {
+                json: options.format == FormatArgument::Json,
+                watch: options.watch,
+            };
+            Box::pin(doctor_command::run(choose_view(options.view, settings)?, doctor_options))
+                .await
+        }
         Some(GauntCommand::Explain(options)) => run_explain(options).await,
         Some(GauntCommand::Ack(options)) => {
             let settings = Settings::load_file(options.config.as_deref())?;

@@ -31,6 +31,7 @@ mod routes;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
 pub mod target_list;
+pub mod telemetry_coverage;
 pub mod time_param;
 pub mod usage_report;
 
@@ -56,6 +57,9 @@ pub use overview::{HeatMap, LostGpuTime, NodeCounts, Overview, StateCount};
 pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 pub use routes::PATHS;
 pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};
+pub use telemetry_coverage::{
+    CoverageCheck, CoverageKind, CoverageState, OriginCount, RenewalGroup, TelemetryCoverage,
+};
 pub use time_param::TimeParam;
 pub use usage_report::{UsageReport, UsageRow};
 
@@ -103,6 +107,8 @@ pub enum Question {
     Usage(std::time::Duration),
     /// Alertmanager's state of findings.
     Alerts,
+    /// What gaunt does not know: unjoined nodes, unknown topology, missing metrics, renewal intervals.
+    Coverage,
     /// The same question at a past time. Data that is not retained is absent.
     AtTime(TimeParam, Box<Question>),
 }
@@ -139,6 +145,8 @@ pub enum Answer {
     Usage(Arc<UsageReport>),
     /// Answer to [`Question::Alerts`].
     Alerts(Arc<AlertList>),
+    /// Answer to [`Question::Coverage`].
+    Coverage(Arc<TelemetryCoverage>),
     /// The question is refused, with the reason.
     Refused(Refusal),
 }
@@ -174,6 +182,7 @@ impl Answer {
             Question::Probe => Self::Probe(of(json)?),
             Question::Usage(_) => Self::Usage(of(json)?),
             Question::Alerts => Self::Alerts(of(json)?),
+            Question::Coverage => Self::Coverage(of(json)?),
             Question::AtTime(_, question) => return Self::from_json(question, json),
         })
     }

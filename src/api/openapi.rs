@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     AlertList, AnswerTable, Explanation, FabricMatrix, FindingList, GpuTime, HistoryAggregation,
     JobDetail, MetricHistory, NodeDetail, NodeList, Overview, PATHS, ProbeMatrix, Refusal, Subject,
-    TargetList, UsageReport,
+    TargetList, TelemetryCoverage, UsageReport,
     filter::{MAX_BYTES, MAX_ROWS},
     finding_action::{AcknowledgementBody, MAX_NAME},
     history_answer::MAX_POINTS,
@@ -148,6 +148,7 @@ fn answer_schema(answers: &mut SchemaGenerator, path: &str) -> Value {
         "history" => schema_of::<MetricHistory>(answers),
         "usage" => schema_of::<UsageReport>(answers),
         "alerts" => schema_of::<AlertList>(answers),
+        "coverage" => schema_of::<TelemetryCoverage>(answers),
         _ => panic!("{path} has no answer type"),
     }
 }

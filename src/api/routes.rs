@@ -14,7 +14,7 @@ use super::{
 const CLAUSES: [&str; 4] = ["sort", "limit", "offset", "columns"];
 
 /// Every path below the API base, with placeholders in braces, its parameters, and its answer in a few words.
-pub const PATHS: [(&str, &[&str], &str); 18] = [
+pub const PATHS: [(&str, &[&str], &str); 19] = [
     ("overview", &["at"], "Summary of the whole fleet, with the heat map."),
     ("nodes", &["filter", "sort", "limit", "offset", "at"], "Nodes, one line each, worst first."),
     ("nodes/{node}", &["at"], "One node with its devices, values and recent history."),
@@ -49,6 +49,11 @@ pub const PATHS: [(&str, &[&str], &str); 18] = [
     ),
     ("usage", &["last"], "GPU time and energy by job, GPU model, state and cause."),
     ("alerts", &[], "Alertmanager's state of findings, and their silences."),
+    (
+        "coverage",
+        &[],
+        "What is not known: unjoined nodes, unknown topology, missing metrics, renewal intervals.",
+    ),
 ];
 
 impl Question {
@@ -87,6 +92,7 @@ impl Question {
             "history" => Self::History(query.parse_history()?),
             "usage" => Self::Usage(query.parse_usage_span()?),
             "alerts" => Self::Alerts,
+            "coverage" => Self::Coverage,
             _ => return Err(unknown()),
         };
         Ok(match query.parse_time()? {
@@ -127,6 +133,7 @@ impl Question {
             }
             Self::Usage(span) => (vec!["usage"], vec![("last", format!("{}s", span.as_secs()))]),
             Self::Alerts => (vec!["alerts"], Vec::new()),
+            Self::Coverage => (vec!["coverage"], Vec::new()),
             Self::History(ask) => {
                 let mut parameters = vec![
                     ("metric", ask.metric.to_string()),
@@ -299,6 +306,7 @@ mod tests {
             "history?metric=power&filter=node=gpu003 and gpu=5&points=60",
             "usage?last=900s",
             "alerts",
+            "coverage",
         ] {
             let question = parse_question(line).unwrap_or_else(|error| panic!("{line}: {error}"));
             let (segments, parameters) = question.to_path();

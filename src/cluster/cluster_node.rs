@@ -89,6 +89,12 @@ impl Node {
         Some(self.feeds[class as usize]?.last)
     }
 
+    /// The dialect of the target that last reported values of a class.
+    pub fn feed_dialect(&self, class: DeviceClass) -> Option<Dialect> {
+        let target = self.feeds[class as usize]?.target;
+        Some(self.sources.iter().find(|source| source.target == target)?.dialect)
+    }
+
     /// When the values of a class were renewed: a page may repeat values that its exporter collected before.
     #[inline]
     pub fn renewals(&self, class: DeviceClass) -> RenewalInterval {

@@ -28,6 +28,7 @@ mod rate;
 mod refused_devices;
 mod renewal_interval;
 mod source_priority;
+mod split_nodes;
 #[cfg(test)]
 mod tests;
 mod tracked_target;

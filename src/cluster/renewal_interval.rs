@@ -33,6 +33,12 @@ impl RenewalInterval {
         self.last
     }
 
+    /// The median of the last intervals, once one of them is whole: the first begins at the first page, whose values may
+    /// be older.
+    pub fn whole_interval(&self) -> Option<Duration> {
+        self.interval().filter(|_| self.count > 1)
+    }
+
     /// The median of the last intervals; none before the first one.
     pub fn interval(&self) -> Option<Duration> {
         let known = self.count.min(KEPT);
@@ -56,6 +62,11 @@ mod tests {
         }
         assert_eq!(times.interval(), Some(Duration::from_secs(30)));
         assert_eq!(times.last(), Some(UnixMs(181_000)));
+        let mut started = RenewalInterval::default();
+        for (second, whole) in [(10, None), (18, None), (48, Some(30)), (78, Some(30))] {
+            started.record(UnixMs(second * 1_000));
+            assert_eq!(started.whole_interval().map(|it| it.as_secs()), whole, "at {second} s");
+        }
         for second in [186, 191, 196] {
             times.record(UnixMs(second * 1_000));
         }

@@ -98,6 +98,8 @@ pub(crate) enum KeyIntent {
     Topology,
     /// Open the measurements of the cross-node probe.
     Probe,
+    /// Open what is not known of the fleet.
+    Coverage,
     /// Open the processes of the node.
     Processes,
     /// Open the recent events of the node.

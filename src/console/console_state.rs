@@ -23,7 +23,7 @@ use super::{
 use crate::ReplayProgress;
 use gaunt_api::{
     AlertList, AnswerTable, Explanation, FabricMatrix, Finding, FindingList, JobDetail, NodeDetail,
-    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField,
+    NodeList, Overview, ProbeMatrix, Question, Refusal, Subject, SubjectField, TelemetryCoverage,
 };
 
 /// Maximum length of the back stack; the oldest screens are dropped first.
@@ -182,6 +182,8 @@ pub(crate) struct LatestAnswers {
     pub(crate) fabric: Option<Arc<FabricMatrix>>,
     /// Measurements of the cross-node probe, and when they arrived.
     pub(crate) probe: Option<(UnixMs, Arc<ProbeMatrix>)>,
+    /// What is not known of the fleet, and when that arrived.
+    pub(crate) coverage: Option<(UnixMs, Arc<TelemetryCoverage>)>,
     /// Findings that match the filter.
     pub(crate) findings: Option<Arc<FindingList>>,
     /// The finding opened last, kept after it closes, and whether it is still open.

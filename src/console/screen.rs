@@ -35,6 +35,8 @@ macro_rules! with_screens {
             Network(NetworkScreen),
             /// Measurements of the cross-node probe.
             Probe(ProbeScreen),
+            /// What is not known of the fleet.
+            Coverage(CoverageScreen),
         }
     };
 }

@@ -5,6 +5,7 @@ use crate::{
     screen_view::{ScreenCommand, ScreenView},
 };
 
+pub(crate) mod coverage_screen;
 pub(crate) mod device_screen;
 pub(crate) mod events_screen;
 pub(crate) mod explanation_screen;

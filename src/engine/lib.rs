@@ -18,6 +18,7 @@ use gaunt_cluster::{Cluster, MAX_TARGETS};
 use gaunt_judge::{FleetLoss, Judge, Thresholds};
 
 mod acknowledgements;
+mod coverage_answers;
 mod engine_end;
 mod engine_handle;
 mod engine_loop;
@@ -377,6 +378,7 @@ impl Engine {
             Question::Probe => Answer::Probe(Arc::new(self.probe_matrix(view))),
             Question::Usage(span) => Answer::Usage(Arc::new(self.usage_report(view, *span))),
             Question::Alerts => Answer::Alerts(self.alert_list()),
+            Question::Coverage => Answer::Coverage(Arc::new(view.telemetry_coverage())),
             Question::AtTime(when, question) => self.answer_in_past(*when, question)?,
         })
     }

@@ -64,6 +64,7 @@ mod port_rail;
 mod port_trackers;
 mod probe_evidence;
 mod recovery_reason;
+mod reporting_delay;
 mod residual_histogram;
 mod robust_stats;
 mod sample_interval;
@@ -98,6 +99,7 @@ pub use loss_attribution::{AttributedCause, FleetLoss, GpuLoss, LossTotals, gpus
 use node_names::{Gone, NodeNames, Whereabouts};
 pub use port_trackers::is_port_active;
 pub use probe_evidence::CrossNodeBandwidth;
+pub use reporting_delay::{least_inferred_seconds, reported_state_seconds};
 pub use target_down::{next_step, target_problem};
 pub use thresholds::{ImpossibleThreshold, Thresholds};
 

@@ -21,6 +21,11 @@ impl SampleInterval {
         Self(cluster.scrape_period().as_secs_f64())
     }
 
+    /// Returns an interval of this length.
+    pub(super) fn of_duration(interval: Duration) -> Self {
+        Self(interval.as_secs_f64())
+    }
+
     /// Returns the interval of a node's GPU metrics.
     pub(super) fn of_gpus(cluster: &Cluster, node: &Node) -> Self {
         let renewed = node.renewals(DeviceClass::Gpu).interval().unwrap_or_default();

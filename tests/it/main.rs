@@ -54,6 +54,7 @@ mod snapshot_ask;
 mod switch_exporters;
 mod systemd_unit;
 mod target_discovery;
+mod telemetry_coverage;
 mod test_process;
 mod tls_connections;
 mod victoria_metrics;

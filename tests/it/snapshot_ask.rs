@@ -63,6 +63,7 @@ fn one_question_is_printed_in_three_forms() {
         "fabric",
         "findings",
         "targets",
+        "coverage",
         "table/nodes",
         "history?metric=power&points=5",
     ] {

@@ -14,6 +14,7 @@ use gaunt_api::{
     csv_line, field::shown_unit,
 };
 
+mod coverage_table;
 mod probe_matrix_table;
 
 /// The widest text in a plain column; comma-separated values are never cut.
@@ -73,6 +74,7 @@ impl OutputTable {
             Answer::Finding(explanation) => Self::from_evidence(&explanation.finding.evidence),
             Answer::Usage(usage) => Self::from_usage(usage),
             Answer::Alerts(list) => Self::from_alerts(list),
+            Answer::Coverage(coverage) => Self::from_coverage(coverage),
             Answer::Nodes(_) | Answer::Findings(_) | Answer::Targets(_) | Answer::Refused(_) => {
                 return None;
             }

@@ -289,3 +289,19 @@ fn colour_runs(buffer: &Buffer, y: u16) -> String {
     }
     runs.iter().map(|(style, length)| format!("{style}×{length}")).collect::<Vec<_>>().join(" ")
 }
+
+#[test]
+fn coverage_is_opened_from_the_targets() {
+    let mut console = console_showing(ListScreen(Subject::Targets));
+    let effects = console.press_keys(&[KeyPress::Char('v')]);
+    assert_eq!(
+        effects.last(),
+        Some(&ConsoleEffect::Ask(vec![Question::Overview, Question::Coverage]))
+    );
+    let coverage = Answer::Coverage(Arc::new(gaunt_api::samples::telemetry_coverage()));
+    console.answer_question(Question::Coverage, coverage);
+    console.expect_golden("coverage");
+    console.draw(80, 24);
+    console.press_keys(&[KeyPress::Char('G')]);
+    console.expect_golden_at("coverage-end", 80, 24);
+}

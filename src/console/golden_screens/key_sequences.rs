@@ -287,6 +287,7 @@ fn screens_survive_each_size_and_key() {
             Answer::Job(Arc::new(sample_answers::job_detail())),
             Answer::Fabric(Arc::new(sample_answers::leaf_rail_fabric())),
             Answer::Probe(Arc::new(sample_answers::probe_matrix())),
+            Answer::Coverage(Arc::new(gaunt_api::samples::telemetry_coverage())),
         ]
     };
     for target in all_screens() {

@@ -16,7 +16,9 @@ use crate::{
     key_binding::{BACK, FILTER, JOB, KeyBinding, OPEN, bind},
     key_press::KeyPress,
     list_state::{ListState, identity_fields},
-    screen::{DeviceScreen, FindingScreen, JobScreen, ListScreen, NodeScreen, Screen},
+    screen::{
+        CoverageScreen, DeviceScreen, FindingScreen, JobScreen, ListScreen, NodeScreen, Screen,
+    },
     screen_view::{ScreenCommand, ScreenOutcome, ScreenView},
     theme::{self, StyleRole, Theme},
     view::{draw_lines, list_columns::ListColumn, node_tables, worst_nodes},
@@ -70,6 +72,7 @@ impl ScreenView for ListScreen {
             Subject::Gpus | Subject::Nodes | Subject::Processes => {
                 &[&[OPEN, BACK, FILTER], TABLE_KEYS, &[JOB]]
             }
+            Subject::Targets => &[&[OPEN, BACK, FILTER, COVERAGE], TABLE_KEYS],
             _ => &[&[OPEN, BACK, FILTER], TABLE_KEYS],
         }
     }
@@ -115,6 +118,9 @@ impl ScreenView for ListScreen {
     }
 
     fn handle_intent(&self, state: &mut ConsoleState, intent: KeyIntent) -> ScreenOutcome {
+        if intent == KeyIntent::Coverage {
+            return ScreenOutcome::Open(CoverageScreen.into());
+        }
         let by = cursor_rows::row_steps(state, intent);
         let table = state.subject_table(self.0).cloned();
         let list = state.list_state_mut(self.0);
@@ -219,6 +225,10 @@ impl ScreenView for ListScreen {
         ScreenLayout { page: height, click_areas, ..ScreenLayout::default() }
     }
 }
+
+/// Opens the coverage screen.
+const COVERAGE: KeyBinding =
+    bind(&[KeyPress::Char('v')], "v", KeyIntent::Coverage, "missing telemetry", Some("coverage"));
 
 /// Keys of the order and the columns.
 const TABLE_KEYS: &[KeyBinding] = &[

@@ -65,6 +65,7 @@ fn store_answer(state: &mut ConsoleState, question: &Question, answer: Answer) -
         Answer::History(history) => store_history(state, question, Some(history)),
         Answer::Alerts(list) => state.data.alerts = Some((state.now, list)),
         Answer::Probe(matrix) => state.data.probe = Some((state.now, matrix)),
+        Answer::Coverage(coverage) => state.data.coverage = Some((state.now, coverage)),
         Answer::Table(table) => return store_table(state, question, table),
         Answer::Refused(refusal) => store_refusal(state, question, refusal),
         // An answer that no screen uses changes nothing.

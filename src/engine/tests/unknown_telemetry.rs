@@ -1,0 +1,137 @@
+//! Coverage of simulated fleets whose pages lack something: each check names the nodes, and only those.
+
+use gaunt_schema::{DeviceClass, catalogue::gpu};
+
+use super::*;
+use gaunt_api::{CoverageCheck, CoverageKind, CoverageState, TelemetryCoverage};
+
+/// The coverage of four nodes after twelve periods, of which these pages are changed.
+fn coverage_of(
+    period: u64,
+    change: impl Fn(usize, &mut gaunt_schema::Report),
+) -> TelemetryCoverage {
+    let mut run = EngineTestRun::with_period(period, "healthy", 4, 1);
+    for _ in 0..12 {
+        run.step_with(|fleet, node| {
+            let (mut report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            change(node, &mut report);
+            Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected })
+        });
+    }
+    match run.engine.answer_question(&Question::Coverage) {
+        Answer::Coverage(coverage) => coverage.as_ref().clone(),
+        other => panic!("no coverage: {other:?}"),
+    }
+}
+
+fn check_of(coverage: &TelemetryCoverage, kind: CoverageKind) -> &CoverageCheck {
+    coverage.checks.iter().find(|check| check.kind == kind).unwrap_or_else(|| panic!("{kind:?}"))
+}
+
+/// Removes the samples of a class of devices.
+fn remove_class(report: &mut gaunt_schema::Report, class: DeviceClass) {
+    report.samples.retain(|sample| sample.metric.catalogue_row().class != class);
+}
+
+#[test]
+fn complete_fleet_misses_nothing_and_rare_pages_delay_findings() {
+    for (period, gpus, hosts) in [(1, 5.0, 14.0), (30, 30.0, 35.0)] {
+        let coverage = coverage_of(period, |_, _| {});
+        assert_eq!(coverage.missing_checks(), 0, "{:#?}", coverage.checks);
+        assert!(coverage.checks.iter().all(|check| check.missing.is_empty()));
+        assert_eq!((coverage.gpu_nodes, coverage.gpus), (4, 32));
+        for (class, expected) in [(DeviceClass::Gpu, gpus), (DeviceClass::Node, hosts)] {
+            let group = coverage.intervals.iter().find(|group| group.class == class).unwrap();
+            assert_eq!((group.nodes, group.renewal_seconds), (4, Some(period as f64)));
+            assert_eq!(group.inferred_seconds, Some(expected), "{class:?} every {period} s");
+        }
+    }
+}
+
+#[test]
+fn node_without_a_host_page_is_named_and_has_no_pressure_to_miss() {
+    let coverage = coverage_of(1, |node, report| {
+        if node == 0 {
+            remove_class(report, DeviceClass::Node);
+            remove_class(report, DeviceClass::Port);
+        }
+    });
+    for kind in [CoverageKind::HostMetrics, CoverageKind::PortMetrics] {
+        let check = check_of(&coverage, kind);
+        assert_eq!((check.known, check.total, check.missing.len()), (3, 4, 1), "{check:?}");
+        assert_eq!(check.missing[0].as_str(), "gpu001");
+        assert!(!check.next.is_empty(), "{check:?}");
+    }
+    let pressure = check_of(&coverage, CoverageKind::PressureMetrics);
+    assert_eq!((pressure.state, pressure.total), (CoverageState::Ok, 3));
+}
+
+#[test]
+fn gpus_in_use_without_a_label_and_hosts_without_gpus_are_told_apart() {
+    let coverage = coverage_of(1, |node, report| {
+        let infos = report.infos.iter().filter(|info| info.metric != gpu::JOB_INFO);
+        report.infos = infos.cloned().collect::<Vec<_>>().into();
+        if node == 3 {
+            report
+                .samples
+                .retain(|sample| sample.metric.catalogue_row().class == DeviceClass::Node);
+        }
+    });
+    let labels = check_of(&coverage, CoverageKind::JobLabels);
+    assert_eq!((labels.state, labels.known), (CoverageState::Missing, 0), "{labels:?}");
+    let hosts = check_of(&coverage, CoverageKind::GpuMetrics);
+    assert_eq!((hosts.state, hosts.known, hosts.total), (CoverageState::Note, 3, 4), "{hosts:?}");
+    assert_eq!(hosts.list_missing(), "gpu004");
+}
+
+/// Kinds that are inferred from samples, and not reported by a device.
+const INFERRED: [FindingKind; 9] = [
+    FindingKind::DataStarved,
+    FindingKind::StorageSlow,
+    FindingKind::HostBound,
+    FindingKind::ComputeStraggler,
+    FindingKind::LeafCongested,
+    FindingKind::RailSlow,
+    FindingKind::HostBlocksNetwork,
+    FindingKind::StageImbalance,
+    FindingKind::UnexplainedSlowdown,
+];
+
+/// Seconds from the onset of a scenario's fault until an inferred finding is open, and the least that the coverage states
+/// then; none if there is none in time.
+fn inferred_after(scenario: &str, period: u64) -> Option<(f64, f64)> {
+    let mut run = EngineTestRun::with_period(period, scenario, 32, 1);
+    let onset = run.fleet.ground_truths().iter().map(|truth| truth.onset).min()?;
+    let onset = onset.duration_since(START).as_secs() as i64;
+    while run.second < onset + 120 {
+        run.step_period();
+        let findings = run.open_findings();
+        if run.second >= onset && findings.iter().any(|it| INFERRED.contains(&it.kind)) {
+            return match run.engine.answer_question(&Question::Coverage) {
+                Answer::Coverage(coverage) => {
+                    Some(((run.second - onset) as f64, coverage.inferred_seconds?))
+                }
+                other => panic!("no coverage: {other:?}"),
+            };
+        }
+    }
+    None
+}
+
+#[test]
+fn nothing_inferred_opens_before_the_stated_delay() {
+    let scenarios = ["data_starved", "storage_slow", "slow_gpu", "launch_bound", "leaf_congested"];
+    for period in [1, 10] {
+        let delays = scenarios.map(|scenario| inferred_after(scenario, period));
+        for (scenario, (after, least)) in
+            scenarios.iter().zip(delays).filter_map(|(s, d)| Some((s, d?)))
+        {
+            assert!(
+                after >= least,
+                "{scenario} every {period} s: after {after} s, least {least} s"
+            );
+        }
+        let opened = delays.iter().flatten().count();
+        assert!(opened > 2, "every {period} s: {delays:?}");
+    }
+}
