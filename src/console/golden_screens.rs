@@ -26,6 +26,7 @@ use gaunt_api::{
 mod golden_lists;
 mod grouped_findings;
 mod key_sequences;
+mod narrow_screens;
 mod stale_rows;
 
 /// Terminal sizes at which every screen is tested.
