@@ -226,6 +226,7 @@ fn draw_footer(
         true
     };
     let has_overview = state.data.overview.is_some();
+    let has_filter = view_of(&state.screen).has_entered_filter(state);
     if !state.help {
         for command in screens::main_commands() {
             let (Some(number), word) = (command.number(), command.word) else { continue };
@@ -240,7 +241,10 @@ fn draw_footer(
     let keys = "? keys ";
     let right = area.right() - keys.len() as u16;
     for binding in keymap::screen_bindings(&state.screen) {
-        let Some(word) = binding.footer else { continue };
+        let Some(mut word) = binding.footer else { continue };
+        if binding.intent == KeyIntent::Back && !state.help && has_filter {
+            word = "clear filter";
+        }
         let is_active = match binding.intent {
             KeyIntent::Help => false,
             KeyIntent::Quit | KeyIntent::Back => true,

@@ -50,6 +50,43 @@ fn filter_is_typed_completed_refused_and_applied() {
 }
 
 #[test]
+fn filter_is_replaced_recalled_and_cleared() {
+    let mut console = gpu_list_console();
+    let rows = |console: &GoldenConsole| console.state.list_state(Subject::Gpus).rows.clone();
+    console.press_keys(&[KeyPress::Char('/')]);
+    console.type_text("lost>0");
+    console.press_keys(&[KeyPress::Enter, KeyPress::Char('/')]);
+    let screen = console.draw(80, 24);
+    assert!(screen[22].contains("Enter: all rows   Esc: cancel   Up: edit lost>0"), "{screen:#?}");
+    console.type_text("gpu003");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(rows(&console), "node~gpu003", "typing replaces the filter");
+    console.press_keys(&[KeyPress::Char('/'), KeyPress::Up]);
+    console.type_text("x");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(rows(&console), "node~gpu003x", "Up recalls the filter");
+    assert!(console.draw(80, 24)[23].contains("Esc clear filter"));
+    let effects = console.press_keys(&[KeyPress::Escape]);
+    assert!(asked_filter(&effects).starts_with("limit 240"), "{}", asked_filter(&effects));
+    assert_eq!(console.state.screen, ListScreen(Subject::Gpus).into(), "the list stays open");
+    assert!(console.draw(80, 24)[23].contains("Esc back"));
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, Screen::default());
+}
+
+#[test]
+fn filter_of_another_screen_goes_with_its_list() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Tab, KeyPress::Enter, KeyPress::Char('p')]);
+    let rows = |console: &GoldenConsole| console.state.list_state(Subject::Processes).rows.clone();
+    assert_eq!(rows(&console), "node=gpu001");
+    assert!(console.draw(80, 24)[23].contains("Esc back"));
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, NodeScreen("gpu001".into()).into());
+    assert_eq!(rows(&console), "");
+}
+
+#[test]
 fn sort_follows_keys_headings_and_commands() {
     let mut console = gpu_list_console();
     assert!(asked_filter(&console.press_keys(&[KeyPress::Char('s')])).contains("sort node limit"));
