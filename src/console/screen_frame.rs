@@ -104,7 +104,10 @@ fn draw_header(
         _ => render_identity(overview, theme),
     };
     if state.screen != Screen::default() {
+        let used = left.iter().map(Span::width).sum::<usize>() + usize::from(width) + 1;
+        let available = usize::from(area.width).saturating_sub(used);
         let title = format!("   {}", view_of(&state.screen).header_title());
+        let title = display_text::truncate_text(&title, available);
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
     let left = Line::from(left);

@@ -24,3 +24,18 @@ fn help_on_a_narrow_screen_shows_each_command_with_its_description() {
     console.press_keys(&[KeyPress::Char('G')]);
     console.expect_golden_at("help-end", 80, 24);
 }
+
+#[test]
+fn topology_on_a_narrow_screen_keeps_load_and_leaf() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = crate::screen::TopologyScreen("gpu003".into()).into();
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    for width in [60, 80, 103, 104] {
+        let screen = console.draw(width, 24).join("\n");
+        for part in ["40/38  %", "DOWN ", "leaf-07 r5", "leaf, rail"] {
+            let shown = screen.contains(part) || width == 60 && part.starts_with("leaf");
+            assert!(shown, "{part} at {width}:\n{screen}");
+        }
+    }
+    console.expect_golden_at("topology", 60, 14);
+}

@@ -19,7 +19,7 @@ use crate::{
     screen::{DeviceScreen, JobScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{LABEL, draw_lines, render_titled_line},
+    view::{INDENT, LABEL, draw_lines, render_titled_line},
     widget::bar,
 };
 use gaunt_api::{GpuTimeline, JobDetail, Question};
@@ -97,7 +97,7 @@ impl ScreenView for JobScreen {
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(job, theme)];
         lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
-        lines.push(render_titled_line("LOST BY", render_loss_causes(job, theme), theme));
+        lines.extend(render_loss_causes(job, width, theme));
         for finding in &job.findings {
             let severity = theme.severity_style(finding.severity);
             let sign = theme::severity_sign(finding.severity);
@@ -173,8 +173,8 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
     spans
 }
 
-/// Renders the losses in the retained history, by the state of the GPUs.
-fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
+/// Renders the losses in the retained history, by the state of the GPUs, in as many lines as needed.
+fn render_loss_causes(job: &JobDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let timeline = &job.past;
     let span = display_text::format_duration(Duration::from_millis(timeline.span_ms));
     let mut spans = Vec::new();
@@ -187,7 +187,21 @@ fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
         spans.push(Span::raw("  "));
     }
     spans.push(Span::styled(format!("in the last {span}"), theme.style_for(StyleRole::Dim)));
-    spans
+    let available = width.saturating_sub(INDENT);
+    let (mut rows, mut row, mut used) = (Vec::new(), Vec::new(), 0);
+    for span in spans {
+        // The gap after the last part of a line need not fit.
+        let needed = display_text::text_width(span.content.trim_end());
+        if used > 0 && used + needed > available {
+            rows.push(std::mem::take(&mut row));
+            used = 0;
+        }
+        used += span.width();
+        row.push(span);
+    }
+    rows.push(row);
+    let titles = std::iter::once("LOST BY").chain(std::iter::repeat(""));
+    titles.zip(rows).map(|(title, row)| render_titled_line(title, row, theme)).collect()
 }
 
 fn render_timelines(
