@@ -39,3 +39,30 @@ fn topology_on_a_narrow_screen_keeps_load_and_leaf() {
     }
     console.expect_golden_at("topology", 60, 14);
 }
+
+#[test]
+fn sentences_of_findings_are_complete_while_there_is_space() {
+    let long = "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34.0 %, \
+                limit 8.0 %), and the page cache is read from a file system that does not answer";
+    let mut findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    findings[1].summary = long.into();
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('2')]);
+    let list = FindingList { at: AT, findings, ..FindingList::default() };
+    console.deliver_answer(Answer::Findings(Arc::new(list)));
+    for (width, height) in [(80, 24), (120, 35), (160, 48)] {
+        let screen = console.draw(width, height);
+        let words: Vec<&str> = screen.iter().flat_map(|line| line.split_whitespace()).collect();
+        assert!(words.join(" ").contains(long), "{width}: {screen:#?}");
+    }
+}
+
+#[test]
+fn overview_gives_a_long_sentence_its_own_line() {
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.findings[1].summary =
+        "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34.0 %)".into();
+    let mut console = GoldenConsole::with_overview(overview);
+    let screen = console.draw(120, 35).join("\n");
+    assert!(screen.contains("wait for input (IO pressure 34.0 %)\n"), "{screen}");
+}
