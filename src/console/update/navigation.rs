@@ -74,6 +74,7 @@ pub(super) fn go_back(state: &mut ConsoleState) -> UpdateOutcome {
 fn enter_screen(state: &mut ConsoleState, screen: Screen) -> UpdateOutcome {
     if state.screen != screen {
         (state.scroll, state.entered) = (0, state.now);
+        state.clear_warning();
         state.data.refused = None;
         if view_of(&screen).node_name() != view_of(&state.screen).node_name() {
             *state.cursors.of_mut(DEVICES_CURSOR) = RowCursor::default();

@@ -117,6 +117,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
         PromptOutcome::Completed => state.prompt = Some(prompt),
         PromptOutcome::Entered(line) => {
             let asks = prompt.asks.clone();
+            state.clear_warning();
             let result = match &asks {
                 PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
                 PromptKind::Command => submit_command(state, &mut prompt, &line),
