@@ -191,7 +191,9 @@ pub enum Refusal {
         node: SanitizedText,
     },
     /// No job has this id.
-    #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
+    #[error(
+        "no job {job} holds a GPU now; `gaunt snapshot --ask jobs` or /api/gaunt/v1/jobs lists the jobs"
+    )]
     UnknownJob {
         /// The requested id.
         job: SanitizedText,
