@@ -265,7 +265,7 @@ fn target_is_read_or_flagged() {
         assert!(message.contains("no scrape was attempted in time"), "{message}");
     }
     assert_eq!(list.targets[1].node, Some("gpu002".into()));
-    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (1, 1));
+    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (0, 2));
     let outcome = Err(ScrapeFailure::Timeout("connecting".into()));
     let at = START + Duration::from_secs(7);
     let batch =
