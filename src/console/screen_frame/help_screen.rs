@@ -8,6 +8,7 @@ use ratatui::{
 };
 
 use crate::{
+    action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
     display_text, keymap, prompt_commands,
     screens::view_of,
@@ -98,7 +99,9 @@ fn stack_sections(mut above: Vec<Line<'static>>, below: Vec<Line<'static>>) -> V
 fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
     let title = format!(" KEYS: {}", view_of(&state.screen).header_title());
     let mut lines = vec![Line::styled(title, theme.style_for(StyleRole::Title))];
-    lines.extend(keymap::screen_bindings(&state.screen).map(|binding| {
+    let bindings = keymap::screen_bindings(&state.screen)
+        .filter(|binding| binding.intent != KeyIntent::ToggleReplay || state.replay.is_some());
+    lines.extend(bindings.map(|binding| {
         let label = format!(" {}", display_text::align_left(binding.label, 10));
         Line::from(vec![
             Span::styled(label, theme.style_for(StyleRole::Title)),
