@@ -288,7 +288,7 @@ const JOBS: &[&str] = &[
 
 #[rustfmt::skip]
 const PORTS: &[&str] = &[
-    "node", "device", "state", "load", "leaf", "rail", "receive", "transmit", "rate",
+    "node", "device", "state", "load", "receive", "transmit", "leaf", "rail", "rate",
     "symbol_errors", "link_downed", "ecn_marked_packets", "finding",
 ];
 

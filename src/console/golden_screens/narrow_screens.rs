@@ -66,3 +66,32 @@ fn overview_gives_a_long_sentence_its_own_line() {
     let screen = console.draw(120, 35).join("\n");
     assert!(screen.contains("wait for input (IO pressure 34.0 %)\n"), "{screen}");
 }
+
+#[test]
+fn signals_have_the_heading_of_their_time_unless_it_is_now() {
+    let id = "port_down/gpu003/mlx5_1/1";
+    for (later, heading) in [(0, "  now  "), (60, " 12:03:41Z    baseline")] {
+        let mut overview = sample_answers::two_faults_overview(32);
+        overview.at = UnixMs(AT.0 + later * 1_000);
+        let mut console = GoldenConsole::with_overview(overview);
+        console.state.screen = ExplanationScreen(id.into()).into();
+        let explained = sample_answers::explanation_of(sample_answers::port_down_finding());
+        let question = Question::Finding(id.into());
+        console.answer_question(question, Answer::Finding(Arc::new(explained)));
+        let screen = console.draw(80, 24).join("\n");
+        assert!(screen.contains(heading), "{screen}");
+    }
+}
+
+#[test]
+fn job_lists_only_the_gpus_that_differ() {
+    let mut detail = sample_answers::job_detail();
+    for strip in &mut detail.past.strips {
+        strip.odd_ratio = 0.0;
+    }
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = crate::screen::JobScreen("8812".into()).into();
+    console.deliver_answer(Answer::Job(Arc::new(detail)));
+    let screen = console.draw(80, 24).join("\n");
+    assert!(screen.contains("no GPU differs") && !screen.contains("gpu003 GPU"), "{screen}");
+}

@@ -59,13 +59,13 @@ impl ScreenView for JobScreen {
     }
 
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
-        let strips = state.data.job.as_deref().map_or(&[][..], |job| &job.past.strips);
+        let strips = state.data.job.as_deref().map_or(&[][..], outlier_strips);
         let keys = strips.iter().map(|strip| strip.node.to_string()).collect();
         Some(CursorRows { cursor: CURSOR, keys })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
-        let strips = &state.data.job.as_deref()?.past.strips;
+        let strips = outlier_strips(state.data.job.as_deref()?);
         let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
         let strip = strips.get(at)?;
         Some(DeviceScreen::of_gpu(strip.node.clone(), &strip.gpu).into())
@@ -204,6 +204,13 @@ fn render_loss_causes(job: &JobDetail, width: usize, theme: Theme) -> Vec<Line<'
     titles.zip(rows).map(|(title, row)| render_titled_line(title, row, theme)).collect()
 }
 
+/// Returns the timelines that differ from the others: the answer has them first.
+fn outlier_strips(job: &JobDetail) -> &[GpuTimeline] {
+    let strips = &job.past.strips;
+    let end = strips.iter().position(|strip| strip.odd_ratio < ODD).unwrap_or(strips.len());
+    &strips[..end]
+}
+
 fn render_timelines(
     job: &JobDetail,
     state: &ConsoleState,
@@ -226,11 +233,14 @@ fn render_timelines(
     most.extend(render_timeline(&timeline.most, points, theme));
     lines.push(Line::from(most));
     let page = usize::from(area.height).saturating_sub(2).max(1);
-    let at =
-        state.cursors.of(CURSOR).row_index(timeline.strips.len(), |at| &timeline.strips[at].node);
-    let from = first_visible_row(at, timeline.strips.len(), page);
+    let strips = outlier_strips(job);
+    if strips.is_empty() {
+        lines.push(Line::styled(" no GPU differs", theme.style_for(StyleRole::Dim)));
+    }
+    let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
+    let from = first_visible_row(at, strips.len(), page);
     let mut click_areas = Vec::new();
-    for (row, strip) in timeline.strips.iter().enumerate().skip(from).take(page) {
+    for (row, strip) in strips.iter().enumerate().skip(from).take(page) {
         let y = area.y + lines.len() as u16;
         click_areas
             .push(ClickArea { area: Rect { y, height: 1, ..area }, target: ClickTarget::Row(row) });
@@ -249,11 +259,8 @@ fn render_named_timeline(
     let style = if chosen { theme::selected_style(Style::new()) } else { Style::new() };
     let mut spans = vec![Span::raw(" "), Span::styled(name, style)];
     spans.extend(render_timeline(&one.states, points, theme));
-    if one.odd_ratio >= ODD {
-        let text =
-            format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
-        spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
-    }
+    let text = format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
+    spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
     Line::from(spans)
 }
 
