@@ -44,13 +44,15 @@ impl AggregatorClient {
         let response = connection.get(&segments, &parameters).await?;
         let is_refused = response.status() != StatusCode::OK;
         let body = connection.read_body(response).await?;
-        let unreadable =
-            |error: serde_json::Error| connection.unreadable_error(json_problem(&error));
-        if is_refused {
-            return decode_value(&body).map(Answer::Refused).map_err(unreadable);
+        let decoded = if is_refused {
+            decode_value(&body).map(Answer::Refused)
+        } else {
+            decode_json(&body).and_then(|value| Answer::from_json(question, &value))
+        };
+        match decoded {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(connection.undecodable_error(&error).await),
         }
-        let value = decode_json(&body).map_err(unreadable)?;
-        Answer::from_json(question, &value).map_err(unreadable)
     }
 
     /// The same aggregator with streams: each question is followed from its first use on, and answered from the last

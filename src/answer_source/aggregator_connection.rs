@@ -65,7 +65,18 @@ pub enum AggregatorError {
         /// The error.
         why: SanitizedText,
     },
+    /// An exporter answered.
+    #[error("{address} is {what}, not an aggregator; to read it, use --targets {address}")]
+    Exporter {
+        /// Address of the exporter.
+        address: Arc<str>,
+        /// What it is.
+        what: &'static str,
+    },
 }
+
+/// The part of an exporter's page that is searched for what it is, in bytes.
+const SEARCHED: usize = 1 << 20;
 
 impl AggregatorConnection {
     /// Parses `address`: `http://10.0.0.5:9771`, or only `10.0.0.5:9771`.
@@ -185,6 +196,39 @@ impl AggregatorConnection {
 
     pub(super) fn unreadable_error(&self, why: &str) -> AggregatorError {
         AggregatorError::Answer { address: self.address.clone(), why: SanitizedText::new(why) }
+    }
+}
+
+impl AggregatorConnection {
+    /// The error of an answer that cannot be decoded: another server's metrics page shows what it is.
+    pub(super) async fn undecodable_error(&self, error: &serde_json::Error) -> AggregatorError {
+        if error.classify() != Category::Data
+            && let Ok(Some(what)) = timeout(DEADLINE, self.exporter_name()).await
+        {
+            return AggregatorError::Exporter { address: self.address.clone(), what };
+        }
+        self.unreadable_error(json_problem(error))
+    }
+
+    /// What exporter the server is; none if its metrics page does not show one, or shows an aggregator.
+    async fn exporter_name(&self) -> Option<&'static str> {
+        let url = self.base.join("/metrics").ok()?;
+        let mut response = self.client.get(url).send().await.ok()?;
+        let mut page = Vec::new();
+        while let Some(chunk) = response.chunk().await.ok()? {
+            page.extend_from_slice(&chunk);
+            if page.len() >= SEARCHED {
+                break;
+            }
+        }
+        let page = String::from_utf8_lossy(&page);
+        let has_series = |name: &str| page.lines().any(|line| line.starts_with(name));
+        match response.status() {
+            StatusCode::OK if has_series("gaunt_build_info") => None,
+            StatusCode::OK if has_series("gaunt_node_info") => Some("a gaunt-node"),
+            StatusCode::OK if has_series("# TYPE ") => Some("an exporter of metrics"),
+            _ => None,
+        }
     }
 }
 

@@ -160,9 +160,10 @@ async fn open_stream(
         return Ok(StreamOpening::Stream(response));
     }
     let body = aggregator.read_body(response).await?;
-    let refusal = decode_value(&body);
-    let refusal = refusal.map_err(|error| aggregator.unreadable_error(json_problem(&error)))?;
-    Ok(StreamOpening::Refused(Answer::Refused(refusal)))
+    match decode_value(&body) {
+        Ok(refusal) => Ok(StreamOpening::Refused(Answer::Refused(refusal))),
+        Err(error) => Err(aggregator.undecodable_error(&error).await),
+    }
 }
 
 /// Reads lines until the stream breaks; returns the cause.

@@ -63,11 +63,11 @@ pub use telemetry_coverage::{
 pub use time_param::TimeParam;
 pub use usage_report::{UsageReport, UsageRow};
 
-use gaunt_schema::SanitizedText;
 pub use gaunt_schema::{
     Acknowledgement, AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Finding,
     FindingLifecycle, HistoryRelation, LifecycleChange, SignalDetail,
 };
+use gaunt_schema::{SanitizedText, UnixMs, time::format_time_of_day};
 
 /// Base path of the HTTP API; the version changes when an answer loses or renames a field.
 pub const API: &str = "/api/gaunt/v1";
@@ -200,7 +200,9 @@ pub enum Refusal {
         node: SanitizedText,
     },
     /// No job has this id.
-    #[error("no job {job} holds a GPU now; /api/gaunt/v1/jobs lists the jobs")]
+    #[error(
+        "no job {job} holds a GPU now; `gaunt snapshot --ask jobs` or /api/gaunt/v1/jobs lists the jobs"
+    )]
     UnknownJob {
         /// The requested id.
         job: SanitizedText,
@@ -279,10 +281,13 @@ pub enum Refusal {
         error: FilterError,
     },
     /// No data is retained for this time.
-    #[error("no data for that time; history starts {seconds} s ago")]
+    #[error("no data for that time; history starts {}", history_start(*oldest, *seconds))]
     NotKept {
         /// Age of the oldest retained data.
         seconds: u64,
+        /// Time of the oldest retained data.
+        #[serde(default)]
+        oldest: Option<UnixMs>,
     },
     /// The question covers more than one answer may.
     #[error("{devices} devices are too many for one history; narrow the filter to {limit}")]
@@ -331,6 +336,14 @@ impl Refusal {
 impl From<FilterError> for Refusal {
     fn from(error: FilterError) -> Self {
         Self::BadFilter { error }
+    }
+}
+
+/// Describes where history starts; older aggregators report only its age.
+fn history_start(oldest: Option<UnixMs>, seconds: u64) -> String {
+    match oldest {
+        Some(oldest) => format!("at {}", format_time_of_day(oldest)),
+        None => format!("{seconds} s ago"),
     }
 }
 

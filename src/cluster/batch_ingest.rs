@@ -92,6 +92,14 @@ impl Cluster {
                 "{address}: its page has no known metric; `gaunt metrics` lists the known ones"
             )));
         }
+        // Each page of gaunt-node has samples of the node itself; that of an aggregator describes a fleet.
+        if page.dialect == Dialect::Gaunt && page.report.samples.is_empty() {
+            let address = &self.targets[index].target.address;
+            return Err(SanitizedText::new(&format!(
+                "{address}: this is an aggregator, not the exporter of a node; name the nodes as targets, or \
+                 use --aggregator {address}"
+            )));
+        }
         let node = self.resolve_node(index, page, at)?;
         let tracked = &mut self.targets[index];
         let id = tracked.target.id;

@@ -308,6 +308,15 @@ fn page_without_a_known_metric_is_flagged_and_makes_no_node() {
 }
 
 #[test]
+fn page_of_an_aggregator_is_flagged_and_makes_no_node() {
+    let mut cluster = new_cluster(&[(1, "a:1", None)]);
+    send_page(&mut cluster, 1, 1_000, Dialect::Gaunt, Report::default());
+    assert_eq!(cluster.sorted_nodes().count(), 0);
+    let flag = cluster.tracked_targets()[0].flag.as_ref().unwrap();
+    assert!(flag.contains("this is an aggregator"), "{flag}");
+}
+
+#[test]
 fn samples_of_unknown_devices_and_metrics_are_skipped() {
     let mut cluster = new_cluster(&[(1, "a:1", None)]);
     let mut page =

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use gaunt_schema::FindingKind;
+
 use super::{AggregatorAddress, judge_command, snapshot_command};
 use gaunt_api::{Answer, Explanation, FindingList, Question};
 
@@ -114,10 +116,29 @@ pub(super) fn resolve_finding_id(
         }
     }
     let known_ids: Vec<String> = open.into_iter().chain(closed).collect();
+    let problem = describe_unknown(text);
     if known_ids.is_empty() {
-        anyhow::bail!("no open or closed finding");
+        anyhow::bail!("{problem}; there is no finding now");
     }
-    anyhow::bail!("no finding id contains {text}; known ids are\n{}", render_ids(&known_ids))
+    anyhow::bail!("{problem}; known ids are\n{}", render_ids(&known_ids))
+}
+
+/// Describes a text that matches no finding; the kinds of findings, if it begins with none.
+fn describe_unknown(text: &str) -> String {
+    let kind = text.split_once('/').map_or(text, |(kind, _)| kind);
+    let kinds = FindingKind::ALL.iter().map(|kind| kind.as_str());
+    if kinds.clone().any(|known| known == kind) {
+        return if kind == text {
+            format!("no finding of the kind {text}")
+        } else {
+            format!("no finding id contains {text}")
+        };
+    }
+    let kinds: Vec<&str> = kinds.collect();
+    format!(
+        "no finding id contains {text}, and no kind has this name; kinds are {}",
+        kinds.join(", ")
+    )
 }
 
 fn render_ids(ids: &[String]) -> String {
@@ -126,4 +147,22 @@ fn render_ids(ids: &[String]) -> String {
         lines.push(format!("  and {} more", ids.len() - LISTED));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_finding_is_named_with_the_known_kinds() {
+        let none = FindingList::default();
+        let message = |text| resolve_finding_id(Some(text), &none, &none).unwrap_err().to_string();
+        let kind = message("port_down");
+        assert_eq!(kind, "no finding of the kind port_down; there is no finding now");
+        let id = message("port_down/gpu003");
+        assert_eq!(id, "no finding id contains port_down/gpu003; there is no finding now");
+        let other = message("foo");
+        assert!(other.starts_with("no finding id contains foo, and no kind has this name;"));
+        assert!(other.contains("port_down, ") && other.contains("target_down"), "{other}");
+    }
 }

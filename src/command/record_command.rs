@@ -1,7 +1,13 @@
 //! `gaunt record`: records what targets report until it is stopped, and judges meanwhile, so that every segment begins
 //! with the state of that time.
 
-use std::{pin::Pin, process::ExitCode, sync::atomic::Ordering, time::Duration};
+use std::{
+    io::{self, Write as _},
+    pin::Pin,
+    process::ExitCode,
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use gaunt_schema::{ClockFn, Delivery};
 use tokio::{
@@ -14,7 +20,7 @@ use super::{ScrapingSetup, engine_preamble};
 use crate::{answer_source::AggregatorClient, site};
 use gaunt_engine::{
     Engine,
-    record::{RecordOptions, Recorder},
+    record::{RecordOptions, Recorder, Recording},
 };
 
 mod remote_recorder;
@@ -53,6 +59,7 @@ pub async fn run(
             () = time_up => {}
         }
     });
+    let folder = options.folder.clone();
     let recorder = match source {
         RecordSource::Targets(scraping) => record_local(*scraping, options, end).await?,
         RecordSource::Aggregator(aggregator) => {
@@ -65,6 +72,12 @@ pub async fn run(
     let (written, dropped) = (status.written.load(Ordering::Relaxed), status.dropped_entries());
     let bytes = status.bytes.load(Ordering::Relaxed);
     tracing::info!(written, dropped, bytes, "recorded");
+    let segments = Recording::segment_count(&folder);
+    print_status(&format!(
+        "recorded {written} deliveries in {bytes} bytes; {} has {segments} segment{}",
+        folder.display(),
+        if segments == 1 { "" } else { "s" }
+    ));
     if dropped > 0 {
         let why = if status.stop_reason().is_some() {
             "writing failed at the end"
@@ -74,6 +87,11 @@ pub async fn run(
         anyhow::bail!("{dropped} of {} deliveries were not written: {why}", written + dropped);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints one line for the user; a closed standard error does not affect the recording.
+fn print_status(line: &str) {
+    drop(writeln!(io::stderr(), "gaunt: {line}"));
 }
 
 /// Records what this process scrapes. An engine observes the same: the oldest segments are removed, and the remaining
@@ -108,11 +126,19 @@ async fn record_local(
     let manager = scraping.spawn_scrape_manager(inbox, clock.clone());
     let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");
+    let mut is_announced = false;
     loop {
         tokio::select! {
             () = &mut end => break,
             delivery = deliveries.recv() => match delivery {
                 Some(delivery) => {
+                    if let Delivery::Targets(targets) = &delivery
+                        && !std::mem::replace(&mut is_announced, true)
+                    {
+                        let (count, folder) = (targets.len(), folder.display());
+                        let s = if count == 1 { "" } else { "s" };
+                        print_status(&format!("recording {count} target{s} to {folder}; Ctrl-C ends it"));
+                    }
                     recorder.record_delivery(clock(), &delivery);
                     if engine_sender.send(delivery).await.is_err() {
                         anyhow::bail!("{}", gaunt_engine::EngineStopped);

@@ -32,6 +32,9 @@ pub use question::SnapshotQuestion;
 /// Default sampling time before a snapshot: a GPU enters a state after 5 s of consistent samples.
 pub const WATCH: Duration = Duration::from_secs(8);
 
+/// Target sources that a message names.
+const NAMED: usize = 3;
+
 /// Options of a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotOptions {
@@ -220,7 +223,14 @@ impl FleetSnapshot {
                 sources.len()
             )),
             None if self.targets.targets.is_empty() => {
-                Some("no targets: no source lists any".to_owned())
+                let names: Vec<&str> =
+                    sources.iter().map(|source| source.name.as_str()).take(NAMED).collect();
+                let more = if sources.len() > NAMED { " and others" } else { "" };
+                Some(match names.as_slice() {
+                    [] => "no targets: no source lists any".to_owned(),
+                    [only] if more.is_empty() => format!("no targets: {only} lists none"),
+                    names => format!("no targets: {}{more} list none", names.join(", ")),
+                })
             }
             None => None,
         }

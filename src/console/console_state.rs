@@ -58,6 +58,8 @@ pub(crate) struct ConsoleState {
     pub(crate) source: Option<SanitizedText>,
     /// The instant of the past that is shown; none for the present.
     pub(crate) past_instant: Option<UnixMs>,
+    /// The oldest instant of the history, as the source reported it last.
+    pub(super) history_start: Option<UnixMs>,
     /// When the source's present was last seen by the console's clock, and its value; none before the first view of
     /// the past.
     pub(super) last_present: Option<(UnixMs, UnixMs)>,
@@ -311,6 +313,7 @@ impl ConsoleState {
             entered: now,
             source: source.map(SanitizedText::new),
             past_instant: None,
+            history_start: None,
             last_present: None,
             panel: OverviewPanel::default(),
             grouping: HeatGrouping::default(),
@@ -337,6 +340,11 @@ impl ConsoleState {
     pub(super) fn show_message(&mut self, succeeded: bool, text: &str) {
         let until = self.now + MESSAGE;
         self.message = Some(StatusMessage { succeeded, text: SanitizedText::new(text), until });
+    }
+
+    /// Removes the warning of an operation that another one has followed.
+    pub(super) fn clear_warning(&mut self) {
+        self.message.take_if(|message| !message.succeeded);
     }
 
     /// Returns the row selection of a subject.

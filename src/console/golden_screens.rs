@@ -26,6 +26,7 @@ use gaunt_api::{
 mod golden_lists;
 mod grouped_findings;
 mod key_sequences;
+mod narrow_screens;
 mod stale_rows;
 
 /// Terminal sizes at which every screen is tested.
@@ -327,6 +328,13 @@ fn unknown_node_is_refused() {
     console.press_keys(&[KeyPress::Tab, KeyPress::Enter]);
     console.deliver_answer(Answer::Refused(Refusal::UnknownNode { node: "gpu001".into() }));
     console.expect_golden_at("refused", 80, 24);
+    console.press_keys(&[KeyPress::Char(':')]);
+    console.type_text("job 1");
+    console.press_keys(&[KeyPress::Enter]);
+    console.deliver_answer(Answer::Refused(Refusal::UnknownJob { job: "1".into() }));
+    let screen = console.draw(80, 24).join("\n");
+    assert!(screen.contains("no job 1 holds a GPU now\n   Esc: back   3: jobs"), "{screen}");
+    console.press_keys(&[KeyPress::Escape]);
     console.press_keys(&[KeyPress::Escape]);
     assert_eq!(console.state.screen, Screen::default());
 }

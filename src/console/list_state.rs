@@ -14,6 +14,8 @@ pub(crate) struct ListState {
     subject: Subject,
     /// Filter expression; empty for all rows.
     pub(crate) rows: String,
+    /// Whether another screen set the filter when it opened the list.
+    filter_of_screen: bool,
     /// Sort field, and whether the order is descending; none for the source's own order.
     pub(crate) sort: Option<(&'static SubjectField, bool)>,
     /// Columns, if the user chose any.
@@ -28,7 +30,15 @@ impl ListState {
     /// Creates a list of all rows of a subject in its default order.
     pub(crate) fn new(subject: Subject) -> Self {
         let sort = default_sort(subject).and_then(|name| Some((subject.find_field(name)?, true)));
-        Self { subject, rows: String::new(), sort, chosen: None, key: None, at: 0 }
+        Self {
+            subject,
+            rows: String::new(),
+            filter_of_screen: false,
+            sort,
+            chosen: None,
+            key: None,
+            at: 0,
+        }
     }
 
     /// Returns the shown columns.
@@ -89,7 +99,8 @@ impl ListState {
                 }
             }
         };
-        let mut updated = Self { rows: filter.rows_text().to_owned(), ..self.clone() };
+        let rows = filter.rows_text().to_owned();
+        let mut updated = Self { rows, filter_of_screen: false, ..self.clone() };
         if let Some(sort) = filter.sort_fields().next() {
             updated.sort = Some(sort);
         }
@@ -101,6 +112,27 @@ impl ListState {
         (updated.key, updated.at) = (None, 0);
         *self = updated;
         Ok(())
+    }
+
+    /// Applies the filter of another screen, which opens the list for these rows.
+    pub(crate) fn apply_screen_filter(&mut self, text: &str) -> Result<(), FilterError> {
+        self.apply_filter(text)?;
+        self.filter_of_screen = true;
+        Ok(())
+    }
+
+    /// Returns whether the user entered the filter here.
+    pub(crate) fn has_entered_filter(&self) -> bool {
+        !self.rows.is_empty() && !self.filter_of_screen
+    }
+
+    /// Removes the filter, or only that of another screen; keeps order and columns.
+    pub(crate) fn clear_filter(&mut self, only_of_screen: bool) {
+        if self.rows.is_empty() || only_of_screen && !self.filter_of_screen {
+            return;
+        }
+        (self.rows, self.filter_of_screen) = (String::new(), false);
+        (self.key, self.at) = (None, 0);
     }
 
     /// Chooses columns by their names, or the default columns if there are none.
@@ -256,7 +288,7 @@ const JOBS: &[&str] = &[
 
 #[rustfmt::skip]
 const PORTS: &[&str] = &[
-    "node", "device", "state", "load", "leaf", "rail", "receive", "transmit", "rate",
+    "node", "device", "state", "load", "receive", "transmit", "leaf", "rail", "rate",
     "symbol_errors", "link_downed", "ecn_marked_packets", "finding",
 ];
 

@@ -32,6 +32,8 @@ pub(crate) struct Prompt {
     pub(crate) error: Option<PromptError>,
     /// Completion candidates at the cursor, and the inserted one.
     pub(crate) completion: PromptCompletion,
+    /// What the keys do while the line is empty, if they do more than to cancel.
+    pub(crate) empty_hint: SanitizedText,
     /// How far back the line was recalled from the history.
     recall_depth: usize,
 }
@@ -114,6 +116,7 @@ impl Prompt {
             cursor: text.len(),
             error: None,
             completion: PromptCompletion::default(),
+            empty_hint: SanitizedText::default(),
             recall_depth: 0,
         }
     }

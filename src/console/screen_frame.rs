@@ -104,7 +104,10 @@ fn draw_header(
         _ => render_identity(overview, theme),
     };
     if state.screen != Screen::default() {
+        let used = left.iter().map(Span::width).sum::<usize>() + usize::from(width) + 1;
+        let available = usize::from(area.width).saturating_sub(used);
         let title = format!("   {}", view_of(&state.screen).header_title());
+        let title = display_text::truncate_text(&title, available);
         left.push(Span::styled(title, theme.style_for(StyleRole::Title)));
     }
     let left = Line::from(left);
@@ -226,6 +229,7 @@ fn draw_footer(
         true
     };
     let has_overview = state.data.overview.is_some();
+    let has_filter = view_of(&state.screen).has_entered_filter(state);
     if !state.help {
         for command in screens::main_commands() {
             let (Some(number), word) = (command.number(), command.word) else { continue };
@@ -240,7 +244,10 @@ fn draw_footer(
     let keys = "? keys ";
     let right = area.right() - keys.len() as u16;
     for binding in keymap::screen_bindings(&state.screen) {
-        let Some(word) = binding.footer else { continue };
+        let Some(mut word) = binding.footer else { continue };
+        if binding.intent == KeyIntent::Back && !state.help && has_filter {
+            word = "clear filter";
+        }
         let is_active = match binding.intent {
             KeyIntent::Help => false,
             KeyIntent::Quit | KeyIntent::Back => true,

@@ -106,6 +106,12 @@ pub(crate) trait ScreenView: Debug {
         self.table_subject()
     }
 
+    /// Returns whether Esc clears the user's filter of this screen before it leaves the screen.
+    fn has_entered_filter(&self, state: &ConsoleState) -> bool {
+        let subject = self.filter_subject();
+        subject.is_some_and(|subject| state.list_state(subject).has_entered_filter())
+    }
+
     /// Returns the finding rows: those of the screen, or else of the latest list.
     fn finding_rows<'a>(&self, state: &'a ConsoleState) -> Vec<FindingRow<'a>> {
         state.listed_finding_rows()
@@ -210,7 +216,7 @@ impl ScreenOutcome {
     ) -> Self {
         Self::open(filter.map(|filter| {
             // The filter consists of quoted names; if it does not parse, the list stays unfiltered.
-            _ = state.list_state_mut(subject).apply_filter(&filter);
+            _ = state.list_state_mut(subject).apply_screen_filter(&filter);
             ListScreen(subject).into()
         }))
     }

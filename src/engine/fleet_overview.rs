@@ -11,7 +11,7 @@ use gaunt_api::{
     Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts, NodeState,
     Overview, StateCount, finding_group,
 };
-use gaunt_cluster::{NodeId, TargetHealth};
+use gaunt_cluster::{NodeId, TargetHealth, host_of};
 use gaunt_judge::gpus_of_parts;
 
 /// Maximum number of finding and group rows in the overview, and of findings in it: more than any screen shows at
@@ -113,7 +113,8 @@ impl View<'_> {
         }
     }
 
-    /// Targets that count for no node: not attempted, unknown, or named by the operator and never reached.
+    /// Targets that count for no node: not attempted, or never read. The latter are down, each node once; a node
+    /// without a name is the host of its targets, unless another target there is read.
     fn pending_and_down(&self) -> NodeCounts {
         let (mut counts, mut unreached) = (NodeCounts::default(), BTreeSet::new());
         if let Some(snapshot) = self.past {
@@ -124,15 +125,29 @@ impl View<'_> {
             counts.down = snapshot.nodes.down.saturating_sub(ailing(NodeState::Down) as u32);
             return counts;
         }
-        for target in self.cluster.tracked_targets().iter().filter(|target| target.node.is_none()) {
+        let targets = self.cluster.tracked_targets();
+        let (unread, read): (Vec<_>, Vec<_>) =
+            targets.iter().partition(|target| target.node.is_none());
+        let read_hosts: HashSet<_> = if unread.is_empty() {
+            HashSet::new()
+        } else {
+            read.iter().map(|target| host_of(&target.target.address)).collect()
+        };
+        for target in unread {
             match (self.standing(target), &target.target.node) {
                 (TargetHealth::Live, _) => {}
                 (TargetHealth::Down, Some(name)) => {
                     if self.cluster.node_by_name(name).is_none() {
-                        unreached.insert(name);
+                        unreached.insert(name.clone());
                     }
                 }
-                (TargetHealth::Down, None) | (TargetHealth::Pending, _) => counts.pending += 1,
+                (TargetHealth::Down, None) => {
+                    let host = host_of(&target.target.address);
+                    if !read_hosts.contains(&host) {
+                        unreached.insert(host);
+                    }
+                }
+                (TargetHealth::Pending, _) => counts.pending += 1,
             }
         }
         counts.down = unreached.len() as u32;

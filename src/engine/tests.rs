@@ -266,7 +266,7 @@ fn target_is_read_or_flagged() {
         assert!(message.contains("no scrape was attempted in time"), "{message}");
     }
     assert_eq!(list.targets[1].node, Some("gpu002".into()));
-    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (1, 1));
+    assert_eq!((nodes(&mut engine).pending, nodes(&mut engine).down), (0, 2));
     let outcome = Err(ScrapeFailure::Timeout("connecting".into()));
     let at = START + Duration::from_secs(7);
     let batch =
@@ -430,7 +430,13 @@ fn past_is_answered_as_it_was_and_leaves_the_present_unchanged() {
     assert!(node.devices.iter().any(|d| d.last_value("gaunt_gpu_power_watts").is_some()));
     assert_eq!(run.fetch_overview(), now, "what is now is as before");
     let early = run.ask_past(TimeParam::Ago(Duration::from_hours(1)), Question::Overview);
-    assert!(matches!(early, Answer::Refused(Refusal::NotKept { .. })), "{early:?}");
+    let Answer::Refused(Refusal::NotKept { oldest: Some(oldest), .. }) = early else {
+        panic!("{early:?}")
+    };
+    for (start, kept) in [(oldest, true), (UnixMs(oldest.0 - 1), false)] {
+        let answer = run.ask_past(TimeParam::At(start), Question::Overview);
+        assert_eq!(matches!(answer, Answer::Overview(_)), kept, "{answer:?}");
+    }
 }
 
 #[test]

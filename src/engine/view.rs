@@ -90,8 +90,9 @@ impl Engine {
         question: &Question,
     ) -> Result<Answer, Refusal> {
         let now = self.cluster.now();
-        let begins = self.snapshots.oldest_time().unwrap_or(now);
-        let not_kept = Refusal::NotKept { seconds: now.duration_since(begins).as_secs() };
+        let oldest = self.snapshots.oldest_time();
+        let seconds = now.duration_since(oldest.unwrap_or(now)).as_secs();
+        let not_kept = Refusal::NotKept { seconds, oldest };
         let snapshot = self.snapshots.snapshot_at(when.to_instant(now)).ok_or(not_kept)?;
         let gpus = |(_, node): (_, &Node)| node.device_rows(DeviceClass::Gpu).len() as u32;
         let view = View {

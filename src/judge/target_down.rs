@@ -130,8 +130,11 @@ fn render_summary(
         }
         [] => String::new(),
     };
-    let what_fails = if is_silent { "No target answers on" } else { "A target fails on" };
-    format!("{what_fails} {name} since {since}: {what}.")
+    if is_silent {
+        return format!("No target answers on {name} since {since}: {what}.");
+    }
+    let verb = if targets.len() == 1 { "A target of" } else { "Targets of" };
+    format!("{verb} {name} cannot be scraped since {since}: {what}.")
 }
 
 /// Returns the node name under which a target's failure is reported.

@@ -36,6 +36,11 @@ pub(super) async fn run(
     let period = Duration::from_millis(u64::from(stream.period_ms().unwrap_or_default()));
     let recorder = Recorder::start_recording(RecordOptions { period, ..options })?;
     tracing::info!(folder = %folder.display(), from = aggregator.display_address(), "recording");
+    let from = aggregator.display_address();
+    super::print_status(&format!(
+        "recording the targets of the aggregator at {from} to {}; Ctrl-C ends it",
+        folder.display()
+    ));
     record_entries(&recorder, first).await;
     let _preambles = ask_for_preambles(aggregator.clone(), recorder.follow_handle());
     loop {

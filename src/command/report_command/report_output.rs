@@ -24,7 +24,12 @@ pub(super) fn render_text(report: &CostReport) -> String {
         ),
     );
     if report.rows.is_empty() {
-        push_line(&mut page, format_args!("no data yet; try again in a minute"));
+        let reason = if report.watched_seconds > 0.0 {
+            "no GPU is known in this period"
+        } else {
+            "no data yet; try again in a minute"
+        };
+        push_line(&mut page, format_args!("{reason}"));
         return page;
     }
     let lost = format_share(total.lost_gpu_hours, total.gpu_hours);

@@ -87,6 +87,12 @@ impl OutputTable {
         Self { columns: head.collect(), ..Self::default() }
     }
 
+    /// Adds the number of rows below them: all of the answer's.
+    fn with_row_count(self, what: &str) -> Self {
+        let count = self.rows.len();
+        Self { footer: format!("{count} of {count} {what}"), ..self }
+    }
+
     fn from_table(table: &AnswerTable) -> Self {
         let head = table.columns.iter();
         let head = head.map(|column| OutputColumn { name: column.name.clone(), unit: column.unit });
@@ -120,7 +126,7 @@ impl OutputTable {
                 .rows
                 .push(texts.into_iter().chain([OutputCell::Number(row.gpu_seconds)]).collect());
         }
-        table
+        table.with_row_count("sums of lost GPU time")
     }
 
     /// Numbers in their own units: a table column has one unit.
@@ -166,7 +172,7 @@ impl OutputTable {
                 row.joules.map_or(OutputCell::Absent(None), OutputCell::Number),
             ]);
         }
-        table
+        table.with_row_count("sums of GPU time")
     }
 
     fn from_alerts(list: &AlertList) -> Self {

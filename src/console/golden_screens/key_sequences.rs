@@ -50,6 +50,43 @@ fn filter_is_typed_completed_refused_and_applied() {
 }
 
 #[test]
+fn filter_is_replaced_recalled_and_cleared() {
+    let mut console = gpu_list_console();
+    let rows = |console: &GoldenConsole| console.state.list_state(Subject::Gpus).rows.clone();
+    console.press_keys(&[KeyPress::Char('/')]);
+    console.type_text("lost>0");
+    console.press_keys(&[KeyPress::Enter, KeyPress::Char('/')]);
+    let screen = console.draw(80, 24);
+    assert!(screen[22].contains("Enter: all rows   Esc: cancel   Up: edit lost>0"), "{screen:#?}");
+    console.type_text("gpu003");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(rows(&console), "node~gpu003", "typing replaces the filter");
+    console.press_keys(&[KeyPress::Char('/'), KeyPress::Up]);
+    console.type_text("x");
+    console.press_keys(&[KeyPress::Enter]);
+    assert_eq!(rows(&console), "node~gpu003x", "Up recalls the filter");
+    assert!(console.draw(80, 24)[23].contains("Esc clear filter"));
+    let effects = console.press_keys(&[KeyPress::Escape]);
+    assert!(asked_filter(&effects).starts_with("limit 240"), "{}", asked_filter(&effects));
+    assert_eq!(console.state.screen, ListScreen(Subject::Gpus).into(), "the list stays open");
+    assert!(console.draw(80, 24)[23].contains("Esc back"));
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, Screen::default());
+}
+
+#[test]
+fn filter_of_another_screen_goes_with_its_list() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Tab, KeyPress::Enter, KeyPress::Char('p')]);
+    let rows = |console: &GoldenConsole| console.state.list_state(Subject::Processes).rows.clone();
+    assert_eq!(rows(&console), "node=gpu001");
+    assert!(console.draw(80, 24)[23].contains("Esc back"));
+    console.press_keys(&[KeyPress::Escape]);
+    assert_eq!(console.state.screen, NodeScreen("gpu001".into()).into());
+    assert_eq!(rows(&console), "");
+}
+
+#[test]
 fn sort_follows_keys_headings_and_commands() {
     let mut console = gpu_list_console();
     assert!(asked_filter(&console.press_keys(&[KeyPress::Char('s')])).contains("sort node limit"));
@@ -145,15 +182,42 @@ fn past_view_asks_for_that_time_and_ignores_present_answers() {
     console.press_keys(&[KeyPress::Enter]);
     assert_eq!(console.state.past_instant, Some(UnixMs(AT.0 - 1_200_000)));
     let question = console.screen_questions().remove(0);
-    let refusal = Answer::Refused(Refusal::NotKept { seconds: 90 });
+    let start = UnixMs(AT.0 - 90_000);
+    let refusal = Answer::Refused(Refusal::NotKept { seconds: 90, oldest: Some(start) });
     let effects = console.answer_question(question, refusal);
+    let ask_start = Question::AtTime(TimeParam::At(start), Box::new(Question::Overview));
     assert_eq!(
         (console.state.past_instant, effects),
-        (None, vec![ConsoleEffect::Ask(vec![Question::Overview])])
+        (Some(start), vec![ConsoleEffect::Ask(vec![ask_start])])
     );
-    assert!(console.draw(80, 24)[22].contains("90 s ago"));
-    console.press_keys(&[KeyPress::Char('['), KeyPress::Char(']')]);
+    assert!(console.draw(80, 24)[22].contains("▲ history starts at 12:02:11Z"));
+    console.press_keys(&[KeyPress::Char('.'), KeyPress::Char('['), KeyPress::Char(']')]);
     assert_eq!(console.state.past_instant, None, "forward to the present returns to it");
+}
+
+#[test]
+fn steps_back_stop_at_the_oldest_frame() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    let start = UnixMs(AT.0 - 75_000);
+    let refusal = || Answer::Refused(Refusal::NotKept { seconds: 75, oldest: Some(start) });
+    console.press_keys(&[KeyPress::Char('{'), KeyPress::Char('{'), KeyPress::Char('{')]);
+    let question = console.screen_questions().remove(0);
+    console.answer_question(question, refusal());
+    assert_eq!(console.state.past_instant, Some(start));
+    // The start is known now: no later press asks for an instant before it.
+    console.press_keys(&[KeyPress::Char('['), KeyPress::Char('{')]);
+    assert_eq!(console.state.past_instant, Some(start));
+    assert!(console.draw(80, 24)[22].contains("history starts at 12:02:26Z"));
+    console.press_keys(&[KeyPress::Char(']')]);
+    assert_eq!(console.state.past_instant, Some(UnixMs(AT.0 - 65_000)));
+    assert!(console.draw(80, 24)[22].contains("past: 12:02:36Z"), "the warning is gone");
+    // An older aggregator reports the age only.
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('{')]);
+    let question = console.screen_questions().remove(0);
+    let refusal = Answer::Refused(Refusal::NotKept { seconds: 30, oldest: None });
+    console.answer_question(question, refusal);
+    assert_eq!(console.state.past_instant, Some(UnixMs(AT.0 - 29_000)));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use ratatui::{
 };
 
 use crate::{
+    action::KeyIntent,
     console_state::{ConsoleState, ScreenLayout},
     display_text, keymap, prompt_commands,
     screens::view_of,
@@ -16,13 +17,14 @@ use crate::{
 };
 
 /// Columns of the keys.
-const KEYS_WIDTH: u16 = 50;
+const KEYS_WIDTH: usize = 50;
 /// Columns of the symbols.
-const SIGNS_WIDTH: u16 = 30;
+const SIGNS_WIDTH: usize = 30;
 /// Columns of the commands.
-const COMMANDS_WIDTH: u16 = 76;
+const COMMANDS_WIDTH: usize = 76;
 
-/// Draws the help screen; on a wide screen with the commands.
+/// Draws the help screen: keys and symbols side by side where both fit, and the commands beside them on a wide screen,
+/// below them on others.
 ///
 /// ```text
 ///  KEYS: overview                            GPU STATES
@@ -35,41 +37,71 @@ pub(super) fn draw(
     state: &ConsoleState,
     theme: Theme,
 ) -> ScreenLayout {
-    let wide = area.width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH;
-    let keys = render_keys(state, theme);
-    let commands = render_commands(theme);
-    let signs = render_signs(theme);
     let height = usize::from(area.height);
-    let right = area.width.saturating_sub(KEYS_WIDTH).min(SIGNS_WIDTH);
-    let left = Rect { width: area.width - right, ..area };
-    draw_lines(buffer, Rect { x: area.right() - right, width: right, ..area }, &signs);
-    let mut lines = keys;
-    if wide {
-        let x = area.x + KEYS_WIDTH;
-        draw_lines(buffer, Rect { x, width: COMMANDS_WIDTH, ..area }, &commands);
-    } else {
-        lines.push(Line::default());
-        lines.extend(commands);
-    }
-    let width = if wide { KEYS_WIDTH } else { left.width };
+    let lines = arrange_sections(state, usize::from(area.width), theme);
     let hidden = lines.len().saturating_sub(height);
     let from = state.scroll.min(hidden);
-    draw_lines(buffer, Rect { width, ..left }, &lines[from..]);
+    draw_lines(buffer, area, &lines[from..]);
     if hidden > from {
-        let text = format!(" {} more: down or PgDn ", hidden - from);
+        // The hint takes the place of a line, which is one more.
+        let text = format!(" {} more: down or PgDn ", hidden - from + 1);
         let line = Line::styled(text, theme.style_for(StyleRole::Waiting));
         let y = area.bottom() - 1;
-        let blank = " ".repeat(usize::from(width));
-        buffer.set_line(area.x, y, &Line::raw(blank), width);
-        buffer.set_line(area.x, y, &line, width);
+        buffer.set_line(area.x, y, &Line::raw(" ".repeat(usize::from(area.width))), area.width);
+        buffer.set_line(area.x, y, &line, area.width);
     }
     ScreenLayout { page: height, hidden, ..ScreenLayout::default() }
+}
+
+/// Arranges keys, commands and symbols so that none covers another.
+fn arrange_sections(state: &ConsoleState, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let (keys, signs) = (render_keys(state, theme), render_signs(theme));
+    let commands = render_commands(width < COMMANDS_WIDTH, theme);
+    if width >= KEYS_WIDTH + COMMANDS_WIDTH + SIGNS_WIDTH {
+        let keys_and_commands = place_beside(keys, KEYS_WIDTH, commands);
+        return place_beside(keys_and_commands, width - SIGNS_WIDTH, signs);
+    }
+    let keys_and_signs = if width >= KEYS_WIDTH + SIGNS_WIDTH {
+        place_beside(keys, width - SIGNS_WIDTH, signs)
+    } else {
+        stack_sections(keys, signs)
+    };
+    stack_sections(keys_and_signs, commands)
+}
+
+/// Places the lines of a section to the right of another one, from this column on.
+fn place_beside(
+    left: Vec<Line<'static>>,
+    column: usize,
+    right: Vec<Line<'static>>,
+) -> Vec<Line<'static>> {
+    let count = left.len().max(right.len());
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    let pairs = (0..count).map(|_| (left.next().unwrap_or_default(), right.next()));
+    pairs
+        .map(|(mut line, beside)| {
+            if let Some(beside) = beside {
+                line.push_span(" ".repeat(column.saturating_sub(line.width())));
+                line.extend(beside.spans);
+            }
+            line
+        })
+        .collect()
+}
+
+/// Places a section below another one, with a blank line between them.
+fn stack_sections(mut above: Vec<Line<'static>>, below: Vec<Line<'static>>) -> Vec<Line<'static>> {
+    above.push(Line::default());
+    above.extend(below);
+    above
 }
 
 fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
     let title = format!(" KEYS: {}", view_of(&state.screen).header_title());
     let mut lines = vec![Line::styled(title, theme.style_for(StyleRole::Title))];
-    lines.extend(keymap::screen_bindings(&state.screen).map(|binding| {
+    let bindings = keymap::screen_bindings(&state.screen)
+        .filter(|binding| binding.intent != KeyIntent::ToggleReplay || state.replay.is_some());
+    lines.extend(bindings.map(|binding| {
         let label = format!(" {}", display_text::align_left(binding.label, 10));
         Line::from(vec![
             Span::styled(label, theme.style_for(StyleRole::Title)),
@@ -79,12 +111,20 @@ fn render_keys(state: &ConsoleState, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-fn render_commands(theme: Theme) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(" COMMANDS", theme.style_for(StyleRole::Title))];
-    lines.extend(prompt_commands::listed_commands().map(|(word, arguments, help)| {
-        let head = format!(" :{}", display_text::align_left(&format!("{word} {arguments}"), 36));
-        Line::from(vec![Span::styled(head, theme.style_for(StyleRole::Title)), Span::raw(help)])
-    }));
+/// Renders the commands; on a narrow screen with each description below its command.
+fn render_commands(narrow: bool, theme: Theme) -> Vec<Line<'static>> {
+    let title = theme.style_for(StyleRole::Title);
+    let mut lines = vec![Line::styled(" COMMANDS", title)];
+    for (word, arguments, help) in prompt_commands::listed_commands() {
+        let head = format!(" :{word} {arguments}");
+        if narrow {
+            lines.push(Line::styled(head, title));
+            lines.push(Line::raw(format!("     {help}")));
+        } else {
+            let head = display_text::align_left(&head, 38);
+            lines.push(Line::from(vec![Span::styled(head, title), Span::raw(help)]));
+        }
+    }
     lines
 }
 

@@ -104,6 +104,11 @@ fn render_candidates(prompt: &Prompt, width: usize, theme: Theme) -> Vec<Line<'s
         spans.push(Span::raw("  "));
     }
     let mut lines = vec![Line::from(spans)];
+    if prompt.text.is_empty() && !prompt.empty_hint.is_empty() {
+        let hint = display_text::truncate_text(&format!(" {}", prompt.empty_hint), width);
+        lines.push(Line::styled(hint, theme.style_for(StyleRole::Waiting)));
+        return lines;
+    }
     let (text, note) = &offer.candidates[at];
     if !note.is_empty() {
         let note = display_text::truncate_text(&format!(" {text}: {note}"), width);

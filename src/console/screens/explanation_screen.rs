@@ -97,7 +97,12 @@ impl ScreenView for ExplanationScreen {
             theme,
         ));
         lines.extend(render_paragraph("NEXT", &SanitizedText::new(&finding.next), width, theme));
-        lines.extend(render_chain(explanation, width, theme));
+        let shown = state.data.overview.as_deref().map_or(state.now, |overview| overview.at);
+        let is_now = explanation.chain.as_ref().is_none_or(|chain| {
+            chain.at.duration_since(shown).max(shown.duration_since(chain.at))
+                < state.late_threshold()
+        });
+        lines.extend(render_chain(explanation, is_now, width, theme));
         lines.extend(render_limits(&explanation.limits, width, theme));
         if !finding.missing.is_empty() {
             lines.push(Line::default());
@@ -109,12 +114,17 @@ impl ScreenView for ExplanationScreen {
 }
 
 /// Renders the context of the finding: signals, ruled-out causes and missing telemetry.
-fn render_chain(explanation: &Explanation, width: usize, theme: Theme) -> Vec<Line<'static>> {
+fn render_chain(
+    explanation: &Explanation,
+    is_now: bool,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let Some(chain) = &explanation.chain else {
         let text = " no context was stored with this finding";
         return vec![Line::default(), Line::styled(text, theme.style_for(StyleRole::Dim))];
     };
-    let mut lines = render_signals(chain, width, theme);
+    let mut lines = render_signals(chain, is_now, width, theme);
     for (title, ruling) in [
         ("RULED OUT", AlternativeOutcome::RuledOut),
         ("ALSO PRESENT", AlternativeOutcome::AlsoThere),
@@ -131,13 +141,22 @@ fn render_chain(explanation: &Explanation, width: usize, theme: Theme) -> Vec<Li
     lines
 }
 
-fn render_signals(chain: &EvidenceContext, width: usize, theme: Theme) -> Vec<Line<'static>> {
+/// Renders the signals; their values have the heading of the time at which they were read unless that is now.
+fn render_signals(
+    chain: &EvidenceContext,
+    is_now: bool,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
     let beside = match &*SanitizedText::new(&chain.peers) {
         "" => String::new(),
         peers => format!(", peers: {peers}"),
     };
     let title = format!(" SIGNALS at {}{beside}", display_text::format_time_of_day(chain.at));
-    let mut lines = vec![Line::default(), Line::styled(title, theme.style_for(StyleRole::Title))];
+    let mut lines = vec![Line::default()];
+    let title_lines = display_text::wrap_text(&title, width.saturating_sub(2)).into_iter();
+    let style = theme.style_for(StyleRole::Title);
+    lines.extend(title_lines.map(|line| Line::styled(format!(" {line}"), style)));
     if chain.signals.is_empty() {
         lines.push(Line::styled("   none reported", theme.style_for(StyleRole::Dim)));
         return lines;
@@ -158,7 +177,13 @@ fn render_signals(chain: &EvidenceContext, width: usize, theme: Theme) -> Vec<Li
         text_column("peer quartiles", quartiles),
     ];
     let columns = &columns[..if quartiles > 0 { 5 } else { 4 }];
-    lines.push(text_table::render_heading(columns, theme.style_for(StyleRole::Dim)));
+    let at = display_text::format_time_of_day(chain.at);
+    let names = columns.iter().map(|column| match column.title {
+        "now" if !is_now => at.clone(),
+        title => title.to_owned(),
+    });
+    let dim = theme.style_for(StyleRole::Dim);
+    lines.push(text_table::render_row(columns, names.map(|name| (name, dim))));
     lines.extend(
         chain.signals.iter().map(|of| text_table::render_row(columns, render_signal(of, theme))),
     );

@@ -1,12 +1,13 @@
 //! Findings screen: all open findings, and the one under the cursor below them on a high screen.
 
+use std::ops::Range;
+
 use gaunt_schema::{SanitizedText, UnixMs};
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
 use crate::{
     action::KeyIntent,
     console_state::{ClickArea, ClickTarget, ConsoleState, ScreenLayout},
-    cursor::first_visible_row,
     cursor_rows::{self, CursorRows},
     display_text,
     finding_list_rows::{FINDINGS_CURSOR, FindingRow, group_title},
@@ -125,7 +126,6 @@ impl ScreenView for FindingsScreen {
             alerts: state.current_alerts(),
             theme,
         };
-        let each = if rows.has_inline_sentence() { 1 } else { 2 };
         let read = state.data.overview.as_deref().is_some_and(|overview| overview.nodes.live > 0);
         let open = u64::from(list.total).max(list.findings.len() as u64);
         let mut lines = vec![rows.render_heading(open, false, read)];
@@ -139,25 +139,23 @@ impl ScreenView for FindingsScreen {
                 .current_alerts()
                 .and_then(|list| finding_alerts::render_failing_servers(list, width, theme)),
         );
-        let (height, needed) = (usize::from(area.height), lines.len() + each * shown.len());
+        let own_line = |row: &FindingRow<'_>| usize::from(!rows.has_inline_sentence(*row));
+        let heights: Vec<usize> = shown.iter().map(|row| 1 + own_line(row)).collect();
+        let height = usize::from(area.height);
+        let full_height = |(row, lines): (&FindingRow<'_>, &usize)| match lines {
+            1 => 1,
+            _ => 1 + rows.render_sentence(*row, height).len(),
+        };
+        let full: usize = shown.iter().zip(&heights).take(height).map(full_height).sum();
+        let needed = lines.len() + full;
         // On a high screen the finding under the cursor is shown below the list, which keeps at least a third of the
         // lines.
         let below = (height >= HIGH && !shown.is_empty()).then(|| (needed + 1).min(height / 3));
-        let page =
-            (below.unwrap_or(height).saturating_sub(lines.len() + usize::from(below.is_some()))
-                / each)
-                .max(1);
-        let from = first_visible_row(at, shown.len(), page);
-        let mut click_areas = Vec::new();
-        for (at, row) in shown.iter().enumerate().skip(from).take(page) {
-            let y = area.y + lines.len() as u16;
-            let area = Rect { y, height: each as u16, ..area };
-            click_areas.push(ClickArea { area, target: ClickTarget::Row(at) });
-            lines.push(rows.render_row(at, *row));
-            if each == 2 {
-                lines.push(rows.render_sentence(*row));
-            }
-        }
+        let available = below.unwrap_or(height) - usize::from(below.is_some());
+        let available = available.saturating_sub(lines.len());
+        let visible = visible_rows(&heights, at, available);
+        let page = visible.len().max(1);
+        let click_areas = push_rows(&mut lines, rows, &shown, &heights, visible, available, area);
         draw_lines(buffer, area, &lines);
         if let (Some(below), Some(row)) = (below, shown.get(at)) {
             let gone = (below.max(lines.len() + 1)) as u16;
@@ -177,6 +175,54 @@ impl ScreenView for FindingsScreen {
             click_areas,
             has_side_pane: below.is_some(),
             ..ScreenLayout::default()
+        }
+    }
+}
+
+/// Adds the visible rows with their sentences, which get more lines while there are any to spare, and returns their click
+/// areas.
+fn push_rows(
+    lines: &mut Vec<Line<'static>>,
+    rows: FindingRenderer<'_>,
+    shown: &[FindingRow<'_>],
+    heights: &[usize],
+    visible: Range<usize>,
+    available: usize,
+    area: Rect,
+) -> Vec<ClickArea> {
+    let mut spare = available.saturating_sub(heights[visible.clone()].iter().sum());
+    let mut click_areas = Vec::new();
+    for at in visible {
+        let mut entry = vec![rows.render_row(at, shown[at], heights[at] > 1)];
+        if heights[at] > 1 {
+            entry.extend(rows.render_sentence(shown[at], 1 + spare));
+            spare = spare.saturating_sub(entry.len() - 2);
+        }
+        let y = area.y + lines.len() as u16;
+        let area = Rect { y, height: entry.len() as u16, ..area };
+        click_areas.push(ClickArea { area, target: ClickTarget::Row(at) });
+        lines.extend(entry);
+    }
+    click_areas
+}
+
+/// Returns the rows to show in `available` lines, of which the row `at` is one; each row has its own number of lines.
+fn visible_rows(heights: &[usize], at: usize, available: usize) -> Range<usize> {
+    let mut visible = at..(at + 1).min(heights.len());
+    let mut used: usize = heights[visible.clone()].iter().sum();
+    loop {
+        let fits = |height: Option<&usize>| height.is_some_and(|more| used + more <= available);
+        let before = visible.start.checked_sub(1).and_then(|before| heights.get(before));
+        let after = heights.get(visible.end);
+        let is_centred = at - visible.start < visible.end - at;
+        if fits(before) && (is_centred || !fits(after)) {
+            visible.start -= 1;
+            used += heights[visible.start];
+        } else if fits(after) {
+            used += heights[visible.end];
+            visible.end += 1;
+        } else {
+            return visible;
         }
     }
 }
@@ -213,4 +259,25 @@ fn render_group_summary(
     lines.push(Line::default());
     lines.push(Line::styled(format!(" Enter: {verb}   a: acknowledge all"), dim));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visible_rows_include_the_cursor_and_fill_the_lines() {
+        let heights = [1, 2, 2, 1, 2, 2, 1, 2];
+        assert_eq!(visible_rows(&heights, 0, 5), 0..3);
+        assert_eq!(visible_rows(&heights, 7, 5), 5..8);
+        for at in 0..heights.len() {
+            for available in 2..14 {
+                let visible = visible_rows(&heights, at, available);
+                let used: usize = heights[visible.clone()].iter().sum();
+                assert!(visible.contains(&at), "{at} of {visible:?}");
+                assert!((available - 1..=available).contains(&used.min(13)), "{visible:?}");
+            }
+        }
+        assert_eq!(visible_rows(&[], 0, 5), 0..0);
+    }
 }

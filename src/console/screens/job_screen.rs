@@ -19,7 +19,7 @@ use crate::{
     screen::{DeviceScreen, JobScreen, Screen},
     screen_view::{ScreenCommand, ScreenView},
     theme::{self, StyleRole, Theme},
-    view::{LABEL, draw_lines, render_titled_line},
+    view::{INDENT, LABEL, draw_lines, render_titled_line},
     widget::bar,
 };
 use gaunt_api::{GpuTimeline, JobDetail, Question};
@@ -59,13 +59,13 @@ impl ScreenView for JobScreen {
     }
 
     fn cursor_rows(&self, state: &ConsoleState) -> Option<CursorRows> {
-        let strips = state.data.job.as_deref().map_or(&[][..], |job| &job.past.strips);
+        let strips = state.data.job.as_deref().map_or(&[][..], outlier_strips);
         let keys = strips.iter().map(|strip| strip.node.to_string()).collect();
         Some(CursorRows { cursor: CURSOR, keys })
     }
 
     fn item_target(&self, state: &ConsoleState) -> Option<Screen> {
-        let strips = &state.data.job.as_deref()?.past.strips;
+        let strips = outlier_strips(state.data.job.as_deref()?);
         let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
         let strip = strips.get(at)?;
         Some(DeviceScreen::of_gpu(strip.node.clone(), &strip.gpu).into())
@@ -97,7 +97,7 @@ impl ScreenView for JobScreen {
         let width = usize::from(area.width);
         let mut lines = vec![render_headline(job, theme)];
         lines.push(render_titled_line("USEFUL", render_useful_share(job, width, theme), theme));
-        lines.push(render_titled_line("LOST BY", render_loss_causes(job, theme), theme));
+        lines.extend(render_loss_causes(job, width, theme));
         for finding in &job.findings {
             let severity = theme.severity_style(finding.severity);
             let sign = theme::severity_sign(finding.severity);
@@ -173,8 +173,8 @@ fn render_useful_share(job: &JobDetail, width: usize, theme: Theme) -> Vec<Span<
     spans
 }
 
-/// Renders the losses in the retained history, by the state of the GPUs.
-fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
+/// Renders the losses in the retained history, by the state of the GPUs, in as many lines as needed.
+fn render_loss_causes(job: &JobDetail, width: usize, theme: Theme) -> Vec<Line<'static>> {
     let timeline = &job.past;
     let span = display_text::format_duration(Duration::from_millis(timeline.span_ms));
     let mut spans = Vec::new();
@@ -187,7 +187,28 @@ fn render_loss_causes(job: &JobDetail, theme: Theme) -> Vec<Span<'static>> {
         spans.push(Span::raw("  "));
     }
     spans.push(Span::styled(format!("in the last {span}"), theme.style_for(StyleRole::Dim)));
-    spans
+    let available = width.saturating_sub(INDENT);
+    let (mut rows, mut row, mut used) = (Vec::new(), Vec::new(), 0);
+    for span in spans {
+        // The gap after the last part of a line need not fit.
+        let needed = display_text::text_width(span.content.trim_end());
+        if used > 0 && used + needed > available {
+            rows.push(std::mem::take(&mut row));
+            used = 0;
+        }
+        used += span.width();
+        row.push(span);
+    }
+    rows.push(row);
+    let titles = std::iter::once("LOST BY").chain(std::iter::repeat(""));
+    titles.zip(rows).map(|(title, row)| render_titled_line(title, row, theme)).collect()
+}
+
+/// Returns the timelines that differ from the others: the answer has them first.
+fn outlier_strips(job: &JobDetail) -> &[GpuTimeline] {
+    let strips = &job.past.strips;
+    let end = strips.iter().position(|strip| strip.odd_ratio < ODD).unwrap_or(strips.len());
+    &strips[..end]
 }
 
 fn render_timelines(
@@ -212,11 +233,14 @@ fn render_timelines(
     most.extend(render_timeline(&timeline.most, points, theme));
     lines.push(Line::from(most));
     let page = usize::from(area.height).saturating_sub(2).max(1);
-    let at =
-        state.cursors.of(CURSOR).row_index(timeline.strips.len(), |at| &timeline.strips[at].node);
-    let from = first_visible_row(at, timeline.strips.len(), page);
+    let strips = outlier_strips(job);
+    if strips.is_empty() {
+        lines.push(Line::styled(" no GPU differs", theme.style_for(StyleRole::Dim)));
+    }
+    let at = state.cursors.of(CURSOR).row_index(strips.len(), |at| &strips[at].node);
+    let from = first_visible_row(at, strips.len(), page);
     let mut click_areas = Vec::new();
-    for (row, strip) in timeline.strips.iter().enumerate().skip(from).take(page) {
+    for (row, strip) in strips.iter().enumerate().skip(from).take(page) {
         let y = area.y + lines.len() as u16;
         click_areas
             .push(ClickArea { area: Rect { y, height: 1, ..area }, target: ClickTarget::Row(row) });
@@ -235,11 +259,8 @@ fn render_named_timeline(
     let style = if chosen { theme::selected_style(Style::new()) } else { Style::new() };
     let mut spans = vec![Span::raw(" "), Span::styled(name, style)];
     spans.extend(render_timeline(&one.states, points, theme));
-    if one.odd_ratio >= ODD {
-        let text =
-            format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
-        spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
-    }
+    let text = format!("  ◂ differs {} %", display_text::format_whole_percent(Some(one.odd_ratio)));
+    spans.push(Span::styled(text, theme.style_for(StyleRole::Title)));
     Line::from(spans)
 }
 

@@ -268,7 +268,7 @@ fn empty_reason(table: &AnswerTable) -> String {
     let what = table.subject.as_str();
     if table.total > 0 {
         return format!(
-            "0 of {} {what} match; /: change the filter",
+            "0 of {} {what} match; Esc clears the filter, / enters another",
             display_text::format_count(table.total.into())
         );
     }

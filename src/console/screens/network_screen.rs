@@ -357,24 +357,43 @@ fn render_detail(
             |v| display_text::format_short_rate(v.into()),
         )
     };
-    let facts = format!(
-        "{} ports, {} active   in {} %  out {} %  busiest {} %   PFC pause received {} %  sent \
-         {} %   CNP {}/s  ECN {}/s   errors {}/s  downs {}/s",
-        cells.ports[index],
-        cells.active[index],
-        share(&cells.receive_ratio),
-        share(&cells.transmit_ratio),
-        share(&cells.busiest_ratio),
-        share(&cells.pause_received_ratio),
-        share(&cells.pause_sent_ratio),
-        rate(&cells.cnp_handled_per_second),
-        rate(&cells.ecn_marked_per_second),
-        rate(&cells.errors_per_second),
-        rate(&cells.downs_per_second),
-    );
+    let groups = [
+        format!("{} ports, {} active", cells.ports[index], cells.active[index]),
+        format!(
+            "load: in {} %, out {} %, busiest {} %",
+            share(&cells.receive_ratio),
+            share(&cells.transmit_ratio),
+            share(&cells.busiest_ratio)
+        ),
+        format!(
+            "PFC pause: received {} %, sent {} %",
+            share(&cells.pause_received_ratio),
+            share(&cells.pause_sent_ratio)
+        ),
+        format!(
+            "CNP {}/s, ECN {}/s",
+            rate(&cells.cnp_handled_per_second),
+            rate(&cells.ecn_marked_per_second)
+        ),
+        format!(
+            "link: errors {}/s, downs {}/s",
+            rate(&cells.errors_per_second),
+            rate(&cells.downs_per_second)
+        ),
+    ];
     let mut lines = vec![Line::styled(head, theme.style_for(StyleRole::Title))];
-    let facts = display_text::wrap_text(&facts, width.saturating_sub(4));
-    lines.extend(facts.into_iter().map(|line| Line::raw(format!("   {line}"))));
+    // A line ends between two groups, so that each number stays with its name.
+    let mut line = String::new();
+    for group in groups {
+        let gap = if line.is_empty() { "   " } else { "  ·  " };
+        let needed = display_text::text_width(&line) + gap.len() + group.len();
+        if !line.is_empty() && needed > width {
+            lines.push(Line::raw(std::mem::take(&mut line)));
+        }
+        line.push_str(if line.is_empty() { "   " } else { "  ·  " });
+        line.push_str(&group);
+    }
+    lines.push(Line::raw(line));
     if let Some(kind) = cells.finding.get(index).copied().flatten() {
         lines.push(Line::styled(format!("   ✖ {kind}"), theme.style_for(StyleRole::Bad)));
     }

@@ -24,6 +24,10 @@ use gaunt_api::DeviceDetail;
 
 /// Columns of the load bar of an edge.
 const EDGE: usize = 10;
+/// Minimum width for the load bars; a narrower screen has all columns but the bars, under headings.
+const WITH_BARS: usize = 104;
+/// Minimum width for the names of the GPU states.
+const WITH_STATES: usize = 80;
 
 impl ScreenView for TopologyScreen {
     fn header_title(&self) -> String {
@@ -61,12 +65,9 @@ impl ScreenView for TopologyScreen {
         else {
             return self.draw_waiting(buffer, area, &self.0, state, theme);
         };
-        let head = "   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf, rail";
+        let width = usize::from(area.width);
         let mut lines = vec![node_details::render_headline(detail, theme), Line::default()];
-        lines.push(Line::from(vec![
-            Span::styled(" TOPOLOGY", theme.style_for(StyleRole::Title)),
-            Span::styled(head, theme.style_for(StyleRole::Dim)),
-        ]));
+        lines.push(render_heading(width, theme));
         let gpus: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Gpu).collect();
         let ports: Vec<&DeviceDetail> = node_tables::of(detail, DeviceClass::Port).collect();
         let mut unpaired: Vec<&DeviceDetail> = ports.clone();
@@ -79,11 +80,11 @@ impl ScreenView for TopologyScreen {
             unpaired.retain(|port| !nearest.iter().any(|other| other.name == port.name));
             let mut gpu_spans =
                 vec![Span::raw(format!(" {} ", display_text::align_left(&gpu.name, 6)))];
-            gpu_spans.extend(render_gpu(gpu, theme));
+            gpu_spans.extend(render_gpu(gpu, width, theme));
             let indent = gpu_spans.iter().map(Span::width).sum::<usize>();
             if nearest.is_empty() {
                 gpu_spans.push(Span::styled(
-                    " ─ nearest port not reported",
+                    format!("{}nearest port not reported", separator(width)),
                     theme.style_for(StyleRole::Dim),
                 ));
                 lines.push(Line::from(gpu_spans));
@@ -95,7 +96,7 @@ impl ScreenView for TopologyScreen {
                 } else {
                     vec![Span::raw(" ".repeat(indent))]
                 };
-                spans.extend(render_port(port, theme));
+                spans.extend(render_port(port, indent, width, theme));
                 lines.push(Line::from(spans));
             }
         }
@@ -106,7 +107,8 @@ impl ScreenView for TopologyScreen {
         if !unpaired.is_empty() {
             lines.push(Line::default());
             lines.push(Line::styled(" OTHER PORTS", theme.style_for(StyleRole::Title)));
-            lines.extend(unpaired.iter().map(|port| Line::from(render_port(port, theme))));
+            lines
+                .extend(unpaired.iter().map(|port| Line::from(render_port(port, 0, width, theme))));
         }
         if gpus.is_empty() && ports.is_empty() {
             let text = "   no GPU and no RDMA port on this node";
@@ -141,26 +143,67 @@ fn is_near(gpu: &DeviceDetail, port: &DeviceDetail, by_rail: bool) -> bool {
         })
 }
 
-fn render_gpu(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
+/// Returns the separator of two columns.
+const fn separator(width: usize) -> &'static str {
+    if width >= WITH_BARS { " ─ " } else { " " }
+}
+
+/// Returns the columns of a GPU's state.
+const fn state_width(width: usize) -> usize {
+    match width {
+        WITH_BARS.. => 20,
+        WITH_STATES.. => 19,
+        _ => 1,
+    }
+}
+
+/// Renders the order of the columns, or on a narrow screen their headings.
+fn render_heading(width: usize, theme: Theme) -> Line<'static> {
+    let (title, text) = if width >= WITH_BARS {
+        let text = "   GPU ─ NVLink in ─ PCIe in ─ port ─ load in/out ─ leaf, rail".to_owned();
+        (" TOPOLOGY".to_owned(), text)
+    } else {
+        let names = ["NVLink in", "PCIe in", "port", "in/out %"];
+        let [nvlink, pcie, port, load] = names;
+        let text = format!(" {nvlink:>9} {pcie:>9} {port:<10} {load:<9} leaf, rail");
+        (display_text::align_left(" TOPOLOGY", 8 + state_width(width)), text)
+    };
+    Line::from(vec![
+        Span::styled(title, theme.style_for(StyleRole::Title)),
+        Span::styled(text, theme.style_for(StyleRole::Dim)),
+    ])
+}
+
+fn render_gpu(device: &DeviceDetail, width: usize, theme: Theme) -> Vec<Span<'static>> {
     let state = device.state.unwrap_or(GpuState::Unknown);
     let doing = node_tables::render_gpu_state(state, theme);
-    let pad = " ".repeat(20_usize.saturating_sub(doing.width()));
+    let columns = state_width(width);
+    let text: String = match columns {
+        1 => doing.content.chars().take(1).collect(),
+        _ => display_text::align_left(&doing.content, columns),
+    };
     let rate = |metric| {
         let rate = node_tables::metric_rate(device, metric);
         format!(
-            " ─ {:>9}",
+            "{}{:>9}",
+            separator(width),
             rate.map_or_else(|| display_text::ABSENT.into(), display_text::format_bit_rate)
         )
     };
     vec![
-        doing,
-        Span::raw(pad),
+        Span::styled(text, doing.style),
         Span::raw(rate(gpu::NVLINK_RECEIVE)),
         Span::raw(rate(gpu::PCIE_RECEIVE)),
     ]
 }
 
-fn render_port(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
+/// Renders a port from the column `indent` on: its load, and what it is connected to, shortened to the screen.
+fn render_port(
+    device: &DeviceDetail,
+    indent: usize,
+    width: usize,
+    theme: Theme,
+) -> Vec<Span<'static>> {
     let line = node_tables::port_table::full_rate(device);
     let share = |metric| {
         node_tables::metric_rate(device, metric)
@@ -188,11 +231,16 @@ fn render_port(device: &DeviceDetail, theme: Theme) -> Vec<Span<'static>> {
         format!(" {word:<9}")
     };
     let edge = if active { theme.style_for(StyleRole::Neutral) } else { style };
-    vec![
-        Span::raw(format!(" ─ {} ", display_text::align_left(&device.name, 10))),
-        Span::styled("━".repeat(filled), edge),
-        Span::styled("─".repeat(EDGE - filled), theme.style_for(StyleRole::Dim)),
-        Span::styled(load, if active { Style::new() } else { style }),
-        Span::styled(format!(" ─ {leaf}{rail}"), theme.style_for(StyleRole::Dim)),
-    ]
+    let gap = separator(width);
+    let mut spans = vec![Span::raw(format!("{gap}{}", display_text::align_left(&device.name, 10)))];
+    if width >= WITH_BARS {
+        spans.push(Span::styled(format!(" {}", "━".repeat(filled)), edge));
+        spans.push(Span::styled("─".repeat(EDGE - filled), theme.style_for(StyleRole::Dim)));
+    }
+    spans.push(Span::styled(load, if active { Style::new() } else { style }));
+    let used = indent + spans.iter().map(Span::width).sum::<usize>();
+    let place =
+        display_text::truncate_text(&format!("{gap}{leaf}{rail}"), width.saturating_sub(used));
+    spans.push(Span::styled(place, theme.style_for(StyleRole::Dim)));
+    spans
 }

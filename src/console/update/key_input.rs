@@ -9,7 +9,7 @@ use crate::{
     action::{ConsoleEffect, KeyIntent},
     console_state::ConsoleState,
     cursor_rows::{row_steps, scroll_by},
-    screens::{self, view_of},
+    screens::view_of,
 };
 
 /// Handles the operation of a key.
@@ -42,7 +42,7 @@ pub(super) fn handle_intent(state: &mut ConsoleState, intent: KeyIntent) -> Upda
     let screen = state.screen.clone();
     let view = view_of(&screen);
     match intent {
-        KeyIntent::Screen(number) => navigation::open_screen(state, screens::main_screen(number)),
+        KeyIntent::Screen(number) => navigation::open_main_screen(state, number),
         KeyIntent::Open => apply_screen_outcome(view.open_item(state), state),
         KeyIntent::Back => navigation::go_back(state),
         KeyIntent::Job => navigation::open_job(state),

@@ -7,7 +7,7 @@ use crate::{
     cursor::RowCursor,
     screen::{EventsScreen, FindingScreen, JobScreen, Screen, TopologyScreen},
     screen_view::ScreenOutcome,
-    screens::{node_screen::DEVICES_CURSOR, view_of},
+    screens::{self, node_screen::DEVICES_CURSOR, view_of},
 };
 use gaunt_api::{Subject, filter::quote_text};
 
@@ -44,8 +44,28 @@ pub(super) fn open_screen(state: &mut ConsoleState, target: Screen) -> UpdateOut
     enter_screen(state, target)
 }
 
-/// Closes the current screen and returns to the previous one.
+/// Opens a main screen, without a filter that another screen set for its rows.
+pub(super) fn open_main_screen(state: &mut ConsoleState, number: u8) -> UpdateOutcome {
+    let screen = screens::main_screen(number);
+    if let Some(subject) = view_of(&screen).filter_subject() {
+        state.list_state_mut(subject).clear_filter(true);
+    }
+    if state.screen == screen {
+        return UpdateOutcome::with_questions(state);
+    }
+    open_screen(state, screen)
+}
+
+/// Clears the user's filter of the current screen; without one, closes the screen and returns to the previous one.
 pub(super) fn go_back(state: &mut ConsoleState) -> UpdateOutcome {
+    let view = view_of(&state.screen);
+    let (entered, subject) = (view.has_entered_filter(state), view.filter_subject());
+    if let Some(subject) = subject {
+        state.list_state_mut(subject).clear_filter(false);
+    }
+    if entered {
+        return UpdateOutcome::with_questions(state);
+    }
     let screen = state.back_stack.pop().unwrap_or_default();
     enter_screen(state, screen)
 }
@@ -54,6 +74,7 @@ pub(super) fn go_back(state: &mut ConsoleState) -> UpdateOutcome {
 fn enter_screen(state: &mut ConsoleState, screen: Screen) -> UpdateOutcome {
     if state.screen != screen {
         (state.scroll, state.entered) = (0, state.now);
+        state.clear_warning();
         state.data.refused = None;
         if view_of(&screen).node_name() != view_of(&state.screen).node_name() {
             *state.cursors.of_mut(DEVICES_CURSOR) = RowCursor::default();

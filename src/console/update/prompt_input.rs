@@ -23,9 +23,7 @@ use gaunt_api::{Filter, Finding, Question, Subject, SubjectField, filter::MAX_RO
 pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOutcome {
     let prompt = match (intent, view_of(&state.screen).filter_subject()) {
         (KeyIntent::Filter | KeyIntent::Columns, None) => return UpdateOutcome::default(),
-        (KeyIntent::Filter, Some(subject)) => {
-            Prompt::new(PromptKind::Filter(subject), &state.list_state(subject).rows)
-        }
+        (KeyIntent::Filter, Some(subject)) => open_filter_prompt(state, subject),
         (KeyIntent::Columns, Some(subject)) => {
             let columns = state.list_state(subject).shown_columns();
             let names: Vec<&str> = columns.iter().map(|field| field.name.as_str()).collect();
@@ -36,6 +34,19 @@ pub(super) fn open_prompt(state: &mut ConsoleState, intent: KeyIntent) -> Update
     };
     show_prompt(state, prompt);
     UpdateOutcome::with_redraw()
+}
+
+/// Returns an empty prompt for a filter; Up recalls the one that it replaces.
+fn open_filter_prompt(state: &mut ConsoleState, subject: Subject) -> Prompt {
+    let asks = PromptKind::Filter(subject);
+    let rows = state.list_state(subject).rows.clone();
+    let mut prompt = Prompt::new(asks.clone(), "");
+    if !rows.is_empty() {
+        state.prompt_history.record_line(&asks, &rows);
+        prompt.empty_hint =
+            SanitizedText::new(&format!("Enter: all rows   Esc: cancel   Up: edit {rows}"));
+    }
+    prompt
 }
 
 /// Shows the prompt with its completion candidates.
@@ -106,6 +117,7 @@ pub(super) fn handle_key(state: &mut ConsoleState, key: KeyPress) -> UpdateOutco
         PromptOutcome::Completed => state.prompt = Some(prompt),
         PromptOutcome::Entered(line) => {
             let asks = prompt.asks.clone();
+            state.clear_warning();
             let result = match &asks {
                 PromptKind::Filter(subject) => submit_filter(state, &mut prompt, *subject, &line),
                 PromptKind::Command => submit_command(state, &mut prompt, &line),

@@ -33,6 +33,9 @@ pub(super) fn step_time(state: &mut ConsoleState, intent: KeyIntent) -> UpdateOu
         _ => from + MINUTE,
     };
     let is_forward = matches!(intent, KeyIntent::Later | KeyIntent::MuchLater);
+    if let Some(start) = state.history_start.filter(|start| !is_forward && to < *start) {
+        return show_history_start(state, start.min(from));
+    }
     match (is_forward, state.past_instant) {
         (true, None) => state.replay.map_or_else(UpdateOutcome::default, |replay| {
             let span = to.duration_since(from);
@@ -81,6 +84,7 @@ pub(super) fn show_named_instant(
 
 /// Shows an instant of the past, or the present.
 pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> UpdateOutcome {
+    state.clear_warning();
     if state.past_instant != then {
         if state.past_instant.is_none() {
             state.last_present =
@@ -96,8 +100,28 @@ pub(super) fn show_instant(state: &mut ConsoleState, then: Option<UnixMs>) -> Up
     UpdateOutcome::with_questions(state)
 }
 
-/// Handles an instant without recorded data: shows the reason and returns to the present.
+/// Handles an instant without recorded data: shows the oldest one that has some, or the present if there is none.
 pub(super) fn handle_missing_instant(state: &mut ConsoleState, refusal: &Refusal) -> UpdateOutcome {
+    let Refusal::NotKept { seconds, oldest } = refusal else { return UpdateOutcome::default() };
+    // Older aggregators report the age only, in whole seconds.
+    let age = Duration::from_secs(*seconds);
+    let oldest = oldest.or_else(|| Some(state.newest_now()? - age + Duration::from_secs(1)));
+    let is_later = |start: &UnixMs| state.past_instant.is_some_and(|then| then < *start);
+    if let Some(start) = oldest.filter(is_later)
+        && state.newest_now().is_none_or(|now| start < now)
+    {
+        state.history_start = Some(start);
+        return show_history_start(state, start);
+    }
+    let outcome = show_instant(state, None);
     state.show_message(false, &refusal.to_string());
-    show_instant(state, None)
+    outcome
+}
+
+/// Shows the oldest instant, and that there is none before it.
+fn show_history_start(state: &mut ConsoleState, start: UnixMs) -> UpdateOutcome {
+    let outcome = show_instant(state, Some(start));
+    let text = format!("history starts at {}", display_text::format_time_of_day(start));
+    state.show_message(false, &text);
+    outcome
 }

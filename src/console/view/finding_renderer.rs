@@ -19,7 +19,8 @@ use gaunt_api::AlertList;
 const KIND: usize = 20;
 /// Columns of the numbers at the right: since, GPUs lost, confidence.
 const NUMBERS: usize = 7 + 11 + 6;
-/// Minimum width for a finding's sentence in its row; below this width it follows in the next line.
+/// Minimum width for a finding's sentence in its row. Below this width, or if the row is too short for it, it follows in the
+/// next line.
 const ONE_LINE: usize = 120;
 /// Columns of the blamed entity if the sentence is in the same row.
 const PLACE: usize = 26;
@@ -78,13 +79,14 @@ impl FindingRenderer<'_> {
         let shown = rows.len().min(height);
         let at = self.selected.unwrap_or(0);
         let from = first_visible_row(at, rows.len(), shown);
-        let mut sentences = if self.has_inline_sentence() { 0 } else { height - shown };
+        let mut sentences = height - shown;
         let mut lines = Vec::with_capacity(height + 1);
         for (at, row) in rows.iter().enumerate().skip(from).take(shown) {
-            lines.push((self.render_row(at, *row), Some(at)));
-            if sentences > 0 && row.severity() > Severity::Info {
+            let below = sentences > 0 && self.has_own_line(*row);
+            lines.push((self.render_row(at, *row, below), Some(at)));
+            if below {
                 sentences -= 1;
-                lines.push((self.render_sentence(*row), Some(at)));
+                lines.extend(self.render_sentence(*row, 1).pop().map(|line| (line, Some(at))));
             }
         }
         if more > 0 {
@@ -100,24 +102,48 @@ impl FindingRenderer<'_> {
 
     /// Returns how many lines these rows need.
     pub(crate) fn lines_needed(self, rows: &[FindingRow<'_>], more: usize) -> usize {
-        let urgent = rows.iter().filter(|row| row.severity() > Severity::Info).count();
-        let sentences = if self.has_inline_sentence() { 0 } else { urgent };
+        let sentences = rows.iter().filter(|row| self.has_own_line(**row)).count();
         rows.len() + sentences + usize::from(more > 0)
     }
 
-    /// Returns whether the sentence of a finding is in its row.
-    pub(crate) const fn has_inline_sentence(self) -> bool {
-        self.width >= ONE_LINE
+    /// Returns whether the sentence of a row on the overview has a line of its own.
+    fn has_own_line(self, row: FindingRow<'_>) -> bool {
+        row.severity() > Severity::Info && !self.has_inline_sentence(row)
     }
 
-    /// Renders the row of a finding or of a group.
-    pub(crate) fn render_row(self, at: usize, row: FindingRow<'_>) -> Line<'static> {
+    /// Returns whether the sentence fits into its row.
+    pub(crate) fn has_inline_sentence(self, row: FindingRow<'_>) -> bool {
+        let narrowest = match row {
+            FindingRow::Group { .. } => WIDE,
+            FindingRow::Single(_) | FindingRow::Member(_) => ONE_LINE,
+        };
+        let sentence = sentence_text(row);
+        sentence.is_empty()
+            || self.width >= narrowest && display_text::text_width(&sentence) <= self.inline_width()
+    }
+
+    /// Returns the columns of a sentence in its row.
+    fn inline_width(self) -> usize {
+        self.middle_width().saturating_sub(self.entity_width() + 1)
+    }
+
+    /// Returns the columns between the kind and the numbers.
+    fn middle_width(self) -> usize {
+        self.width.saturating_sub(3 + KIND + 1 + NUMBERS)
+    }
+
+    /// Returns the columns of the blamed entity before a sentence.
+    const fn entity_width(self) -> usize {
+        if self.width >= WIDE { WIDE_PLACE } else { PLACE }
+    }
+
+    /// Renders the row of a finding or of a group; `below` if its sentence follows in a line of its own.
+    pub(crate) fn render_row(self, at: usize, row: FindingRow<'_>, below: bool) -> Line<'static> {
         let (finding, indent) = match row {
             FindingRow::Single(finding) => (finding, " "),
             FindingRow::Member(finding) => (finding, "│"),
             FindingRow::Group { group, unfolded, worst } => {
-                let summary =
-                    worst.map(|worst| SanitizedText::new(&format!("e.g. {}", worst.summary)));
+                let sentence = worst.map(|_| sentence_text(row));
                 let all = group.acknowledged as usize == group.members.len();
                 return self.render_cells(&FindingCells {
                     chosen: self.selected == Some(at),
@@ -128,7 +154,7 @@ impl FindingRenderer<'_> {
                     entity: group_title(group).to_string(),
                     // The entity text of a group is longer than that of one finding: it also takes the space of the
                     // sentence.
-                    sentence: summary.filter(|_| self.width >= WIDE),
+                    sentence: sentence.filter(|_| self.width >= WIDE && !below),
                     since: group.since,
                     cost: group.lost_gpus,
                     confidence: group.confidence,
@@ -150,7 +176,7 @@ impl FindingRenderer<'_> {
             mark: indent,
             kind: finding.kind,
             entity,
-            sentence: Some(SanitizedText::new(&finding.summary)),
+            sentence: Some(sentence_text(row)).filter(|_| self.width >= ONE_LINE && !below),
             since: finding.since,
             cost: finding.lost_gpus,
             confidence: finding.confidence,
@@ -160,15 +186,13 @@ impl FindingRenderer<'_> {
     fn render_cells(self, cells: &FindingCells) -> Line<'static> {
         let severity = self.theme.severity_style(cells.severity);
         let chosen = |style: Style| if cells.chosen { theme::selected_style(style) } else { style };
-        let available = self.width.saturating_sub(3 + KIND + 1 + NUMBERS);
         let middle = match &cells.sentence {
-            Some(sentence) if self.has_inline_sentence() => {
-                let columns = if self.width >= WIDE { WIDE_PLACE } else { PLACE };
-                let sentence =
-                    display_text::truncate_text(sentence, available.saturating_sub(columns + 1));
-                format!("{} {sentence}", display_text::align_left(&cells.entity, columns))
+            Some(sentence) => {
+                let sentence = display_text::truncate_text(sentence, self.inline_width());
+                let entity = display_text::align_left(&cells.entity, self.entity_width());
+                format!("{entity} {sentence}")
             }
-            _ => cells.entity.clone(),
+            None => cells.entity.clone(),
         };
         let sign = if cells.acknowledged { "✔" } else { theme::severity_sign(cells.severity) };
         let lasted = display_text::format_duration(self.at.duration_since(cells.since));
@@ -178,26 +202,36 @@ impl FindingRenderer<'_> {
             Span::styled(format!(" {sign}{}", cells.mark), severity),
             Span::styled(display_text::align_left(cells.kind.as_str(), KIND), chosen(severity)),
             Span::styled(
-                format!(" {}", display_text::align_left(&middle, available)),
+                format!(" {}", display_text::align_left(&middle, self.middle_width())),
                 chosen(Style::new()),
             ),
             Span::styled(align_numbers(&lasted, &cost, &sure), chosen(Style::new())),
         ])
     }
 
-    /// Renders the line below a row: the problem in one sentence.
-    pub(crate) fn render_sentence(self, row: FindingRow<'_>) -> Line<'static> {
-        let text = match row {
-            FindingRow::Single(finding) | FindingRow::Member(finding) => {
-                SanitizedText::new(&finding.summary)
-            }
-            FindingRow::Group { worst: None, .. } => SanitizedText::default(),
-            FindingRow::Group { worst: Some(worst), .. } => {
-                SanitizedText::new(&format!("e.g. {}", worst.summary))
-            }
-        };
-        let text = display_text::truncate_text(&text, self.width.saturating_sub(4));
-        Line::styled(format!("   {text}"), self.theme.style_for(StyleRole::Dim))
+    /// Renders the problem in one sentence below its row, in at most this many lines.
+    pub(crate) fn render_sentence(self, row: FindingRow<'_>, most: usize) -> Vec<Line<'static>> {
+        let (text, columns) = (sentence_text(row), self.width.saturating_sub(4));
+        let mut lines = display_text::wrap_text(&text, columns);
+        if lines.len() > most {
+            let rest = lines.split_off(most.saturating_sub(1)).join(" ");
+            lines.push(display_text::truncate_text(&rest, columns));
+        }
+        let style = self.theme.style_for(StyleRole::Dim);
+        lines.into_iter().map(|line| Line::styled(format!("   {line}"), style)).collect()
+    }
+}
+
+/// Returns the sentence of a row: of its finding, or of the worst one of a group.
+fn sentence_text(row: FindingRow<'_>) -> SanitizedText {
+    match row {
+        FindingRow::Single(finding) | FindingRow::Member(finding) => {
+            SanitizedText::new(&finding.summary)
+        }
+        FindingRow::Group { worst: None, .. } => SanitizedText::default(),
+        FindingRow::Group { worst: Some(worst), .. } => {
+            SanitizedText::new(&format!("e.g. {}", worst.summary))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     failed_questions::FailedQuestion,
     theme::{StyleRole, Theme},
 };
-use gaunt_api::Overview;
+use gaunt_api::{Overview, Refusal};
 
 /// Draws the message for a terminal that is too small, in as few columns as possible.
 ///
@@ -86,6 +86,22 @@ pub(crate) fn render_empty_fleet(
     lines
 }
 
+/// Describes a refusal, and the keys of the next step: the texts of the API name its paths.
+fn describe_refusal(refusal: &Refusal) -> (String, &'static str) {
+    match refusal {
+        Refusal::UnknownNode { node } => {
+            (format!("no node is named {node}"), "Esc: back   5: nodes")
+        }
+        Refusal::UnknownJob { job } => {
+            (format!("no job {job} holds a GPU now"), "Esc: back   3: jobs")
+        }
+        Refusal::UnknownFinding { finding } => {
+            (format!("no open or closed finding {finding}"), "Esc: back   2: findings")
+        }
+        other => (other.to_string(), "Esc: back   5: nodes"),
+    }
+}
+
 /// Draws a screen that waits for its answer or will get none.
 pub(crate) fn draw_waiting(
     buffer: &mut Buffer,
@@ -98,12 +114,12 @@ pub(crate) fn draw_waiting(
     let width = area.width;
     let mut lines = vec![Line::default()];
     if let Some(refusal) = &state.data.refused {
-        let text =
-            display_text::wrap_text(&refusal.to_string(), usize::from(width).saturating_sub(4));
+        let (reason, keys) = describe_refusal(refusal);
+        let text = display_text::wrap_text(&reason, usize::from(width).saturating_sub(4));
         let signs = std::iter::once("✖").chain(std::iter::repeat(" "));
         let text = signs.zip(text).map(|(sign, line)| format!(" {sign} {line}"));
         lines.extend(text.map(|line| Line::styled(line, theme.style_for(StyleRole::Bad))));
-        lines.push(Line::styled("   Esc: back   5: nodes", theme.style_for(StyleRole::Dim)));
+        lines.push(Line::styled(format!("   {keys}"), theme.style_for(StyleRole::Dim)));
     } else {
         let waited = state.now.duration_since(state.entered);
         let waited = if waited < state.late_threshold() {

@@ -44,7 +44,12 @@ pub struct Recording {
 impl Recording {
     /// Whether a directory holds segments.
     pub fn has_segments(folder: &Path) -> bool {
-        segment_ring::segments_in(folder).is_ok_and(|segments| !segments.is_empty())
+        Self::segment_count(folder) > 0
+    }
+
+    /// The number of segments in a directory.
+    pub fn segment_count(folder: &Path) -> usize {
+        segment_ring::segments_in(folder).map_or(0, |segments| segments.len())
     }
 
     /// Indexes a directory.

@@ -1,0 +1,97 @@
+//! Tests of narrow screens: what does not fit in a line follows in another one, and nothing covers anything else.
+
+use super::*;
+use crate::prompt_commands;
+
+#[test]
+fn help_on_a_narrow_screen_shows_each_command_with_its_description() {
+    let mut console = GoldenConsole::with_overview(sample_answers::healthy_overview(4));
+    console.press_keys(&[KeyPress::Char('?')]);
+    for (width, height) in [(60, 12), (80, 24), (120, 35)] {
+        let mut shown = String::new();
+        console.press_keys(&[KeyPress::Char('g')]);
+        for _ in 0..150 {
+            shown.extend(console.draw(width, height).into_iter().chain(["\n".to_owned()]));
+            console.press_keys(&[KeyPress::Down]);
+        }
+        for (word, _, description) in prompt_commands::listed_commands() {
+            let both = [format!(":{word}"), description.to_owned()];
+            assert!(both.iter().all(|part| shown.contains(part)), "{word} at {width}: {shown}");
+        }
+        assert!(shown.contains("GPU STATES") && shown.contains("12:03:41Z is UTC"), "{shown}");
+    }
+    console.draw(80, 24);
+    console.press_keys(&[KeyPress::Char('G')]);
+    console.expect_golden_at("help-end", 80, 24);
+}
+
+#[test]
+fn topology_on_a_narrow_screen_keeps_load_and_leaf() {
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = crate::screen::TopologyScreen("gpu003".into()).into();
+    console.deliver_answer(Answer::Node(Arc::new(sample_answers::node_detail("gpu003"))));
+    for width in [60, 80, 103, 104] {
+        let screen = console.draw(width, 24).join("\n");
+        for part in ["40/38  %", "DOWN ", "leaf-07 r5", "leaf, rail"] {
+            let shown = screen.contains(part) || width == 60 && part.starts_with("leaf");
+            assert!(shown, "{part} at {width}:\n{screen}");
+        }
+    }
+    console.expect_golden_at("topology", 60, 14);
+}
+
+#[test]
+fn sentences_of_findings_are_complete_while_there_is_space() {
+    let long = "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34.0 %, \
+                limit 8.0 %), and the page cache is read from a file system that does not answer";
+    let mut findings = vec![sample_answers::port_down_finding(), sample_answers::starved_finding()];
+    findings[1].summary = long.into();
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.press_keys(&[KeyPress::Char('2')]);
+    let list = FindingList { at: AT, findings, ..FindingList::default() };
+    console.deliver_answer(Answer::Findings(Arc::new(list)));
+    for (width, height) in [(80, 24), (120, 35), (160, 48)] {
+        let screen = console.draw(width, height);
+        let words: Vec<&str> = screen.iter().flat_map(|line| line.split_whitespace()).collect();
+        assert!(words.join(" ").contains(long), "{width}: {screen:#?}");
+    }
+}
+
+#[test]
+fn overview_gives_a_long_sentence_its_own_line() {
+    let mut overview = sample_answers::two_faults_overview(32);
+    overview.findings[1].summary =
+        "gpu006 is data-starved: all 8 allocated GPUs wait for input (IO pressure 34.0 %)".into();
+    let mut console = GoldenConsole::with_overview(overview);
+    let screen = console.draw(120, 35).join("\n");
+    assert!(screen.contains("wait for input (IO pressure 34.0 %)\n"), "{screen}");
+}
+
+#[test]
+fn signals_have_the_heading_of_their_time_unless_it_is_now() {
+    let id = "port_down/gpu003/mlx5_1/1";
+    for (later, heading) in [(0, "  now  "), (60, " 12:03:41Z    baseline")] {
+        let mut overview = sample_answers::two_faults_overview(32);
+        overview.at = UnixMs(AT.0 + later * 1_000);
+        let mut console = GoldenConsole::with_overview(overview);
+        console.state.screen = ExplanationScreen(id.into()).into();
+        let explained = sample_answers::explanation_of(sample_answers::port_down_finding());
+        let question = Question::Finding(id.into());
+        console.answer_question(question, Answer::Finding(Arc::new(explained)));
+        let screen = console.draw(80, 24).join("\n");
+        assert!(screen.contains(heading), "{screen}");
+    }
+}
+
+#[test]
+fn job_lists_only_the_gpus_that_differ() {
+    let mut detail = sample_answers::job_detail();
+    for strip in &mut detail.past.strips {
+        strip.odd_ratio = 0.0;
+    }
+    let mut console = GoldenConsole::with_overview(sample_answers::two_faults_overview(32));
+    console.state.screen = crate::screen::JobScreen("8812".into()).into();
+    console.deliver_answer(Answer::Job(Arc::new(detail)));
+    let screen = console.draw(80, 24).join("\n");
+    assert!(screen.contains("no GPU differs") && !screen.contains("gpu003 GPU"), "{screen}");
+}
