@@ -10,17 +10,16 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Thresholds,
-    pending_finding::{PendingFinding, rests_on_work},
-};
+use super::{Thresholds, pending_finding::PendingFinding};
 
+mod close_wait;
 mod finding_quotas;
 mod pending_span;
 #[cfg(test)]
 mod tests;
 mod tracked_finding;
 
+use close_wait::{CloseWait, MOST_LAPSE_S, close_samples_s};
 use pending_span::PendingSpan;
 pub use tracked_finding::FindingRecord;
 use tracked_finding::TrackedFinding;
@@ -42,42 +41,6 @@ const MAX_CHAINS: usize = 8;
 /// first.
 const MAX_PENDING: usize = 1_000;
 const MAX_MEMBERS: usize = 64;
-
-/// A finding closes after as many periods without its evidence, where that is longer than the limit.
-const CLOSE_PERIODS: f64 = 1.5;
-
-/// Returns the seconds without its evidence after which a finding closes whose evidence is sampled at this interval.
-fn close_samples_s(interval: Duration) -> f64 {
-    CLOSE_SAMPLES * interval.as_secs_f64()
-}
-
-/// A finding closes after two samples without its evidence.
-const CLOSE_SAMPLES: f64 = 2.1;
-
-/// Periods after which a rate shows a pause: the first one mixes work and pause.
-const PAUSE_PERIODS: f64 = 2.0;
-
-/// Upper bound of a lapse in seconds, whatever the settings: larger values overflow a duration.
-const MOST_LAPSE_S: f64 = 86_400.0;
-
-/// Seconds without its evidence after which a finding closes.
-#[derive(Clone, Copy, Debug)]
-struct CloseWait {
-    any: f64,
-    /// For findings whose evidence exists only while a job works: a pause of the job is recognised within this time.
-    of_work: f64,
-}
-
-impl CloseWait {
-    fn new(period_s: f64, limits: &Thresholds) -> Self {
-        let any = limits.close_seconds.max(CLOSE_PERIODS * period_s);
-        Self { any, of_work: any.max(limits.pause_seconds + PAUSE_PERIODS * period_s) }
-    }
-
-    fn of(self, kind: FindingKind) -> f64 {
-        if rests_on_work(kind) { self.of_work } else { self.any }
-    }
-}
 
 /// What detectors found in one step.
 #[derive(Debug, Default)]
