@@ -119,7 +119,7 @@ impl GangEvidence {
                 continue;
             }
             job.last_round = now;
-            if pauses.has(group, now, limits) || !group.is_progressing() {
+            if pauses.distort_averages(group, now, limits) || !group.is_progressing() {
                 continue;
             }
             job.add_round(cluster, group, gpus, limits);

@@ -88,6 +88,11 @@ impl HostPressure {
         }
     }
 
+    /// Whether tasks wait, for whatever it is.
+    pub(super) fn is_any(self) -> bool {
+        self.io || self.pressed || self.crowded
+    }
+
     /// Whether tasks wait, and more than hosts do by chance.
     pub(super) fn is_clear(self, host: &HostAverages) -> bool {
         let is_likely = |source| host.evidence.is_likely(source);

@@ -77,4 +77,17 @@ impl Pauses {
             now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds
         })
     }
+
+    /// Whether a job pauses or did so a moment ago, so that averages of its work still contain the pause.
+    pub(super) fn distort_averages(
+        &self,
+        group: &JobGroup,
+        now: UnixMs,
+        limits: &Thresholds,
+    ) -> bool {
+        let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
+        let span = group.interval.average_seconds(limits) + group.interval.seconds();
+        self.has(group, now, limits)
+            && pause.is_some_and(|pause| now.duration_since(pause.seen).as_secs_f64() <= span)
+    }
 }

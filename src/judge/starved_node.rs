@@ -201,6 +201,17 @@ impl<'a> StarvedNode<'a> {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
     }
 
+    /// Whether its job is slower, and its host is the only one of the job that waits for CPU or IO more than hosts do.
+    fn is_only_one_pressed(&self, judge: &JudgeState, cluster: &Cluster) -> bool {
+        let is_clear = |host: &HostAverages| HostPressure::of(judge, cluster, host).is_clear(host);
+        let is_any = |id: &NodeId| {
+            judge.hosts.get(id).is_some_and(|host| HostPressure::of(judge, cluster, host).is_any())
+        };
+        judge.gangs.of(self.group).is_slower(self.group, &judge.limits)
+            && is_clear(&self.host)
+            && self.group.nodes.iter().filter(|id| **id != self.id).all(|id| !is_any(id))
+    }
+
     pub(super) fn excess_io_pressure(
         &self,
         judge: &JudgeState,
@@ -275,7 +286,8 @@ impl<'a> StarvedNode<'a> {
         // A host with chores on which GPUs idle like all others proves nothing.
         let is_hard = others_wait
             || (is_rank && alone && waits)
-            || (host > 0 && (is_relative || self.group.nodes.len() == 1));
+            || (host > 0 && (is_relative || self.group.nodes.len() == 1))
+            || self.is_only_one_pressed(judge, cluster);
         let entity = Entity::new_node(&self.node.name);
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;

@@ -41,15 +41,15 @@ pub(super) fn detect_from_rounds<'a>(
         let starved = nodes.filter_map(|id| of_node(id, Some(idle.on_node(*id))));
         return Some(RareVerdict::Nodes(starved.collect()));
     }
-    // Nodes without a label may belong to several jobs.
-    if !idle.is_whole_job || group.job.is_none() {
+    if !idle.is_whole_job {
         return None;
     }
     let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
     let waits =
         |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_likely(PressureSource::Io));
     let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
-    if waiting.len() * 2 > group.nodes.len() {
+    // Nodes without a label may belong to several jobs.
+    if waiting.len() * 2 > group.nodes.len() && group.job.is_some() {
         let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
         return Some(RareVerdict::Storage(starved.collect()));
     }
@@ -64,6 +64,9 @@ pub(super) fn detect_from_rounds<'a>(
     let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(is_pressed).collect();
     if let Some(blamed) = blamed_node(judge, cluster, group) {
         pressed.retain(|id| **id == blamed);
+    }
+    if group.job.is_none() && pressed.len() != 1 {
+        return None;
     }
     if pressed.is_empty() && idle.waits_as_a_whole && group.nodes.len() > 2 {
         let starved = group.nodes.iter().filter_map(|id| of_node(id, None));

@@ -34,7 +34,7 @@ pub(super) fn add_unexplained(
             outcome.superseded.push((id, SanitizedText::new(&format!("explained by {kind}"))));
             return;
         }
-        if !is_unknown || judge.pauses.has(group, cluster.now(), &judge.limits) {
+        if !is_unknown || judge.pauses.distort_averages(group, cluster.now(), &judge.limits) {
             outcome.undecidable.push(id);
             return;
         }
@@ -67,7 +67,7 @@ fn unexplained_finding(
     let is_slower = open.is_some() || evidence.is_slower(group, limits);
     if uneven.slowed < least
         || !(is_slower && evidence.is_learned())
-        || judge.pauses.has(group, cluster.now(), limits)
+        || judge.pauses.distort_averages(group, cluster.now(), limits)
         || !profile.takes_same_steps(limits, uneven.median_pace)
     {
         return None;
