@@ -48,7 +48,7 @@ impl JudgeState {
         self.ports.observe_ports(cluster, &self.limits);
         self.links.observe_ports(cluster, &self.frozen, &self.limits);
         self.switches.observe_switch_ports(cluster, &self.limits);
-        self.nvlinks.observe_nvlinks(cluster, &self.limits);
+        self.nvlinks.observe_nvlinks(cluster, &self.frozen, &self.limits);
         self.job_groups.rebuild_groups(cluster, &self.gpus, &self.hosts, &self.limits);
         self.pauses.observe_pauses(
             cluster,
@@ -127,6 +127,7 @@ impl JudgeState {
         let (frozen, gap) = (self.frozen.has_gpu(row), cluster.freshness_window());
         let gpu = &mut self.gpus[row as usize];
         gpu.averages.learn_baselines(at, gap, frozen, &self.limits);
+        gpu.averages.count_replays(cluster, row, at, frozen);
         self.health.observe_work(
             row,
             at,

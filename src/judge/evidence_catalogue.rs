@@ -213,10 +213,13 @@ evidence_rows! {
         own(&[gpu_health::ECC_UNCORRECTED_VOLATILE]);
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("pcie_replays_per_second");
+    PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);
     PcieWidth: "PCIe link width", Count, own(&[gpu_health::PCIE_WIDTH, gpu_health::PCIE_WIDTH_MAX]);
     PcieGeneration: "PCIe generation", Count,
         own(&[gpu_health::PCIE_GENERATION, gpu_health::PCIE_GENERATION_MAX]);
     ActiveNvlinks: "active NVLinks", Count, own(&[gpu_parts::NVLINK_UP]);
+    NvlinkErrorCount: "NVLink errors, recent minutes", Count,
+        own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC]);
     NvlinkErrors: "NVLink errors per second", Count,
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC])
             .limit("nvlink_errors_per_second");

@@ -13,6 +13,7 @@ use super::{
     busy_clock::BusyClock,
     gpu_power_limits,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    rare_events::RareEvents,
 };
 use gaunt_cluster::{Cluster, Node};
 
@@ -82,6 +83,7 @@ pub(super) struct GpuAverages {
     hw_slowdown: MovingAverage,
     sw_thermal: MovingAverage,
     pcie_replays: MovingAverage,
+    replay_events: RareEvents,
     usual_utilization: Baseline,
     usual_tensor: Baseline,
     usual_power: Baseline,
@@ -309,6 +311,17 @@ impl GpuAverages {
     /// restored.
     pub(super) fn lowest_clock(&self) -> Option<f64> {
         self.busy_clock.lowest_hertz().or_else(|| self.usual_clock())
+    }
+
+    /// Counts its PCIe replays, and learns how many are usual unless it is frozen.
+    pub(super) fn count_replays(&mut self, cluster: &Cluster, row: u32, at: UnixMs, frozen: bool) {
+        let rate = cluster.current_rate(gpu_health::PCIE_REPLAYS, row);
+        self.replay_events.add_rate(rate, CompactTimestamp::of(at), !frozen);
+    }
+
+    /// Returns its recent PCIe replays.
+    pub(super) fn replay_events(&self) -> RareEvents {
+        self.replay_events
     }
 
     /// Returns its PCIe replays per second.

@@ -63,6 +63,7 @@ mod port_down;
 mod port_rail;
 mod port_trackers;
 mod probe_evidence;
+mod rare_events;
 mod recovery_reason;
 mod reporting_delay;
 mod residual_histogram;

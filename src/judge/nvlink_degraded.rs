@@ -1,63 +1,184 @@
 //! GPUs with inactive NVLinks, or whose NVLinks have errors or retransmit packets.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, SanitizedText};
+use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText};
 
 use super::{
-    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding,
+    EvidenceRow, JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    pending_finding::{PendingFinding, format_count},
+    rare_events::{LIMIT_NOTE, PeerEvents, RareEvents, sum_events},
 };
-use gaunt_cluster::Cluster;
 
-/// Adds every GPU with degraded NVLinks.
+/// From so many GPUs of one node on, errors are of what they share: the NVSwitches.
+const SHARED_GPUS: usize = 3;
+
+/// Recent errors from which a GPU has any.
+const ANY_ERRORS: f64 = 0.5;
+
+/// A GPU with degraded NVLinks.
+struct DegradedLinks {
+    row: u32,
+    /// Errors per second and in recent minutes, and how many of these are unusual.
+    errors: Option<f64>,
+    recent: f64,
+    unusual_from: Option<f64>,
+    has_errors: bool,
+    /// Active links, the most of any GPU of the node, and whether some are missing.
+    up: Option<u16>,
+    most: u16,
+    lost: bool,
+}
+
+/// Adds every GPU with degraded NVLinks, and every node whose NVSwitches are.
 pub(super) fn detect_degraded_nvlinks(
     judge: &JudgeState,
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
-    let limits = &judge.limits;
+    let peers = judge.nvlinks.peer_errors();
     for (id, node) in cluster.sorted_nodes() {
-        for row in node.device_rows(DeviceClass::Gpu) {
-            let Some(links) = judge.nvlinks.of(*row) else { continue };
-            let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
-            let errs = errors.is_some_and(|rate| rate >= limits.nvlink_errors_per_second);
-            // GPUs of one machine have equally many; one that never had them all lacks some as well.
-            let others = node
-                .device_rows(DeviceClass::Gpu)
-                .iter()
-                .filter_map(|other| judge.nvlinks.of(*other));
-            let most = others.map(|links| links.most).max().unwrap_or_default();
-            let lost = links.up.is_some_and(|up| up < most && judge.health.of(*row).gone.is_none());
-            if !errs && !lost {
-                continue;
-            }
-            let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
-            let entity = Entity::new_gpu(
-                &node.name,
-                entry.device.key.first().unwrap_or(&SanitizedText::default()),
-            );
-            let group = judge.job_groups.of(*row);
-            let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
-            let kinds = [errs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
-            let how = match links.up.filter(|_| lost) {
-                Some(up) => format!("has {up} of {most} active NVLinks"),
-                None => format!("has {:.1} NVLink errors per second", errors.unwrap_or_default()),
-            };
-            let suspicion = PendingFinding::of(FindingKind::NvlinkDegraded, entity.clone(), kinds, true)
-                .with_hold_seconds(limits.nvlink_seconds)
-                .with_cost(
-                    group.map_or(0.0, JobGroup::lost_gpus),
-                    group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
-                )
-                .with_summary(
-                    format!("{entity} {how}."),
-                    "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
-                )
-                .with_evidence([
-                    EvidenceRow::ActiveNvlinks.to_evidence(links.up.map(f64::from), Some(f64::from(most))).with_note("limit: most on the other GPUs of the node"),
-                    EvidenceRow::NvlinkErrors.to_evidence(errors, Some(limits.nvlink_errors_per_second)),
-                    EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
-                ]);
-            outcome.suspicions.push(suspicion);
+        let rows = node.device_rows(DeviceClass::Gpu);
+        let degraded: Vec<DegradedLinks> = rows
+            .iter()
+            .filter_map(|row| DegradedLinks::of(judge, cluster, node, *row, peers))
+            .collect();
+        let events =
+            rows.iter().filter_map(|row| Some((*row, judge.nvlinks.of(*row)?.error_events)));
+        let erring: Vec<(u32, RareEvents)> =
+            events.filter(|(_, events)| events.recent() >= ANY_ERRORS).collect();
+        let sum = (erring.len() >= SHARED_GPUS)
+            .then(|| sum_events(erring.iter().map(|(_, events)| *events), peers));
+        let sum = sum.flatten().filter(|(recent, least)| recent >= least);
+        if let Some(sum) = sum {
+            outcome.suspicions.push(switch_finding(judge, cluster, (id, node), &erring, sum));
         }
+        let is_shared = sum.is_some();
+        let reason = SanitizedText::new("explained by errors on several GPUs of the node");
+        for links in degraded.iter().filter(|links| is_shared && !links.lost) {
+            let id = links
+                .entity(cluster, node)
+                .map(|entity| Finding::build_id(FindingKind::NvlinkDegraded, &entity));
+            let open = id.filter(|id| judge.tracker.open_one(id).is_some());
+            outcome.superseded.extend(open.map(|id| (id, reason.clone())));
+        }
+        let alone = degraded.iter().filter(|links| !is_shared || links.lost);
+        outcome
+            .suspicions
+            .extend(alone.filter_map(|links| links.to_finding(judge, cluster, (id, node))));
     }
+}
+
+impl DegradedLinks {
+    /// Returns the links of a GPU if some are missing or have errors.
+    fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        node: &Node,
+        row: u32,
+        peers: PeerEvents,
+    ) -> Option<Self> {
+        let links = judge.nvlinks.of(row)?;
+        let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
+        let has_errors = links.error_events.is_unusual(peers)
+            || errors.is_some_and(|rate| rate >= judge.limits.nvlink_errors_per_second);
+        // GPUs of one machine have equally many; one that never had them all lacks some as well.
+        let others =
+            node.device_rows(DeviceClass::Gpu).iter().filter_map(|other| judge.nvlinks.of(*other));
+        let most = others.map(|links| links.most).max().unwrap_or_default();
+        let lost = links.up.is_some_and(|up| up < most && judge.health.of(row).gone.is_none());
+        (has_errors || lost).then(|| Self {
+            row,
+            errors,
+            recent: links.error_events.recent(),
+            unusual_from: links.error_events.unusual_from(peers),
+            has_errors,
+            up: links.up,
+            most,
+            lost,
+        })
+    }
+
+    fn entity(&self, cluster: &Cluster, node: &Node) -> Option<Entity> {
+        let entry = cluster.device_at(DeviceClass::Gpu, self.row)?;
+        let name = SanitizedText::default();
+        Some(Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&name)))
+    }
+
+    fn to_finding(
+        &self,
+        judge: &JudgeState,
+        cluster: &Cluster,
+        (id, node): (NodeId, &Node),
+    ) -> Option<PendingFinding> {
+        let limits = &judge.limits;
+        let entity = self.entity(cluster, node)?;
+        let group = judge.job_groups.of(self.row);
+        let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
+        let kinds = [self.has_errors, self.lost, slowed.is_some()];
+        let how = match self.up.filter(|_| self.lost) {
+            Some(up) => format!("has {up} of {} active NVLinks", self.most),
+            None => format!("has {:.0} NVLink errors in recent minutes", self.recent),
+        };
+        let finding = PendingFinding::of(
+            FindingKind::NvlinkDegraded,
+            entity.clone(),
+            kinds.into_iter().filter(|kind| *kind).count(),
+            true,
+        );
+        Some(finding
+            .with_hold_seconds(limits.nvlink_seconds)
+            .with_cost(
+                group.map_or(0.0, JobGroup::lost_gpus),
+                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
+            )
+            .with_summary(
+                format!("{entity} {how}."),
+                "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
+            )
+            .with_evidence([
+                EvidenceRow::ActiveNvlinks.to_evidence(self.up.map(f64::from), Some(f64::from(self.most))).with_note("limit: most on the other GPUs of the node"),
+                EvidenceRow::NvlinkErrors.to_evidence(self.errors, Some(limits.nvlink_errors_per_second)),
+                EvidenceRow::NvlinkErrorCount.to_evidence(Some(self.recent), self.unusual_from).with_note(LIMIT_NOTE),
+                EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
+            ]))
+    }
+}
+
+/// Returns the finding about the NVSwitches of a node on most of whose GPUs NVLinks have errors.
+fn switch_finding(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    (id, node): (NodeId, &Node),
+    erring: &[(u32, RareEvents)],
+    (recent, least): (f64, f64),
+) -> PendingFinding {
+    let limits = &judge.limits;
+    let groups = erring.iter().filter_map(|(row, _)| judge.job_groups.of(*row));
+    let group = groups.max_by(|a, b| a.lost_gpus().total_cmp(&b.lost_gpus()));
+    let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
+    PendingFinding::of(
+        FindingKind::NvlinkDegraded,
+        Entity::new_node(&node.name),
+        1 + usize::from(slowed.is_some()),
+        true,
+    )
+    .with_hold_seconds(limits.nvlink_seconds)
+    .with_cost(
+        group.map_or(0.0, JobGroup::lost_gpus),
+        group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
+    )
+    .with_summary(
+        format!(
+            "{} of {} have NVLink errors ({recent:.0} in recent minutes): the NVSwitches that they share.",
+            format_count(erring.len(), "GPU"),
+            node.name,
+        ),
+        format!("Drain {} and reset its GPUs and NVSwitches together; if the errors persist (nvidia-smi nvlink -e, fabric manager log), have the NVSwitch inspected.", node.name),
+    )
+    .with_evidence([
+        EvidenceRow::NvlinkErrorCount.to_evidence(Some(recent), Some(least)).with_note(LIMIT_NOTE),
+        EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
+    ])
 }

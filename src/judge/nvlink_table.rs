@@ -5,7 +5,9 @@ use gaunt_schema::{DeviceClass, UnixMs, catalogue::gpu_parts as parts};
 
 use super::{
     Thresholds,
+    frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
+    rare_events::{PeerEvents, RareEvents},
 };
 
 /// The NVLinks of each GPU, by its row.
@@ -19,6 +21,7 @@ pub(super) struct NvlinkTable {
 pub(super) struct GpuNvlinks {
     last_sampled: CompactTimestamp,
     pub(super) errors: MovingAverage,
+    pub(super) error_events: RareEvents,
     /// Active ones now, and the most that ever were.
     pub(super) up: Option<u16>,
     pub(super) most: u16,
@@ -26,7 +29,12 @@ pub(super) struct GpuNvlinks {
 
 impl NvlinkTable {
     /// Ingests the newest sample of every NVLink.
-    pub(super) fn observe_nvlinks(&mut self, cluster: &Cluster, limits: &Thresholds) {
+    pub(super) fn observe_nvlinks(
+        &mut self,
+        cluster: &Cluster,
+        frozen: &FrozenBaselines,
+        limits: &Thresholds,
+    ) {
         self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuNvlinks::default());
         for (row, links) in (0..).zip(&mut self.gpus) {
             if links.last_sampled.is_set() && cluster.device_at(DeviceClass::Gpu, row).is_none() {
@@ -35,7 +43,7 @@ impl NvlinkTable {
         }
         for (_, node) in cluster.sorted_nodes() {
             let Some(at) = node.last_fed(DeviceClass::Nvlink) else { continue };
-            self.observe_node(cluster, node, at, limits);
+            self.observe_node(cluster, node, at, (frozen, limits));
         }
     }
 
@@ -57,6 +65,11 @@ impl NvlinkTable {
         self.gpus.get(gpu as usize).filter(|links| links.last_sampled.is_set())
     }
 
+    /// Returns the recent errors of all GPUs.
+    pub(super) fn peer_errors(&self) -> PeerEvents {
+        PeerEvents::of(self.gpus.iter().map(|links| links.error_events))
+    }
+
     /// Returns the errors of a GPU's links per second.
     pub(super) fn error_rate(&self, gpu: u32, cluster: &Cluster) -> Option<f64> {
         self.of(gpu)?.errors.value_at(cluster.now(), cluster.freshness_window())
@@ -68,7 +81,13 @@ impl NvlinkTable {
     }
 
     /// Ingests the links of a node, which are sorted by their GPUs' names: one pass suffices.
-    fn observe_node(&mut self, cluster: &Cluster, node: &Node, at: UnixMs, limits: &Thresholds) {
+    fn observe_node(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        at: UnixMs,
+        (frozen, limits): (&FrozenBaselines, &Thresholds),
+    ) {
         let name = |class, row| cluster.device_at(class, row).and_then(|it| it.device.key.first());
         let gpus = node.device_rows(DeviceClass::Gpu);
         let stamp = CompactTimestamp::of(at);
@@ -93,6 +112,7 @@ impl NvlinkTable {
             let Some(links) = self.gpus.get_mut(gpu as usize) else { continue };
             links.last_sampled = stamp;
             links.errors.add_sample(sum.errors, tick);
+            links.error_events.add_rate(sum.errors, stamp, !frozen.has_gpu(gpu));
             links.up = sum.has_state.then_some(sum.up);
             links.most = links.most.max(sum.up);
         }

@@ -5,8 +5,12 @@ use gaunt_schema::{
 };
 
 use super::{
-    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
-    pending_finding::PendingFinding, sample_interval::SampleInterval,
+    EvidenceRow, JudgeState,
+    finding_lifecycle::DetectorOutcome,
+    job_group::JobGroup,
+    pending_finding::PendingFinding,
+    rare_events::{LIMIT_NOTE, PeerEvents},
+    sample_interval::SampleInterval,
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -16,11 +20,12 @@ pub(super) fn detect_degraded_pcie(
     cluster: &Cluster,
     outcome: &mut DetectorOutcome,
 ) {
+    let peers = PeerEvents::of(judge.gpus.iter().map(|gpu| gpu.averages.replay_events()));
     for (id, node) in cluster.sorted_nodes() {
         let rows = node.device_rows(DeviceClass::Gpu).iter();
         outcome
             .suspicions
-            .extend(rows.filter_map(|row| degraded_link(judge, cluster, (id, node), *row)));
+            .extend(rows.filter_map(|row| degraded_link(judge, cluster, (id, node), *row, peers)));
     }
 }
 
@@ -30,6 +35,7 @@ fn degraded_link(
     cluster: &Cluster,
     (id, node): (NodeId, &Node),
     row: u32,
+    peers: PeerEvents,
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
@@ -45,7 +51,9 @@ fn degraded_link(
     let narrow = width.zip(lanes).is_some_and(|(now, most)| now < most);
     let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
     let replays = tracker.averages.pcie_replays(now, gap);
-    let resent = replays.is_some_and(|rate| rate >= limits.pcie_replays_per_second);
+    let events = tracker.averages.replay_events();
+    let resent = replays.is_some_and(|rate| rate >= limits.pcie_replays_per_second)
+        || events.is_unusual(peers);
     if !narrow && !slow && !resent {
         return None;
     }
@@ -63,7 +71,7 @@ fn degraded_link(
         (_, true) => {
             format!("has generation {} of {}", value_or_zero(generation), value_or_zero(best))
         }
-        _ => format!("has {:.1} replays per second", value_or_zero(replays)),
+        _ => format!("has {:.0} replays in recent minutes", events.recent()),
     };
     // Values that are reported now and then may be of two instants: only the link width is constant, and replays are
     // counted.
@@ -86,6 +94,9 @@ fn degraded_link(
                 "Drain the node and reset the GPU; reseat or replace it (RMA) if the link stays degraded."
                     .to_owned(),
             )
+            .with_evidence([EvidenceRow::PcieReplayCount
+                .to_evidence(Some(events.recent()), events.unusual_from(peers))
+.with_note(LIMIT_NOTE)])
             .with_evidence(link_evidence(
                 [width, lanes],
                 [generation, best],

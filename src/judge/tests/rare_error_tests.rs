@@ -1,0 +1,82 @@
+//! Tests of rare errors: a link that fails a few times a minute is found where its peers have none.
+
+use gaunt_schema::{
+    Device, DeviceClass, Dialect, Report,
+    catalogue::{gpu, gpu_health, gpu_parts},
+};
+
+use super::telemetry_tests::TargetFixture;
+
+const GPUS: u32 = 8;
+
+/// A page of eight GPUs with these totals of NVLink errors and PCIe replays.
+fn page_of_errors(
+    second: i64,
+    node: usize,
+    nvlink_errors: impl Fn(u32) -> f64,
+    replays: impl Fn(u32) -> f64,
+) -> Report {
+    let mut report = Report {
+        node: Some(format!("gpu{node:03}").as_str().into()),
+        node_time: Some(gaunt_schema::UnixMs(second * 1_000)),
+        ..Report::default()
+    };
+    for index in 0..GPUS {
+        let device = report.ensure_device(Device::new_gpu(index));
+        report.push(device, gpu::UTILIZATION, 0.95);
+        report.push(device, gpu_health::PCIE_REPLAYS, replays(index).floor());
+        let link = Device::new_gpu_part(DeviceClass::Nvlink, index, 0);
+        let link = report.ensure_device(link);
+        report.push(link, gpu_parts::NVLINK_CRC, nvlink_errors(index).floor());
+    }
+    report
+}
+
+fn found_after(seconds: i64, page: impl Fn(i64, usize) -> Report) -> Vec<String> {
+    let addresses: Vec<String> = (0..4).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(seconds, page);
+    fixture.judge.open_findings().into_iter().map(|finding| finding.id.clone()).collect()
+}
+
+#[test]
+fn gpu_with_an_error_each_ten_seconds_is_found_beside_quiet_peers() {
+    let rate = |node: usize, index: u32| if (node, index) == (2, 5) { 0.1 } else { 0.0 };
+    let found = found_after(150, |second, node| {
+        let second_f = second as f64;
+        page_of_errors(second, node, |index| rate(node, index) * second_f, |_| 0.0)
+    });
+    assert_eq!(found, ["nvlink_degraded/gpu002/5"]);
+    let found = found_after(150, |second, node| {
+        let second_f = second as f64;
+        page_of_errors(second, node, |_| 0.0, |index| rate(node, index) * second_f)
+    });
+    assert_eq!(found, ["pcie_degraded/gpu002/5"]);
+}
+
+#[test]
+fn errors_on_several_gpus_of_one_node_are_of_its_switches() {
+    let found = found_after(150, |second, node| {
+        let rate = if node == 1 { 0.1 } else { 0.0 };
+        let errors = |index: u32| f64::from(index % 2) * rate * second as f64;
+        page_of_errors(second, node, errors, |_| 0.0)
+    });
+    assert_eq!(found, ["nvlink_degraded/gpu001"]);
+}
+
+#[test]
+fn errors_that_all_gpus_have_and_one_burst_are_no_fault() {
+    let found = found_after(150, |second, node| {
+        page_of_errors(
+            second,
+            node,
+            |_| 0.05 * second as f64,
+            |index| {
+                if second >= 60 && index == 3 && node == 0 { 4.0 } else { 0.0 }
+            },
+        )
+    });
+    assert_eq!(found, [""; 0]);
+}
