@@ -1,12 +1,13 @@
 //! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState};
 
 use super::{
-    EvidenceRow, JudgeState,
+    EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
+    host_pressure::HostPressure,
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     robust_stats::median,
@@ -27,7 +28,8 @@ pub(super) fn detect_hung_jobs(
     }
 }
 
-/// Detects a collective hang: all ranks busy-wait, none computes, nothing is sent, no host reads or writes.
+/// Detects a collective hang: no rank computes, nothing is sent, no host reads or writes. Ranks that busy-wait are in a
+/// collective; ranks that do not may wait for somebody instead, which pages nobody.
 fn detect_collective_hang(
     judge: &JudgeState,
     cluster: &Cluster,
@@ -39,59 +41,104 @@ fn detect_collective_hang(
     let ranks = RankActivity::of(judge, cluster, group, &nodes);
     // One rank may be missing from the collective: the others wait for it.
     let least = (limits.hung_gpus_ratio * ranks.known as f64).min(ranks.known as f64 - 1.0);
-    if ranks.known < limits.hung_ranks as usize || (ranks.busy_waiting as f64) < least {
-        return None;
-    }
+    let spins = ranks.busy_waiting as f64 >= least;
+    let stands = ranks.still as f64 >= least && ranks.busy_waiting <= 1;
     // A job that never did anything is starting.
-    if ranks.still * 2 < ranks.known {
+    let has_worked = ranks.still * 2 >= ranks.known;
+    if ranks.known < limits.hung_ranks as usize || !(spins || stands) || !has_worked {
         return None;
     }
-    let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
-    let traffic =
-        hosts().filter_map(|host| Some(host.compare_traffic(cluster)?.now)).reduce(f64::max);
-    let io =
-        hosts().filter_map(|host| Some(host.compare_io_pressure(cluster)?.now)).reduce(f64::max);
-    // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress, or a
-    // checkpoint.
-    let silent = hosts().filter_map(|host| host.compare_traffic(cluster)?.baseline);
-    let silent = silent.fold(limits.silent_network_ratio, |most, baseline| {
-        most.max(baseline * limits.standstill_ratio)
-    });
-    let works = |host: &HostAverages| {
-        let sends = host.compare_traffic(cluster).is_some_and(|traffic| {
-            let usual = traffic.baseline.unwrap_or_default() * limits.standstill_ratio;
-            traffic.now >= usual.max(limits.silent_network_ratio)
-        });
-        let io = host.compare_io_pressure(cluster);
-        sends || io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits))
-    };
-    if hosts().any(works) {
-        return None;
-    }
-    let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
-    let entity = group.to_entity();
-    let busy_waiting = format_count(ranks.busy_waiting, "GPU");
-    let (outlier, target) = match &ranks.outlier {
-        Some(outlier) => (format!("; {outlier} does not busy-wait"), outlier.to_string()),
-        None => (String::new(), "the ranks".to_owned()),
+    let hosts = SilentHosts::of(judge, cluster, &nodes)?;
+    let silent_kinds = usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some());
+    let finding = if spins {
+        let busy_waiting = format_count(ranks.busy_waiting, "GPU");
+        let what = format!("{busy_waiting} busy-wait in a collective without progress");
+        let page_delay = if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds };
+        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1 + silent_kinds, false)
+            .with_hold_seconds(limits.hung_seconds)
+            .with_page_delay(page_delay)
+            .with_summary(ranks.render_hang(group, &what), ranks.next_step())
+            .with_evidence([EvidenceRow::BusyWaitingGpus
+                .to_evidence(Some(ranks.busy_waiting as f64), Some(least))
+                .with_note(format!("limit: share of {} GPUs", ranks.known))])
+    } else {
+        if group.job.is_none() || !hosts.have_sent || hosts.serve {
+            return None;
+        }
+        let idle = format_count(ranks.still, "GPU");
+        let what = format!("{idle} do nothing, nothing is sent, and no host reads or writes");
+        PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
+            .with_hold_seconds(limits.unexplained_seconds)
+            .with_summary(ranks.render_hang(group, &what), ranks.next_step())
+            .with_evidence([EvidenceRow::IdleGpus
+                .to_evidence(Some(ranks.still as f64), Some(least))
+                .with_note(format!("limit: share of {} GPUs", ranks.known))])
     };
     Some(
-        PendingFinding::of(FindingKind::CollectiveHang, entity, kinds, false)
-            .with_hold_seconds(limits.hung_seconds)
-            .with_page_delay(if group.job.is_some() { 0.0 } else { limits.inferred_hang_seconds })
+        finding
             .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
-            .with_summary(
-                format!("{} hangs: {busy_waiting} busy-wait in a collective without progress{outlier}.", group.render_title()),
-                format!("Find the rank that is missing from the collective (NCCL RAS, py-spy on {target}), then restart the job."),
-            )
-            .with_evidence([
-                EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.busy_waiting as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
-                EvidenceRow::Activity.to_evidence(ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
-                EvidenceRow::Power.to_evidence(ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
-                EvidenceRow::PortTraffic.to_evidence(traffic, Some(silent)).with_note("must stay below the limit"),
-                EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio).filter(|limit| io.is_none_or(|io| io < *limit))).with_note("must stay below the limit, or not rise"),
-            ]),
+            .with_evidence(ranks.collect_evidence(limits))
+            .with_evidence(hosts.collect_evidence(limits)),
     )
+}
+
+/// The hosts of a job of which none sends, reads or writes much.
+struct SilentHosts {
+    /// The largest values, as far as known.
+    traffic: Option<f64>,
+    io: Option<f64>,
+    /// The traffic from which one would send.
+    silent_below: f64,
+    /// Whether all of them usually send, and whether one of them serves requests.
+    have_sent: bool,
+    serve: bool,
+}
+
+impl SilentHosts {
+    /// Returns these hosts; none if one of them does something.
+    fn of(judge: &JudgeState, cluster: &Cluster, nodes: &[NodeId]) -> Option<Self> {
+        let limits = &judge.limits;
+        let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
+        // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress,
+        // or a checkpoint.
+        let usual = |host: &HostAverages| host.compare_traffic(cluster)?.baseline;
+        let sends_from = |host: &HostAverages| {
+            limits
+                .silent_network_ratio
+                .max(usual(host).unwrap_or_default() * limits.standstill_ratio)
+        };
+        let traffic = |host: &HostAverages| Some(host.compare_traffic(cluster)?.now);
+        let works = |host: &HostAverages| {
+            traffic(host).is_some_and(|now| now >= sends_from(host))
+                || HostPressure::of(judge, cluster, host).io
+        };
+        if hosts().any(works) {
+            return None;
+        }
+        Some(Self {
+            traffic: hosts().filter_map(traffic).reduce(f64::max),
+            io: hosts()
+                .filter_map(|host| Some(host.compare_io_pressure(cluster)?.now))
+                .reduce(f64::max),
+            silent_below: hosts().map(sends_from).fold(limits.silent_network_ratio, f64::max),
+            have_sent: hosts()
+                .all(|host| usual(host).is_some_and(|usual| usual >= limits.silent_network_ratio)),
+            serve: hosts().any(|host| host.queue.is_some()),
+        })
+    }
+
+    fn collect_evidence(&self, limits: &Thresholds) -> [EvidenceItem; 2] {
+        let io_limit =
+            Some(limits.io_pressure_ratio).filter(|limit| self.io.is_none_or(|io| io < *limit));
+        [
+            EvidenceRow::PortTraffic
+                .to_evidence(self.traffic, Some(self.silent_below))
+                .with_note("must stay below the limit"),
+            EvidenceRow::IoPressure
+                .to_evidence(self.io, io_limit)
+                .with_note("must stay below the limit, or not rise"),
+        ]
+    }
 }
 
 /// The activity of the ranks of a job group that may hang.
@@ -136,6 +183,34 @@ impl RankActivity {
             _ => None,
         };
         Self { known, busy_waiting, still, pace: median(paces), power: median(powers), outlier }
+    }
+
+    /// Returns the summary; it names the rank that is missing from the collective if there is a single one.
+    fn render_hang(&self, group: &JobGroup, what: &str) -> String {
+        let missing = self.missing_rank().map(|rank| format!("; {rank} does not busy-wait"));
+        format!("{} hangs: {what}{}.", group.render_title(), missing.unwrap_or_default())
+    }
+
+    fn next_step(&self) -> String {
+        let target = self.missing_rank().map_or("the ranks".to_owned(), ToString::to_string);
+        format!(
+            "Find the rank that is missing from the collective (NCCL RAS, py-spy on {target}), then restart the job."
+        )
+    }
+
+    fn missing_rank(&self) -> Option<&Entity> {
+        self.outlier.as_ref().filter(|_| self.busy_waiting > 1)
+    }
+
+    fn collect_evidence(&self, limits: &Thresholds) -> [EvidenceItem; 2] {
+        [
+            EvidenceRow::Activity
+                .to_evidence(self.pace, Some(limits.hung_pace_ratio))
+                .with_note("must stay below the limit"),
+            EvidenceRow::Power
+                .to_evidence(self.power, Some(limits.power_waiting_ratio))
+                .with_note("must stay below the limit, without profiling counters"),
+        ]
     }
 }
 

@@ -33,6 +33,7 @@ mod gpu_power_limits;
 mod gpu_signals;
 mod gpu_state_rules;
 mod gpu_tracker;
+mod hang_cause;
 mod host_averages;
 mod host_blocks_network;
 mod host_evidence;
@@ -183,6 +184,7 @@ impl Judge {
             find(&self.state, cluster, &mut outcome);
         }
         self.leave_out_renamed(cluster, &mut outcome);
+        hang_cause::blame_silent_nodes(&self.state, cluster, &mut outcome);
         suppression::suppress_consequences(&mut outcome);
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));

@@ -1,0 +1,103 @@
+//! Hang causes: a job that hangs while one of its nodes stopped reporting its GPUs hangs because of that node.
+
+use std::collections::BTreeSet;
+
+use gaunt_cluster::Cluster;
+use gaunt_schema::{Finding, FindingKind, SanitizedText, Severity};
+
+use super::{
+    JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
+    pending_finding::PendingFinding,
+};
+
+/// The longest time in seconds between the last report of a node and the hang of its job: a hang shows once averages
+/// have settled.
+const TOGETHER_SECONDS: f64 = 180.0;
+
+/// Kinds of findings about a node whose GPUs do not report.
+const SILENT_NODE: [FindingKind; 3] =
+    [FindingKind::TargetDown, FindingKind::DataStale, FindingKind::DriverHung];
+
+/// Makes a node that stopped reporting the cause of the hang of its job, if it is the only such node of the job: then
+/// the node pages, and the hang does not.
+pub(super) fn blame_silent_nodes(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &mut DetectorOutcome,
+) {
+    let hangs = outcome
+        .suspicions
+        .iter()
+        .enumerate()
+        .filter(|(_, pending)| pending.finding.kind == FindingKind::CollectiveHang);
+    let causes: Vec<(usize, usize)> = hangs
+        .filter_map(|(at, hang)| Some((at, silent_node_of(judge, cluster, outcome, hang)?)))
+        .collect();
+    for (hang, cause) in causes {
+        let pending = &mut outcome.suspicions[hang];
+        let hang = pending.finding.clone();
+        let since = judge.tracker.suspected_since(&hang.id);
+        let lasts = since
+            .is_some_and(|since| cluster.now().duration_since(since).as_secs_f64() >= pending.hold);
+        // Its time counts, and it opens if the node reports again while the job still hangs.
+        pending.hold = f64::INFINITY;
+        let count = outcome.findings.len();
+        let node = match cause.checked_sub(count) {
+            Some(at) => &mut outcome.suspicions[at].finding,
+            None => &mut outcome.findings[cause],
+        };
+        if lasts {
+            add_hang(node, &hang);
+        }
+        if judge.tracker.open_one(&hang.id).is_some() {
+            let reason = SanitizedText::new(&format!("explained by {}", node.id));
+            outcome.superseded.push((hang.id, reason));
+        }
+    }
+}
+
+/// Returns the index of the finding about the only node of a hung job that stopped reporting at about the same time.
+fn silent_node_of(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    outcome: &DetectorOutcome,
+    hang: &PendingFinding,
+) -> Option<usize> {
+    let groups = judge.job_groups.all_groups();
+    let group: &JobGroup = groups.iter().find(|group| group.to_entity() == hang.finding.entity)?;
+    let hung_since =
+        judge.tracker.suspected_since(&hang.finding.id).unwrap_or_else(|| cluster.now());
+    let is_together = |finding: &Finding| {
+        // The time of one that is not open yet is known to the tracker only.
+        let open = || judge.tracker.open_one(&finding.id).map(|open| open.since);
+        let since = judge.tracker.suspected_since(&finding.id).or_else(open);
+        let since = since.unwrap_or(finding.since).min(cluster.now());
+        let apart = hung_since.duration_since(since).max(since.duration_since(hung_since));
+        apart.as_secs_f64() <= TOGETHER_SECONDS
+    };
+    let is_of_job = |finding: &Finding| {
+        let node = finding.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));
+        node.is_some_and(|(id, _)| group.has_node(id))
+    };
+    let pending = outcome.suspicions.iter().map(|pending| &pending.finding);
+    let silent = outcome.findings.iter().chain(pending).enumerate().filter(|(_, finding)| {
+        SILENT_NODE.contains(&finding.kind) && is_of_job(finding) && is_together(finding)
+    });
+    let mut nodes = BTreeSet::new();
+    let first: Vec<usize> = silent
+        .filter(|(_, finding)| nodes.insert(finding.entity.node.clone()))
+        .map(|(at, _)| at)
+        .collect();
+    <[usize; 1]>::try_from(first).ok().map(|[at]| at)
+}
+
+/// Makes a finding about a silent node critical, because its job hangs since then.
+fn add_hang(node: &mut Finding, hang: &Finding) {
+    node.severity = Severity::Critical;
+    node.set_lost_gpus(hang.lost_gpus);
+    let known: Vec<_> =
+        hang.victims.iter().filter(|victim| !node.victims.contains(victim)).cloned().collect();
+    node.victims.extend(known);
+    node.summary = format!("{} {}", node.summary, hang.summary);
+    node.evidence.extend(hang.evidence.iter().cloned());
+}
