@@ -1,6 +1,6 @@
 //! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
-use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Severity};
 
 use super::{
     EvidenceRow, JudgeState, Thresholds,
@@ -21,10 +21,12 @@ pub(super) fn detect_hung_jobs(
     outcome: &mut DetectorOutcome,
 ) {
     for group in judge.job_groups.all_groups().iter().filter(|group| group.gpus.len() > 1) {
-        outcome.suspicions.extend(
-            detect_collective_hang(judge, cluster, group)
-                .or_else(|| detect_idle_allocation(judge, cluster, group)),
-        );
+        let hang = detect_collective_hang(judge, cluster, group);
+        // A job that does nothing may hang; once it has done nothing for long it may also be forgotten.
+        if hang.as_ref().is_none_or(|hang| hang.finding.severity == Severity::Warning) {
+            outcome.suspicions.extend(detect_idle_allocation(judge, cluster, group));
+        }
+        outcome.suspicions.extend(hang);
     }
 }
 
@@ -48,7 +50,7 @@ fn detect_collective_hang(
     if ranks.known < limits.hung_ranks as usize || !(spins || stands) || !has_worked {
         return None;
     }
-    let hosts = SilentHosts::of(judge, cluster, &nodes)?;
+    let hosts = SilentHosts::of(judge, cluster, group, &nodes)?;
     let silent_kinds = usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some());
     let finding = if spins {
         let busy_waiting = format_count(ranks.busy_waiting, "GPU");
@@ -96,8 +98,22 @@ struct SilentHosts {
 
 impl SilentHosts {
     /// Returns these hosts; none if one of them does something.
-    fn of(judge: &JudgeState, cluster: &Cluster, nodes: &[NodeId]) -> Option<Self> {
+    fn of(
+        judge: &JudgeState,
+        cluster: &Cluster,
+        group: &JobGroup,
+        nodes: &[NodeId],
+    ) -> Option<Self> {
         let limits = &judge.limits;
+        // What a node sends that several jobs share may be of another one.
+        let is_shared = |id: &&NodeId| {
+            let rows = cluster.node_by_id(**id).map(|node| node.device_rows(DeviceClass::Gpu));
+            let mut groups =
+                rows.unwrap_or_default().iter().filter_map(|row| judge.job_groups.of(*row));
+            groups.any(|other| !std::ptr::eq(other, group))
+        };
+        let own: Vec<NodeId> = nodes.iter().filter(|id| !is_shared(id)).copied().collect();
+        let nodes = if own.is_empty() { nodes } else { &own };
         let hosts = || nodes.iter().filter_map(|id| judge.hosts.get(id));
         // Ports carry other traffic besides, and hosts have chores: only what is much by a host's own past is progress,
         // or a checkpoint.

@@ -10,8 +10,8 @@ use super::{
     pending_finding::PendingFinding,
 };
 
-/// The longest time in seconds between the last report of a node and the hang of its job: a hang shows once averages
-/// have settled.
+/// The longest time in seconds from the last report of a node until the hang of its job shows: averages must settle
+/// first.
 const TOGETHER_SECONDS: f64 = 180.0;
 
 /// Kinds of findings about a node whose GPUs do not report.
@@ -72,8 +72,8 @@ fn silent_node_of(
         let open = || judge.tracker.open_one(&finding.id).map(|open| open.since);
         let since = judge.tracker.suspected_since(&finding.id).or_else(open);
         let since = since.unwrap_or(finding.since).min(cluster.now());
-        let apart = hung_since.duration_since(since).max(since.duration_since(hung_since));
-        apart.as_secs_f64() <= TOGETHER_SECONDS
+        since <= hung_since + group.interval.to_duration()
+            && hung_since.duration_since(since).as_secs_f64() <= TOGETHER_SECONDS
     };
     let is_of_job = |finding: &Finding| {
         let node = finding.entity.node.as_ref().and_then(|name| cluster.node_by_name(name));

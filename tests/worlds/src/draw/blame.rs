@@ -311,7 +311,8 @@ impl Blamer<'_> {
         }
         match self.fault.kind {
             FaultKind::Hang => blame(Kind::CollectiveHang, job, vec![]),
-            FaultKind::IdleAllocated => blame(Kind::IdleAllocated, job, vec![]),
+            // Until it has lasted for long, a job that does nothing cannot be told from one that hangs.
+            FaultKind::IdleAllocated => blame(Kind::IdleAllocated, job, vec![Kind::CollectiveHang]),
             FaultKind::StageImbalance => {
                 let stages = job.iter().cloned();
                 let stages = stages.map(|job| Entity { kind: EntityKind::Stage, ..job });
