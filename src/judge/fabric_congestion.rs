@@ -56,7 +56,14 @@ pub(super) fn detect_congestion(
     for leaf_rail in all.iter().filter(|leaf_rail| leaf_rail.is_mostly_congested(judge)) {
         rails.entry(leaf_rail.rail).or_default().push(leaf_rail);
     }
-    let many = rails.len() >= judge.limits.many_rails as usize;
+    // Several rails that are congested at the same time, below leaves that nobody knows, share something.
+    let unnamed =
+        rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
+    let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
+    if unnamed.len() >= judge.limits.many_rails as usize {
+        outcome.suspicions.push(several_rails_finding(judge, cluster, &unnamed));
+        rails.retain(|_, leaves| leaves.iter().any(|of_leaf| of_leaf.leaf.is_some()));
+    }
     for (rail, leaves) in rails {
         // A rail that is congested below several leaves takes precedence over each of them; so does one whose leaves
         // are unknown.
@@ -66,7 +73,6 @@ pub(super) fn detect_congestion(
             1 if leaves.len() == 1 && !leaves[0].is_whole_rail(judge, cluster, &all) => {
                 leaf_congested_finding(judge, cluster, named.into_iter().next(), rail, leaves[0])
             }
-            _ if many && named.len() == 1 => continue,
             _ => rail_slow_finding(judge, cluster, rail, &leaves),
         };
         outcome.suspicions.push(suspicion);
@@ -267,8 +273,8 @@ impl LeafRailPorts<'_> {
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
 
-    /// Whether the rail explains its congestion, and not the leaf: the leaf, which is known for whole nodes only, has
-    /// other rails, most of which are not congested, and no port of the rail below another leaf carries as much.
+    /// Whether the rail explains its congestion, and not the leaf: no port of the rail below another leaf carries as much
+    /// without congestion. Where the leaf is known for whole nodes only, most of its other rails are not congested either.
     fn is_whole_rail(
         &self,
         judge: &JudgeState,
@@ -278,15 +284,20 @@ impl LeafRailPorts<'_> {
         let is_of_nodes = self.members.iter().all(|port| port.is_leaf_of_node);
         let below: Vec<_> = all.iter().filter(|other| other.leaf == self.leaf).collect();
         let congested = below.iter().filter(|other| other.is_mostly_congested(judge)).count();
-        if !is_of_nodes || congested * 2 > below.len() {
+        if is_of_nodes && congested * 2 > below.len() {
             return false;
         }
         let load = |port: &&LoadedPort<'_>| current_value(port.link.utilization, cluster);
         let own = median(self.members.iter().filter_map(load)).unwrap_or_default();
         let elsewhere =
             all.iter().filter(|other| other.rail == self.rail && other.leaf != self.leaf);
-        let mut loads = elsewhere.flat_map(|other| other.members.iter().filter_map(load));
-        !loads.any(|load| load * ALIKE_LOADS >= own)
+        let elsewhere = elsewhere.flat_map(|other| &other.members);
+        let (bad, calm): (Vec<&LoadedPort<'_>>, Vec<_>) =
+            elsewhere.copied().partition(|port| port.congested.is_some());
+        let carries =
+            |port: &LoadedPort<'_>| load(&port).is_some_and(|load| load * ALIKE_LOADS >= own);
+        // A single port below another leaf is too few to blame that leaf, and enough to clear this one.
+        !calm.into_iter().any(carries) && (is_of_nodes || !bad.is_empty())
     }
 }
 
@@ -347,6 +358,33 @@ fn leaf_congested_finding(
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         summary,
         "Check the queues and uplinks of this switch, and the senders to the ports below it."
+            .to_owned(),
+    )
+}
+
+/// Returns a finding for several rails that are congested at the same time below unknown leaves.
+fn several_rails_finding(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    of_rails: &[&LeafRailPorts<'_>],
+) -> PendingFinding {
+    let name = SanitizedText::new("unnamed");
+    let entity = Entity { leaf: Some(name), ..Entity::new(EntityKind::Leaf) };
+    let bad: Vec<&LoadedPort<'_>> =
+        of_rails.iter().flat_map(|of_rail| of_rail.congested_ports()).collect();
+    let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
+    let names = nodes.iter().filter_map(|id| Some(cluster.node_by_id(*id)?.name.as_str()));
+    let names: Vec<&str> = names.take(MOST_NAMED).collect();
+    let more = if nodes.len() > names.len() { " and others" } else { "" };
+    let rails = format_count(of_rails.len(), "rail");
+    let of = format!("on {rails} of {}", format_count(nodes.len(), "node"));
+    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
+        format!(
+            "{} on {rails} are congested at the same time, those of {}{more}: they share a leaf switch or the links above it (no topology configured).",
+            format_count(bad.len(), "port"),
+            names.join(", "),
+        ),
+        "Check the switches that these nodes connect to; add a topology file under [topology]."
             .to_owned(),
     )
 }

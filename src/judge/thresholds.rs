@@ -308,8 +308,8 @@ table! {
     together_ports: f64 = 3.0;
     /// Overlap of two groups of congested ports, as a share of the smaller one, from which they are one group.
     together_share: f64 = 0.5;
-    /// Congested rails at the same time from which the rails are not the cause.
-    many_rails: u32 = 64;
+    /// Rails that are congested at the same time, below unknown leaves, from which the rails are not the cause.
+    many_rails: u32 = 3;
     /// Minimum sibling ports for expecting a port to be active that never was.
     least_siblings: f64 = 2.0;
     /// Share of ECN-marked packets from which a queue is congested.
