@@ -423,6 +423,11 @@ fn congestion_finding(
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let groups = judge.job_groups.slowed_on_nodes(cluster, &nodes, limits);
+    // Pace varies: what is known to be more than that is evidence, what may be is worth a warning.
+    let is_likely = groups.iter().any(|group| {
+        let evidence = judge.gangs.of(group);
+        !evidence.is_learned() || evidence.is_slower(group, limits)
+    });
     let median_of = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };
@@ -439,7 +444,7 @@ fn congestion_finding(
     let far = far.reduce(f64::max);
     // Marks, CNPs and pauses show one queue: only a switch and a slower job are other evidence. Without them a full queue
     // costs nobody anything.
-    let kinds = 1 + usize::from(far.is_some()) + usize::from(!groups.is_empty());
+    let kinds = 1 + usize::from(far.is_some()) + usize::from(is_likely);
     let is_certain =
         bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
     let lost = groups.iter().map(|group| group.lost_gpus()).sum();
@@ -448,8 +453,9 @@ fn congestion_finding(
         .flat_map(|group| group.list_victims(cluster, None))
         .take(MAX_VICTIMS)
         .collect();
-    let suspicion = PendingFinding::of(kind, entity, kinds, is_certain && kinds > 1)
-        .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
+    let suspicion =
+        PendingFinding::of(kind, entity, kinds, !groups.is_empty() || (is_certain && kinds > 1))
+            .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
     suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
         EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),
         EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),

@@ -1,10 +1,12 @@
 //! Ports with traffic: their place in the fabric, and whether packets queue up at them.
 
+use std::collections::BTreeSet;
+
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
-    JudgeState,
+    JudgeState, Thresholds,
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
 };
@@ -39,6 +41,8 @@ struct CongestionSigns {
     marked_times: Option<f64>,
     /// Whether the port waits or is paused: signs of senders, which locate a queue less well than marks.
     is_delayed: bool,
+    /// Whether it sends packets again: on a fabric that neither marks nor pauses, a full queue drops.
+    is_resending: bool,
 }
 
 impl CongestionSigns {
@@ -57,12 +61,15 @@ impl CongestionSigns {
             marked_times,
             is_delayed: waited.is_some_and(|times| times >= limits.waited_times)
                 || paused.is_some_and(|share| share >= limits.paused_ratio),
+            is_resending: current_value(link.retransmitted, cluster)
+                .is_some_and(|rate| rate >= limits.resent_packets_per_second),
         }
     }
 
-    fn is_any(self, limits: &super::Thresholds) -> bool {
+    fn is_any(self, limits: &Thresholds) -> bool {
         self.is_certain
             || self.is_delayed
+            || self.is_resending
             || self.marked_times.is_some_and(|times| times >= limits.marked_times)
     }
 }
@@ -111,16 +118,50 @@ pub(super) fn collect_loaded_ports<'a>(
             });
         }
     }
-    let least = limits.marked_times * quiet_level(&signs).max(1.0);
-    let is_marked = |sign: &CongestionSigns| sign.marked_times.is_some_and(|times| times >= least);
-    let any_marked = signs.iter().any(|sign| sign.is_certain || is_marked(sign));
-    for (port, sign) in ports.iter_mut().zip(&signs) {
-        let is_congested = sign.is_certain || is_marked(sign) || (sign.is_delayed && !any_marked);
+    // Marks that rise on all ports alike are those of more load, unless they cost the job its speed.
+    let quiet = quiet_level(&signs).max(1.0);
+    let slower: Vec<bool> =
+        ports.iter().map(|port| is_on_slower_job(judge, cluster, port.node)).collect();
+    let is_marked = |(sign, is_slower): (&CongestionSigns, bool)| {
+        let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
+        sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
+    };
+    let signs: Vec<(&CongestionSigns, bool)> = signs.iter().zip(slower).collect();
+    let any_marked = signs.iter().any(|sign| is_marked(*sign));
+    let rails_with_errors = rails_with_errors(&ports, cluster, limits);
+    for (port, (sign, is_slower)) in ports.iter_mut().zip(signs) {
+        let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
+        let is_congested =
+            is_marked((sign, is_slower)) || ((sign.is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
         let is_certain = sign.is_certain || sign.is_delayed;
         port.congested = is_congested.then_some(Congestion { is_certain });
     }
     ports
+}
+
+/// Whether a job on a node is likely slower, by enough to need an explanation.
+fn is_on_slower_job(judge: &JudgeState, cluster: &Cluster, node: NodeId) -> bool {
+    let limits = &judge.limits;
+    let gpus = cluster.node_by_id(node).map(|node| node.device_rows(DeviceClass::Gpu));
+    let groups = judge.job_groups.groups_on(gpus.unwrap_or_default());
+    groups.into_iter().any(|group| {
+        judge.gangs.of(group).is_slower(group, limits)
+            && group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.unexplained_ratio)
+    })
+}
+
+/// Returns the rails with a port that has link errors: packets are lost there and sent again elsewhere.
+fn rails_with_errors(
+    ports: &[LoadedPort<'_>],
+    cluster: &Cluster,
+    limits: &Thresholds,
+) -> BTreeSet<SanitizedText> {
+    let has_errors = |port: &&LoadedPort<'_>| {
+        current_value(port.link.errors, cluster)
+            .is_some_and(|rate| rate >= limits.link_errors_per_second)
+    };
+    ports.iter().filter(has_errors).map(|port| port.rail.clone()).collect()
 }
 
 /// Marks / baseline of the quieter third of all ports: the load of all of them may have changed.
