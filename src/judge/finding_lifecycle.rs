@@ -360,7 +360,16 @@ impl FindingTracker {
         let interval_s = candidate.interval.seconds().max(period.as_secs_f64());
         let samples = if candidate.hold > 0.0 { interval_s } else { 0.0 };
         let hold = candidate.hold.max(samples);
-        pending.observe_severity(now, candidate.finding.severity, hold);
+        // One that has stood for long without other evidence rises only if that outlasts a pause of the job: a checkpoint
+        // lowers its pace as well.
+        let known = self.known.get(&candidate.finding.id).filter(|tracked| tracked.is_open());
+        let stands_below = known.is_some_and(|tracked| {
+            let finding = &tracked.record.finding;
+            let open_s = now.duration_since(finding.life.opened).as_secs_f64();
+            finding.severity < candidate.finding.severity && open_s >= limits.pause_settle_seconds
+        });
+        let rise_hold = if stands_below { hold.max(limits.pause_settle_seconds) } else { hold };
+        pending.observe_severity(now, candidate.finding.severity, rise_hold);
         pending.observe_members(now, &candidate.members, candidate.interval.to_duration());
         // The first samples after a restart are no averages yet.
         let again = pending.again.map(|at| now.duration_since(at).as_secs_f64());
@@ -368,10 +377,10 @@ impl FindingTracker {
             again.is_none_or(|seconds| seconds >= limits.average_seconds.min(candidate.hold));
         let has_lasted = steady && pending.lasted_seconds() >= hold;
         let since = pending.since;
-        let open = self.known.get(&candidate.finding.id).is_some_and(TrackedFinding::is_open);
+        let open = known.is_some();
         let is_early = pending.lasted_seconds() < candidate.page_delay;
         let confidence = candidate.compute_confidence(limits);
-        let severity = candidate.finding.severity.min(pending.lasting_severity(hold));
+        let severity = candidate.finding.severity.min(pending.lasting_severity(rise_hold));
         let severity = if is_early { severity.min(Severity::Warning) } else { severity };
         (has_lasted || open).then_some(Finding { severity, since, confidence, ..candidate.finding })
     }
