@@ -4,8 +4,9 @@ use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, catalogue::gpu};
 
 use super::{
-    EvidenceRow, JudgeState, checkpoint_pause,
+    EvidenceRow, JudgeState, Thresholds, checkpoint_pause,
     host_averages::{BaselineComparison, HostAverages},
+    host_evidence::PressureSource,
     host_pressure::{CpuPressure, HostPressure},
     idle_ranks::IdleRanks,
     job_group::JobGroup,
@@ -264,7 +265,7 @@ impl<'a> StarvedNode<'a> {
             return None;
         }
         // One rank that idles launches its kernels too slowly; input is late for all of a node.
-        let is_rank = self.of > 1 && self.low.len() * 2 <= self.of && !io;
+        let is_rank = self.is_minority() && !io;
         let kind = if is_rank {
             FindingKind::HostBound
         } else if io || pressed || host == 0 {
@@ -272,17 +273,12 @@ impl<'a> StarvedNode<'a> {
         } else {
             FindingKind::HostBound
         };
-        // A node that wrote a checkpoint waited for the disk as well, and goes on.
-        let hold = if io { limits.storage_seconds } else { limits.starved_seconds };
         let interval = SampleInterval::of_gpus(cluster, self.node);
-        let hold = if self.idle_ranks == Some(true) {
-            0.0
-        } else {
-            hold.max(interval.two_sample_seconds(limits))
-        };
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);
-        let kinds = usize::from(host > 0) + usize::from(is_relative);
+        // Tasks that wait a little do so on many hosts: that pages only where it is known to be more than usual.
+        let is_much = io || pressed || pegged || self.host.evidence.is_likely(PressureSource::Cpu);
+        let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
         let is_hard = others_wait
             || (is_rank && alone && waits)
@@ -292,8 +288,41 @@ impl<'a> StarvedNode<'a> {
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
+        Some(
+            PendingFinding::of(kind, entity, kinds, is_hard)
+                .with_hold_seconds(self.hold_seconds(io, interval, limits))
+                .with_interval(interval)
+                .with_cost(
+                    self.group.lost_gpus().max(lost),
+                    self.group.list_victims(cluster, Some(self.id)),
+                )
+                .with_summary(summary, self.next_step(kind, io))
+                .with_evidence(self.collect_evidence(judge, cluster)),
+        )
+    }
+
+    /// Whether at most half of the node's GPUs in the job are low.
+    fn is_minority(&self) -> bool {
+        self.of > 1 && self.low.len() * 2 <= self.of
+    }
+
+    /// Returns the seconds for which it must starve. A node that wrote a checkpoint waited for the disk as well, and goes
+    /// on; one rank that waits for the disk most likely writes one.
+    fn hold_seconds(&self, io: bool, interval: SampleInterval, limits: &Thresholds) -> f64 {
+        if self.idle_ranks == Some(true) {
+            return 0.0;
+        }
+        let hold = match io {
+            true if self.is_minority() => limits.unexplained_seconds,
+            true => limits.storage_seconds,
+            false => limits.starved_seconds,
+        };
+        hold.max(interval.two_sample_seconds(limits))
+    }
+
+    fn next_step(&self, kind: FindingKind, io: bool) -> String {
         let name = &self.node.name;
-        let next = match (io, kind) {
+        match (io, kind) {
             (true, _) => {
                 format!("Check what the data loader on {name} reads, and from which disk or mount.")
             }
@@ -303,18 +332,7 @@ impl<'a> StarvedNode<'a> {
             _ => format!(
                 "Check the data loader processes on {name}: their number and their CPU use."
             ),
-        };
-        Some(
-            PendingFinding::of(kind, entity, kinds, is_hard)
-                .with_hold_seconds(hold)
-                .with_interval(interval)
-                .with_cost(
-                    self.group.lost_gpus().max(lost),
-                    self.group.list_victims(cluster, Some(self.id)),
-                )
-                .with_summary(summary, next)
-                .with_evidence(self.collect_evidence(judge, cluster)),
-        )
+        }
     }
 
     fn render_summary(&self, kind: FindingKind, judge: &JudgeState, cluster: &Cluster) -> String {

@@ -49,6 +49,7 @@ pub(super) fn detect_from_rounds<'a>(
         |id: &&NodeId| evidence(id).is_some_and(|evidence| evidence.is_likely(PressureSource::Io));
     let waiting: Vec<&NodeId> = group.nodes.iter().filter(waits).collect();
     // Nodes without a label may belong to several jobs.
+    let blamed = blamed_node(judge, cluster, group);
     if waiting.len() * 2 > group.nodes.len() && group.job.is_some() {
         let starved = waiting.into_iter().filter_map(|id| of_node(id, None));
         return Some(RareVerdict::Storage(starved.collect()));
@@ -62,13 +63,13 @@ pub(super) fn detect_from_rounds<'a>(
         host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host)) && works(id)
     };
     let mut pressed: Vec<&NodeId> = group.nodes.iter().filter(is_pressed).collect();
-    if let Some(blamed) = blamed_node(judge, cluster, group) {
+    if let Some(blamed) = blamed {
         pressed.retain(|id| **id == blamed);
     }
     if group.job.is_none() && pressed.len() != 1 {
         return None;
     }
-    if pressed.is_empty() && idle.waits_as_a_whole && group.nodes.len() > 2 {
+    if pressed.is_empty() && blamed.is_none() && idle.waits_as_a_whole && group.nodes.len() > 2 {
         let starved = group.nodes.iter().filter_map(|id| of_node(id, None));
         return Some(RareVerdict::Storage(starved.collect()));
     }
