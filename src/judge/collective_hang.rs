@@ -1,9 +1,9 @@
 //! Collective hangs: jobs that stand still in a collective that never ends, and jobs that hold GPUs without using them.
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind, GpuState};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState};
 
 use super::{
-    EvidenceRow, JudgeState,
+    EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
@@ -68,6 +68,11 @@ fn detect_collective_hang(
     if hosts().any(works) {
         return None;
     }
+    let compared = hosts().filter_map(|host| host.compare_io_pressure(cluster));
+    let most_io = compared.map(|io| io.limit_beside_baseline(limits.io_pressure_ratio, limits));
+    let most_io = most_io.reduce(f64::max);
+    let is_raised = most_io.is_some_and(|limit| limit > limits.io_pressure_ratio);
+    let io_note = if is_raised { "limit: pressure_times its baseline" } else { "" };
     let kinds = 1 + usize::from(traffic.is_some()) + usize::from(io.is_some());
     let entity = group.to_entity();
     let busy_waiting = format_count(ranks.busy_waiting, "GPU");
@@ -86,10 +91,11 @@ fn detect_collective_hang(
             )
             .with_evidence([
                 EvidenceRow::BusyWaitingGpus.to_evidence(Some(ranks.busy_waiting as f64), Some(least)).with_note(format!("limit: share of {} GPUs", ranks.known)),
-                EvidenceRow::Activity.to_evidence(ranks.pace, Some(limits.hung_pace_ratio)).with_note("must stay below the limit"),
-                EvidenceRow::Power.to_evidence(ranks.power, Some(limits.power_waiting_ratio)).with_note("must stay below the limit, without profiling counters"),
-                EvidenceRow::PortTraffic.to_evidence(traffic, Some(silent)).with_note("must stay below the limit"),
-                EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio).filter(|limit| io.is_none_or(|io| io < *limit))).with_note("must stay below the limit, or not rise"),
+            ])
+            .with_evidence(ranks.collect_evidence(limits, group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window())))
+            .with_evidence([
+                EvidenceRow::PortTraffic.to_evidence(traffic, Some(silent)).with_note("limit: beside the baseline"),
+                EvidenceRow::IoPressure.to_evidence(io, most_io).ruling_out().with_note(io_note),
             ]),
     )
 }
@@ -136,6 +142,19 @@ impl RankActivity {
             _ => None,
         };
         Self { known, busy_waiting, still, pace: median(paces), power: median(powers), outlier }
+    }
+
+    /// Returns how little they do: power counts only without profiling counters, where the activity is inferred from it.
+    fn collect_evidence(&self, limits: &Thresholds, is_profiled: bool) -> [EvidenceItem; 2] {
+        let (least, key) = if is_profiled {
+            (limits.hung_pace_ratio, "hung_pace_ratio")
+        } else {
+            (limits.hung_power_pace_ratio, "hung_power_pace_ratio")
+        };
+        let activity = EvidenceRow::Activity.to_evidence(self.pace, Some(least));
+        let power = EvidenceRow::Power.to_evidence(self.power, Some(limits.power_waiting_ratio));
+        // One rank may still do something.
+        [activity.with_threshold(key).or_context(), power.context_if(is_profiled).or_context()]
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn detect_degraded_nvlinks(
                     format!("{entity} {how}."),
                     "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
                 )
-                .with_evidence([
+                .with_possible_evidence([
                     EvidenceRow::ActiveNvlinks.to_evidence(links.up.map(f64::from), Some(f64::from(most))).with_note("limit: most on the other GPUs of the node"),
                     EvidenceRow::NvlinkErrors.to_evidence(errors, Some(limits.nvlink_errors_per_second)),
                     EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),

@@ -86,9 +86,9 @@ fn degraded_link(
                 "Drain the node and reset the GPU; reseat or replace it (RMA) if the link stays degraded."
                     .to_owned(),
             )
-            .with_evidence(link_evidence(
+            .with_possible_evidence(link_evidence(
                 [width, lanes],
-                [generation, best],
+                ([generation, best], slow),
                 replays,
                 slowed,
                 limits,
@@ -98,7 +98,7 @@ fn degraded_link(
 
 fn link_evidence(
     [width, lanes]: [Option<f64>; 2],
-    [generation, best]: [Option<f64>; 2],
+    ([generation, best], slow): ([Option<f64>; 2], bool),
     replays: Option<f64>,
     slowed: Option<f64>,
     limits: &super::Thresholds,
@@ -107,7 +107,8 @@ fn link_evidence(
         EvidenceRow::PcieWidth.to_evidence(width, lanes).with_note("limit: expected width"),
         EvidenceRow::PcieGeneration
             .to_evidence(generation, best)
-            .with_note("limit: expected under load"),
+            .with_note("limit: expected under load")
+            .context_if(!slow),
         EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.pcie_replays_per_second)),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ]
