@@ -64,8 +64,9 @@ pub use time_param::TimeParam;
 pub use usage_report::{UsageReport, UsageRow};
 
 pub use gaunt_schema::{
-    Acknowledgement, AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Finding,
-    FindingLifecycle, HistoryRelation, LifecycleChange, SignalDetail,
+    Acknowledgement, AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem,
+    EvidenceRole, Finding, FindingLifecycle, HistoryRelation, LifecycleChange, LimitSide,
+    SignalDetail,
 };
 use gaunt_schema::{SanitizedText, UnixMs, time::format_time_of_day};
 

@@ -92,8 +92,9 @@ impl Cluster {
                 "{address}: its page has no known metric; `gaunt metrics` lists the known ones"
             )));
         }
-        // Each page of gaunt-node has samples of the node itself; that of an aggregator describes a fleet.
-        if page.dialect == Dialect::Gaunt && page.report.samples.is_empty() {
+        // Each page of gaunt-node names its node; that of an aggregator describes a fleet.
+        let is_nameless = page.report.node.is_none() && page.report.samples.is_empty();
+        if page.dialect == Dialect::Gaunt && is_nameless {
             let address = &self.targets[index].target.address;
             return Err(SanitizedText::new(&format!(
                 "{address}: this is an aggregator, not the exporter of a node; name the nodes as targets, or \

@@ -116,29 +116,26 @@ pub(super) fn resolve_finding_id(
         }
     }
     let known_ids: Vec<String> = open.into_iter().chain(closed).collect();
-    let problem = describe_unknown(text);
-    if known_ids.is_empty() {
-        anyhow::bail!("{problem}; there is no finding now");
-    }
-    anyhow::bail!("{problem}; known ids are\n{}", render_ids(&known_ids))
+    anyhow::bail!("{}", describe_unknown(text, &known_ids))
 }
 
-/// Describes a text that matches no finding; the kinds of findings, if it begins with none.
-fn describe_unknown(text: &str) -> String {
-    let kind = text.split_once('/').map_or(text, |(kind, _)| kind);
-    let kinds = FindingKind::ALL.iter().map(|kind| kind.as_str());
-    if kinds.clone().any(|known| known == kind) {
-        return if kind == text {
-            format!("no finding of the kind {text}")
-        } else {
-            format!("no finding id contains {text}")
-        };
+/// Describes a text that matches no finding, with what would match: the known ids or, without any, the kinds.
+fn describe_unknown(text: &str, known_ids: &[String]) -> String {
+    let kinds = || FindingKind::ALL.iter().map(|kind| kind.as_str());
+    let problem = if kinds().any(|kind| kind == text) {
+        format!("no finding of the kind {text}")
+    } else {
+        format!("no finding id contains {text}")
+    };
+    if !known_ids.is_empty() {
+        return format!("{problem}; known ids are\n{}", render_ids(known_ids));
     }
-    let kinds: Vec<&str> = kinds.collect();
-    format!(
-        "no finding id contains {text}, and no kind has this name; kinds are {}",
-        kinds.join(", ")
-    )
+    let kind = text.split_once('/').map_or(text, |(kind, _)| kind);
+    if kinds().any(|known| known == kind) {
+        return format!("{problem}; there is no finding now");
+    }
+    let kinds = kinds().collect::<Vec<_>>().join(", ");
+    format!("{problem}, and no kind has this name; kinds are {kinds}; there is no finding now")
 }
 
 fn render_ids(ids: &[String]) -> String {
@@ -164,5 +161,11 @@ mod tests {
         let other = message("foo");
         assert!(other.starts_with("no finding id contains foo, and no kind has this name;"));
         assert!(other.contains("port_down, ") && other.contains("target_down"), "{other}");
+        let ids = ["port_down/gpu003/mlx5_1/1".to_owned()];
+        let listed = describe_unknown("foo", &ids);
+        assert_eq!(
+            listed,
+            "no finding id contains foo; known ids are\n  port_down/gpu003/mlx5_1/1"
+        );
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn detect_late_aggregator(
         summary(judge, cluster),
         "Give gaunt more CPU, a longer `[gather] period`, or fewer targets.".to_owned(),
     )
-    .with_evidence([
+    .with_possible_evidence([
         EvidenceRow::UntriedTargets.to_evidence(Some(targets as f64), Some(limits.untried_targets)),
         share(EvidenceRow::LateScrapes, unjudged),
         share(EvidenceRow::StalledTime, stalled),

@@ -50,6 +50,7 @@ fn detect_collective_hang(
     if ranks.known < limits.hung_ranks as usize || !(spins || stands) || !has_worked {
         return None;
     }
+    let is_profiled = group.is_profiled(&judge.gpus, cluster.now(), cluster.freshness_window());
     let hosts = SilentHosts::of(judge, cluster, group, &nodes)?;
     let silent_kinds = usize::from(hosts.traffic.is_some()) + usize::from(hosts.io.is_some());
     let finding = if spins {
@@ -79,7 +80,7 @@ fn detect_collective_hang(
     Some(
         finding
             .with_cost(ranks.known as f64, list_victims(cluster, group, &nodes))
-            .with_evidence(ranks.collect_evidence(limits))
+            .with_evidence(ranks.collect_evidence(limits, is_profiled))
             .with_evidence(hosts.collect_evidence(limits)),
     )
 }
@@ -89,6 +90,8 @@ struct SilentHosts {
     /// The largest values, as far as known.
     traffic: Option<f64>,
     io: Option<f64>,
+    /// The IO pressure from which one would read or write.
+    most_io: Option<f64>,
     /// The traffic from which one would send.
     silent_below: f64,
     /// Whether all of them usually send, and whether one of them serves requests.
@@ -136,6 +139,10 @@ impl SilentHosts {
             io: hosts()
                 .filter_map(|host| Some(host.compare_io_pressure(cluster)?.now))
                 .reduce(f64::max),
+            most_io: hosts()
+                .filter_map(|host| host.compare_io_pressure(cluster))
+                .map(|io| io.limit_beside_baseline(limits.io_pressure_ratio, limits))
+                .reduce(f64::max),
             silent_below: hosts().map(sends_from).fold(limits.silent_network_ratio, f64::max),
             have_sent: hosts()
                 .all(|host| usual(host).is_some_and(|usual| usual >= limits.silent_network_ratio)),
@@ -144,15 +151,17 @@ impl SilentHosts {
     }
 
     fn collect_evidence(&self, limits: &Thresholds) -> [EvidenceItem; 2] {
-        let io_limit =
-            Some(limits.io_pressure_ratio).filter(|limit| self.io.is_none_or(|io| io < *limit));
+        let is_raised = self.most_io.is_some_and(|limit| limit > limits.io_pressure_ratio);
+        let note = if is_raised { "limit: pressure_times its baseline" } else { "" };
         [
             EvidenceRow::PortTraffic
                 .to_evidence(self.traffic, Some(self.silent_below))
-                .with_note("must stay below the limit"),
+                .with_note("limit: beside the baseline"),
             EvidenceRow::IoPressure
-                .to_evidence(self.io, io_limit)
-                .with_note("must stay below the limit, or not rise"),
+                .to_evidence(self.io, self.most_io)
+                .ruling_out()
+                .with_note(note)
+                .or_context(),
         ]
     }
 }
@@ -218,15 +227,17 @@ impl RankActivity {
         self.outlier.as_ref().filter(|_| self.busy_waiting > 1)
     }
 
-    fn collect_evidence(&self, limits: &Thresholds) -> [EvidenceItem; 2] {
-        [
-            EvidenceRow::Activity
-                .to_evidence(self.pace, Some(limits.hung_pace_ratio))
-                .with_note("must stay below the limit"),
-            EvidenceRow::Power
-                .to_evidence(self.power, Some(limits.power_waiting_ratio))
-                .with_note("must stay below the limit, without profiling counters"),
-        ]
+    /// Returns how little they do: power counts only without profiling counters, where the activity is inferred from it.
+    fn collect_evidence(&self, limits: &Thresholds, is_profiled: bool) -> [EvidenceItem; 2] {
+        let (least, key) = if is_profiled {
+            (limits.hung_pace_ratio, "hung_pace_ratio")
+        } else {
+            (limits.hung_power_pace_ratio, "hung_power_pace_ratio")
+        };
+        let activity = EvidenceRow::Activity.to_evidence(self.pace, Some(least));
+        let power = EvidenceRow::Power.to_evidence(self.power, Some(limits.power_waiting_ratio));
+        // One rank may still do something.
+        [activity.with_threshold(key).or_context(), power.context_if(is_profiled).or_context()]
     }
 }
 

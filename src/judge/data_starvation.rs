@@ -161,10 +161,10 @@ fn storage_slow_finding(
             format!("{}{of} wait for {} together{pressure}: shared storage is slow.", format_count(nodes, "node"), if is_seen { "IO" } else { "input" }),
             "Check the file system that these nodes share: its servers, its network, and its other clients.".to_owned(),
         )
-        .with_evidence([
+        .with_possible_evidence([
             EvidenceRow::StarvedNodes.to_evidence(Some(nodes as f64), None),
             EvidenceRow::IoPressure.to_evidence(io, Some(limits.io_pressure_ratio)),
             EvidenceRow::StorageResponse.to_evidence(response, usual_response.map(|usual| usual * limits.slow_response_times)),
-            EvidenceRow::StarvedUtilization.to_evidence(busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("starved below the limit"),
+            EvidenceRow::StarvedUtilization.to_evidence(busy, baseline.map(|baseline| baseline * limits.hungry_ratio)).with_note("limit: share of the baseline"),
         ])
 }

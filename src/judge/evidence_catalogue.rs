@@ -1,7 +1,7 @@
 //! Evidence catalogue: the rows of evidence with their series and limits, and how each finding kind is detected.
 
 use gaunt_schema::{
-    EvidenceItem, FindingKind, HistoryRelation, MetricId,
+    EvidenceItem, EvidenceRole, FindingKind, HistoryRelation, LimitSide, MetricId,
     catalogue::{
         ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, port, probe_results,
         service, switch_port,
@@ -29,6 +29,12 @@ pub(super) struct EvidenceSource {
     own: bool,
     /// Whether its limit has the unit of the series itself. Other limits apply to a value derived from the series.
     same_unit: bool,
+    /// The side of its limit on which it counts.
+    pub(super) side: LimitSide,
+    /// What it is for where it has a limit.
+    role: EvidenceRole,
+    /// Whether it shows the fault without a limit.
+    is_fact: bool,
 }
 
 impl EvidenceSource {
@@ -42,6 +48,21 @@ impl EvidenceSource {
         Self { threshold, same_unit: true, ..self }
     }
 
+    /// Counts below its limit; others count at the limit or above.
+    const fn below(self) -> Self {
+        Self { side: LimitSide::Below, ..self }
+    }
+
+    /// Rules out another cause on its side of the limit.
+    const fn rules_out(self) -> Self {
+        Self { role: EvidenceRole::RulesOut, ..self }
+    }
+
+    /// Shows the fault by itself: an error code, or something that must not occur at all.
+    const fn fact(self) -> Self {
+        Self { is_fact: true, ..self }
+    }
+
     /// Joins the names of the series for display.
     pub(super) fn join_series(&self) -> String {
         self.series.iter().map(|id| id.series_key()).collect::<Vec<_>>().join(", ")
@@ -50,7 +71,15 @@ impl EvidenceSource {
 
 /// A value of the blamed device.
 const fn own(series: &'static [MetricId]) -> EvidenceSource {
-    EvidenceSource { series, threshold: "", own: true, same_unit: false }
+    EvidenceSource {
+        series,
+        threshold: "",
+        own: true,
+        same_unit: false,
+        side: LimitSide::AtLeast,
+        role: EvidenceRole::Proof,
+        is_fact: false,
+    }
 }
 
 /// A value of other devices, or one that gaunt counts itself.
@@ -95,14 +124,21 @@ impl EvidenceRow {
         self.label().0 == number.what
     }
 
-    /// Creates a value with its limit.
+    /// Creates a value with its limit; without one it is context, unless it is a fact.
     pub(super) fn to_evidence(self, value: Option<f64>, limit: Option<f64>) -> EvidenceItem {
         let ((label, unit), source) = (self.label(), self.source());
+        let (side, role) = match limit {
+            Some(_) => (source.side, source.role),
+            None if source.is_fact => (LimitSide::Unknown, EvidenceRole::Proof),
+            None => (LimitSide::Unknown, EvidenceRole::Context),
+        };
         EvidenceItem {
             what: label.to_owned(),
             value,
             unit,
             limit,
+            side,
+            role,
             note: String::new(),
             source: source.join_series(),
             threshold: source.threshold.to_owned(),
@@ -118,13 +154,13 @@ impl EvidenceRow {
 // A label that is followed by a name ends in a preposition.
 evidence_rows! {
     // Ports and links.
-    LogicalState: "logical state", Count, own(&[port::STATE]).series_limit("port_samples");
-    PhysicalState: "physical state", Count, own(&[port::PHYSICAL_STATE]);
+    LogicalState: "logical state", Count, own(&[port::STATE]).series_limit("port_samples").below();
+    PhysicalState: "physical state", Count, own(&[port::PHYSICAL_STATE]).below();
     ActiveSiblingPorts: "active sibling ports", Count, other(&[port::STATE]);
     ActivePeerPorts: "other nodes with the same port active", Count, other(&[port::STATE]);
     InactivePorts: "inactive ports of the node", Count, own(&[port::STATE]);
-    LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]);
-    LineRate: "line rate", BytesPerSecond, own(&[port::RATE]);
+    LinkDowned: "link-down events", Count, own(&[port::LINK_DOWNED]).fact();
+    LineRate: "line rate", BytesPerSecond, own(&[port::RATE]).below();
     FormerLineRate: "line rate while active", BytesPerSecond, own(&[port::RATE]);
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
@@ -137,8 +173,9 @@ evidence_rows! {
     Retransmits: "retransmitted packets (sequence errors) per second", Count, own(&RETRANSMITS);
     PortUtilization: "port utilization (busier direction)", Ratio, own(TRAFFIC);
     PortTraffic: "port traffic / line rate", Ratio,
-        own(&[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE]).limit("silent_network_ratio");
-    TrafficChange: "port traffic / baseline", Ratio, own(TRAFFIC).limit("like_pace_share");
+        own(&[port::RECEIVE_BYTES, port::TRANSMIT_BYTES, port::RATE]).limit("silent_network_ratio").below();
+    TrafficChange: "port traffic / baseline", Ratio,
+        own(TRAFFIC).limit("like_pace_share").rules_out();
 
     // Congestion.
     CongestedPorts: "congested ports", Count,
@@ -153,6 +190,7 @@ evidence_rows! {
         own(&[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED]).series_limit("paused_ratio");
     PauseSent: "PFC pause time sent", Ratio, own(PAUSES).series_limit("pauses_ratio");
     PausingPorts: "ports sending PFC pause", Count, own(PAUSES);
+    DroppingPorts: "ports with out_of_buffer drops", Count, own(&[port::OUT_OF_BUFFER]);
     OutOfBuffer: "out_of_buffer drops per second", Count,
         own(&[port::OUT_OF_BUFFER]).series_limit("unbuffered_per_second");
     SwitchQueue: "switch queue wait and discards (× limit)", Count,
@@ -170,27 +208,28 @@ evidence_rows! {
     BusiestCpu: "busiest CPU", Ratio, own(&[host::CPU_BUSIEST]).series_limit("busiest_cpu_ratio");
     StarvedGpus: "starved GPUs", Count, own(&[gpu::UTILIZATION]);
     StarvedUtilization: "utilization of the starved GPUs", Ratio,
-        own(&[gpu::UTILIZATION]).series_limit("hungry_ratio");
+        own(&[gpu::UTILIZATION]).series_limit("hungry_ratio").below();
     OtherUtilization: "utilization of the job's other GPUs", Ratio, other(&[gpu::UTILIZATION]);
     StarvedNodes: "nodes waiting for IO", Count, own(&[host::IO_PRESSURE, gpu::UTILIZATION]);
     QueuedRequests: "queued requests", Count, own(&[service::WAITING]).limit("queue_requests");
     RunningRequests: "running requests", Count, own(&[service::RUNNING]);
     RequestRate: "completed requests per second", Count, own(&[service::REQUESTS]);
     BusiestGpu: "utilization of the busiest GPU", Ratio,
-        own(&[gpu::UTILIZATION]).limit("queue_idle_ratio");
+        own(&[gpu::UTILIZATION]).limit("queue_idle_ratio").below();
 
     // Jobs.
     JobSlowdown: "job slowdown", Ratio, own(WORK).limit("slowed_ratio");
     UnexplainedLoss: "job slowdown without a cause", Ratio, own(WORK).limit("unexplained_ratio");
-    Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio");
+    Activity: "activity / baseline", Ratio, own(WORK).limit("hung_pace_ratio").below();
     BusyWaitingGpus: "GPUs busy-waiting in a collective", Count,
         own(&[gpu::UTILIZATION]).limit("hung_gpus_ratio");
     WaitingGpus: "waiting GPUs of the job", Count,
         own(&[gpu::UTILIZATION, gpu::TENSOR_ACTIVE, gpu::SM_ACTIVE, gpu::POWER])
             .limit("utilization_spinning_ratio");
-    IdleGpus: "allocated idle GPUs", Count, own(&[gpu::UTILIZATION, gpu::PROCESSES]);
+    IdleGpus: "allocated idle GPUs", Count, own(&[gpu::UTILIZATION, gpu::PROCESSES]).fact();
     NodeActivity: "activity of these nodes / job median", Count, own(WORK).limit("uneven_times");
-    BusiestNode: "samples with the same busiest node", Ratio, own(WORK).limit("favourite_ratio");
+    BusiestNode: "samples with the same busiest node", Ratio,
+        own(WORK).limit("favourite_ratio").below();
 
     // GPUs.
     Utilization: "utilization", Ratio, own(&[gpu::UTILIZATION]);
@@ -198,26 +237,29 @@ evidence_rows! {
     TensorActivity: "tensor activity", Ratio, own(&[gpu::TENSOR_ACTIVE]);
     DramActivity: "DRAM activity", Ratio, own(&[gpu::DRAM_ACTIVE]);
     Power: "power / power limit", Ratio,
-        own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio");
+        own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio").below();
     Temperature: "temperature", Celsius, own(&[gpu::TEMPERATURE]);
-    SmClock: "SM clock", Hertz, own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio");
+    SmClock: "SM clock", Hertz, own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();
     ClockOfPeers: "SM clock / peer median", Ratio,
-        own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio");
-    ClockDrift: "SM clock / peer median, drift", Ratio, own(&[gpu::SM_CLOCK]).limit("drift_slack_ratio");
-    ClockChange: "SM clock / baseline", Ratio, own(&[gpu::SM_CLOCK]).limit("capped_clock_ratio");
+        own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();
+    ClockDrift: "SM clock / peer median, drift", Ratio,
+        own(&[gpu::SM_CLOCK]).limit("drift_slack_ratio").below();
+    ClockChange: "SM clock / baseline", Ratio,
+        own(&[gpu::SM_CLOCK]).limit("capped_clock_ratio").rules_out();
     Slowdown: "thermal or HW slowdown", Ratio, own(CLOCK_EVENTS).limit("clock_event_ratio");
     FailedGpus: "failed GPUs (missing or XID)", Count, own(&[gpu::PRESENT, gpu_parts::XID_ERRORS]);
-    GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]);
-    Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]);
+    GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]).below();
+    Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]).fact();
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
-        own(&[gpu_health::ECC_UNCORRECTED_VOLATILE]);
+        own(&[gpu_health::ECC_UNCORRECTED_VOLATILE]).fact();
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("pcie_replays_per_second");
     PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);
-    PcieWidth: "PCIe link width", Count, own(&[gpu_health::PCIE_WIDTH, gpu_health::PCIE_WIDTH_MAX]);
+    PcieWidth: "PCIe link width", Count,
+        own(&[gpu_health::PCIE_WIDTH, gpu_health::PCIE_WIDTH_MAX]).below();
     PcieGeneration: "PCIe generation", Count,
-        own(&[gpu_health::PCIE_GENERATION, gpu_health::PCIE_GENERATION_MAX]);
-    ActiveNvlinks: "active NVLinks", Count, own(&[gpu_parts::NVLINK_UP]);
+        own(&[gpu_health::PCIE_GENERATION, gpu_health::PCIE_GENERATION_MAX]).below();
+    ActiveNvlinks: "active NVLinks", Count, own(&[gpu_parts::NVLINK_UP]).below();
     NvlinkErrorCount: "NVLink errors, recent minutes", Count,
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC]);
     NvlinkErrors: "NVLink errors per second", Count,
@@ -226,12 +268,12 @@ evidence_rows! {
 
     // Probes.
     ProbeBandwidth: "probe bandwidth / baseline", Ratio,
-        own(&[probe_results::BASELINE_RATIO]).limit("probe_baseline_ratio");
+        own(&[probe_results::BASELINE_RATIO]).limit("probe_baseline_ratio").below();
     ProbeReference: "probe bandwidth / reference of the GPU model", Ratio,
-        own(&[probe_results::REFERENCE_RATIO]);
+        own(&[probe_results::REFERENCE_RATIO]).below();
     CrossNodeProbe: "cross-node probe bandwidth / baseline of the rail", Ratio,
-        other(&[]).limit("probe_baseline_ratio");
-    WrongElements: "wrong elements in the probe result", Count, own(&[probe_results::WRONG]);
+        other(&[]).limit("probe_baseline_ratio").below();
+    WrongElements: "wrong elements in the probe result", Count, own(&[probe_results::WRONG]).fact();
 
     // Telemetry.
     FailedScrapes: "consecutive failed scrapes of", Count, other(&[]).limit("target_failures");
@@ -245,7 +287,7 @@ evidence_rows! {
     StaleGpus: "GPUs with stale values", Count,
         own(&[gpu::UTILIZATION, gpu::POWER]).limit("driver_hung_seconds");
     CollectorSuccess: "success of collector", Count,
-        own(&[exporter::COLLECTOR_SUCCESS]).limit("driver_hung_seconds");
+        own(&[exporter::COLLECTOR_SUCCESS]).limit("driver_hung_seconds").below();
     StaleTime: "time without a changed value", Seconds, other(&[]).limit("stale_seconds");
     SourceUnread: "time since the target source was last readable", Seconds,
         other(&[]).limit("source_unread_seconds");

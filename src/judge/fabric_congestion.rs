@@ -140,7 +140,7 @@ fn unnamed_leaf_finding(
     let times = EvidenceRow::CongestedTogether
         .to_evidence(Some(f64::from(group.times)), None)
         .with_note("no topology: the shared leaf is inferred from this");
-    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, format!("of {all}"))
+    congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, (judge.limits.together_ports, format!("together_ports, of {all}")))
         .with_hold_seconds(judge.limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(&judge.limits)))
         .mark_learned()
         .with_summary(
@@ -354,7 +354,9 @@ fn leaf_congested_finding(
         leaf_rail.members.len(),
         leaf.map(SanitizedText::as_str).unwrap_or_default()
     );
-    let of = format!("of {} on rail {rail}", leaf_rail.members.len());
+    let members = leaf_rail.members.len();
+    let least = judge.limits.members_bad_ratio * members as f64;
+    let of = (least, format!("share of {members} on rail {rail}"));
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         summary,
         "Check the queues and uplinks of this switch, and the senders to the ports below it."
@@ -377,7 +379,9 @@ fn several_rails_finding(
     let names: Vec<&str> = names.take(MOST_NAMED).collect();
     let more = if nodes.len() > names.len() { " and others" } else { "" };
     let rails = format_count(of_rails.len(), "rail");
-    let of = format!("on {rails} of {}", format_count(nodes.len(), "node"));
+    let members: usize = of_rails.iter().map(|of_rail| of_rail.members.len()).sum();
+    let least = judge.limits.members_bad_ratio * members as f64;
+    let of = (least, format!("share of {members} on {rails}"));
     congestion_finding(judge, cluster, FindingKind::LeafCongested, entity, &bad, of).with_summary(
         format!(
             "{} on {rails} are congested at the same time, those of {}{more}: they share a leaf switch or the links above it (no topology configured).",
@@ -405,7 +409,8 @@ fn rail_slow_finding(
         String::new()
     };
     let members: usize = leaf_rails.iter().map(|leaf_rail| leaf_rail.members.len()).sum();
-    let of = format!("of {members}{below}");
+    let least = judge.limits.members_bad_ratio * members as f64;
+    let of = (least, format!("share of {members}{below}"));
     congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
         format!("{} on rail {rail}{below} are congested.", format_count(bad.len(), "port")),
         "Check the spine switches of this rail and their links to the leaves.".to_owned(),
@@ -418,7 +423,7 @@ fn congestion_finding(
     kind: FindingKind,
     entity: Entity,
     bad: &[&LoadedPort<'_>],
-    of: String,
+    (least, of): (f64, String),
 ) -> PendingFinding {
     let limits = &judge.limits;
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
@@ -456,8 +461,11 @@ fn congestion_finding(
     let suspicion =
         PendingFinding::of(kind, entity, kinds, !groups.is_empty() || (is_certain && kinds > 1))
             .with_slowed_jobs(groups.iter().map(|group| group.group_key()));
-    suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims).with_evidence([
-        EvidenceRow::CongestedPorts.to_evidence(Some(bad.len() as f64), None).with_note(of),
+    let suspicion = suspicion.with_hold_seconds(limits.hotspot_seconds).with_cost(lost, victims);
+    suspicion.with_possible_evidence([
+        EvidenceRow::CongestedPorts
+            .to_evidence(Some(bad.len() as f64), Some(least))
+            .with_note(format!("limit: {of}")),
         EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),
         EvidenceRow::MarkedTimes.to_evidence(marked, Some(limits.marked_times)),
         EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.paused_ratio)),

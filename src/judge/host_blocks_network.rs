@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gaunt_schema::{DeviceClass, Entity, FindingKind};
+use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState,
@@ -51,9 +51,7 @@ pub(super) fn detect_blocking_host(
     };
     let (stopping, dropping) =
         (carrying.iter().filter(pauses).count(), carrying.iter().filter(drops).count());
-    let rows = node.device_rows(DeviceClass::Port).iter();
-    let stopped = rows.filter_map(|row| current_value(judge.switches.of(*row)?.stopped, cluster));
-    let stopped = stopped.reduce(f64::max);
+    let stopped = stopped_by_switch(judge, cluster, node);
     if stopping.max(dropping) == 0 || stopping.max(dropping) * 2 < carrying.len() {
         return None;
     }
@@ -80,11 +78,25 @@ pub(super) fn detect_blocking_host(
                 format!("{} {how}: slow receiver.", node.name),
                 format!("Check the PCIe links of the HCAs of {}, its IOMMU and memory settings, and other load on its memory.", node.name),
             )
-            .with_evidence([
-                EvidenceRow::PausingPorts.to_evidence(Some(stopping as f64), None).with_note(format!("of {}", carrying.len())),
+            .with_possible_evidence([
+                half_of(EvidenceRow::PausingPorts, stopping, carrying.len()),
+                half_of(EvidenceRow::DroppingPorts, dropping, carrying.len()),
                 EvidenceRow::PauseSent.to_evidence(share, Some(limits.pauses_ratio)),
                 EvidenceRow::OutOfBuffer.to_evidence(unbuffered, Some(limits.unbuffered_per_second)),
                 EvidenceRow::SwitchPauseFrames.to_evidence(stopped, Some(limits.switch_stopped_per_second)),
             ]),
     )
+}
+
+/// Returns the most PFC pause frames per second that a switch receives from a node.
+fn stopped_by_switch(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Option<f64> {
+    let rows = node.device_rows(DeviceClass::Port).iter();
+    let stopped = rows.filter_map(|row| current_value(judge.switches.of(*row)?.stopped, cluster));
+    stopped.reduce(f64::max)
+}
+
+/// Returns how many ports show it; half of those with traffic are enough.
+fn half_of(row: EvidenceRow, ports: usize, carrying: usize) -> EvidenceItem {
+    row.to_evidence((ports > 0).then_some(ports as f64), Some(carrying as f64 / 2.0))
+        .with_note(format!("limit: half of {carrying}"))
 }

@@ -136,13 +136,12 @@ impl UnevenGroup<'_> {
                 self.slowdown_evidence(),
                 EvidenceRow::BusiestNode
                     .to_evidence(favourite, Some(most))
-                    .with_note("must stay below the limit"),
+                    .with_note("limit: by the number of nodes"),
                 EvidenceRow::TrafficChange
                     .to_evidence(profile.traffic, Some(self.median_pace * limits.like_pace_share))
                     .with_note("limit: share of the job's median pace"),
                 EvidenceRow::ClockChange
-                    .to_evidence(profile.clock, Some(limits.capped_clock_ratio))
-                    .with_note("must stay above the limit"),
+                    .to_evidence(profile.clock, Some(limits.capped_clock_ratio)),
             ]),
         )
     }

@@ -100,9 +100,8 @@ impl JobSurvey {
 
     fn add_clocks(&mut self, profile: &SlowdownProfile, limits: &Thresholds) {
         let Some(clock) = profile.clock else { return };
-        let evidence = EvidenceRow::ClockChange
-            .to_evidence(Some(clock), Some(limits.capped_clock_ratio))
-            .with_note("must stay above the limit");
+        let evidence =
+            EvidenceRow::ClockChange.to_evidence(Some(clock), Some(limits.capped_clock_ratio));
         let is_usual = clock >= 1.0 - limits.usual_ratio;
         self.signals.push(SurveyedSignal { subject: "SM clocks", evidence, is_usual });
     }
@@ -116,8 +115,7 @@ impl JobSurvey {
     ) {
         let limit = limits.limit_value(row.source().threshold);
         let Some((value, limit)) = worst.zip(limit) else { return };
-        let evidence =
-            row.to_evidence(Some(value), Some(limit)).with_note("must stay below the limit");
+        let evidence = row.to_evidence(Some(value), Some(limit)).ruling_out();
         self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
     }
 
@@ -133,12 +131,8 @@ impl JobSurvey {
         let with_limit = hosts.map(|host| (host.now, host.limit_beside_baseline(least, limits)));
         let worst = with_limit.max_by(|(a, of_a), (b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
         let Some((value, limit)) = worst else { return };
-        let note = if limit > least {
-            "must stay below the limit: pressure_times its baseline"
-        } else {
-            "must stay below the limit"
-        };
-        let evidence = row.to_evidence(Some(value), Some(limit)).with_note(note);
+        let note = if limit > least { "limit: pressure_times its baseline" } else { "" };
+        let evidence = row.to_evidence(Some(value), Some(limit)).ruling_out().with_note(note);
         self.signals.push(SurveyedSignal { subject, evidence, is_usual: value < limit });
     }
 

@@ -166,7 +166,7 @@ impl ActivePort<'_> {
                     format!("{} has {:.1} symbol errors and receive errors per second{}.", self.to_entity(), errors.unwrap_or_default(), if far > near { " at its switch port" } else { "" }),
                     "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
                 )
-                .with_evidence([
+                .with_possible_evidence([
                     EvidenceRow::LinkErrors.to_evidence(near, Some(limits.link_errors_per_second)),
                     EvidenceRow::SwitchLinkErrors.to_evidence(far, Some(limits.link_errors_per_second)),
                     EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.corrected_bits_times)),

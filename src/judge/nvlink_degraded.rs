@@ -137,7 +137,7 @@ impl DegradedLinks {
                 format!("{entity} {how}."),
                 "Drain the node and reset its GPUs; if the errors persist (nvidia-smi nvlink -e), have the GPU and the NVSwitch inspected.".to_owned(),
             )
-            .with_evidence([
+            .with_possible_evidence([
                 EvidenceRow::ActiveNvlinks.to_evidence(self.up.map(f64::from), Some(f64::from(self.most))).with_note("limit: most on the other GPUs of the node"),
                 EvidenceRow::NvlinkErrors.to_evidence(self.errors, Some(limits.nvlink_errors_per_second)),
                 EvidenceRow::NvlinkErrorCount.to_evidence(Some(self.recent), self.unusual_from).with_note(LIMIT_NOTE),
@@ -177,7 +177,7 @@ fn switch_finding(
         ),
         format!("Drain {} and reset its GPUs and NVSwitches together; if the errors persist (nvidia-smi nvlink -e, fabric manager log), have the NVSwitch inspected.", node.name),
     )
-    .with_evidence([
+    .with_possible_evidence([
         EvidenceRow::NvlinkErrorCount.to_evidence(Some(recent), Some(least)).with_note(LIMIT_NOTE),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ])

@@ -94,12 +94,12 @@ fn degraded_link(
                 "Drain the node and reset the GPU; reseat or replace it (RMA) if the link stays degraded."
                     .to_owned(),
             )
-            .with_evidence([EvidenceRow::PcieReplayCount
+            .with_possible_evidence([EvidenceRow::PcieReplayCount
                 .to_evidence(Some(events.recent()), events.unusual_from(peers))
 .with_note(LIMIT_NOTE)])
-            .with_evidence(link_evidence(
+            .with_possible_evidence(link_evidence(
                 [width, lanes],
-                [generation, best],
+                ([generation, best], slow),
                 replays,
                 slowed,
                 limits,
@@ -109,7 +109,7 @@ fn degraded_link(
 
 fn link_evidence(
     [width, lanes]: [Option<f64>; 2],
-    [generation, best]: [Option<f64>; 2],
+    ([generation, best], slow): ([Option<f64>; 2], bool),
     replays: Option<f64>,
     slowed: Option<f64>,
     limits: &super::Thresholds,
@@ -118,7 +118,8 @@ fn link_evidence(
         EvidenceRow::PcieWidth.to_evidence(width, lanes).with_note("limit: expected width"),
         EvidenceRow::PcieGeneration
             .to_evidence(generation, best)
-            .with_note("limit: expected under load"),
+            .with_note("limit: expected under load")
+            .context_if(!slow),
         EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.pcie_replays_per_second)),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ]

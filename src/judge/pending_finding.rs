@@ -136,6 +136,14 @@ impl PendingFinding {
         self.finding.evidence.extend(evidence.into_iter().filter(|number| number.value.is_some()));
         self
     }
+
+    /// Sets values of which each may show it: those that are not on their side of the limit are context.
+    pub(super) fn with_possible_evidence(
+        self,
+        evidence: impl IntoIterator<Item = EvidenceItem>,
+    ) -> Self {
+        self.with_evidence(evidence.into_iter().map(EvidenceItem::or_context))
+    }
 }
 
 /// Whether the evidence of a kind of finding exists only while a job works.

@@ -224,24 +224,31 @@ impl DownPort<'_> {
             of(EvidenceRow::LogicalState, port::STATE, Some(ACTIVE)).with_note("limit: active");
         let physical = of(EvidenceRow::PhysicalState, port::PHYSICAL_STATE, Some(LINK_UP))
             .with_note("limit: link up");
+        // Others show that it should be active only where it never was.
         let of_all = |row: EvidenceRow, (active, all): (usize, usize)| {
-            row.to_evidence(Some(active as f64), Some(all as f64)).with_note("limit: all of them")
+            row.to_evidence(Some(active as f64), Some(all as f64))
+                .context_if(all == 0 || self.port.was_active)
+                .with_note("limit: all of them")
         };
         let siblings = of_all(EvidenceRow::ActiveSiblingPorts, self.around.siblings);
         let others = (!self.port.was_active)
             .then(|| of_all(EvidenceRow::ActivePeerPorts, self.around.others));
         let before = self.port.downed_before;
-        let downed = of(EvidenceRow::LinkDowned, port::LINK_DOWNED, before).with_note(
+        let risen = before.map(|count| count + 1.0);
+        let downed = of(EvidenceRow::LinkDowned, port::LINK_DOWNED, risen).with_note(
             match (before, self.around.fell) {
-                (Some(_), _) => "limit: former count",
+                (Some(_), _) => "limit: one more than before",
                 (None, true) => "the link was up before",
                 (None, false) => "",
             },
         );
+        let downed = downed.context_if(before.is_none() && !self.around.fell);
         let rate = EvidenceRow::FormerLineRate.to_evidence(self.port.rate_before, None);
         let known = |evidence: &EvidenceItem| evidence.value.is_some();
         let all = [Some(state), Some(physical), Some(siblings), others, Some(downed), Some(rate)];
-        all.into_iter().flatten().filter(known).collect()
+        let all = all.into_iter().flatten().filter(known);
+        // One of them is enough: the physical link may be up, and a sibling down.
+        all.map(EvidenceItem::or_context).collect()
     }
 }
 

@@ -14,69 +14,58 @@ use super::{
 };
 use gaunt_cluster::{Cluster, NodeId};
 
-/// An evidence value, its bad direction, and how it is measured now.
-type RecoveryMeasure = (EvidenceRow, LimitSide, fn(&BlamedDevices<'_>) -> Option<f64>);
-
-/// The direction in which a value is bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LimitSide {
-    Below,
-    Above,
-}
-
-use LimitSide::{Above, Below};
+/// An evidence value, and how it is measured now.
+type RecoveryMeasure = (EvidenceRow, fn(&BlamedDevices<'_>) -> Option<f64>);
 
 /// Every value that can show that a fault is over.
 const MEASURES: &[RecoveryMeasure] = &[
-    (EvidenceRow::StarvedUtilization, Below, |it| it.median_of_gpus(|of| of.signals.utilization)),
-    (EvidenceRow::IoPressure, Above, |it| it.median_io_pressure()),
-    (EvidenceRow::StorageResponse, Above, |it| {
+    (EvidenceRow::StarvedUtilization, |it| it.median_of_gpus(|of| of.signals.utilization)),
+    (EvidenceRow::IoPressure, |it| it.median_io_pressure()),
+    (EvidenceRow::StorageResponse, |it| {
         it.median_of_hosts(|host| Some(host.compare_response_time(it.cluster)?.now))
     }),
-    (EvidenceRow::CpuPressure, Above, |it| {
+    (EvidenceRow::CpuPressure, |it| {
         it.median_of_hosts(|host| Some(host.compare_cpu_pressure(it.cluster)?.now))
     }),
-    (EvidenceRow::BusiestCpu, Above, |it| {
+    (EvidenceRow::BusiestCpu, |it| {
         it.median_of_hosts(|host| Some(host.compare_busiest_cpu(it.cluster)?.now))
     }),
-    (EvidenceRow::Slowdown, Above, |it| {
+    (EvidenceRow::Slowdown, |it| {
         it.median_of_gpus(|of| max_known(of.signals.hw_slowdown, of.signals.sw_thermal))
     }),
-    (EvidenceRow::SmClock, Below, |it| it.median_of_gpus(|of| of.clock)),
-    (EvidenceRow::PcieWidth, Below, |it| {
+    (EvidenceRow::SmClock, |it| it.median_of_gpus(|of| of.clock)),
+    (EvidenceRow::PcieWidth, |it| {
         it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_WIDTH, row))
     }),
-    (EvidenceRow::PcieGeneration, Below, |it| {
+    (EvidenceRow::PcieGeneration, |it| {
         it.median_of_rows(|row| it.cluster.current_value(gpu_health::PCIE_GENERATION, row))
     }),
-    (EvidenceRow::NvlinkErrors, Above, |it| {
+    (EvidenceRow::NvlinkErrors, |it| {
         it.median_of_rows(|row| it.judge.nvlinks.error_rate(row, it.cluster))
     }),
-    (EvidenceRow::ActiveNvlinks, Below, |it| {
-        it.median_of_rows(|row| it.judge.nvlinks.active_links(row))
-    }),
-    (EvidenceRow::LogicalState, Below, |it| {
+    (EvidenceRow::ActiveNvlinks, |it| it.median_of_rows(|row| it.judge.nvlinks.active_links(row))),
+    (EvidenceRow::LogicalState, |it| {
         it.lowest_of_ports(|row| it.cluster.current_value(port::STATE, row))
     }),
-    (EvidenceRow::PhysicalState, Below, |it| {
+    (EvidenceRow::PhysicalState, |it| {
         it.lowest_of_ports(|row| it.cluster.current_value(port::PHYSICAL_STATE, row))
     }),
-    (EvidenceRow::LineRate, Below, |it| {
+    (EvidenceRow::LineRate, |it| {
         it.lowest_of_ports(|row| it.cluster.current_value(port::RATE, row))
     }),
-    (EvidenceRow::LinkErrors, Above, |it| it.median_of_links(|link| link.errors)),
-    (EvidenceRow::EcnMarked, Above, |it| it.median_of_links(|link| link.ecn_marked)),
-    (EvidenceRow::PauseReceived, Above, |it| it.median_of_links(|link| link.pause_received)),
-    (EvidenceRow::PauseSent, Above, |it| it.median_of_links(|link| link.pause_sent)),
-    (EvidenceRow::OutOfBuffer, Above, |it| it.median_of_links(|link| link.out_of_buffer)),
-    (EvidenceRow::Retransmits, Above, |it| it.median_of_links(|link| link.retransmitted)),
-    (EvidenceRow::PcieReplays, Above, |it| {
+    (EvidenceRow::LinkErrors, |it| it.median_of_links(|link| link.errors)),
+    (EvidenceRow::EcnMarked, |it| it.median_of_links(|link| link.ecn_marked)),
+    (EvidenceRow::PauseReceived, |it| it.median_of_links(|link| link.pause_received)),
+    (EvidenceRow::PauseSent, |it| it.median_of_links(|link| link.pause_sent)),
+    (EvidenceRow::OutOfBuffer, |it| it.median_of_links(|link| link.out_of_buffer)),
+    (EvidenceRow::Retransmits, |it| it.median_of_links(|link| link.retransmitted)),
+    (EvidenceRow::PcieReplays, |it| {
         let (now, gap) = (it.cluster.now(), it.cluster.freshness_window());
         it.median_of_rows(|row| it.judge.gpus.get(row as usize)?.averages.pcie_replays(now, gap))
     }),
-    (EvidenceRow::Activity, Below, |it| it.group.and_then(|group| group.pace)),
-    (EvidenceRow::JobSlowdown, Above, |it| it.group.and_then(JobGroup::slowdown_ratio)),
-    (EvidenceRow::UnexplainedLoss, Above, |it| it.group.and_then(JobGroup::slowdown_ratio)),
+    (EvidenceRow::Activity, |it| it.group.and_then(|group| group.pace)),
+    (EvidenceRow::JobSlowdown, |it| it.group.and_then(JobGroup::slowdown_ratio)),
+    (EvidenceRow::UnexplainedLoss, |it| it.group.and_then(JobGroup::slowdown_ratio)),
 ];
 
 /// The present devices that a finding blames.
@@ -155,11 +144,11 @@ impl<'a> BlamedDevices<'a> {
     /// Describes a value that was beyond its limit when it was last evaluated, and is not now.
     fn recovered_number(&self, number: &EvidenceItem) -> Option<String> {
         let (before, limit) = number.value.zip(number.limit)?;
-        let (_, worse, measure) = MEASURES.iter().find(|(row, ..)| row.is_row_of(number))?;
-        let beyond = |value: f64| if *worse == Below { value < limit } else { value >= limit };
+        let (row, measure) = MEASURES.iter().find(|(row, _)| row.is_row_of(number))?;
+        let side = row.source().side;
+        let beyond = |value: f64| side.contains(value, limit).unwrap_or_default();
         let now = measure(self).filter(|now| beyond(before) && !beyond(*now))?;
-        let sign = if *worse == Below { "≥" } else { "<" };
-        let unit = number.unit;
+        let (sign, unit) = (side.opposite().sign(), number.unit);
         Some(format!(
             "{} {} {sign} limit {}",
             number.what,

@@ -243,7 +243,9 @@ impl<'a> SlowGpu<'a> {
         waits: usize,
     ) -> [EvidenceItem; 7] {
         [
-            EvidenceRow::Slowdown.to_evidence(self.throttled, Some(limits.clock_event_ratio)),
+            EvidenceRow::Slowdown
+                .to_evidence(self.throttled, Some(limits.clock_event_ratio))
+                .or_context(),
             EvidenceRow::SmClock
                 .to_evidence(
                     Some(self.clock),
@@ -253,8 +255,8 @@ impl<'a> SlowGpu<'a> {
                     }),
                 )
                 .with_note(match (self.fallen_below, self.is_below) {
-                    (Some(_), _) => "limit: from its own past; below it is a straggler",
-                    (None, true) => "limit: from its peers; below it is a straggler",
+                    (Some(_), _) => "limit: from its own past",
+                    (None, true) => "limit: from its peers",
                     (None, false) => "",
                 }),
             EvidenceRow::ClockOfPeers
@@ -265,7 +267,7 @@ impl<'a> SlowGpu<'a> {
                     self.declined.map(|(_, baseline)| baseline * (1.0 - limits.drift_slack_ratio)),
                 )
                 .with_note(self.declined.map_or_else(String::new, |(_, baseline)| {
-                    format!("baseline {baseline:.2}; below the limit it has drifted")
+                    format!("baseline {baseline:.2}; limit: from its past")
                 })),
             EvidenceRow::WaitingGpus.to_evidence((waits > 0).then_some(waits as f64), None),
             EvidenceRow::Temperature.to_evidence(self.temperature, None),

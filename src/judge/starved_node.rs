@@ -33,6 +33,8 @@ pub(super) struct StarvedNode<'a> {
     of: usize,
     /// Whether its GPUs are idle ranks of a slower job; then whether the others wait for them.
     idle_ranks: Option<bool>,
+    /// The share of the baseline below which a GPU counts as starved.
+    low_ratio: f64,
 }
 
 /// Where pages come rarely, GPU activity may be known from single instants only, while host pressure and job pace are
@@ -164,6 +166,7 @@ impl<'a> StarvedNode<'a> {
             of: rows.len(),
             low,
             idle_ranks,
+            low_ratio: starved,
         })
     }
 
@@ -194,6 +197,7 @@ impl<'a> StarvedNode<'a> {
             of: rows.len(),
             low,
             idle_ranks: Some(idle_ranks),
+            low_ratio: judge.limits.hungry_ratio,
         })
     }
 
@@ -297,7 +301,7 @@ impl<'a> StarvedNode<'a> {
                     self.group.list_victims(cluster, Some(self.id)),
                 )
                 .with_summary(summary, self.next_step(kind, io))
-                .with_evidence(self.collect_evidence(judge, cluster)),
+                .with_possible_evidence(self.collect_evidence(judge, cluster)),
         )
     }
 
@@ -393,6 +397,12 @@ impl<'a> StarvedNode<'a> {
             self.host.compare_cpu_pressure(cluster),
             self.host.compare_busiest_cpu(cluster),
         );
+        let pressure = HostPressure::of(judge, cluster, &self.host);
+        let (cpu_limit, cpu_key) = if pressure.crowded && !pressure.pressed {
+            (limits.cpu_crowded_ratio, "cpu_crowded_ratio")
+        } else {
+            (limits.cpu_pressure_ratio, "cpu_pressure_ratio")
+        };
         vec![
             EvidenceRow::StarvedGpus
                 .to_evidence(Some(self.low.len() as f64), None)
@@ -403,21 +413,27 @@ impl<'a> StarvedNode<'a> {
                     self.baseline.map(|baseline| match self.idle_ranks {
                         // Small drops of steady ranks count as well.
                         Some(_) => f64::midpoint(self.utilization, baseline),
-                        None => baseline * limits.hungry_ratio,
+                        None => baseline * self.low_ratio,
                     }),
                 )
+                // Idle ranks are told by the sum of many samples, and not by this one.
+                .context_if(self.idle_ranks.is_some())
                 .with_note(self.baseline.map_or_else(String::new, |baseline| {
-                    format!("baseline {}; starved below the limit", format_percent(baseline))
+                    format!("limit: share of the baseline {}", format_percent(baseline))
                 })),
             EvidenceRow::OtherUtilization.to_evidence(self.others, None),
             EvidenceRow::IoPressure
                 .to_evidence(now(io), Some(limits.io_pressure_ratio))
+                .context_if(!pressure.io)
                 .with_note(baseline(io)),
             EvidenceRow::CpuPressure
-                .to_evidence(now(cpu), Some(limits.cpu_pressure_ratio))
+                .to_evidence(now(cpu), Some(cpu_limit))
+                .with_threshold(cpu_key)
+                .context_if(!(pressure.pressed || pressure.crowded))
                 .with_note(baseline(cpu)),
             EvidenceRow::BusiestCpu
                 .to_evidence(now(busiest), Some(limits.busiest_cpu_ratio))
+                .context_if(!pressure.pegged)
                 .with_note(baseline(busiest)),
             EvidenceRow::JobSlowdown
                 .to_evidence(self.group.slowdown_ratio(), Some(limits.slowed_ratio)),

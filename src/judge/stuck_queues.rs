@@ -84,8 +84,8 @@ fn detect_stuck_queue(
                 EvidenceRow::QueuedRequests.to_evidence(Some(queue.waiting), Some(limits.queue_requests)),
                 EvidenceRow::RunningRequests.to_evidence(Some(queue.running), None),
                 EvidenceRow::RequestRate.to_evidence(queue.answered, None),
-                EvidenceRow::BusiestGpu.to_evidence(Some(most), Some(limits.queue_idle_ratio)).with_note("must stay below the limit"),
-                EvidenceRow::BusiestCpu.to_evidence(cpu.busiest, Some(limits.busiest_cpu_ratio)),
+                EvidenceRow::BusiestGpu.to_evidence(Some(most), Some(limits.queue_idle_ratio)),
+                EvidenceRow::BusiestCpu.to_evidence(cpu.busiest, Some(limits.busiest_cpu_ratio)).context_if(!cpu.pegged),
             ]),
     )
 }

@@ -104,7 +104,7 @@ fn traffic_evidence(uneven: &UnevenGroup<'_>, profile: &SlowdownProfile) -> [Evi
     let limit = uneven.median_pace * uneven.judge.limits.like_pace_share;
     [EvidenceRow::TrafficChange
         .to_evidence(profile.traffic, Some(limit))
-        .with_note("must stay above the limit: share of the job's median pace")]
+        .with_note("limit: share of the job's median pace")]
 }
 
 fn render_summary(

@@ -12,6 +12,7 @@ mod client_connections;
 mod console_pty;
 mod console_signals;
 mod console_tmux;
+mod evidence_limits;
 mod exit_codes;
 mod explanation_sources;
 mod fleet_snapshot;

@@ -94,6 +94,24 @@ impl Finding {
         (self.lost_gpus, self.cost_gpu_hours_per_hour) = (lost_gpus, lost_gpus);
     }
 
+    /// Describes why its evidence does not show it; none if it does. A number that is shown as proof, or as ruling out
+    /// another cause, must be on its side of its limit, and at least one must prove the finding.
+    pub fn evidence_fault(&self) -> Option<String> {
+        let fails = |number: &&EvidenceItem| {
+            number.role != EvidenceRole::Context && number.passes_limit() == Some(false)
+        };
+        let proves = |number: &EvidenceItem| {
+            let is_fact = number.limit.is_none() && number.value.is_some();
+            number.role == EvidenceRole::Proof && (is_fact || number.passes_limit() == Some(true))
+        };
+        if let Some(number) = self.evidence.iter().find(fails) {
+            let (value, limit) = number.value.zip(number.limit).unwrap_or_default();
+            let limit = number.side.render_limit(&limit.to_string());
+            return Some(format!("{}: {} is {value}, limit {limit}", self.id, number.what));
+        }
+        (!self.evidence.iter().any(proves)).then(|| format!("{}: nothing proves it", self.id))
+    }
+
     /// The same finding with this cost.
     #[must_use]
     pub fn with_lost_gpus(mut self, lost_gpus: f64) -> Self {
@@ -112,8 +130,14 @@ pub struct EvidenceItem {
     pub value: Option<f64>,
     /// Its unit.
     pub unit: Unit,
-    /// The limit that it exceeds, if that is a number.
+    /// The limit that it is compared with, if that is a number.
     pub limit: Option<f64>,
+    /// The side of the limit on which it counts.
+    #[serde(default)]
+    pub side: LimitSide,
+    /// What it is for; a number that is saved without one is context.
+    #[serde(default)]
+    pub role: EvidenceRole,
     /// Short explanation; empty if the numbers suffice.
     pub note: String,
     /// Source series by catalogue name; empty if it does not come from a page.
@@ -140,6 +164,144 @@ impl EvidenceItem {
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
+    }
+
+    /// Names another limit of the settings than that of its row.
+    #[must_use]
+    pub fn with_threshold(mut self, key: &str) -> Self {
+        key.clone_into(&mut self.threshold);
+        self
+    }
+
+    /// Makes it context if it is not on its side of the limit: one of several values of which each may show the fault.
+    #[must_use]
+    pub fn or_context(self) -> Self {
+        let fails = self.passes_limit() == Some(false);
+        self.context_if(fails)
+    }
+
+    /// Makes it context: it does not count.
+    #[must_use]
+    pub fn context_if(mut self, is_context: bool) -> Self {
+        if is_context {
+            self.role = EvidenceRole::Context;
+        }
+        self
+    }
+
+    /// Makes it one that rules out another cause: it counts on the other side of the limit.
+    #[must_use]
+    pub fn ruling_out(mut self) -> Self {
+        self.side = self.side.opposite();
+        self.role = EvidenceRole::RulesOut;
+        self
+    }
+
+    /// Describes what it is for, if it is no proof, and its note.
+    pub fn describe(&self) -> String {
+        let role = if self.side == LimitSide::Unknown { "" } else { self.role.as_note() };
+        match (role, self.note.as_str()) {
+            (role, "") => role.to_owned(),
+            ("", note) => note.to_owned(),
+            (role, note) => format!("{role}; {note}"),
+        }
+    }
+
+    /// Whether it is on its side of the limit; none without a value, a limit or a side.
+    pub fn passes_limit(&self) -> Option<bool> {
+        self.side.contains(self.value?, self.limit?)
+    }
+}
+
+/// The side of its limit on which an evidence number counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LimitSide {
+    /// It is not known, or there is no limit.
+    #[default]
+    Unknown,
+    /// At the limit or above it.
+    AtLeast,
+    /// Below the limit.
+    Below,
+}
+
+impl LimitSide {
+    /// Returns its name in tables; empty if unknown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::AtLeast => "at_least",
+            Self::Below => "below",
+        }
+    }
+
+    /// Returns the sign before the limit: `≥` or `<`.
+    pub const fn sign(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::AtLeast => "≥",
+            Self::Below => "<",
+        }
+    }
+
+    /// Renders a limit with its sign: `≥ 20 %`.
+    pub fn render_limit(self, limit: &str) -> String {
+        format!("{} {limit}", self.sign()).trim_start().to_owned()
+    }
+
+    /// Returns the other side.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Unknown => Self::Unknown,
+            Self::AtLeast => Self::Below,
+            Self::Below => Self::AtLeast,
+        }
+    }
+
+    /// Whether a value is on this side of a limit; none if the side is unknown.
+    pub fn contains(self, value: f64, limit: f64) -> Option<bool> {
+        match self {
+            Self::Unknown => None,
+            Self::AtLeast => Some(value >= limit),
+            Self::Below => Some(value < limit),
+        }
+    }
+}
+
+/// What an evidence number is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceRole {
+    /// It is shown beside the evidence and proves nothing; its limit, if it has one, may not be reached.
+    #[default]
+    Context,
+    /// It shows the fault: it is on its side of the limit, or a fact that needs no limit.
+    Proof,
+    /// It rules out another cause: it is on its side of the limit.
+    RulesOut,
+}
+
+impl EvidenceRole {
+    /// Returns its name in tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Context => "context",
+            Self::Proof => "proof",
+            Self::RulesOut => "rules_out",
+        }
+    }
+
+    /// Returns the note of a number with a limit that is no proof; empty for a proof.
+    pub const fn as_note(self) -> &'static str {
+        match self {
+            Self::Proof => "",
+            Self::RulesOut => "not the cause",
+            Self::Context => "context",
+        }
     }
 }
 
@@ -207,4 +369,62 @@ pub struct Acknowledgement {
 
 fn str_is_empty(text: &SanitizedText) -> bool {
     text.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EntityKind;
+
+    fn io_pressure(value: f64, role: EvidenceRole) -> EvidenceItem {
+        EvidenceItem {
+            what: "IO pressure (PSI some)".to_owned(),
+            value: Some(value),
+            unit: Unit::Ratio,
+            limit: Some(0.08),
+            side: LimitSide::AtLeast,
+            role,
+            note: String::new(),
+            source: String::new(),
+            threshold: String::new(),
+            past: HistoryRelation::Nothing,
+        }
+    }
+
+    fn fault_of(evidence: Vec<EvidenceItem>) -> Option<String> {
+        let entity = Entity::new(EntityKind::Storage);
+        let finding = Finding::new(FindingKind::StorageSlow, Severity::Warning, entity);
+        Finding { evidence, ..finding }.evidence_fault()
+    }
+
+    #[test]
+    fn evidence_of_a_finding_passes_its_limits() {
+        let proof = |value| io_pressure(value, EvidenceRole::Proof);
+        assert_eq!(fault_of(vec![proof(0.08), proof(0.02).or_context()]), None);
+        assert_eq!(
+            fault_of(vec![proof(0.5), proof(0.02)]).unwrap(),
+            "storage_slow: IO pressure (PSI some) is 0.02, limit ≥ 0.08"
+        );
+        assert_eq!(
+            fault_of(vec![proof(0.02).or_context()]).unwrap(),
+            "storage_slow: nothing proves it"
+        );
+        let other_cause = proof(0.02).ruling_out();
+        assert_eq!(other_cause.passes_limit(), Some(true));
+        assert_eq!(fault_of(vec![other_cause.clone()]).unwrap(), "storage_slow: nothing proves it");
+        assert_eq!(fault_of(vec![proof(0.5), other_cause]), None);
+        assert!(fault_of(vec![proof(0.5), proof(0.5).ruling_out()]).is_some());
+        let fact = EvidenceItem { limit: None, ..proof(79.0) };
+        assert_eq!(fault_of(vec![fact]), None, "an error code needs no limit");
+    }
+
+    #[test]
+    fn evidence_saved_without_a_side_is_context() {
+        let saved = r#"{"what":"IO pressure","value":0.5,"unit":"ratio","limit":0.08,"note":""}"#;
+        let item: EvidenceItem = serde_json::from_str(saved).unwrap();
+        assert_eq!((item.side, item.role), (LimitSide::Unknown, EvidenceRole::Context));
+        assert_eq!((item.passes_limit(), item.describe()), (None, String::new()));
+        assert_eq!(item.side.render_limit("8 %"), "8 %");
+        assert_eq!(LimitSide::AtLeast.render_limit("8 %"), "≥ 8 %");
+    }
 }

@@ -38,7 +38,8 @@ pub use cow_list::CowList;
 pub use device::{Device, DeviceClass};
 pub use dialect::Dialect;
 pub use finding::{
-    Acknowledgement, EvidenceItem, Finding, FindingLifecycle, HistoryRelation, LifecycleChange,
+    Acknowledgement, EvidenceItem, EvidenceRole, Finding, FindingLifecycle, HistoryRelation,
+    LifecycleChange, LimitSide,
 };
 pub use finding_explanation::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, SignalDetail,

@@ -123,6 +123,11 @@ fn format_number(value: Option<f64>, unit: Unit) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), |value| format_quantity(value, unit))
 }
 
+fn format_limit(item: &EvidenceItem) -> String {
+    let render = |limit| item.side.render_limit(&format_quantity(limit, item.unit));
+    item.limit.map_or_else(String::new, render)
+}
+
 fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
     if evidence.is_empty() {
         return Vec::new();
@@ -130,9 +135,8 @@ fn render_evidence(evidence: &[EvidenceItem]) -> Vec<String> {
     let rows: Vec<[String; 5]> = evidence
         .iter()
         .map(|item| {
-            let limit =
-                item.limit.map_or_else(String::new, |limit| format_quantity(limit, item.unit));
-            let (value, note) = (format_number(item.value, item.unit), item.note.clone());
+            let limit = format_limit(item);
+            let (value, note) = (format_number(item.value, item.unit), item.describe());
             let key =
                 if item.threshold.is_empty() { String::new() } else { item.threshold.clone() };
             [item.what.clone(), value, limit, note, render_origin(&item.source, &key)]
@@ -248,7 +252,7 @@ fn render_alternatives(
             [
                 format!("  {}", other.kind),
                 format_number(number.value, number.unit),
-                number.limit.map_or_else(String::new, |limit| format_quantity(limit, number.unit)),
+                format_limit(number),
                 number.what.clone(),
                 render_origin(&number.source, &number.threshold),
             ]

@@ -215,9 +215,11 @@ fn render_evidence(evidence: &EvidenceItem) -> String {
     let number = |number: f64| format_quantity(number, evidence.unit);
     let mut parts = vec![evidence.what.clone()];
     parts.extend(evidence.value.map(number));
-    parts.extend(evidence.limit.map(|limit| format!("(limit {})", number(limit))));
-    if !evidence.note.is_empty() {
-        parts.push(format!("{UNKNOWN} {}", evidence.note));
+    let limit = evidence.limit.map(|limit| evidence.side.render_limit(&number(limit)));
+    parts.extend(limit.map(|limit| format!("(limit {limit})")));
+    let note = evidence.describe();
+    if !note.is_empty() {
+        parts.push(format!("{UNKNOWN} {note}"));
     }
     parts.join(" ")
 }

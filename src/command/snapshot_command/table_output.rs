@@ -131,7 +131,8 @@ impl OutputTable {
 
     /// Numbers in their own units: a table column has one unit.
     fn from_evidence(evidence: &[EvidenceItem]) -> Self {
-        let names = ["what", "value", "limit", "unit", "threshold", "source", "note"];
+        let names =
+            ["what", "value", "limit", "unit", "side", "role", "threshold", "source", "note"];
         let mut table = Self::new(&names.map(|name| (name, None)));
         let text = |text: &str| match text {
             "" => OutputCell::Absent(None),
@@ -145,6 +146,8 @@ impl OutputTable {
                 value(item.value),
                 value(item.limit),
                 text(unit),
+                text(item.side.as_str()),
+                text(item.role.as_str()),
                 text(&item.threshold),
                 text(&item.source),
                 text(&item.note),

@@ -9,9 +9,9 @@ use gaunt_schema::{
 use super::AT;
 use gaunt_api::{
     Acknowledgement, AlertLine, AlertList, AlertServer, AlertSilence, AlertState,
-    AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, Explanation, Finding,
-    FindingLifecycle, HistoryAggregation, HistoryRelation, LifecycleChange, LimitDetail,
-    MetricHistory, SignalDetail,
+    AlternativeDetail, AlternativeOutcome, EvidenceContext, EvidenceItem, EvidenceRole,
+    Explanation, Finding, FindingLifecycle, HistoryAggregation, HistoryRelation, LifecycleChange,
+    LimitDetail, LimitSide, MetricHistory, SignalDetail,
 };
 
 pub(crate) fn port_down_finding() -> Finding {
@@ -67,6 +67,8 @@ fn port_evidence() -> Vec<EvidenceItem> {
             value: Some(1.0),
             unit: Unit::Count,
             limit: Some(4.0),
+            side: LimitSide::Below,
+            role: EvidenceRole::Proof,
             note: "1 down, 4 active".into(),
             source: port::STATE.series_key(),
             threshold: "port_samples".into(),
@@ -77,6 +79,8 @@ fn port_evidence() -> Vec<EvidenceItem> {
             value: Some(7.0),
             unit: Unit::Count,
             limit: None,
+            side: LimitSide::Unknown,
+            role: EvidenceRole::Context,
             note: "rules out the node".into(),
             source: port::STATE.series_key(),
             threshold: String::new(),
@@ -87,6 +91,8 @@ fn port_evidence() -> Vec<EvidenceItem> {
             value: None,
             unit: Unit::BytesPerSecond,
             limit: None,
+            side: LimitSide::Unknown,
+            role: EvidenceRole::Context,
             note: "no counters while the port is down".into(),
             source: port::RECEIVE_BYTES.series_key(),
             threshold: String::new(),
@@ -115,6 +121,8 @@ pub(crate) fn starved_finding() -> Finding {
             value: Some(0.34),
             unit: Unit::Ratio,
             limit: Some(0.1),
+            side: LimitSide::AtLeast,
+            role: EvidenceRole::Proof,
             note: String::new(),
             source: host::IO_PRESSURE.series_key(),
             threshold: "io_pressure_ratio".into(),

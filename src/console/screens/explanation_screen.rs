@@ -219,8 +219,9 @@ fn render_alternative(other: &AlternativeDetail, width: usize, theme: Theme) -> 
             |value| display_text::format_with_unit(value, evidence.unit),
         )
     };
-    let limit =
-        evidence.limit.map_or_else(String::new, |limit| format!(", limit {}", number(Some(limit))));
+    let limit = evidence.limit.map_or_else(String::new, |limit| {
+        format!(", limit {}", evidence.side.render_limit(&number(Some(limit))))
+    });
     let text = format!("{}: {}{limit}", SanitizedText::new(&evidence.what), number(evidence.value));
     let name = format!("   {}", display_text::align_left(other.kind.as_str(), 20));
     let indent = " ".repeat(display_text::text_width(&name));

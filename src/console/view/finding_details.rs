@@ -21,7 +21,7 @@ use crate::{
         text_table::{self, number_column, text_column},
     },
 };
-use gaunt_api::{EvidenceItem, Finding, HistoryRelation, MetricHistory};
+use gaunt_api::{EvidenceItem, EvidenceRole, Finding, HistoryRelation, LimitSide, MetricHistory};
 
 /// Number of victims named; the others are counted.
 const VICTIMS: usize = 64;
@@ -147,7 +147,10 @@ fn evidence_cells(evidence: &EvidenceItem, theme: Theme) -> [(String, Style); 3]
             evidence.value.map_or_else(|| display_text::ABSENT.into(), number),
             theme.style_for(StyleRole::Title),
         ),
-        (evidence.limit.map_or_else(String::new, number), Style::new()),
+        (
+            evidence.limit.map_or_else(String::new, |it| evidence.side.render_limit(&number(it))),
+            Style::new(),
+        ),
     ]
 }
 
@@ -232,10 +235,11 @@ fn render_evidence(
 fn render_evidence_note(evidence: &EvidenceItem, stored: Option<&EvidenceHistory>) -> String {
     let other =
         stored.filter(|stored| evidence.past == HistoryRelation::Part && stored.history.is_some());
+    let note = evidence.describe();
     match other {
-        None => evidence.note.clone(),
-        Some(stored) if evidence.note.is_empty() => format!("history: {}", stored.ask.metric),
-        Some(stored) => format!("{}; history: {}", evidence.note, stored.ask.metric),
+        None => note,
+        Some(stored) if note.is_empty() => format!("history: {}", stored.ask.metric),
+        Some(stored) => format!("{note}; history: {}", stored.ask.metric),
     }
 }
 
@@ -252,8 +256,17 @@ fn render_evidence_history(
         let line = sparkline::render_sparkline(points, None, columns);
         return vec![Span::styled(line, theme.style_for(StyleRole::Neutral))];
     };
-    // The number is beyond its limit, so its current side is the wrong one.
-    let wrong = evidence.value.is_none_or(|value| value >= f64::from(limit));
+    // Of a number that a former version saved, the current side is the wrong one.
+    let side = if evidence.role == EvidenceRole::RulesOut {
+        evidence.side.opposite()
+    } else {
+        evidence.side
+    };
+    let wrong = match side {
+        LimitSide::AtLeast => true,
+        LimitSide::Below => false,
+        LimitSide::Unknown => evidence.value.is_none_or(|value| value >= f64::from(limit)),
+    };
     let signs = sparkline::render_against_limit(points, limit, columns);
     let meaning = |sign| match sparkline::reaches_limit(sign) {
         Some(reached) if reached == wrong => StyleRole::Bad,

@@ -1,7 +1,8 @@
 //! Alternative causes: the value that would indicate each other fault on the same devices, with its limit.
 
 use gaunt_schema::{
-    AlternativeDetail, AlternativeOutcome, DeviceClass, EvidenceItem, FindingKind, HistoryRelation,
+    AlternativeDetail, AlternativeOutcome, DeviceClass, EvidenceItem, EvidenceRole, FindingKind,
+    HistoryRelation,
 };
 
 use super::ExplanationScope;
@@ -11,8 +12,6 @@ use crate::{EvidenceRow, is_port_active, link_averages};
 struct CauseCheck {
     kind: FindingKind,
     row: EvidenceRow,
-    /// Whether values below the limit are bad.
-    below: bool,
     number: fn(&ExplanationScope<'_>) -> Option<f64>,
 }
 
@@ -21,7 +20,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::GpuFailed,
         row: EvidenceRow::FailedGpus,
-        below: false,
         number: |scope| {
             let broken = |row: &&u32| {
                 let broken = scope.judge.health.of(**row);
@@ -33,7 +31,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::Throttled,
         row: EvidenceRow::Slowdown,
-        below: false,
         number: |scope| {
             let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
             max_of_rows(&scope.gpus, |row| {
@@ -46,7 +43,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::ComputeStraggler,
         row: EvidenceRow::ClockOfPeers,
-        below: true,
         number: |scope| {
             let clock = |row: u32| {
                 scope
@@ -65,7 +61,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::PcieDegraded,
         row: EvidenceRow::PcieReplays,
-        below: false,
         number: |scope| {
             let (now, gap) = (scope.cluster.now(), scope.cluster.freshness_window());
             max_of_rows(&scope.gpus, |row| {
@@ -76,13 +71,11 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::NvlinkDegraded,
         row: EvidenceRow::NvlinkErrors,
-        below: false,
         number: |scope| max_of_rows(&scope.gpus, |row| scope.nvlink_error_rate(row)),
     },
     CauseCheck {
         kind: FindingKind::DataStarved,
         row: EvidenceRow::IoPressure,
-        below: false,
         number: |scope| {
             max_of_hosts(scope, |host, scope| Some(host.compare_io_pressure(scope.cluster)?.now))
         },
@@ -90,7 +83,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::DataStarved,
         row: EvidenceRow::CpuPressure,
-        below: false,
         number: |scope| {
             max_of_hosts(scope, |host, scope| Some(host.compare_cpu_pressure(scope.cluster)?.now))
         },
@@ -98,7 +90,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::HostBound,
         row: EvidenceRow::BusiestCpu,
-        below: false,
         number: |scope| {
             max_of_hosts(scope, |host, scope| Some(host.compare_busiest_cpu(scope.cluster)?.now))
         },
@@ -106,7 +97,6 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::PortDown,
         row: EvidenceRow::InactivePorts,
-        below: false,
         number: |scope| {
             let ports = all_ports(scope).into_iter();
             let states: Vec<bool> =
@@ -117,25 +107,21 @@ const CHECKS: &[CauseCheck] = &[
     CauseCheck {
         kind: FindingKind::LinkErrors,
         row: EvidenceRow::LinkErrors,
-        below: false,
         number: |scope| max_of_links(scope, |link| link.errors),
     },
     CauseCheck {
         kind: FindingKind::LeafCongested,
         row: EvidenceRow::EcnMarked,
-        below: false,
         number: |scope| max_of_links(scope, |link| link.ecn_marked),
     },
     CauseCheck {
         kind: FindingKind::LeafCongested,
         row: EvidenceRow::PauseReceived,
-        below: false,
         number: |scope| max_of_links(scope, |link| link.pause_received),
     },
     CauseCheck {
         kind: FindingKind::HostBlocksNetwork,
         row: EvidenceRow::PauseSent,
-        below: false,
         number: |scope| max_of_links(scope, |link| link.pause_sent),
     },
 ];
@@ -153,8 +139,7 @@ impl ExplanationScope<'_> {
         let value = (check.number)(self);
         let beyond = |value: f64| match limit {
             None => value > 0.0,
-            Some(limit) if check.below => value < limit,
-            Some(limit) => value >= limit,
+            Some(limit) => check.row.source().side.contains(value, limit).unwrap_or_default(),
         };
         AlternativeDetail {
             kind: check.kind,
@@ -165,6 +150,7 @@ impl ExplanationScope<'_> {
             },
             number: EvidenceItem {
                 past: HistoryRelation::Nothing,
+                role: EvidenceRole::Context,
                 ..check.row.to_evidence(value, limit)
             },
         }

@@ -1,7 +1,7 @@
 //! Tests of slowdowns that no finding explains: a whole job at a fraction of its speed, with usual hosts and ports.
 
 use gaunt_schema::{
-    Device, Dialect, EvidenceItem, Finding, Report, Severity,
+    Device, Dialect, Finding, Report, Severity,
     catalogue::{gpu, host, port},
 };
 
@@ -91,12 +91,6 @@ fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report
     page
 }
 
-/// Whether a value is on the side of its limit that its note asks for.
-fn passes_limit(number: &EvidenceItem) -> bool {
-    let Some((value, limit)) = number.value.zip(number.limit) else { return true };
-    if number.note.starts_with("must stay below") { value < limit } else { value >= limit }
-}
-
 #[test]
 fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     let mut job = SlowedJob::at_baseline();
@@ -117,7 +111,11 @@ fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     );
     assert!(finding.next.contains("NFS statistics"), "{}", finding.next);
     assert!(finding.missing.iter().any(|it| it.starts_with("no clock-event")), "{finding:?}");
-    assert!(finding.evidence.iter().all(passes_limit), "{:#?}", finding.evidence);
+    assert!(
+        finding.evidence.iter().all(|number| number.passes_limit() == Some(true)),
+        "{:#?}",
+        finding.evidence
+    );
     job.run(120, USUAL);
     assert_eq!(job.open_ids(), [""; 0]);
 }

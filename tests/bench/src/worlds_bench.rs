@@ -16,6 +16,8 @@ use gaunt_worlds::draw::{FAMILIES, FamilySplit, WorldCase};
 use serde_json::json;
 
 #[cfg(test)]
+mod evidence_tests;
+#[cfg(test)]
 mod metamorphic_tests;
 mod played_world;
 mod world_figures;

@@ -3,7 +3,7 @@
 use gaunt_schema::{AbsenceReason, Entity, FindingKind, SanitizedText, Severity};
 
 use super::*;
-use gaunt_api::{Acknowledgement, FindingLifecycle};
+use gaunt_api::{Acknowledgement, EvidenceRole, FindingLifecycle, LimitSide};
 
 /// 12:03:41 UTC.
 const NOW: UnixMs = UnixMs(43_421_000);
@@ -19,6 +19,8 @@ fn evidence_item(
         value,
         unit: Unit::Ratio,
         limit,
+        side: limit.map_or(LimitSide::Unknown, |_| LimitSide::AtLeast),
+        role: limit.map_or(EvidenceRole::Context, |_| EvidenceRole::Proof),
         note: String::new(),
         source: "gaunt_gpu_sm_clock_hertz".to_owned(),
         threshold: threshold.to_owned(),

@@ -21,6 +21,8 @@ fn port_down_finding() -> Finding {
             value: Some(1.0),
             unit: Unit::Count,
             limit: Some(4.0),
+            side: gaunt_api::LimitSide::Below,
+            role: gaunt_api::EvidenceRole::Proof,
             note: "7 of 8 sibling ports are active".to_owned(),
             source: String::new(),
             threshold: String::new(),
@@ -87,7 +89,7 @@ LOST      4.0 GPUs of 8 (50.0 %)   8.00 USD/h
 FINDINGS  1 open
 critical  port_down        gpu003 · mlx5_1/1                     45s    14.0 lost GPUs  conf 0.99
           Port mlx5_1/1 of gpu003 is down since 01:00:00Z (45 s).
-          · state 1 (limit 4) - 7 of 8 sibling ports are active
+          · state 1 (limit < 4) - 7 of 8 sibling ports are active
           next: Check the cable and the switch port.
 
 NODE    state  GPUs              lost   util     power  ports  finding           jobs

@@ -113,6 +113,9 @@ pub(super) trait WorldChange {
         vec![(target, page)]
     }
 
+    /// Looks at the run after a tick.
+    fn observe_tick(&self, _run: &mut VirtualRun) {}
+
     /// By how much longer targets are scraped.
     fn period_times(&self) -> u32 {
         1
@@ -216,6 +219,7 @@ fn play_pages(
             }
         }
         run.run_tick(instant_of(second));
+        change.observe_tick(run);
     }
 }
 
