@@ -175,10 +175,13 @@ impl DownPort<'_> {
         outcome.findings.push(finding.with_lost_gpus(lost as f64));
     }
 
-    /// Returns the severity: critical if a job runs on the node, unless only other ports are the evidence: then the job
-    /// may never have used the port.
+    /// Returns the severity: critical if a job runs on the node. A port that was never seen active may not be used, even
+    /// if it went down at some time since the host booted, unless a job on the node is slower.
     fn decide_severity(&self, jobs: &[SanitizedText]) -> Severity {
-        let was_up = self.port.was_active || self.around.fell;
+        let gpus = self.node.device_rows(DeviceClass::Gpu);
+        let slowed =
+            self.judge.job_groups.most_slowed_on(gpus, self.judge.limits.slowed_ratio).is_some();
+        let was_up = self.port.was_active || (self.around.fell && slowed);
         if jobs.is_empty() || !was_up { Severity::Warning } else { Severity::Critical }
     }
 
