@@ -5,6 +5,7 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind, GpuState, Sev
 use super::{
     EvidenceRow, JudgeState, Thresholds,
     finding_lifecycle::DetectorOutcome,
+    gpu_signals,
     gpu_tracker::GpuTracker,
     host_averages::HostAverages,
     host_pressure::HostPressure,
@@ -65,7 +66,11 @@ fn detect_collective_hang(
                 .to_evidence(Some(ranks.busy_waiting as f64), Some(least))
                 .with_note(format!("limit: share of {} GPUs", ranks.known))])
     } else {
-        if group.job.is_none() || !hosts.have_sent || hosts.serve {
+        if group.job.is_none()
+            || !hosts.have_sent
+            || hosts.serve
+            || !is_held(cluster, group, limits)
+        {
             return None;
         }
         let idle = format_count(ranks.still, "GPU");
@@ -83,6 +88,12 @@ fn detect_collective_hang(
             .with_evidence(ranks.collect_evidence(limits, is_profiled))
             .with_evidence(hosts.collect_evidence(limits)),
     )
+}
+
+/// Whether processes still hold most GPUs of a job: its label may outlast it.
+fn is_held(cluster: &Cluster, group: &JobGroup, limits: &Thresholds) -> bool {
+    let held = |row: &&u32| gpu_signals::is_held(cluster, **row, limits) == Some(true);
+    group.gpus.iter().filter(held).count() * 2 > group.gpus.len()
 }
 
 /// The hosts of a job of which none sends, reads or writes much.

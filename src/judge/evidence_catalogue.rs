@@ -239,6 +239,7 @@ evidence_rows! {
     Power: "power / power limit", Ratio,
         own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio").below();
     Temperature: "temperature", Celsius, own(&[gpu::TEMPERATURE]);
+    SlowGpus: "slow GPUs of the node", Count, own(&[gpu::SM_CLOCK]);
     SmClock: "SM clock", Hertz, own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();
     ClockOfPeers: "SM clock / peer median", Ratio,
         own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();

@@ -393,6 +393,11 @@ pub(super) fn is_allocated(cluster: &Cluster, row: u32, limits: &Thresholds) -> 
     if cluster.job_size(row).is_some() {
         return Some(true);
     }
+    is_held(cluster, row, limits)
+}
+
+/// Whether processes hold a GPU: as NVML lists them, or by the memory in use. None if that is not known.
+pub(super) fn is_held(cluster: &Cluster, row: u32, limits: &Thresholds) -> Option<bool> {
     if let Some(processes) = cluster.current_value(gpu::PROCESSES, row) {
         return Some(processes > 0.0);
     }

@@ -73,6 +73,7 @@ mod sample_interval;
 mod serving_queue;
 mod shift_detector;
 mod slow_gpu;
+mod slow_node;
 mod slowdown_causes;
 mod source_unread;
 mod starved_node;

@@ -52,6 +52,13 @@ impl PendingFinding {
         }
     }
 
+    /// Makes it a finding about another entity.
+    pub(super) fn about(mut self, entity: Entity) -> Self {
+        self.finding.id = Finding::build_id(self.finding.kind, &entity);
+        self.finding.entity = entity;
+        self
+    }
+
     /// Sets the seconds for which it must have lasted.
     pub(super) fn with_hold_seconds(mut self, seconds: f64) -> Self {
         self.hold = seconds;

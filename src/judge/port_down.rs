@@ -176,13 +176,10 @@ impl DownPort<'_> {
     }
 
     /// Returns the severity: critical if a job runs on the node. A port that was never seen active may not be used, even
-    /// if it went down at some time since the host booted, unless a job on the node is slower.
+    /// if it went down at some time since the host booted.
     fn decide_severity(&self, jobs: &[SanitizedText]) -> Severity {
-        let gpus = self.node.device_rows(DeviceClass::Gpu);
-        let slowed =
-            self.judge.job_groups.most_slowed_on(gpus, self.judge.limits.slowed_ratio).is_some();
-        let was_up = self.port.was_active || (self.around.fell && slowed);
-        if jobs.is_empty() || !was_up { Severity::Warning } else { Severity::Critical }
+        let is_used = self.port.was_active && !jobs.is_empty();
+        if is_used { Severity::Critical } else { Severity::Warning }
     }
 
     fn render_summary(&self) -> String {

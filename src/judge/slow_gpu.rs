@@ -13,6 +13,7 @@ use super::{
     pending_finding::{PendingFinding, format_count},
     robust_stats::{RobustStats, median},
     sample_interval::SampleInterval,
+    slow_node,
 };
 use gaunt_cluster::{Cluster, NodeId};
 
@@ -25,6 +26,7 @@ pub(super) fn detect_slow_gpus(
     // Whether each job with a slow GPU is capped: one look at a job is enough for all of its GPUs.
     let mut capped: BTreeMap<usize, bool> = BTreeMap::new();
     for (_, node) in cluster.sorted_nodes() {
+        let mut found = Vec::new();
         for row in node.device_rows(DeviceClass::Gpu) {
             let Some(slow) = SlowGpu::detect_gpu(judge, cluster, *row) else { continue };
             let group = slow.group.zip(judge.job_groups.group_index(*row));
@@ -32,9 +34,10 @@ pub(super) fn detect_slow_gpus(
                 *capped.entry(index).or_insert_with(|| is_capped(judge, cluster, group))
             });
             if slow.is_throttled || !is_capped {
-                outcome.suspicions.push(slow.pending_finding(judge, cluster));
+                found.push(slow.pending_finding(judge, cluster));
             }
         }
+        slow_node::add_slow_gpus(judge, node, found, outcome);
     }
 }
 

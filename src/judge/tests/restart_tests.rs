@@ -84,7 +84,11 @@ fn port_down_before_the_first_sample_has_less_confidence() {
     let mut disabled = JobFixture::of(4);
     assert_eq!(disabled.run(20, shown(DISABLED)).open_ids(), [PORT]);
     let finding = disabled.finding_by_id(PORT);
-    assert_eq!(finding.severity, Severity::Warning, "its link was up once, but no job is slower");
+    assert_eq!(
+        finding.severity,
+        Severity::Warning,
+        "it may be out of use, though its link was up once"
+    );
     assert!(finding.summary.contains("is disabled since before"), "{}", finding.summary);
 }
 

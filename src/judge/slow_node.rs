@@ -1,0 +1,59 @@
+//! Slow nodes: GPUs of one node that are slow at the same time share a cause, and are one finding.
+
+use gaunt_cluster::Node;
+use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText};
+
+use super::{
+    EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
+};
+
+/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause. An open finding about the node
+/// stays with fewer.
+const SHARED_GPUS: usize = 3;
+const STILL_SHARED_GPUS: usize = 2;
+
+/// Adds the findings about the slow GPUs of a node: one about the node where most of its GPUs are slow.
+pub(super) fn add_slow_gpus(
+    judge: &JudgeState,
+    node: &Node,
+    found: Vec<PendingFinding>,
+    outcome: &mut DetectorOutcome,
+) {
+    let gpus = node.device_rows(DeviceClass::Gpu).len();
+    let entity = Entity::new_node(&node.name);
+    let is_open = |kind| judge.tracker.open_one(&Finding::build_id(kind, &entity)).is_some();
+    let is_known = is_open(FindingKind::Throttled) || is_open(FindingKind::ComputeStraggler);
+    let is_shared = if is_known {
+        found.len() >= STILL_SHARED_GPUS
+    } else {
+        found.len() >= SHARED_GPUS && found.len() * 2 > gpus
+    };
+    if !is_shared {
+        outcome.suspicions.extend(found);
+        return;
+    }
+    let reason = SanitizedText::new("explained by most GPUs of the node");
+    let open = found.iter().map(|slow| &slow.finding.id);
+    let open = open.filter(|id| judge.tracker.open_one(id).is_some());
+    outcome.superseded.extend(open.map(|id| (id.clone(), reason.clone())));
+    let slow = found.len();
+    let worst = found.into_iter().max_by(|a, b| {
+        let is_throttled = |slow: &PendingFinding| slow.finding.kind == FindingKind::Throttled;
+        (is_throttled(a), a.finding.severity).cmp(&(is_throttled(b), b.finding.severity))
+    });
+    outcome.suspicions.extend(worst.map(|worst| of_node(worst, entity, slow, gpus)));
+}
+
+/// Returns the finding about a node from that about one of its GPUs.
+fn of_node(worst: PendingFinding, entity: Entity, slow: usize, gpus: usize) -> PendingFinding {
+    let kind = worst.finding.kind;
+    let are = if kind == FindingKind::Throttled { "throttled" } else { "stragglers" };
+    let how = worst.finding.summary.split_once(": ").map_or("", |(_, how)| how);
+    let summary = format!("{slow} of {gpus} GPUs of {entity} are {are} at the same time: {how}");
+    let next = format!(
+        "Check what the GPUs of {entity} share: power supply and power brake, power cap, fans and inlet air."
+    );
+    worst.about(entity).with_summary(summary, next).with_evidence([EvidenceRow::SlowGpus
+        .to_evidence(Some(slow as f64), None)
+        .with_note(format!("of {gpus}"))])
+}
