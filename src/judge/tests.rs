@@ -16,6 +16,7 @@ mod probe_evidence_tests;
 mod quiet_congestion_tests;
 mod rare_error_tests;
 mod restart_tests;
+mod shared_cause_tests;
 mod slow_period_tests;
 mod telemetry_tests;
 mod unexplained_tests;

@@ -1,0 +1,65 @@
+//! Tests of causes that several devices or a whole job share.
+
+use gaunt_schema::{Device, Dialect, Report, Severity, catalogue::gpu};
+
+use super::{BUSY, JobFixture, WAITING, telemetry_tests::TargetFixture};
+
+const GPUS: u32 = 4;
+
+/// A page of four busy GPUs of one job at these SM clocks.
+fn page_of_clocks(second: i64, node: usize, clock: impl Fn(u32) -> f64) -> Report {
+    let mut report = Report {
+        node: Some(format!("gpu{node:03}").as_str().into()),
+        node_time: Some(gaunt_schema::UnixMs(second * 1_000)),
+        ..Report::default()
+    };
+    for index in 0..GPUS {
+        let device = report.ensure_device(Device::new_gpu(index));
+        report.push(device, gpu::UTILIZATION, 1.0);
+        report.push(device, gpu::SM_CLOCK, clock(index));
+        report.push(device, gpu::POWER, 600.0);
+        report.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+    }
+    report
+}
+
+/// Returns the findings after these GPUs of the node `gpu002` have been slow for a while.
+fn found_with_slow(slow: &[u32]) -> Vec<String> {
+    let addresses: Vec<String> = (0..4).map(|node| format!("10.0.0.{node}:9770")).collect();
+    let targets: Vec<(&str, Dialect)> =
+        addresses.iter().map(|address| (address.as_str(), Dialect::Gaunt)).collect();
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(240, |second, node| {
+        page_of_clocks(second, node, |index| {
+            let is_slow = second >= 180 && node == 2 && slow.contains(&index);
+            if is_slow { 600e6 } else { 1_980e6 }
+        })
+    });
+    fixture.judge.open_findings().into_iter().map(|finding| finding.id.clone()).collect()
+}
+
+#[test]
+fn slow_gpus_of_one_node_are_one_finding_and_a_single_one_is_its_own() {
+    assert_eq!(found_with_slow(&[0, 1, 2, 3]), ["compute_straggler/gpu002"]);
+    assert_eq!(found_with_slow(&[1]), ["compute_straggler/gpu002/1"]);
+}
+
+#[test]
+fn node_that_stops_reporting_is_the_cause_of_the_hang_of_its_job() {
+    let mut fixture = JobFixture::of(3);
+    fixture.run(120, [Some(BUSY); 3]);
+    fixture.run(100, [None, Some(WAITING), Some(WAITING)]);
+    assert_eq!(fixture.open_ids(), ["target_down/gpu001"]);
+    let finding = fixture.finding_by_id("target_down/gpu001");
+    assert_eq!(finding.severity, Severity::Critical);
+    assert!(finding.summary.contains("busy-wait"), "{}", finding.summary);
+}
+
+#[test]
+fn node_that_stops_reporting_after_the_hang_is_not_its_cause() {
+    let mut fixture = JobFixture::of(3);
+    fixture.run(120, [Some(BUSY); 3]);
+    fixture.run(100, [Some(WAITING); 3]);
+    fixture.run(30, [None, Some(WAITING), Some(WAITING)]);
+    assert!(fixture.open_ids().contains(&"collective_hang/8812"), "{:?}", fixture.open_ids());
+}
