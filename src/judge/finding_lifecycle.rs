@@ -61,6 +61,15 @@ pub(super) struct DetectorOutcome {
     pub(super) coverage: Vec<(String, EvidenceCoverage)>,
 }
 
+impl DetectorOutcome {
+    /// Closes a finding, if it is open, because another one explains it.
+    pub(super) fn supersede_open(&mut self, tracker: &FindingTracker, id: &str, reason: &str) {
+        if tracker.open_one(id).is_some() {
+            self.superseded.push((id.to_owned(), SanitizedText::new(reason)));
+        }
+    }
+}
+
 /// How far the evidence of a finding from before a restart is read again.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum EvidenceCoverage {

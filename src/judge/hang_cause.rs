@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gaunt_cluster::Cluster;
-use gaunt_schema::{Finding, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{Finding, FindingKind, Severity};
 
 use super::{
     JudgeState, finding_lifecycle::DetectorOutcome, job_group::JobGroup,
@@ -49,10 +49,8 @@ pub(super) fn blame_silent_nodes(
         if lasts {
             add_hang(node, &hang);
         }
-        if judge.tracker.open_one(&hang.id).is_some() {
-            let reason = SanitizedText::new(&format!("explained by {}", node.id));
-            outcome.superseded.push((hang.id, reason));
-        }
+        let reason = format!("explained by {}", node.id);
+        outcome.supersede_open(&judge.tracker, &hang.id, &reason);
     }
 }
 

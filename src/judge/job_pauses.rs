@@ -72,10 +72,12 @@ impl Pauses {
     /// Whether a job pauses or did so a moment ago, so that averages of its work are not valid. A long pause is
     /// reported as idle or hung instead, and an earlier slowdown is over.
     pub(super) fn has(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
+        self.pause_of(group, now, limits).is_some()
+    }
+
+    fn pause_of(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> Option<&Pause> {
         let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
-        pause.is_some_and(|pause| {
-            now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds
-        })
+        pause.filter(|pause| now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds)
     }
 
     /// Whether a job pauses or did so a moment ago, so that averages of its work still contain the pause.
@@ -85,9 +87,8 @@ impl Pauses {
         now: UnixMs,
         limits: &Thresholds,
     ) -> bool {
-        let pause = (!self.of.is_empty()).then(|| self.of.get(&group.group_key())).flatten();
         let span = group.interval.average_seconds(limits) + group.interval.seconds();
-        self.has(group, now, limits)
-            && pause.is_some_and(|pause| now.duration_since(pause.seen).as_secs_f64() <= span)
+        self.pause_of(group, now, limits)
+            .is_some_and(|pause| now.duration_since(pause.seen).as_secs_f64() <= span)
     }
 }

@@ -1,12 +1,13 @@
 //! Ports with traffic: their place in the fabric, and whether packets queue up at them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{DeviceClass, SanitizedText};
 
 use super::{
     JudgeState, Thresholds,
+    job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
     port_rail::NodeRails,
 };
@@ -120,8 +121,8 @@ pub(super) fn collect_loaded_ports<'a>(
     }
     // Marks that rise on all ports alike are those of more load, unless they cost the job its speed.
     let quiet = quiet_level(&signs).max(1.0);
-    let slower: Vec<bool> =
-        ports.iter().map(|port| is_on_slower_job(judge, cluster, port.node)).collect();
+    let slower_nodes = nodes_of_slower_jobs(judge);
+    let slower: Vec<bool> = ports.iter().map(|port| slower_nodes.contains(&port.node)).collect();
     let is_marked = |(sign, is_slower): (&CongestionSigns, bool)| {
         let least = if is_slower { limits.marked_times } else { limits.marked_times * quiet };
         sign.is_certain || sign.marked_times.is_some_and(|times| times >= least)
@@ -140,15 +141,15 @@ pub(super) fn collect_loaded_ports<'a>(
     ports
 }
 
-/// Whether a job on a node is likely slower, by enough to need an explanation.
-fn is_on_slower_job(judge: &JudgeState, cluster: &Cluster, node: NodeId) -> bool {
+/// Returns the nodes of jobs that are likely slower, by enough to need an explanation.
+fn nodes_of_slower_jobs(judge: &JudgeState) -> HashSet<NodeId> {
     let limits = &judge.limits;
-    let gpus = cluster.node_by_id(node).map(|node| node.device_rows(DeviceClass::Gpu));
-    let groups = judge.job_groups.groups_on(gpus.unwrap_or_default());
-    groups.into_iter().any(|group| {
-        judge.gangs.of(group).is_slower(group, limits)
-            && group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.unexplained_ratio)
-    })
+    let is_slower = |group: &&JobGroup| {
+        group.slowdown_ratio().is_some_and(|slowed| slowed >= limits.unexplained_ratio)
+            && judge.gangs.of(group).is_slower(group, limits)
+    };
+    let slower = judge.job_groups.all_groups().iter().filter(is_slower);
+    slower.flat_map(|group| group.nodes.iter().copied()).collect()
 }
 
 /// Returns the rails with a port that has link errors: packets are lost there and sent again elsewhere.

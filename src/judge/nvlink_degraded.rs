@@ -9,10 +9,8 @@ use super::{
     job_group::JobGroup,
     pending_finding::{PendingFinding, format_count},
     rare_events::{LIMIT_NOTE, PeerEvents, RareEvents, sum_events},
+    slow_node::SHARED_GPUS,
 };
-
-/// From so many GPUs of one node on, errors are of what they share: the NVSwitches.
-const SHARED_GPUS: usize = 3;
 
 /// Recent errors from which a GPU has any.
 const ANY_ERRORS: f64 = 0.5;
@@ -55,13 +53,11 @@ pub(super) fn detect_degraded_nvlinks(
             outcome.suspicions.push(switch_finding(judge, cluster, (id, node), &erring, sum));
         }
         let is_shared = sum.is_some();
-        let reason = SanitizedText::new("explained by errors on several GPUs of the node");
         for links in degraded.iter().filter(|links| is_shared && !links.lost) {
-            let id = links
-                .entity(cluster, node)
-                .map(|entity| Finding::build_id(FindingKind::NvlinkDegraded, &entity));
-            let open = id.filter(|id| judge.tracker.open_one(id).is_some());
-            outcome.superseded.extend(open.map(|id| (id, reason.clone())));
+            let Some(entity) = links.entity(cluster, node) else { continue };
+            let id = Finding::build_id(FindingKind::NvlinkDegraded, &entity);
+            let reason = "explained by errors on several GPUs of the node";
+            outcome.supersede_open(&judge.tracker, &id, reason);
         }
         let alone = degraded.iter().filter(|links| !is_shared || links.lost);
         outcome

@@ -1,15 +1,15 @@
 //! Slow nodes: GPUs of one node that are slow at the same time share a cause, and are one finding.
 
 use gaunt_cluster::Node;
-use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind, SanitizedText};
+use gaunt_schema::{DeviceClass, Entity, Finding, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::PendingFinding,
 };
 
-/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause. An open finding about the node
-/// stays with fewer.
-const SHARED_GPUS: usize = 3;
+/// From so many GPUs of one node on, and more than half of them, slow GPUs share a cause; link errors share the
+/// NVSwitches whatever the number of the others. An open finding about the node stays with fewer.
+pub(super) const SHARED_GPUS: usize = 3;
 const STILL_SHARED_GPUS: usize = 2;
 
 /// Adds the findings about the slow GPUs of a node: one about the node where most of its GPUs are slow.
@@ -32,10 +32,10 @@ pub(super) fn add_slow_gpus(
         outcome.suspicions.extend(found);
         return;
     }
-    let reason = SanitizedText::new("explained by most GPUs of the node");
-    let open = found.iter().map(|slow| &slow.finding.id);
-    let open = open.filter(|id| judge.tracker.open_one(id).is_some());
-    outcome.superseded.extend(open.map(|id| (id.clone(), reason.clone())));
+    for slow in &found {
+        let reason = "explained by most GPUs of the node";
+        outcome.supersede_open(&judge.tracker, &slow.finding.id, reason);
+    }
     let slow = found.len();
     let worst = found.into_iter().max_by(|a, b| {
         let is_throttled = |slow: &PendingFinding| slow.finding.kind == FindingKind::Throttled;
