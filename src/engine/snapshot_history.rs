@@ -6,10 +6,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use gaunt_schema::{FindingKind, GpuState, SanitizedText, UnixMs};
+use gaunt_schema::{GpuState, SanitizedText, UnixMs};
 
 use gaunt_api::{FindingList, NodeCounts, NodeState};
-use gaunt_judge::{FleetLoss, GpuLoss, LossTotals};
+use gaunt_judge::{FleetLoss, GpuLoss, LossCauses, LossTotals};
 
 /// The shortest time between two snapshots, however fast the engine ticks.
 const FINE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) struct TickSnapshot {
     states: Box<[u8]>,
     runs: Box<[LossRun]>,
     /// The causes that runs refer to.
-    causes: Arc<[(String, FindingKind)]>,
+    causes: Arc<LossCauses>,
     totals: LossTotals,
 }
 
@@ -81,7 +81,7 @@ impl TickSnapshot {
             not_live: ailing,
             states: pairs.collect(),
             runs: runs.into(),
-            causes: loss.findings.clone(),
+            causes: loss.causes.clone(),
             totals: loss.totals,
         }
     }
@@ -109,7 +109,7 @@ impl TickSnapshot {
             let run = self.run(row).copied().unwrap_or(LossRun { end: rows, parts: 0, cause: 0 });
             GpuLoss::from_parts(self.gpu_state(row), run.parts, run.cause)
         });
-        FleetLoss { gpus: gpus.collect(), findings: self.causes.clone(), totals: self.totals }
+        FleetLoss { gpus: gpus.collect(), causes: self.causes.clone(), totals: self.totals }
     }
 }
 

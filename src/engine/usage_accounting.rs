@@ -10,7 +10,7 @@ use gaunt_schema::{DeviceClass, FindingKind, GpuState, SanitizedText, UnixMs, ca
 use super::{Engine, view::View};
 use gaunt_api::{GpuTime, JobLostTime, JobTime, LossCause, StateCount, UsageReport};
 use gaunt_cluster::Cluster;
-use gaunt_judge::{AttributedCause, FleetLoss, GpuLoss, gpus_of_parts};
+use gaunt_judge::{AttributedCause, FleetLoss, GpuLoss, LossCauses, gpus_of_parts};
 pub(super) use lost_time_totals::LostTimeTotals;
 pub use usage_window::UsageWindow;
 
@@ -124,9 +124,10 @@ impl Engine {
 }
 
 impl View<'_> {
-    /// The kind of the finding that the loss of a GPU is attributed to.
+    /// The kind of the finding that the loss of a GPU, or most of it, is attributed to.
     pub(super) fn loss_finding(&self, row: u32) -> Option<FindingKind> {
-        match loss_cause(self.loss, self.gpu_loss(row))? {
+        let causes = lost_by_cause(&self.loss.causes, self.gpu_loss(row));
+        match causes.max_by_key(|(_, parts)| *parts)?.0? {
             LossCause::Finding(kind) => Some(kind),
             LossCause::Idle | LossCause::Unexplained => None,
         }
@@ -165,26 +166,29 @@ fn collect_usage<'a>(
     let mut run: Option<(UsageKey<&SanitizedText>, UsageAmount)> = None;
     for row in rows.copied() {
         let gpu = loss.gpus.get(row as usize).copied().unwrap_or_default();
-        let key = UsageKey {
-            job: cluster.job_of_gpu(row),
-            model: cluster.gpu_model(row),
-            state: gpu.shown_state(),
-            cause: loss_cause(loss, gpu),
-        };
         // The energy counter misses nothing between two scrapes; a GPU without one uses its power reading.
         let watts = cluster.current_rate(gpu::ENERGY, row);
         let watts = watts.or_else(|| cluster.current_value(gpu::POWER, row));
-        let joules = watts.map(|watts| watts * seconds);
-        let more = UsageAmount {
-            seconds,
-            lost: gpus_of_parts(u64::from(gpu.lost_parts())) * seconds,
-            joules,
-        };
-        match &mut run {
-            Some((same, sum)) if *same == key => *sum += more,
-            _ => {
-                if let Some((done, sum)) = run.replace((key, more)) {
-                    *used.entry(done).or_default() += sum;
+        for (cause, lost) in lost_by_cause(&loss.causes, gpu) {
+            let key = UsageKey {
+                job: cluster.job_of_gpu(row),
+                model: cluster.gpu_model(row),
+                state: gpu.shown_state(),
+                cause,
+            };
+            // Where several causes share its loss, each has its share of its time.
+            let share = cause.map_or(1.0, |_| f64::from(lost) / f64::from(gpu.lost_parts()));
+            let more = UsageAmount {
+                seconds: seconds * share,
+                lost: gpus_of_parts(u64::from(lost)) * seconds,
+                joules: watts.map(|watts| watts * seconds * share),
+            };
+            match &mut run {
+                Some((same, sum)) if *same == key => *sum += more,
+                _ => {
+                    if let Some((done, sum)) = run.replace((key, more)) {
+                        *used.entry(done).or_default() += sum;
+                    }
                 }
             }
         }
@@ -195,16 +199,23 @@ fn collect_usage<'a>(
     used
 }
 
-/// The cause of a GPU's loss; none without loss.
-fn loss_cause(loss: &FleetLoss, gpu: GpuLoss) -> Option<LossCause> {
-    Some(match gpu.attributed_cause()? {
-        AttributedCause::Finding(index) => loss
-            .findings
-            .get(usize::from(index))
-            .map_or(LossCause::Unexplained, |(_, kind)| LossCause::Finding(*kind)),
-        AttributedCause::Idle => LossCause::Idle,
-        AttributedCause::Unexplained => LossCause::Unexplained,
-    })
+/// Iterates the causes of a GPU's loss with the ten-thousandths of its time that each has; no cause without loss.
+fn lost_by_cause(
+    causes: &LossCauses,
+    gpu: GpuLoss,
+) -> impl Iterator<Item = (Option<LossCause>, u16)> {
+    let none = (gpu.lost_parts() == 0).then_some((None, 0));
+    let named = causes.attributed_parts(gpu).map(|(cause, parts)| {
+        let cause = match cause {
+            AttributedCause::Finding(index) => {
+                causes.finding_kind(index).map_or(LossCause::Unexplained, LossCause::Finding)
+            }
+            AttributedCause::Idle => LossCause::Idle,
+            AttributedCause::Unexplained => LossCause::Unexplained,
+        };
+        (Some(cause), parts)
+    });
+    none.into_iter().chain(named)
 }
 
 #[cfg(test)]

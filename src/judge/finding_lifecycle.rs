@@ -6,7 +6,8 @@ use std::{
 };
 
 use gaunt_schema::{
-    EvidenceContext, Finding, FindingKind, SanitizedText, Severity, UnixMs, natural_order,
+    EvidenceContext, Finding, FindingKind, LossShare, SanitizedText, Severity, UnixMs,
+    natural_order,
 };
 use serde::{Deserialize, Serialize};
 
@@ -400,14 +401,15 @@ impl FindingTracker {
         open.map(|tracked| (&tracked.record, tracked.estimate))
     }
 
-    /// Sets the cost of open findings: the lost GPUs that are attributed to each.
+    /// Sets the cost of open findings: the lost GPUs that are attributed to each, and its share of an undecided loss.
     pub(super) fn set_costs<'a>(
         &mut self,
         now: UnixMs,
-        costs: impl Iterator<Item = (&'a String, f64)>,
+        costs: impl Iterator<Item = ((&'a String, f64), Vec<LossShare>)>,
     ) {
-        for (id, lost_gpus) in costs {
+        for ((id, lost_gpus), shares) in costs {
             if let Some(tracked) = self.known.get_mut(id) {
+                tracked.record.finding.loss_shares = shares;
                 tracked.set_cost(lost_gpus, now);
             }
         }

@@ -23,7 +23,7 @@ pub struct Finding {
     /// Confidence from 0 to 1.
     #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
     pub confidence: f64,
-    /// Lost GPUs attributed to it; each GPU is attributed to one finding at most.
+    /// Lost GPUs attributed to it; the loss of each GPU is counted once.
     #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
     pub lost_gpus: f64,
     /// The same as GPU-hours lost per hour.
@@ -39,6 +39,10 @@ pub struct Finding {
     /// Missing telemetry that would raise the confidence, a few words each.
     #[serde(default)]
     pub missing: Vec<String>,
+    /// Empty if it is the cause of what is attributed to it. Otherwise the cause is undecided: the findings that may be
+    /// the cause, it among them, greatest share first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loss_shares: Vec<LossShare>,
     /// Its lifecycle so far.
     #[serde(default)]
     pub life: FindingLifecycle,
@@ -64,6 +68,7 @@ impl Finding {
             next: String::new(),
             evidence: Vec::new(),
             missing: Vec::new(),
+            loss_shares: Vec::new(),
             life: FindingLifecycle::default(),
             acknowledged: None,
         }
@@ -92,6 +97,17 @@ impl Finding {
     /// Sets its cost: a GPU whose whole time is lost costs one GPU hour per hour.
     pub fn set_lost_gpus(&mut self, lost_gpus: f64) {
         (self.lost_gpus, self.cost_gpu_hours_per_hour) = (lost_gpus, lost_gpus);
+    }
+
+    /// Names the findings that may be the cause of the same loss, with their shares; none if the cause is decided.
+    pub fn undecided_text(&self) -> Option<String> {
+        let percent = |share: &LossShare| (share.share * 100.0).round();
+        let own = self.loss_shares.iter().find(|share| share.id == self.id)?;
+        let others = self.loss_shares.iter().filter(|share| share.id != self.id);
+        let others: Vec<_> =
+            others.map(|share| format!("{} % to {}", percent(share), share.id)).collect();
+        let others = (!others.is_empty()).then(|| others.join(", "))?;
+        Some(format!("{} % of the loss is attributed to this finding, {others}", percent(own)))
     }
 
     /// Describes why its evidence does not show it; none if it does. A number that is shown as proof, or as ruling out
@@ -351,6 +367,17 @@ pub struct LifecycleChange {
     /// New value, or the user who made the change.
     #[serde(default, skip_serializing_if = "str_is_empty")]
     pub to: SanitizedText,
+}
+
+/// The share of a loss whose cause is undecided that is attributed to one of the findings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct LossShare {
+    /// Id of the finding.
+    pub id: String,
+    /// Share of the loss, from 0 to 1.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0, max = 1)))]
+    pub share: f64,
 }
 
 /// Acknowledgement of a finding.

@@ -39,7 +39,7 @@ pub use device::{Device, DeviceClass};
 pub use dialect::Dialect;
 pub use finding::{
     Acknowledgement, EvidenceItem, EvidenceRole, Finding, FindingLifecycle, HistoryRelation,
-    LifecycleChange, LimitSide,
+    LifecycleChange, LimitSide, LossShare,
 };
 pub use finding_explanation::{
     AlternativeDetail, AlternativeOutcome, EvidenceContext, SignalDetail,

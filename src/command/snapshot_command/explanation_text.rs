@@ -50,6 +50,11 @@ pub(super) fn render_page(explanation: &Explanation) -> String {
             lines.extend(render_alternatives(title, ruling, &chain.alternatives));
         }
     }
+    if let Some(undecided) = finding.undecided_text() {
+        lines.push(String::new());
+        lines.push("UNDECIDED".to_owned());
+        lines.extend(wrap_pieces("  ", &split_words(&undecided), " "));
+    }
     if !finding.missing.is_empty() {
         lines.push(String::new());
         lines.push("MISSING".to_owned());

@@ -151,6 +151,10 @@ fn render_finding(finding: &Finding, now: UnixMs) -> Vec<String> {
             " ",
         ));
     }
+    if let Some(undecided) = finding.undecided_text() {
+        let undecided = format!("undecided: {undecided}");
+        lines.extend(wrap_pieces("          ", &split_words(&undecided), " "));
+    }
     if !finding.missing.is_empty() {
         let missing = format!("missing: {}", finding.missing.join("; "));
         lines.extend(wrap_pieces("          ", &split_words(&missing), " "));

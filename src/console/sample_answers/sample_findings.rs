@@ -31,6 +31,7 @@ pub(crate) fn port_down_finding() -> Finding {
         next: "check the cable and the switch port of gpu003 mlx5_1".into(),
         evidence: port_evidence(),
         missing: vec!["switch counters".into()],
+        loss_shares: Vec::new(),
         life: FindingLifecycle {
             opened: UnixMs(AT.0 - 368_000),
             seen: AT,
@@ -129,6 +130,7 @@ pub(crate) fn starved_finding() -> Finding {
             past: HistoryRelation::Same,
         }],
         missing: Vec::new(),
+        loss_shares: Vec::new(),
         life: FindingLifecycle::default(),
         acknowledged: None,
     }

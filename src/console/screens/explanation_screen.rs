@@ -104,6 +104,11 @@ impl ScreenView for ExplanationScreen {
         });
         lines.extend(render_chain(explanation, is_now, width, theme));
         lines.extend(render_limits(&explanation.limits, width, theme));
+        if let Some(undecided) = finding.undecided_text() {
+            lines.push(Line::default());
+            lines.push(Line::styled(" UNDECIDED", theme.style_for(StyleRole::Title)));
+            lines.extend(render_indented(&undecided, width));
+        }
         if !finding.missing.is_empty() {
             lines.push(Line::default());
             lines.push(Line::styled(" MISSING", theme.style_for(StyleRole::Title)));

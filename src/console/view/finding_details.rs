@@ -83,6 +83,10 @@ pub(crate) fn render_details(
         lines.push(Line::default());
         lines.extend(render_evidence(finding, &state.data.histories, width, theme));
     }
+    if let Some(undecided) = finding.undecided_text() {
+        lines.push(Line::default());
+        lines.extend(render_paragraph("UNDECIDED", &SanitizedText::new(&undecided), width, theme));
+    }
     if !finding.missing.is_empty() {
         lines.push(Line::default());
         let missing = SanitizedText::new(&finding.missing.join(", "));

@@ -28,7 +28,7 @@ impl LifecycleRun {
         let outcome = DetectorOutcome { findings, ..DetectorOutcome::default() };
         let now = UnixMs(self.now * 1_000);
         self.tracker.apply_outcome(now, PERIOD, &self.limits, outcome);
-        self.tracker.set_costs(now, costs.iter().map(|(id, cost)| (id, *cost)));
+        self.tracker.set_costs(now, costs.iter().map(|(id, cost)| ((id, *cost), Vec::new())));
     }
 
     /// Runs so many seconds in which the evidence of one finding is present.

@@ -1,4 +1,4 @@
-//! Tests of loss attribution: which share of a GPU is lost, and the one cause that it is attributed to.
+//! Tests of loss attribution: which share of a GPU is lost, and the cause that it is attributed to.
 
 use super::*;
 use crate::{AttributedCause, gpus_of_parts};
@@ -17,7 +17,9 @@ impl JobFixture {
         let rows = node.device_rows(gaunt_schema::DeviceClass::Gpu).iter();
         let gpus = rows.map(|row| self.judge.loss.gpus[*row as usize]);
         let of = |parts: u16| gpus_of_parts(parts.into());
-        gpus.map(|gpu| (gpu.shown_state(), of(gpu.lost_parts()), gpu.attributed_cause())).collect()
+        let cause =
+            |gpu| self.judge.loss.causes.attributed_parts(gpu).next().map(|(cause, _)| cause);
+        gpus.map(|gpu| (gpu.shown_state(), of(gpu.lost_parts()), cause(gpu))).collect()
     }
 }
 
@@ -52,7 +54,7 @@ fn loss_of_a_job_is_attributed_once_to_the_finding_that_slows_it() {
         findings.to_string()
     );
     assert!(findings > 3.4 && findings <= 4.0, "{findings}");
-    // A second fault in the same job is not charged twice.
+    // A second fault in the same job is not charged twice; a fact is more probable than an inference.
     let down = NodeShown { port: Some(DOWN), ..STARVED };
     fixture.run(10, [Some(down), Some(WAITING)]);
     assert_eq!(fixture.open_ids().len(), 2);

@@ -1,6 +1,6 @@
 //! Tests of the explanation text, line by line.
 
-use gaunt_schema::{AbsenceReason, Entity, FindingKind, SanitizedText, Severity};
+use gaunt_schema::{AbsenceReason, Entity, FindingKind, LossShare, SanitizedText, Severity};
 
 use super::*;
 use gaunt_api::{Acknowledgement, EvidenceRole, FindingLifecycle, LimitSide};
@@ -154,4 +154,18 @@ fn finding_with_little_data_has_no_empty_sections() {
     for title in ["SIGNALS", "RULED OUT", "EVIDENCE", "LIMITS", "MISSING", "VICTIMS", "ACK"] {
         assert!(!page.contains(title), "{title} in\n{page}");
     }
+}
+
+#[test]
+fn undecided_cause_names_the_others_with_their_shares() {
+    let mut explanation = sample_explanation();
+    let share = |id: &str, share| LossShare { id: id.to_owned(), share };
+    let id = explanation.finding.id.clone();
+    explanation.finding.loss_shares = vec![share("storage_slow/job-71", 0.58), share(&id, 0.42)];
+    let page = render_page(&explanation);
+    let text = "42 % of the loss is attributed to this finding, 58 % to storage_slow/job-71";
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words(&page).contains(&format!("UNDECIDED {text}")), "{page}");
+    explanation.finding.loss_shares.clear();
+    assert!(!render_page(&explanation).contains("UNDECIDED"));
 }
