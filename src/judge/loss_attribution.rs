@@ -9,52 +9,15 @@ use gaunt_schema::{DeviceClass, GpuState};
 
 use super::{
     JudgeState, Thresholds,
+    gpu_loss::{AttributedCause, GpuLoss},
     gpu_tracker::GpuTracker,
     job_group::{JobGroup, is_slowed},
-    loss_causes::{AttributedCause, CauseCandidates, LossCauses, WHOLE},
+    loss_causes::{CauseCandidates, LossCauses},
 };
 use gaunt_cluster::Cluster;
 
 /// Parts of one GPU in which shares are counted.
 const PARTS: f64 = 10_000.0;
-
-/// The state and loss of one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuLoss {
-    state: GpuState,
-    /// Ten-thousandths of its time.
-    parts: u16,
-    /// The number of its cause in [`LossCauses`]; meaningless without parts.
-    cause: u16,
-}
-
-impl Default for GpuLoss {
-    fn default() -> Self {
-        Self { state: GpuState::Unknown, parts: 0, cause: AttributedCause::Unexplained.code() }
-    }
-}
-
-impl GpuLoss {
-    /// Creates the loss of a GPU in a state that loses nothing, or from saved parts.
-    pub fn from_parts(state: GpuState, parts: u16, cause: u16) -> Self {
-        Self { state, parts: parts.min(WHOLE), cause }
-    }
-
-    /// Returns the displayed state of the GPU.
-    pub fn shown_state(self) -> GpuState {
-        self.state
-    }
-
-    /// Returns the ten-thousandths of its time that are lost: sums of these are exact.
-    pub fn lost_parts(self) -> u16 {
-        self.parts
-    }
-
-    /// Returns the number that encodes the cause.
-    pub fn cause_code(self) -> u16 {
-        self.cause
-    }
-}
 
 /// Converts parts to GPUs.
 pub fn gpus_of_parts(parts: u64) -> f64 {
@@ -120,7 +83,8 @@ impl FleetLoss {
                 let unnamed =
                     if idle { AttributedCause::Idle } else { AttributedCause::Unexplained };
                 let cause = cause.unwrap_or(unnamed.code());
-                self.gpus[*row as usize] = GpuLoss { state: one.shown_state(parts), parts, cause };
+                self.gpus[*row as usize] =
+                    GpuLoss::from_parts(one.shown_state(parts), parts, cause);
                 if parts > 0 {
                     *lost_by_code.entry(cause).or_default() += u64::from(parts);
                 }

@@ -8,11 +8,12 @@ use std::{
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, Finding, FindingKind, LossShare, Severity};
 
-use super::{JudgeState, finding_lifecycle::FindingRecord, loss_attribution::GpuLoss};
+use super::{
+    JudgeState,
+    finding_lifecycle::FindingRecord,
+    gpu_loss::{AttributedCause, GpuLoss, UNEXPLAINED, WHOLE},
+};
 use gaunt_cluster::Cluster;
-
-/// The share of a GPU that does nothing for its job.
-pub(super) const WHOLE: u16 = 10_000;
 
 /// Two causes whose odds differ by this factor or less are undecided.
 const UNDECIDED_ODDS_RATIO: f64 = 3.0;
@@ -20,32 +21,8 @@ const UNDECIDED_ODDS_RATIO: f64 = 3.0;
 /// Causes that share a loss at most.
 const MAX_SHARING: usize = 3;
 
-/// Numbers from here on are those of [`LossCauses::splits`]; below it, of findings: there are at most a thousand.
+/// Numbers from here on are those of splits; below it, of findings: there are at most a thousand.
 const SPLITS: u16 = 1 << 15;
-const IDLE: u16 = u16::MAX;
-const UNEXPLAINED: u16 = u16::MAX - 1;
-
-/// The cause of lost time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttributedCause {
-    /// The open finding at this index of [`LossCauses::findings`].
-    Finding(u16),
-    /// No finding: a job holds the GPU and does not use it.
-    Idle,
-    /// No finding, and the GPU is not idle.
-    Unexplained,
-}
-
-impl AttributedCause {
-    /// Returns the number that encodes it.
-    pub(super) fn code(self) -> u16 {
-        match self {
-            Self::Finding(index) => index,
-            Self::Idle => IDLE,
-            Self::Unexplained => UNEXPLAINED,
-        }
-    }
-}
 
 /// An undecided cause: the findings with their shares, in ten-thousandths, whose sum is [`WHOLE`].
 type Split = Vec<(u16, u16)>;
@@ -68,14 +45,8 @@ impl LossCauses {
     pub fn attributed_parts(&self, gpu: GpuLoss) -> impl Iterator<Item = (AttributedCause, u16)> {
         let code = gpu.cause_code();
         let split = self.split(code);
-        let single = (gpu.lost_parts() > 0 && split.is_empty()).then(|| {
-            let cause = match code {
-                IDLE => AttributedCause::Idle,
-                UNEXPLAINED => AttributedCause::Unexplained,
-                index => AttributedCause::Finding(index),
-            };
-            (cause, gpu.lost_parts())
-        });
+        let single = (gpu.lost_parts() > 0 && split.is_empty())
+            .then(|| (AttributedCause::from_code(code), gpu.lost_parts()));
         let mut left = gpu.lost_parts();
         let shared = split.iter().zip(1..).map(move |((index, share), position)| {
             let part = u32::from(gpu.lost_parts()) * u32::from(*share) / u32::from(WHOLE);
