@@ -29,7 +29,7 @@ mod snmp_exporter;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
-    decode_plan::{DecodeOp, DecodePlan, ShownXid, SideValues},
+    decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},
 };
 

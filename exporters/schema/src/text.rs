@@ -4,6 +4,7 @@
 //! [`TextReader`] splits a page into lines and gives the reason for each line that it rejects. [`decode_page()`] builds a
 //! report from these lines, whichever exporter's format the page has.
 
+mod busiest_cpu;
 mod families;
 mod labels;
 pub mod limits;

@@ -9,7 +9,8 @@ use std::{
 };
 
 use gaunt_schema::{
-    Batch, SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs, text,
+    Batch, SanitizedText, ScrapeTarget, TargetId, UnixMs,
+    text::{self, TemplateState},
 };
 
 /// The longest recording that is judged: beyond it a file name is more likely a typo than a time.
@@ -131,26 +132,25 @@ impl PageRecording {
     pub(in crate::command) fn read_batches(
         &self,
     ) -> impl Iterator<Item = Result<Batch, PageRecordingError>> {
-        let limits = text::PageLimits::default();
+        let (limits, templates) = (text::PageLimits::default(), text::TemplateCache::default());
+        let mut states: Vec<_> = self.targets.iter().map(|_| TemplateState::default()).collect();
         self.pages.iter().map(move |(at, target)| {
             let name = &self.targets[*target as usize];
             let path = self.folder.join(name).join(format!("{}.{ENDING}", at.0));
-            let outcome = read_page(&path, &limits)?;
+            let body = read_body(&path, &limits)?;
+            let outcome = templates.decode_page(&mut states[*target as usize], &body, &limits);
             Ok(Batch { target: TargetId(*target), at: *at, duration_ms: 0.0, outcome })
         })
     }
 }
 
-/// Reads and decodes one page; an empty file is a scrape without a result.
-fn read_page(
-    path: &Path,
-    limits: &text::PageLimits,
-) -> Result<Result<ScrapedPage, ScrapeFailure>, PageRecordingError> {
+/// Reads one page, as much of it as is decoded.
+fn read_body(path: &Path, limits: &text::PageLimits) -> Result<Vec<u8>, PageRecordingError> {
     let mut body = Vec::new();
     let max_bytes = limits.body_bytes as u64 + 1;
     let read = File::open(path).and_then(|file| file.take(max_bytes).read_to_end(&mut body));
     read.map_err(|error| PageRecordingError::Read { path: path.to_owned(), error })?;
-    Ok(text::decode_page(&body, limits))
+    Ok(body)
 }
 
 fn list_entries(folder: &Path) -> Result<Vec<PathBuf>, PageRecordingError> {

@@ -1,5 +1,5 @@
 //! Fuzz target: a page, and similar pages after it: decoding by its template gives the same result as the strict
-//! parser.
+//! parser, and at most the busiest CPU besides.
 //!
 //! The first bytes of the input are edits, the rest is the page.
 
@@ -7,6 +7,7 @@
 
 use gaunt_schema::{
     ScrapedPage,
+    catalogue::host,
     text::{PageLimits, TemplateCache, TemplateState, decode_page},
 };
 use libfuzzer_sys::fuzz_target;
@@ -57,7 +58,13 @@ fuzz_target!(|input: &[u8]| {
             let (ours, strict) =
                 (layouts.decode_page(&mut memory, &page, &limits), decode_page(&page, &limits));
             match (ours, strict) {
-                (Ok(ours), Ok(strict)) => assert!(page_content(&ours) == page_content(&strict)),
+                (Ok(mut ours), Ok(strict)) => {
+                    if ours.report.samples.len() > strict.report.samples.len() {
+                        let last = ours.report.samples.pop();
+                        assert_eq!(last.map(|last| last.metric), Some(host::CPU_BUSIEST));
+                    }
+                    assert!(page_content(&ours) == page_content(&strict));
+                }
                 (ours, strict) => assert_eq!(ours.err(), strict.err()),
             }
         }

@@ -13,6 +13,9 @@ use crate::{
 /// [`UnixMs`].
 const END_OF_TIME: f64 = 253_402_300_800.0;
 
+/// The CPUs of a page that has as many or more are not compared with each other.
+pub(crate) const MAX_COMPARED_CPUS: u16 = 4_096;
+
 /// Which values mean that there is no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BlankValues {
@@ -107,6 +110,10 @@ pub(crate) enum DecodeOp {
     Read { index: u32, rule: u16 },
     /// Adds the value to this sample.
     Add { index: u32, rule: u16 },
+    /// Adds the value to the seconds without work of the CPU at this place, if it is a single one.
+    CpuIdle(u16),
+    /// The same, and adds the value to this sample.
+    CpuIowait { index: u32, cpu: u16 },
     /// Stores the bits as the readings of the clock-event reasons, from this sample on.
     Bits { index: u32, rule: u16 },
     /// Records the last XID of this GPU of the plan: it names a device, if it is a valid XID.
@@ -125,6 +132,8 @@ pub(crate) struct SideValues {
     /// The node's clock.
     pub(crate) time: Option<UnixMs>,
     xids: Vec<ShownXid>,
+    /// The seconds without work of each CPU, in the order of the page.
+    pub(crate) cpu_idle: Vec<f64>,
 }
 
 /// The last XID of a GPU of a plan.
@@ -136,10 +145,21 @@ pub(crate) struct ShownXid {
 
 impl SideValues {
     /// The XIDs of all GPUs, deduplicated and sorted, wherever on the page they are.
-    pub(crate) fn into_xids(mut self) -> Vec<ShownXid> {
+    pub(crate) fn take_xids(&mut self) -> Vec<ShownXid> {
         self.xids.sort_unstable();
         self.xids.dedup();
-        self.xids
+        std::mem::take(&mut self.xids)
+    }
+
+    fn add_cpu_idle(&mut self, cpu: u16, seconds: f64) {
+        if cpu >= MAX_COMPARED_CPUS {
+            return;
+        }
+        let cpu = usize::from(cpu);
+        if self.cpu_idle.len() <= cpu {
+            self.cpu_idle.resize(cpu + 1, 0.0);
+        }
+        self.cpu_idle[cpu] += seconds;
     }
 }
 
@@ -209,12 +229,13 @@ impl DecodePlan {
                     self.rules[usize::from(rule)].apply_rule(value, digits);
             }
             DecodeOp::Add { index, rule } => {
-                let sum = &mut samples[index as usize].reading;
                 let addend = self.rules[usize::from(rule)].apply_rule(value, digits);
-                *sum = match (*sum, addend) {
-                    (Reading::Value(sum), Reading::Value(addend)) => Reading::of(sum + addend),
-                    (Reading::Value(_), absent) | (absent, _) => absent,
-                };
+                add_reading(&mut samples[index as usize].reading, addend);
+            }
+            DecodeOp::CpuIdle(cpu) => side_values.add_cpu_idle(cpu, value),
+            DecodeOp::CpuIowait { index, cpu } => {
+                add_reading(&mut samples[index as usize].reading, Reading::of(value));
+                side_values.add_cpu_idle(cpu, value);
             }
             DecodeOp::Bits { index, rule } => {
                 let bitmask = self.rules[usize::from(rule)].apply_rule(value, digits);
@@ -247,17 +268,20 @@ impl DecodePlan {
     /// Stores the samples of a report that this plan built, without the values that lines fill in.
     pub(crate) fn store_samples(&mut self, samples: &[MetricSample]) {
         self.samples = samples.to_vec();
-        let mut clear_samples = |index: u32, count: usize| {
+        let mut set_samples = |index: u32, count: usize, reading: Reading| {
             for sample in &mut self.samples[index as usize..index as usize + count] {
-                sample.reading = AbsenceReason::Error.into();
+                sample.reading = reading;
             }
         };
         for op in &self.ops {
             match *op {
                 DecodeOp::Read { index, .. } | DecodeOp::Add { index, .. } => {
-                    clear_samples(index, 1);
+                    set_samples(index, 1, AbsenceReason::Error.into());
                 }
-                DecodeOp::Bits { index, .. } => clear_samples(index, gpu::CLOCK_EVENTS.len()),
+                DecodeOp::Bits { index, .. } => {
+                    set_samples(index, gpu::CLOCK_EVENTS.len(), AbsenceReason::Error.into());
+                }
+                DecodeOp::CpuIowait { index, .. } => set_samples(index, 1, 0.0.into()),
                 _ => {}
             }
         }
@@ -271,6 +295,13 @@ impl DecodePlan {
             + size_of_val(self.required_values.as_slice())
             + self.gpus.iter().map(|gpu| size_of::<SanitizedText>() + gpu.len()).sum::<usize>()
     }
+}
+
+fn add_reading(sum: &mut Reading, addend: Reading) {
+    *sum = match (*sum, addend) {
+        (Reading::Value(sum), Reading::Value(addend)) => Reading::of(sum + addend),
+        (Reading::Value(_), absent) | (absent, _) => absent,
+    };
 }
 
 /// Whether it is a plausible clock value.

@@ -1,7 +1,7 @@
 //! node_exporter: series where several of its own map to one of ours, or one to several.
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 use super::{
     decode_plan::{BlankValues, DecodeOp, ValueRule},
@@ -29,8 +29,10 @@ pub(super) struct NodeExporterDecoder<'a> {
     pub(super) node: Option<SanitizedText>,
     /// The kernel's release.
     kernel: Option<SanitizedText>,
-    /// The CPUs that were seen.
-    cpus: HashSet<&'a str, RandomState>,
+    /// The CPUs that were seen, numbered in their order.
+    cpus: HashMap<&'a str, u16, RandomState>,
+    /// The sample of the time waiting for input or output.
+    iowait: Option<u32>,
     /// Whether the page has gaunt's own metrics of the CPUs.
     has_own_cpu: bool,
     /// RDMA devices with firmware and type: it reports per device what gaunt reports per port.
@@ -102,18 +104,25 @@ impl<'a> NodeExporterDecoder<'a> {
         if self.has_own_cpu {
             return Ok(DecodeOp::Ignore);
         }
-        self.cpus.insert(cpu.raw);
-        builder.set_constant(node, host::CPUS, self.cpus.len() as f64);
-        let metric = match mode.raw {
-            IDLE => return Ok(DecodeOp::Ignore),
-            IOWAIT => host::CPU_IOWAIT,
-            _ => host::CPU_BUSY,
-        };
-        Ok(builder.plan_sum(
-            node,
-            metric,
-            ValueRule::of(metric, UnitScale::Same, BlankValues::Never),
-        ))
+        // Where the lines of all CPUs are one sum, their number and the busiest one are unknown.
+        let is_numbered = cpu.raw.bytes().all(|byte| byte.is_ascii_digit());
+        let mut order = u16::MAX;
+        if is_numbered {
+            let next = u16::try_from(self.cpus.len()).unwrap_or(u16::MAX);
+            order = *self.cpus.entry(cpu.raw).or_insert(next);
+            builder.set_constant(node, host::CPUS, self.cpus.len() as f64);
+        }
+        if mode.raw == IOWAIT && self.iowait.is_none() {
+            self.iowait = builder.add_sample(node, host::CPU_IOWAIT, 0.0.into()).ok();
+        }
+        Ok(match (mode.raw, self.iowait) {
+            (IOWAIT, Some(index)) => DecodeOp::CpuIowait { index, cpu: order },
+            (IDLE | IOWAIT, _) => DecodeOp::CpuIdle(order),
+            _ => {
+                let rule = ValueRule::of(host::CPU_BUSY, UnitScale::Same, BlankValues::Never);
+                builder.plan_sum(node, host::CPU_BUSY, rule)
+            }
+        })
     }
 
     /// Adds the info series that are complete only at the end of the page.

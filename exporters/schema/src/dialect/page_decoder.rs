@@ -68,6 +68,8 @@ pub(crate) struct DecodedPage {
     /// How many devices at the end of the report, with a sample each, stand for current XIDs. They come and go while
     /// the plan stays.
     pub(crate) xids: usize,
+    /// The seconds without work of each CPU, in the order of the page; empty if it has none.
+    pub(crate) cpu_idle: Vec<f64>,
 }
 
 impl Default for PageDecoder<'_> {
@@ -146,6 +148,7 @@ impl<'a> PageDecoder<'a> {
             dialect: most_samples.1,
             plan: (!not_replayable).then_some(plan),
             xids,
+            cpu_idle: self.side_values.cpu_idle,
         }
     }
 
@@ -160,7 +163,7 @@ impl<'a> PageDecoder<'a> {
         let present: HashSet<Device, foldhash::fast::RandomState> = devices.collect();
         // Whether an XID adds to these depends on its value.
         *not_replayable |= !present.is_empty();
-        for xid in std::mem::take(&mut self.side_values).into_xids() {
+        for xid in self.side_values.take_xids() {
             let (device, sample) = plan.xid_device(xid);
             if !present.contains(&device) {
                 report.samples.push(sample(report.devices.len() as u32));

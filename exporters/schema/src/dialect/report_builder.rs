@@ -102,7 +102,7 @@ impl<'a> ReportBuilder<'a> {
     }
 
     /// Adds a sample, unless the device has one of this metric.
-    fn add_sample(
+    pub(super) fn add_sample(
         &mut self,
         device: u32,
         metric: MetricId,

@@ -12,7 +12,10 @@ use self::{
     family_type::{BucketChecker, OpenMetricsType},
     openmetrics_error::OpenMetricsError,
 };
-use super::{PageLimits, SeriesLabel, TextSample, labels, number, text_decode::PageBuilder};
+use super::{
+    PageLimits, SeriesLabel, TextSample, busiest_cpu::PageInSequence, labels, number,
+    text_decode::PageBuilder,
+};
 use crate::{SanitizedText, ScrapeFailure, ScrapedPage, dialect};
 
 /// The most characters of an exemplar's labels, names and values together.
@@ -26,6 +29,14 @@ pub fn is_open_metrics(media_type: &str) -> bool {
 
 /// Decodes a page of OpenMetrics in any dialect.
 pub fn decode_open_metrics(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
+    decode_in_sequence(body, limits).map(|one| one.page)
+}
+
+/// Decodes a page of OpenMetrics, with what is compared with the page before it.
+pub(super) fn decode_in_sequence(
+    body: &[u8],
+    limits: &PageLimits,
+) -> Result<PageInSequence, ScrapeFailure> {
     if body.len() > limits.body_bytes {
         return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
     }

@@ -10,6 +10,7 @@ use foldhash::fast::FixedState;
 
 use super::{
     PageLimits,
+    busiest_cpu::PageInSequence,
     number::{self, LeadingNumber},
     reject_reason::RejectionTally,
 };
@@ -89,7 +90,7 @@ impl PageTemplate {
         decoded: DecodedPage,
         limits: &PageLimits,
     ) -> Option<Self> {
-        let DecodedPage { report, dialect, plan, xids } = decoded;
+        let DecodedPage { report, dialect, plan, xids, .. } = decoded;
         let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
         let stamped = marks.first()?.stamp.is_some();
         let mut frame =
@@ -137,7 +138,7 @@ impl PageTemplate {
         &self,
         body: &[u8],
         xid_devices: &mut XidDevices,
-    ) -> Option<ScrapedPage> {
+    ) -> Option<PageInSequence> {
         let Self { frame, labels, node_labels, plan, .. } = self;
         let mut samples = plan.samples.clone();
         let (mut side_values, mut tally) = (SideValues::default(), RejectionTally::default());
@@ -167,7 +168,7 @@ impl PageTemplate {
             return None;
         }
         let node_time = side_values.time;
-        let devices = self.devices_with_xids(side_values.into_xids(), &mut samples, xid_devices);
+        let devices = self.devices_with_xids(side_values.take_xids(), &mut samples, xid_devices);
         let report = Report {
             node_time,
             node: self.node.clone(),
@@ -177,7 +178,9 @@ impl PageTemplate {
             extra: Vec::new(),
         };
         let bytes = body.len() as u64;
-        Some(ScrapedPage { report, dialect: self.dialect, bytes, rejected: tally.into_counts() })
+        let rejected = tally.into_counts();
+        let page = ScrapedPage { report, dialect: self.dialect, bytes, rejected };
+        Some(PageInSequence { page, cpu_idle: side_values.cpu_idle })
     }
 
     /// The devices of a page with these XIDs; their samples are added.

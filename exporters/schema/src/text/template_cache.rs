@@ -8,7 +8,9 @@ use std::sync::{
 use hashbrown::HashTable;
 
 use super::{
-    PageLimits, openmetrics,
+    PageLimits,
+    busiest_cpu::{BusiestCpu, PageInSequence},
+    openmetrics,
     page_template::{self, PageTemplate, TemplateLabels, TemplateText, XidDevices},
     text_decode::{self, LearnedPage},
 };
@@ -42,6 +44,7 @@ pub struct TemplateState {
     misses: u32,
     /// Pages to wait before a template is learned again.
     wait: u32,
+    busiest_cpu: BusiestCpu,
 }
 
 #[cfg(test)]
@@ -79,7 +82,8 @@ impl TemplateCache {
         }
     }
 
-    /// Decodes a page of the target with this state. The result equals that of [`decode()`](super::decode_page()).
+    /// Decodes a page of the target with this state. The result equals that of [`decode()`](super::decode_page()), with
+    /// what the page before it adds.
     pub fn decode_page(
         &self,
         state: &mut TemplateState,
@@ -89,6 +93,16 @@ impl TemplateCache {
         if body.len() > limits.body_bytes {
             return Err(ScrapeFailure::TooLarge(limits.body_bytes as u64));
         }
+        let page = self.decode_with_template(state, body, limits)?;
+        Ok(page.compared_with_last(&mut state.busiest_cpu))
+    }
+
+    fn decode_with_template(
+        &self,
+        state: &mut TemplateState,
+        body: &[u8],
+        limits: &PageLimits,
+    ) -> Result<PageInSequence, ScrapeFailure> {
         if let Some(page) = match_template(state, body) {
             state.misses = 0;
             self.repeated.fetch_add(1, Relaxed);
@@ -97,7 +111,7 @@ impl TemplateCache {
         self.strict.fetch_add(1, Relaxed);
         if state.wait > 0 {
             state.wait -= 1;
-            return text_decode::decode_page(body, limits);
+            return text_decode::decode_in_sequence(body, limits);
         }
         (state.template, state.xid_devices) = (None, XidDevices::default());
         state.wait = (1 << state.misses.min(LONGEST_WAIT.ilog2())) - 1;
@@ -111,9 +125,9 @@ impl TemplateCache {
             .intern_template(template, self.capacity);
         // Use the device list of the template for the first page too: equal pages share one list.
         if let Some(template) =
-            state.template.as_ref().filter(|template| template.devices == page.report.devices)
+            state.template.as_ref().filter(|template| template.devices == page.page.report.devices)
         {
-            page.report.devices = template.devices.clone();
+            page.page.report.devices = template.devices.clone();
         }
         Ok(page)
     }
@@ -131,7 +145,8 @@ impl TemplateCache {
             return self.decode_page(state, body, limits);
         }
         self.strict.fetch_add(1, Relaxed);
-        openmetrics::decode_open_metrics(body, limits)
+        let page = openmetrics::decode_in_sequence(body, limits)?;
+        Ok(page.compared_with_last(&mut state.busiest_cpu))
     }
 
     /// The counts so far.
@@ -146,7 +161,7 @@ impl TemplateCache {
 }
 
 /// The page, if it matches the template.
-fn match_template(state: &mut TemplateState, body: &[u8]) -> Option<ScrapedPage> {
+fn match_template(state: &mut TemplateState, body: &[u8]) -> Option<PageInSequence> {
     state.template.as_ref()?.match_page(body, &mut state.xid_devices)
 }
 

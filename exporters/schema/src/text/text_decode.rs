@@ -2,6 +2,7 @@
 
 use super::{
     PageLimits, PageLine, TextReader, TextSample,
+    busiest_cpu::PageInSequence,
     page_template::{PageTemplate, SamplePosition},
     reject_reason::RejectionTally,
 };
@@ -13,12 +14,21 @@ use crate::{
 /// Decodes a page in any dialect. A malformed line is counted and does not affect others; a body without a single
 /// sample is not a page.
 pub fn decode_page(body: &[u8], limits: &PageLimits) -> Result<ScrapedPage, ScrapeFailure> {
-    decode_strictly(body, limits, &mut NoPositions).map(|(page, _)| page)
+    decode_in_sequence(body, limits).map(|one| one.page)
+}
+
+/// Decodes a page, with what is compared with the page before it.
+pub(super) fn decode_in_sequence(
+    body: &[u8],
+    limits: &PageLimits,
+) -> Result<PageInSequence, ScrapeFailure> {
+    let (page, LearnedPlan { cpu_idle, .. }) = decode_strictly(body, limits, &mut NoPositions)?;
+    Ok(PageInSequence { page, cpu_idle })
 }
 
 /// A page, and the template that the next one may match.
 pub(super) struct LearnedPage {
-    pub(super) page: ScrapedPage,
+    pub(super) page: PageInSequence,
     pub(super) layout: Option<PageTemplate>,
 }
 
@@ -29,14 +39,15 @@ pub(super) fn learn_template(
 ) -> Result<LearnedPage, ScrapeFailure> {
     let mut recorder = PositionRecorder { positions: Vec::new(), refused: false };
     let (page, rest) = decode_strictly(body, limits, &mut recorder)?;
-    let LearnedPlan { plan, xids } = rest;
-    let understood = DecodedPage { report: page.report.clone(), dialect: page.dialect, plan, xids };
+    let LearnedPlan { plan, xids, cpu_idle } = rest;
+    let (report, dialect) = (page.report.clone(), page.dialect);
+    let understood = DecodedPage { report, dialect, plan, xids, cpu_idle: Vec::new() };
     let layout = if recorder.refused {
         None
     } else {
         PageTemplate::of(body, &recorder.positions, understood, limits)
     };
-    Ok(LearnedPage { page, layout })
+    Ok(LearnedPage { page: PageInSequence { page, cpu_idle }, layout })
 }
 
 /// Receives the positions of the samples of a page.
@@ -100,9 +111,10 @@ impl<'a> PageBuilder<'a> {
     }
 
     /// The page.
-    pub(super) fn into_page(self, bytes: usize) -> ScrapedPage {
-        let DecodedPage { report, dialect, .. } = self.interpreter.into_decoded_page();
-        ScrapedPage { report, dialect, bytes: bytes as u64, rejected: self.tally.into_counts() }
+    pub(super) fn into_page(self, bytes: usize) -> PageInSequence {
+        let DecodedPage { report, dialect, cpu_idle, .. } = self.interpreter.into_decoded_page();
+        let (bytes, rejected) = (bytes as u64, self.tally.into_counts());
+        PageInSequence { page: ScrapedPage { report, dialect, bytes, rejected }, cpu_idle }
     }
 }
 
@@ -110,6 +122,7 @@ impl<'a> PageBuilder<'a> {
 struct LearnedPlan {
     plan: Option<DecodePlan>,
     xids: usize,
+    cpu_idle: Vec<f64>,
 }
 
 fn decode_strictly(
@@ -151,10 +164,10 @@ fn decode_strictly(
         };
         return Err(ScrapeFailure::NotAPage(why));
     }
-    let DecodedPage { report, dialect, plan, xids } = interpreter.into_decoded_page();
+    let DecodedPage { report, dialect, plan, xids, cpu_idle } = interpreter.into_decoded_page();
     Ok((
         ScrapedPage { report, dialect, bytes: body.len() as u64, rejected },
-        LearnedPlan { plan, xids },
+        LearnedPlan { plan, xids, cpu_idle },
     ))
 }
 
