@@ -1,9 +1,13 @@
 //! Host pressure: pressure on a host that is evidence that its GPUs wait for it.
 
 use gaunt_cluster::Cluster;
+use gaunt_schema::EvidenceItem;
 
 use super::{
-    JudgeState, Thresholds, host_averages::HostAverages, host_evidence::PressureSource,
+    JudgeState, Thresholds,
+    evidence_catalogue::EvidenceRow,
+    host_averages::{BaselineComparison, HostAverages},
+    host_evidence::PressureSource,
     usual_pressure::compare_pressure,
 };
 
@@ -14,10 +18,21 @@ pub(super) struct CpuPressure {
     pub(super) pressed: bool,
     /// Tasks wait for a CPU a little.
     pub(super) crowded: bool,
-    /// One CPU is saturated, and was not in its baseline.
+    /// One CPU is saturated, or far busier than hosts become by chance.
     pub(super) pegged: bool,
     /// The busy share of the busiest one.
     pub(super) busiest: Option<f64>,
+    /// The share from which that is evidence.
+    pub(super) busiest_limit: f64,
+}
+
+/// Returns the share from which the busiest CPU is evidence: where one CPU always spins, its load is none.
+fn busiest_cpu_limit(busiest: BaselineComparison, is_likely: bool, limits: &Thresholds) -> f64 {
+    let risen = busiest.baseline.map(|baseline| baseline + limits.busiest_cpu_rise_ratio);
+    match risen {
+        Some(risen) if is_likely => risen,
+        risen => limits.busiest_cpu_ratio.max(risen.unwrap_or_default()),
+    }
 }
 
 impl CpuPressure {
@@ -26,18 +41,27 @@ impl CpuPressure {
         let (cpu, busiest) =
             (host.compare_cpu_pressure(cluster), host.compare_busiest_cpu(cluster));
         let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds_limit(limit, limits));
-        let pegged = busiest.is_some_and(|busiest| {
-            // Where one CPU always spins, its load is no evidence.
-            let before =
-                busiest.baseline.is_none_or(|baseline| baseline < limits.busiest_cpu_before_ratio);
-            busiest.now >= limits.busiest_cpu_ratio && before
+        let is_likely = host.evidence.is_likely(PressureSource::BusiestCpu);
+        let busiest_limit = busiest.map_or(limits.busiest_cpu_ratio, |busiest| {
+            busiest_cpu_limit(busiest, is_likely, limits)
         });
+        let pegged = busiest.is_some_and(|busiest| busiest.now >= busiest_limit);
         Self {
             pressed: waits(limits.cpu_pressure_ratio),
             crowded: waits(limits.cpu_crowded_ratio),
             pegged,
             busiest: busiest.map(|busiest| busiest.now),
+            busiest_limit,
         }
+    }
+
+    /// Returns the busy share of the busiest CPU as evidence.
+    pub(super) fn busiest_evidence(&self, limits: &Thresholds) -> EvidenceItem {
+        let item = EvidenceRow::BusiestCpu.to_evidence(self.busiest, Some(self.busiest_limit));
+        if self.busiest_limit.total_cmp(&limits.busiest_cpu_ratio).is_eq() {
+            return item;
+        }
+        item.with_threshold("busiest_cpu_rise_ratio")
     }
 
     /// Whether any of it is unusual.
@@ -56,7 +80,7 @@ pub(super) struct HostPressure {
     pub(super) pressed: bool,
     /// Tasks wait for a CPU a little.
     pub(super) crowded: bool,
-    /// One CPU is saturated.
+    /// One CPU is saturated, or far busier than before.
     pub(super) pegged: bool,
 }
 
@@ -84,13 +108,13 @@ impl HostPressure {
             io: is_over(PressureSource::Io, limits.io_pressure_ratio, io_exceeds),
             pressed: of_cpu(limits.cpu_pressure_ratio, cpu.pressed),
             crowded: of_cpu(limits.cpu_crowded_ratio, cpu.crowded),
-            pegged: is_over(PressureSource::BusiestCpu, limits.busiest_cpu_ratio, cpu.pegged),
+            pegged: cpu.pegged && !is_chore(PressureSource::BusiestCpu),
         }
     }
 
     /// Whether tasks wait, for whatever it is.
     pub(super) fn is_any(self) -> bool {
-        self.io || self.pressed || self.crowded
+        self.io || self.pressed || self.crowded || self.pegged
     }
 
     /// Whether tasks wait, and more than hosts do by chance.
@@ -98,5 +122,6 @@ impl HostPressure {
         let is_likely = |source| host.evidence.is_likely(source);
         (self.io && is_likely(PressureSource::Io))
             || (self.pressed && is_likely(PressureSource::Cpu))
+            || (self.pegged && is_likely(PressureSource::BusiestCpu))
     }
 }

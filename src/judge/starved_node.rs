@@ -431,8 +431,8 @@ impl<'a> StarvedNode<'a> {
                 .with_threshold(cpu_key)
                 .context_if(!(pressure.pressed || pressure.crowded))
                 .with_note(baseline(cpu)),
-            EvidenceRow::BusiestCpu
-                .to_evidence(now(busiest), Some(limits.busiest_cpu_ratio))
+            CpuPressure::of(&self.host, cluster, limits)
+                .busiest_evidence(limits)
                 .context_if(!pressure.pegged)
                 .with_note(baseline(busiest)),
             EvidenceRow::JobSlowdown

@@ -85,7 +85,7 @@ fn detect_stuck_queue(
                 EvidenceRow::RunningRequests.to_evidence(Some(queue.running), None),
                 EvidenceRow::RequestRate.to_evidence(queue.answered, None),
                 EvidenceRow::BusiestGpu.to_evidence(Some(most), Some(limits.queue_idle_ratio)),
-                EvidenceRow::BusiestCpu.to_evidence(cpu.busiest, Some(limits.busiest_cpu_ratio)).context_if(!cpu.pegged),
+                cpu.busiest_evidence(limits).context_if(!cpu.pegged),
             ]),
     )
 }

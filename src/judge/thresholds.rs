@@ -154,8 +154,9 @@ table! {
     cpu_pressure_ratio: f64 = 0.08;
     /// Utilization of the busiest CPU from which a single thread is the bottleneck.
     busiest_cpu_ratio: f64 = 0.95;
-    /// Baseline of the busiest CPU from which its load is no evidence: some hosts always have a busy-waiting thread.
-    busiest_cpu_before_ratio: f64 = 0.9;
+    /// Rise of the busiest CPU above its baseline that is evidence: below `busiest_cpu_ratio` only where hosts do not rise so
+    /// much by chance, as for a thread that moves between CPUs.
+    busiest_cpu_rise_ratio: f64 = 0.25;
     /// Scrape interval from which a page may repeat values: dcgm-exporter collects every 30 s.
     slow_period_seconds: f64 = 5.0;
     /// Seconds added to two scrape intervals, so that two samples have arrived.
