@@ -17,6 +17,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     of: BTreeMap<String, Pause>,
+    /// When each job was last seen to begin to stand still, and whether it does.
+    stops: BTreeMap<String, Stops>,
 }
 
 /// One pause: its first and its last instant.
@@ -24,6 +26,30 @@ pub(super) struct Pauses {
 struct Pause {
     began: UnixMs,
     seen: UnixMs,
+}
+
+/// The last instants at which a job began to stand still.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stops {
+    began: [UnixMs; 3],
+    stands: bool,
+}
+
+impl Stops {
+    /// Adds an observation; returns whether it stands still again and again, before averages have recovered: it then has
+    /// long steps, and does not pause.
+    fn recur(&mut self, stands: bool, now: UnixMs, limits: &Thresholds) -> bool {
+        if stands && !self.stands {
+            self.began.rotate_left(1);
+            self.began[2] = now;
+        }
+        self.stands = stands;
+        let [first, _, last] = self.began;
+        let recent = 2.0 * limits.pause_settle_seconds;
+        first > UnixMs::default()
+            && last.duration_since(first).as_secs_f64() <= recent
+            && now.duration_since(last).as_secs_f64() <= recent / 2.0
+    }
 }
 
 impl Pauses {
@@ -46,6 +72,7 @@ impl Pauses {
             let settles = limits.pause_settle_seconds + interval.two_sample_seconds_of_all(limits);
             now.duration_since(pause.seen).as_secs_f64() < settles
         });
+        self.stops.retain(|name, _| intervals.contains_key(name));
         for group in groups.all_groups() {
             let silent = group.nodes.iter().filter_map(|id| hosts.get(id));
             let silent: Vec<bool> =
@@ -57,10 +84,23 @@ impl Pauses {
                     |row: &u32| gpu_tracker::state_at_row(gpus, *row) == GpuState::DataStarved;
                 !group.is_progressing() && !group.gpus.iter().any(starves)
             };
+            let key = group.group_key();
+            let recur = match self.stops.get_mut(&key) {
+                Some(stops) => stops.recur(pauses, now, limits),
+                None if pauses => {
+                    let stops = self.stops.entry(key.clone()).or_default();
+                    stops.recur(pauses, now, limits)
+                }
+                None => false,
+            };
+            if recur {
+                self.of.remove(&key);
+                continue;
+            }
             if !pauses {
                 continue;
             }
-            let pause = self.of.entry(group.group_key()).or_insert(Pause { began: now, seen: now });
+            let pause = self.of.entry(key).or_insert(Pause { began: now, seen: now });
             let gap = now.duration_since(pause.seen).as_secs_f64();
             if gap > limits.pause_seconds + 2.0 * cluster.scrape_period().as_secs_f64() {
                 pause.began = now;
@@ -90,5 +130,30 @@ impl Pauses {
         let span = group.interval.average_seconds(limits) + group.interval.seconds();
         self.pause_of(group, now, limits)
             .is_some_and(|pause| now.duration_since(pause.seen).as_secs_f64() <= span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether it recurs, each second for ten minutes.
+    fn recurs(stands: impl Fn(u32) -> bool) -> Vec<bool> {
+        let (mut stops, limits) = (Stops::default(), Thresholds::default());
+        let at = |second: u32| UnixMs(1_800_000_000_000 + i64::from(second) * 1_000);
+        (0..600).map(|second| stops.recur(stands(second), at(second), &limits)).collect()
+    }
+
+    #[test]
+    fn long_steps_are_no_pause_and_checkpoints_are() {
+        // A step of 20 s that sends only in its last 8 s: known at the third.
+        let steps = recurs(|second| second % 20 < 12);
+        assert_eq!(steps.iter().position(|recurs| *recurs), Some(40));
+        assert!(steps[40..].iter().all(|recurs| *recurs));
+        let checkpoints = recurs(|second| second % 180 > 150);
+        assert!(!checkpoints.contains(&true));
+        // A hang that begins among long steps stands still for good.
+        let hang = recurs(|second| second % 20 < 12 || second > 300);
+        assert!(hang[300] && !hang[400]);
     }
 }
