@@ -4,7 +4,7 @@ use std::{cell::OnceCell, collections::HashMap};
 
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, UnixMs,
-    catalogue::{ethernet, port},
+    catalogue::{ethernet, host, port},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS},
 };
-use gaunt_cluster::{Cluster, Node};
+use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
 
 /// PFC pause time received, by priority.
 const PAUSED: [MetricId; 9] = [
@@ -244,7 +244,8 @@ impl LinkAverages {
         let seek = !self.sought.is_set() || tick.sampled_at().seconds_since(self.sought) >= SEEK_S;
         if seek {
             self.sought = tick.sampled_at();
-            self.netdev = netdevs.netdev_of_port(row);
+            // A link that is down has no rate, and stays with the network device that it had.
+            self.netdev = netdevs.netdev_of_port(row).or(self.netdev);
         }
         if let Some(netdev) = self.netdev {
             let most = |of: [MetricId; 9]| {
@@ -359,26 +360,39 @@ fn sum_known(values: impl Iterator<Item = f64>) -> Option<f64> {
     values.reduce(|a, b| a + b)
 }
 
-/// The network devices of a node by name, built once for all of its ports and only on demand.
+/// The network devices of a node by its ports, found once for all of its ports and only on demand.
 struct NetdevIndex<'a> {
     cluster: &'a Cluster,
     node: &'a Node,
-    rows: OnceCell<HashMap<&'a SanitizedText, u32>>,
+    rows: OnceCell<HashMap<u32, u32>>,
 }
 
 impl NetdevIndex<'_> {
     /// Returns the network device that belongs to a port.
     fn netdev_of_port(&self, row: u32) -> Option<u32> {
-        let name =
-            self.cluster.device_at(DeviceClass::Port, row)?.info_label(port::INFO, "netdev")?;
-        let rows = self.rows.get_or_init(|| {
-            let rows = self.node.device_rows(DeviceClass::Netdev).iter();
-            let named = |row: &u32| {
-                let entry = self.cluster.device_at(DeviceClass::Netdev, *row)?;
-                Some((entry.device.key.first()?, *row))
-            };
-            rows.filter_map(named).collect()
+        self.rows.get_or_init(|| self.join_rows().unwrap_or_default()).get(&row).copied()
+    }
+
+    fn join_rows(&self) -> Option<HashMap<u32, u32>> {
+        let Self { cluster, node, .. } = self;
+        let entry = |class, row: &u32| cluster.device_at(class, *row);
+        let port_rows = node.device_rows(DeviceClass::Port);
+        let ports = port_rows.iter().map(|row| {
+            let entry = entry(DeviceClass::Port, row)?;
+            Some(PortName {
+                device: entry.device.key.first()?,
+                stated: entry.info_label(port::INFO, "netdev").map(SanitizedText::as_str),
+                rate: cluster.current_value(port::RATE, *row),
+            })
         });
-        rows.get(name).copied()
+        let netdev_rows = node.device_rows(DeviceClass::Netdev);
+        let netdevs = netdev_rows.iter().map(|row| {
+            let name = entry(DeviceClass::Netdev, row)?.device.key.first()?;
+            Some(NetdevName { name, rate: cluster.current_value(host::NETDEV_SPEED, *row) })
+        });
+        let (ports, netdevs) =
+            (ports.collect::<Option<Vec<_>>>()?, netdevs.collect::<Option<Vec<_>>>()?);
+        let joined = join_netdevs(&ports, &netdevs).into_iter().zip(port_rows);
+        Some(joined.filter_map(|(at, row)| Some((*row, netdev_rows[at?]))).collect())
     }
 }

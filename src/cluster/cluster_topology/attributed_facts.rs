@@ -10,7 +10,7 @@ use gaunt_schema::{
 };
 
 use super::{AttributedFact, NodeTopology, PortTopology};
-use crate::cluster_node::DeviceEntry;
+use crate::{cluster_node::DeviceEntry, port_netdevs::has_same_place};
 
 /// Maximum number of sources: a site has a handful of files.
 const MAX_SOURCES: usize = 64;
@@ -144,7 +144,10 @@ impl<'a> PortNames<'a> {
 
     fn matches_location(&self, location: &PortLocation) -> bool {
         let is_device = location.device == self.device && !self.device.is_empty();
-        let is_netdev = self.netdev == Some(&location.device);
+        let is_netdev = self.netdev.map_or_else(
+            || has_same_place(self.device, &location.device),
+            |netdev| *netdev == location.device,
+        );
         is_netdev || is_device && location.port.as_ref().is_none_or(|port| *port == self.port)
     }
 }
