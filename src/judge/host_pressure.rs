@@ -8,6 +8,7 @@ use super::{
     evidence_catalogue::EvidenceRow,
     host_averages::{BaselineComparison, HostAverages},
     host_evidence::PressureSource,
+    pending_finding::format_percent,
     usual_pressure::compare_pressure,
 };
 
@@ -21,18 +22,25 @@ pub(super) struct CpuPressure {
     /// One CPU is saturated, or far busier than hosts become by chance.
     pub(super) pegged: bool,
     /// The busy share of the busiest one.
-    pub(super) busiest: Option<f64>,
+    busiest: Option<BaselineComparison>,
     /// The share from which that is evidence.
-    pub(super) busiest_limit: f64,
+    busiest_limit: Option<f64>,
 }
 
-/// Returns the share from which the busiest CPU is evidence: where one CPU always spins, its load is none.
-fn busiest_cpu_limit(busiest: BaselineComparison, is_likely: bool, limits: &Thresholds) -> f64 {
-    let risen = busiest.baseline.map(|baseline| baseline + limits.busiest_cpu_rise_ratio);
-    match risen {
-        Some(risen) if is_likely => risen,
-        risen => limits.busiest_cpu_ratio.max(risen.unwrap_or_default()),
-    }
+/// Returns the share from which the busiest CPU is evidence; None where one was saturated before: its load is none.
+fn busiest_cpu_limit(
+    busiest: BaselineComparison,
+    is_likely: bool,
+    limits: &Thresholds,
+) -> Option<f64> {
+    let Some(baseline) = busiest.baseline else { return Some(limits.busiest_cpu_ratio) };
+    // Close to saturation, half of the idle time that was left must be gone.
+    let saturated = limits.busiest_cpu_ratio.max(f64::midpoint(baseline, 1.0));
+    let limit = match is_likely {
+        true => saturated.min(baseline + limits.busiest_cpu_rise_ratio),
+        false => saturated,
+    };
+    (baseline < limits.busiest_cpu_ratio).then_some(limit)
 }
 
 impl CpuPressure {
@@ -42,26 +50,31 @@ impl CpuPressure {
             (host.compare_cpu_pressure(cluster), host.compare_busiest_cpu(cluster));
         let waits = |limit: f64| cpu.is_some_and(|cpu| cpu.exceeds_limit(limit, limits));
         let is_likely = host.evidence.is_likely(PressureSource::BusiestCpu);
-        let busiest_limit = busiest.map_or(limits.busiest_cpu_ratio, |busiest| {
-            busiest_cpu_limit(busiest, is_likely, limits)
-        });
-        let pegged = busiest.is_some_and(|busiest| busiest.now >= busiest_limit);
+        let busiest_limit =
+            busiest.and_then(|busiest| busiest_cpu_limit(busiest, is_likely, limits));
+        let pegged =
+            busiest.zip(busiest_limit).is_some_and(|(busiest, limit)| busiest.now >= limit);
         Self {
             pressed: waits(limits.cpu_pressure_ratio),
             crowded: waits(limits.cpu_crowded_ratio),
             pegged,
-            busiest: busiest.map(|busiest| busiest.now),
+            busiest,
             busiest_limit,
         }
     }
 
     /// Returns the busy share of the busiest CPU as evidence.
     pub(super) fn busiest_evidence(&self, limits: &Thresholds) -> EvidenceItem {
-        let item = EvidenceRow::BusiestCpu.to_evidence(self.busiest, Some(self.busiest_limit));
-        if self.busiest_limit.total_cmp(&limits.busiest_cpu_ratio).is_eq() {
-            return item;
+        let limit = self.busiest_limit.unwrap_or(limits.busiest_cpu_ratio);
+        let now = self.busiest.map(|busiest| busiest.now);
+        let item = EvidenceRow::BusiestCpu.to_evidence(now, Some(limit));
+        let Some(baseline) = self.busiest.and_then(|busiest| busiest.baseline) else { return item };
+        let baseline = format!("baseline {}", format_percent(baseline));
+        if limit.total_cmp(&limits.busiest_cpu_ratio).is_eq() {
+            return item.with_note(baseline);
         }
         item.with_threshold("busiest_cpu_rise_ratio")
+            .with_note(format!("{baseline}, from which the limit follows"))
     }
 
     /// Whether any of it is unusual.

@@ -392,11 +392,8 @@ impl<'a> StarvedNode<'a> {
                 .unwrap_or_default()
         };
         let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
-        let (io, cpu, busiest) = (
-            self.host.compare_io_pressure(cluster),
-            self.host.compare_cpu_pressure(cluster),
-            self.host.compare_busiest_cpu(cluster),
-        );
+        let (io, cpu) =
+            (self.host.compare_io_pressure(cluster), self.host.compare_cpu_pressure(cluster));
         let pressure = HostPressure::of(judge, cluster, &self.host);
         let (cpu_limit, cpu_key) = if pressure.crowded && !pressure.pressed {
             (limits.cpu_crowded_ratio, "cpu_crowded_ratio")
@@ -433,8 +430,7 @@ impl<'a> StarvedNode<'a> {
                 .with_note(baseline(cpu)),
             CpuPressure::of(&self.host, cluster, limits)
                 .busiest_evidence(limits)
-                .context_if(!pressure.pegged)
-                .with_note(baseline(busiest)),
+                .context_if(!pressure.pegged),
             EvidenceRow::JobSlowdown
                 .to_evidence(self.group.slowdown_ratio(), Some(limits.slowed_ratio)),
         ]
