@@ -36,11 +36,8 @@ fn busiest_cpu_limit(
     let Some(baseline) = busiest.baseline else { return Some(limits.busiest_cpu_ratio) };
     // Close to saturation, half of the idle time that was left must be gone.
     let saturated = limits.busiest_cpu_ratio.max(f64::midpoint(baseline, 1.0));
-    let limit = match is_likely {
-        true => saturated.min(baseline + limits.busiest_cpu_rise_ratio),
-        false => saturated,
-    };
-    (baseline < limits.busiest_cpu_ratio).then_some(limit)
+    let risen = if is_likely { baseline + limits.busiest_cpu_rise_ratio } else { saturated };
+    (baseline < limits.busiest_cpu_ratio).then(|| saturated.min(risen))
 }
 
 impl CpuPressure {
