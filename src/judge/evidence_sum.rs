@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct EvidenceSum(f32);
 
+/// The probability of a sample that leaves the evidence as it is.
+pub(super) const EVEN_CHANCE: f64 = 0.25;
+
 /// The largest rise by one sample: two are needed at least.
 const MAX_RISE: f64 = 5.0;
 

@@ -1,6 +1,9 @@
 //! Host evidence: hosts whose pressure has risen above their own past by more than hosts usually do.
 
-use super::{evidence_sum::EvidenceSum, moving_average::CompactTimestamp};
+use super::{
+    evidence_sum::EvidenceSum, moving_average::CompactTimestamp,
+    residual_histogram::ResidualHistogram,
+};
 
 /// What the pressure of a host comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +34,34 @@ impl PressureSource {
 pub(super) const SOURCES: [PressureSource; 4] =
     [PressureSource::Io, PressureSource::Cpu, PressureSource::BusiestCpu, PressureSource::Storage];
 
+/// Unlikely rises of one host that are counted as usual once they are over: while they last, they may be a fault.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeldRises {
+    most: f32,
+    samples: u8,
+}
+
+impl HeldRises {
+    /// Adds a rise.
+    pub(super) fn hold_rise(&mut self, rise: f64) {
+        self.most = self.most.max(rise as f32);
+        self.samples = self.samples.saturating_add(1);
+    }
+
+    /// Counts them, as large as the largest of them.
+    pub(super) fn count_into(&mut self, usual: &mut ResidualHistogram) {
+        for _ in 0..self.samples {
+            usual.count(f64::from(self.most));
+        }
+        *self = Self::default();
+    }
+}
+
 /// The evidence about one host, by source of pressure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HostEvidence {
     pub(super) sums: [EvidenceSum; SOURCES.len()],
+    pub(super) held: [HeldRises; SOURCES.len()],
     pub(super) last_round: CompactTimestamp,
 }
 
@@ -43,7 +70,7 @@ pub(super) type SavedHostEvidence = [EvidenceSum; SOURCES.len()];
 
 impl From<SavedHostEvidence> for HostEvidence {
     fn from(sums: SavedHostEvidence) -> Self {
-        Self { sums, last_round: CompactTimestamp::default() }
+        Self { sums, ..Self::default() }
     }
 }
 

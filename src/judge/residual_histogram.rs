@@ -17,7 +17,7 @@ const MOST_COUNTED: u32 = 20_000;
 /// Deviations that are assumed before any was counted, in every bin up to a hundredth.
 const PRIOR_BINS: usize = 8;
 
-/// Deviations from which the tail beyond the largest one is known.
+/// Deviations from which the tail beyond the largest one is known as well as it will be.
 const TAIL_COUNTED: u32 = 100;
 
 /// The exponent of the tail beyond the largest deviation.
@@ -72,12 +72,14 @@ impl ResidualHistogram {
         let bin = bin_of(deviation);
         let as_large: u32 = self.counts[bin..].iter().map(|count| u32::from(*count)).sum();
         let samples = f64::from(self.total) + 1.0;
-        if as_large > 0 || !self.is_known() {
+        if as_large > 0 {
             return (f64::from(as_large) + 1.0) / samples;
         }
+        // Of few deviations little is known of the tail: it is taken to be heavier.
+        let exponent = TAIL_EXPONENT * (f64::from(self.total) / f64::from(TAIL_COUNTED)).min(1.0);
         let highest = self.counts.iter().rposition(|count| *count > 0).unwrap_or_default();
         let top = lower_edge((highest + 1).min(BINS - 1));
-        (top / deviation).min(1.0).powf(TAIL_EXPONENT) / samples
+        (top / deviation).min(1.0).powf(exponent) / samples
     }
 }
 

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
+    evidence_sum::EVEN_CHANCE,
     frozen_baselines::FrozenBaselines,
     host_averages::{BaselineComparison, HostAverages},
-    host_evidence::{PressureSource, SOURCES},
+    host_evidence::{HeldRises, PressureSource, SOURCES},
     moving_average::CompactTimestamp,
     residual_histogram::ResidualHistogram,
 };
@@ -62,10 +63,20 @@ impl UsualPressure {
                 let Some(now) = compare_pressure(source, host, cluster) else { continue };
                 let Some(baseline) = now.baseline else { continue };
                 let (usual, rise) = (&mut self.0[source as usize], source.rise(now.now, baseline));
-                let sum = &mut host.evidence.sums[source as usize];
-                sum.add_probability(usual.probability(rise));
-                if !sum.is_likely() && !frozen.has_node(*id) {
+                let evidence = &mut host.evidence;
+                let (sum, held) =
+                    (&mut evidence.sums[source as usize], &mut evidence.held[source as usize]);
+                let probability = usual.probability(rise);
+                sum.add_probability(probability);
+                if sum.is_likely() || frozen.has_node(*id) {
+                    *held = HeldRises::default();
+                } else if probability < EVEN_CHANCE {
+                    held.hold_rise(rise);
+                } else {
                     usual.count(rise);
+                    if !sum.is_suspected() {
+                        held.count_into(usual);
+                    }
                 }
             }
         }
