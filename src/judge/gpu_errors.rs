@@ -4,13 +4,17 @@ use std::collections::HashMap;
 
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
-    catalogue::{gpu, gpu_health, gpu_parts},
+    catalogue::{gpu, gpu_health, gpu_parts, hardware},
     xid::describe_xid,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{Thresholds, sample_interval::SampleInterval};
 use gaunt_cluster::{Cluster, Node};
+
+/// Counters of uncorrectable memory errors: NVIDIA's, and AMD's, which covers all blocks of the GPU (RAS).
+pub(super) const UNCORRECTED_ERRORS: &[MetricId] =
+    &[gpu_health::ECC_UNCORRECTED_VOLATILE, hardware::GPU_RAS_UNCORRECTED];
 
 /// The reported errors, by row of the GPU.
 #[derive(Debug, Default)]
@@ -158,7 +162,8 @@ impl GpuErrorTracker {
                 (*counted, _) = (f64::NAN, self.broken.remove(row));
             }
             let mut broken = self.broken.get(row).copied().unwrap_or_default();
-            let count = cluster.current_value(gpu_health::ECC_UNCORRECTED_VOLATILE, *row);
+            let count =
+                UNCORRECTED_ERRORS.iter().find_map(|metric| cluster.current_value(*metric, *row));
             if count.is_some_and(|now| now > *counted) {
                 broken.memory = Some(at);
             }

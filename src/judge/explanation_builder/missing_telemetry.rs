@@ -6,7 +6,10 @@ use gaunt_schema::{
 };
 
 use super::{
-    super::{link_averages::LinkAverages, sample_interval::SampleInterval},
+    super::{
+        gpu_errors::UNCORRECTED_ERRORS, link_averages::LinkAverages,
+        sample_interval::SampleInterval,
+    },
     ExplanationScope,
 };
 
@@ -189,9 +192,7 @@ impl ExplanationScope<'_> {
             .filter(|(of, lacks, _)| of.applies_to(kind) && lacks(self))
             .map(|(.., words)| (*words).to_owned())
             .collect();
-        if kind == FindingKind::GpuFailed
-            && !self.has_values(&[gpu_health::ECC_UNCORRECTED_VOLATILE], &self.gpus)
-        {
+        if kind == FindingKind::GpuFailed && !self.has_values(UNCORRECTED_ERRORS, &self.gpus) {
             missing.push("no ECC counters: memory errors unknown".to_owned());
         }
         missing
