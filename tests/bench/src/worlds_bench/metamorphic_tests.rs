@@ -114,7 +114,8 @@ fn replace_word(text: &str, name: &str, by: &str) -> String {
     let is_inside = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     let mut changed = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(name) {
+    // The search of the standard library is not optimised in tests, and pages are large.
+    while let Some(at) = memchr::memmem::find(rest.as_bytes(), name.as_bytes()) {
         let (before, after) = (&rest[..at], &rest[at + name.len()..]);
         let is_word = !before.chars().next_back().is_some_and(is_inside)
             && !after.chars().next().is_some_and(is_inside);

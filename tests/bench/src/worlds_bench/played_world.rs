@@ -38,12 +38,21 @@ pub(crate) struct PlayedWorld {
     pub(crate) gpu_days: f64,
     /// The score.
     pub(crate) score: RunScore,
-    /// Confidence of each warning or worse, and whether it is about a fault.
-    pub(crate) confidences: Vec<(f64, bool)>,
+    /// The confidence of each warning or worse.
+    pub(crate) confidences: Vec<StatedConfidence>,
     /// Lines of pages that the parser rejected.
     pub(crate) rejected: u64,
     /// What was found, as lines.
     found: Vec<String>,
+}
+
+/// The confidence of a finding, beside the truth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatedConfidence {
+    pub(crate) kind: FindingKind,
+    pub(crate) confidence: f64,
+    /// Whether it is about a fault.
+    pub(crate) is_right: bool,
 }
 
 impl PlayedWorld {
@@ -240,7 +249,8 @@ fn score_world(
     let flagged = episodes.iter().filter(|episode| flagged_at(episode).is_some());
     let confidences = flagged.map(|episode| {
         let is_right = truths.iter().any(|truth| is_about(truth, &episode.finding));
-        (episode.finding.confidence, is_right)
+        let (kind, confidence) = (episode.finding.kind, episode.finding.confidence);
+        StatedConfidence { kind, confidence, is_right }
     });
     let case_name = match (world.faults.first(), world.quiet_case) {
         (Some(fault), _) => format!("{:?}", fault.kind),

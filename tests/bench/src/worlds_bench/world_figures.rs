@@ -1,8 +1,10 @@
 //! Figures of many worlds: shares of right findings, pages of quiet worlds, calibration of the confidences.
 
-use std::io::Write;
+use std::{collections::BTreeMap, io::Write};
 
-use super::played_world::{PlayedWorld, count_kinds};
+use gaunt_schema::FindingKind;
+
+use super::played_world::{PlayedWorld, StatedConfidence, count_kinds};
 use crate::judge_bench::{FaultAnswer, round_figure};
 
 /// Bins of confidence in the reliability table.
@@ -46,8 +48,8 @@ impl WorldFigures {
                 figures.quiet_pages += world.score.false_pages;
                 figures.quiet_gpu_days += world.gpu_days;
             }
-            for (confidence, is_right) in &world.confidences {
-                let error = confidence - f64::from(u8::from(*is_right));
+            for stated in &world.confidences {
+                let error = stated.confidence - f64::from(u8::from(stated.is_right));
                 figures.squared_errors.0 += error * error;
                 figures.squared_errors.1 += 1;
             }
@@ -137,7 +139,7 @@ pub(crate) fn write_reliability(
     out: &mut dyn Write,
     worlds: &[PlayedWorld],
 ) -> std::io::Result<()> {
-    let all: Vec<(f64, bool)> =
+    let all: Vec<StatedConfidence> =
         worlds.iter().flat_map(|world| world.confidences.iter().copied()).collect();
     writeln!(out, "{:26} {:>8} {:>6}", "confidence", "findings", "right")?;
     for bin in 0..BINS {
@@ -147,8 +149,8 @@ pub(crate) fn write_reliability(
         };
         let inside: Vec<bool> = all
             .iter()
-            .filter(|(confidence, _)| is_in(*confidence))
-            .map(|(_, right)| *right)
+            .filter(|stated| is_in(stated.confidence))
+            .map(|stated| stated.is_right)
             .collect();
         if let Some(right) = share_of(inside.iter().filter(|right| **right).count(), inside.len()) {
             writeln!(
@@ -158,6 +160,23 @@ pub(crate) fn write_reliability(
                 inside.len()
             )?;
         }
+    }
+    writeln!(out)?;
+    write_reliability_by_kind(out, &all)
+}
+
+/// Writes what each kind of finding states, with the share of findings that are right.
+fn write_reliability_by_kind(out: &mut dyn Write, all: &[StatedConfidence]) -> std::io::Result<()> {
+    let per_cent = |stated: &StatedConfidence| (stated.confidence * 100.0).round() as u32;
+    let mut groups: BTreeMap<(FindingKind, u32), Vec<bool>> = BTreeMap::new();
+    for stated in all {
+        groups.entry((stated.kind, per_cent(stated))).or_default().push(stated.is_right);
+    }
+    writeln!(out, "{:26} {:>8} {:>6}", "confidence of a kind", "findings", "right")?;
+    for ((kind, confidence), rights) in groups {
+        let right = rights.iter().filter(|right| **right).count() as f64 / rights.len() as f64;
+        let name = format!("{kind} .{confidence}");
+        writeln!(out, "{name:26} {:>8} {right:>6.2}", rights.len())?;
     }
     writeln!(out)
 }
