@@ -61,7 +61,11 @@ impl Engine {
         let chain = chain.map(|context| (**context).clone());
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
-        named.extend(gaunt_judge::confidence_limit(&self.options.thresholds, finding.confidence));
+        named.extend(gaunt_judge::confidence_limits(
+            &self.options.thresholds,
+            finding.kind,
+            finding.confidence,
+        ));
         named.sort_unstable();
         named.dedup();
         let limit = |key: &&str| {

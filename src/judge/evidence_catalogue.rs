@@ -11,6 +11,8 @@ use gaunt_schema::{
 
 use super::{
     Thresholds,
+    gpu_errors::UNCORRECTED_ERRORS,
+    pending_finding::{is_inferred, posterior},
     port_counters::{LINK_ERRORS, RETRANSMITS},
     thresholds::LIMITS,
 };
@@ -186,6 +188,7 @@ evidence_rows! {
     MarkedTimes: "ECN-marked packets / baseline", Count, own(&[port::ECN_MARKED]).limit("marked_times");
     CnpsReceived: "CNPs received / baseline", Count, own(&[port::CNP_HANDLED]).limit("notified_times");
     CnpSenders: "senders receiving CNPs", Count, own(&[port::CNP_HANDLED]).limit("incast_senders");
+    WaitingSenders: "ports that wait to send", Count, own(WAITING);
     PauseReceived: "PFC pause time received", Ratio,
         own(&[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED]).series_limit("paused_ratio");
     PauseSent: "PFC pause time sent", Ratio, own(PAUSES).series_limit("pauses_ratio");
@@ -252,7 +255,7 @@ evidence_rows! {
     GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]).below();
     Xid: "XID", Count, own(&[gpu_parts::XID_ERRORS]).fact();
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
-        own(&[gpu_health::ECC_UNCORRECTED_VOLATILE]).fact();
+        own(UNCORRECTED_ERRORS).fact();
     PcieReplays: "PCIe replays per second", Count,
         own(&[gpu_health::PCIE_REPLAYS]).series_limit("pcie_replays_per_second");
     PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);
@@ -296,6 +299,8 @@ evidence_rows! {
 
 const TRAFFIC: &[MetricId] = &[port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
 const SWITCH_ERRORS: &[MetricId] = &[switch_port::SYMBOL_ERRORS, switch_port::RECEIVE_ERRORS];
+const WAITING: &[MetricId] =
+    &[port::TRANSMIT_WAIT, ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED];
 const PAUSES: &[MetricId] = &[ethernet::TRANSMIT_PAUSED_3, ethernet::TRANSMIT_GLOBAL_PAUSED];
 
 /// Series that show how much a GPU works.
@@ -460,19 +465,26 @@ pub fn detection_rule(kind: FindingKind) -> (&'static str, &'static [&'static st
     row.map_or(("", &[]), |(_, words, keys)| (words, keys))
 }
 
-/// Returns the limit that a confidence comes from.
-pub fn confidence_limit(limits: &Thresholds, confidence: f64) -> Option<&'static str> {
-    let steps = [
-        ("sure_of_one_ratio", limits.sure_of_one_ratio),
-        ("sure_of_two_ratio", limits.sure_of_two_ratio),
-        ("sure_of_more_ratio", limits.sure_of_more_ratio),
-        ("sure_of_learned_ratio", limits.sure_of_learned_ratio),
+/// Returns the limits that the confidence of a finding of this kind comes from.
+pub fn confidence_limits(
+    limits: &Thresholds,
+    kind: FindingKind,
+    confidence: f64,
+) -> Vec<&'static str> {
+    let stated = [
         ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
         ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
         ("sure_of_first_look_ratio", limits.sure_of_first_look_ratio),
         ("sure_of_own_ratio", limits.sure_of_own_ratio),
     ];
-    steps.into_iter().find(|(_, value)| value.total_cmp(&confidence).is_eq()).map(|(key, _)| key)
+    let mut stated = stated.into_iter().filter(|(_, value)| value.total_cmp(&confidence).is_eq());
+    if let Some((key, _)) = stated.next() {
+        return vec![key];
+    }
+    let reported = posterior(limits.reported_odds);
+    let prior =
+        if is_inferred(kind) || confidence < reported { "inferred_odds" } else { "reported_odds" };
+    vec![prior, "evidence_odds"]
 }
 
 /// Returns a limit's value and its reason; none for a name that is no limit.

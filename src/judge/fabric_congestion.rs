@@ -3,7 +3,7 @@
 //! Congested ports vote for what they have in common: the smallest entity of which most members are congested is to
 //! blame.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, FindingKind, SanitizedText};
 
@@ -11,6 +11,7 @@ use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
     host_blocks_network::detect_blocking_host,
+    incast::detect_incasts,
     inferred_leaf::CongestionGroup,
     link_averages::{LinkAverages, current_value},
     loaded_ports::{LoadedPort, collect_loaded_ports, is_any_port_congested},
@@ -18,7 +19,7 @@ use super::{
     robust_stats::median,
     sample_interval::SampleInterval,
 };
-use gaunt_cluster::{Cluster, Node, NodeId};
+use gaunt_cluster::{Cluster, NodeId};
 
 /// Adds hosts that block the network, and congested leaves and rails.
 pub(super) fn detect_congestion(
@@ -42,7 +43,7 @@ pub(super) fn detect_congestion(
     for port in ports.iter_mut().filter(|port| waiting.contains(&port.node)) {
         port.congested = None;
     }
-    detect_incasts(judge, cluster, &ports, outcome);
+    detect_incasts(judge, cluster, &mut ports, outcome);
     let waits = |row: &u32| {
         cluster.device_at(DeviceClass::Port, *row).is_some_and(|port| waiting.contains(&port.node))
     };
@@ -158,101 +159,12 @@ fn unnamed_leaf_finding(
 /// The maximum of nodes that a sentence lists.
 const MOST_NAMED: usize = 4;
 
-fn render_cnps(senders: usize) -> String {
-    let receive = if senders == 1 { "receives" } else { "receive" };
-    format!("{} {receive} CNPs", format_count(senders, "sender"))
-}
-
 fn render_ordinal(number: u32) -> String {
     match number {
         2 => "second".to_owned(),
         3 => "third".to_owned(),
         more => format!("{more}th"),
     }
-}
-
-/// Adds incasts: receivers to which several nodes send more than they can take, where nothing larger is congested.
-fn detect_incasts(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    ports: &[LoadedPort<'_>],
-    outcome: &mut DetectorOutcome,
-) {
-    let mut rails: BTreeMap<&SanitizedText, Vec<&LoadedPort<'_>>> = BTreeMap::new();
-    for port in ports.iter().filter(|port| port.congested.is_some()) {
-        rails.entry(&port.rail).or_default().push(port);
-    }
-    // Where several ports of a rail are congested, the cause is what they share.
-    let mut senders: HashMap<NodeId, usize> = HashMap::new();
-    for bad in rails.values() {
-        if let [port] = bad.as_slice() {
-            outcome.suspicions.extend(detect_incast(judge, cluster, port, &mut senders));
-        }
-    }
-}
-
-/// Counts the nodes that share a job with a node and whose ports handle CNPs.
-fn count_senders(judge: &JudgeState, cluster: &Cluster, of: NodeId, node: &Node) -> usize {
-    let limits = &judge.limits;
-    let groups = judge.job_groups.groups_on(node.device_rows(DeviceClass::Gpu));
-    let peers = groups.iter().flat_map(|group| &group.nodes).filter(|id| **id != of);
-    let obeys = |id: &&NodeId| {
-        let rows = cluster
-            .node_by_id(**id)
-            .map(|node| node.device_rows(DeviceClass::Port))
-            .unwrap_or_default();
-        rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
-            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
-        })
-    };
-    peers.filter(obeys).count()
-}
-
-/// `known` caches the sender counts by node: a node may have a thousand ports.
-fn detect_incast(
-    judge: &JudgeState,
-    cluster: &Cluster,
-    port: &LoadedPort<'_>,
-    known: &mut HashMap<NodeId, usize>,
-) -> Option<PendingFinding> {
-    let limits = &judge.limits;
-    let marked = current_value(port.link.ecn_marked, cluster)
-        .filter(|it| *it >= limits.marked_packets_ratio);
-    let far = judge.switches.of(port.row).and_then(|far| far.queue_over_limit(cluster, limits));
-    // Transmit wait is evidence about the sender, and not about the receiver.
-    if marked.is_none() && far.is_none() {
-        return None;
-    }
-    let node = cluster.node_by_id(port.node)?;
-    let senders =
-        *known.entry(port.node).or_insert_with(|| count_senders(judge, cluster, port.node, node));
-    if (senders as f64) < limits.incast_senders {
-        return None;
-    }
-    let slowed = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([port.node]), limits);
-    let kinds =
-        1 + usize::from(marked.is_some() && far.is_some()) + usize::from(!slowed.is_empty());
-    let key = &cluster.device_at(DeviceClass::Port, port.row)?.device.key;
-    let (device, number) = (key.first()?, key.get(1)?);
-    let entity =
-        Entity { leaf: port.leaf.cloned(), ..Entity::new_port(&node.name, device, number) };
-    let lost = slowed.iter().map(|group| group.lost_gpus()).sum();
-    let victims = slowed.iter().flat_map(|group| group.list_victims(cluster, Some(port.node)));
-    Some(
-        PendingFinding::of(FindingKind::LeafCongested, entity, kinds, true)
-            .with_hold_seconds(limits.incast_seconds.max(SampleInterval::of_pages(cluster).two_sample_seconds(limits)))
-            .with_slowed_jobs(slowed.iter().map(|group| group.group_key()))
-            .with_cost(lost, victims.take(MAX_VICTIMS).collect())
-            .with_summary(
-                format!("Incast at {device} on {}: {}.", node.name, render_cnps(senders)),
-                "Check which nodes send to this one at the same time, and how its ranks map to rails.".to_owned(),
-            )
-            .with_evidence([
-                EvidenceRow::EcnMarked.to_evidence(marked, Some(limits.marked_packets_ratio)),
-                EvidenceRow::SwitchQueue.to_evidence(far, Some(1.0)).with_note("limit: the settings for each"),
-                EvidenceRow::CnpSenders.to_evidence(Some(senders as f64), Some(limits.incast_senders)),
-            ]),
-    )
 }
 
 /// Ports of one rail below one leaf.
@@ -429,10 +341,7 @@ fn congestion_finding(
     let nodes: BTreeSet<NodeId> = bad.iter().map(|port| port.node).collect();
     let groups = judge.job_groups.slowed_on_nodes(cluster, &nodes, limits);
     // Pace varies: what is known to be more than that is evidence, what may be is worth a warning.
-    let is_likely = groups.iter().any(|group| {
-        let evidence = judge.gangs.of(group);
-        !evidence.is_learned() || evidence.is_slower(group, limits)
-    });
+    let is_likely = groups.iter().any(|group| judge.gangs.is_likely_slower(group, limits));
     let median_of = |of: fn(&LinkAverages) -> super::moving_average::MovingAverage| {
         median(bad.iter().filter_map(|port| current_value(of(port.link), cluster)))
     };

@@ -69,6 +69,12 @@ impl GangEvidence {
         self.jobs.get(&group.group_key()).copied().unwrap_or_default()
     }
 
+    /// Whether a job is likely slower, as far as is known how much its pace varies.
+    pub(super) fn is_likely_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        let evidence = self.of(group);
+        !evidence.is_learned() || evidence.is_slower(group, limits)
+    }
+
     /// Forgets a job whose present level was accepted as its baseline.
     pub(super) fn forget_job(&mut self, key: &str) {
         self.jobs.remove(key);

@@ -6,7 +6,9 @@ use gaunt_schema::{DeviceClass, Entity, EvidenceItem, FindingKind};
 
 use super::{
     EvidenceRow, JudgeState,
+    job_group::JobGroup,
     link_averages::{LinkAverages, current_value},
+    loaded_ports::LoadedPort,
     pending_finding::{MAX_VICTIMS, PendingFinding, format_percent},
     robust_stats::median,
 };
@@ -66,25 +68,86 @@ pub(super) fn detect_blocking_host(
         Some(share) => format!("sends PFC pause {} of the time", format_percent(share)),
         None => format!("has {:.1} out_of_buffer drops per second", unbuffered.unwrap_or_default()),
     };
+    let pending = PendingFinding::of(
+        FindingKind::HostBlocksNetwork,
+        Entity::new_node(&node.name),
+        kinds,
+        true,
+    );
     Some(
-        PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), kinds, true)
+        with_slowed_groups(pending, cluster, id, &groups)
             .with_hold_seconds(limits.hotspot_seconds)
-            .with_slowed_jobs(groups.iter().map(|group| group.group_key()))
-            .with_cost(
-                groups.iter().map(|group| group.lost_gpus()).sum(),
-                groups.iter().flat_map(|group| group.list_victims(cluster, Some(id))).take(MAX_VICTIMS).collect(),
-            )
-            .with_summary(
-                format!("{} {how}: slow receiver.", node.name),
-                format!("Check the PCIe links of the HCAs of {}, its IOMMU and memory settings, and other load on its memory.", node.name),
-            )
+            .with_summary(format!("{} {how}: slow receiver.", node.name), next_step(node))
             .with_possible_evidence([
                 half_of(EvidenceRow::PausingPorts, stopping, carrying.len()),
                 half_of(EvidenceRow::DroppingPorts, dropping, carrying.len()),
                 EvidenceRow::PauseSent.to_evidence(share, Some(limits.pauses_ratio)),
-                EvidenceRow::OutOfBuffer.to_evidence(unbuffered, Some(limits.unbuffered_per_second)),
-                EvidenceRow::SwitchPauseFrames.to_evidence(stopped, Some(limits.switch_stopped_per_second)),
+                EvidenceRow::OutOfBuffer
+                    .to_evidence(unbuffered, Some(limits.unbuffered_per_second)),
+                EvidenceRow::SwitchPauseFrames
+                    .to_evidence(stopped, Some(limits.switch_stopped_per_second)),
             ]),
+    )
+}
+
+/// Returns a finding for a host most of whose ports receive marked packets, each as the only one of its rail: it takes
+/// packets too slowly, and its adapters do not count what they drop or pause.
+pub(super) fn detect_marked_receiver(
+    judge: &JudgeState,
+    cluster: &Cluster,
+    marked: &[&LoadedPort<'_>],
+    loaded: usize,
+) -> Option<PendingFinding> {
+    let limits = &judge.limits;
+    let id = marked.first()?.node;
+    let node = cluster.node_by_id(id)?;
+    let groups = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([id]), limits);
+    let times = median(marked.iter().filter_map(|port| port.link.marked_times(cluster, limits)))
+        .filter(|times| *times >= limits.marked_times)?;
+    if !groups.iter().any(|group| judge.gangs.is_likely_slower(group, limits)) {
+        return None;
+    }
+    let summary = format!(
+        "{} ports of {} receive ECN-marked packets, and no other port of their rails does: slow receiver.",
+        marked.len(),
+        node.name
+    );
+    let pending =
+        PendingFinding::of(FindingKind::HostBlocksNetwork, Entity::new_node(&node.name), 2, true);
+    Some(
+        with_slowed_groups(pending, cluster, id, &groups)
+            .with_summary(summary, next_step(node))
+            .with_hold_seconds(limits.hotspot_seconds)
+            .with_evidence([
+                half_of(EvidenceRow::CongestedPorts, marked.len(), loaded),
+                EvidenceRow::MarkedTimes.to_evidence(Some(times), Some(limits.marked_times)),
+                EvidenceRow::JobSlowdown
+                    .to_evidence(
+                        median(groups.iter().filter_map(|group| group.slowdown_ratio())),
+                        Some(limits.slowed_ratio),
+                    )
+                    .or_context(),
+            ]),
+    )
+}
+
+fn with_slowed_groups(
+    pending: PendingFinding,
+    cluster: &Cluster,
+    id: NodeId,
+    groups: &[&JobGroup],
+) -> PendingFinding {
+    let victims = groups.iter().flat_map(|group| group.list_victims(cluster, Some(id)));
+    pending.with_slowed_jobs(groups.iter().map(|group| group.group_key())).with_cost(
+        groups.iter().map(|group| group.lost_gpus()).sum(),
+        victims.take(MAX_VICTIMS).collect(),
+    )
+}
+
+fn next_step(node: &Node) -> String {
+    format!(
+        "Check the PCIe links of the HCAs of {}, its IOMMU and memory settings, and other load on its memory.",
+        node.name
     )
 }
 

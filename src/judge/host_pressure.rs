@@ -60,6 +60,11 @@ impl CpuPressure {
         }
     }
 
+    /// Whether one CPU is saturated.
+    fn is_saturated(&self, limits: &Thresholds) -> bool {
+        self.busiest.is_some_and(|busiest| busiest.now >= limits.busiest_cpu_ratio)
+    }
+
     /// Returns the busy share of the busiest CPU as evidence.
     pub(super) fn busiest_evidence(&self, limits: &Thresholds) -> EvidenceItem {
         let limit = self.busiest_limit.unwrap_or(limits.busiest_cpu_ratio);
@@ -92,6 +97,8 @@ pub(super) struct HostPressure {
     pub(super) crowded: bool,
     /// One CPU is saturated, or far busier than before.
     pub(super) pegged: bool,
+    /// One CPU is saturated: by itself, one that is only busier keeps nobody waiting.
+    saturated: bool,
 }
 
 impl HostPressure {
@@ -114,11 +121,13 @@ impl HostPressure {
         let io_exceeds = io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));
         let cpu = CpuPressure::of(host, cluster, limits);
         let of_cpu = |limit, exceeds| is_over(PressureSource::Cpu, limit, exceeds);
+        let pegged = cpu.pegged && !is_chore(PressureSource::BusiestCpu);
         Self {
             io: is_over(PressureSource::Io, limits.io_pressure_ratio, io_exceeds),
             pressed: of_cpu(limits.cpu_pressure_ratio, cpu.pressed),
             crowded: of_cpu(limits.cpu_crowded_ratio, cpu.crowded),
-            pegged: cpu.pegged && !is_chore(PressureSource::BusiestCpu),
+            pegged,
+            saturated: pegged && cpu.is_saturated(limits),
         }
     }
 
@@ -132,6 +141,6 @@ impl HostPressure {
         let is_likely = |source| host.evidence.is_likely(source);
         (self.io && is_likely(PressureSource::Io))
             || (self.pressed && is_likely(PressureSource::Cpu))
-            || (self.pegged && is_likely(PressureSource::BusiestCpu))
+            || (self.saturated && is_likely(PressureSource::BusiestCpu))
     }
 }

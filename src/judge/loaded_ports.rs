@@ -31,6 +31,8 @@ pub(super) struct LoadedPort<'a> {
 pub(super) struct Congestion {
     /// Whether a share or a switch shows it, and not only the comparison with the port's own past.
     pub(super) is_certain: bool,
+    /// Whether only its own waiting or pauses show it: packets queue up where it sends to.
+    pub(super) is_of_sender: bool,
 }
 
 /// The signals of congestion at one port.
@@ -132,11 +134,12 @@ pub(super) fn collect_loaded_ports<'a>(
     let rails_with_errors = rails_with_errors(&ports, cluster, limits);
     for (port, (sign, is_slower)) in ports.iter_mut().zip(signs) {
         let drops = sign.is_resending && is_slower && !rails_with_errors.contains(&port.rail);
-        let is_congested =
-            is_marked((sign, is_slower)) || ((sign.is_delayed || drops) && !any_marked);
+        let is_marked = is_marked((sign, is_slower));
+        let is_congested = is_marked || ((sign.is_delayed || drops) && !any_marked);
         // Whoever waits for credits or is paused has lost that time, whatever its past.
         let is_certain = sign.is_certain || sign.is_delayed;
-        port.congested = is_congested.then_some(Congestion { is_certain });
+        let is_of_sender = !is_marked && sign.is_delayed;
+        port.congested = is_congested.then_some(Congestion { is_certain, is_of_sender });
     }
     ports
 }

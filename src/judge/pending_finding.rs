@@ -90,6 +90,11 @@ impl PendingFinding {
         self
     }
 
+    /// Keeps it from paging.
+    pub(super) fn cap_severity(&mut self) {
+        self.finding.severity = self.finding.severity.min(Severity::Warning);
+    }
+
     /// Marks it as one that wakes nobody.
     pub(super) fn mark_informational(mut self) -> Self {
         self.finding.severity = Severity::Info;
@@ -103,14 +108,13 @@ impl PendingFinding {
         self.finding.severity = Severity::Critical;
     }
 
-    /// Computes the confidence.
+    /// Computes the confidence, a posterior: the odds of a kind of finding, times the odds of each kind of evidence
+    /// beyond the first.
     pub(super) fn compute_confidence(&self, limits: &Thresholds) -> f64 {
-        let of_kinds = match self.kinds {
-            0 | 1 => limits.sure_of_one_ratio,
-            2 => limits.sure_of_two_ratio,
-            _ => limits.sure_of_more_ratio,
-        };
-        if self.learned { of_kinds.min(limits.sure_of_learned_ratio) } else { of_kinds }
+        let inferred = self.learned || is_inferred(self.finding.kind);
+        let prior = if inferred { limits.inferred_odds } else { limits.reported_odds };
+        let further = if self.learned { 0 } else { self.kinds.saturating_sub(1) };
+        posterior(prior * limits.evidence_odds.powi(further as i32))
     }
 
     /// Sets the estimated cost, which orders pending findings, and the victims. The cost of an open finding is the sum
@@ -151,6 +155,31 @@ impl PendingFinding {
     ) -> Self {
         self.with_evidence(evidence.into_iter().map(EvidenceItem::or_context))
     }
+}
+
+/// Returns the probability with these odds.
+pub(super) fn posterior(odds: f64) -> f64 {
+    odds / (1.0 + odds)
+}
+
+/// Whether the evidence of a kind is the behaviour of a job and its hosts, and no fault that a device reports.
+pub(super) fn is_inferred(kind: FindingKind) -> bool {
+    use FindingKind::{
+        DataSkew, DataStarved, HostBound, IdleAllocated, LeafCongested, RailSlow, StageImbalance,
+        StorageSlow, UnexplainedSlowdown,
+    };
+    matches!(
+        kind,
+        DataSkew
+            | DataStarved
+            | HostBound
+            | IdleAllocated
+            | LeafCongested
+            | RailSlow
+            | StageImbalance
+            | StorageSlow
+            | UnexplainedSlowdown
+    )
 }
 
 /// Whether the evidence of a kind of finding exists only while a job works.

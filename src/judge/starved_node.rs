@@ -202,7 +202,7 @@ impl<'a> StarvedNode<'a> {
     }
 
     /// Whether the others are busier than it.
-    fn is_below_others(&self, judge: &JudgeState) -> bool {
+    pub(super) fn is_below_others(&self, judge: &JudgeState) -> bool {
         self.others.is_some_and(|others| self.utilization < others * judge.limits.hungry_ratio)
     }
 
@@ -248,7 +248,7 @@ impl<'a> StarvedNode<'a> {
     ) -> Option<PendingFinding> {
         let limits = &judge.limits;
         let pressure = HostPressure::of(judge, cluster, &self.host);
-        let HostPressure { io, pressed, crowded, pegged } = pressure;
+        let HostPressure { io, pressed, crowded, pegged, .. } = pressure;
         // Where it is known how far ranks of this job differ by chance, they must differ by more.
         let is_known = judge.gangs.of(self.group).knows_its_ranks() && self.group.nodes.len() > 1;
         let idlers = self
@@ -280,12 +280,14 @@ impl<'a> StarvedNode<'a> {
         let interval = SampleInterval::of_gpus(cluster, self.node);
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);
-        // Tasks that wait a little do so on many hosts: that pages only where it is known to be more than usual.
-        let is_much = io || pressed || pegged || self.host.evidence.is_likely(PressureSource::Cpu);
+        // Chores make tasks wait on any host: that pages only where it is known to be more than hosts do by chance.
+        let is_much =
+            pressure.is_clear(&self.host) || self.host.evidence.is_likely(PressureSource::Cpu);
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
-        let is_hard = others_wait
-            || (is_rank && alone && waits)
+        // Until it is known how far ranks differ by chance, one that differs alone proves nothing.
+        let is_hard = (others_wait && (is_known || !is_rank))
+            || (is_rank && is_known && alone && waits)
             || (host > 0 && (is_relative || self.group.nodes.len() == 1))
             || self.is_only_one_pressed(judge, cluster);
         let entity = Entity::new_node(&self.node.name);
@@ -294,7 +296,7 @@ impl<'a> StarvedNode<'a> {
         let summary = self.render_summary(kind, judge, cluster);
         Some(
             PendingFinding::of(kind, entity, kinds, is_hard)
-                .with_hold_seconds(self.hold_seconds(io, interval, limits))
+                .with_hold_seconds(self.hold_seconds(io, host > 0, interval, limits))
                 .with_interval(interval)
                 .with_cost(
                     self.group.lost_gpus().max(lost),
@@ -311,8 +313,17 @@ impl<'a> StarvedNode<'a> {
     }
 
     /// Returns the seconds for which it must starve. A node that wrote a checkpoint waited for the disk as well, and goes
-    /// on; one rank that waits for the disk most likely writes one.
-    fn hold_seconds(&self, io: bool, interval: SampleInterval, limits: &Thresholds) -> f64 {
+    /// on; one rank that waits for the disk, or for what its host does not show, most likely writes one.
+    fn hold_seconds(
+        &self,
+        io: bool,
+        is_host_seen: bool,
+        interval: SampleInterval,
+        limits: &Thresholds,
+    ) -> f64 {
+        if self.is_minority() && !is_host_seen {
+            return limits.pause_settle_seconds.max(interval.two_sample_seconds(limits));
+        }
         if self.idle_ranks == Some(true) {
             return 0.0;
         }
@@ -365,7 +376,7 @@ impl<'a> StarvedNode<'a> {
 
     /// Returns the pressure of the host that counts as evidence: ` (IO pressure 76 %)`.
     fn render_pressure(&self, judge: &JudgeState, cluster: &Cluster) -> String {
-        let HostPressure { io, pressed, crowded, pegged } =
+        let HostPressure { io, pressed, crowded, pegged, .. } =
             HostPressure::of(judge, cluster, &self.host);
         let value = |compared: Option<BaselineComparison>, counts: bool| {
             compared.filter(|_| counts).map(|compared| compared.now)

@@ -25,6 +25,27 @@ fn blamed_node(judge: &JudgeState, cluster: &Cluster, group: &JobGroup) -> Optio
     })
 }
 
+/// Finds the only host of a slower job that waits for CPU or IO more than hosts do by chance, if its GPUs are less busy
+/// than the others.
+fn find_only_pressed<'a>(
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    group: &'a JobGroup,
+    of_node: impl Fn(&NodeId, Option<&[u32]>) -> Option<StarvedNode<'a>>,
+) -> Option<RareVerdict<'a>> {
+    if !judge.gangs.of(group).is_slower(group, &judge.limits) {
+        return None;
+    }
+    let is_clear = |id: &&NodeId| {
+        let host = judge.hosts.get(id);
+        host.is_some_and(|host| HostPressure::of(judge, cluster, host).is_clear(host))
+    };
+    let mut pressed = group.nodes.iter().filter(is_clear);
+    let only = pressed.next().filter(|_| pressed.next().is_none())?;
+    let starved = of_node(only, None).filter(|starved| starved.is_below_others(judge))?;
+    Some(RareVerdict::Nodes(vec![starved]))
+}
+
 /// Finds who starves in a job whose samples are too rare to be taken one by one.
 pub(super) fn detect_from_rounds<'a>(
     judge: &'a JudgeState,
@@ -42,7 +63,7 @@ pub(super) fn detect_from_rounds<'a>(
         return Some(RareVerdict::Nodes(starved.collect()));
     }
     if !idle.is_whole_job {
-        return None;
+        return find_only_pressed(judge, cluster, group, of_node);
     }
     let evidence = |id: &NodeId| judge.hosts.get(id).map(|host| host.evidence);
     let waits =

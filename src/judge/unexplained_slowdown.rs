@@ -86,7 +86,9 @@ fn unexplained_finding(
     // A warning that never pages: its cause may be harmless. Informational where both the members of the job and its
     // work are estimates: chance and nodes of other jobs then look like a slowdown.
     let warns = !(group.job.is_none() && uneven.instants);
-    let hold = limits.unexplained_seconds.max(group.interval.two_sample_seconds_of_all(limits));
+    // The more speed is lost, the sooner it is told: after the loss of as much work.
+    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / uneven.slowed).min(1.0);
+    let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
     let lost = uneven.slowed * group.gpus.len() as f64;
     let slowdown = EvidenceRow::UnexplainedLoss.to_evidence(Some(uneven.slowed), Some(least));
     let pending = PendingFinding::of(FindingKind::UnexplainedSlowdown, entity, 1, warns)

@@ -21,8 +21,8 @@ fn find_unsourced(explanation: &Explanation) -> Vec<String> {
     for limit in explanation.limits.iter().filter(|limit| limit.why.is_empty()) {
         add(&limit.key, "a limit without a reason".to_owned());
     }
-    if !limits.values().any(|limit| limit.total_cmp(&finding.confidence).is_eq()) {
-        add("confidence", format!("{} is no limit", finding.confidence));
+    if !is_confidence_accounted(finding.confidence, &limits) {
+        add("confidence", format!("{} follows from no limit", finding.confidence));
     }
     let alternatives = explanation.chain.iter().flat_map(|chain| &chain.alternatives);
     for number in finding.evidence.iter().chain(alternatives.map(|other| &other.number)) {
@@ -50,6 +50,16 @@ fn find_unsourced(explanation: &Explanation) -> Vec<String> {
         }
     }
     unsourced
+}
+
+/// Whether a confidence is a limit, or the posterior of prior odds and some kinds of evidence.
+fn is_confidence_accounted(confidence: f64, limits: &BTreeMap<&str, f64>) -> bool {
+    let priors = ["inferred_odds", "reported_odds"].iter().filter_map(|key| limits.get(key));
+    let posteriors = priors.flat_map(|prior| {
+        let factor = limits.get("evidence_odds").copied().unwrap_or(1.0);
+        (0..6).map(move |kinds| prior * factor.powi(kinds)).map(|odds| odds / (1.0 + odds))
+    });
+    limits.values().copied().chain(posteriors).any(|known| (known - confidence).abs() < 1e-12)
 }
 
 /// Names that may contain digits, the longest first.

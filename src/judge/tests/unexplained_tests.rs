@@ -94,7 +94,7 @@ fn rank_report(index: usize, shown: RankShown, sent: f64, waited: f64) -> Report
 #[test]
 fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     let mut job = SlowedJob::at_baseline();
-    assert_eq!(job.run(80, at_pace(0.6)).open_ids(), [""; 0], "a cause has time to show");
+    assert_eq!(job.run(40, at_pace(0.6)).open_ids(), [""; 0], "a cause has time to show");
     assert_eq!(job.run(60, at_pace(0.6)).open_ids(), [ID]);
     let finding = job.finding();
     assert_eq!(finding.severity, Severity::Warning);
