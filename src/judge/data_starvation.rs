@@ -150,12 +150,13 @@ fn storage_slow_finding(
     let pending =
         PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
     // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
-    let pending = if is_seen { pending } else { pending.mark_learned().mark_informational() };
+    let pending = if is_seen { pending } else { pending.mark_learned() };
     // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint. Late
     // answers alone may have a harmless reason: the server is busy, and nobody waits for it.
     let is_known = groups.iter().any(|(group, _)| judge.gangs.of(group).is_learned());
-    let mut pending = pending;
-    if !is_known || io.is_none() {
+    let mut pending =
+        pending.with_page_delay(if is_known { 0.0 } else { limits.unexplained_seconds });
+    if io.is_none() {
         pending.cap_severity();
     }
     pending

@@ -54,7 +54,9 @@ impl UnevenGroup<'_> {
         let found = imbalance.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
         let explanation = match cause.settled.filter(|_| cause.is_seen).or(found) {
             Some(kind) => SlowdownExplanation::Settled(kind),
-            None if cause.is_suspected || is_uneven => SlowdownExplanation::Suspected,
+            None if cause.is_suspected || is_uneven || imbalance.is_some() => {
+                SlowdownExplanation::Suspected
+            }
             None => SlowdownExplanation::Unknown,
         };
         outcome.suspicions.extend(imbalance);

@@ -95,12 +95,6 @@ impl PendingFinding {
         self.finding.severity = self.finding.severity.min(Severity::Warning);
     }
 
-    /// Marks it as one that wakes nobody.
-    pub(super) fn mark_informational(mut self) -> Self {
-        self.finding.severity = Severity::Info;
-        self
-    }
-
     /// Adds another independent kind of evidence.
     pub(super) fn add_confirmation(&mut self, evidence: EvidenceItem) {
         self.kinds += 1;

@@ -280,9 +280,11 @@ impl<'a> StarvedNode<'a> {
         let interval = SampleInterval::of_gpus(cluster, self.node);
         // Its own drop and the waiting of the others are one kind of evidence seen from two sides.
         let is_relative = alone || waits || self.idle_ranks == Some(true);
-        // Chores make tasks wait on any host: that pages only where it is known to be more than hosts do by chance.
-        let is_much =
-            pressure.is_clear(&self.host) || self.host.evidence.is_likely(PressureSource::Cpu);
+        // Chores make tasks wait on any host: that pages where it is known to be more than hosts do by chance, or where
+        // the rest of the job waits for this node.
+        let is_much = pressure.is_clear(&self.host)
+            || self.host.evidence.is_likely(PressureSource::Cpu)
+            || ((io || pressed || pegged) && alone && waits);
         let kinds = usize::from(host > 0 && is_much) + usize::from(is_relative);
         // A host with chores on which GPUs idle like all others proves nothing.
         // Until it is known how far ranks differ by chance, one that differs alone proves nothing.
