@@ -37,7 +37,8 @@ pub(super) struct DialectTable {
 pub(super) struct NameMapping {
     /// The name on the page.
     pub(super) name: &'static str,
-    /// Only series with this label and value, or without the label if the value begins with a question mark.
+    /// Only series with this label and value, or without the label if the value begins with a question mark. An empty
+    /// value stands for any.
     pub(super) when: Option<(&'static str, &'static str)>,
     /// The target of the mapping.
     pub(super) to: MappingTarget,
@@ -107,10 +108,13 @@ impl NameMapping {
         self
     }
 
-    fn matches_sample(&self, sample: &TextSample<'_, '_>) -> bool {
+    /// Whether the mapping applies to a series of its name.
+    pub(super) fn matches_sample(&self, sample: &TextSample<'_, '_>) -> bool {
         self.when.is_none_or(|(label, expected)| match expected.strip_prefix('?') {
             Some(expected) => sample.find_label(label).is_none_or(|label| label.raw == expected),
-            None => sample.find_label(label).is_some_and(|label| label.raw == expected),
+            None => sample
+                .find_label(label)
+                .is_some_and(|label| expected.is_empty() || label.raw == expected),
         })
     }
 }
@@ -142,17 +146,14 @@ impl DialectTable {
         )
     }
 
-    /// Decodes a series whose name is in this table.
+    /// Decodes a series to which this mapping of the table applies.
     pub(super) fn decode_series<'a>(
         &self,
-        mappings: &[NameMapping],
+        mapping: &NameMapping,
         context: &mut DecodeContext,
         builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
-        let Some(mapping) = mappings.iter().find(|mapping| mapping.matches_sample(sample)) else {
-            return Ok(DecodeOp::Ignore);
-        };
         if self.parts.iter().any(|label| sample.find_label(label).is_some()) {
             return Ok(DecodeOp::Ignore);
         }
@@ -283,8 +284,8 @@ fn add_job_info(device: u32, builder: &mut ReportBuilder<'_>, sample: &TextSampl
     }
     if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
         builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
-    } else if let Some(pod) = label_text(sample, "pod") {
-        let job = match label_text(sample, "namespace") {
+    } else if let Some(pod) = label_text(sample, "pod|pod_name") {
+        let job = match label_text(sample, "namespace|pod_namespace") {
             Some(namespace) => format!("{namespace}/{}", dcgm_exporter::pod_owner(&pod)),
             None => dcgm_exporter::pod_owner(&pod).to_owned(),
         };
