@@ -13,6 +13,7 @@ mod dcgm_exporter;
 mod dcgm_new_names;
 mod dcgm_values;
 mod decode_plan;
+mod dialect_reference;
 mod dialect_table;
 #[cfg(test)]
 mod exporter_page_tests;
@@ -35,6 +36,7 @@ mod ufm_telemetry;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::dialect_reference::{DialectMetric, dialect_metrics};
 pub(crate) use self::{
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},

@@ -214,3 +214,35 @@ fn ufm_telemetry_page() {
     assert_values(&report, &port, &[(switch::LINK_DOWNED, 6.0)]);
     assert_info(&report, &port, switch::INFO, &[("guid", "0x1"), ("description", "leaf-1")]);
 }
+
+/// Two ports of an old kernel: 16 samples that repeat others.
+#[test]
+fn legacy_port_counters_are_declined_by_name() {
+    let names = [
+        "data_received_bytes",
+        "data_transmitted_bytes",
+        "multicast_packets_received",
+        "multicast_packets_transmitted",
+        "packets_received",
+        "packets_transmitted",
+        "unicast_packets_received",
+        "unicast_packets_transmitted",
+    ];
+    let mut page = String::new();
+    for (name, port) in names.iter().flat_map(|name| [(name, 1), (name, 2)]) {
+        page.push_str(&format!(
+            "node_infiniband_legacy_{name}_total{{device=\"mlx4_0\",port=\"{port}\"}} 7\n\
+             node_infiniband_port_{name}_total{{device=\"mlx4_0\",port=\"{port}\"}} 9\n"
+        ));
+    }
+    let ScrapedPage { report, dialect, .. } = decode_clean(&page);
+    assert_eq!(dialect, Dialect::NodeExporter);
+    let port = Device::new_port("mlx4_0", "2");
+    assert_values(&report, &port, &[(crate::catalogue::port::RECEIVE_BYTES, 9.0)]);
+    let listed = super::dialect_metrics();
+    for name in names {
+        let name = format!("node_infiniband_legacy_{name}_total");
+        let entry = listed.iter().find(|entry| entry.name == name);
+        assert!(entry.is_some_and(|entry| entry.declined.is_some()), "{name}");
+    }
+}

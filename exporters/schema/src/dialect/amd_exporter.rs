@@ -2,7 +2,7 @@
 
 use super::{
     decode_plan::BlankValues,
-    dialect_table::{DialectTable, IdentityLabels, NameMapping, same_unit, scaled_unit},
+    dialect_table::{DialectTable, IdentityLabels, NameMapping, declined, same_unit, scaled_unit},
 };
 use crate::{
     DeviceClass, Dialect, MetricId,
@@ -14,6 +14,9 @@ use crate::{
 
 /// Its megabytes are the driver's: 1,048,576 bytes.
 const MB: f64 = 1_048_576.0;
+
+/// Why a value is not read.
+const KILOBYTES: &str = "no public source states whether a KB has 1,000 or 1,024 bytes";
 
 /// Power of a partition other than the first is a zero that stands for no sensor.
 const fn of_first_partition(name: &'static str) -> NameMapping {
@@ -56,6 +59,8 @@ pub(super) const TABLE: DialectTable = DialectTable {
             .when_label("clock_type", "GPU_CLOCK_TYPE_SYSTEM"),
         scaled_unit("gpu_max_clock", health::MEMORY_CLOCK_MAX, Times(1e6))
             .when_label("clock_type", "GPU_CLOCK_TYPE_MEMORY"),
+        declined("gpu_xgmi_link_rx", KILOBYTES),
+        declined("gpu_xgmi_link_tx", KILOBYTES),
         same_unit("pcie_replay_count", health::PCIE_REPLAYS),
         same_unit("gpu_ecc_correct_total", hardware::GPU_RAS_CORRECTED),
         same_unit("gpu_ecc_uncorrect_total", hardware::GPU_RAS_UNCORRECTED),

@@ -59,6 +59,8 @@ pub(super) enum MappingTarget {
     IdentityOnly(DeviceClass),
     /// No reading: its value is our index of the device of this class.
     Index(DeviceClass),
+    /// Deliberately not read, for this reason.
+    Declined(&'static str),
 }
 
 /// The info series that the labels of a class form: our name and theirs; an equals sign introduces a constant.
@@ -89,6 +91,11 @@ pub(super) const fn scaled_unit(
 /// A name of a ratio that older exporters fill with a percentage.
 pub(super) const fn ratio_or_percent(name: &'static str, metric: MetricId) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::RatioOrPercent(metric) }
+}
+
+/// A name that is known and not read, for this reason.
+pub(super) const fn declined(name: &'static str, reason: &'static str) -> NameMapping {
+    NameMapping { name, when: None, to: MappingTarget::Declined(reason) }
 }
 
 /// Whether only an exporter that writes base units has this name.
@@ -164,6 +171,7 @@ impl DialectTable {
             | MappingTarget::Sum(metric, _)
             | MappingTarget::Flag(metric, _) => metric.catalogue_row().class,
             MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
+            MappingTarget::Declined(_) => return Ok(DecodeOp::Ignore),
         };
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
         self.identify_device(mapping.to, class, device, context, builder, sample);
@@ -218,7 +226,7 @@ impl DialectTable {
                 }
                 Ok(DecodeOp::Ignore)
             }
-            MappingTarget::Sum(..) => Ok(DecodeOp::Ignore),
+            MappingTarget::Sum(..) | MappingTarget::Declined(_) => Ok(DecodeOp::Ignore),
         }
     }
 

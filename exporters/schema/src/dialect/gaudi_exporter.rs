@@ -3,7 +3,7 @@
 use super::{
     decode_plan::BlankValues,
     dialect_table::{
-        DialectTable, IdentityLabels, MappingTarget, NameMapping, same_unit, scaled_unit,
+        DialectTable, IdentityLabels, MappingTarget, NameMapping, declined, same_unit, scaled_unit,
     },
 };
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
     },
 };
 
-/// Its table. Energy, PCIe traffic and PCIe speed are not read: no public source states their units.
+/// Why a value is not read.
+const NO_UNIT: &str = "no public source states its unit";
+
+/// Its table.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Gaudi,
     mappings: &[
@@ -37,6 +40,12 @@ pub(super) const TABLE: DialectTable = DialectTable {
         same_unit("habanalabs_pci_link_width", health::PCIE_WIDTH),
         same_unit("habanalabs_pcie_replay_count", health::PCIE_REPLAYS),
         same_unit("habanalabs_pending_rows_state", health::REMAP_PENDING),
+        declined("habanalabs_energy", NO_UNIT),
+        declined("habanalabs_pci_link_speed", NO_UNIT),
+        declined("habanalabs_pcie_receive_throughput", NO_UNIT),
+        declined("habanalabs_pcie_transmit_throughput", NO_UNIT),
+        declined("habanalabs_pcie_rx", NO_UNIT),
+        declined("habanalabs_pcie_tx", NO_UNIT),
     ],
     keys: &[(DeviceClass::Gpu, &["id|device"])],
     identity: &[IdentityLabels {

@@ -2,15 +2,14 @@
 
 use super::{
     decode_plan::BlankValues,
-    dialect_table::{DialectTable, IdentityLabels, same_unit, sum_series},
+    dialect_table::{DialectTable, IdentityLabels, declined, same_unit, sum_series},
 };
 use crate::{
     DeviceClass, Dialect,
     catalogue::{gpu, host},
 };
 
-/// Its table. Several runtimes may share a core: their shares and their memory are added up. Error counters are by
-/// chip, and the page does not state which cores a chip has.
+/// Its table. Several runtimes may share a core: their shares and their memory are added up.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::Neuron,
     mappings: &[
@@ -20,6 +19,10 @@ pub(super) const TABLE: DialectTable = DialectTable {
         sum_series("neuroncore_memory_usage_model_shared_scratchpad", gpu::MEMORY_USED),
         sum_series("neuroncore_memory_usage_runtime_memory", gpu::MEMORY_USED),
         sum_series("neuroncore_memory_usage_tensors", gpu::MEMORY_USED),
+        declined(
+            "hardware_ecc_events_total",
+            "counts by chip; the page does not state the cores of a chip",
+        ),
         same_unit("system_memory_total_bytes", host::MEMORY_TOTAL).when_label("instance_type", ""),
     ],
     keys: &[(DeviceClass::Gpu, &["neuroncore"]), (DeviceClass::Node, &[])],
