@@ -19,10 +19,7 @@ pub(super) const TABLE: DialectTable = DialectTable {
         sum_series("neuroncore_memory_usage_model_shared_scratchpad", gpu::MEMORY_USED),
         sum_series("neuroncore_memory_usage_runtime_memory", gpu::MEMORY_USED),
         sum_series("neuroncore_memory_usage_tensors", gpu::MEMORY_USED),
-        declined(
-            "hardware_ecc_events_total",
-            "counts by chip; the page does not state the cores of a chip",
-        ),
+        declined("hardware_ecc_events_total", "counts by chip, and gaunt's GPUs are cores"),
         same_unit("system_memory_total_bytes", host::MEMORY_TOTAL).when_label("instance_type", ""),
     ],
     keys: &[(DeviceClass::Gpu, &["neuroncore"]), (DeviceClass::Node, &[])],
