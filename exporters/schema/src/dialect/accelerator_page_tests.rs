@@ -181,9 +181,14 @@ fn amd_device_metrics_page_of_partitions() {
             (gpu::CLOCK_EVENT_SW_POWER_CAP, 0.96),
             (gpu::CLOCK_EVENT_HW_THERMAL, 0.75),
             (gpu::CLOCK_EVENT_SW_THERMAL, 0.0),
+            (health::PCIE_GENERATION, 4.0),
+            (health::PCIE_GENERATION_MAX, 5.0),
         ],
     );
     assert_eq!(report.find_reading(&Device::new_gpu(1), gpu::POWER), None, "a zero is no sensor");
+    let down = decode_clean("pcie_speed{gpu_id=\"0\"} 0\n").report;
+    let generation = down.find_reading(&Device::new_gpu(0), health::PCIE_GENERATION);
+    assert_eq!(generation, Some(AbsenceReason::Error.into()), "no generation has this speed");
 }
 
 /// Bytes, not words: 4,086,720 of them in 14,190 management packets of 288 bytes.

@@ -2,7 +2,9 @@
 
 use super::{
     decode_plan::BlankValues,
-    dialect_table::{DialectTable, IdentityLabels, NameMapping, declined, same_unit, scaled_unit},
+    dialect_table::{
+        DialectTable, IdentityLabels, MappingTarget, NameMapping, declined, same_unit, scaled_unit,
+    },
 };
 use crate::{
     DeviceClass, Dialect, MetricId,
@@ -21,6 +23,10 @@ const KILOBYTES: &str = "no public source states whether a KB has 1,000 or 1,024
 /// Power of a partition other than the first is a zero that stands for no sensor.
 const fn of_first_partition(name: &'static str) -> NameMapping {
     same_unit(name, gpu::POWER).when_label("gpu_partition_id", "?0")
+}
+
+const fn pcie_speed(name: &'static str, metric: MetricId) -> NameMapping {
+    NameMapping { name, when: None, to: MappingTarget::PcieSpeed(metric) }
 }
 
 const fn percent(name: &'static str, metric: MetricId) -> NameMapping {
@@ -61,6 +67,8 @@ pub(super) const TABLE: DialectTable = DialectTable {
             .when_label("clock_type", "GPU_CLOCK_TYPE_MEMORY"),
         declined("gpu_xgmi_link_rx", KILOBYTES),
         declined("gpu_xgmi_link_tx", KILOBYTES),
+        pcie_speed("pcie_speed", health::PCIE_GENERATION),
+        pcie_speed("pcie_max_speed", health::PCIE_GENERATION_MAX),
         same_unit("pcie_replay_count", health::PCIE_REPLAYS),
         same_unit("gpu_ecc_correct_total", hardware::GPU_RAS_CORRECTED),
         same_unit("gpu_ecc_uncorrect_total", hardware::GPU_RAS_UNCORRECTED),

@@ -151,6 +151,7 @@ impl<'a> DcgmDecoder<'a> {
             end: None,
             is_percent_if_whole: false,
             true_value: None,
+            is_pcie_speed: false,
         };
         builder.plan_bitmask(device, rule)
     }

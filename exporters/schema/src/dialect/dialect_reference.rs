@@ -99,6 +99,7 @@ fn of_mapping(dialect: Dialect, mapping: &NameMapping) -> DialectMetric {
             entry.with_metric(metric, unit(metric, scale))
         }
         MappingTarget::RatioOrPercent(metric) => entry.with_metric(metric, "ratio or percent"),
+        MappingTarget::PcieSpeed(metric) => entry.with_metric(metric, "GT/s"),
         MappingTarget::Flag(metric, yes) => {
             entry.with_metric(metric, format!("code, {yes} is yes"))
         }

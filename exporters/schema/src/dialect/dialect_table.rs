@@ -55,6 +55,8 @@ pub(super) enum MappingTarget {
     Sum(MetricId, UnitScale),
     /// One if the value is this number, else zero.
     Flag(MetricId, f64),
+    /// The generation of PCIe with this speed in GT/s.
+    PcieSpeed(MetricId),
     /// No reading: only its labels are used, which describe the device of this class.
     IdentityOnly(DeviceClass),
     /// No reading: its value is our index of the device of this class.
@@ -169,7 +171,8 @@ impl DialectTable {
             MappingTarget::Reading(metric, _)
             | MappingTarget::RatioOrPercent(metric)
             | MappingTarget::Sum(metric, _)
-            | MappingTarget::Flag(metric, _) => metric.catalogue_row().class,
+            | MappingTarget::Flag(metric, _)
+            | MappingTarget::PcieSpeed(metric) => metric.catalogue_row().class,
             MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
             MappingTarget::Declined(_) => return Ok(DecodeOp::Ignore),
         };
@@ -181,6 +184,7 @@ impl DialectTable {
             MappingTarget::Reading(metric, _)
             | MappingTarget::RatioOrPercent(metric)
             | MappingTarget::Flag(metric, _)
+            | MappingTarget::PcieSpeed(metric)
                 if self.is_duplicate(device, metric, builder) =>
             {
                 Ok(DecodeOp::Ignore)
@@ -203,6 +207,10 @@ impl DialectTable {
             }
             MappingTarget::Flag(metric, yes) => {
                 let rule = ValueRule { true_value: Some(yes), ..rule(metric, UnitScale::Same) };
+                builder.plan_foreign_reading(device, metric, rule)
+            }
+            MappingTarget::PcieSpeed(metric) => {
+                let rule = ValueRule { is_pcie_speed: true, ..rule(metric, UnitScale::Same) };
                 builder.plan_foreign_reading(device, metric, rule)
             }
             MappingTarget::Index(class) => {
