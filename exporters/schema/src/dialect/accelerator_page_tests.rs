@@ -233,13 +233,13 @@ fn legacy_port_counters_are_declined_by_name() {
         "unicast_packets_received",
         "unicast_packets_transmitted",
     ];
-    let mut page = String::new();
-    for (name, port) in names.iter().flat_map(|name| [(name, 1), (name, 2)]) {
-        page.push_str(&format!(
+    let lines = names.iter().flat_map(|name| [(name, 1), (name, 2)]).map(|(name, port)| {
+        format!(
             "node_infiniband_legacy_{name}_total{{device=\"mlx4_0\",port=\"{port}\"}} 7\n\
              node_infiniband_port_{name}_total{{device=\"mlx4_0\",port=\"{port}\"}} 9\n"
-        ));
-    }
+        )
+    });
+    let page: String = lines.collect();
     let ScrapedPage { report, dialect, .. } = decode_clean(&page);
     assert_eq!(dialect, Dialect::NodeExporter);
     let port = Device::new_port("mlx4_0", "2");

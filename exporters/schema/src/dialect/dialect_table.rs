@@ -65,6 +65,21 @@ pub(super) enum MappingTarget {
     Declined(&'static str),
 }
 
+impl MappingTarget {
+    /// The class of the device that a series is of; none if the series is not read.
+    fn device_class(self) -> Option<DeviceClass> {
+        match self {
+            Self::Reading(metric, _)
+            | Self::RatioOrPercent(metric)
+            | Self::Sum(metric, _)
+            | Self::Flag(metric, _)
+            | Self::PcieSpeed(metric) => Some(metric.catalogue_row().class),
+            Self::IdentityOnly(class) | Self::Index(class) => Some(class),
+            Self::Declined(_) => None,
+        }
+    }
+}
+
 /// The info series that the labels of a class form: our name and theirs; an equals sign introduces a constant.
 #[derive(Debug)]
 pub(super) struct IdentityLabels {
@@ -167,51 +182,22 @@ impl DialectTable {
             return Ok(DecodeOp::Ignore);
         }
         context.has_base_units |= is_base_unit_name(mapping.name);
-        let class = match mapping.to {
-            MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
-            | MappingTarget::Sum(metric, _)
-            | MappingTarget::Flag(metric, _)
-            | MappingTarget::PcieSpeed(metric) => metric.catalogue_row().class,
-            MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
-            MappingTarget::Declined(_) => return Ok(DecodeOp::Ignore),
-        };
+        let Some(class) = mapping.to.device_class() else { return Ok(DecodeOp::Ignore) };
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
         self.identify_device(mapping.to, class, device, context, builder, sample);
-        let rule = |metric: MetricId, scale| ValueRule::of(metric, scale, self.blank);
-        match mapping.to {
+        if let Some((metric, rule)) = self.reading_rule(mapping.to, context.has_base_units) {
             // The old and the new name may both report the value.
-            MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
-            | MappingTarget::Flag(metric, _)
-            | MappingTarget::PcieSpeed(metric)
-                if self.is_duplicate(device, metric, builder) =>
-            {
+            return if self.is_duplicate(device, metric, builder) {
                 Ok(DecodeOp::Ignore)
-            }
-            MappingTarget::Reading(metric, scale) => {
-                builder.plan_foreign_reading(device, metric, rule(metric, scale))
-            }
-            MappingTarget::RatioOrPercent(metric) => {
-                let rule = if context.has_base_units {
-                    rule(metric, UnitScale::Same)
-                } else {
-                    ValueRule { is_percent_if_whole: true, ..rule(metric, UnitScale::Per(100.0)) }
-                };
+            } else {
                 builder.plan_foreign_reading(device, metric, rule)
-            }
+            };
+        }
+        match mapping.to {
             MappingTarget::Sum(metric, scale)
                 if metric.catalogue_row().kind != MetricKind::Info =>
             {
-                Ok(builder.plan_sum(device, metric, rule(metric, scale)))
-            }
-            MappingTarget::Flag(metric, yes) => {
-                let rule = ValueRule { true_value: Some(yes), ..rule(metric, UnitScale::Same) };
-                builder.plan_foreign_reading(device, metric, rule)
-            }
-            MappingTarget::PcieSpeed(metric) => {
-                let rule = ValueRule { is_pcie_speed: true, ..rule(metric, UnitScale::Same) };
-                builder.plan_foreign_reading(device, metric, rule)
+                Ok(builder.plan_sum(device, metric, ValueRule::of(metric, scale, self.blank)))
             }
             MappingTarget::Index(class) => {
                 let foreign_key = builder.report.devices[device as usize].key[0].clone();
@@ -234,8 +220,33 @@ impl DialectTable {
                 }
                 Ok(DecodeOp::Ignore)
             }
-            MappingTarget::Sum(..) | MappingTarget::Declined(_) => Ok(DecodeOp::Ignore),
+            _ => Ok(DecodeOp::Ignore),
         }
+    }
+
+    /// The metric and the conversion of a value that is a reading by itself.
+    fn reading_rule(
+        &self,
+        to: MappingTarget,
+        has_base_units: bool,
+    ) -> Option<(MetricId, ValueRule)> {
+        let rule = |metric, scale| ValueRule::of(metric, scale, self.blank);
+        let same = |metric| rule(metric, UnitScale::Same);
+        Some(match to {
+            MappingTarget::Reading(metric, scale) => (metric, rule(metric, scale)),
+            MappingTarget::RatioOrPercent(metric) if has_base_units => (metric, same(metric)),
+            MappingTarget::RatioOrPercent(metric) => {
+                let percent = rule(metric, UnitScale::Per(100.0));
+                (metric, ValueRule { is_percent_if_whole: true, ..percent })
+            }
+            MappingTarget::Flag(metric, yes) => {
+                (metric, ValueRule { true_value: Some(yes), ..same(metric) })
+            }
+            MappingTarget::PcieSpeed(metric) => {
+                (metric, ValueRule { is_pcie_speed: true, ..same(metric) })
+            }
+            _ => return None,
+        })
     }
 
     fn is_duplicate(&self, device: u32, metric: MetricId, builder: &ReportBuilder<'_>) -> bool {
