@@ -148,14 +148,14 @@ impl<'a> CableEndIndex<'a> {
         if record("peer_kind").is_some_and(|kind| *kind == "switch") {
             return None;
         }
-        let (peer, card) = match record("peer") {
-            Some(peer) => (peer, record("peer_device")),
-            // The page names only the switch: the fabric's cables name the other end.
-            None => {
-                let guid = record("guid").or_else(|| entry.device.key.first())?;
-                let end = cluster.topology().cable_end(parse_guid(guid)?, entry.device.key.get(1)?);
-                end.map(|(node, adapter)| (node, Some(adapter)))?
-            }
+        // Where the page names only the switch, the fabric's cables name the other end.
+        let (peer, card) = if let Some(peer) = record("peer") {
+            (peer, record("peer_device"))
+        } else {
+            let guid = record("guid").or_else(|| entry.device.key.first())?;
+            let port = entry.device.key.get(1)?;
+            let (node, adapter) = cluster.topology().cable_end(parse_guid(guid)?, port)?;
+            (node, Some(adapter))
         };
         let (id, node) = self.find_node(cluster, peer)?;
         let ports = node.device_rows(DeviceClass::Port);
