@@ -153,7 +153,15 @@ pub enum GauntCommand {
     /// Replay a recording in the console; without a terminal, print a snapshot of its end.
     Replay(ReplayArguments),
     /// List every metric that gaunt knows, with kind, unit and meaning.
-    Metrics,
+    Metrics(MetricsArguments),
+}
+
+/// Options of `metrics`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct MetricsArguments {
+    /// List the names on other exporters' pages instead: dialect, name, unit there, metric of gaunt and its unit.
+    #[arg(long)]
+    pub dialects: bool,
 }
 
 /// Options of `record`.

@@ -75,8 +75,8 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         _ => QUIET_LOG,
     };
     init_logging(cli.log.as_deref(), default_filter, on_screen)?;
-    if let Some(GauntCommand::Metrics) = cli.command {
-        return metrics_command::run();
+    if let Some(GauntCommand::Metrics(options)) = cli.command {
+        return metrics_command::run(options.dialects);
     }
     if let Some(GauntCommand::Judge(options)) = cli.command {
         return run_judge(options);
@@ -145,7 +145,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
-        Some(GauntCommand::Metrics) => metrics_command::run(),
+        Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
     }
 }
 

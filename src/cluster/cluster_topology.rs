@@ -3,7 +3,10 @@
 //! It is resolved from the sources to the rows of the columns once after each change. Facts that no source reports are
 //! none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use gaunt_schema::{
     DeviceClass, SanitizedText, TopologyOrigin,
@@ -19,6 +22,7 @@ mod attributed_facts;
 #[cfg(test)]
 mod tests;
 
+use attributed_facts::FabricCables;
 pub(super) use attributed_facts::TopologyFacts;
 
 /// Maximum number of disputes that are kept as sentences; all are counted.
@@ -96,6 +100,7 @@ pub struct ClusterTopology {
     racks: BTreeMap<SanitizedText, Vec<NodeId>>,
     domains: BTreeMap<SanitizedText, NvlinkDomainMembers>,
     spines: BTreeMap<SanitizedText, Vec<SanitizedText>>,
+    cables: Vec<Arc<FabricCables>>,
     disputes: Vec<SanitizedText>,
     disputed_ports: u64,
 }
@@ -149,6 +154,17 @@ impl ClusterTopology {
         &self.spines
     }
 
+    /// The node's name and the adapter at the other end of the cable at this port of the switch with this GUID.
+    pub fn cable_end(
+        &self,
+        switch_guid: u64,
+        port: &SanitizedText,
+    ) -> Option<(&SanitizedText, &SanitizedText)> {
+        let key = (switch_guid, port.clone());
+        let end = self.cables.iter().find_map(|cables| cables.get(&key));
+        end.map(|(node, adapter)| (node, adapter))
+    }
+
     /// Contradictions between sources about a leaf, as sentences; the first few.
     pub fn dispute_sentences(&self) -> &[SanitizedText] {
         &self.disputes
@@ -161,7 +177,7 @@ impl ClusterTopology {
 
     /// Resolves the facts of sources and pages to the devices that are known now.
     pub(super) fn from_facts(facts: &TopologyFacts, inventory: &DeviceInventory) -> Self {
-        let mut topology = Self::default();
+        let mut topology = Self { cables: facts.all_cables(), ..Self::default() };
         topology.ports.resize_with(inventory.row_count(DeviceClass::Port), PortTopology::default);
         topology.gpus.resize_with(inventory.row_count(DeviceClass::Gpu), GpuTopology::default);
         for (id, node) in inventory.sorted_nodes() {

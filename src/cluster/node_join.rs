@@ -28,7 +28,10 @@ const fn name_authority(dialect: Dialect) -> u8 {
 
 /// Whether pages of this dialect describe the machine at their address; others describe a fabric or its switches.
 const fn is_of_machine(dialect: Dialect) -> bool {
-    !matches!(dialect, Dialect::Infiniband | Dialect::Snmp | Dialect::Nccl | Dialect::Unknown)
+    !matches!(
+        dialect,
+        Dialect::Infiniband | Dialect::Ufm | Dialect::Snmp | Dialect::Nccl | Dialect::Unknown
+    )
 }
 
 /// The name that a page reports, unless it names nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::switch_port};
+use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::switch_port, parse_guid};
 
 use super::{
     Thresholds,
@@ -148,9 +148,18 @@ impl<'a> CableEndIndex<'a> {
         if record("peer_kind").is_some_and(|kind| *kind == "switch") {
             return None;
         }
-        let (id, node) = self.find_node(cluster, record("peer")?)?;
+        // Where the page names only the switch, the fabric's cables name the other end.
+        let (peer, card) = if let Some(peer) = record("peer") {
+            (peer, record("peer_device"))
+        } else {
+            let guid = record("guid").or_else(|| entry.device.key.first())?;
+            let port = entry.device.key.get(1)?;
+            let (node, adapter) = cluster.topology().cable_end(parse_guid(guid)?, port)?;
+            (node, Some(adapter))
+        };
+        let (id, node) = self.find_node(cluster, peer)?;
         let ports = node.device_rows(DeviceClass::Port);
-        let card = record("peer_device").map(SanitizedText::as_str).unwrap_or_default();
+        let card = card.map(SanitizedText::as_str).unwrap_or_default();
         let named = self.cards.get(&(id, card));
         // The default description of an adapter counts from one: `HCA-1` is the first of the node.
         let numbered = || {

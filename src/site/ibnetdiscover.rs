@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use gaunt_schema::{
-    FabricSwitch, NodeLocation, PortLocation, SanitizedText, SourceTopology, TopologyOrigin,
+    FabricCable, FabricSwitch, NodeLocation, PortLocation, SanitizedText, SourceTopology,
+    TopologyOrigin, parse_guid,
 };
 
 use super::site_error::{SiteFault, quote_excerpt};
@@ -48,9 +49,17 @@ struct IbnetdiscoverParser<'a> {
     switches: BTreeMap<&'a str, &'a str>,
     /// Neighbour switches of each switch.
     adjacent: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// Adapters at each switch: description and port.
-    adapters: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
+    /// Adapters at each switch.
+    adapters: BTreeMap<&'a str, Vec<FabricAdapter<'a>>>,
     cables: usize,
+}
+
+/// An adapter at a switch.
+#[derive(Debug)]
+struct FabricAdapter<'a> {
+    description: &'a str,
+    port: &'a str,
+    switch_port: &'a str,
 }
 
 impl<'a> IbnetdiscoverParser<'a> {
@@ -93,6 +102,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         let guid = first_quoted(peer)?;
         let after = &peer[peer.find(guid)? + guid.len()..];
         let port = after.split_once('[')?.1.split_once(']')?.0;
+        let switch_port = line.strip_prefix('[')?.split_once(']')?.0;
         let Some(switch) = self.current_switch else { return Some(()) };
         self.cables += 1;
         if self.cables > MAX_CABLES {
@@ -101,9 +111,10 @@ impl<'a> IbnetdiscoverParser<'a> {
         if guid.starts_with("S-") {
             self.adjacent.entry(switch).or_default().insert(guid);
         } else if guid.starts_with("H-") {
-            let name = first_quoted(comment)?;
-            if !ENGINES.iter().any(|engine| name.contains(engine)) {
-                self.adapters.entry(switch).or_default().push((name, port));
+            let description = first_quoted(comment)?;
+            if !ENGINES.iter().any(|engine| description.contains(engine)) {
+                let adapter = FabricAdapter { description, port, switch_port };
+                self.adapters.entry(switch).or_default().push(adapter);
             }
         }
         Some(())
@@ -116,7 +127,17 @@ impl<'a> IbnetdiscoverParser<'a> {
         let mut leaf_by_node: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
         for (switch, adapters) in &self.adapters {
             let Some(leaf) = names.get(switch) else { continue };
-            for (description, port) in adapters {
+            for FabricAdapter { description, port, switch_port } in adapters {
+                if let (Some((node, adapter)), Some(switch_guid)) =
+                    (description.split_once(' '), parse_guid(switch))
+                {
+                    topology.cables.push(FabricCable {
+                        switch_guid,
+                        switch_port: (*switch_port).into(),
+                        node: node.into(),
+                        adapter: adapter.trim_matches(['\'', '"', ' ']).into(),
+                    });
+                }
                 match adapter_owner(description) {
                     AdapterOwner::Port(node, device) => topology.ports.push(PortLocation {
                         node: node.into(),

@@ -1,8 +1,11 @@
 //! Dialects: the exporter formats that gaunt reads, and how their names map to the catalogue.
 
 mod absence;
+#[cfg(test)]
+mod accelerator_page_tests;
 mod all_smi;
 mod amd_exporter;
+mod amd_smi_exporter;
 #[cfg(test)]
 mod captured_pages;
 mod custom_handler;
@@ -10,14 +13,17 @@ mod dcgm_exporter;
 mod dcgm_new_names;
 mod dcgm_values;
 mod decode_plan;
+mod dialect_reference;
 mod dialect_table;
 #[cfg(test)]
 mod exporter_page_tests;
+mod gaudi_exporter;
 mod infiniband_exporter;
 #[cfg(test)]
 mod label_tests;
 mod model_servers;
 mod nccl_inspector;
+mod neuron_monitor;
 mod node_exporter;
 mod node_exporter_table;
 mod nvidia_smi;
@@ -25,20 +31,26 @@ mod page_decoder;
 mod rdma_exporter;
 mod report_builder;
 mod snmp_exporter;
+mod tpu_device_plugin;
+mod ufm_telemetry;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::dialect_reference::{DialectMetric, dialect_metrics};
 pub(crate) use self::{
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 11] = [
+static TABLES: [dialect_table::DialectTable; 16] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
+    amd_smi_exporter::TABLE,
     dcgm_new_names::TABLE,
+    gaudi_exporter::TABLE,
     infiniband_exporter::TABLE,
+    neuron_monitor::TABLE,
     node_exporter_table::TABLE,
     nvidia_smi::TABLE,
     rdma_exporter::TABLE,
@@ -46,6 +58,8 @@ static TABLES: [dialect_table::DialectTable; 11] = [
     model_servers::TRITON,
     model_servers::VLLM,
     snmp_exporter::TABLE,
+    tpu_device_plugin::TABLE,
+    ufm_telemetry::TABLE,
 ];
 
 /// The handlers of all exporters that have some.
@@ -65,8 +79,14 @@ pub enum Dialect {
     Gaunt,
     /// NVIDIA's dcgm-exporter.
     Dcgm,
-    /// AMD's device-metrics-exporter.
+    /// AMD's device-metrics-exporter and amd_smi_exporter.
     Amd,
+    /// Habana's exporter of Gaudi accelerators.
+    Gaudi,
+    /// neuron-monitor's Prometheus script, for AWS Trainium and Inferentia.
+    Neuron,
+    /// GKE's TPU device plugin.
+    Tpu,
     /// rdma_exporter, which covers more of network cards than node_exporter does.
     Rdma,
     /// Prometheus's node_exporter, including its textfile metrics.
@@ -77,6 +97,8 @@ pub enum Dialect {
     AllSmi,
     /// infiniband_exporter, which queries all switches of a fabric.
     Infiniband,
+    /// UFM Telemetry, which reads all ports of a fabric.
+    Ufm,
     /// snmp_exporter with the interface tables of a switch.
     Snmp,
     /// A vLLM server.
@@ -93,15 +115,19 @@ pub enum Dialect {
 
 impl Dialect {
     /// Every dialect, the better source first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::Gaunt,
         Self::Dcgm,
         Self::Amd,
+        Self::Gaudi,
+        Self::Neuron,
+        Self::Tpu,
         Self::Rdma,
         Self::NodeExporter,
         Self::NvidiaSmi,
         Self::AllSmi,
         Self::Infiniband,
+        Self::Ufm,
         Self::Snmp,
         Self::Vllm,
         Self::Triton,
@@ -112,7 +138,18 @@ impl Dialect {
 
     /// Whether such an exporter samples at its own interval and repeats its values in between.
     pub const fn has_own_interval(self) -> bool {
-        matches!(self, Self::Dcgm | Self::Amd | Self::NvidiaSmi | Self::AllSmi | Self::Infiniband)
+        matches!(
+            self,
+            Self::Dcgm
+                | Self::Amd
+                | Self::Gaudi
+                | Self::Neuron
+                | Self::Tpu
+                | Self::NvidiaSmi
+                | Self::AllSmi
+                | Self::Infiniband
+                | Self::Ufm
+        )
     }
 
     /// Whether it is a model server, of which a node may have several.
@@ -126,11 +163,15 @@ impl Dialect {
             Self::Gaunt => "gaunt",
             Self::Dcgm => "dcgm",
             Self::Amd => "amd",
+            Self::Gaudi => "gaudi",
+            Self::Neuron => "neuron",
+            Self::Tpu => "tpu",
             Self::Rdma => "rdma",
             Self::NodeExporter => "node_exporter",
             Self::NvidiaSmi => "nvidia_smi",
             Self::AllSmi => "all_smi",
             Self::Infiniband => "infiniband",
+            Self::Ufm => "ufm",
             Self::Snmp => "snmp",
             Self::Vllm => "vllm",
             Self::Triton => "triton",

@@ -57,5 +57,6 @@ pub use report::{ExtraSample, InfoSeries, MetricSample, Report};
 pub use sanitized_text::SanitizedText;
 pub use time::{ClockFn, UnixMs};
 pub use topology::{
-    DeviceRail, FabricSwitch, NodeLocation, PortLocation, SourceTopology, TopologyOrigin,
+    DeviceRail, FabricCable, FabricSwitch, NodeLocation, PortLocation, SourceTopology,
+    TopologyOrigin, parse_guid,
 };

@@ -48,6 +48,9 @@ pub struct SourceTopology {
     pub rails: Vec<DeviceRail>,
     /// Facts about switches.
     pub switches: Vec<FabricSwitch>,
+    /// Cables between switches and nodes; empty in recordings of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cables: Vec<FabricCable>,
 }
 
 /// The location of a node.
@@ -98,6 +101,26 @@ pub struct FabricSwitch {
     pub rail: Option<SanitizedText>,
 }
 
+/// A cable from a port of a switch to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricCable {
+    /// The GUID of the switch.
+    pub switch_guid: u64,
+    /// The port of the switch.
+    pub switch_port: SanitizedText,
+    /// The node's name.
+    pub node: SanitizedText,
+    /// The adapter as the node describes it: a device (`mlx5_0`) or its number (`HCA-1`).
+    pub adapter: SanitizedText,
+}
+
+/// The number of a GUID such as `0xfc6a1c0300aa0100`, with or without a prefix.
+pub fn parse_guid(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("S-")).unwrap_or(text);
+    let is_guid = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_guid.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+}
+
 impl SourceTopology {
     /// A source without facts.
     pub fn new(source: SanitizedText, origin: TopologyOrigin) -> Self {
@@ -108,6 +131,7 @@ impl SourceTopology {
             ports: Vec::new(),
             rails: Vec::new(),
             switches: Vec::new(),
+            cables: Vec::new(),
         }
     }
 
@@ -117,5 +141,23 @@ impl SourceTopology {
             && self.ports.is_empty()
             && self.rails.is_empty()
             && self.switches.is_empty()
+            && self.cables.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guids_are_sixteen_hexadecimal_digits() {
+        for text in ["0xfc6a1c0300aa0100", "S-fc6a1c0300aa0100", "FC6A1C0300AA0100"] {
+            assert_eq!(parse_guid(text), Some(0xfc6a_1c03_00aa_0100), "{text}");
+        }
+        for text in
+            ["", "0x", "leaf-1", "0xfc6a1c0300aa010", "0xfc6a1c0300aa01000", "+c6a1c0300aa0100"]
+        {
+            assert_eq!(parse_guid(text), None, "{text}");
+        }
     }
 }

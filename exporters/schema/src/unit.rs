@@ -28,6 +28,21 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The name for display.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes/s",
+            Self::Watts => "watts",
+            Self::Joules => "joules",
+            Self::Celsius => "celsius",
+            Self::Hertz => "hertz",
+            Self::Seconds => "seconds",
+            Self::Count => "count",
+        }
+    }
+
     /// The suffix of a metric name with this unit, before `_total`; empty for counts.
     pub const fn name_suffix(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
+    sync::Arc,
 };
 
 use gaunt_schema::{
@@ -29,7 +30,11 @@ struct SourceFacts {
     rails: HashMap<SanitizedText, SanitizedText>,
     above: HashMap<SanitizedText, Vec<SanitizedText>>,
     switch_rails: HashMap<SanitizedText, SanitizedText>,
+    cables: Arc<FabricCables>,
 }
+
+/// The cables of one source: node and adapter by the switch's GUID and port.
+pub(super) type FabricCables = HashMap<(u64, SanitizedText), (SanitizedText, SanitizedText)>;
 
 /// A fact from a page.
 pub(super) fn page_fact(value: &SanitizedText) -> AttributedFact {
@@ -90,6 +95,12 @@ impl TopologyFacts {
             ))
         });
         (PortTopology { rail, leaf }, dispute)
+    }
+
+    /// The cables of every source, the best source first.
+    pub(super) fn all_cables(&self) -> Vec<Arc<FabricCables>> {
+        let sources = self.sources.values().map(|source| &source.cables);
+        sources.filter(|cables| !cables.is_empty()).cloned().collect()
     }
 
     /// The switches above a switch, from all sources.
@@ -170,6 +181,9 @@ impl SourceFacts {
             }
             source.above.insert(switch.name, switch.above);
         }
+        let cables = topology.cables.into_iter();
+        let cables = cables.map(|c| ((c.switch_guid, c.switch_port), (c.node, c.adapter)));
+        source.cables = Arc::new(cables.collect());
         let short: Vec<_> = source.nodes.keys().filter_map(short_name).collect();
         for (short, name) in short {
             if let Some(location) = source.nodes.get(&name).cloned() {

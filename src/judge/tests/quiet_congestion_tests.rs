@@ -54,6 +54,7 @@ fn findings_with(marks: impl Fn(usize, &str) -> f64) -> Vec<(FindingKind, String
         ports: vec![],
         rails: vec![],
         switches: vec![],
+        cables: vec![],
     }));
     fixture.run(150, |second, node| {
         page_of_marks(

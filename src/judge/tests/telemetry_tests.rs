@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use gaunt_schema::{
-    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, FindingKind, GpuState, MetricId,
-    Reading, RejectionCounts, Report, ScrapeTarget, ScrapedPage, Severity, TargetId, UnixMs,
+    AbsenceReason, Batch, Delivery, Device, DeviceClass, Dialect, FabricCable, FindingKind,
+    GpuState, MetricId, Reading, RejectionCounts, Report, ScrapeTarget, ScrapedPage, Severity,
+    SourceTopology, TargetId, TopologyOrigin, UnixMs,
     catalogue::{exporter, gpu, host, port, service, switch_port},
 };
 
@@ -278,6 +279,44 @@ fn switch_receive_errors_blame_the_port_at_the_other_end_of_the_cable() {
             .ends_with(" has 20.0 symbol errors and receive errors per second at its switch port."),
         "{summary}"
     );
+}
+
+/// UFM Telemetry names switches by GUID and no far ends; the fabric's cables do.
+#[test]
+fn switch_errors_without_a_peer_on_the_page_are_joined_by_the_cables_of_the_fabric() {
+    let mut fixture = TargetFixture::new(&[
+        ("gpu001:9770", Dialect::Gaunt),
+        ("gpu002:9770", Dialect::Gaunt),
+        ("ufm:9001", Dialect::Ufm),
+    ]);
+    let page = |broken: f64| {
+        move |second: i64, index: usize| {
+            if index < 2 {
+                return port_report(["gpu001", "gpu002"][index], second, &[]);
+            }
+            let mut page = node_report("ufm");
+            for number in ["1", "2"] {
+                let guid = "0xfc6a1c0300aa0100";
+                let device = page.ensure_device(Device::new_switch_port(guid, number));
+                page.add_info(device, switch_port::INFO, &[("guid", guid)]);
+                let errors = if number == "2" { broken * second as f64 } else { 0.0 };
+                page.push(device, switch_port::SYMBOL_ERRORS, Reading::of(errors.floor()));
+            }
+            page
+        }
+    };
+    assert_eq!(fixture.run(60, page(20.0)).open_ids(), [""; 0], "no cable is known");
+    let mut fabric = SourceTopology::new("fabric.txt".into(), TopologyOrigin::Fabric);
+    fabric.cables = [("1", "gpu001"), ("2", "gpu002.example")]
+        .map(|(port, node)| FabricCable {
+            switch_guid: 0xfc6a_1c03_00aa_0100,
+            switch_port: port.into(),
+            node: node.into(),
+            adapter: "mlx5_0".into(),
+        })
+        .into();
+    fixture.cluster.ingest_delivery(Delivery::Topology(fabric));
+    assert_eq!(fixture.run(60, page(20.0)).open_ids(), ["link_errors/gpu002/mlx5_0/1"]);
 }
 
 #[test]

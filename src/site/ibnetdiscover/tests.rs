@@ -70,6 +70,23 @@ fn cables_give_each_port_its_leaf_and_each_leaf_its_spines() {
 }
 
 #[test]
+fn cables_join_switch_guid_and_port_with_node_and_adapter() {
+    let topology = parse_topology(FABRIC, "fabric.txt".into()).unwrap();
+    let cables: Vec<_> = topology
+        .cables
+        .iter()
+        .map(|c| format!("{:016x}/{} {} {}", c.switch_guid, c.switch_port, c.node, c.adapter))
+        .collect();
+    let expected = [
+        "fc6a1c0300aa0100/1 gpu-001 mlx5_0",
+        "fc6a1c0300aa0100/2 gpu-002 mlx5_0",
+        "fc6a1c0300aa0100/3 old-7 HCA-1",
+        "fc6a1c0300aa0200/1 gpu-001 mlx5_1",
+    ];
+    assert_eq!(cables, expected);
+}
+
+#[test]
 fn switches_that_share_a_name_keep_their_guids() {
     let text = FABRIC.replace("MF0;leaf-01:MQM9790/U1", "Quantum Mellanox Technologies");
     let text = text.replace("MF0;leaf-02:MQM9790/U1", "Quantum Mellanox Technologies");

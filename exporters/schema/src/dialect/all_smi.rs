@@ -14,18 +14,20 @@ use crate::{
     },
 };
 
-/// Its table. On some of its series `index` became `gpu_index`, and `uuid` became `gpu_uuid`.
+const fn identity_only(name: &'static str) -> NameMapping {
+    NameMapping { name, when: None, to: MappingTarget::IdentityOnly(DeviceClass::Gpu) }
+}
+
+/// Its table. On some of its series `index` became `gpu_index` or `npu_index`, and `uuid` `gpu_uuid` or `npu_uuid`.
+/// Gaudi and TPU chips have the names of GPUs, and some of their own beside them. Of all its shares only those of GPM are
+/// fractions.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::AllSmi,
     mappings: &[
-        NameMapping {
-            name: "all_smi_gpu_info",
-            when: None,
-            to: MappingTarget::IdentityOnly(DeviceClass::Gpu),
-        },
+        identity_only("all_smi_gpu_info"),
         scaled_unit("all_smi_gpu_utilization", gpu::UTILIZATION, Per(100.0)),
-        scaled_unit("all_smi_gpu_memory_bandwidth_utilization", gpu::MEMORY_ACTIVITY, Per(100.0)),
-        scaled_unit("all_smi_gpu_sm_occupancy", gpu::SM_OCCUPANCY, Per(100.0)),
+        same_unit("all_smi_gpu_memory_bandwidth_utilization", gpu::DRAM_ACTIVE),
+        same_unit("all_smi_gpu_sm_occupancy", gpu::SM_OCCUPANCY),
         same_unit("all_smi_gpu_memory_used_bytes", gpu::MEMORY_USED),
         same_unit("all_smi_gpu_memory_total_bytes", gpu::MEMORY_TOTAL),
         same_unit("all_smi_gpu_temperature_celsius", gpu::TEMPERATURE),
@@ -49,12 +51,24 @@ pub(super) const TABLE: DialectTable = DialectTable {
         same_unit("all_smi_energy_consumed_joules_total", gpu::ENERGY),
         same_unit("all_smi_gpu_process_memory_bytes", parts::PROCESS_MEMORY),
         scaled_unit("all_smi_gpu_process_sm_util", parts::PROCESS_SM, Per(100.0)),
+        identity_only("all_smi_gaudi_device_info"),
+        scaled_unit("all_smi_gaudi_aip_utilization_percent", gpu::UTILIZATION, Per(100.0)),
+        same_unit("all_smi_gaudi_memory_used_bytes", gpu::MEMORY_USED),
+        same_unit("all_smi_gaudi_memory_total_bytes", gpu::MEMORY_TOTAL),
+        same_unit("all_smi_gaudi_power_draw_watts", gpu::POWER),
+        same_unit("all_smi_gaudi_power_max_watts", gpu::POWER_LIMIT),
+        same_unit("all_smi_gaudi_temperature_celsius", gpu::TEMPERATURE),
+        identity_only("all_smi_tpu_accelerator_type_info"),
+        scaled_unit("all_smi_tpu_utilization_percent", gpu::UTILIZATION, Per(100.0)),
+        same_unit("all_smi_tpu_memory_used_bytes", gpu::MEMORY_USED),
+        same_unit("all_smi_tpu_memory_total_bytes", gpu::MEMORY_TOTAL),
+        same_unit("all_smi_tpu_power_max_watts", gpu::POWER_LIMIT),
         same_unit("all_smi_memory_total_bytes", host::MEMORY_TOTAL),
         same_unit("all_smi_memory_available_bytes", host::MEMORY_AVAILABLE),
     ],
     keys: &[
-        (DeviceClass::Gpu, &["gpu_index|index"]),
-        (DeviceClass::Process, &["gpu_index|index", "pid"]),
+        (DeviceClass::Gpu, &["gpu_index|npu_index|index"]),
+        (DeviceClass::Process, &["gpu_index|npu_index|index", "pid"]),
         (DeviceClass::Node, &[]),
     ],
     identity: &[
@@ -62,8 +76,8 @@ pub(super) const TABLE: DialectTable = DialectTable {
             class: DeviceClass::Gpu,
             info: gpu::INFO,
             labels: &[
-                ("uuid", "gpu_uuid|uuid"),
-                ("model", "gpu|gpu_name"),
+                ("uuid", "gpu_uuid|npu_uuid|uuid"),
+                ("model", "gpu|gpu_name|npu"),
                 ("pci_bus_id", "pci_bus_id"),
                 ("driver", "driver_version"),
             ],

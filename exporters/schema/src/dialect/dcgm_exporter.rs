@@ -58,6 +58,15 @@ pub(super) struct DcgmDecoder<'a> {
     xid_gpus: HashMap<SanitizedText, u32, RandomState>,
 }
 
+/// The names that this module handles, with the metric and the unit of the value.
+pub(super) fn special_names() -> impl Iterator<Item = (&'static str, MetricId, &'static str)> {
+    let reasons =
+        |name| gpu::CLOCK_EVENTS.iter().map(move |(_, metric)| (name, *metric, "bit mask"));
+    let xids = XID.into_iter().map(|name| (name, parts::XID_ERRORS, "last XID"));
+    let links = LINK_ERRORS.into_iter().map(|(name, metric)| (name, metric, "count"));
+    CLOCK_EVENTS.into_iter().flat_map(reasons).chain(xids).chain(links)
+}
+
 fn link_error_metric(name: &str) -> Option<MetricId> {
     LINK_ERRORS.iter().find(|(other, _)| *other == name).map(|(_, metric)| *metric)
 }
@@ -142,6 +151,7 @@ impl<'a> DcgmDecoder<'a> {
             end: None,
             is_percent_if_whole: false,
             true_value: None,
+            is_pcie_speed: false,
         };
         builder.plan_bitmask(device, rule)
     }

@@ -16,6 +16,9 @@ const END_OF_TIME: f64 = 253_402_300_800.0;
 /// The CPUs of a page that has as many or more are not compared with each other.
 pub(crate) const MAX_COMPARED_CPUS: u16 = 4_096;
 
+/// The speed of a PCIe lane in GT/s, by generation from 1.
+const PCIE_SPEEDS: [f64; 6] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
+
 /// Which values mean that there is no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BlankValues {
@@ -44,6 +47,8 @@ pub(super) struct ValueRule {
     pub(super) is_percent_if_whole: bool,
     /// The one value that means yes; all others mean no.
     pub(super) true_value: Option<f64>,
+    /// The value is a speed of PCIe in GT/s, and the reading its generation.
+    pub(super) is_pcie_speed: bool,
 }
 
 impl ValueRule {
@@ -58,7 +63,14 @@ impl ValueRule {
             (BlankValues::DcgmGauge, MetricKind::Counter(_)) => BlankValues::DcgmCounter,
             _ => blank,
         };
-        Self { scale, blank, end, is_percent_if_whole: false, true_value: None }
+        Self {
+            scale,
+            blank,
+            end,
+            is_percent_if_whole: false,
+            true_value: None,
+            is_pcie_speed: false,
+        }
     }
 
     /// Converts a value to a reading.
@@ -74,6 +86,13 @@ impl ValueRule {
                 f64::from(u8::from(value.to_bits() == yes.to_bits()))
             };
             return Reading::of(flag);
+        }
+        if self.is_pcie_speed {
+            // A link that is down has a speed of zero, which is no generation.
+            let generation =
+                PCIE_SPEEDS.iter().position(|speed| speed.to_bits() == value.to_bits());
+            return generation
+                .map_or(AbsenceReason::Error.into(), |index| Reading::of(index as f64 + 1.0));
         }
         if self.end == Some(value) {
             return AbsenceReason::Saturated.into();

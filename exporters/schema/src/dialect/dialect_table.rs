@@ -37,7 +37,8 @@ pub(super) struct DialectTable {
 pub(super) struct NameMapping {
     /// The name on the page.
     pub(super) name: &'static str,
-    /// Only series with this label and value, or without the label if the value begins with a question mark.
+    /// Only series with this label and value, or without the label if the value begins with a question mark. An empty
+    /// value stands for any.
     pub(super) when: Option<(&'static str, &'static str)>,
     /// The target of the mapping.
     pub(super) to: MappingTarget,
@@ -54,10 +55,29 @@ pub(super) enum MappingTarget {
     Sum(MetricId, UnitScale),
     /// One if the value is this number, else zero.
     Flag(MetricId, f64),
+    /// The generation of PCIe with this speed in GT/s.
+    PcieSpeed(MetricId),
     /// No reading: only its labels are used, which describe the device of this class.
     IdentityOnly(DeviceClass),
     /// No reading: its value is our index of the device of this class.
     Index(DeviceClass),
+    /// Deliberately not read, for this reason.
+    Declined(&'static str),
+}
+
+impl MappingTarget {
+    /// The class of the device that a series is of; none if the series is not read.
+    fn device_class(self) -> Option<DeviceClass> {
+        match self {
+            Self::Reading(metric, _)
+            | Self::RatioOrPercent(metric)
+            | Self::Sum(metric, _)
+            | Self::Flag(metric, _)
+            | Self::PcieSpeed(metric) => Some(metric.catalogue_row().class),
+            Self::IdentityOnly(class) | Self::Index(class) => Some(class),
+            Self::Declined(_) => None,
+        }
+    }
 }
 
 /// The info series that the labels of a class form: our name and theirs; an equals sign introduces a constant.
@@ -90,6 +110,11 @@ pub(super) const fn ratio_or_percent(name: &'static str, metric: MetricId) -> Na
     NameMapping { name, when: None, to: MappingTarget::RatioOrPercent(metric) }
 }
 
+/// A name that is known and not read, for this reason.
+pub(super) const fn declined(name: &'static str, reason: &'static str) -> NameMapping {
+    NameMapping { name, when: None, to: MappingTarget::Declined(reason) }
+}
+
 /// Whether only an exporter that writes base units has this name.
 fn is_base_unit_name(name: &str) -> bool {
     ["_HERTZ", "_BYTES", "_JOULES_TOTAL"].iter().any(|unit| name.ends_with(unit))
@@ -107,10 +132,13 @@ impl NameMapping {
         self
     }
 
-    fn matches_sample(&self, sample: &TextSample<'_, '_>) -> bool {
+    /// Whether the mapping applies to a series of its name.
+    pub(super) fn matches_sample(&self, sample: &TextSample<'_, '_>) -> bool {
         self.when.is_none_or(|(label, expected)| match expected.strip_prefix('?') {
             Some(expected) => sample.find_label(label).is_none_or(|label| label.raw == expected),
-            None => sample.find_label(label).is_some_and(|label| label.raw == expected),
+            None => sample
+                .find_label(label)
+                .is_some_and(|label| expected.is_empty() || label.raw == expected),
         })
     }
 }
@@ -142,59 +170,34 @@ impl DialectTable {
         )
     }
 
-    /// Decodes a series whose name is in this table.
+    /// Decodes a series to which this mapping of the table applies.
     pub(super) fn decode_series<'a>(
         &self,
-        mappings: &[NameMapping],
+        mapping: &NameMapping,
         context: &mut DecodeContext,
         builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
-        let Some(mapping) = mappings.iter().find(|mapping| mapping.matches_sample(sample)) else {
-            return Ok(DecodeOp::Ignore);
-        };
         if self.parts.iter().any(|label| sample.find_label(label).is_some()) {
             return Ok(DecodeOp::Ignore);
         }
         context.has_base_units |= is_base_unit_name(mapping.name);
-        let class = match mapping.to {
-            MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
-            | MappingTarget::Sum(metric, _)
-            | MappingTarget::Flag(metric, _) => metric.catalogue_row().class,
-            MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
-        };
+        let Some(class) = mapping.to.device_class() else { return Ok(DecodeOp::Ignore) };
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
         self.identify_device(mapping.to, class, device, context, builder, sample);
-        let rule = |metric: MetricId, scale| ValueRule::of(metric, scale, self.blank);
-        match mapping.to {
+        if let Some((metric, rule)) = self.reading_rule(mapping.to, context.has_base_units) {
             // The old and the new name may both report the value.
-            MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
-            | MappingTarget::Flag(metric, _)
-                if self.is_duplicate(device, metric, builder) =>
-            {
+            return if self.is_duplicate(device, metric, builder) {
                 Ok(DecodeOp::Ignore)
-            }
-            MappingTarget::Reading(metric, scale) => {
-                builder.plan_foreign_reading(device, metric, rule(metric, scale))
-            }
-            MappingTarget::RatioOrPercent(metric) => {
-                let rule = if context.has_base_units {
-                    rule(metric, UnitScale::Same)
-                } else {
-                    ValueRule { is_percent_if_whole: true, ..rule(metric, UnitScale::Per(100.0)) }
-                };
+            } else {
                 builder.plan_foreign_reading(device, metric, rule)
-            }
+            };
+        }
+        match mapping.to {
             MappingTarget::Sum(metric, scale)
                 if metric.catalogue_row().kind != MetricKind::Info =>
             {
-                Ok(builder.plan_sum(device, metric, rule(metric, scale)))
-            }
-            MappingTarget::Flag(metric, yes) => {
-                let rule = ValueRule { true_value: Some(yes), ..rule(metric, UnitScale::Same) };
-                builder.plan_foreign_reading(device, metric, rule)
+                Ok(builder.plan_sum(device, metric, ValueRule::of(metric, scale, self.blank)))
             }
             MappingTarget::Index(class) => {
                 let foreign_key = builder.report.devices[device as usize].key[0].clone();
@@ -217,8 +220,33 @@ impl DialectTable {
                 }
                 Ok(DecodeOp::Ignore)
             }
-            MappingTarget::Sum(..) => Ok(DecodeOp::Ignore),
+            _ => Ok(DecodeOp::Ignore),
         }
+    }
+
+    /// The metric and the conversion of a value that is a reading by itself.
+    fn reading_rule(
+        &self,
+        to: MappingTarget,
+        has_base_units: bool,
+    ) -> Option<(MetricId, ValueRule)> {
+        let rule = |metric, scale| ValueRule::of(metric, scale, self.blank);
+        let same = |metric| rule(metric, UnitScale::Same);
+        Some(match to {
+            MappingTarget::Reading(metric, scale) => (metric, rule(metric, scale)),
+            MappingTarget::RatioOrPercent(metric) if has_base_units => (metric, same(metric)),
+            MappingTarget::RatioOrPercent(metric) => {
+                let percent = rule(metric, UnitScale::Per(100.0));
+                (metric, ValueRule { is_percent_if_whole: true, ..percent })
+            }
+            MappingTarget::Flag(metric, yes) => {
+                (metric, ValueRule { true_value: Some(yes), ..same(metric) })
+            }
+            MappingTarget::PcieSpeed(metric) => {
+                (metric, ValueRule { is_pcie_speed: true, ..same(metric) })
+            }
+            _ => return None,
+        })
     }
 
     fn is_duplicate(&self, device: u32, metric: MetricId, builder: &ReportBuilder<'_>) -> bool {
@@ -283,8 +311,8 @@ fn add_job_info(device: u32, builder: &mut ReportBuilder<'_>, sample: &TextSampl
     }
     if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
         builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
-    } else if let Some(pod) = label_text(sample, "pod") {
-        let job = match label_text(sample, "namespace") {
+    } else if let Some(pod) = label_text(sample, "pod|pod_name") {
+        let job = match label_text(sample, "namespace|pod_namespace") {
             Some(namespace) => format!("{namespace}/{}", dcgm_exporter::pod_owner(&pod)),
             None => dcgm_exporter::pod_owner(&pod).to_owned(),
         };

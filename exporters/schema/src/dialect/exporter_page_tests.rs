@@ -15,7 +15,7 @@ macro_rules! page {
     };
 }
 
-fn decode_clean(page: &str) -> ScrapedPage {
+pub(super) fn decode_clean(page: &str) -> ScrapedPage {
     let page = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
     assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
     page
@@ -23,7 +23,7 @@ fn decode_clean(page: &str) -> ScrapedPage {
 
 /// Asserts that the device has these values, bit for bit.
 #[track_caller]
-fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
+pub(super) fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
     for (metric, value) in values {
         let reading = report.find_reading(device, *metric);
         assert_eq!(reading, Some(Reading::Value(*value)), "{device} {}", metric.series_key());
@@ -32,7 +32,12 @@ fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
 
 /// Asserts that an info series of the device has these labels among others.
 #[track_caller]
-fn assert_info(report: &Report, device: &Device, metric: MetricId, labels: &[(&str, &str)]) {
+pub(super) fn assert_info(
+    report: &Report,
+    device: &Device,
+    metric: MetricId,
+    labels: &[(&str, &str)],
+) {
     let index = report.devices.iter().position(|other| other == device).expect("the device") as u32;
     let info = report.infos.iter().find(|info| info.metric == metric && info.device == index);
     let info = info.unwrap_or_else(|| panic!("{device} has no {}", metric.catalogue_row().name));

@@ -18,6 +18,9 @@ const UNAME: &str = "node_uname_info";
 const NETWORK: &str = "node_network_info";
 const INFINIBAND: &str = "node_infiniband_info";
 
+/// The names that this module handles.
+pub(super) const SPECIAL_NAMES: [&str; 4] = [CPU, UNAME, NETWORK, INFINIBAND];
+
 /// The modes of a CPU that are not work.
 const IDLE: &str = "idle";
 const IOWAIT: &str = "iowait";
@@ -49,7 +52,7 @@ struct RdmaAdapter {
 impl<'a> NodeExporterDecoder<'a> {
     /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
-        matches!(name, CPU | UNAME | NETWORK | INFINIBAND)
+        SPECIAL_NAMES.contains(&name)
     }
 
     /// Decodes a series that is not a catalogue row under another name.

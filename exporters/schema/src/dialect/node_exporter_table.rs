@@ -9,7 +9,7 @@
 use super::{
     decode_plan::BlankValues,
     dialect_table::{
-        DialectTable, IdentityLabels, MappingTarget, NameMapping, same_unit, scaled_unit,
+        DialectTable, IdentityLabels, MappingTarget, NameMapping, declined, same_unit, scaled_unit,
     },
 };
 use crate::{
@@ -43,6 +43,9 @@ macro_rules! ethtool_mappings {
     ] };
 }
 
+/// Counters of old kernels, whose place is taken by those without `legacy`: both count the same.
+const REPEATED: &str = "repeats the port's counter without legacy in its name";
+
 /// The table.
 pub(super) const TABLE: DialectTable = DialectTable {
     dialect: Dialect::NodeExporter,
@@ -67,6 +70,14 @@ pub(super) const TABLE: DialectTable = DialectTable {
         same_unit("node_ethtool_module_high_temp", MODULE_HOT),
         same_unit("node_ethtool_transmitted_pause_storm_warning_events", PAUSE_STORMS_WARNING),
         same_unit("node_ethtool_transmitted_pause_storm_error_events", PAUSE_STORMS_ERROR),
+        declined("node_infiniband_legacy_data_received_bytes_total", REPEATED),
+        declined("node_infiniband_legacy_data_transmitted_bytes_total", REPEATED),
+        declined("node_infiniband_legacy_multicast_packets_received_total", REPEATED),
+        declined("node_infiniband_legacy_multicast_packets_transmitted_total", REPEATED),
+        declined("node_infiniband_legacy_packets_received_total", REPEATED),
+        declined("node_infiniband_legacy_packets_transmitted_total", REPEATED),
+        declined("node_infiniband_legacy_unicast_packets_received_total", REPEATED),
+        declined("node_infiniband_legacy_unicast_packets_transmitted_total", REPEATED),
         sum_series("node_mountstats_nfs_total_read_bytes_total", MOUNT_READ_BYTES),
         sum_series("node_mountstats_nfs_total_write_bytes_total", MOUNT_WRITE_BYTES),
         sum_series("node_mountstats_nfs_operations_requests_total", MOUNT_READS).when_label("operation", "READ"),

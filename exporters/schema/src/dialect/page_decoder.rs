@@ -99,10 +99,15 @@ impl<'a> PageDecoder<'a> {
                 return Ok(());
             }
             MetricHandler::Row(named) => (named.dialect, self.decode_row(named, sample)),
-            MetricHandler::Mapped(table, mappings) => (
-                table.dialect,
-                table.decode_series(mappings, &mut self.context, &mut self.builder, sample),
-            ),
+            MetricHandler::Mapped(table, mappings) => {
+                let Some(mapping) = mappings.iter().find(|one| one.matches_sample(sample)) else {
+                    // Another exporter's series of the same name, or one that is not read.
+                    self.builder.plan.ops.push(DecodeOp::Ignore);
+                    return Ok(());
+                };
+                let (context, builder) = (&mut self.context, &mut self.builder);
+                (table.dialect, table.decode_series(mapping, context, builder, sample))
+            }
             MetricHandler::Absence => {
                 (Dialect::Gaunt, absence::decode_absence(&mut self.builder, sample))
             }

@@ -8,18 +8,20 @@ use super::{PageLimits, PageLine, Reason, labels};
 
 /// What the page has contained of a metric name so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct NameState {
+struct NameState<'a> {
     help: bool,
-    kind: bool,
+    kind: Option<&'a str>,
     sampled: bool,
 }
 
 /// The metric names of a page.
 #[derive(Debug, Default)]
 pub(super) struct FamilyTracker<'a> {
-    names: HashMap<&'a str, NameState, RandomState>,
+    names: HashMap<&'a str, NameState<'a>, RandomState>,
     /// The name of the last sample: samples of one metric are mostly adjacent.
     last: &'a str,
+    /// The label of its series whose value must be a number.
+    last_bound: Option<&'static str>,
 }
 
 impl<'a> FamilyTracker<'a> {
@@ -37,10 +39,26 @@ impl<'a> FamilyTracker<'a> {
         }
     }
 
+    /// The label whose value must be a number in series of this name: `le` of the buckets of a histogram, `quantile` of
+    /// a summary.
+    #[inline]
+    pub(super) fn bound_label(&self, name: &str) -> Option<&'static str> {
+        if self.last == name {
+            return self.last_bound;
+        }
+        let kind = |name: &str| self.names.get(name).and_then(|state| state.kind);
+        match name.strip_suffix("_bucket").and_then(kind) {
+            Some("histogram") => Some("le"),
+            _ if kind(name) == Some("summary") => Some("quantile"),
+            _ => None,
+        }
+    }
+
     /// Records a sample of this name.
     #[inline]
     pub(super) fn record_sample(&mut self, name: &'a str) {
         if self.last != name {
+            self.last_bound = self.bound_label(name);
             self.names.entry(name).or_default().sampled = true;
             self.last = name;
         }
@@ -57,6 +75,10 @@ impl<'a> FamilyTracker<'a> {
             return Ok(None);
         }
         let rest = &rest[labels::skip_blanks(rest.as_bytes(), 0)..];
+        if rest.is_empty() {
+            // Without a name it is an ordinary comment.
+            return Ok(None);
+        }
         let (name, rest) = rest.split_at(labels::name_length(rest.as_bytes()));
         if name.is_empty() || !(rest.is_empty() || rest.starts_with([' ', '\t'])) {
             return Err(Reason::BadName);
@@ -74,7 +96,8 @@ impl<'a> FamilyTracker<'a> {
             return Err(Reason::BadHelp);
         }
         let family = self.names.entry(name).or_default();
-        if std::mem::replace(&mut family.help, true) {
+        // An empty text, from which an editor may have cut the last blank, is no help.
+        if !text.is_empty() && std::mem::replace(&mut family.help, true) {
             return Err(Reason::HelpRepeated);
         }
         Ok(PageLine::Help { name, text })
@@ -90,7 +113,7 @@ impl<'a> FamilyTracker<'a> {
         if family.sampled {
             return Err(Reason::TypeAfterSamples);
         }
-        if std::mem::replace(&mut family.kind, true) {
+        if family.kind.replace(kind).is_some() {
             return Err(Reason::TypeRepeated);
         }
         Ok(PageLine::Type { name, kind })

@@ -1,7 +1,8 @@
 //! Lines that readers often get wrong, each with the expected result: a canonical sample, or the reject reason.
 //!
 //! promtool 2.42 accepts and rejects the same pages except: it rejects blanks after the value and a carriage
-//! return, and it accepts duplicate series and a TYPE line without a type.
+//! return, and it accepts duplicate series and a TYPE line without a type. The last line needs no line feed, as for
+//! Prometheus's server: some exporters omit it, and the transfer shows whether a page is whole.
 
 use super::{PageLimits, PageLine, TextReader};
 
@@ -125,6 +126,25 @@ const CASES: &[(&str, &[&str])] = &[
     ("# TYPE a", &["1 bad_type"]),
     ("# TYPE a gauge gauge", &["1 bad_type"]),
     ("# TYPE a gauge\n# TYPE a counter", &["type a: gauge", "2 type_repeated"]),
+    ("# HELP \n# TYPE\n#\tHELP\t\na 1", &["a[] 1"]),
+    ("# HELP a\n# HELP a \n# HELP a b", &["help a: ", "help a: ", "help a: b"]),
+    // Bounds of buckets and quantiles, of names that have such a type.
+    (
+        "# TYPE a histogram\na_bucket{le=\"x\"} 1\na_bucket{le=\"+Inf\"} 1\na_bucket{le=\"\"} 1\na_sum{le=\"x\"} 1",
+        &[
+            "type a: histogram",
+            "2 bad_bound",
+            "a_bucket[le=\"+Inf\"] 1",
+            "4 bad_bound",
+            "a_sum[le=\"x\"] 1",
+        ],
+    ),
+    (
+        "# TYPE a summary\na{quantile=\"0.5\"} 1\na{quantile=\"half\"} 1\na_count 1",
+        &["type a: summary", "a[quantile=\"0.5\"] 1", "3 bad_bound", "a_count[] 1"],
+    ),
+    ("a_bucket{le=\"x\"} 1\na{quantile=\"x\"} 1", &["a_bucket[le=\"x\"] 1", "a[quantile=\"x\"] 1"]),
+    ("# TYPE a gauge\na{quantile=\"x\"} 1", &["type a: gauge", "a[quantile=\"x\"] 1"]),
     ("a 1\nb 1\n# TYPE a gauge", &["a[] 1", "b[] 1", "3 type_after_samples"]),
 ];
 

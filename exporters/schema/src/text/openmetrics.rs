@@ -1,6 +1,7 @@
 //! OpenMetrics 1.0, parsed strictly by its specification: a page with an error is rejected, with the reason.
 
 mod family_type;
+mod histogram_checker;
 mod openmetrics_error;
 #[cfg(test)]
 mod tests;
@@ -9,7 +10,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use self::{
-    family_type::{BucketChecker, OpenMetricsType},
+    family_type::OpenMetricsType, histogram_checker::HistogramChecker,
     openmetrics_error::OpenMetricsError,
 };
 use super::{
@@ -46,9 +47,7 @@ pub(super) fn decode_in_sequence(
     let read = reader.parse_page(body, &mut collector, &mut line_number);
     if let Err(fault) = read {
         let why = match fault {
-            OpenMetricsError::NotUtf8 | OpenMetricsError::NoEnd | OpenMetricsError::Empty => {
-                fault.to_string()
-            }
+            OpenMetricsError::NotUtf8 | OpenMetricsError::NoEnd => fault.to_string(),
             _ => format!("line {line_number}: {fault}"),
         };
         return Err(ScrapeFailure::NotAPage(SanitizedText::new(&format!(
@@ -78,7 +77,7 @@ struct OpenMetricsFamily<'a> {
     seen_descriptors: [bool; 3],
     sampled: bool,
     unit: &'a str,
-    buckets: BucketChecker,
+    histogram: HistogramChecker,
     /// The current metric, and the earlier ones: labels without the one that distinguishes samples of a metric.
     metric: Option<String>,
     metrics: HashSet<String, RandomState>,
@@ -136,8 +135,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
                 if after.is_some_and(|after| !after.is_empty()) {
                     return Err(OpenMetricsError::AfterEnd);
                 }
-                self.end_family()?;
-                return if self.samples == 0 { Err(OpenMetricsError::Empty) } else { Ok(()) };
+                return self.end_family();
             }
             rest = after.ok_or(OpenMetricsError::NoEnd)?;
             if line.len() > self.limits.line_bytes {
@@ -211,7 +209,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         if matches!(kind, OpenMetricsType::Info | OpenMetricsType::StateSet) && !unit.is_empty() {
             return Err(OpenMetricsError::Unitless(name.to_owned()));
         }
-        self.family.buckets.check_last_bucket(name)?;
+        self.family.histogram.end_point(name)?;
         if name.is_empty() || self.family.sampled {
             return Ok(());
         }
@@ -332,7 +330,8 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         let metric = series_key("", point.labels, kind.reserved_label(name, suffix));
         let new = self.family.metric.as_ref() != Some(&metric);
         if matches!(kind, OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram) {
-            self.family.buckets.check_bucket(name, bound, point.value, new)?;
+            let histogram = &mut self.family.histogram;
+            histogram.check_sample(kind, name, (suffix, bound), point, new)?;
         }
         if new {
             if !self.family.metrics.insert(metric.clone()) {
@@ -343,7 +342,7 @@ impl<'a, 'l> OpenMetricsReader<'a, 'l> {
         match self.series.insert(series_key(point.name, point.labels, None), point.timestamp) {
             None => Ok(true),
             Some(before) => match (before, point.timestamp) {
-                (Some(before), Some(now)) if before < now => Ok(false),
+                (Some(before), Some(now)) if before <= now => Ok(false),
                 (None, None) => Err(OpenMetricsError::Duplicate),
                 _ => Err(OpenMetricsError::Order),
             },

@@ -42,6 +42,8 @@ reasons! {
     TooManyLabels = "too_many_labels",
     /// The same label name twice in one series.
     DuplicateLabel = "duplicate_label",
+    /// The bound of a histogram's bucket (`le`) or the quantile of a summary is not a number.
+    BadBound = "bad_bound",
     /// The line ends before the value.
     NoValue = "no_value",
     /// The value is not a number that a double can hold.

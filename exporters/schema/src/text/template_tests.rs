@@ -11,7 +11,7 @@ use crate::{
 const DCGM: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm.prom");
 const SHORT: &str = include_str!("../../../../tests/fixtures/scrapes/short.prom");
 
-const PAGES: [&str; 17] = [
+const PAGES: [&str; 24] = [
     include_str!("../../../../tests/fixtures/scrapes/all_smi.prom"),
     include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics.prom"),
     include_str!("../../../../tests/fixtures/scrapes/dcgm_new.prom"),
@@ -24,6 +24,13 @@ const PAGES: [&str; 17] = [
     include_str!("../../../../tests/fixtures/scrapes/tgi.prom"),
     include_str!("../../../../tests/fixtures/scrapes/triton.prom"),
     include_str!("../../../../tests/fixtures/scrapes/vllm.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/all_smi_accelerators.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics_1_5.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/amd_smi_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/gaudi_exporter.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/neuron_monitor.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/tpu_device_plugin.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/ufm_telemetry.prom"),
     DCGM,
     SHORT,
     include_str!("../../../../tests/fixtures/scrapes/node_exporter.prom"),

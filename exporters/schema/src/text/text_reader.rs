@@ -156,6 +156,12 @@ impl<'a> TextReader<'a> {
         if self.samples == self.limits.samples {
             return Err(Reason::TooManySamples);
         }
+        if let Some(label) = self.families.bound_label(name) {
+            let bound = self.labels.iter().find(|other| other.name == label);
+            if bound.is_some_and(|bound| number::parse(bound.raw).is_none()) {
+                return Err(Reason::BadBound);
+            }
+        }
         let start = self.line.1 - bytes.len();
         if !self.series.insert(self.body, (start, self.line.1), name, &self.labels) {
             return Err(Reason::DuplicateSeries);

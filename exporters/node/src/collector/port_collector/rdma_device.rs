@@ -29,6 +29,9 @@ const MANAGED: [&[u8]; 2] = [b"SW_MNG", b"Umbriel"];
 /// The file with the card's cache lifetime of its own counters, in milliseconds.
 const LIFESPAN: &str = "hw_counters/lifespan";
 
+/// The counters without which a port's traffic is unknown. Where a driver has no file of one, that is stated.
+const TRAFFIC: [MetricId; 2] = [port::RECEIVE_BYTES, port::TRANSMIT_BYTES];
+
 /// Reads `SYS/class/infiniband/DEVICE`.
 pub(super) struct RdmaDeviceCollector {
     name: String,
@@ -132,7 +135,7 @@ impl RdmaPort {
             let card_file = is_first.then(|| card.join(counter.file));
             let path = [Some(folder.join(counter.file)), card_file].into_iter().flatten();
             let path = path.into_iter().find(|path| path.exists());
-            // A counter that this driver lacks yields no series; of two sources the first is used.
+            // Most counters that this driver lacks yield no series; of two sources the first is used.
             let has_metric =
                 counters.iter().any(|(_, has_metric)| has_metric.metric == counter.metric);
             if let (false, Some(path)) = (has_metric, path) {
@@ -186,6 +189,11 @@ impl RdmaPort {
                 refused.insert(file.path().to_path_buf());
             }
             push(counter.metric, read);
+        }
+        for metric in TRAFFIC {
+            if self.counters.iter().all(|(_, counter)| counter.metric != metric) {
+                push(metric, Ok(AbsenceReason::Unsupported.into()));
+            }
         }
     }
 }
@@ -284,5 +292,30 @@ mod tests {
         assert_eq!(parse_state("4: ACTIVE"), Reading::of(4.0));
         assert_eq!(parse_state("5: LinkUp"), Reading::of(5.0));
         assert_eq!(parse_state("ACTIVE"), AbsenceReason::Error.into());
+    }
+
+    #[test]
+    fn port_without_counter_files_states_their_absence() {
+        let root = tempfile::tempdir().unwrap();
+        let port_folder = root.path().join("class/infiniband/rxe0/ports/1");
+        std::fs::create_dir_all(port_folder.join("hw_counters")).unwrap();
+        std::fs::write(port_folder.join("state"), "4: ACTIVE\n").unwrap();
+        let mut collector = RdmaDeviceCollector::new(root.path(), "rxe0", false);
+        let mut report = Report::default();
+        collector.collect_readings(&mut report).unwrap();
+        let reading =
+            |report: &Report, metric| report.find_reading(&Device::new_port("rxe0", "1"), metric);
+        for metric in TRAFFIC {
+            assert_eq!(reading(&report, metric), Some(AbsenceReason::Unsupported.into()));
+        }
+        assert_eq!(reading(&report, port::STATE), Some(Reading::of(4.0)));
+        assert_eq!(reading(&report, port::SYMBOL_ERRORS), None);
+        std::fs::create_dir(port_folder.join("counters")).unwrap();
+        std::fs::write(port_folder.join("counters/port_rcv_data"), "5\n").unwrap();
+        let mut collector = RdmaDeviceCollector::new(root.path(), "rxe0", false);
+        let mut report = Report::default();
+        collector.collect_readings(&mut report).unwrap();
+        assert_eq!(reading(&report, port::RECEIVE_BYTES), Some(Reading::of(20.0)));
+        assert_eq!(reading(&report, port::TRANSMIT_BYTES), Some(AbsenceReason::Unsupported.into()));
     }
 }

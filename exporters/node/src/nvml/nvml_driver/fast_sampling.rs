@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{MetricId, catalogue::gpu};
+use gaunt_schema::{AbsenceReason, MetricId, catalogue::gpu};
 
 use super::{GpuSamplingRound, NvmlFeatures};
 
@@ -35,7 +35,10 @@ pub(super) fn enabled_metrics(features: NvmlFeatures) -> &'static [MetricId] {
 /// The fast samples of one GPU.
 #[derive(Default)]
 pub(super) struct FastSamples {
+    /// The last value of the energy counter that differed from the one before, and when it was read first.
     energy: Option<(Instant, u64)>,
+    /// When the energy counter was read last.
+    energy_read: Option<Instant>,
     power: SampleWindow,
     sm_active: SampleWindow,
     /// Seconds of almost no activity since the last tick.
@@ -48,10 +51,14 @@ struct SampleWindow(VecDeque<(Instant, f64)>);
 
 impl SampleWindow {
     fn push_value(&mut self, now: Instant, value: f64) {
+        self.drop_older(now);
+        self.0.push_back((now, value));
+    }
+
+    fn drop_older(&mut self, now: Instant) {
         while self.0.front().is_some_and(|(time, _)| *time + WINDOW < now) {
             self.0.pop_front();
         }
-        self.0.push_back((now, value));
     }
 
     fn min_and_max(&self) -> Option<(f64, f64)> {
@@ -61,14 +68,17 @@ impl SampleWindow {
 }
 
 impl FastSamples {
-    /// Records the energy counter: the power is the energy used since its last update.
+    /// Records the energy counter: the power is the energy used since its last update. A counter that stands still is
+    /// not updated, because no board draws nothing: its next step is the energy of the whole time since the last one.
     pub(super) fn observe_energy(&mut self, now: Instant, millijoules: u64) {
+        self.energy_read = Some(now);
+        self.power.drop_older(now);
         let Some((last_time, before)) = self.energy else {
             self.energy = Some((now, millijoules));
             return;
         };
         let span = now.saturating_duration_since(last_time);
-        if span < ENERGY_SPAN {
+        if span < ENERGY_SPAN || millijoules == before {
             return;
         }
         self.energy = Some((now, millijoules));
@@ -76,6 +86,13 @@ impl FastSamples {
         if let Some(used) = millijoules.checked_sub(before) {
             self.power.push_value(now, used as f64 / 1e3 / span.as_secs_f64());
         }
+    }
+
+    /// Whether the energy counter was not updated for the whole window.
+    fn is_energy_stale(&self) -> bool {
+        self.energy_read
+            .zip(self.energy)
+            .is_some_and(|(read, (updated, _))| updated + WINDOW < read)
     }
 
     /// Records the activity of the multiprocessors between two instants.
@@ -97,6 +114,9 @@ impl FastSamples {
         if let Some((lowest, highest)) = extremes(&self.power, features.fast_sampling) {
             round.record_reading(gpu::POWER_MIN, Ok(lowest));
             round.record_reading(gpu::POWER_MAX, Ok(highest));
+        } else if features.fast_sampling && self.is_energy_stale() {
+            round.record_reading(gpu::POWER_MIN, Err(AbsenceReason::Stale));
+            round.record_reading(gpu::POWER_MAX, Err(AbsenceReason::Stale));
         }
         let has_sm_active = features.fast_sampling && features.gpm;
         if let Some((lowest, highest)) = extremes(&self.sm_active, has_sm_active) {
@@ -136,5 +156,27 @@ mod tests {
         samples.observe_energy(at(400), 141_000);
         samples.observe_energy(at(600), 5);
         assert_eq!(samples.power.min_and_max(), Some((300.0, 400.0)));
+    }
+
+    /// A counter that stood still made the lowest power 0 W while the board drew 512 W.
+    #[test]
+    fn energy_counter_that_stands_still_is_no_power_of_zero() {
+        let (mut samples, start) = (FastSamples::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        samples.observe_energy(at(0), 0);
+        samples.observe_energy(at(200), 102_400);
+        for tenth in 3..40 {
+            samples.observe_energy(at(tenth * 100), 102_400);
+        }
+        assert_eq!(samples.power.min_and_max(), Some((512.0, 512.0)));
+        assert!(!samples.is_energy_stale());
+        // The step after the pause is the energy of the whole pause.
+        samples.observe_energy(at(4_200), 102_400 + 4 * 400_000);
+        assert_eq!(samples.power.min_and_max(), Some((400.0, 512.0)));
+        for tenth in 43..150 {
+            samples.observe_energy(at(tenth * 100), 1_702_400);
+        }
+        assert_eq!(samples.power.min_and_max(), None, "values older than the window are dropped");
+        assert!(samples.is_energy_stale());
     }
 }

@@ -59,44 +59,6 @@ impl OpenMetricsType {
     }
 }
 
-/// The previous bucket of the current metric.
-#[derive(Debug, Default)]
-pub(super) struct BucketChecker {
-    /// Its bound and its count.
-    last: Option<(f64, f64)>,
-}
-
-impl BucketChecker {
-    /// Checks a sample of a histogram, bucket or not.
-    pub(super) fn check_bucket(
-        &mut self,
-        family: &str,
-        bound: Option<f64>,
-        value: f64,
-        new_metric: bool,
-    ) -> Result<(), OpenMetricsError> {
-        if new_metric {
-            self.check_last_bucket(family)?;
-        }
-        let Some(bound) = bound else { return Ok(()) };
-        if self.last.is_some_and(|(last, count)| bound <= last || value < count) {
-            return Err(OpenMetricsError::Buckets(family.to_owned()));
-        }
-        self.last = Some((bound, value));
-        Ok(())
-    }
-
-    /// Checks the end of a metric's buckets.
-    pub(super) fn check_last_bucket(&mut self, family: &str) -> Result<(), OpenMetricsError> {
-        match self.last.take() {
-            Some((bound, _)) if bound != f64::INFINITY => {
-                Err(OpenMetricsError::Infinity(family.to_owned()))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 /// Checks that the type allows the value and the labels of a sample; returns the bound of a bucket.
 pub(super) fn check_sample(
     kind: OpenMetricsType,
@@ -106,17 +68,20 @@ pub(super) fn check_sample(
 ) -> Result<Option<f64>, OpenMetricsError> {
     let name = || point.name.to_owned();
     let digits = || point.digits.to_owned();
-    let counts = matches!(
-        (kind, suffix),
-        (OpenMetricsType::Counter, _)
-            | (
-                OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram,
-                "_bucket" | "_count" | "_gcount" | "_created"
-            )
-            | (OpenMetricsType::Summary, "_count" | "_created")
-    );
-    if counts && (point.value.is_nan() || point.value < 0.0) {
+    // The sum of a gauge histogram may be below zero; with which buckets is checked at the end of the point.
+    let may_be_negative = kind == OpenMetricsType::GaugeHistogram && suffix == "_gsum";
+    let is_cumulative = match kind {
+        OpenMetricsType::Counter | OpenMetricsType::Histogram | OpenMetricsType::GaugeHistogram => {
+            true
+        }
+        OpenMetricsType::Summary => !suffix.is_empty(),
+        _ => false,
+    };
+    if is_cumulative && (point.value.is_nan() || point.value < 0.0 && !may_be_negative) {
         return Err(OpenMetricsError::Counter(name(), digits()));
+    }
+    if kind == OpenMetricsType::Summary && point.value < 0.0 {
+        return Err(OpenMetricsError::NegativeQuantile(name(), digits()));
     }
     if kind == OpenMetricsType::Info && point.value.to_bits() != 1.0_f64.to_bits() {
         return Err(OpenMetricsError::Info(name(), digits()));

@@ -53,7 +53,7 @@ pub(super) enum OpenMetricsError {
     NoTotal(String),
     #[error("{0} has a sample with an invalid suffix: {1}")]
     Ending(String, String),
-    #[error("{0} is {1}: a counter must be a number not below zero")]
+    #[error("{0} is {1}: a counter, count or sum must be a number not below zero")]
     Counter(String, String),
     #[error("{0} is {1}: an info must be 1")]
     Info(String, String),
@@ -67,16 +67,24 @@ pub(super) enum OpenMetricsError {
     Buckets(String),
     #[error("the buckets of {0} do not end at le=\"+Inf\"")]
     Infinity(String),
+    #[error("the count of {0} differs from its bucket le=\"+Inf\"")]
+    Count(String),
+    #[error("{0} has a sum without a count, or a count without a sum")]
+    CountWithoutSum(String),
+    #[error("{0} has buckets below zero and a sum, which a histogram cannot have together")]
+    SumOfNegatives(String),
+    #[error("the sum of {0} is below zero, and none of its buckets is")]
+    NegativeSum(String),
+    #[error("{0} is {1}: a value at a quantile must not be below zero")]
+    NegativeQuantile(String, String),
     #[error("exemplar on {0}: only counter totals and buckets may have one")]
     Exemplar(String),
     #[error("exemplar of {0} characters, over the limit of 128")]
     LongExemplar(usize),
     #[error("duplicate series")]
     Duplicate,
-    #[error("points of one series must have timestamps in ascending order")]
+    #[error("points of one series must have timestamps, none before the previous one")]
     Order,
     #[error("samples of one metric of {0} are interleaved with others")]
     Apart(String),
-    #[error("no samples")]
-    Empty,
 }

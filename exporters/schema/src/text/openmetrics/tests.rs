@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{super::PageLimits, decode_open_metrics, is_open_metrics};
 use crate::{
-    Device, Reading, Report, ScrapeFailure, ScrapedPage,
+    Device, Dialect, Reading, Report, ScrapeFailure, ScrapedPage,
     catalogue::{gpu, gpu_health, host},
     text::{CompatOptions, ExpositionFormat, write_page},
 };
@@ -80,7 +80,11 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
     ("go_goroutines 69\n", "go_goroutines 69 1 2\n", "by one blank"),
     ("go_goroutines 69\n", "go_goroutines x\n", "`x` is not a number"),
     ("go_goroutines 69\n", "go_goroutines 69\ngo_goroutines 70\n", "duplicate series"),
-    ("go_goroutines 69\n", "go_goroutines 69 2\ngo_goroutines 70 1\n", "in ascending order"),
+    (
+        "go_goroutines 69\n",
+        "go_goroutines 69 2\ngo_goroutines 70 1\n",
+        "none before the previous one",
+    ),
     ("go_goroutines 69\n", "go_goroutines 69 # {a=\"b\"} 1\n", "exemplar on go_goroutines"),
     ("go_goroutines 69\n", "go_goroutines{a=\"b\",} 69\n", "labels are not"),
     ("go_goroutines 69\n", "go_goroutines{a=\"b\" } 69\n", "labels are not"),
@@ -126,6 +130,29 @@ const FORBIDDEN: &[(&str, &str, &str)] = &[
         "",
         "do not end at le",
     ),
+    ("foo_bucket{le=\"+Inf\"} 17", "foo_bucket{le=\"inf\"} 17", "do not end at le"),
+    ("foo_bucket{le=\"+Inf\"} 17", "foo_bucket{le=\"+Inf\"} 18", "the count of foo differs"),
+    ("foo_count 17\n", "", "has a sum without a count, or a count without a sum"),
+    ("foo_sum 324789.3\n", "", "has a sum without a count, or a count without a sum"),
+    ("foo_sum 3", "foo_sum -3", "not below zero"),
+    ("foo_sum 324789.3", "foo_sum NaN", "not below zero"),
+    ("foo_bucket{le=\"0.01\"}", "foo_bucket{le=\"-1\"}", "foo has buckets below zero and a sum"),
+    ("size_gcount 4\n", "", "has a sum without a count, or a count without a sum"),
+    ("size_gcount 4", "size_gcount 3", "the count of size differs"),
+    ("size_gsum 1", "size_gsum -1", "the sum of size is below zero"),
+    ("size_gsum 1", "size_gsum NaN", "not below zero"),
+    ("size_bucket{le=\"+Inf\"} 4\n", "size_bucket{le=\"-1\"} 2\nsize_bucket{le=\"+Inf\"} 4\n", ""),
+    (
+        "seconds_sum{path=\"/api/v1\",method=\"GET\"} 9",
+        "seconds_sum{path=\"/api/v1\",method=\"GET\"} -9",
+        "not below zero",
+    ),
+    (
+        "quantile=\"0.5\"} 0.1",
+        "quantile=\"0.5\"} -0.1",
+        "a value at a quantile must not be below zero",
+    ),
+    ("quantile=\"0.5\"} 0.1", "quantile=\"0.5\"} NaN", ""),
     ("foo_count 17", "foo_total 17\nfoo_count 17", "foo is interleaved"),
     ("state{state=\"a\"} 1", "state{state=\"a\"} 2", "a state must be 0 or 1"),
     ("state{state=\"a\"} 1", "state{other=\"a\"} 1", "has no label state"),
@@ -184,11 +211,49 @@ fn counter_is_recognised_by_name_in_text_format() {
 fn metrics_of_a_family_must_be_adjacent() {
     let page = "# TYPE a histogram\na_bucket{x=\"1\",le=\"+Inf\"} 1\na_bucket{x=\"2\",le=\"+Inf\"} 1\na_count{x=\"1\"} 1\n# EOF\n";
     assert!(decode_text(page).unwrap_err().contains("samples of one metric of a are interleaved"));
-    assert_eq!(decode_text("# EOF\n").unwrap_err(), "not OpenMetrics: no samples");
     assert_eq!(
         decode_text("a 1\n\u{feff}b 1\n# EOF\n").unwrap_err(),
         "not OpenMetrics: line 2: `\u{fffd}b 1` is not a valid name"
     );
+}
+
+/// The specification allows both: an exporter may have nothing to report, and points at one time.
+#[test]
+fn openmetrics_page_without_samples_is_a_page() {
+    for page in ["# EOF\n", "# TYPE a counter\n# HELP a \u{0}\n# UNIT b \n# EOF\n"] {
+        let page = decode_text(page).unwrap();
+        assert!(page.report.samples.is_empty());
+        assert_eq!((page.dialect, page.rejected.by_reason.len()), (Dialect::Unknown, 0));
+    }
+    // As text, a page of comments is an error page: nothing marks its end.
+    assert!(crate::text::decode_page(b"# EOF\n", &PageLimits::default()).is_err());
+}
+
+#[test]
+fn openmetrics_points_at_one_time_are_read() {
+    let page = "# TYPE node_load1 gauge\nnode_load1 1 5\nnode_load1 2 5\nnode_load1 3 5.5\n# EOF\n";
+    let report = decode_text(page).unwrap().report;
+    assert_eq!(report.find_reading(&Device::new_node(), host::LOAD), Some(1.0.into()));
+}
+
+#[test]
+fn openmetrics_histogram_points_are_checked_one_by_one() {
+    let point = |time: &str, count: u32| {
+        format!(
+            "a_bucket{{le=\"1\"}} 1 {time}\na_bucket{{le=\"+Inf\"}} 2 {time}\na_count {count} {time}\na_sum 3 {time}\n"
+        )
+    };
+    let page = |second: u32| {
+        format!("# TYPE a histogram\n{}{}a_created 0\n# EOF\n", point("1", 2), point("2", second))
+    };
+    decode_text(&page(2)).unwrap();
+    let error = decode_text(&page(3)).unwrap_err();
+    assert_eq!(
+        error,
+        "not OpenMetrics: line 11: the count of a differs from its bucket le=\"+Inf\""
+    );
+    let no_bucket = decode_text("# TYPE a histogram\na_count 1\na_sum 1\n# EOF\n").unwrap_err();
+    assert!(no_bucket.contains("the buckets of a do not end at le=\"+Inf\""), "{no_bucket}");
 }
 
 #[test]
