@@ -7,12 +7,19 @@ mod amd_exporter;
 mod captured_pages;
 mod custom_handler;
 mod dcgm_exporter;
+mod dcgm_instances;
 mod dcgm_new_names;
+#[cfg(test)]
+mod dcgm_page_tests;
+mod dcgm_ratio_unit;
+#[cfg(test)]
+mod dcgm_sharing_tests;
 mod dcgm_values;
 mod decode_plan;
 mod dialect_table;
 #[cfg(test)]
 mod exporter_page_tests;
+mod gpu_holders;
 mod infiniband_exporter;
 #[cfg(test)]
 mod label_tests;
@@ -34,10 +41,9 @@ pub(crate) use self::{
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 11] = [
+static TABLES: [dialect_table::DialectTable; 10] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
-    dcgm_new_names::TABLE,
     infiniband_exporter::TABLE,
     node_exporter_table::TABLE,
     nvidia_smi::TABLE,

@@ -1,8 +1,8 @@
 //! One exporter's format as a table: metric names, the labels that identify a device, the labels that describe it.
 
 use super::{
-    dcgm_exporter,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
+    gpu_holders::{self, GpuHolder},
     report_builder::{ReportBuilder, has_info, label_text},
 };
 use crate::{
@@ -48,8 +48,6 @@ pub(super) struct NameMapping {
 pub(super) enum MappingTarget {
     /// The reading of a metric.
     Reading(MetricId, UnitScale),
-    /// The reading of a ratio under a name that older exporters fill with a percentage.
-    RatioOrPercent(MetricId),
     /// A summand of the reading: series that differ only in labels that gaunt does not keep are added up.
     Sum(MetricId, UnitScale),
     /// One if the value is this number, else zero.
@@ -85,16 +83,6 @@ pub(super) const fn scaled_unit(
     NameMapping { name, when: None, to: MappingTarget::Reading(metric, scale) }
 }
 
-/// A name of a ratio that older exporters fill with a percentage.
-pub(super) const fn ratio_or_percent(name: &'static str, metric: MetricId) -> NameMapping {
-    NameMapping { name, when: None, to: MappingTarget::RatioOrPercent(metric) }
-}
-
-/// Whether only an exporter that writes base units has this name.
-fn is_base_unit_name(name: &str) -> bool {
-    ["_HERTZ", "_BYTES", "_JOULES_TOTAL"].iter().any(|unit| name.ends_with(unit))
-}
-
 /// A name whose series are added up to a catalogue row.
 pub(super) const fn sum_series(name: &'static str, metric: MetricId) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::Sum(metric, UnitScale::Same) }
@@ -120,8 +108,6 @@ impl NameMapping {
 pub(super) struct DecodeContext {
     /// The node's name.
     pub(super) node: Option<SanitizedText>,
-    /// A name of the page shows that its values are in base units.
-    has_base_units: bool,
     /// Devices that are identified, as positions in the report.
     identified: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
 }
@@ -156,10 +142,8 @@ impl DialectTable {
         if self.parts.iter().any(|label| sample.find_label(label).is_some()) {
             return Ok(DecodeOp::Ignore);
         }
-        context.has_base_units |= is_base_unit_name(mapping.name);
         let class = match mapping.to {
             MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
             | MappingTarget::Sum(metric, _)
             | MappingTarget::Flag(metric, _) => metric.catalogue_row().class,
             MappingTarget::IdentityOnly(class) | MappingTarget::Index(class) => class,
@@ -169,23 +153,13 @@ impl DialectTable {
         let rule = |metric: MetricId, scale| ValueRule::of(metric, scale, self.blank);
         match mapping.to {
             // The old and the new name may both report the value.
-            MappingTarget::Reading(metric, _)
-            | MappingTarget::RatioOrPercent(metric)
-            | MappingTarget::Flag(metric, _)
+            MappingTarget::Reading(metric, _) | MappingTarget::Flag(metric, _)
                 if self.is_duplicate(device, metric, builder) =>
             {
                 Ok(DecodeOp::Ignore)
             }
             MappingTarget::Reading(metric, scale) => {
                 builder.plan_foreign_reading(device, metric, rule(metric, scale))
-            }
-            MappingTarget::RatioOrPercent(metric) => {
-                let rule = if context.has_base_units {
-                    rule(metric, UnitScale::Same)
-                } else {
-                    ValueRule { is_percent_if_whole: true, ..rule(metric, UnitScale::Per(100.0)) }
-                };
-                builder.plan_foreign_reading(device, metric, rule)
             }
             MappingTarget::Sum(metric, scale)
                 if metric.catalogue_row().kind != MetricKind::Info =>
@@ -281,13 +255,9 @@ fn add_job_info(device: u32, builder: &mut ReportBuilder<'_>, sample: &TextSampl
     if has_info(&builder.report, device, gpu::JOB_INFO) {
         return;
     }
-    if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
-        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
-    } else if let Some(pod) = label_text(sample, "pod") {
-        let job = match label_text(sample, "namespace") {
-            Some(namespace) => format!("{namespace}/{}", dcgm_exporter::pod_owner(&pod)),
-            None => dcgm_exporter::pod_owner(&pod).to_owned(),
-        };
-        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
+    if let Some(holder) = GpuHolder::of_sample(sample) {
+        let labels = gpu_holders::job_labels(&[holder]);
+        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+        builder.report.add_info(device, gpu::JOB_INFO, &labels);
     }
 }

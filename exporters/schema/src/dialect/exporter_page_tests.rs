@@ -15,7 +15,7 @@ macro_rules! page {
     };
 }
 
-fn decode_clean(page: &str) -> ScrapedPage {
+pub(super) fn decode_clean(page: &str) -> ScrapedPage {
     let page = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
     assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
     page
@@ -23,7 +23,7 @@ fn decode_clean(page: &str) -> ScrapedPage {
 
 /// Asserts that the device has these values, bit for bit.
 #[track_caller]
-fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
+pub(super) fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
     for (metric, value) in values {
         let reading = report.find_reading(device, *metric);
         assert_eq!(reading, Some(Reading::Value(*value)), "{device} {}", metric.series_key());
@@ -32,7 +32,12 @@ fn assert_values(report: &Report, device: &Device, values: &[(MetricId, f64)]) {
 
 /// Asserts that an info series of the device has these labels among others.
 #[track_caller]
-fn assert_info(report: &Report, device: &Device, metric: MetricId, labels: &[(&str, &str)]) {
+pub(super) fn assert_info(
+    report: &Report,
+    device: &Device,
+    metric: MetricId,
+    labels: &[(&str, &str)],
+) {
     let index = report.devices.iter().position(|other| other == device).expect("the device") as u32;
     let info = report.infos.iter().find(|info| info.metric == metric && info.device == index);
     let info = info.unwrap_or_else(|| panic!("{device} has no {}", metric.catalogue_row().name));
@@ -43,100 +48,6 @@ fn assert_info(report: &Report, device: &Device, metric: MetricId, labels: &[(&s
 }
 
 const MIB: f64 = 1_048_576.0;
-
-#[test]
-fn dcgm_page_with_new_names() {
-    let page = page!("dcgm_new");
-    assert_eq!(page.dialect, Dialect::Dcgm);
-    let report = page.report;
-    assert_eq!(report.node.as_deref(), Some("gpu-0201"));
-    assert_values(
-        &report,
-        &Device::new_gpu(0),
-        &[
-            (gpu::UTILIZATION, 0.97),
-            (gpu::TEMPERATURE, 61.0),
-            (gpu::POWER, 812.451),
-            (gpu::ENERGY, 98_765_432.101),
-            (gpu::SM_ACTIVE, 0.88123),
-            (gpu::TENSOR_ACTIVE, 0.412),
-            (gpu::MEMORY_USED, 170_123.0 * MIB),
-            (health::REMAP_FAILED, 0.0),
-        ],
-    );
-    let second = Device::new_gpu(1);
-    assert_values(&report, &second, &[(health::PCIE_REPLAYS, 2.0)]);
-    let blank = report.find_reading(&second, health::MEMORY_TEMPERATURE);
-    assert_eq!(blank, Some(AbsenceReason::Unsupported.into()));
-    assert_info(
-        &report,
-        &second,
-        gpu::INFO,
-        &[
-            ("uuid", "GPU-5f3b2c1d-0000-4be1-9d27-000000000001"),
-            ("model", "NVIDIA B200"),
-            ("pci_bus_id", "00000000:2C:00.0"),
-        ],
-    );
-}
-
-#[test]
-fn dcgm_page_in_base_units() {
-    let page = decode_clean(
-        "DCGM_FI_DEV_SM_CLOCK_HERTZ{gpu=\"0\",hostname=\"gn7\",DCGM_FI_SYSTEM_DRIVER_VERSION=\"580.65.06\"} 1980000000\n\
-         DCGM_FI_DEV_GPU_UTIL_RATIO{gpu=\"0\"} 1\n\
-         DCGM_FI_DEV_MEMORY_UTIL_RATIO{gpu=\"0\"} 0.410000\n\
-         DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{gpu=\"0\"} 98765.432\n\
-         DCGM_FI_DEV_FB_USED_BYTES{gpu=\"0\"} 40507539456\n\
-         DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL{gpu=\"0\"} 2.5\n\
-         DCGM_FI_DEV_XID_ERROR{gpu=\"0\"} 79\n",
-    );
-    let report = page.report;
-    assert_eq!(report.node.as_deref(), Some("gn7"));
-    let device = Device::new_gpu(0);
-    assert_values(
-        &report,
-        &device,
-        &[
-            (gpu::SM_CLOCK, 1.98e9),
-            (gpu::UTILIZATION, 1.0),
-            (gpu::MEMORY_ACTIVITY, 0.41),
-            (gpu::ENERGY, 98_765.432),
-            (gpu::MEMORY_USED, 40_507_539_456.0),
-            (health::VIOLATION_POWER, 2.5),
-        ],
-    );
-    assert_info(&report, &device, gpu::INFO, &[("driver", "580.65.06")]);
-    assert!(report.devices.iter().any(|device| device.class == DeviceClass::Xid));
-}
-
-#[test]
-fn dcgm_ratio_is_a_percentage_if_it_is_whole_and_nothing_else_is_in_base_units() {
-    for (value, expected) in [("97", 0.97), ("1", 0.01), ("0.970000", 0.97), ("1.000000", 1.0)] {
-        let page = decode_clean(&format!("DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"0\"}} {value}\n"));
-        assert_values(&page.report, &Device::new_gpu(0), &[(gpu::UTILIZATION, expected)]);
-    }
-}
-
-#[test]
-fn dcgm_old_name_beside_new_one_is_no_error() {
-    let page = decode_clean(
-        "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 50\nDCGM_FI_DEV_GPU_TEMP_CELSIUS{gpu=\"0\"} 50\n",
-    );
-    assert_eq!(page.report.samples.len(), 1);
-}
-
-#[test]
-fn dcgm_rows_differ_by_our_label() {
-    let page = decode_clean(
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu=\"0\"} 3\nDCGM_FI_DEV_POWER_VIOLATION{gpu=\"0\"} 2500000000\n",
-    );
-    assert_values(
-        &page.report,
-        &Device::new_gpu(0),
-        &[(health::ECC_UNCORRECTED_VOLATILE, 3.0), (health::VIOLATION_POWER, 2.5)],
-    );
-}
 
 #[test]
 fn nvidia_gpu_exporter_page() {
