@@ -36,6 +36,7 @@ mod snmp_exporter;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::{
+    dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},
 };

@@ -103,3 +103,13 @@ pub(super) static BASE_UNITS: [DcgmField; 14] = [
     same_unit("DCGM_FI_DEV_GPU_LOW_UTIL_THROTTLE_SECONDS_TOTAL", health::VIOLATION_LOW_UTILIZATION),
     same_unit("DCGM_FI_DEV_GPU_RELIABILITY_THROTTLE_SECONDS_TOTAL", health::VIOLATION_RELIABILITY),
 ];
+
+/// The field that dcgm-exporter 4.9 has for this metric under another name than before, in our unit.
+pub(crate) fn dcgm_4_9_field(metric: MetricId) -> Option<&'static str> {
+    let is_own = |field: &&DcgmField| match field.unit {
+        FieldUnit::Fixed(scale) => scale == Same,
+        FieldUnit::RatioOrPercent => true,
+    };
+    let mut fields = BASE_UNITS.iter().chain(&RENAMED).filter(is_own);
+    fields.find(|field| field.metric == metric).map(|field| field.name)
+}
