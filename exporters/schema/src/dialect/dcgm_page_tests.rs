@@ -203,3 +203,30 @@ fn dcgm_rows_differ_by_our_label() {
         &[(health::ECC_UNCORRECTED_VOLATILE, 3.0), (health::VIOLATION_POWER, 2.5)],
     );
 }
+
+#[test]
+fn dcgm_fields_that_are_not_understood_are_listed() {
+    for page in [V3, V4_8, V4_9] {
+        assert!(decode_clean(page).rejected.fields.is_empty());
+    }
+    let text = "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 50\nDCGM_FI_DEV_WARP_CORE_KELVIN{gpu=\"0\"} 300\n\
+                DCGM_FI_DEV_FAN_SPEED{gpu=\"0\"} 30\nDCGM_FI_DEV_FAN_SPEED{gpu=\"1\"} 30\n\
+                DCGM_EXP_P2P_STATUS{gpu=\"0\"} 0\nup 1\n";
+    let cache = TemplateCache::default();
+    let mut state = TemplateState::default();
+    for _ in 0..3 {
+        let page = cache.decode_page(&mut state, text.as_bytes(), &PageLimits::default()).unwrap();
+        let fields = &page.rejected.fields;
+        assert_eq!((fields.known, fields.unknown, fields.is_mostly_unknown()), (1, 2, true));
+        assert_eq!(
+            fields.names,
+            ["DCGM_FI_DEV_FAN_SPEED", "DCGM_FI_DEV_WARP_CORE_KELVIN"].map(Into::into)
+        );
+        assert_eq!(page.rejected.total_count(), 0, "an unknown name is no error");
+    }
+    assert!(cache.cache_stats().repeated > 0);
+    let many: String =
+        (0..40).map(|field| format!("DCGM_FI_DEV_F{field}{{gpu=\"0\"}} 1\n")).collect();
+    let fields = decode_clean(&many).rejected.fields;
+    assert_eq!((fields.unknown, fields.names.len()), (40, 32));
+}

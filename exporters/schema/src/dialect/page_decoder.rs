@@ -16,12 +16,16 @@ use super::{
     report_builder::ReportBuilder,
 };
 use crate::{
-    AbsenceReason, CowList, Device, DeviceClass, InfoSeries, Report, SanitizedText,
+    AbsenceReason, CowList, Device, DeviceClass, FieldCounts, InfoSeries, MAX_FIELD_NAMES, Report,
+    SanitizedText,
     catalogue::{NamedRows, find_rows, host},
     sanitized_text::TextInterner,
     text::{Reason, TextSample, page_writer::NODE},
     unit::MetricKind,
 };
+
+/// The beginning of the name of every field that dcgm-exporter reads from DCGM.
+const FIELD_PREFIX: &str = "DCGM_FI_";
 
 /// The handler of a metric name.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +62,37 @@ pub(crate) struct PageDecoder<'a> {
     last: (&'a str, MetricHandler),
     /// Decoded samples, by dialect.
     counts: [u64; Dialect::ALL.len()],
+    /// The fields of dcgm-exporter.
+    fields: FieldNames<'a>,
+}
+
+/// The names of fields on a page: those that are known, and the others.
+#[derive(Debug, Default)]
+struct FieldNames<'a> {
+    known: HashSet<&'a str, foldhash::fast::RandomState>,
+    unknown: HashSet<&'a str, foldhash::fast::RandomState>,
+}
+
+impl<'a> FieldNames<'a> {
+    fn add_name(&mut self, name: &'a str, is_known: bool) {
+        let names = if is_known { &mut self.known } else { &mut self.unknown };
+        names.insert(name);
+    }
+
+    /// The counts, if there is an unknown field.
+    fn into_counts(self) -> FieldCounts {
+        if self.unknown.is_empty() {
+            return FieldCounts::default();
+        }
+        let mut names: Vec<&str> = self.unknown.iter().copied().collect();
+        names.sort_unstable();
+        names.truncate(MAX_FIELD_NAMES);
+        FieldCounts {
+            known: self.known.len() as u32,
+            unknown: self.unknown.len() as u32,
+            names: names.into_iter().map(SanitizedText::new).collect(),
+        }
+    }
 }
 
 /// A decoded page, and the plan for the next one with its template.
@@ -67,6 +102,8 @@ pub(crate) struct DecodedPage {
     pub(crate) report: Report,
     /// The dialect of most samples.
     pub(crate) dialect: Dialect,
+    /// The fields that were not understood.
+    pub(crate) fields: FieldCounts,
     /// The operation of each line, unless a line has a meaning that no plan can hold.
     pub(crate) plan: Option<DecodePlan>,
     /// How many devices at the end of the report, with a sample each, stand for current XIDs. They come and go while
@@ -87,6 +124,7 @@ impl Default for PageDecoder<'_> {
             texts: TextInterner::default(),
             last: ("", MetricHandler::Unknown),
             counts: [0; Dialect::ALL.len()],
+            fields: FieldNames::default(),
         }
     }
 }
@@ -96,6 +134,10 @@ impl<'a> PageDecoder<'a> {
     pub(crate) fn decode_sample(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
         if self.last.0 != sample.name {
             self.last = (sample.name, find_handler(sample.name));
+            if sample.name.starts_with(FIELD_PREFIX) {
+                let is_known = !matches!(self.last.1, MetricHandler::Unknown);
+                self.fields.add_name(sample.name, is_known);
+            }
         }
         let (dialect, op) = match self.last.1 {
             MetricHandler::Unknown => {
@@ -156,6 +198,7 @@ impl<'a> PageDecoder<'a> {
         DecodedPage {
             report,
             dialect: most_samples.1,
+            fields: self.fields.into_counts(),
             plan: (!not_replayable).then_some(plan),
             xids,
             cpu_idle: self.side_values.cpu_idle,
