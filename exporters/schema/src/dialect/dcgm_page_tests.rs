@@ -127,7 +127,8 @@ fn utilizations(values: &[&str], extra: &str, is_first: bool) -> Vec<f64> {
     let lines = values.iter().enumerate();
     let lines = lines
         .map(|(gpu, value)| format!("DCGM_FI_DEV_GPU_UTIL_RATIO{{gpu=\"{gpu}\"}} {value}\n"))
-        .collect::<String>();
+        .collect::<Vec<_>>()
+        .concat();
     let text = if is_first { format!("{extra}{lines}") } else { format!("{lines}{extra}") };
     let report = decode_clean(&text).report;
     let reading = |gpu| report.find_reading(&Device::new_gpu(gpu), gpu::UTILIZATION);
@@ -222,8 +223,8 @@ fn dcgm_fields_that_are_not_understood_are_listed() {
         assert_eq!(page.rejected.total_count(), 0, "an unknown name is no error");
     }
     assert!(cache.cache_stats().repeated > 0);
-    let many: String =
+    let many: Vec<String> =
         (0..40).map(|field| format!("DCGM_FI_DEV_F{field}{{gpu=\"0\"}} 1\n")).collect();
-    let fields = decode_clean(&many).rejected.fields;
+    let fields = decode_clean(&many.concat()).rejected.fields;
     assert_eq!((fields.unknown, fields.names.len()), (40, 32));
 }

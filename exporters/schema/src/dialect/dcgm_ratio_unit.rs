@@ -8,8 +8,8 @@ use crate::text::TextSample;
 /// A single value does not show it: 1 may be one per cent, or all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RatioEvidence {
-    /// The page has such a ratio.
-    is_needed: bool,
+    /// How many such ratios the page has.
+    ratios: u32,
     /// A name of the page exists only where ratios are ratios.
     has_base_units: bool,
     /// A value is above 1.
@@ -37,7 +37,7 @@ impl RatioEvidence {
 
     /// Records a value of such a ratio.
     pub(super) fn add_value(&mut self, sample: &TextSample<'_, '_>, blank: BlankValues) {
-        self.is_needed = true;
+        self.ratios = self.ratios.saturating_add(1);
         if sample.value.is_finite() && !blank.is_blank(sample.value, sample.digits.as_bytes()) {
             self.exceeds_one |= sample.value > 1.0;
             self.has_decimals |= sample.digits.contains('.');
@@ -51,6 +51,6 @@ impl RatioEvidence {
             Self { exceeds_one: false, has_decimals: true, .. } => RatioUnit::RatioByValues,
             _ => RatioUnit::Percent,
         };
-        self.is_needed.then_some(unit)
+        (self.ratios > 0).then_some(unit)
     }
 }
