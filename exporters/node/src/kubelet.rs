@@ -93,11 +93,10 @@ impl DeviceHolders {
         if count < 2 {
             return None;
         }
-        let named: Vec<&str> = pods.iter().take(MAX_NAMED).map(SanitizedText::as_str).collect();
-        let mut text = named.join(", ");
-        if count > MAX_NAMED {
-            text.push_str(&format!(" and {} more", count - MAX_NAMED));
-        }
+        let shown: Vec<&str> = pods.iter().take(MAX_NAMED).map(SanitizedText::as_str).collect();
+        let list = shown.join(", ");
+        let rest = count.saturating_sub(MAX_NAMED);
+        let text = if rest > 0 { format!("{list} and {rest} more") } else { list };
         Some((SanitizedText::new(&text), count))
     }
 
