@@ -51,6 +51,8 @@ pub enum CoverageKind {
     JoinedNodes,
     /// Every node with GPUs has PSI metrics.
     PressureMetrics,
+    /// Every field of every page of dcgm-exporter is understood.
+    ExporterFields,
     /// Every GPU has profiling counters.
     ProfilingCounters,
     /// Every node with GPUs has metrics of RDMA ports.
@@ -72,6 +74,7 @@ impl CoverageKind {
             Self::GpuMetrics => "gpu_metrics",
             Self::JoinedNodes => "joined_nodes",
             Self::PressureMetrics => "pressure_metrics",
+            Self::ExporterFields => "exporter_fields",
             Self::ProfilingCounters => "profiling_counters",
             Self::PortMetrics => "port_metrics",
             Self::Rails => "rails",
@@ -121,7 +124,7 @@ pub struct CoverageCheck {
     pub summary: SanitizedText,
     /// The next step, if something is missing.
     pub next: SanitizedText,
-    /// Nodes or targets that lack it, the first 16 by name.
+    /// Nodes or targets that lack it, or fields that are not understood, the first 16 by name.
     pub missing: Vec<SanitizedText>,
     /// Number of names before that limit.
     pub missing_total: u32,

@@ -131,6 +131,7 @@ impl View<'_> {
             check_joined_nodes(cluster, nodes).into_check(K::JoinedNodes),
             count_nodes(with_gpus().filter(|it| it.has_host), |it| it.has_pressure(cluster))
                 .into_check(K::PressureMetrics),
+            check_exporter_fields(cluster),
             check_profiling(cluster, nodes).into_check(K::ProfilingCounters),
             check_ports(nodes),
             check_port_facts(cluster, nodes, K::Rails).into_check(K::Rails),
@@ -296,6 +297,28 @@ fn check_joined_nodes(cluster: &Cluster, nodes: &[CoveredNode<'_>]) -> KnownCoun
     });
     let known = with_gpus.saturating_sub(halves.len() as u32);
     KnownCount { known, total: with_gpus, missing: names.collect(), ..KnownCount::default() }
+}
+
+/// Targets of dcgm-exporter whose fields are all understood. Custom lists have fields that gaunt does not use; a page of
+/// which most are unknown is of another version.
+fn check_exporter_fields(cluster: &Cluster) -> Option<CoverageCheck> {
+    let mut counted = KnownCount::default();
+    let mut is_any_mostly_unknown = false;
+    for target in cluster.tracked_targets() {
+        let fields = &target.rejected.fields;
+        if target.dialect != Some(Dialect::Dcgm) && fields.is_empty() {
+            continue;
+        }
+        counted.total += 1;
+        counted.known += u32::from(fields.is_empty());
+        counted.missing.extend(fields.names.iter().cloned());
+        is_any_mostly_unknown |= fields.is_mostly_unknown();
+    }
+    let mut check = counted.into_check(CoverageKind::ExporterFields)?;
+    if check.state == CoverageState::Missing && !is_any_mostly_unknown {
+        check.state = CoverageState::Note;
+    }
+    Some(check)
 }
 
 /// GPUs with the profiling counter that tells computing from waiting.

@@ -198,6 +198,7 @@ fn prometheus_reads_open_metrics_and_the_names_of_other_exporters() {
             ("UUID", "GPU-5f0c1d2e-0000-4000-8000-000000000001"),
             ("device", "nvidia1"),
             ("gpu", "1"),
+            ("hostname", "gpu-0417"),
             ("modelName", "NVIDIA H100 80GB HBM3"),
             ("pci_bus_id", "00000000:3B:00.0"),
         ]

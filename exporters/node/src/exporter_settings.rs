@@ -3,7 +3,11 @@
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use gaunt_node::{ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan};
-use gaunt_schema::{plain_error, text::CompatOptions, time};
+use gaunt_schema::{
+    plain_error,
+    text::{CompatOptions, DcgmNames},
+    time,
+};
 use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::NodeArguments;
@@ -52,17 +56,32 @@ pub(crate) enum ExporterSettingsError {
         /// The flag that sets it.
         flag: &'static str,
     },
+    /// The page would have the names of two versions of one exporter.
+    #[error(
+        "compat has dcgm-exporter's names of 4.8 and of 4.9; keep one of dcgm=4.8 and dcgm=4.9"
+    )]
+    TwoDcgmVersions,
 }
 
 /// An exporter whose names the page can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub(crate) enum CompatExporter {
-    /// dcgm-exporter.
-    Dcgm,
+    /// dcgm-exporter before 4.9.
+    #[serde(rename = "dcgm", alias = "dcgm=4.8")]
+    Dcgm4_8,
+    /// dcgm-exporter since 4.9.
+    #[serde(rename = "dcgm=4.9")]
+    Dcgm4_9,
     /// node_exporter.
+    #[serde(rename = "node")]
     Node,
 }
+
+/// The versions of dcgm-exporter whose names a page can have, one at a time.
+const DCGM_VERSIONS: [(CompatExporter, DcgmNames); 2] = [
+    (CompatExporter::Dcgm4_8, DcgmNames::Before4_9),
+    (CompatExporter::Dcgm4_9, DcgmNames::Since4_9),
+];
 
 /// The content of the file. Missing settings have their default.
 #[derive(Debug, Default, Deserialize)]
@@ -171,11 +190,16 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
     let mut names = arguments.name.clone().or(file.names).unwrap_or_default();
     names.extend(sampler.node_name.clone());
     let dialects = arguments.compat.clone().or(file.compat).unwrap_or_default();
+    let mut dcgm = DCGM_VERSIONS.iter().filter(|(version, _)| dialects.contains(version));
+    let dcgm_names = dcgm.next().map(|(_, names)| *names);
+    if dcgm.next().is_some() {
+        return Err(ExporterSettingsError::TwoDcgmVersions);
+    }
     Ok(ExporterPlan {
         listen: arguments.listen.or(file.listen).unwrap_or(LISTEN),
         names,
         compat: CompatOptions {
-            dcgm: dialects.contains(&CompatExporter::Dcgm),
+            dcgm: dcgm_names,
             node: dialects.contains(&CompatExporter::Node),
             xid: sampler.is_enabled(ReadingSource::Xid),
         },
@@ -205,9 +229,10 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
 /// The exporter of this name.
 pub(crate) fn parse_compat(name: &str) -> Result<CompatExporter, String> {
     match name {
-        "dcgm" => Ok(CompatExporter::Dcgm),
+        "dcgm" | "dcgm=4.8" => Ok(CompatExporter::Dcgm4_8),
+        "dcgm=4.9" => Ok(CompatExporter::Dcgm4_9),
         "node" => Ok(CompatExporter::Node),
-        _ => Err("must be dcgm, node, or both: dcgm,node".to_owned()),
+        _ => Err("must be dcgm, dcgm=4.8, dcgm=4.9, node, or two of them: dcgm,node".to_owned()),
     }
 }
 
@@ -279,7 +304,7 @@ mod tests {
         let plan = plan_from_file("", &[]).unwrap();
         assert_eq!(plan.sampler, SamplerOptions::default());
         assert_eq!(plan.listen, LISTEN);
-        assert!(!plan.compat.dcgm && !plan.compat.node);
+        assert!(plan.compat.dcgm.is_none() && !plan.compat.node);
     }
 
     #[test]
@@ -322,10 +347,25 @@ mod tests {
         let plan =
             plan_from_file(text, &["--listen", "127.0.0.1:2", "--compat", "dcgm,node"]).unwrap();
         assert_eq!(plan.listen.port(), 2);
-        assert!(plan.compat.dcgm && plan.compat.node);
+        assert!(plan.compat.dcgm == Some(DcgmNames::Before4_9) && plan.compat.node);
         assert_eq!(plan.sampler.period, Duration::from_secs(2));
         assert_eq!(plan.sampler.call_deadline, Duration::from_millis(50));
         assert_eq!(plan.sampler.node_name.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn compat_has_the_names_of_one_dcgm_version() {
+        for (name, names) in [
+            ("dcgm", DcgmNames::Before4_9),
+            ("dcgm=4.8", DcgmNames::Before4_9),
+            ("dcgm=4.9", DcgmNames::Since4_9),
+        ] {
+            let text = format!("compat = [\"{name}\"]\n");
+            assert_eq!(plan_from_file(&text, &[]).unwrap().compat.dcgm, Some(names), "{name}");
+            assert_eq!(plan_from_file("", &["--compat", name]).unwrap().compat.dcgm, Some(names));
+        }
+        let error = plan_from_file("", &["--compat", "dcgm=4.8,dcgm=4.9"]).unwrap_err();
+        assert!(error.ends_with("keep one of dcgm=4.8 and dcgm=4.9"), "{error}");
     }
 
     #[test]

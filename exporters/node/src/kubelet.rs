@@ -25,6 +25,18 @@ const SHARE: &str = "::";
 /// `nvidia0/vgpu1` for a part of it.
 const COUNTED: &str = "nvidia";
 
+/// The driver of NVIDIA's claims (dynamic resource allocation).
+const DRA_DRIVER: &str = "gpu.nvidia.com";
+
+/// The prefix of a GPU's name there, before its number; its MIG instances have a suffix.
+const CLAIMED: &str = "gpu-";
+
+/// The most holders of one device that are kept.
+const MAX_HOLDERS: usize = 64;
+
+/// The most holders that a text names.
+const MAX_NAMED: usize = 8;
+
 /// The container that holds a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DeviceHolder {
@@ -68,6 +80,26 @@ impl DeviceHolders {
         holders.all(|other| other == first).then_some(first)
     }
 
+    /// The pods that share the devices with these names, if they are several: as a text, and how many.
+    pub(crate) fn find_sharers<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Option<(SanitizedText, usize)> {
+        let holders = names.filter_map(|name| self.0.get(name)).flatten();
+        let mut pods: Vec<SanitizedText> = holders.map(DeviceHolder::job_name).collect();
+        pods.sort_unstable();
+        pods.dedup();
+        let count = pods.len();
+        if count < 2 {
+            return None;
+        }
+        let shown: Vec<&str> = pods.iter().take(MAX_NAMED).map(SanitizedText::as_str).collect();
+        let list = shown.join(", ");
+        let rest = count.saturating_sub(MAX_NAMED);
+        let text = if rest > 0 { format!("{list} and {rest} more") } else { list };
+        Some((SanitizedText::new(&text), count))
+    }
+
     /// The number of pods that hold devices, and of held devices.
     pub(crate) fn count_pods_and_devices(&self) -> (usize, usize) {
         let holders = self.0.values().flatten();
@@ -87,14 +119,19 @@ impl DeviceHolders {
                     container: SanitizedText::new(&container.name),
                 };
                 let ids = container.devices.iter().flat_map(|device| &device.device_ids);
-                for name in ids.filter_map(|id| parse_device_id(id)) {
+                let claims = container.dynamic_resources.iter();
+                let claimed = claims.flat_map(|claim| &claim.claim_resources);
+                let claimed = claimed.filter(|resource| resource.driver_name == DRA_DRIVER);
+                let claimed =
+                    claimed.filter_map(|resource| parse_claimed_device(&resource.device_name));
+                for name in ids.filter_map(|id| parse_device_id(id)).chain(claimed) {
                     let name = SanitizedText::new(&name);
                     if holders.len() >= MAX_DEVICES && !holders.contains_key(&name) {
                         continue;
                     }
                     let device_holders = holders.entry(name).or_default();
                     // Two replicas of one GPU may be allocated to one container.
-                    if !device_holders.contains(&holder) {
+                    if device_holders.len() < MAX_HOLDERS && !device_holders.contains(&holder) {
                         device_holders.push(holder.clone());
                     }
                 }
@@ -118,6 +155,16 @@ fn parse_device_id(id: &str) -> Option<String> {
         None => format!("{COUNTED}{number}"),
     };
     is_number.then_some(name)
+}
+
+/// The name of the GPU for the name of a claimed device: `gpu-3`, and `gpu-3-mig-1g10gb-19-0` for an instance of it, whose
+/// place on the GPU the driver does not report. Other devices, such as `gpu-vfio-3`, belong to virtual machines.
+fn parse_claimed_device(name: &str) -> Option<String> {
+    let rest = name.strip_prefix(CLAIMED)?;
+    let (number, part) = rest.split_once('-').unwrap_or((rest, ""));
+    let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
+    (is_number && (part.is_empty() || part.starts_with("mig-")))
+        .then(|| format!("{COUNTED}{number}"))
 }
 
 /// The name of an instance where GPUs are numbered.
@@ -144,7 +191,8 @@ pub(crate) fn mig_names(
 mod tests {
     use super::*;
     use pod_resources_messages::{
-        ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
+        ClaimResource, ContainerDevices, ContainerResources, DynamicResource,
+        ListPodResourcesResponse, PodResources,
     };
 
     fn pod_with_devices(namespace: &str, name: &str, ids: &[&str]) -> PodResources {
@@ -152,7 +200,11 @@ mod tests {
             resource_name: "nvidia.com/gpu".to_owned(),
             device_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
         };
-        let container = ContainerResources { name: "main".to_owned(), devices: vec![devices] };
+        let container = ContainerResources {
+            name: "main".to_owned(),
+            devices: vec![devices],
+            dynamic_resources: Vec::new(),
+        };
         PodResources {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
@@ -184,6 +236,46 @@ mod tests {
         }
         assert!(gpu_names(Some("GPU-1a2b"), 3).eq(["GPU-1a2b", "nvidia3"]));
         assert!(mig_names(None, 3, Some("5")).eq(["nvidia3/gi5"]));
+    }
+
+    #[test]
+    fn claimed_devices_have_holders() {
+        let claim = |driver: &str, device: &str| {
+            let mut pod = pod_with_devices("ml", "train-0", &[]);
+            let resource =
+                ClaimResource { driver_name: driver.to_owned(), device_name: device.to_owned() };
+            let claim = DynamicResource { claim_resources: vec![resource] };
+            pod.containers[0].dynamic_resources.push(claim);
+            holders_of_pods(vec![pod])
+        };
+        for device in ["gpu-3", "gpu-3-mig-1g10gb-19-0", "gpu-3-mig-19-0-1"] {
+            let pods = claim("gpu.nvidia.com", device);
+            let holder =
+                pods.find_holder(gpu_names(None, 3).collect::<Vec<_>>().iter().map(|name| &**name));
+            assert_eq!(holder.map(|holder| &*holder.pod), Some("train-0"), "{device}");
+        }
+        for (driver, device) in [
+            ("nic.example", "gpu-3"),
+            ("gpu.nvidia.com", "gpu-vfio-3"),
+            ("gpu.nvidia.com", "gpu-"),
+            ("gpu.nvidia.com", "channel-0"),
+        ] {
+            assert_eq!(claim(driver, device), DeviceHolders::default(), "{driver} {device}");
+        }
+    }
+
+    #[test]
+    fn gpu_shared_by_pods_lists_them() {
+        let pods: Vec<_> = (0..10)
+            .map(|pod| pod_with_devices("ml", &format!("chat-{pod}"), &[&format!("GPU-a::{pod}")]))
+            .collect();
+        let pods = holders_of_pods(pods);
+        let (names, count) = pods.find_sharers(["GPU-a"].into_iter()).unwrap();
+        assert_eq!(count, 10);
+        assert!(names.starts_with("ml/chat-0, ml/chat-1, "), "{names}");
+        assert!(names.ends_with("ml/chat-7 and 2 more"), "{names}");
+        let one = holders_of_pods(vec![pod_with_devices("ml", "a", &["GPU-a::0", "GPU-a::1"])]);
+        assert_eq!(one.find_sharers(["GPU-a"].into_iter()), None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ struct NodeArguments {
     /// Sampling interval, 100ms to 60s [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
     period: Option<Duration>,
-    /// Also export metrics under the names of these exporters: dcgm, node
+    /// Also export metrics under the names of these exporters: dcgm (dcgm-exporter before 4.9), dcgm=4.9, node
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = exporter_settings::parse_compat)]
     compat: Option<Vec<exporter_settings::CompatExporter>>,
     /// Mount point of sysfs [default: /sys]

@@ -115,7 +115,7 @@ mod tests {
     use std::io::Read;
 
     use flate2::read::GzDecoder;
-    use gaunt_schema::{Device, UnixMs, catalogue::gpu};
+    use gaunt_schema::{Device, UnixMs, catalogue::gpu, text::DcgmNames};
 
     use super::*;
 
@@ -139,8 +139,10 @@ mod tests {
         let mut report = Report { node_time: Some(UnixMs(1_000)), ..Report::default() };
         let gpu = report.ensure_device(Device::new_gpu(0));
         report.push(gpu, gpu::POWER, 300.0);
-        let page =
-            MetricsPage::new(Arc::new(report), CompatOptions { dcgm: true, node: true, xid: true });
+        let page = MetricsPage::new(
+            Arc::new(report),
+            CompatOptions { dcgm: Some(DcgmNames::Before4_9), node: true, xid: true },
+        );
         for format in FORMS {
             let body = page.encode_page(format, false).unwrap();
             let text = str::from_utf8(&body).unwrap();

@@ -61,6 +61,36 @@ pub struct RejectionCounts {
     pub by_reason: Vec<(SanitizedText, u64)>,
     /// The first rejected line: its number, its reason, its beginning.
     pub first: Option<SanitizedText>,
+    /// The fields that were not understood, if there are any.
+    #[serde(default, skip_serializing_if = "FieldCounts::is_empty")]
+    pub fields: FieldCounts,
+}
+
+/// The most names of fields that a page's counts list.
+pub const MAX_FIELD_NAMES: usize = 32;
+
+/// How many fields of a page are understood, where some are not. Only dcgm-exporter has a name for each field alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct FieldCounts {
+    /// Fields that are understood.
+    pub known: u32,
+    /// Fields that are not, because gaunt does not use them or because this version does not know their names.
+    pub unknown: u32,
+    /// The names of these, sorted, the first 32.
+    pub names: Vec<SanitizedText>,
+}
+
+impl FieldCounts {
+    /// Whether every field is understood.
+    pub const fn is_empty(&self) -> bool {
+        self.unknown == 0
+    }
+
+    /// Whether most fields are not understood: an exporter that is newer than gaunt.
+    pub const fn is_mostly_unknown(&self) -> bool {
+        self.unknown > self.known
+    }
 }
 
 impl RejectionCounts {

@@ -30,6 +30,9 @@ pub mod switch_port;
 /// One mebibyte: the unit of dcgm-exporter's framebuffer sizes, and fine enough for history.
 const MIB: f64 = 1_048_576.0;
 
+/// The unit of DCGM's NVLink rates in bytes per second. It calls them MB/s, and divides kibibytes per second by 1,000.
+pub(crate) const NVLINK_RATE_UNIT: f64 = 1_024_000.0;
+
 /// The position of a row in the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

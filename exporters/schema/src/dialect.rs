@@ -10,7 +10,13 @@ mod amd_smi_exporter;
 mod captured_pages;
 mod custom_handler;
 mod dcgm_exporter;
+mod dcgm_instances;
 mod dcgm_new_names;
+#[cfg(test)]
+mod dcgm_page_tests;
+mod dcgm_ratio_unit;
+#[cfg(test)]
+mod dcgm_sharing_tests;
 mod dcgm_values;
 mod decode_plan;
 mod dialect_reference;
@@ -18,6 +24,7 @@ mod dialect_table;
 #[cfg(test)]
 mod exporter_page_tests;
 mod gaudi_exporter;
+mod gpu_holders;
 mod infiniband_exporter;
 #[cfg(test)]
 mod label_tests;
@@ -38,16 +45,16 @@ use serde::{Deserialize, Serialize};
 
 pub use self::dialect_reference::{DialectMetric, dialect_metrics};
 pub(crate) use self::{
+    dcgm_new_names::dcgm_4_9_field,
     decode_plan::{DecodeOp, DecodePlan, MAX_COMPARED_CPUS, ShownXid, SideValues},
     page_decoder::{DecodedPage, PageDecoder, is_known_name},
 };
 
 /// The tables of all exporters that have one.
-static TABLES: [dialect_table::DialectTable; 16] = [
+static TABLES: [dialect_table::DialectTable; 15] = [
     all_smi::TABLE,
     amd_exporter::TABLE,
     amd_smi_exporter::TABLE,
-    dcgm_new_names::TABLE,
     gaudi_exporter::TABLE,
     infiniband_exporter::TABLE,
     neuron_monitor::TABLE,

@@ -30,8 +30,8 @@ pub mod unit;
 pub mod xid;
 
 pub use batch::{
-    Batch, Delivery, LimitExceeded, Quota, RejectionCounts, ScrapeFailure, ScrapeTarget,
-    ScrapedPage, TargetId, TargetSource,
+    Batch, Delivery, FieldCounts, LimitExceeded, MAX_FIELD_NAMES, Quota, RejectionCounts,
+    ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, TargetSource,
 };
 pub use catalogue::{Metric, MetricId};
 pub use cow_list::CowList;

@@ -23,7 +23,7 @@ pub use labels::SeriesLabel;
 pub use limits::PageLimits;
 pub use openmetrics::{decode_open_metrics, is_open_metrics};
 pub use page_line::{PageLine, TextSample};
-pub use page_writer::{CompatOptions, ExpositionFormat, write_page, write_text};
+pub use page_writer::{CompatOptions, DcgmNames, ExpositionFormat, write_page, write_text};
 pub use reject_reason::Reason;
 pub use template_cache::{TemplateCache, TemplateCacheStats, TemplateState};
 pub use text_decode::decode_page;

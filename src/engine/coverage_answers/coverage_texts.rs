@@ -56,6 +56,7 @@ impl CheckTexts {
             | CoverageKind::HostMetrics
             | CoverageKind::GpuMetrics
             | CoverageKind::JoinedNodes
+            | CoverageKind::ExporterFields
             | CoverageKind::PressureMetrics => Self::of_nodes(kind),
             _ => Self::of_devices(kind),
         }
@@ -70,6 +71,16 @@ impl CheckTexts {
                 lacks: ("is not read", "are not read"),
                 meaning: "last values are stale or unknown",
                 next: "Run `gaunt snapshot --ask targets`: the column FAILURE has the reason.",
+            },
+            CoverageKind::ExporterFields => Self {
+                things: ("page of dcgm-exporter", "pages of dcgm-exporter"),
+                complete: ("is understood", "are understood"),
+                lacks: (
+                    "has fields that are not understood",
+                    "have fields that are not understood",
+                ),
+                meaning: "gaunt does not use them, or the exporter is newer than gaunt",
+                next: "Look for fields that you know in the list: if they have new names there, update gaunt.",
             },
             CoverageKind::GpuMetrics => Self {
                 things: ("node with host metrics", "nodes with host metrics"),

@@ -1,6 +1,6 @@
 //! Coverage of simulated fleets whose pages lack something: each check names the nodes, and only those.
 
-use gaunt_schema::{DeviceClass, catalogue::gpu};
+use gaunt_schema::{DeviceClass, FieldCounts, catalogue::gpu};
 
 use super::*;
 use gaunt_api::{CoverageCheck, CoverageKind, CoverageState, TelemetryCoverage};
@@ -10,12 +10,18 @@ fn coverage_of(
     period: u64,
     change: impl Fn(usize, &mut gaunt_schema::Report),
 ) -> TelemetryCoverage {
+    coverage_of_pages(period, |node, page| change(node, &mut page.report))
+}
+
+/// The same, of changed pages.
+fn coverage_of_pages(period: u64, change: impl Fn(usize, &mut ScrapedPage)) -> TelemetryCoverage {
     let mut run = EngineTestRun::with_period(period, "healthy", 4, 1);
     for _ in 0..12 {
         run.step_with(|fleet, node| {
-            let (mut report, rejected) = (fleet.node_report(node), RejectionCounts::default());
-            change(node, &mut report);
-            Ok(ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected })
+            let (report, rejected) = (fleet.node_report(node), RejectionCounts::default());
+            let mut page = ScrapedPage { report, dialect: Dialect::Gaunt, bytes: 0, rejected };
+            change(node, &mut page);
+            Ok(page)
         });
     }
     match run.engine.answer_question(&Question::Coverage) {
@@ -46,6 +52,28 @@ fn complete_fleet_misses_nothing_and_rare_pages_delay_findings() {
             assert_eq!(group.inferred_seconds, Some(expected), "{class:?} every {period} s");
         }
     }
+}
+
+#[test]
+fn fields_that_are_not_understood_are_named_and_missed_where_they_are_most() {
+    let check = |known: u32| {
+        let coverage = coverage_of_pages(1, |node, page| {
+            page.dialect = Dialect::Dcgm;
+            if node == 2 {
+                let names = ["DCGM_FI_DEV_A", "DCGM_FI_DEV_B"].map(Into::into).to_vec();
+                page.rejected.fields = FieldCounts { known, unknown: 2, names };
+            }
+        });
+        check_of(&coverage, CoverageKind::ExporterFields).clone()
+    };
+    let custom_list = check(25);
+    assert_eq!((custom_list.known, custom_list.total), (3, 4), "{custom_list:?}");
+    assert_eq!(custom_list.list_missing().as_str(), "DCGM_FI_DEV_A, DCGM_FI_DEV_B");
+    assert_eq!(custom_list.state, CoverageState::Note);
+    let other_version = check(1);
+    assert_eq!(other_version.state, CoverageState::Missing);
+    let summary = "1 of 4 pages of dcgm-exporter has fields that are not understood: ";
+    assert!(other_version.summary.starts_with(summary), "{other_version:?}");
 }
 
 #[test]

@@ -33,6 +33,9 @@ pub(crate) struct ContainerResources {
     /// Its devices, those of each resource together.
     #[prost(message, repeated, tag = "2")]
     pub(crate) devices: Vec<ContainerDevices>,
+    /// Its claims of dynamic resource allocation (DRA).
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) dynamic_resources: Vec<DynamicResource>,
 }
 
 /// Devices of one resource.
@@ -46,6 +49,25 @@ pub(crate) struct ContainerDevices {
     pub(crate) device_ids: Vec<String>,
 }
 
+/// A claim whose devices the container uses.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DynamicResource {
+    /// What each driver allocated for the claim.
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) claim_resources: Vec<ClaimResource>,
+}
+
+/// A device that is allocated for a claim.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ClaimResource {
+    /// The driver, such as `gpu.nvidia.com`.
+    #[prost(string, tag = "2")]
+    pub(crate) driver_name: String,
+    /// The device's name in its pool.
+    #[prost(string, tag = "4")]
+    pub(crate) device_name: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +77,26 @@ mod tests {
         let mut bytes = vec![number << 3 | 2, content.len() as u8];
         bytes.extend_from_slice(content);
         bytes
+    }
+
+    #[test]
+    fn kubelet_response_has_claims_of_dynamic_resources() {
+        let cdi = encode_field(1, b"k8s.gpu.nvidia.com/claim=0b1c-gpu-3");
+        let resource = [
+            encode_field(1, &cdi),
+            encode_field(2, b"gpu.nvidia.com"),
+            encode_field(3, b"gpu-0417"),
+            encode_field(4, b"gpu-3"),
+            encode_field(5, b"a-share"),
+        ]
+        .concat();
+        let claim =
+            [encode_field(2, b"one-gpu"), encode_field(3, b"ml"), encode_field(4, &resource)]
+                .concat();
+        let container = [encode_field(1, b"trainer"), encode_field(5, &claim)].concat();
+        let decoded = ContainerResources::decode(&*container).unwrap();
+        let resource = &decoded.dynamic_resources[0].claim_resources[0];
+        assert_eq!((&*resource.driver_name, &*resource.device_name), ("gpu.nvidia.com", "gpu-3"));
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl GpuInventory {
             };
             report.push(device, gpu::PRESENT, present);
             let holder = gpu.find_holder(ownership.holders);
-            if let Some(job) = gpu.job_labels(ownership.owners, holder) {
+            if let Some(job) = gpu.job_labels(ownership, holder) {
                 report_info(report, device, gpu::JOB_INFO, &job);
             }
             for (metric, reading) in &gpu.latest.readings {
@@ -235,23 +235,33 @@ impl InventoryGpu {
     }
 
     /// The labels of the job that holds the GPU: that of its first process with a job.
-    /// Without a process it is the pod that holds it.
+    /// Without a process it is the pod that holds it. Pods that share it are listed: none of them is its job.
     fn job_labels(
         &self,
-        owners: &ProcessOwners,
+        ownership: GpuOwnership<'_>,
         holder: Option<&DeviceHolder>,
     ) -> Option<InfoLabels> {
+        let names = self.device_names();
+        let sharers = ownership.holders.find_sharers(names.iter().map(String::as_str));
+        if let Some((names, count)) = sharers {
+            return Some(process_owners::shared_gpu_labels(names, count));
+        }
         let mut processes = self.parts_of_class(DeviceClass::Process);
-        let job = processes.find_map(|process| owners.of(process.number)?.job_labels(holder));
+        let job =
+            processes.find_map(|process| ownership.owners.of(process.number)?.job_labels(holder));
         job.or_else(|| holder.map(process_owners::held_gpu_labels))
     }
 
     /// The container that holds the GPU, or all of its instances that are held.
     fn find_holder<'a>(&self, pods: &'a DeviceHolders) -> Option<&'a DeviceHolder> {
+        pods.find_holder(self.device_names().iter().map(String::as_str))
+    }
+
+    /// The names under which the GPU and its instances are allocated.
+    fn device_names(&self) -> Vec<String> {
         let names = gpu_names(self.identity.uuid.as_deref(), self.number);
         let instances = self.parts_of_class(DeviceClass::Mig).flat_map(|part| self.mig_names(part));
-        let names: Vec<String> = names.chain(instances).collect();
-        pods.find_holder(names.iter().map(String::as_str))
+        names.chain(instances).collect()
     }
 
     /// The names under which a device plugin allocates an instance.

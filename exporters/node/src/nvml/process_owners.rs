@@ -120,6 +120,13 @@ pub(super) fn held_gpu_labels(holder: &DeviceHolder) -> InfoLabels {
     job.into_iter().chain(holder.pod_labels()).chain(source).collect()
 }
 
+/// The labels of the job series of a GPU that several pods share.
+pub(super) fn shared_gpu_labels(names: SanitizedText, count: usize) -> InfoLabels {
+    let count = SanitizedText::new(&count.to_string());
+    let source = SanitizedText::new(KUBERNETES);
+    vec![("name", names), ("shared_by", count), ("source", source)]
+}
+
 impl ControlGroup {
     /// The kubelet's holder if this group belongs to the same pod: another process may run on a held GPU.
     fn pod_holder<'a>(&self, holder: Option<&'a DeviceHolder>) -> Option<&'a DeviceHolder> {

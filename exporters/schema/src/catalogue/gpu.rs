@@ -31,7 +31,7 @@ rows! {
             &["uuid", "model", "pci_bus_id", "serial", "driver", "vbios", "numa_node", "nics", "nics_by", "compute_mode", "persistence",
                 "cluster_uuid", "clique"]);
     JOB_INFO, "The job that holds the GPU.",
-        Metric::new_info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source"]);
+        Metric::new_info_series("gaunt_gpu_job_info", Gpu, &["job", "step", "name", "user", "rank", "namespace", "pod", "container", "pod_uid", "source", "shared_by"]);
     PRESENT, "Whether the GPU answers: 0 after it was seen once and is gone.",
         Metric::new_gauge("gaunt_gpu_present", Gpu, Unit::Count, 1.0);
     UTILIZATION, "Share of the driver's last window in which a kernel ran, however small.",

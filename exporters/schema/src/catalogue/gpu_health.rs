@@ -1,7 +1,7 @@
 //! Metrics of a GPU's health, limits and host link.
 
 use super::{
-    MIB, Metric,
+    MIB, Metric, NVLINK_RATE_UNIT,
     UnitScale::{Per, Same, Times},
     dcgm_name, gpu, rows,
 };
@@ -44,9 +44,11 @@ rows! {
     OFA_SECONDS, "The integral of gaunt_gpu_ofa_utilization_ratio.",
         Metric::new_counter("gaunt_gpu_ofa_utilization_seconds_total", Gpu, Unit::Seconds, Bits64);
     POWER_INSTANT, "Power draw at this instant.",
-        Metric::new_gauge("gaunt_gpu_power_instant_watts", Gpu, Unit::Watts, 1.0);
+        Metric::new_gauge("gaunt_gpu_power_instant_watts", Gpu, Unit::Watts, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_POWER_USAGE_INSTANT", Same)]);
     POWER_DEFAULT_LIMIT, "Power limit with which the board starts.",
-        Metric::new_gauge("gaunt_gpu_power_default_limit_watts", Gpu, Unit::Watts, 1.0);
+        Metric::new_gauge("gaunt_gpu_power_default_limit_watts", Gpu, Unit::Watts, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", Same)]);
     MEMORY_TEMPERATURE, "Temperature of the device memory.",
         Metric::new_gauge("gaunt_gpu_memory_temperature_celsius", Gpu, Unit::Celsius, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_MEMORY_TEMP", Same)]);
@@ -57,7 +59,8 @@ rows! {
         Metric::new_gauge("gaunt_gpu_shutdown_temperature_celsius", Gpu, Unit::Celsius, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_SHUTDOWN_TEMP", Same)]);
     TEMPERATURE_MARGIN, "Degrees that are left before the clocks are slowed.",
-        Metric::new_gauge("gaunt_gpu_temperature_margin_celsius", Gpu, Unit::Celsius, 1.0);
+        Metric::new_gauge("gaunt_gpu_temperature_margin_celsius", Gpu, Unit::Celsius, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_GPU_TEMP_LIMIT", Same)]);
     MEMORY_CLOCK, "Clock of the device memory.",
         Metric::new_gauge("gaunt_gpu_memory_clock_hertz", Gpu, Unit::Hertz, 15e6)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_MEM_CLOCK", Times(1e6))]);
@@ -144,5 +147,12 @@ rows! {
     FABRIC_STATE, "State of the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 complete.",
         Metric::new_gauge("gaunt_gpu_fabric_state", Gpu, Unit::Count, 1.0);
     MIG_MODE, "Whether the GPU is partitioned into MIG instances.",
-        Metric::new_gauge("gaunt_gpu_mig_mode", Gpu, Unit::Count, 1.0);
+        Metric::new_gauge("gaunt_gpu_mig_mode", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_MIG_MODE", Same)]);
+    NVLINK_RATE, "Data that comes and goes over all NVLinks together.",
+        Metric::new_gauge("gaunt_gpu_nvlink_bytes_per_second", Gpu, Unit::BytesPerSecond, 1e6)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", Times(NVLINK_RATE_UNIT))]);
+    VGPU_LICENSED, "Whether the virtual GPU has a license.",
+        Metric::new_gauge("gaunt_gpu_vgpu_licensed", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_VGPU_LICENSE_STATUS", Same)]);
 }

@@ -178,6 +178,6 @@ fn dcgm_exporter_gpus() {
     ];
     assert_eq!(info_series_labels(&report, &first, gpu::INFO), labels);
     let samples = report.samples.iter().filter(|sample| sample.device == 0);
-    // 58 rows by name, and 8 reasons out of one mask.
-    assert_eq!(samples.count(), 58 + 8);
+    // 63 rows by name, and 8 reasons out of one mask.
+    assert_eq!(samples.count(), 63 + 8);
 }

@@ -1,15 +1,20 @@
-//! dcgm-exporter: the identity of its GPUs and its mask of clock-event reasons.
+//! dcgm-exporter: the identity of its GPUs and MIG instances, its fields under all their names, and its mask of clock-event
+//! reasons.
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
 use super::{
+    dcgm_instances::{self, INSTANCE, InstanceField, PROFILE},
+    dcgm_new_names::{DcgmField, FieldUnit},
+    dcgm_ratio_unit::RatioEvidence,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
+    gpu_holders::{self, GpuHolder, MAX_HOLDERS},
     report_builder::{ReportBuilder, has_info},
 };
 use crate::{
     Device, DeviceClass, MetricId, Report, SanitizedText,
-    catalogue::{UnitScale, gpu, gpu_parts as parts},
+    catalogue::{UnitScale, gpu, gpu_health as health, gpu_parts as parts},
     text::{Reason, SeriesLabel, TextSample},
 };
 
@@ -21,25 +26,38 @@ const CLOCK_EVENTS: [&str; 2] =
 const XID: [&str; 2] = ["DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR"];
 
 /// Errors of all NVLinks of a GPU together, which gaunt reports per link.
-const LINK_ERRORS: [(&str, MetricId); 3] = [
-    ("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", parts::NVLINK_CRC),
+const LINK_ERRORS: [(&str, MetricId); 4] = [
     ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", parts::NVLINK_REPLAY),
+    ("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_TOTAL", parts::NVLINK_REPLAY),
     ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", parts::NVLINK_RECOVERY),
+    ("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_TOTAL", parts::NVLINK_RECOVERY),
 ];
 
 /// The device name of all NVLinks of a GPU together.
 const ALL_LINKS: &str = "all";
 
-/// The label that only series of a MIG instance have: they do not describe the whole GPU.
-const INSTANCE: &str = "GPU_I_ID";
+/// The label of a series of one NVLink.
+const LINK: &str = "nvlink";
 
 /// The node's name, under its two spellings.
 const NODE: [&str; 2] = ["Hostname", "hostname"];
 
+/// The label that holds a GPU's UUID.
+const UUID: &str = "UUID";
+
+/// The label that holds a GPU's model.
+const MODEL: &str = "modelName";
+
+/// The labels that tell one holder of a GPU from another.
+const HOLDER_LABELS: [&str; 5] = ["pod", "namespace", "container", "hpc_job", "pod_name"];
+
+/// The separator of product name and profile in the name of an instance, as in the driver's own.
+const BEFORE_PROFILE: &str = " MIG ";
+
 /// The labels that identify a GPU, with our names for them.
 const IDENTITY: [(&str, &str); 5] = [
-    ("uuid", "UUID"),
-    ("model", "modelName"),
+    ("uuid", UUID),
+    ("model", MODEL),
     ("pci_bus_id", "pci_bus_id"),
     ("driver", "DCGM_FI_DRIVER_VERSION"),
     ("driver", "DCGM_FI_SYSTEM_DRIVER_VERSION"),
@@ -50,8 +68,20 @@ const IDENTITY: [(&str, &str); 5] = [
 pub(super) struct DcgmDecoder<'a> {
     /// The node's name, if a series carries it.
     pub(super) node: Option<SanitizedText>,
-    /// The GPUs that are identified, as positions in the report.
-    identified: HashSet<u32, RandomState>,
+    /// What the page shows about the unit of ratios that may be percentages.
+    pub(super) ratio_evidence: RatioEvidence,
+    /// The GPUs that are identified, as positions in the report, with their UUIDs.
+    identified: HashMap<u32, Option<&'a str>, RandomState>,
+    /// The MIG instances, in the order of the page.
+    instances: Vec<DcgmInstance>,
+    /// The fields of instances that are decoded: pods that share an instance repeat them.
+    instance_fields: HashSet<(u32, MetricId), RandomState>,
+    /// The samples of GPUs that come from their instances, as sums or repeated by each.
+    from_instances: HashSet<u32, RandomState>,
+    /// Who holds the GPUs and instances, in the order of the page.
+    holders: Vec<(u32, Vec<GpuHolder>)>,
+    /// The device and the labels of the last holder: adjacent series mostly have the same.
+    last_holder: Option<(u32, [Option<&'a str>; HOLDER_LABELS.len()])>,
     /// The name under which the clock-event mask came first; its other name repeats the same value.
     mask: Option<&'a str>,
     /// The GPUs that have a line for their last XID, with their numbers in the plan.
@@ -67,6 +97,15 @@ pub(super) fn special_names() -> impl Iterator<Item = (&'static str, MetricId, &
     CLOCK_EVENTS.into_iter().flat_map(reasons).chain(xids).chain(links)
 }
 
+/// A MIG instance, as positions in the report, and its labels.
+#[derive(Debug)]
+struct DcgmInstance {
+    gpu: u32,
+    part: u32,
+    name: String,
+    number: String,
+}
+
 fn link_error_metric(name: &str) -> Option<MetricId> {
     LINK_ERRORS.iter().find(|(other, _)| *other == name).map(|(_, metric)| *metric)
 }
@@ -75,11 +114,6 @@ impl<'a> DcgmDecoder<'a> {
     /// Whether this module handles the name.
     pub(super) fn is_known_name(name: &str) -> bool {
         CLOCK_EVENTS.contains(&name) || XID.contains(&name) || link_error_metric(name).is_some()
-    }
-
-    /// Whether the series is of a MIG instance.
-    pub(super) fn is_mig_series(sample: &TextSample<'_, '_>) -> bool {
-        sample.find_label(INSTANCE).is_some()
     }
 
     /// Decodes a series that is not a catalogue row under another name.
@@ -97,6 +131,118 @@ impl<'a> DcgmDecoder<'a> {
         self.decode_mask(builder, sample)
     }
 
+    /// Decodes a field under one of the names of DCGM 4.6 and later.
+    pub(super) fn decode_new_field(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+        (field, is_base_unit): (&DcgmField, bool),
+    ) -> Result<DecodeOp, Reason> {
+        if is_base_unit {
+            self.ratio_evidence.add_base_unit();
+        }
+        let rule = |scale| ValueRule::of(field.metric, scale, BlankValues::DcgmGauge);
+        let rule = match field.unit {
+            FieldUnit::Fixed(scale) => rule(scale),
+            FieldUnit::RatioOrPercent => {
+                self.ratio_evidence.add_value(sample, BlankValues::DcgmGauge);
+                ValueRule { has_page_unit: true, ..rule(UnitScale::Same) }
+            }
+        };
+        self.decode_field(builder, sample, field.metric, rule)
+    }
+
+    /// Decodes a field of a GPU or of a MIG instance.
+    pub(super) fn decode_field(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        sample: &TextSample<'_, 'a>,
+        metric: MetricId,
+        rule: ValueRule,
+    ) -> Result<DecodeOp, Reason> {
+        if sample.find_label(LINK).is_some() {
+            return Ok(DecodeOp::Ignore);
+        }
+        let gpu = builder.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
+        self.identify_gpu(&mut builder.report, gpu, sample);
+        let instance = sample.find_label(INSTANCE);
+        // gaunt-node reports these names only beside its own.
+        if builder.has_own_names && (instance.is_some() || builder.has_sample(gpu, metric)) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let Some(instance) = instance else {
+            self.add_holder(gpu, sample);
+            return self.plan_gpu_field(builder, gpu, sample, (metric, rule));
+        };
+        let key = [
+            builder.report.devices[gpu as usize].key[0].clone(),
+            instance.unescaped_value().as_ref().into(),
+        ];
+        let part = builder.ensure_device(Device { class: DeviceClass::Mig, key: key.into() });
+        self.add_holder(part, sample);
+        self.identify_instance(builder, (gpu, part), sample);
+        let InstanceField::OfInstance(own_metric, contribution) = InstanceField::of(metric) else {
+            if builder.has_sample(gpu, metric) {
+                return Ok(DecodeOp::Ignore);
+            }
+            self.from_instances.insert(builder.report.samples.len() as u32);
+            return builder.plan_reading(gpu, metric, rule);
+        };
+        if !self.instance_fields.insert((part, metric)) {
+            return Ok(DecodeOp::Ignore);
+        }
+        let label = |name| sample.find_label(name).map(SeriesLabel::unescaped_value);
+        let share = dcgm_instances::slice_share(
+            &label(PROFILE).unwrap_or_default(),
+            &label(MODEL).unwrap_or_default(),
+        );
+        let summand = contribution.summand_rule(rule, share);
+        let sum = summand.and_then(|rule| Some((self.ensure_sum(builder, gpu, metric)?, rule)));
+        let own_metric = own_metric.filter(|metric| !builder.has_sample(part, *metric));
+        builder.plan_part_field(own_metric.map(|metric| (part, metric, rule)), sum)
+    }
+
+    /// The sum of a GPU over its instances, unless the GPU has a value of its own.
+    fn ensure_sum(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        gpu: u32,
+        metric: MetricId,
+    ) -> Option<u32> {
+        if let Some(index) = builder.find_sample(gpu, metric) {
+            return self.from_instances.contains(&index).then_some(index);
+        }
+        let index = builder.add_sample(gpu, metric, 0.0.into()).ok()?;
+        self.from_instances.insert(index);
+        Some(index)
+    }
+
+    /// Plans a value of a whole GPU. Pods that share it repeat it: the first is that of the GPU.
+    fn plan_gpu_field(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        gpu: u32,
+        sample: &TextSample<'_, 'a>,
+        (metric, rule): (MetricId, ValueRule),
+    ) -> Result<DecodeOp, Reason> {
+        match builder.find_sample(gpu, metric) {
+            None => builder.plan_reading(gpu, metric, rule),
+            Some(index) if self.from_instances.remove(&index) => {
+                Ok(builder.plan_overwrite(index, rule))
+            }
+            Some(_) if self.is_same_gpu(gpu, sample) => Ok(DecodeOp::Ignore),
+            Some(_) => Err(Reason::SameDevice),
+        }
+    }
+
+    /// Whether a series is of the GPU that was identified under its number, as far as UUIDs show.
+    fn is_same_gpu(&self, gpu: u32, sample: &TextSample<'_, 'a>) -> bool {
+        let uuid = sample.find_label(UUID).map(|label| label.raw);
+        self.identified
+            .get(&gpu)
+            .is_none_or(|known| known.is_none() || uuid.is_none() || *known == uuid)
+    }
+
     /// Records the last XID of a GPU. The GPU itself may be lost: its other series report whether it is present.
     fn decode_xid(
         &mut self,
@@ -104,7 +250,7 @@ impl<'a> DcgmDecoder<'a> {
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
-        if builder.has_own_names || Self::is_mig_series(sample) {
+        if builder.has_own_names {
             return Ok(DecodeOp::Ignore);
         }
         let gpus = &mut builder.plan.gpus;
@@ -116,7 +262,7 @@ impl<'a> DcgmDecoder<'a> {
         Ok(DecodeOp::Xid(*number))
     }
 
-    /// Records errors of all NVLinks of a GPU as those of one link.
+    /// Records errors of one NVLink, or of all of a GPU as those of one.
     fn decode_link_errors(
         builder: &mut ReportBuilder<'a>,
         sample: &TextSample<'_, 'a>,
@@ -124,11 +270,17 @@ impl<'a> DcgmDecoder<'a> {
     ) -> Result<DecodeOp, Reason> {
         let gpu = sample.find_label("gpu").ok_or(Reason::NoDevice)?;
         // gaunt-node reports them per link, and under these names only in addition.
-        if builder.has_own_names || Self::is_mig_series(sample) {
+        if builder.has_own_names {
             return Ok(DecodeOp::Ignore);
         }
-        let key = vec![gpu.unescaped_value().as_ref().into(), SanitizedText::new(ALL_LINKS)];
+        let link = sample.find_label(LINK).map(SeriesLabel::unescaped_value);
+        let link = SanitizedText::new(link.as_deref().unwrap_or(ALL_LINKS));
+        let key = vec![gpu.unescaped_value().as_ref().into(), link];
         let device = builder.ensure_device(Device { class: DeviceClass::Nvlink, key: key.into() });
+        // The pods and instances of a GPU repeat it.
+        if builder.has_sample(device, metric) {
+            return Ok(DecodeOp::Ignore);
+        }
         let rule = ValueRule::of(metric, UnitScale::Same, BlankValues::DcgmCounter);
         builder.plan_foreign_reading(device, metric, rule)
     }
@@ -140,16 +292,21 @@ impl<'a> DcgmDecoder<'a> {
         sample: &TextSample<'_, 'a>,
     ) -> Result<DecodeOp, Reason> {
         let mask = *self.mask.get_or_insert(sample.name);
-        if mask != sample.name || Self::is_mig_series(sample) {
+        if mask != sample.name {
             return Ok(DecodeOp::Ignore);
         }
         let device = builder.device_of_sample(DeviceClass::Gpu, sample).ok_or(Reason::NoDevice)?;
         self.identify_gpu(&mut builder.report, device, sample);
+        // The pods and instances of a GPU repeat it.
+        if builder.has_sample(device, gpu::CLOCK_EVENT_IDLE) && self.is_same_gpu(device, sample) {
+            return Ok(DecodeOp::Ignore);
+        }
         let rule = ValueRule {
             scale: UnitScale::Same,
             blank: BlankValues::DcgmGauge,
             end: None,
-            is_percent_if_whole: false,
+            has_page_unit: false,
+            requires_whole: false,
             true_value: None,
             is_pcie_speed: false,
         };
@@ -157,15 +314,11 @@ impl<'a> DcgmDecoder<'a> {
     }
 
     /// Records the identity and place of the GPU from its first series.
-    pub(super) fn identify_gpu(
-        &mut self,
-        report: &mut Report,
-        device: u32,
-        sample: &TextSample<'_, '_>,
-    ) {
-        if !self.identified.insert(device) {
+    fn identify_gpu(&mut self, report: &mut Report, device: u32, sample: &TextSample<'_, 'a>) {
+        if self.identified.contains_key(&device) {
             return;
         }
+        self.identified.insert(device, sample.find_label(UUID).map(|label| label.raw));
         if self.node.is_none() {
             let name = NODE.iter().find_map(|label| sample.find_label(label));
             self.node = name.map(|label| label.unescaped_value().as_ref().into());
@@ -179,44 +332,81 @@ impl<'a> DcgmDecoder<'a> {
         if !labels.is_empty() && !has_info(report, device, gpu::INFO) {
             report.add_info(device, gpu::INFO, &labels);
         }
-        if has_info(report, device, gpu::JOB_INFO) {
+    }
+
+    /// Records the identity of an instance from its first series, and that its GPU is partitioned.
+    fn identify_instance(
+        &mut self,
+        builder: &mut ReportBuilder<'a>,
+        (gpu, part): (u32, u32),
+        sample: &TextSample<'_, 'a>,
+    ) {
+        if self.instances.iter().rev().any(|instance| instance.part == part) {
             return;
         }
-        if let Some(job) = value("hpc_job") {
-            report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
-        } else if let Some(pod) = value("pod") {
-            let job = match value("namespace") {
-                Some(namespace) => format!("{namespace}/{}", pod_owner(&pod)),
-                None => pod_owner(&pod).to_owned(),
-            };
-            report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
+        let label = |name| sample.find_label(name).map(SeriesLabel::unescaped_value);
+        let [model, profile, number] =
+            [MODEL, PROFILE, INSTANCE].map(|name| label(name).unwrap_or_default());
+        let name = format!("{model}{BEFORE_PROFILE}{profile}");
+        self.instances.push(DcgmInstance { gpu, part, name, number: number.into_owned() });
+        if !builder.has_sample(gpu, health::MIG_MODE) {
+            builder.set_constant(gpu, health::MIG_MODE, 1.0);
+        }
+    }
+
+    /// Records who holds a GPU or an instance, if the labels of a series name a holder.
+    fn add_holder(&mut self, device: u32, sample: &TextSample<'_, 'a>) {
+        let labels = HOLDER_LABELS.map(|name| sample.find_label(name).map(|label| label.raw));
+        if self.last_holder == Some((device, labels)) {
+            return;
+        }
+        self.last_holder = Some((device, labels));
+        let Some(holder) = GpuHolder::of_sample(sample) else { return };
+        // Series of one device are mostly adjacent.
+        let known = self.holders.iter().rposition(|(other, _)| *other == device);
+        let index = known.unwrap_or_else(|| {
+            self.holders.push((device, Vec::new()));
+            self.holders.len() - 1
+        });
+        let holders = &mut self.holders[index].1;
+        if holders.len() < MAX_HOLDERS && !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+
+    /// Adds who the instances are, and who holds the GPUs and instances, after all series.
+    pub(super) fn add_infos(&mut self, report: &mut Report) {
+        let holders_of = |device: u32| {
+            let holders = self.holders.iter().find(|(other, _)| *other == device);
+            holders.map(|(_, holders)| holders.as_slice()).unwrap_or_default()
+        };
+        for instance in &self.instances {
+            let mut labels =
+                vec![("name", instance.name.as_str()), ("gpu_instance", &instance.number)];
+            if let [holder] = holders_of(instance.part) {
+                labels
+                    .extend(holder.pod_labels().iter().map(|(name, text)| (*name, text.as_str())));
+            }
+            report.add_info(instance.part, parts::MIG_INFO, &labels);
+        }
+        let mut gpus: Vec<u32> = self.identified.keys().copied().collect();
+        gpus.sort_unstable();
+        for gpu in gpus {
+            if has_info(report, gpu, gpu::JOB_INFO) {
+                continue;
+            }
+            let parts = self.instances.iter().filter(|instance| instance.gpu == gpu);
+            let mut holders = holders_of(gpu).to_vec();
+            for holder in parts.flat_map(|instance| holders_of(instance.part)) {
+                if holders.len() < MAX_HOLDERS && !holders.contains(holder) {
+                    holders.push(holder.clone());
+                }
+            }
+            let labels = gpu_holders::job_labels(&holders);
+            let labels: Vec<_> = labels.iter().map(|(name, text)| (*name, text.as_str())).collect();
+            if !labels.is_empty() {
+                report.add_info(gpu, gpu::JOB_INFO, &labels);
+            }
         }
     }
 }
-
-/// The controller of a pod, as far as its name shows: Kubernetes appends to the controller's name a template hash, five
-/// random characters or an index, and training operators a role before the index.
-pub(super) fn pod_owner(pod: &str) -> &str {
-    let strip_part = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
-        Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
-        _ => name,
-    };
-    let is_random = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
-    let owner = match pod.rsplit_once('-') {
-        Some((rest, part)) if part.len() == 5 && is_random(part) => match rest.rsplit_once('-') {
-            Some((owner, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
-                return owner;
-            }
-            _ => rest,
-        },
-        _ => pod,
-    };
-    let owner = strip_part(owner, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
-    strip_part(owner, |part| ROLES.contains(&part))
-}
-
-/// The characters of which Kubernetes makes generated names: no vowels, so that they spell no words.
-const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-
-/// The roles that training operators give to the pods of one job.
-const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];

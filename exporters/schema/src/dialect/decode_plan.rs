@@ -43,8 +43,10 @@ pub(super) struct ValueRule {
     pub(super) blank: BlankValues,
     /// Where the counter saturates.
     pub(super) end: Option<f64>,
-    /// A whole number is in the exporter's unit, one with decimals is in ours already.
-    pub(super) is_percent_if_whole: bool,
+    /// The unit is known only after the whole page; until then the value is kept as it is.
+    pub(super) has_page_unit: bool,
+    /// The unit was concluded from whole numbers: a value with decimals invalidates the plan.
+    pub(super) requires_whole: bool,
     /// The one value that means yes; all others mean no.
     pub(super) true_value: Option<f64>,
     /// The value is a speed of PCIe in GT/s, and the reading its generation.
@@ -67,7 +69,8 @@ impl ValueRule {
             scale,
             blank,
             end,
-            is_percent_if_whole: false,
+            has_page_unit: false,
+            requires_whole: false,
             true_value: None,
             is_pcie_speed: false,
         }
@@ -97,14 +100,16 @@ impl ValueRule {
         if self.end == Some(value) {
             return AbsenceReason::Saturated.into();
         }
-        if self.is_percent_if_whole && digits.contains(&b'.') {
-            return Reading::of(value);
-        }
         Reading::of(self.scale.to_catalogue_unit(value))
     }
 }
 
 impl BlankValues {
+    /// Whether the value stands for no value.
+    pub(super) fn is_blank(self, value: f64, digits: &[u8]) -> bool {
+        self.of(value, digits).is_some()
+    }
+
     #[inline]
     fn of(self, value: f64, digits: &[u8]) -> Option<AbsenceReason> {
         match self {
@@ -129,6 +134,8 @@ pub(crate) enum DecodeOp {
     Read { index: u32, rule: u16 },
     /// Adds the value to this sample.
     Add { index: u32, rule: u16 },
+    /// Does the two things that the field of a part with this number means.
+    Part(u32),
     /// Adds the value to the seconds without work of the CPU at this place, if it is a single one.
     CpuIdle(u16),
     /// The same, and adds the value to this sample.
@@ -143,6 +150,13 @@ pub(crate) enum DecodeOp {
     RequireValue(u32),
     /// Rejects the line.
     Refuse(Reason),
+}
+
+/// What the value of a part of a device becomes: a sample's reading, and a summand of another sample, each with its rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PartField {
+    pub(super) own: Option<(u32, u16)>,
+    pub(super) sum: Option<(u32, u16)>,
 }
 
 /// The values of a page that are not readings of samples.
@@ -195,6 +209,7 @@ pub(crate) struct DecodePlan {
     pub(crate) samples: Vec<MetricSample>,
     rules: Vec<ValueRule>,
     required_values: Vec<u64>,
+    part_fields: Vec<PartField>,
     /// The GPUs that have a line for their last XID.
     pub(super) gpus: Vec<SanitizedText>,
 }
@@ -208,6 +223,28 @@ impl DecodePlan {
             self.rules.push(rule);
             self.rules.len() - 1
         }) as u16
+    }
+
+    /// Adds a field of a part.
+    pub(super) fn add_part_field(&mut self, field: PartField) -> DecodeOp {
+        self.part_fields.push(field);
+        DecodeOp::Part(self.part_fields.len() as u32 - 1)
+    }
+
+    /// Applies the unit that the whole page shows to the values that depend on it, and to the values of later pages.
+    pub(super) fn apply_page_unit(&mut self, is_percent: bool, samples: &mut [MetricSample]) {
+        let rules: Vec<bool> = self.rules.iter().map(|rule| rule.has_page_unit).collect();
+        let scale = if is_percent { UnitScale::Per(100.0) } else { UnitScale::Same };
+        for rule in self.rules.iter_mut().filter(|rule| rule.has_page_unit) {
+            *rule = ValueRule { scale, has_page_unit: false, requires_whole: is_percent, ..*rule };
+        }
+        for op in &self.ops {
+            let DecodeOp::Read { index, rule } = *op else { continue };
+            let reading = &mut samples[index as usize].reading;
+            if let (true, Reading::Value(value)) = (rules[usize::from(rule)], *reading) {
+                *reading = Reading::of(scale.to_catalogue_unit(value));
+            }
+        }
     }
 
     /// Adds a guard: the line has the same meaning only as long as its value is this one.
@@ -244,13 +281,17 @@ impl DecodePlan {
         match op {
             DecodeOp::Ignore | DecodeOp::Refuse(_) => {}
             DecodeOp::Read { index, rule } => {
-                samples[index as usize].reading =
-                    self.rules[usize::from(rule)].apply_rule(value, digits);
+                let rule = &self.rules[usize::from(rule)];
+                if rule.requires_whole && digits.contains(&b'.') {
+                    return Err(PlanMismatch);
+                }
+                samples[index as usize].reading = rule.apply_rule(value, digits);
             }
             DecodeOp::Add { index, rule } => {
                 let addend = self.rules[usize::from(rule)].apply_rule(value, digits);
                 add_reading(&mut samples[index as usize].reading, addend);
             }
+            DecodeOp::Part(number) => self.run_part_field(number, value, digits, samples),
             DecodeOp::CpuIdle(cpu) => side_values.add_cpu_idle(cpu, value),
             DecodeOp::CpuIowait { index, cpu } => {
                 add_reading(&mut samples[index as usize].reading, Reading::of(value));
@@ -284,6 +325,17 @@ impl DecodePlan {
         Ok(())
     }
 
+    fn run_part_field(&self, number: u32, value: f64, digits: &[u8], samples: &mut [MetricSample]) {
+        let PartField { own, sum } = self.part_fields[number as usize];
+        let reading = |rule: u16| self.rules[usize::from(rule)].apply_rule(value, digits);
+        if let Some((index, rule)) = own {
+            samples[index as usize].reading = reading(rule);
+        }
+        if let Some((index, rule)) = sum {
+            add_reading(&mut samples[index as usize].reading, reading(rule));
+        }
+    }
+
     /// Stores the samples of a report that this plan built, without the values that lines fill in.
     pub(crate) fn store_samples(&mut self, samples: &[MetricSample]) {
         self.samples = samples.to_vec();
@@ -301,6 +353,15 @@ impl DecodePlan {
                     set_samples(index, gpu::CLOCK_EVENTS.len(), AbsenceReason::Error.into());
                 }
                 DecodeOp::CpuIowait { index, .. } => set_samples(index, 1, 0.0.into()),
+                DecodeOp::Part(number) => {
+                    let PartField { own, sum } = self.part_fields[number as usize];
+                    if let Some((index, _)) = own {
+                        set_samples(index, 1, AbsenceReason::Error.into());
+                    }
+                    if let Some((index, _)) = sum {
+                        set_samples(index, 1, 0.0.into());
+                    }
+                }
                 _ => {}
             }
         }
@@ -312,6 +373,7 @@ impl DecodePlan {
             + size_of_val(self.samples.as_slice())
             + size_of_val(self.rules.as_slice())
             + size_of_val(self.required_values.as_slice())
+            + size_of_val(self.part_fields.as_slice())
             + self.gpus.iter().map(|gpu| size_of::<SanitizedText>() + gpu.len()).sum::<usize>()
     }
 }

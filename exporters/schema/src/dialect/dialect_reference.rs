@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     CUSTOM_HANDLERS, Dialect, TABLES, dcgm_exporter,
+    dcgm_new_names::{self, FieldUnit},
     dialect_table::{MappingTarget, NameMapping},
     node_exporter,
 };
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// The units of other exporters that are not base units: ours, the conversion, and the name.
-const FOREIGN_UNITS: [(Unit, UnitScale, &str); 19] = [
+const FOREIGN_UNITS: [(Unit, UnitScale, &str); 20] = [
     (Ratio, Per(100.0), "percent"),
     (Unit::Count, Per(100.0), "percent"),
     (Bytes, Times(4.0), "4-byte words"),
@@ -24,6 +25,7 @@ const FOREIGN_UNITS: [(Unit, UnitScale, &str); 19] = [
     (BytesPerSecond, Times(125_000_000.0), "Gbit/s"),
     (BytesPerSecond, Times(1_000_000.0), "MB/s"),
     (BytesPerSecond, Times(1_000.0), "KB/s"),
+    (BytesPerSecond, Times(1_024_000.0), "KiB/ms"),
     (Watts, Per(1e3), "mW"),
     (Watts, Per(1e6), "µW"),
     (Joules, Per(1e3), "mJ"),
@@ -77,6 +79,13 @@ pub fn dialect_metrics() -> Vec<DialectMetric> {
     for (name, metric, unit) in dcgm_exporter::special_names() {
         entries.push(DialectMetric::of(Dialect::Dcgm, name).with_metric(metric, unit));
     }
+    for field in dcgm_new_names::RENAMED.iter().chain(&dcgm_new_names::BASE_UNITS) {
+        let unit = match field.unit {
+            FieldUnit::Fixed(scale) => foreign_unit(field.metric.catalogue_row().unit, scale),
+            FieldUnit::RatioOrPercent => "ratio or percent".into(),
+        };
+        entries.push(DialectMetric::of(Dialect::Dcgm, field.name).with_metric(field.metric, unit));
+    }
     let special = node_exporter::SPECIAL_NAMES.iter();
     entries.extend(special.map(|name| DialectMetric::of(Dialect::NodeExporter, name)));
     for table in &TABLES {
@@ -98,7 +107,6 @@ fn of_mapping(dialect: Dialect, mapping: &NameMapping) -> DialectMetric {
         MappingTarget::Reading(metric, scale) | MappingTarget::Sum(metric, scale) => {
             entry.with_metric(metric, unit(metric, scale))
         }
-        MappingTarget::RatioOrPercent(metric) => entry.with_metric(metric, "ratio or percent"),
         MappingTarget::PcieSpeed(metric) => entry.with_metric(metric, "GT/s"),
         MappingTarget::Flag(metric, yes) => {
             entry.with_metric(metric, format!("code, {yes} is yes"))

@@ -1,8 +1,8 @@
 //! One exporter's format as a table: metric names, the labels that identify a device, the labels that describe it.
 
 use super::{
-    dcgm_exporter,
     decode_plan::{BlankValues, DecodeOp, ValueRule},
+    gpu_holders::{self, GpuHolder},
     report_builder::{ReportBuilder, has_info, label_text},
 };
 use crate::{
@@ -49,8 +49,6 @@ pub(super) struct NameMapping {
 pub(super) enum MappingTarget {
     /// The reading of a metric.
     Reading(MetricId, UnitScale),
-    /// The reading of a ratio under a name that older exporters fill with a percentage.
-    RatioOrPercent(MetricId),
     /// A summand of the reading: series that differ only in labels that gaunt does not keep are added up.
     Sum(MetricId, UnitScale),
     /// One if the value is this number, else zero.
@@ -70,7 +68,6 @@ impl MappingTarget {
     fn device_class(self) -> Option<DeviceClass> {
         match self {
             Self::Reading(metric, _)
-            | Self::RatioOrPercent(metric)
             | Self::Sum(metric, _)
             | Self::Flag(metric, _)
             | Self::PcieSpeed(metric) => Some(metric.catalogue_row().class),
@@ -105,19 +102,9 @@ pub(super) const fn scaled_unit(
     NameMapping { name, when: None, to: MappingTarget::Reading(metric, scale) }
 }
 
-/// A name of a ratio that older exporters fill with a percentage.
-pub(super) const fn ratio_or_percent(name: &'static str, metric: MetricId) -> NameMapping {
-    NameMapping { name, when: None, to: MappingTarget::RatioOrPercent(metric) }
-}
-
 /// A name that is known and not read, for this reason.
 pub(super) const fn declined(name: &'static str, reason: &'static str) -> NameMapping {
     NameMapping { name, when: None, to: MappingTarget::Declined(reason) }
-}
-
-/// Whether only an exporter that writes base units has this name.
-fn is_base_unit_name(name: &str) -> bool {
-    ["_HERTZ", "_BYTES", "_JOULES_TOTAL"].iter().any(|unit| name.ends_with(unit))
 }
 
 /// A name whose series are added up to a catalogue row.
@@ -148,8 +135,6 @@ impl NameMapping {
 pub(super) struct DecodeContext {
     /// The node's name.
     pub(super) node: Option<SanitizedText>,
-    /// A name of the page shows that its values are in base units.
-    has_base_units: bool,
     /// Devices that are identified, as positions in the report.
     identified: hashbrown::HashSet<u32, foldhash::fast::RandomState>,
 }
@@ -181,11 +166,10 @@ impl DialectTable {
         if self.parts.iter().any(|label| sample.find_label(label).is_some()) {
             return Ok(DecodeOp::Ignore);
         }
-        context.has_base_units |= is_base_unit_name(mapping.name);
         let Some(class) = mapping.to.device_class() else { return Ok(DecodeOp::Ignore) };
         let device = self.device_of_series(class, builder, sample).ok_or(Reason::NoDevice)?;
         self.identify_device(mapping.to, class, device, context, builder, sample);
-        if let Some((metric, rule)) = self.reading_rule(mapping.to, context.has_base_units) {
+        if let Some((metric, rule)) = self.reading_rule(mapping.to) {
             // The old and the new name may both report the value.
             return if self.is_duplicate(device, metric, builder) {
                 Ok(DecodeOp::Ignore)
@@ -225,20 +209,11 @@ impl DialectTable {
     }
 
     /// The metric and the conversion of a value that is a reading by itself.
-    fn reading_rule(
-        &self,
-        to: MappingTarget,
-        has_base_units: bool,
-    ) -> Option<(MetricId, ValueRule)> {
+    fn reading_rule(&self, to: MappingTarget) -> Option<(MetricId, ValueRule)> {
         let rule = |metric, scale| ValueRule::of(metric, scale, self.blank);
         let same = |metric| rule(metric, UnitScale::Same);
         Some(match to {
             MappingTarget::Reading(metric, scale) => (metric, rule(metric, scale)),
-            MappingTarget::RatioOrPercent(metric) if has_base_units => (metric, same(metric)),
-            MappingTarget::RatioOrPercent(metric) => {
-                let percent = rule(metric, UnitScale::Per(100.0));
-                (metric, ValueRule { is_percent_if_whole: true, ..percent })
-            }
             MappingTarget::Flag(metric, yes) => {
                 (metric, ValueRule { true_value: Some(yes), ..same(metric) })
             }
@@ -309,13 +284,9 @@ fn add_job_info(device: u32, builder: &mut ReportBuilder<'_>, sample: &TextSampl
     if has_info(&builder.report, device, gpu::JOB_INFO) {
         return;
     }
-    if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
-        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job)]);
-    } else if let Some(pod) = label_text(sample, "pod|pod_name") {
-        let job = match label_text(sample, "namespace|pod_namespace") {
-            Some(namespace) => format!("{namespace}/{}", dcgm_exporter::pod_owner(&pod)),
-            None => dcgm_exporter::pod_owner(&pod).to_owned(),
-        };
-        builder.report.add_info(device, gpu::JOB_INFO, &[("job", &job), ("name", &pod)]);
+    if let Some(holder) = GpuHolder::of_sample(sample) {
+        let labels = gpu_holders::job_labels(&[holder]);
+        let labels: Vec<_> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+        builder.report.add_info(device, gpu::JOB_INFO, &labels);
     }
 }

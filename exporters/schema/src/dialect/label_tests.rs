@@ -90,8 +90,11 @@ fn mig_instance_readings_are_not_those_of_the_gpu() {
         "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 10\n\
          DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu=\"0\",GPU_I_ID=\"1\"} 4\n",
     );
-    assert_eq!(page.report.samples.len(), 1);
-    assert_eq!(page.report.samples[0].reading, 0.1.into());
+    let device = Device::new_gpu(0);
+    assert_eq!(page.report.find_reading(&device, gpu::UTILIZATION), Some(0.1.into()));
+    // A field that DCGM has of whole GPUs alone.
+    let cap = page.report.find_reading(&device, gpu::CLOCK_EVENT_SW_POWER_CAP);
+    assert_eq!(cap, Some(1.0.into()));
     assert_eq!(page.rejected.total_count(), 0);
 }
 
@@ -99,13 +102,19 @@ fn mig_instance_readings_are_not_those_of_the_gpu() {
 fn job_of_batch_system_takes_precedence_over_pod() {
     for (labels, job) in [
         ("hpc_job=\"4711\",pod=\"a-0\"", Some("job=4711")),
-        ("pod=\"llama-worker-3\",namespace=\"train\"", Some("job=train/llama name=llama-worker-3")),
+        (
+            "pod=\"llama-worker-3\",namespace=\"train\"",
+            Some("job=train/llama name=llama-worker-3 namespace=train pod=llama-worker-3"),
+        ),
         (
             "pod=\"chat-7d9f8b6c5-x2x4q\",namespace=\"web\"",
-            Some("job=web/chat name=chat-7d9f8b6c5-x2x4q"),
+            Some("job=web/chat name=chat-7d9f8b6c5-x2x4q namespace=web pod=chat-7d9f8b6c5-x2x4q"),
         ),
-        ("pod=\"eval-5-lm7k2\",namespace=\"ml\"", Some("job=ml/eval name=eval-5-lm7k2")),
-        ("pod=\"solo\"", Some("job=solo name=solo")),
+        (
+            "pod=\"eval-5-lm7k2\",namespace=\"ml\"",
+            Some("job=ml/eval name=eval-5-lm7k2 namespace=ml pod=eval-5-lm7k2"),
+        ),
+        ("pod=\"solo\"", Some("job=solo name=solo pod=solo")),
         ("pod=\"\",namespace=\"\"", None),
     ] {
         let page = decode_text(&format!("DCGM_FI_DEV_GPU_UTIL{{gpu=\"0\",{labels}}} 1"));

@@ -8,18 +8,24 @@ use super::{
     CUSTOM_HANDLERS, Dialect, TABLES, absence,
     custom_handler::CustomHandler,
     dcgm_exporter::DcgmDecoder,
+    dcgm_new_names::{self, DcgmField},
+    dcgm_ratio_unit::RatioUnit,
     decode_plan::{self, BlankValues, DecodeOp, DecodePlan, SideValues, ValueRule},
     dialect_table::{DecodeContext, DialectTable, NameMapping},
     node_exporter::NodeExporterDecoder,
     report_builder::ReportBuilder,
 };
 use crate::{
-    AbsenceReason, CowList, Device, DeviceClass, InfoSeries, Report, SanitizedText,
+    AbsenceReason, CowList, Device, DeviceClass, FieldCounts, InfoSeries, MAX_FIELD_NAMES, Report,
+    SanitizedText,
     catalogue::{NamedRows, find_rows, host},
     sanitized_text::TextInterner,
     text::{Reason, TextSample, page_writer::NODE},
     unit::MetricKind,
 };
+
+/// The beginning of the name of every field that dcgm-exporter reads from DCGM.
+const FIELD_PREFIX: &str = "DCGM_FI_";
 
 /// The handler of a metric name.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +36,8 @@ enum MetricHandler {
     Mapped(&'static DialectTable, &'static [NameMapping]),
     /// The absence mark.
     Absence,
+    /// A dcgm-exporter field under a name of DCGM 4.6 or later, and whether only pages in base units have it.
+    DcgmField(&'static DcgmField, bool),
     /// A dcgm-exporter series that is not one row.
     Dcgm,
     /// A node_exporter series that is not one row.
@@ -54,6 +62,37 @@ pub(crate) struct PageDecoder<'a> {
     last: (&'a str, MetricHandler),
     /// Decoded samples, by dialect.
     counts: [u64; Dialect::ALL.len()],
+    /// The fields of dcgm-exporter.
+    fields: FieldNames<'a>,
+}
+
+/// The names of fields on a page: those that are known, and the others.
+#[derive(Debug, Default)]
+struct FieldNames<'a> {
+    known: HashSet<&'a str, foldhash::fast::RandomState>,
+    unknown: HashSet<&'a str, foldhash::fast::RandomState>,
+}
+
+impl<'a> FieldNames<'a> {
+    fn add_name(&mut self, name: &'a str, is_known: bool) {
+        let names = if is_known { &mut self.known } else { &mut self.unknown };
+        names.insert(name);
+    }
+
+    /// The counts, if there is an unknown field.
+    fn into_counts(self) -> FieldCounts {
+        if self.unknown.is_empty() {
+            return FieldCounts::default();
+        }
+        let mut names: Vec<&str> = self.unknown.iter().copied().collect();
+        names.sort_unstable();
+        names.truncate(MAX_FIELD_NAMES);
+        FieldCounts {
+            known: self.known.len() as u32,
+            unknown: self.unknown.len() as u32,
+            names: names.into_iter().map(SanitizedText::new).collect(),
+        }
+    }
 }
 
 /// A decoded page, and the plan for the next one with its template.
@@ -63,6 +102,8 @@ pub(crate) struct DecodedPage {
     pub(crate) report: Report,
     /// The dialect of most samples.
     pub(crate) dialect: Dialect,
+    /// The fields that were not understood.
+    pub(crate) fields: FieldCounts,
     /// The operation of each line, unless a line has a meaning that no plan can hold.
     pub(crate) plan: Option<DecodePlan>,
     /// How many devices at the end of the report, with a sample each, stand for current XIDs. They come and go while
@@ -83,6 +124,7 @@ impl Default for PageDecoder<'_> {
             texts: TextInterner::default(),
             last: ("", MetricHandler::Unknown),
             counts: [0; Dialect::ALL.len()],
+            fields: FieldNames::default(),
         }
     }
 }
@@ -92,6 +134,10 @@ impl<'a> PageDecoder<'a> {
     pub(crate) fn decode_sample(&mut self, sample: &TextSample<'_, 'a>) -> Result<(), Reason> {
         if self.last.0 != sample.name {
             self.last = (sample.name, find_handler(sample.name));
+            if sample.name.starts_with(FIELD_PREFIX) {
+                let is_known = !matches!(self.last.1, MetricHandler::Unknown);
+                self.fields.add_name(sample.name, is_known);
+            }
         }
         let (dialect, op) = match self.last.1 {
             MetricHandler::Unknown => {
@@ -110,6 +156,10 @@ impl<'a> PageDecoder<'a> {
             }
             MetricHandler::Absence => {
                 (Dialect::Gaunt, absence::decode_absence(&mut self.builder, sample))
+            }
+            MetricHandler::DcgmField(field, is_base_unit) => {
+                let field = (field, is_base_unit);
+                (Dialect::Dcgm, self.dcgm.decode_new_field(&mut self.builder, sample, field))
             }
             MetricHandler::Dcgm => {
                 (Dialect::Dcgm, self.dcgm.decode_series(&mut self.builder, sample))
@@ -134,6 +184,8 @@ impl<'a> PageDecoder<'a> {
     /// The report, the dialect of most samples, and the plan.
     pub(crate) fn into_decoded_page(mut self) -> DecodedPage {
         self.node_exporter.add_infos(&mut self.builder);
+        self.dcgm.add_infos(&mut self.builder.report);
+        self.apply_ratio_unit();
         self.builder.apply_aliases();
         self.builder.report.node_time = self.side_values.time;
         let before = self.builder.report.devices.len();
@@ -151,10 +203,19 @@ impl<'a> PageDecoder<'a> {
         DecodedPage {
             report,
             dialect: most_samples.1,
+            fields: self.fields.into_counts(),
             plan: (!not_replayable).then_some(plan),
             xids,
             cpu_idle: self.side_values.cpu_idle,
         }
+    }
+
+    /// Decides whether ratios that may be percentages are such.
+    fn apply_ratio_unit(&mut self) {
+        let Some(unit) = self.dcgm.ratio_evidence.find_unit() else { return };
+        let ReportBuilder { plan, report, not_replayable, .. } = &mut self.builder;
+        *not_replayable |= unit == RatioUnit::RatioByValues;
+        plan.apply_page_unit(unit == RatioUnit::Percent, &mut report.samples);
     }
 
     /// Adds the XIDs of the GPUs, after all else.
@@ -187,13 +248,11 @@ impl<'a> PageDecoder<'a> {
             // An aggregator's metrics of a whole fleet are not about this node.
             return Ok(DecodeOp::Ignore);
         }
-        if named.dialect == Dialect::Dcgm && DcgmDecoder::is_mig_series(sample) {
-            return Ok(DecodeOp::Ignore);
+        if named.dialect == Dialect::Dcgm {
+            let rule = ValueRule::of(named.first, named.scale, BlankValues::DcgmGauge);
+            return self.dcgm.decode_field(&mut self.builder, sample, named.first, rule);
         }
         let device = self.builder.device_of_sample(row.class, sample).ok_or(Reason::NoDevice)?;
-        if named.dialect == Dialect::Dcgm {
-            self.dcgm.identify_gpu(&mut self.builder.report, device, sample);
-        }
         if row.kind == MetricKind::Info {
             self.decode_info(named, device, sample);
             return Ok(DecodeOp::Ignore);
@@ -213,11 +272,9 @@ impl<'a> PageDecoder<'a> {
         if metric == host::NODE_TIME {
             return self.decode_time(device, sample);
         }
-        let blank = match (named.dialect, metric.catalogue_row().kind) {
-            (Dialect::Dcgm, MetricKind::Gauge) => BlankValues::DcgmGauge,
-            (Dialect::Dcgm, _) => BlankValues::DcgmCounter,
+        let blank = match named.dialect {
             // An interface without a rate reports minus one.
-            (Dialect::NodeExporter, _) if metric == host::NETDEV_SPEED => BlankValues::Negative,
+            Dialect::NodeExporter if metric == host::NETDEV_SPEED => BlankValues::Negative,
             _ => BlankValues::Never,
         };
         let rule = ValueRule::of(metric, named.scale, blank);
@@ -275,6 +332,10 @@ fn find_handler(name: &str) -> MetricHandler {
     }
 }
 
+/// The new names of dcgm-exporter, and whether only pages in base units have them.
+static DCGM_FIELDS: [(&[DcgmField], bool); 2] =
+    [(&dcgm_new_names::RENAMED, false), (&dcgm_new_names::BASE_UNITS, true)];
+
 type HandlersByName = HashMap<&'static str, MetricHandler, foldhash::fast::FixedState>;
 
 /// The handlers of all tables by name.
@@ -283,6 +344,11 @@ static WORDS: LazyLock<HandlersByName> = LazyLock::new(|| {
     for table in &TABLES {
         for mappings in table.mappings.chunk_by(|left, right| left.name == right.name) {
             handlers.insert(mappings[0].name, MetricHandler::Mapped(table, mappings));
+        }
+    }
+    for (fields, is_base_unit) in DCGM_FIELDS {
+        for field in fields {
+            handlers.insert(field.name, MetricHandler::DcgmField(field, is_base_unit));
         }
     }
     for handler in CUSTOM_HANDLERS.iter().copied().flatten() {
@@ -311,6 +377,10 @@ mod tests {
                     mappings[0].name
                 );
             }
+        }
+        for field in DCGM_FIELDS.iter().flat_map(|(fields, _)| *fields) {
+            assert!(names.insert(field.name), "{} is declared twice", field.name);
+            assert!(find_rows(field.name).is_none(), "{} is in the catalogue", field.name);
         }
         for handler in CUSTOM_HANDLERS.iter().copied().flatten() {
             assert!(names.insert(handler.name), "{} is declared twice", handler.name);

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet, HashTable};
 
-use super::decode_plan::{DecodeOp, DecodePlan, ValueRule};
+use super::decode_plan::{DecodeOp, DecodePlan, PartField, ValueRule};
 use crate::{
     Device, DeviceClass, MetricId, Reading, Report, SanitizedText,
     catalogue::gpu::CLOCK_EVENTS,
@@ -120,6 +120,32 @@ impl<'a> ReportBuilder<'a> {
     /// Whether the device has a sample of this metric.
     pub(super) fn has_sample(&self, device: u32, metric: MetricId) -> bool {
         self.sample_indexes.contains_key(&(metric, device))
+    }
+
+    /// The position of the device's sample of this metric.
+    pub(super) fn find_sample(&self, device: u32, metric: MetricId) -> Option<u32> {
+        self.sample_indexes.get(&(metric, device)).copied()
+    }
+
+    /// Plans the value as the reading of a sample that lines before it filled in.
+    pub(super) fn plan_overwrite(&mut self, index: u32, rule: ValueRule) -> DecodeOp {
+        DecodeOp::Read { index, rule: self.plan.ensure_rule(rule) }
+    }
+
+    /// Plans the value of a part of a device as the reading of the part, and as a summand of another sample.
+    pub(super) fn plan_part_field(
+        &mut self,
+        own: Option<(u32, MetricId, ValueRule)>,
+        sum: Option<(u32, ValueRule)>,
+    ) -> Result<DecodeOp, Reason> {
+        let own = match own {
+            Some((part, metric, rule)) => {
+                Some((self.add_sample(part, metric, 0.0.into())?, self.plan.ensure_rule(rule)))
+            }
+            None => None,
+        };
+        let sum = sum.map(|(index, rule)| (index, self.plan.ensure_rule(rule)));
+        Ok(self.plan.add_part_field(PartField { own, sum }))
     }
 
     /// Adds a reading that depends on the presence of the line and not on any value.

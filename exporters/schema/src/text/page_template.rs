@@ -15,7 +15,8 @@ use super::{
     reject_reason::RejectionTally,
 };
 use crate::{
-    CowList, Device, Dialect, InfoSeries, MetricSample, Report, SanitizedText, ScrapedPage,
+    CowList, Device, Dialect, FieldCounts, InfoSeries, MetricSample, Report, SanitizedText,
+    ScrapedPage,
     dialect::{DecodeOp, DecodePlan, DecodedPage, ShownXid, SideValues},
 };
 
@@ -57,6 +58,7 @@ pub(super) struct PageTemplate {
     pub(super) infos: CowList<InfoSeries>,
     pub(super) node: Option<SanitizedText>,
     pub(super) dialect: Dialect,
+    pub(super) fields: FieldCounts,
 }
 
 /// The devices of a template with those of current XIDs: while the XIDs do not change, the list is shared.
@@ -90,7 +92,7 @@ impl PageTemplate {
         decoded: DecodedPage,
         limits: &PageLimits,
     ) -> Option<Self> {
-        let DecodedPage { report, dialect, plan, xids, .. } = decoded;
+        let DecodedPage { report, dialect, fields, plan, xids, .. } = decoded;
         let mut plan = plan.filter(|plan| plan.ops.len() == marks.len())?;
         let stamped = marks.first()?.stamp.is_some();
         let mut frame =
@@ -129,7 +131,7 @@ impl PageTemplate {
         frame.text.shrink_to_fit();
         let (labels, node_labels) = (labels.into_shrunk().into(), node_labels.into_shrunk().into());
         let (frame, plan) = (frame.into(), plan.into());
-        Some(Self { frame, labels, node_labels, plan, devices, infos, node, dialect })
+        Some(Self { frame, labels, node_labels, plan, devices, infos, node, dialect, fields })
     }
 
     /// The page, if it repeats the template byte for byte except for its values; the strict reader returns the same
@@ -178,7 +180,7 @@ impl PageTemplate {
             extra: Vec::new(),
         };
         let bytes = body.len() as u64;
-        let rejected = tally.into_counts();
+        let rejected = tally.into_counts(self.fields.clone());
         let page = ScrapedPage { report, dialect: self.dialect, bytes, rejected };
         Some(PageInSequence { page, cpu_idle: side_values.cpu_idle })
     }

@@ -6,7 +6,7 @@ mod extra_samples;
 mod lines;
 
 pub use self::{
-    compat::CompatOptions,
+    compat::{CompatOptions, DcgmNames},
     exposition_format::ExpositionFormat,
     lines::{write_metric_header, write_sample},
 };

@@ -1,6 +1,6 @@
 //! Reject reasons: the closed list of reasons why a line of a page is rejected, counted per page.
 
-use crate::{RejectionCounts, SanitizedText};
+use crate::{FieldCounts, RejectionCounts, SanitizedText};
 
 /// Declares the reasons with their names, in the order in which they are reported.
 macro_rules! reasons {
@@ -110,12 +110,13 @@ impl RejectionTally {
         }
     }
 
-    /// The counts in the order of [`Reason::ALL`], without those that are zero.
-    pub(super) fn into_counts(self) -> RejectionCounts {
+    /// The counts in the order of [`Reason::ALL`], without those that are zero, with those of the page's fields.
+    pub(super) fn into_counts(self, fields: FieldCounts) -> RejectionCounts {
         let by_reason = Reason::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0);
         RejectionCounts {
             by_reason: by_reason.map(|(reason, count)| (reason.as_str().into(), count)).collect(),
             first: self.first,
+            fields,
         }
     }
 }

@@ -11,10 +11,14 @@ use crate::{
 const DCGM: &str = include_str!("../../../../tests/fixtures/scrapes/dcgm.prom");
 const SHORT: &str = include_str!("../../../../tests/fixtures/scrapes/short.prom");
 
-const PAGES: [&str; 24] = [
+const PAGES: [&str; 28] = [
     include_str!("../../../../tests/fixtures/scrapes/all_smi.prom"),
     include_str!("../../../../tests/fixtures/scrapes/amd_device_metrics.prom"),
-    include_str!("../../../../tests/fixtures/scrapes/dcgm_new.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_3.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_4_8.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_4_9.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_mig.prom"),
+    include_str!("../../../../tests/fixtures/scrapes/dcgm_renamed.prom"),
     include_str!("../../../../tests/fixtures/scrapes/infiniband_exporter.prom"),
     include_str!("../../../../tests/fixtures/scrapes/nccl_inspector.prom"),
     include_str!("../../../../tests/fixtures/scrapes/node_storage.prom"),

@@ -7,7 +7,7 @@ use super::{
     reject_reason::RejectionTally,
 };
 use crate::{
-    SanitizedText, ScrapeFailure, ScrapedPage,
+    FieldCounts, SanitizedText, ScrapeFailure, ScrapedPage,
     dialect::{DecodePlan, DecodedPage, PageDecoder},
 };
 
@@ -41,7 +41,8 @@ pub(super) fn learn_template(
     let (page, rest) = decode_strictly(body, limits, &mut recorder)?;
     let LearnedPlan { plan, xids, cpu_idle } = rest;
     let (report, dialect) = (page.report.clone(), page.dialect);
-    let understood = DecodedPage { report, dialect, plan, xids, cpu_idle: Vec::new() };
+    let fields = page.rejected.fields.clone();
+    let understood = DecodedPage { report, dialect, fields, plan, xids, cpu_idle: Vec::new() };
     let layout = if recorder.refused {
         None
     } else {
@@ -112,8 +113,9 @@ impl<'a> PageBuilder<'a> {
 
     /// The page.
     pub(super) fn into_page(self, bytes: usize) -> PageInSequence {
-        let DecodedPage { report, dialect, cpu_idle, .. } = self.interpreter.into_decoded_page();
-        let (bytes, rejected) = (bytes as u64, self.tally.into_counts());
+        let DecodedPage { report, dialect, fields, cpu_idle, .. } =
+            self.interpreter.into_decoded_page();
+        let (bytes, rejected) = (bytes as u64, self.tally.into_counts(fields));
         PageInSequence { page: ScrapedPage { report, dialect, bytes, rejected }, cpu_idle }
     }
 }
@@ -156,15 +158,16 @@ fn decode_strictly(
             tally.count_line(reason, reader.line_number(), reader.current_line());
         }
     }
-    let rejected = tally.into_counts();
     if samples == 0 {
-        let why = match &rejected.first {
+        let why = match &tally.into_counts(FieldCounts::default()).first {
             Some(first) => SanitizedText::new(&format!("no samples, {first}")),
             None => SanitizedText::new("no samples"),
         };
         return Err(ScrapeFailure::NotAPage(why));
     }
-    let DecodedPage { report, dialect, plan, xids, cpu_idle } = interpreter.into_decoded_page();
+    let DecodedPage { report, dialect, fields, plan, xids, cpu_idle } =
+        interpreter.into_decoded_page();
+    let rejected = tally.into_counts(fields);
     Ok((
         ScrapedPage { report, dialect, bytes: body.len() as u64, rejected },
         LearnedPlan { plan, xids, cpu_idle },

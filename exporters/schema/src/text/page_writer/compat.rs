@@ -11,11 +11,20 @@ use crate::{
     unit::{MetricKind, Unit},
 };
 
+/// The names and units of a version of dcgm-exporter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DcgmNames {
+    /// Those of all versions before 4.9, which later ones still have on request.
+    Before4_9,
+    /// Those of 4.9: base units, and ratios of 0 to 1.
+    Since4_9,
+}
+
 /// The formats that a page has in addition to our own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CompatOptions {
-    /// dcgm-exporter's names: `DCGM_FI_*`.
-    pub dcgm: bool,
+    /// dcgm-exporter's names: `DCGM_FI_*`, and whose.
+    pub dcgm: Option<DcgmNames>,
     /// node_exporter's names: `node_infiniband_*`.
     pub node: bool,
     /// Whether XIDs are monitored, so that a GPU without one can be reported to have none.
@@ -29,8 +38,8 @@ pub(super) fn write_compat(
     compat: CompatOptions,
     out: &mut String,
 ) {
-    if compat.dcgm {
-        dcgm_output::write_dcgm(report, format, compat.xid, out);
+    if let Some(names) = compat.dcgm {
+        dcgm_output::write_dcgm(report, format, names, compat.xid, out);
     }
     if compat.node {
         node_exporter_output::write_node_exporter(report, format, out);
@@ -49,9 +58,12 @@ struct ForeignValue {
     value: f64,
 }
 
-/// Every value that has a name in `dialect`, by metric, then device. Where gaunt reports a counter as saturated, other
-/// exporters write its maximum.
-fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
+/// Every value that has a foreign name, by metric, then device. Where gaunt reports a counter as saturated, other exporters
+/// write its maximum.
+fn collect_values(
+    report: &Report,
+    name_of: impl Fn(MetricId) -> Option<(&'static str, UnitScale)>,
+) -> Vec<ForeignValue> {
     let mut values = Vec::new();
     for sample in &report.samples {
         let is_known = usize::from(sample.metric.0) < crate::catalogue::CATALOGUE.len();
@@ -60,12 +72,12 @@ fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
         }
         let row = sample.metric.catalogue_row();
         let Some(value) = raw_value(sample.reading, row.kind) else { continue };
-        for foreign in row.foreign.iter().filter(|foreign| foreign.dialect == dialect) {
+        if let Some((name, scale)) = name_of(sample.metric) {
             values.push(ForeignValue {
-                name: foreign.name,
+                name,
                 metric: sample.metric,
                 device: sample.device,
-                value: to_foreign_value(value, foreign.scale, row.unit),
+                value: to_foreign_value(value, scale, row.unit),
             });
         }
     }
@@ -73,6 +85,13 @@ fn collect_values(report: &Report, dialect: Dialect) -> Vec<ForeignValue> {
     values.sort_by_key(|value| (value.metric, value.name, value.device));
     values.dedup_by_key(|value| (value.name, value.device));
     values
+}
+
+/// The name of a metric in a dialect, and its unit there.
+fn foreign_name(metric: MetricId, dialect: Dialect) -> Option<(&'static str, UnitScale)> {
+    let mut names = metric.catalogue_row().foreign.iter();
+    let name = names.find(|foreign| foreign.dialect == dialect)?;
+    Some((name.name, name.scale))
 }
 
 fn raw_value(reading: Reading, kind: MetricKind) -> Option<f64> {

@@ -1,6 +1,6 @@
 //! node_exporter's names of RDMA ports. Its other series are left to node_exporter, which most nodes run anyway.
 
-use super::{collect_values, own_labels, write_families};
+use super::{collect_values, foreign_name, own_labels, write_families};
 use crate::{
     DeviceClass, Dialect, Report, SanitizedText,
     catalogue::port,
@@ -26,7 +26,7 @@ const INFO_LABELS: [(&str, &str); 3] =
 /// Appends every `node_infiniband_*` family that the report can fill.
 pub(super) fn write_node_exporter(report: &Report, format: ExpositionFormat, out: &mut String) {
     write_info(report, format, out);
-    let mut values = collect_values(report, Dialect::NodeExporter);
+    let mut values = collect_values(report, |metric| foreign_name(metric, Dialect::NodeExporter));
     values.retain(|value| value.name.starts_with(PREFIX));
     for value in values.iter_mut().filter(|value| value.name == LIFESPAN) {
         // node_exporter divides integers there.
@@ -72,7 +72,7 @@ mod tests {
         text::{CompatOptions, PageLimits, decode_page, write_page},
     };
 
-    const NODE: CompatOptions = CompatOptions { dcgm: false, node: true, xid: false };
+    const NODE: CompatOptions = CompatOptions { dcgm: None, node: true, xid: false };
 
     fn port_report() -> Report {
         let mut report = Report::default();

@@ -1,9 +1,9 @@
 //! MIG instances in dcgm-exporter's form: in the series of their GPU, with two more labels.
 
-use super::{DcgmLabels, ForeignValue, dcgm_names};
+use super::{DcgmLabels, DcgmNames, ForeignValue};
 use crate::{
     DeviceClass, MetricId, Report,
-    catalogue::{ForeignName as Named, gpu, gpu_parts as parts},
+    catalogue::{gpu, gpu_parts as parts},
     text::page_writer::compat::to_foreign_value,
 };
 
@@ -24,7 +24,7 @@ pub(super) const OWN: [&str; 5] = ["container", "namespace", "pod", "pod_uid", "
 
 /// Adds the values of instances to those of whole GPUs. As in dcgm-exporter, a value that the instances report is not
 /// reported for their GPU too.
-pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
+pub(super) fn add_instances(report: &Report, names: DcgmNames, values: &mut Vec<ForeignValue>) {
     let mut instance_values = Vec::new();
     for sample in &report.samples {
         let mapping = OF_INSTANCES.iter().find(|(metric, _)| *metric == sample.metric);
@@ -39,8 +39,8 @@ pub(super) fn add_instances(report: &Report, values: &mut Vec<ForeignValue>) {
             continue;
         }
         let row = gpu_metric.catalogue_row();
-        for Named { name, scale, .. } in dcgm_names(row) {
-            let value = to_foreign_value(value, *scale, row.unit);
+        if let Some((name, scale)) = names.field_of(*gpu_metric) {
+            let value = to_foreign_value(value, scale, row.unit);
             instance_values.push(ForeignValue {
                 name,
                 metric: *gpu_metric,

@@ -29,13 +29,21 @@ fn gpu_report() -> Report {
     report
 }
 
-const DCGM: CompatOptions = CompatOptions { dcgm: true, node: false, xid: true };
+const DCGM: CompatOptions = with_names(DcgmNames::Before4_9);
 
-/// The page without our own series.
+const fn with_names(names: DcgmNames) -> CompatOptions {
+    CompatOptions { dcgm: Some(names), node: false, xid: true }
+}
+
+/// The page without our own series, under the names before 4.9.
 fn dcgm_page(report: &Report, format: ExpositionFormat) -> String {
+    named_page(report, format, DCGM)
+}
+
+fn named_page(report: &Report, format: ExpositionFormat, compat: CompatOptions) -> String {
     let (mut own_page, mut whole_page) = (String::new(), String::new());
     write_page(report, format, CompatOptions::default(), &mut own_page);
-    write_page(report, format, DCGM, &mut whole_page);
+    write_page(report, format, compat, &mut whole_page);
     let own_page = own_page.trim_end_matches("# EOF\n");
     whole_page.strip_prefix(own_page).unwrap().to_owned()
 }
@@ -43,7 +51,7 @@ fn dcgm_page(report: &Report, format: ExpositionFormat) -> String {
 #[test]
 fn dcgm_labels_units_and_masks_equal_dcgm_exporter() {
     let gpu_labels = "gpu=\"3\",UUID=\"GPU-a\",pci_bus_id=\"00000000:1B:00.0\",device=\"nvidia3\",\
-               modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-0417\",\
+               modelName=\"NVIDIA H100 80GB HBM3\",Hostname=\"gpu-0417\",hostname=\"gpu-0417\",\
                DCGM_FI_DRIVER_VERSION=\"550.54.15\"";
     let page = dcgm_page(&gpu_report(), ExpositionFormat::Text);
     let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
@@ -60,6 +68,53 @@ fn dcgm_labels_units_and_masks_equal_dcgm_exporter() {
     assert_eq!(samples, expected);
     let energy = "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n";
     assert!(page.contains(energy), "{page}");
+}
+
+#[test]
+fn dcgm_names_and_units_of_4_9_equal_dcgm_exporter() {
+    let mut report = gpu_report();
+    report.push(0, gpu::PRESENT, 1.0);
+    report.push(0, gpu::PCIE_RECEIVE_RATE, 5.0);
+    report.push(0, gpu::NVLINK_RECEIVE_RATE, 3e9);
+    report.push(0, gpu::NVLINK_TRANSMIT_RATE, 1e9);
+    let page = named_page(&report, ExpositionFormat::Text, with_names(DcgmNames::Since4_9));
+    let samples = page.lines().filter(|line| line.starts_with("DCGM_FI_"));
+    let samples: Vec<_> = samples
+        .map(|line| (line.split_once('{').unwrap().0, line.rsplit_once(' ').unwrap().1))
+        .collect();
+    let expected = [
+        ("DCGM_FI_DEV_GPU_UTIL_RATIO", "0.57"),
+        ("DCGM_FI_DEV_FB_USED_BYTES", "64424509439"),
+        ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", "9876543210.123"),
+        ("DCGM_FI_DEV_SM_CLOCK_HERTZ", "1980000000"),
+        ("DCGM_FI_PROF_PCIE_RX_BYTES", "5"),
+        ("DCGM_FI_PROF_NVLINK_RX_BYTES", "3000000000"),
+        ("DCGM_FI_PROF_NVLINK_TX_BYTES", "1000000000"),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "68"),
+        ("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", "4000000000"),
+        ("DCGM_FI_DEV_XID_ERROR", "0"),
+    ];
+    assert_eq!(samples, expected);
+    let labels =
+        ",Hostname=\"gpu-0417\",hostname=\"gpu-0417\",DCGM_FI_SYSTEM_DRIVER_VERSION=\"550.54.15\"}";
+    assert!(page.contains(labels), "{page}");
+    assert!(!page.contains("DCGM_FI_DRIVER_VERSION"), "{page}");
+}
+
+#[test]
+fn dcgm_page_of_4_9_is_read_back_with_the_same_values() {
+    let mut report = gpu_report();
+    for metric in [gpu::MEMORY_TOTAL, gpu_health::ENCODER, gpu_health::REMAPPED_CORRECTED] {
+        report.push(0, metric, 1.0);
+    }
+    let page = named_page(&report, ExpositionFormat::Text, with_names(DcgmNames::Since4_9));
+    let page = decode_page(page.as_bytes(), &PageLimits::default()).unwrap();
+    assert_eq!(page.rejected.total_count(), 0, "{:?}", page.rejected);
+    let device = Device::new_gpu(3);
+    for sample in report.samples.iter().filter(|sample| sample.reading.value().is_some()) {
+        let read = page.report.find_reading(&device, sample.metric);
+        assert_eq!(read, Some(sample.reading), "{}", sample.metric.series_key());
+    }
 }
 
 #[test]
@@ -160,7 +215,8 @@ fn recent_events_are_counted() {
     for link in 0..2 {
         let link = report.ensure_device(Device::new_gpu_part(DeviceClass::Nvlink, 3, link));
         report.push(link, parts::NVLINK_RECEIVE, 1_048_576.0);
-        report.push(link, parts::NVLINK_TRANSMIT, 1024.0);
+        report.push(link, parts::NVLINK_RECEIVE_RATE, 2.0 * 1_024_000.0);
+        report.push(link, parts::NVLINK_TRANSMIT_RATE, 1_024_000.0);
         report.push(link, parts::NVLINK_CRC, 5.0);
     }
     report.push(0, gpu_health::NVLINK_CRC_FLIT, 1.0);
@@ -178,7 +234,8 @@ fn recent_events_are_counted() {
     assert_eq!(samples("DCGM_EXP_XID_ERRORS_TOTAL"), [",xid=\"79\"} 1", ",xid=\"31\"} 3"]);
     let event_counts = [format!("{window},clock_event=\"power_cap\"}} 290")];
     assert_eq!(samples("DCGM_EXP_CLOCK_EVENTS_COUNT"), event_counts);
-    assert_eq!(samples("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), ["} 2050"]);
+    // A rate of two links, in units of 1,000 KiB/s; a count of bytes is none.
+    assert_eq!(samples("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"), ["} 6"]);
     assert_eq!(samples("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL"), ["} 1"]);
 }
 

@@ -1,0 +1,114 @@
+//! Who holds a GPU, as the labels of its series name it: a job of a batch system, or one or more pods.
+
+use super::report_builder::label_text;
+use crate::text::TextSample;
+
+/// The most holders of one GPU that are kept: device plugins share a GPU among fewer.
+pub(super) const MAX_HOLDERS: usize = 64;
+
+/// The most holders that a text names.
+const MAX_NAMED: usize = 8;
+
+/// The labels of a GPU's job.
+pub(super) type JobLabels = Vec<(&'static str, String)>;
+
+/// A job or pod that holds a GPU, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GpuHolder {
+    /// The job, or the controller of the pod.
+    job: String,
+    /// The pod: its labels, with our names for them.
+    pod: JobLabels,
+}
+
+impl GpuHolder {
+    /// The holder that the labels of a series name.
+    pub(super) fn of_sample(sample: &TextSample<'_, '_>) -> Option<Self> {
+        if let Some(job) = label_text(sample, "hpc_job|job_id|slurm_job_id") {
+            return Some(Self { job: job.into_owned(), pod: Vec::new() });
+        }
+        let pod = label_text(sample, "pod|pod_name")?;
+        let namespace = label_text(sample, "namespace|pod_namespace");
+        let container = label_text(sample, "container|container_name");
+        let owner = pod_owner(&pod);
+        let job = match &namespace {
+            Some(namespace) => format!("{namespace}/{owner}"),
+            None => owner.to_owned(),
+        };
+        let labels = [("namespace", namespace), ("pod", Some(pod)), ("container", container)];
+        let labels = labels.into_iter().filter_map(|(name, text)| Some((name, text?.into_owned())));
+        Some(Self { job, pod: labels.collect() })
+    }
+
+    /// The labels of the pod, if it is one.
+    pub(super) fn pod_labels(&self) -> &[(&'static str, String)] {
+        &self.pod
+    }
+
+    fn pod_label(&self, name: &str) -> Option<&str> {
+        let label = self.pod.iter().find(|(label, _)| *label == name);
+        label.map(|(_, text)| text.as_str())
+    }
+
+    /// The name among other holders: pods have their names only within their namespace.
+    fn full_name(&self) -> String {
+        match (self.pod_label("namespace"), self.pod_label("pod")) {
+            (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
+            (None, Some(pod)) => pod.to_owned(),
+            _ => self.job.clone(),
+        }
+    }
+}
+
+/// The labels of the job that holds a GPU. Where several jobs share it there is no job, and the name lists them.
+pub(super) fn job_labels(holders: &[GpuHolder]) -> JobLabels {
+    let Some((first, others)) = holders.split_first() else { return Vec::new() };
+    let job = ("job", first.job.clone());
+    if others.is_empty() {
+        let name = first.pod_label("pod").map(|pod| ("name", pod.to_owned()));
+        return std::iter::once(job).chain(name).chain(first.pod.iter().cloned()).collect();
+    }
+    let is_one_job = others.iter().all(|other| other.job == first.job);
+    let shared_by = ("shared_by", holders.len().to_string());
+    is_one_job
+        .then_some(job)
+        .into_iter()
+        .chain([("name", list_names(holders)), shared_by])
+        .collect()
+}
+
+fn list_names(holders: &[GpuHolder]) -> String {
+    let mut names: Vec<String> = holders.iter().map(GpuHolder::full_name).collect();
+    names.sort();
+    let rest = names.len().saturating_sub(MAX_NAMED);
+    names.truncate(MAX_NAMED);
+    let names = names.join(", ");
+    if rest > 0 { format!("{names} and {rest} more") } else { names }
+}
+
+/// The controller of a pod, as far as its name shows: Kubernetes appends to the controller's name a template hash, five
+/// random characters or an index, and training operators a role before the index.
+fn pod_owner(pod: &str) -> &str {
+    let strip_part = |name, is_part: fn(&str) -> bool| match str::rsplit_once(name, '-') {
+        Some((rest, part)) if is_part(part) && !rest.is_empty() => rest,
+        _ => name,
+    };
+    let is_random = |part: &str| part.bytes().all(|byte| DRAWN.contains(&byte));
+    let owner = match pod.rsplit_once('-') {
+        Some((rest, part)) if part.len() == 5 && is_random(part) => match rest.rsplit_once('-') {
+            Some((owner, hash)) if (8..=10).contains(&hash.len()) && is_random(hash) => {
+                return owner;
+            }
+            _ => rest,
+        },
+        _ => pod,
+    };
+    let owner = strip_part(owner, |part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    strip_part(owner, |part| ROLES.contains(&part))
+}
+
+/// The characters of which Kubernetes makes generated names: no vowels, so that they spell no words.
+const DRAWN: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The roles that training operators give to the pods of one job.
+const ROLES: [&str; 5] = ["worker", "master", "launcher", "chief", "ps"];
