@@ -366,12 +366,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is. A port that is active at every sample flaps if that counter rises twice in a while.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter rises twice in a while.",
         &["port_samples", "port_never_active_seconds", "least_siblings", "flap_window_seconds"],
     ),
     (
         FindingKind::PortRateLow,
-        "An active port has a lower line rate than before, or than all its sibling ports.",
+        "An active port has a lower line rate than before, or than most other nodes with the same adapters have instead.",
         &["slowed_ratio"],
     ),
     (
