@@ -266,6 +266,14 @@ evidence_rows! {
     NvlinkErrors: "NVLink errors per second", Count,
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC])
             .limit("nvlink_errors_per_second");
+    FabricGpus: "GPUs with a degraded NVLink fabric", Count,
+        own(&[gpu_health::FABRIC_HEALTH_MASK, gpu_health::FABRIC_STATE]).fact();
+    FabricHealthMask: "NVLink fabric health mask", Count,
+        own(&[gpu_health::FABRIC_HEALTH_MASK]).fact();
+    FabricHealthSummary: "NVLink fabric health summary", Count,
+        own(&[gpu_health::FABRIC_HEALTH_SUMMARY]).fact();
+    FabricState: "NVLink fabric registration state", Count, own(&[gpu_health::FABRIC_STATE]).fact();
+    ImexState: "IMEX daemon state", Count, own(&[gpu_health::IMEX_STATE]).fact();
 
     // Probes.
     ProbeBandwidth: "probe bandwidth / baseline", Ratio,
@@ -363,6 +371,11 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         FindingKind::NvlinkDegraded,
         "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors.",
         &["nvlink_errors_per_second", "nvlink_seconds"],
+    ),
+    (
+        FindingKind::FabricDegraded,
+        "The driver reports that a GPU's part of the NVLink fabric is unhealthy or failed to register; or it is still registering under a job; or the IMEX daemon of its node is not ready under a job on several nodes of the NVLink domain. GPUs of several nodes blame the domain.",
+        &["fabric_fault_seconds", "fabric_start_seconds"],
     ),
     (
         FindingKind::PortDown,

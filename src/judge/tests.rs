@@ -9,6 +9,7 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod fabric_tests;
 mod inference_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;

@@ -364,9 +364,30 @@ fn fabric_and_modes_are_labels_with_old_drivers_too() {
             assert!(labels.iter().any(|other| other == label), "{label} of {device}: {labels:?}");
         }
         assert_eq!(expect_reading(&report, device, health::FABRIC_STATE), Reading::of(3.0));
+        let mask = expect_reading(&report, device, health::FABRIC_HEALTH_MASK);
+        assert_eq!(mask, Reading::of(426.0), "{device}");
     }
+    let summary = |device| expect_reading(&report, device, health::FABRIC_HEALTH_SUMMARY);
+    assert_eq!(summary(&new), Reading::of(1.0));
+    assert_eq!(summary(&old), AbsenceReason::Unsupported.into(), "the older structure has none");
     let numa = |device| info_labels(&report, device, gpu::INFO).contains(&"numa_node=1".to_owned());
     assert!(numa(&old) && !numa(&new));
+}
+
+#[test]
+fn fabric_registration_that_ended_with_an_error_has_failed() {
+    let text = read_scenario("full.toml").replacen(
+        "fabric_health_mask = 426\nfabric_health_summary = 1",
+        "fabric_status = 10\nfabric_health_mask = 0",
+        1,
+    );
+    let node = FakeDriverSampler::start_scenario(&text, |_, _| {});
+    let device = Device::new_gpu(0);
+    let report = node
+        .wait_for_report("a tick", |report| reading_value(report, &device, gpu::POWER).is_some());
+    assert_eq!(expect_reading(&report, &device, health::FABRIC_STATE), Reading::of(4.0));
+    let mask = expect_reading(&report, &device, health::FABRIC_HEALTH_MASK);
+    assert_eq!(mask, AbsenceReason::Unsupported.into(), "no condition is reported");
 }
 
 #[test]

@@ -64,6 +64,8 @@ const ADDITIONAL_NUMBERS: &[(&str, MetricId, f64)] = &[
     ("pcie_width_max", health::PCIE_WIDTH_MAX, 1.0),
     ("pcie_replays", health::PCIE_REPLAYS, 1.0),
     ("fabric_state", health::FABRIC_STATE, 1.0),
+    ("fabric_health_mask", health::FABRIC_HEALTH_MASK, 1.0),
+    ("fabric_health_summary", health::FABRIC_HEALTH_SUMMARY, 1.0),
     ("mig_mode", health::MIG_MODE, 1.0),
     ("ecc_corrected_volatile", health::ECC_CORRECTED_VOLATILE, 1.0),
     ("ecc_uncorrected_volatile", health::ECC_UNCORRECTED_VOLATILE, 1.0),

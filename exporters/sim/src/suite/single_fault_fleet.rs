@@ -209,6 +209,8 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         FindingKind::DataSkew => "F18",
         // What no detector explains is no fault that can be simulated as one.
         FindingKind::UnexplainedSlowdown
+        // Simulated GPUs report no health of their fabric.
+        | FindingKind::FabricDegraded
         | FindingKind::TargetDown
         | FindingKind::DriverHung
         | FindingKind::DataStale
