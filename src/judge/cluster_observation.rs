@@ -44,6 +44,7 @@ impl JudgeState {
                 self.reset_node_baselines(id, node);
             }
         }
+        self.health.mark_consequences(cluster);
         self.mark_hung_jobs(cluster);
         self.ports.observe_ports(cluster, &self.limits);
         self.links.observe_ports(cluster, &self.frozen, &self.limits);

@@ -14,7 +14,7 @@ use std::{
 
 use gaunt_node::{NodeSampler, ReadingSource, SamplerOptions};
 use gaunt_schema::{
-    Device, DeviceClass, MetricId, Reading, Report,
+    AbsenceReason, Device, DeviceClass, MetricId, Reading, Report,
     catalogue::{gpu, gpu_health as health, gpu_parts as parts},
 };
 

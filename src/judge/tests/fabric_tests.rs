@@ -1,8 +1,8 @@
 //! Tests of the NVLink fabric: which GPU, node or domain is blamed, and what is no fault.
 
 use gaunt_schema::{
-    Device, Dialect, FindingKind, Report, Severity,
-    catalogue::{gpu, gpu_health as health},
+    Device, DeviceClass, Dialect, FindingKind, Report, Severity,
+    catalogue::{gpu, gpu_health as health, gpu_parts},
 };
 
 use super::telemetry_tests::{TargetFixture, node_report, push_reading};
@@ -155,4 +155,57 @@ fn imex_daemon_matters_only_to_a_job_on_several_nodes_of_the_domain() {
     fixture.run(320, page(|_| "8812", starting));
     assert_eq!(fabric_ids(&fixture), ["fabric_degraded/gpu003"]);
     assert!(fixture.judge.open_findings()[0].next.contains("nvidia-imex-ctl"));
+}
+
+/// A page of a rack in which GPUs report these XIDs from a second on.
+fn xid_page(second: i64, node: usize, xids: &[(usize, u32, u32, i64)]) -> Report {
+    let mut page = rack_page(node, None, |_| WELL);
+    for (of_node, index, code, since) in xids {
+        if *of_node == node && second >= *since {
+            let xid = Device::new_gpu_part(DeviceClass::Xid, *index, *code);
+            push_reading(&mut page, xid, gpu_parts::XID_ERRORS, 1.0);
+        }
+    }
+    page
+}
+
+#[test]
+fn failed_nvlink_is_blamed_before_the_requests_of_its_peers() {
+    // The peers report first, and the GPU itself also reports failed requests after its link went down.
+    let mut xids = vec![(1, 2, 149, 14), (1, 2, 145, 15)];
+    for node in 0..3 {
+        let peers = (0..4).filter(|index| (node, *index) != (1, 2));
+        xids.extend(peers.map(|index| (node, index, 145, 12)));
+    }
+    let mut fixture = three_nodes();
+    fixture.run(60, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu002/2"]);
+    let summary = &fixture.judge.open_findings()[0].summary;
+    assert!(summary.contains("XID 149, NVLink: link went down or is faulty"), "{summary}");
+    assert!(summary.ends_with("NVLink requests of 11 other GPUs failed with it."), "{summary}");
+    fixture.run(300, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu002/2"], "its peers stay explained");
+}
+
+#[test]
+fn failed_request_without_a_failed_nvlink_blames_its_gpu_after_a_while() {
+    let mut fixture = three_nodes();
+    let xids = [(0, 1, 145, 12), (2, 0, 149, 400)];
+    fixture.run(40, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), [""; 0], "the cause may come");
+    fixture.run(10, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/1"]);
+    fixture.run(360, |second, node| xid_page(second, node, &xids));
+    let both = ["gpu_failed/gpu001/1", "gpu_failed/gpu003/0"];
+    assert_eq!(fixture.open_ids(), both, "long after it");
+}
+
+#[test]
+fn cause_that_is_read_late_replaces_the_finding_about_its_peer() {
+    let mut fixture = three_nodes();
+    let xids = [(0, 1, 145, 12), (2, 0, 149, 70)];
+    fixture.run(60, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu001/1"]);
+    fixture.run(20, |second, node| xid_page(second, node, &xids));
+    assert_eq!(fixture.open_ids(), ["gpu_failed/gpu003/0"]);
 }
