@@ -10,6 +10,7 @@ use gaunt_schema::{
 };
 
 mod fabric_tests;
+mod flat_power_tests;
 mod inference_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;
