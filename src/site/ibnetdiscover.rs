@@ -48,9 +48,18 @@ struct IbnetdiscoverParser<'a> {
     switches: BTreeMap<&'a str, &'a str>,
     /// Neighbour switches of each switch.
     adjacent: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// Adapters at each switch: description and port.
-    adapters: BTreeMap<&'a str, Vec<(&'a str, &'a str)>>,
+    /// Adapters at each switch.
+    adapters: BTreeMap<&'a str, Vec<FabricAdapter<'a>>>,
     cables: usize,
+}
+
+/// The end of a cable at an adapter.
+#[derive(Clone, Copy, Debug)]
+struct FabricAdapter<'a> {
+    description: &'a str,
+    port: &'a str,
+    /// The GUID of the adapter.
+    guid: &'a str,
 }
 
 impl<'a> IbnetdiscoverParser<'a> {
@@ -100,10 +109,11 @@ impl<'a> IbnetdiscoverParser<'a> {
         }
         if guid.starts_with("S-") {
             self.adjacent.entry(switch).or_default().insert(guid);
-        } else if guid.starts_with("H-") {
-            let name = first_quoted(comment)?;
-            if !ENGINES.iter().any(|engine| name.contains(engine)) {
-                self.adapters.entry(switch).or_default().push((name, port));
+        } else if let Some(guid) = guid.strip_prefix("H-") {
+            let description = first_quoted(comment)?;
+            if !ENGINES.iter().any(|engine| description.contains(engine)) {
+                let adapter = FabricAdapter { description, port, guid };
+                self.adapters.entry(switch).or_default().push(adapter);
             }
         }
         Some(())
@@ -116,21 +126,28 @@ impl<'a> IbnetdiscoverParser<'a> {
         let mut leaf_by_node: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
         for (switch, adapters) in &self.adapters {
             let Some(leaf) = names.get(switch) else { continue };
-            for (description, port) in adapters {
-                match adapter_owner(description) {
-                    AdapterOwner::Port(node, device) => topology.ports.push(PortLocation {
-                        node: node.into(),
-                        device: device.into(),
-                        port: Some((*port).into()),
-                        rail: None,
-                        leaf: Some(leaf.clone()),
-                    }),
+            for FabricAdapter { description, port, guid } in adapters {
+                let guid = parse_guid(guid);
+                let (node, device) = match adapter_owner(description) {
+                    AdapterOwner::Port(node, device) => (node, device),
                     AdapterOwner::Node(node) => {
                         let same_leaf = leaf_by_node
                             .get(node)
                             .is_none_or(|other_leaf| *other_leaf == Some(leaf));
                         leaf_by_node.insert(node, same_leaf.then_some(leaf));
+                        (node, "")
                     }
+                };
+                // Without a device, the GUID alone places the port of a node that reports it.
+                if !device.is_empty() || guid.is_some() {
+                    topology.ports.push(PortLocation {
+                        node: node.into(),
+                        device: device.into(),
+                        port: Some((*port).into()),
+                        guid,
+                        rail: None,
+                        leaf: Some(leaf.clone()),
+                    });
                 }
             }
         }
@@ -195,6 +212,13 @@ fn missing_guid_message(line: &str) -> String {
         "{} has no GUID; a section begins like Switch 40 \"S-GUID\" # \"NAME\"",
         quote_excerpt(line)
     )
+}
+
+/// A GUID in the form that nodes report.
+fn parse_guid(digits: &str) -> Option<SanitizedText> {
+    let digits = digits.trim_start_matches("0x");
+    let is_guid = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_guid.then(|| SanitizedText::new(&digits.to_ascii_lowercase()))
 }
 
 /// The first quoted text.
