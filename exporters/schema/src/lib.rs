@@ -31,7 +31,7 @@ pub mod xid;
 
 pub use batch::{
     Batch, Delivery, LimitExceeded, Quota, RejectionCounts, ScrapeFailure, ScrapeTarget,
-    ScrapedPage, TargetId, TargetSource,
+    ScrapedPage, SiteFileStatus, TargetId, TargetSource,
 };
 pub use catalogue::{Metric, MetricId};
 pub use cow_list::CowList;

@@ -148,7 +148,7 @@ rows! {
         Metric::new_gauge("gaunt_gpu_fabric_health_mask", Gpu, Unit::Count, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_FABRIC_HEALTH_MASK", Same)]);
     FABRIC_HEALTH_SUMMARY, "Health of the NVLink fabric in one word: 0 unknown, 1 healthy, 2 unhealthy, 3 limited capacity.",
-        Metric::new_gauge("gaunt_gpu_fabric_health_summary", Gpu, Unit::Count, 1.0)
+        Metric::new_gauge("gaunt_gpu_fabric_health", Gpu, Unit::Count, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", Same)]);
     IMEX_STATE, "State of the IMEX daemon of the GPU's node: 0 to 4 starting, 5 ready, 6 shutting down, 7 unavailable, below 0 not installed or not configured.",
         Metric::new_gauge("gaunt_gpu_imex_daemon_state", Gpu, Unit::Count, 1.0)
