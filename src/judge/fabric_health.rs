@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(list_mask_faults(425.0), ["degraded bandwidth"]);
         assert_eq!(list_mask_faults(410.0), ["an unhealthy route"]);
         assert_eq!(
-            list_mask_faults(f64::from(0b0101_01_01_01_01)),
+            list_mask_faults(f64::from(0x555)),
             [CONDITIONS.as_slice(), &["too few NVLinks"]].concat()
         );
         assert_eq!(list_mask_faults(f64::from(0xfaa)), ["a wrong configuration"]);

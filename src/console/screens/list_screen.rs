@@ -173,6 +173,10 @@ impl ScreenView for ListScreen {
     ) -> ScreenLayout {
         let subject = self.0;
         let what = format!("the {}", subject.as_str());
+        let area = match subject {
+            Subject::Targets => draw_source_troubles(buffer, area, state, theme),
+            _ => area,
+        };
         let Some(table) = state.subject_table(subject).map(|table| &**table) else {
             return self.draw_waiting(buffer, area, &what, state, theme);
         };
@@ -189,10 +193,6 @@ impl ScreenView for ListScreen {
         let (fits, _) = text_table::fit_columns(&columns, width.saturating_sub(2));
         let (shown, columns) = (&shown[..fits], &columns[..fits]);
         let mut click_areas = Vec::new();
-        let area = match subject {
-            Subject::Targets => draw_source_troubles(buffer, area, state, theme),
-            _ => area,
-        };
         let mut lines = vec![render_title(table, list, width, theme)];
         lines.push(render_heading(
             shown,
