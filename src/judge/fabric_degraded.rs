@@ -120,7 +120,8 @@ fn base_finding(
     let slowed = group.and_then(|group| group.confirmed_slowdown(limits.slowed_ratio));
     let is_unhealthy = faulty.iter().any(|health| health.fault == FabricFault::Unhealthy);
     let node = entity.node.as_ref().and_then(|name| Some(cluster.node_by_name(name)?.0));
-    let kinds = 1 + usize::from(slowed.is_some());
+    // The job of one GPU may be slow for another reason; what several GPUs say together is the likelier cause.
+    let kinds = 1 + usize::from(entity.gpu.is_none() && slowed.is_some());
     PendingFinding::of(FindingKind::FabricDegraded, entity, kinds, true)
         .with_hold_seconds(if is_unhealthy {
             limits.fabric_fault_seconds

@@ -50,7 +50,7 @@ pub(super) fn detect_failed_gpus(
                 errors.xid = None;
             }
             let failure = GpuFailure { judge, cluster, node: (id, node), row: *row, errors };
-            failure.report_finding(entity, outcome);
+            failure.report_finding(&entity, outcome);
         }
     }
 }
@@ -72,7 +72,7 @@ struct GpuFailure<'a> {
 }
 
 impl GpuFailure<'_> {
-    fn report_finding(&self, entity: Entity, outcome: &mut DetectorOutcome) {
+    fn report_finding(&self, entity: &Entity, outcome: &mut DetectorOutcome) {
         let GpuErrors { gone, xid, memory, .. } = self.errors;
         let times = [gone, memory, xid.map(|(_, at)| at)];
         let Some(since) = times.into_iter().flatten().min() else { return };
@@ -97,7 +97,7 @@ impl GpuFailure<'_> {
             group.map_or(1.0, |group| group.lost_gpus().max(1.0)),
             group.map(|group| group.list_victims(self.cluster, Some(id))).unwrap_or_default(),
         )
-        .with_summary(self.render_summary(&entity, since), self.next_step())
+        .with_summary(self.render_summary(entity, since), self.next_step())
         .with_evidence(failure_evidence(
             gone.is_some(),
             xid.map(|(code, _)| f64::from(code)),
