@@ -375,22 +375,6 @@ fn fabric_and_modes_are_labels_with_old_drivers_too() {
 }
 
 #[test]
-fn fabric_registration_that_ended_with_an_error_has_failed() {
-    let text = read_scenario("full.toml").replacen(
-        "fabric_health_mask = 426\nfabric_health_summary = 1",
-        "fabric_status = 10\nfabric_health_mask = 0",
-        1,
-    );
-    let node = FakeDriverSampler::start_scenario(&text, |_, _| {});
-    let device = Device::new_gpu(0);
-    let report = node
-        .wait_for_report("a tick", |report| reading_value(report, &device, gpu::POWER).is_some());
-    assert_eq!(expect_reading(&report, &device, health::FABRIC_STATE), Reading::of(4.0));
-    let mask = expect_reading(&report, &device, health::FABRIC_HEALTH_MASK);
-    assert_eq!(mask, AbsenceReason::Unsupported.into(), "no condition is reported");
-}
-
-#[test]
 fn reloaded_driver_or_changed_gpu_count_is_read_again() {
     let fault =
         "[[fault]]\ncall = 'nvmlDeviceGetCount_v2'\nfrom = 1.0\nerror = 'DRIVER_NOT_LOADED'\n";

@@ -318,3 +318,12 @@ fn scenario_with_an_unknown_key_is_no_driver() {
     assert_eq!(collector_success(&report, "nvml"), Some(0.0));
     assert!(collector_message(&report, "nvml").starts_with("the NVIDIA driver is not loaded"));
 }
+
+#[test]
+fn fabric_registration_that_ended_with_an_error_has_failed() {
+    let report = run_once("fabric_failed.toml");
+    let device = Device::new_gpu(0);
+    assert_eq!(expect_reading(&report, &device, health::FABRIC_STATE), Reading::of(4.0));
+    let mask = expect_reading(&report, &device, health::FABRIC_HEALTH_MASK);
+    assert_eq!(mask, AbsenceReason::Unsupported.into(), "no condition is reported");
+}
