@@ -203,7 +203,7 @@ impl ScrapingSetup {
             engine_preamble::WAIT,
         );
         let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
-        let watch = site::start_watching(self.site.clone(), inbox.clone()).await?;
+        let watch = site::start_watching(self.site.clone(), inbox.clone()).await;
         Ok((
             engine,
             EngineFeed {

@@ -161,7 +161,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         token_file: options.token_file.or(settings.token_file.take()),
     };
     let flags = options.scrape.clone();
-    let reload = move || build_scraping_setup(&flags, self::load_settings(&flags)?);
+    let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);
     let scraping = build_scraping_setup(&options.scrape, settings)?;
     Box::pin(serve_command::run(scraping, serve_options, Box::new(reload))).await
 }
@@ -196,7 +196,7 @@ async fn run_record(options: cli::RecordArguments) -> anyhow::Result<ExitCode> {
     let source = if uses_aggregator {
         command::record_command::RecordSource::Aggregator(address.build_client()?)
     } else {
-        command::record_command::RecordSource::Targets(Box::new(build_scraping_setup(
+        command::record_command::RecordSource::Targets(Box::new(build_checked_setup(
             &options.scrape,
             settings,
         )?))
@@ -298,6 +298,16 @@ fn build_scraping_setup(
     Ok(ScrapingSetup { engine: settings.engine, plan, site, recording, alerting })
 }
 
+/// The same, and reads the files of host lists: one that cannot be read is an error, except when a service starts.
+fn build_checked_setup(
+    flags: &ScrapeArguments,
+    settings: Settings,
+) -> anyhow::Result<ScrapingSetup> {
+    let scraping = build_scraping_setup(flags, settings)?;
+    scraping.plan.check_files()?;
+    Ok(scraping)
+}
+
 /// Target sources named by flags.
 fn sources_from_flags(flags: &ScrapeArguments) -> anyhow::Result<Vec<DiscoverySource>> {
     let origin = SanitizedText::new("--targets");
@@ -354,7 +364,7 @@ fn choose_view(flags: ViewArguments, settings: Settings) -> anyhow::Result<comma
         ));
     }
     let period = settings.period;
-    let scraping = build_scraping_setup(&flags.scrape, settings)?;
+    let scraping = build_checked_setup(&flags.scrape, settings)?;
     if !scraping.plan.is_empty() {
         return Ok(command::ViewSource::Targets(Box::new(scraping)));
     }

@@ -47,16 +47,48 @@ impl SiteOptions {
     }
 }
 
+/// What a file or directory states.
+#[derive(Debug)]
+pub struct SiteFileData<T> {
+    /// Its content.
+    pub content: T,
+    /// What was skipped in it, with the line and the next step, as a sentence; none if nothing was.
+    pub skipped: Option<SanitizedText>,
+}
+
+impl<T> SiteFileData<T> {
+    /// Content with the errors of what was skipped.
+    fn new(content: T, skipped: &[SiteError]) -> Self {
+        let skipped = skipped.first().map(|first| {
+            let more = match skipped.len() - 1 {
+                0 => String::new(),
+                more => format!("; {more} more"),
+            };
+            SanitizedText::new(&format!("{first}; skipped{more}"))
+        });
+        Self { content, skipped }
+    }
+}
+
 /// Reads the topology from a file or directory in any supported format.
-pub fn read_topology(path: &Path) -> Result<SourceTopology, SiteError> {
+pub fn read_topology(path: &Path) -> Result<SiteFileData<SourceTopology>, SiteError> {
     if path.is_dir() {
         return read_neighbours(path, source_name(path));
     }
-    parse_topology(path, &read_file(path)?)
+    let (topology, skipped) = parse_with_skipped(path, &read_file(path)?)?;
+    Ok(SiteFileData::new(topology, &skipped))
 }
 
 /// Parses the topology from the text of the file at `path`.
 pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteError> {
+    parse_with_skipped(path, text).map(|(topology, _)| topology)
+}
+
+/// The same, with the errors of what was skipped.
+fn parse_with_skipped(
+    path: &Path,
+    text: &str,
+) -> Result<(SourceTopology, Vec<SiteError>), SiteError> {
     let source = source_name(path);
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let topology = match extension.to_ascii_lowercase().as_str() {
@@ -64,15 +96,20 @@ pub fn parse_topology(path: &Path, text: &str) -> Result<SourceTopology, SiteErr
         "yaml" | "yml" => slurm::read_yaml(text, source),
         "json" => machine_topology(path, text, source),
         _ if is_ibnetdiscover(text) => ibnetdiscover::parse_topology(text, source),
-        _ if is_slurm_conf(text) => slurm::parse_topology(text, source),
+        _ if is_slurm_conf(text) => {
+            let parsed = slurm::parse_topology(text, source);
+            let (topology, skipped) = parsed.map_err(|fault| fault.into_site_error(path))?;
+            let skipped = skipped.into_iter().map(|fault| fault.into_site_error(path));
+            return Ok((topology, skipped.collect()));
+        }
         _ => return Err(SiteError::Unknown(path.to_owned())),
     };
-    topology.map_err(|fault| fault.into_site_error(path))
+    topology.map(|it| (it, Vec::new())).map_err(|fault| fault.into_site_error(path))
 }
 
 /// Reads running jobs from a file.
-pub fn read_jobs(path: &Path) -> Result<JobList, SiteError> {
-    parse_jobs(path, &read_file(path)?)
+pub fn read_jobs(path: &Path) -> Result<SiteFileData<JobList>, SiteError> {
+    Ok(SiteFileData::new(parse_jobs(path, &read_file(path)?)?, &[]))
 }
 
 /// Parses running jobs from the text of the file at `path`.
@@ -80,8 +117,12 @@ pub fn parse_jobs(path: &Path, text: &str) -> Result<JobList, SiteError> {
     squeue::parse_jobs(text, source_name(path)).map_err(|fault| fault.into_site_error(path))
 }
 
-/// Reads the LLDP neighbours of every machine that has a file in a directory.
-fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopology, SiteError> {
+/// Reads the LLDP neighbours of every machine that has a file in a directory. Files with errors are skipped, unless
+/// all have some.
+fn read_neighbours(
+    folder: &Path,
+    source: SanitizedText,
+) -> Result<SiteFileData<SourceTopology>, SiteError> {
     let failed = |error| SiteError::Read { path: folder.to_owned(), error };
     let mut topology = SourceTopology::new(source, TopologyOrigin::Neighbour);
     let entries = fs::read_dir(folder).map_err(failed)?;
@@ -96,11 +137,22 @@ fn read_neighbours(folder: &Path, source: SanitizedText) -> Result<SourceTopolog
     if paths.is_empty() {
         return Err(SiteError::Unknown(folder.to_owned()));
     }
+    let (mut skipped, files) = (Vec::new(), paths.len());
     for path in paths {
-        let locations = lldp::parse_neighbours(&read_file(&path)?, machine_of(&path));
-        topology.ports.extend(locations.map_err(|fault| fault.into_site_error(&path))?);
+        let locations = read_file(&path).and_then(|text| {
+            let locations = lldp::parse_neighbours(&text, machine_of(&path));
+            locations.map_err(|fault| fault.into_site_error(&path))
+        });
+        match locations {
+            Ok(locations) => topology.ports.extend(locations),
+            Err(error) if files == 1 => return Err(error),
+            Err(error) => skipped.push(error),
+        }
     }
-    Ok(topology)
+    if skipped.len() == files {
+        return Err(skipped.swap_remove(0));
+    }
+    Ok(SiteFileData::new(topology, &skipped))
 }
 
 fn machine_topology(
@@ -128,7 +180,9 @@ fn is_ibnetdiscover(text: &str) -> bool {
 fn is_slurm_conf(text: &str) -> bool {
     let key = |line: &str| {
         let line = line.trim_start().to_ascii_lowercase();
-        ["switchname=", "blockname=", "blocksizes="].iter().any(|key| line.starts_with(key))
+        ["switchname=", "blockname=", "blocksizes=", "ringname="]
+            .iter()
+            .any(|key| line.starts_with(key))
     };
     text.lines().any(key)
 }

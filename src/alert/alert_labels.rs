@@ -42,6 +42,7 @@ impl FindingAlert {
             ("cluster_job", entity.job.as_ref()),
             ("rail", entity.rail.as_ref()),
             ("leaf", entity.leaf.as_ref()),
+            ("domain", entity.domain.as_ref()),
             ("source", entity.source.as_ref()),
         ] {
             // Alertmanager treats an empty label as absent.

@@ -166,6 +166,7 @@ impl FindingGroup {
             Some(EntityKind::Port) => "ports",
             Some(EntityKind::Leaf) => "leaves",
             Some(EntityKind::Rail) => "rails",
+            Some(EntityKind::NvlinkDomain) => "NVLink domains",
             _ => "findings",
         };
         let mut parts = vec![format!("{} {what}", self.members.len())];

@@ -41,6 +41,9 @@ pub struct Overview {
     pub worst: Vec<NodeLine>,
     /// The first targets that cannot be read, as sentences with the next step; a bounded number.
     pub trouble: Vec<SanitizedText>,
+    /// Those about target sources and site files alone.
+    #[serde(default)]
+    pub source_trouble: Vec<SanitizedText>,
 }
 
 impl Overview {

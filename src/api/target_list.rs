@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::{
     Dialect, FindingKind, RecordingStatus, RejectionCounts, SanitizedText, ScrapeFailure,
-    TargetSource, UnixMs,
+    SiteFileStatus, TargetSource, UnixMs,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ pub struct TargetList {
     /// Sources of the targets.
     #[serde(default)]
     pub sources: Vec<TargetSource>,
+    /// The operator's files of topology and jobs.
+    #[serde(default)]
+    pub site_files: Vec<SiteFileStatus>,
     /// Totals since the start.
     pub totals: CumulativeTotals,
     /// What limits leave out.

@@ -7,7 +7,7 @@ use std::{
 
 use gaunt_schema::{
     AbsenceReason, Delivery, DeviceClass, MetricId, Reading, RecordingStatus, SanitizedText,
-    TargetId, TargetSource, UnixMs, catalogue::CATALOGUE, unit::MetricKind,
+    SiteFileStatus, TargetId, TargetSource, UnixMs, catalogue::CATALOGUE, unit::MetricKind,
 };
 
 mod batch_ingest;
@@ -86,6 +86,7 @@ pub struct Cluster {
     /// The positions of the targets at each host.
     targets_at_host: HashMap<SanitizedText, Vec<usize>>,
     sources: Vec<TargetSource>,
+    site_files: Vec<SiteFileStatus>,
     recording_status: Option<RecordingStatus>,
     late_share: LateShare,
     /// Targets without a reported attempt, at the last [`Self::advance_to`].
@@ -116,6 +117,7 @@ impl Cluster {
             target_positions: HashMap::new(),
             targets_at_host: HashMap::new(),
             sources: Vec::new(),
+            site_files: Vec::new(),
             recording_status: None,
             late_share: LateShare::default(),
             untried: 0,
@@ -170,6 +172,7 @@ impl Cluster {
                 self.jobs_changed = true;
             }
             Delivery::Sources(sources) => self.sources = sources,
+            Delivery::SiteFiles(files) => self.site_files = files,
             Delivery::RecordingStatus(status) => self.recording_status = Some(status),
             // A replay starts with the preamble; a running cluster ignores it.
             Delivery::Preamble(_) => {}
@@ -273,6 +276,11 @@ impl Cluster {
     /// The sources of the targets.
     pub fn target_sources(&self) -> &[TargetSource] {
         &self.sources
+    }
+
+    /// The site files.
+    pub fn site_files(&self) -> &[SiteFileStatus] {
+        &self.site_files
     }
 
     /// The status of the recording, if there is one.

@@ -98,9 +98,14 @@ struct PlayedRecording {
 
 /// Deliveries of the site files.
 fn site_deliveries(files: &site::SiteOptions) -> Result<Vec<Delivery>, site::SiteError> {
-    let topology =
-        files.topology.iter().map(|file| site::read_topology(file).map(Delivery::Topology));
-    let jobs = files.jobs.iter().map(|file| site::read_jobs(file).map(Delivery::Jobs));
+    let topology = files.topology.iter().map(|file| {
+        let site::SiteFileData { content, skipped } = site::read_topology(file)?;
+        if let Some(skipped) = skipped {
+            tracing::error!("{skipped}");
+        }
+        Ok(Delivery::Topology(content))
+    });
+    let jobs = files.jobs.iter().map(|file| Ok(Delivery::Jobs(site::read_jobs(file)?.content)));
     topology.chain(jobs).collect()
 }
 

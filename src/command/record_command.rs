@@ -122,7 +122,7 @@ async fn record_local(
         Some(clock()),
         engine_preamble::WAIT,
     );
-    let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await?;
+    let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await;
     let manager = scraping.spawn_scrape_manager(inbox, clock.clone());
     let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");

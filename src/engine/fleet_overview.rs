@@ -110,6 +110,7 @@ impl View<'_> {
             heat,
             worst: self.node_lines(worst.into_iter().map(|(_, id)| id), &blamed),
             trouble: self.trouble_messages(),
+            source_trouble: self.source_troubles().take(MAX_TROUBLE).collect(),
         }
     }
 
@@ -176,12 +177,19 @@ impl View<'_> {
         }
         let recording =
             self.cluster.recording_status().and_then(|recording| recording.trouble.clone());
-        let sources =
-            self.cluster.target_sources().iter().filter_map(|source| source.trouble.clone());
+        let sources = self.source_troubles();
         let targets = self.cluster.tracked_targets().iter().filter_map(gaunt_judge::target_problem);
         let unlisted = self.unlisted_findings_message();
         let all = recording.into_iter().chain(unlisted).chain(sources).chain(targets);
         all.take(MAX_TROUBLE).collect()
+    }
+
+    /// Messages about target sources and site files.
+    fn source_troubles(&self) -> impl Iterator<Item = SanitizedText> {
+        let is_now = self.past.is_none();
+        let sources = self.cluster.target_sources().iter().map(|source| &source.trouble);
+        let files = self.cluster.site_files().iter().map(|file| &file.trouble);
+        sources.chain(files).filter(move |_| is_now).flatten().cloned()
     }
 
     /// A message about findings above the limit of the list.

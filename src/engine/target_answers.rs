@@ -57,6 +57,7 @@ impl<'a> View<'a> {
             total: targets.len() as u32,
             matched: selected.matched,
             sources: self.cluster.target_sources().to_vec(),
+            site_files: self.cluster.site_files().to_vec(),
             totals: self.totals.clone(),
             left_out: self.left_out(),
             keeping: self.cluster.recording_status().cloned(),

@@ -44,6 +44,7 @@ impl JudgeState {
                 self.reset_node_baselines(id, node);
             }
         }
+        self.health.mark_consequences(cluster);
         self.mark_hung_jobs(cluster);
         self.ports.observe_ports(cluster, &self.limits);
         self.links.observe_ports(cluster, &self.frozen, &self.limits);
@@ -182,7 +183,13 @@ impl JudgeState {
                 let host = node.and_then(|node| self.hosts.get(&node));
                 let network =
                     host.and_then(|host| host.network.value_at(now, cluster.freshness_window()));
-                waits && network.is_none_or(|share| share < self.limits.silent_network_ratio)
+                let gpu = self.gpus.get(*row as usize);
+                let moves = gpu.and_then(|gpu| {
+                    gpu.averages.has_nvlink_traffic(now, cluster.freshness_window(), &self.limits)
+                });
+                waits
+                    && moves != Some(true)
+                    && network.is_none_or(|share| share < self.limits.silent_network_ratio)
             });
             if !still || gpus.len() < 2 {
                 self.hung_since.remove(job);

@@ -253,13 +253,17 @@ impl RankActivity {
 }
 
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
-/// power. None without a baseline.
+/// power. So does one that works under power smoothing or a workload power profile: data that goes over its NVLinks tells
+/// them apart. None without a baseline.
 fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
     if gpu.averages.is_profiled(now, gap) {
         return Some(pace < limits.hung_pace_ratio);
+    }
+    if gpu.averages.has_nvlink_traffic(now, gap, limits) == Some(true) {
+        return Some(false);
     }
     let power = gpu.averages.power_at(now, gap)?;
     let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);

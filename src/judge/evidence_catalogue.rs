@@ -269,6 +269,14 @@ evidence_rows! {
     NvlinkErrors: "NVLink errors per second", Count,
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC])
             .limit("nvlink_errors_per_second");
+    FabricGpus: "GPUs with a degraded NVLink fabric", Count,
+        own(&[gpu_health::FABRIC_HEALTH_MASK, gpu_health::FABRIC_STATE]).fact();
+    FabricHealthMask: "NVLink fabric health mask", Count,
+        own(&[gpu_health::FABRIC_HEALTH_MASK]).fact();
+    FabricHealthSummary: "NVLink fabric health summary", Count,
+        own(&[gpu_health::FABRIC_HEALTH_SUMMARY]).fact();
+    FabricState: "NVLink fabric registration state", Count, own(&[gpu_health::FABRIC_STATE]).fact();
+    ImexState: "IMEX daemon state", Count, own(&[gpu_health::IMEX_STATE]).fact();
 
     // Probes.
     ProbeBandwidth: "probe bandwidth / baseline", Ratio,
@@ -370,13 +378,18 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         &["nvlink_errors_per_second", "nvlink_seconds"],
     ),
     (
+        FindingKind::FabricDegraded,
+        "The driver reports that a GPU's part of the NVLink fabric is unhealthy or failed to register; or it is still registering under a job; or the IMEX daemon of its node is not ready under a job on several nodes of the NVLink domain. GPUs of several nodes blame the domain.",
+        &["fabric_fault_seconds", "fabric_start_seconds"],
+    ),
+    (
         FindingKind::PortDown,
-        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is. A port that is active at every sample flaps if that counter rises twice in a while.",
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter rises twice in a while.",
         &["port_samples", "port_never_active_seconds", "least_siblings", "flap_window_seconds"],
     ),
     (
         FindingKind::PortRateLow,
-        "An active port has a lower line rate than before, or than all its sibling ports.",
+        "An active port has a lower line rate than before, or than most other nodes with the same adapters have instead.",
         &["slowed_ratio"],
     ),
     (

@@ -37,14 +37,15 @@ pub(super) fn is_silent(cluster: &Cluster, node: &Node, kind: FindingKind) -> bo
 fn evidence_class(kind: FindingKind) -> Option<DeviceClass> {
     use FindingKind::{
         AggregatorLate, CollectiveHang, ComputeStraggler, DataSkew, DataStale, DataStarved,
-        DriverHung, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound, IdleAllocated,
-        LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown, PortRateLow, RailSlow,
-        StageImbalance, StorageSlow, TargetDown, Throttled, UnexplainedSlowdown,
+        DriverHung, FabricDegraded, FindingsOverLimit, GpuFailed, HostBlocksNetwork, HostBound,
+        IdleAllocated, LeafCongested, LinkErrors, NvlinkDegraded, PcieDegraded, PortDown,
+        PortRateLow, RailSlow, StageImbalance, StorageSlow, TargetDown, Throttled,
+        UnexplainedSlowdown,
     };
     match kind {
         DataStarved | StorageSlow | ComputeStraggler | Throttled | HostBound | PcieDegraded
-        | NvlinkDegraded | CollectiveHang | GpuFailed | IdleAllocated | StageImbalance
-        | DataSkew | UnexplainedSlowdown => Some(DeviceClass::Gpu),
+        | NvlinkDegraded | FabricDegraded | CollectiveHang | GpuFailed | IdleAllocated
+        | StageImbalance | DataSkew | UnexplainedSlowdown => Some(DeviceClass::Gpu),
         PortDown | PortRateLow | LinkErrors | LeafCongested | RailSlow | HostBlocksNetwork => {
             Some(DeviceClass::Port)
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
     catalogue::{gpu, gpu_health, gpu_parts, hardware},
-    xid::describe_xid,
+    xid::{describe_xid, is_nvlink_cause, is_nvlink_consequence},
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,10 @@ pub(super) struct GpuErrorTracker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct GpuErrors {
-    /// The last critical XID, and when it was seen.
+    /// The last critical XID, and when it was seen; a failed NVLink is kept over what follows from it.
     pub(super) xid: Option<(u32, UnixMs)>,
+    /// Whether that XID follows from a failed NVLink of another GPU.
+    pub(super) follows: bool,
     /// When the count of uncorrectable memory errors last rose.
     pub(super) memory: Option<UnixMs>,
     /// Since when it is gone.
@@ -54,6 +56,10 @@ impl GpuErrors {
         self.energy.zip(energy).is_some_and(|(before, now)| now < before)
     }
 }
+
+/// XIDs of peers at most this long before or after that of a failed NVLink follow from it: their drivers notice it
+/// within seconds, and their nodes are read at different times.
+const NVLINK_TOGETHER_SECONDS: f64 = 120.0;
 
 /// The maximum of saved XID counts per node: eight GPUs with more kinds of errors are all broken.
 const MAX_COUNTED: usize = 512;
@@ -82,6 +88,7 @@ impl GpuErrors {
     fn clamp_times(self, now: UnixMs) -> Self {
         Self {
             xid: self.xid.map(|(code, at)| (code, at.min(now))),
+            follows: self.follows,
             memory: self.memory.map(|at| at.min(now)),
             gone: self.gone.map(|at| at.min(now)),
             well: self.well.map(|at| at.min(now)),
@@ -170,7 +177,7 @@ impl GpuErrorTracker {
             let energy = cluster.current_value(gpu::ENERGY, *row);
             // The counters restarted: the GPU was reset, or its driver reloaded.
             if count.is_some_and(|now| now < *counted) || broken.is_counter_reset(energy) {
-                (broken.xid, broken.memory) = (None, None);
+                (broken.xid, broken.memory, broken.follows) = (None, None, false);
             }
             broken.energy = energy.or(broken.energy);
             *counted = count.unwrap_or(*counted);
@@ -179,6 +186,7 @@ impl GpuErrorTracker {
                 // It came back to the bus, which only a reset or a restart of its node does.
                 Some(false) if broken.gone.is_some() => {
                     (broken.gone, broken.xid, broken.memory) = (None, None, None);
+                    broken.follows = false;
                 }
                 Some(false) | None => {}
             }
@@ -225,9 +233,49 @@ impl GpuErrorTracker {
             let board = cluster.device_at(DeviceClass::Gpu, **row);
             board.is_some_and(|board| board.device.key.first() == entry.device.key.first())
         });
-        if let Some(board) = board {
-            self.broken.entry(*board).or_default().xid = Some((code.code, at));
+        let Some(board) = board else { return };
+        let broken = self.broken.entry(*board).or_default();
+        let is_known = |(known, since): (u32, UnixMs)| {
+            is_nvlink_cause(known)
+                && is_nvlink_consequence(code.code)
+                && at.duration_since(since).as_secs_f64() <= NVLINK_TOGETHER_SECONDS
+        };
+        if !broken.xid.is_some_and(is_known) {
+            (broken.xid, broken.follows) = (Some((code.code, at)), false);
         }
+    }
+
+    /// Marks XIDs that follow from a failed NVLink of another GPU of the same NVLink domain, or of the same node: the
+    /// requests of all its peers fail together with it.
+    pub(super) fn mark_consequences(&mut self, cluster: &Cluster) {
+        let causes: Vec<(u32, UnixMs)> = self
+            .broken
+            .iter()
+            .filter_map(|(row, broken)| Some((*row, broken.xid?)))
+            .filter(|(_, (code, _))| is_nvlink_cause(*code))
+            .map(|(row, (_, at))| (row, at))
+            .collect();
+        if causes.is_empty() {
+            return;
+        }
+        for (row, broken) in &mut self.broken {
+            let known = broken.xid.filter(|(code, _)| is_nvlink_consequence(*code));
+            let Some((_, at)) = known else { continue };
+            let is_together = |since: UnixMs| {
+                let apart = at.duration_since(since).max(since.duration_since(at));
+                apart.as_secs_f64() <= NVLINK_TOGETHER_SECONDS
+            };
+            let follows = causes
+                .iter()
+                .any(|(cause, since)| is_together(*since) && shares_nvlinks(cluster, *row, *cause));
+            broken.follows |= follows;
+        }
+    }
+
+    /// Returns the number of GPUs whose XIDs follow from the failed NVLink of this one.
+    pub(super) fn count_followers(&self, cluster: &Cluster, row: u32) -> usize {
+        let followers = self.broken.iter().filter(|(_, broken)| broken.follows);
+        followers.filter(|(other, _)| shares_nvlinks(cluster, row, **other)).count()
     }
 
     /// Returns the known errors of the GPU at this row.
@@ -238,6 +286,15 @@ impl GpuErrorTracker {
 
 fn gpu_key(cluster: &Cluster, row: u32) -> Option<&SanitizedText> {
     cluster.device_at(DeviceClass::Gpu, row)?.device.key.first()
+}
+
+/// Whether two GPUs are in one NVLink domain, or on one node.
+fn shares_nvlinks(cluster: &Cluster, gpu: u32, other: u32) -> bool {
+    let node = |row| cluster.device_at(DeviceClass::Gpu, row).map(|entry| entry.node);
+    let topology = cluster.topology();
+    let domain = |row| Some(&topology.gpu_topology(row)?.domain.as_ref()?.value);
+    domain(gpu).is_some() && domain(gpu) == domain(other)
+        || node(gpu).is_some() && node(gpu) == node(other)
 }
 
 /// Returns the GPU and the XID as one key.

@@ -3,15 +3,22 @@
 use std::collections::{BTreeSet, HashSet};
 
 use gaunt_schema::{
-    DeviceClass, Entity, EvidenceItem, FindingKind, SanitizedText, UnixMs, xid::describe_xid,
+    DeviceClass, Entity, EvidenceItem, Finding, FindingKind, SanitizedText, UnixMs,
+    xid::{describe_xid, is_nvlink_cause, is_nvlink_consequence as is_consequence},
 };
 
 use super::{
     EvidenceRow, JudgeState, Whereabouts, evidence_coverage,
     finding_lifecycle::DetectorOutcome,
+    gpu_errors::GpuErrors,
     pending_finding::{PendingFinding, format_count, format_time_of_day},
+    sample_interval::SampleInterval,
 };
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, Node, NodeId};
+
+/// A failed request over NVLink waits so long in seconds for the GPU whose NVLink failed: nodes are read at different
+/// times, and kernel logs are written late.
+const CAUSE_WAIT_SECONDS: f64 = 30.0;
 
 /// Adds every failed GPU.
 pub(super) fn detect_failed_gpus(
@@ -29,56 +36,117 @@ pub(super) fn detect_failed_gpus(
         let all = node.device_rows(DeviceClass::Gpu).len() > 1
             && gone.count() == node.device_rows(DeviceClass::Gpu).len();
         for row in node.device_rows(DeviceClass::Gpu) {
-            let broken = judge.health.of(*row);
-            let gone = broken.gone.filter(|_| !all);
-            let times = [gone, broken.memory, broken.xid.map(|(_, at)| at)];
-            let Some(since) = times.into_iter().flatten().min() else { continue };
-            let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
-            let empty = gaunt_schema::SanitizedText::default();
-            let entity = Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&empty));
-            let kinds = times.iter().flatten().count();
-            // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
-            let fact = gone.is_some() || broken.xid.is_some();
-            let failure = broken.xid.map(|(code, _)| describe_xid(code));
-            let symptom = match (gone.is_some(), failure) {
-                (true, Some(xid)) => format!("is missing: XID {}, {}", xid.code, xid.meaning),
-                (true, None) => "is missing from the metrics of its node".to_owned(),
-                (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
-                (false, None) => "has uncorrectable ECC errors".to_owned(),
-            };
-            let action =
-                failure.map_or("drain the node and check the kernel log", |xid| xid.action);
-            let mut next = action.to_owned();
-            next[..1].make_ascii_uppercase();
-            let group = judge.job_groups.of(*row);
-            let is_used = group.is_some()
-                || judge.gpus.get(*row as usize).is_some_and(|gpu| gpu.allocated == Some(true));
-            let suspicion = PendingFinding::of(
-                FindingKind::GpuFailed,
-                entity.clone(),
-                if fact && is_used { kinds.max(2) } else { 1 },
-                true,
-            )
-            .with_cost(
-                group.map_or(1.0, |group| group.lost_gpus().max(1.0)),
-                group.map(|group| group.list_victims(cluster, Some(id))).unwrap_or_default(),
-            )
-            .with_summary(
-                format!("{entity} {symptom}, since {}.", format_time_of_day(since)),
-                format!("{next}."),
-            )
-            .with_evidence(failure_evidence(
-                gone.is_some(),
-                broken.xid.map(|(code, _)| f64::from(code)),
-                broken.memory,
-                cluster.now(),
-            ));
-            let confidence = suspicion.compute_confidence(&judge.limits);
-            let mut finding = suspicion.finding;
-            finding.confidence = confidence;
-            finding.since = since;
-            outcome.findings.push(finding);
+            let mut errors = judge.health.of(*row);
+            errors.gone = errors.gone.filter(|_| !all);
+            let times = [errors.gone, errors.memory, errors.xid.map(|(_, at)| at)];
+            if times.iter().all(Option::is_none) {
+                continue;
+            }
+            let Some(entity) = gpu_entity(cluster, *row) else { continue };
+            if errors.follows {
+                let id = Finding::build_id(FindingKind::GpuFailed, &entity);
+                let reason = "explained by a failed NVLink of another GPU";
+                outcome.supersede_open(&judge.tracker, &id, reason);
+                errors.xid = None;
+            }
+            let failure = GpuFailure { judge, cluster, node: (id, node), row: *row, errors };
+            failure.report_finding(&entity, outcome);
         }
+    }
+}
+
+fn gpu_entity(cluster: &Cluster, row: u32) -> Option<Entity> {
+    let entry = cluster.device_at(DeviceClass::Gpu, row)?;
+    let node = cluster.node_by_id(entry.node)?;
+    let empty = SanitizedText::default();
+    Some(Entity::new_gpu(&node.name, entry.device.key.first().unwrap_or(&empty)))
+}
+
+/// One GPU with errors.
+struct GpuFailure<'a> {
+    judge: &'a JudgeState,
+    cluster: &'a Cluster,
+    node: (NodeId, &'a Node),
+    row: u32,
+    errors: GpuErrors,
+}
+
+impl GpuFailure<'_> {
+    fn report_finding(&self, entity: &Entity, outcome: &mut DetectorOutcome) {
+        let GpuErrors { gone, xid, memory, .. } = self.errors;
+        let times = [gone, memory, xid.map(|(_, at)| at)];
+        let Some(since) = times.into_iter().flatten().min() else { return };
+        let kinds = times.iter().flatten().count();
+        // Memory errors alone are a warning; a GPU that is gone or has an error that needs a reset is a fact.
+        let fact = gone.is_some() || xid.is_some();
+        let group = self.judge.job_groups.of(self.row);
+        let is_used = group.is_some()
+            || self
+                .judge
+                .gpus
+                .get(self.row as usize)
+                .is_some_and(|gpu| gpu.allocated == Some(true));
+        let id = self.node.0;
+        let suspicion = PendingFinding::of(
+            FindingKind::GpuFailed,
+            entity.clone(),
+            if fact && is_used { kinds.max(2) } else { 1 },
+            true,
+        )
+        .with_cost(
+            group.map_or(1.0, |group| group.lost_gpus().max(1.0)),
+            group.map(|group| group.list_victims(self.cluster, Some(id))).unwrap_or_default(),
+        )
+        .with_summary(self.render_summary(entity, since), self.next_step())
+        .with_evidence(failure_evidence(
+            gone.is_some(),
+            xid.map(|(code, _)| f64::from(code)),
+            memory,
+            self.cluster.now(),
+        ));
+        if gone.is_none() && memory.is_none() && xid.is_some_and(|(code, _)| is_consequence(code)) {
+            // The GPU whose NVLink failed may be on a node that is read later.
+            let interval = SampleInterval::of_gpus(self.cluster, self.node.1);
+            outcome
+                .suspicions
+                .push(suspicion.with_hold_seconds(CAUSE_WAIT_SECONDS).with_interval(interval));
+            return;
+        }
+        let confidence = suspicion.compute_confidence(&self.judge.limits);
+        let mut finding = suspicion.finding;
+        finding.confidence = confidence;
+        finding.since = since;
+        outcome.findings.push(finding);
+    }
+
+    fn render_summary(&self, entity: &Entity, since: UnixMs) -> String {
+        let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
+        let symptom = match (self.errors.gone.is_some(), failure) {
+            (true, Some(xid)) => format!("is missing: XID {}, {}", xid.code, xid.meaning),
+            (true, None) => "is missing from the metrics of its node".to_owned(),
+            (false, Some(xid)) => format!("failed: XID {}, {}", xid.code, xid.meaning),
+            (false, None) => "has uncorrectable ECC errors".to_owned(),
+        };
+        let mut text = format!("{entity} {symptom}, since {}.", format_time_of_day(since));
+        let followers = match failure {
+            Some(xid) if is_nvlink_cause(xid.code) => {
+                self.judge.health.count_followers(self.cluster, self.row)
+            }
+            _ => 0,
+        };
+        if followers > 0 {
+            let others = format_count(followers, "other GPU");
+            text = format!("{text} NVLink requests of {others} failed with it.");
+        }
+        text
+    }
+
+    fn next_step(&self) -> String {
+        let failure = self.errors.xid.map(|(code, _)| describe_xid(code));
+        let action = failure.map_or("drain the node and check the kernel log", |xid| xid.action);
+        let mut next = action.to_owned();
+        next[..1].make_ascii_uppercase();
+        format!("{next}.")
     }
 }
 

@@ -278,6 +278,18 @@ impl GpuAverages {
         self.power.value_at(now, gap)
     }
 
+    /// Whether data goes over its NVLinks: then it makes progress, however little power it draws. None if its NVLinks
+    /// are not counted.
+    pub(super) fn has_nvlink_traffic(
+        &self,
+        now: UnixMs,
+        gap: Duration,
+        limits: &Thresholds,
+    ) -> Option<bool> {
+        let rate = self.nvlink.value_at(now, gap)?;
+        Some(rate >= limits.nvlink_bytes_per_second * limits.silent_network_ratio)
+    }
+
     /// Returns the standard deviation of power / its mean.
     pub(super) fn power_spread(&self, now: UnixMs, gap: Duration) -> Option<f64> {
         let mean = self.power.value_at(now, gap).filter(|mean| *mean > 0.0)?;

@@ -23,6 +23,8 @@ mod evidence_coverage;
 mod evidence_sum;
 mod explanation_builder;
 mod fabric_congestion;
+mod fabric_degraded;
+mod fabric_health;
 mod finding_lifecycle;
 mod frozen_baselines;
 mod gang_evidence;
@@ -76,6 +78,7 @@ mod robust_stats;
 mod sample_interval;
 mod serving_queue;
 mod shift_detector;
+mod sibling_kind;
 mod slow_gpu;
 mod slow_node;
 mod slowdown_causes;
@@ -124,11 +127,12 @@ pub struct Judge {
 }
 
 /// All detectors; those that look for what no other finding explains come last.
-const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 15] = [
+const DETECTORS: [fn(&JudgeState, &Cluster, &mut DetectorOutcome); 16] = [
     gpu_failed::detect_failed_gpus,
     slow_gpu::detect_slow_gpus,
     pcie_degraded::detect_degraded_pcie,
     nvlink_degraded::detect_degraded_nvlinks,
+    fabric_degraded::detect_degraded_fabric,
     collective_hang::detect_hung_jobs,
     data_starvation::detect_starved_nodes,
     stuck_queues::detect_stuck_queues,

@@ -1,36 +1,41 @@
 //! Line rates of nodes: which rates the ports of a node have by design, because other nodes have as many such ports.
 //!
 //! Storage and front-end adapters often are slower than those for collectives, on every node. Device names do not tell
-//! them apart: they may be numbered differently on each node. So nodes are compared by how many ports have which rate.
+//! them apart: they may be numbered differently on each node. So nodes are compared by how many ports have which rate, if
+//! they have equally many ports of each kind: a slower adapter of another model is no fault.
 
 use std::collections::{BTreeMap, HashMap};
 
 use gaunt_cluster::{Cluster, Node, NodeId};
 use gaunt_schema::{Device, DeviceClass, catalogue::port};
 
-use super::port_trackers::is_port_active;
+use super::{
+    port_trackers::is_port_active,
+    sibling_kind::{SiblingKind, sibling_kind},
+};
 
 /// Other nodes that are needed to tell a fault from the design: fewer have no majority.
 const LEAST_PEERS: usize = 3;
 
-/// The rates of all active ports, by node. Nodes with equally many ports are peers.
+/// The rates of all active ports, by node. Nodes with equally many ports of each kind are peers.
 pub(super) struct FleetLinkRates {
     nodes: BTreeMap<NodeId, NodeLinkRates>,
-    /// Peers by their number of ports.
-    peers: HashMap<usize, Vec<NodeId>>,
+    /// Groups of peers.
+    peers: Vec<Vec<NodeId>>,
 }
 
 /// The rates of a node's active ports.
 struct NodeLinkRates {
-    /// Its ports, active or not.
-    ports: usize,
+    /// The index of its group of peers.
+    group: usize,
     /// Lowest first.
     active: Vec<f64>,
 }
 
 impl FleetLinkRates {
     pub(super) fn of(cluster: &Cluster) -> Self {
-        let mut rates = Self { nodes: BTreeMap::new(), peers: HashMap::new() };
+        let mut rates = Self { nodes: BTreeMap::new(), peers: Vec::new() };
+        let mut groups: HashMap<Vec<SiblingKind<'_>>, usize> = HashMap::new();
         for (id, node) in cluster.sorted_nodes() {
             let rows = node.device_rows(DeviceClass::Port);
             let active = rows.iter().filter(|row| is_port_active(cluster, **row) == Some(true));
@@ -40,8 +45,15 @@ impl FleetLinkRates {
                 continue;
             }
             active.sort_by(f64::total_cmp);
-            rates.peers.entry(rows.len()).or_default().push(id);
-            rates.nodes.insert(id, NodeLinkRates { ports: rows.len(), active });
+            let entries = rows.iter().filter_map(|row| cluster.device_at(DeviceClass::Port, *row));
+            let mut kinds: Vec<SiblingKind<'_>> = entries.map(sibling_kind).collect();
+            kinds.sort_unstable();
+            let group = *groups.entry(kinds).or_insert_with(|| {
+                rates.peers.push(Vec::new());
+                rates.peers.len() - 1
+            });
+            rates.peers[group].push(id);
+            rates.nodes.insert(id, NodeLinkRates { group, active });
         }
         rates
     }
@@ -55,7 +67,7 @@ impl FleetLinkRates {
         node: &Node,
     ) -> Option<Vec<(u32, f64)>> {
         let own = self.nodes.get(&id)?;
-        let peers = self.peers.get(&own.ports)?.iter().filter(|peer| **peer != id);
+        let peers = self.peers.get(own.group)?.iter().filter(|peer| **peer != id);
         let peers: Vec<NodeId> = peers.copied().collect();
         if peers.len() < LEAST_PEERS {
             return None;

@@ -12,12 +12,13 @@ use super::{
     finding_lifecycle::DetectorOutcome,
     pending_finding::{MAX_VICTIMS, format_count, format_time_of_day},
     port_trackers::{ACTIVE, LINK_UP, PortTracker, is_port_active},
+    sibling_kind::is_ethernet,
 };
 use gaunt_cluster::{Cluster, DeviceEntry, Node};
 
 mod expected_ports;
 
-use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts, SiblingKind};
+use expected_ports::{PortSlotCounts, PortSurroundings, SiblingCounts};
 
 /// The physical state of a port that was disabled; on Ethernet also that of one without a carrier.
 const DISABLED: f64 = 3.0;
@@ -184,11 +185,15 @@ impl DownPort<'_> {
 
     fn render_summary(&self) -> String {
         let (port, node, since) = (&self.entry.device, &self.node.name, self.port.since);
-        let mut text = format!("{port} on {node} is down since {}", format_time_of_day(since));
+        let state = match (self.around.initialising, self.around.disabled) {
+            (true, _) => "initialising",
+            (false, true) if !self.port.was_active => "disabled",
+            (false, _) => "down",
+        };
+        let mut text = format!("{port} on {node} is {state} since {}", format_time_of_day(since));
         let (active, siblings) = self.around.siblings;
         let mut colon = ": ";
         if !self.port.was_active {
-            let state = if self.around.disabled { "disabled" } else { "down" };
             text = format!("{port} on {node} is {state} since before the first sample");
         }
         if siblings > 0 {
@@ -206,10 +211,14 @@ impl DownPort<'_> {
     }
 
     fn next(&self) -> String {
+        if self.around.initialising {
+            return "The link is up, and the subnet manager has not made the port active: check that \
+                    a subnet manager runs (sminfo), and its log."
+                .to_owned();
+        }
         let advice = cable_advice(self.entry);
-        let ethernet =
-            self.entry.info_label(port::INFO, "link_layer").is_some_and(|it| *it == "Ethernet");
-        if !ethernet && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
+        if !is_ethernet(self.entry)
+            && self.cluster.current_value(port::PHYSICAL_STATE, self.row) == Some(DISABLED)
         {
             let advice = advice.replacen("Check", "check", 1);
             return format!("The link is disabled: enable it; if nobody disabled it, {advice}");
@@ -250,17 +259,6 @@ impl DownPort<'_> {
         // One of them is enough: the physical link may be up, and a sibling down.
         all.map(EvidenceItem::or_context).collect()
     }
-}
-
-/// Returns what makes two ports siblings: the type of their adapter and link, or the prefix of their names.
-fn sibling_kind(entry: &DeviceEntry) -> SiblingKind {
-    let empty = SanitizedText::default;
-    let info = |label| entry.info_label(port::INFO, label).cloned();
-    let key = |at: usize| entry.device.key.get(at).cloned().unwrap_or_else(empty);
-    let hca = info("hca_type").unwrap_or_else(|| {
-        SanitizedText::new(key(0).trim_end_matches(|c: char| c.is_ascii_digit()))
-    });
-    (hca, info("link_layer").unwrap_or_else(empty), key(1))
 }
 
 /// Returns the jobs on a node.

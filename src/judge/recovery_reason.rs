@@ -102,6 +102,7 @@ const fn default_reason(kind: FindingKind) -> &'static str {
         FindingKind::DriverHung => "the driver answers again",
         FindingKind::DataStale => "values change again",
         FindingKind::GpuFailed => "the GPU is active again, was reset or is back",
+        FindingKind::FabricDegraded => "the fabric is healthy again",
         FindingKind::IdleAllocated => "its GPUs are in use again, or no job holds them",
         FindingKind::CollectiveHang => "the job makes progress again, or has ended",
         _ => "evidence gone",

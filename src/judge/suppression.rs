@@ -24,16 +24,13 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
         facts.filter_map(|(_, entity, _)| entity.node.clone()).collect()
     };
     let failing_nodes = of_nodes(&HARDWARE);
-    let throttled = facts
-        .iter()
-        .filter(|(kind, ..)| *kind == FindingKind::Throttled)
-        .map(|(_, entity, _)| entity.clone());
-    let throttled: BTreeSet<Entity> = throttled.collect();
-    let failed: BTreeSet<Entity> = facts
-        .iter()
-        .filter(|(kind, ..)| *kind == FindingKind::GpuFailed)
-        .map(|(_, entity, _)| entity.clone())
-        .collect();
+    let entities_of = |kind: FindingKind| -> BTreeSet<Entity> {
+        let facts = facts.iter().filter(|(known, ..)| *known == kind);
+        facts.map(|(_, entity, _)| entity.clone()).collect()
+    };
+    let throttled = entities_of(FindingKind::Throttled);
+    let failed = entities_of(FindingKind::GpuFailed);
+    let links = entities_of(FindingKind::NvlinkDegraded);
     let stopped: BTreeSet<SanitizedText> = facts
         .iter()
         .filter(|(kind, ..)| matches!(kind, FindingKind::GpuFailed | FindingKind::PortDown))
@@ -65,6 +62,10 @@ pub(super) fn suppress_consequences(outcome: &mut DetectorOutcome) {
             FindingKind::PcieDegraded | FindingKind::NvlinkDegraded | FindingKind::Throttled => {
                 failed.contains(&finding.entity)
             }
+            // A GPU without some of its NVLinks has less bandwidth in the fabric.
+            FindingKind::FabricDegraded => {
+                failed.contains(&finding.entity) || links.contains(&finding.entity)
+            }
             _ => false,
         }
     };
@@ -90,11 +91,12 @@ fn victim_nodes<'a>(findings: impl Iterator<Item = &'a Finding>) -> BTreeSet<San
 }
 
 /// Hardware faults of a node: lower activity of its GPUs follows from them.
-const HARDWARE: [FindingKind; 5] = [
+const HARDWARE: [FindingKind; 6] = [
     FindingKind::GpuFailed,
     FindingKind::Throttled,
     FindingKind::PcieDegraded,
     FindingKind::NvlinkDegraded,
+    FindingKind::FabricDegraded,
     FindingKind::ComputeStraggler,
 ];
 

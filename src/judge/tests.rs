@@ -9,6 +9,8 @@ use gaunt_schema::{
     catalogue::{gpu, host, port},
 };
 
+mod fabric_tests;
+mod flat_power_tests;
 mod inference_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;
@@ -35,6 +37,8 @@ struct JobFixture {
     /// The first node's page lists the GPUs from index `unlisted` up to `boards`.
     unlisted: u32,
     boards: u32,
+    /// The ports of the first node whose link is up, and that the subnet manager has not made active.
+    initialising: &'static [&'static str],
 }
 
 /// The values that one node reports in a second.
@@ -74,7 +78,16 @@ impl JobFixture {
         cluster.ingest_delivery(Delivery::Targets(targets.collect()));
         cluster.advance_to(UnixMs(0));
         let judge = Judge::new(Thresholds::default());
-        Self { cluster, judge, second: 0, job: true, names: NAMES, unlisted: 0, boards: 2 }
+        Self {
+            cluster,
+            judge,
+            second: 0,
+            job: true,
+            names: NAMES,
+            unlisted: 0,
+            boards: 2,
+            initialising: &[],
+        }
     }
 
     /// Runs seconds in which the nodes report this; none is a failed scrape.
@@ -134,7 +147,14 @@ impl JobFixture {
             say(Device::new_gpu(index), gpu::PROCESSES, f64::from(self.job).into());
         }
         for name in ["mlx5_0", "mlx5_1", "mlx5_2"] {
-            let values = if name == "mlx5_0" { shown.port } else { Some(UP) };
+            let is_initialising = node == 0 && self.initialising.contains(&name);
+            let values = if is_initialising {
+                Some([2.0, 5.0, 0.0])
+            } else if name == "mlx5_0" {
+                shown.port
+            } else {
+                Some(UP)
+            };
             for (at, metric) in
                 [port::STATE, port::PHYSICAL_STATE, port::LINK_DOWNED].into_iter().enumerate()
             {
@@ -248,6 +268,33 @@ fn port_that_was_never_active_is_expected_up_only_beside_active_siblings() {
     assert_eq!(fixture.finding_by_id(PORT).severity, Severity::Warning, "no job is on the node");
     let mut disabled = JobFixture::new();
     assert_eq!(disabled.run(60, with_port([1.0, 3.0, 0.0])).open_ids(), [""; 0]);
+}
+
+#[test]
+fn port_that_waits_for_the_subnet_manager_is_found_at_the_first_look() {
+    let mut fixture = JobFixture::new();
+    fixture.job = false;
+    let ids = [PORT, "port_down/gpu001/mlx5_1/1"];
+    fixture.initialising = &["mlx5_0", "mlx5_1"];
+    assert_eq!(fixture.run(12, [Some(BUSY), Some(BUSY)]).open_ids(), ids);
+    let finding = fixture.finding_by_id(PORT);
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(
+        finding.summary,
+        "mlx5_0/1 on gpu001 is initialising since before the first sample: 1 of its 2 sibling ports are active, and the same port on 1 of 1 other node."
+    );
+    assert!(finding.next.contains("subnet manager"), "{}", finding.next);
+    assert!(!finding.next.contains("cable"), "{}", finding.next);
+}
+
+#[test]
+fn port_that_falls_back_to_initialising_names_the_subnet_manager() {
+    let mut fixture = JobFixture::new();
+    fixture.run(20, with_port(UP));
+    assert_eq!(fixture.run(2, with_port([2.0, 5.0, 0.0])).open_ids(), [PORT]);
+    let finding = fixture.finding_by_id(PORT);
+    assert!(finding.summary.starts_with("mlx5_0/1 on gpu001 is initialising since 00:00:21 UTC"));
+    assert!(finding.next.contains("subnet manager"), "{}", finding.next);
 }
 
 #[test]

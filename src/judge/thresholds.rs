@@ -286,6 +286,11 @@ table! {
     nvlink_errors_per_second: f64 = 0.5;
     /// Seconds for which NVLinks must be degraded.
     nvlink_seconds: f64 = 8.0;
+    /// Seconds for which the health of the NVLink fabric must be bad: three readings of gaunt-node, which reads it every
+    /// tenth tick.
+    fabric_fault_seconds: f64 = 30.0;
+    /// Seconds after which a GPU under a job must be registered with the NVLink fabric, and IMEX be ready.
+    fabric_start_seconds: f64 = 300.0;
     /// Symbol errors and receive errors per second: NVSentinel calls 120 symbol errors per hour fatal; gaunt pages at a
     /// higher rate.
     link_errors_per_second: f64 = 0.5;

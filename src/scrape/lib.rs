@@ -156,10 +156,22 @@ impl ScrapePlan {
         self.groups.iter().map(|group| group.sources.len()).sum()
     }
 
-    /// Reads the static lists and returns the first error.
+    /// Parses the host lists of flags and settings and returns the first error.
     pub fn check_lists(&self) -> Result<(), TargetListError> {
+        self.check_sources(|source| matches!(source, DiscoverySource::List(..)))
+    }
+
+    /// Reads the files of host lists and returns the first error. A service that runs on reads them later.
+    pub fn check_files(&self) -> Result<(), TargetListError> {
+        self.check_sources(|source| matches!(source, DiscoverySource::TargetsFile(_)))
+    }
+
+    fn check_sources(
+        &self,
+        is_checked: impl Fn(&DiscoverySource) -> bool,
+    ) -> Result<(), TargetListError> {
         for group in &self.groups {
-            for source in &group.sources {
+            for source in group.sources.iter().filter(|source| is_checked(source)) {
                 source.static_endpoints(&group.defaults)?;
             }
         }

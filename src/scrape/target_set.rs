@@ -12,7 +12,9 @@ use super::{discovery_source::DiscoveredTargets, endpoint::Endpoint};
 /// Maximum number of targets of all sources: a fleet of 100,000 GPUs has 12,500 nodes, with two exporters each.
 pub const MAX_TARGETS: usize = 25_000;
 
-/// Removals of at most this many targets are never held back: lists that short are edited by hand.
+/// Removals of at most this many targets are never held back, unless the list is empty then: lists that short are edited
+/// by hand, and one target of three is more than any share that guards a long list. What a source loses by mistake is
+/// mostly all of it.
 const FEW: usize = 4;
 
 /// One source in the target set. `G` is what all its targets share.
@@ -355,6 +357,20 @@ mod tests {
         set.offer_targets(0, parse_listing(""), NOW);
         set.merge();
         assert!(set.announced_targets().is_empty(), "a share of one switches the guard off");
+    }
+
+    #[test]
+    fn short_list_may_lose_targets_and_is_kept_when_it_is_suddenly_empty() {
+        let mut set = set_with_sources(&["one"]);
+        set.offer_targets(0, parse_listing("a[1-4]"), NOW);
+        set.offer_targets(0, parse_listing("a[1-2]"), NOW);
+        set.merge();
+        assert_eq!(render_targets(&set), "0:a1 1:a2");
+        set.offer_targets(0, parse_listing(""), NOW);
+        set.merge();
+        assert_eq!(render_targets(&set), "0:a1 1:a2");
+        let trouble = set.source_statuses()[0].trouble.clone().unwrap();
+        assert!(trouble.starts_with("one: 2 of 2 targets disappeared"), "{trouble}");
     }
 
     #[test]

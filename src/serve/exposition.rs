@@ -292,6 +292,7 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
         ("job", &entity.job),
         ("rail", &entity.rail),
         ("leaf", &entity.leaf),
+        ("domain", &entity.domain),
         ("source", &entity.source),
     ];
     let present = parts.into_iter().filter_map(|(name, part)| Some((name, part.as_deref()?)));

@@ -54,11 +54,13 @@ struct IbnetdiscoverParser<'a> {
     cables: usize,
 }
 
-/// An adapter at a switch.
-#[derive(Debug)]
+/// The end of a cable at an adapter.
+#[derive(Clone, Copy, Debug)]
 struct FabricAdapter<'a> {
     description: &'a str,
     port: &'a str,
+    /// The GUID of the adapter.
+    guid: &'a str,
     switch_port: &'a str,
 }
 
@@ -110,10 +112,10 @@ impl<'a> IbnetdiscoverParser<'a> {
         }
         if guid.starts_with("S-") {
             self.adjacent.entry(switch).or_default().insert(guid);
-        } else if guid.starts_with("H-") {
+        } else if let Some(guid) = guid.strip_prefix("H-") {
             let description = first_quoted(comment)?;
             if !ENGINES.iter().any(|engine| description.contains(engine)) {
-                let adapter = FabricAdapter { description, port, switch_port };
+                let adapter = FabricAdapter { description, port, guid, switch_port };
                 self.adapters.entry(switch).or_default().push(adapter);
             }
         }
@@ -127,7 +129,7 @@ impl<'a> IbnetdiscoverParser<'a> {
         let mut leaf_by_node: BTreeMap<&str, Option<&SanitizedText>> = BTreeMap::new();
         for (switch, adapters) in &self.adapters {
             let Some(leaf) = names.get(switch) else { continue };
-            for FabricAdapter { description, port, switch_port } in adapters {
+            for FabricAdapter { description, port, guid, switch_port } in adapters {
                 if let (Some((node, adapter)), Some(switch_guid)) =
                     (description.split_once(' '), parse_guid(switch))
                 {
@@ -138,20 +140,27 @@ impl<'a> IbnetdiscoverParser<'a> {
                         adapter: adapter.trim_matches(['\'', '"', ' ']).into(),
                     });
                 }
-                match adapter_owner(description) {
-                    AdapterOwner::Port(node, device) => topology.ports.push(PortLocation {
-                        node: node.into(),
-                        device: device.into(),
-                        port: Some((*port).into()),
-                        rail: None,
-                        leaf: Some(leaf.clone()),
-                    }),
+                let guid = adapter_guid(guid);
+                let (node, device) = match adapter_owner(description) {
+                    AdapterOwner::Port(node, device) => (node, device),
                     AdapterOwner::Node(node) => {
                         let same_leaf = leaf_by_node
                             .get(node)
                             .is_none_or(|other_leaf| *other_leaf == Some(leaf));
                         leaf_by_node.insert(node, same_leaf.then_some(leaf));
+                        (node, "")
                     }
+                };
+                // Without a device, the GUID alone places the port of a node that reports it.
+                if !device.is_empty() || guid.is_some() {
+                    topology.ports.push(PortLocation {
+                        node: node.into(),
+                        device: device.into(),
+                        port: Some((*port).into()),
+                        guid,
+                        rail: None,
+                        leaf: Some(leaf.clone()),
+                    });
                 }
             }
         }
@@ -216,6 +225,13 @@ fn missing_guid_message(line: &str) -> String {
         "{} has no GUID; a section begins like Switch 40 \"S-GUID\" # \"NAME\"",
         quote_excerpt(line)
     )
+}
+
+/// A GUID in the form that nodes report.
+fn adapter_guid(digits: &str) -> Option<SanitizedText> {
+    let digits = digits.trim_start_matches("0x");
+    let is_guid = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_guid.then(|| SanitizedText::new(&digits.to_ascii_lowercase()))
 }
 
 /// The first quoted text.

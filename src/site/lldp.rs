@@ -25,6 +25,11 @@ pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLoca
         return Err(SiteFault::at_line(1, what));
     };
     let mut locations = Vec::new();
+    if list_neighbours(lldp).iter().any(|(_, interface)| is_local(interface)) {
+        let what = "it shows the machine's own interfaces, as `lldpcli show interfaces` does; write it \
+                    with `lldpcli -f json show neighbors`";
+        return Err(SiteFault::at_line(1, what));
+    }
     for (port, neighbour) in list_neighbours(lldp) {
         if locations.len() >= MAX_NEIGHBOURS {
             return Err(SiteFault::at_line(1, format!("more than {MAX_NEIGHBOURS} neighbours")));
@@ -47,7 +52,7 @@ pub(super) fn parse_neighbours(text: &str, machine: &str) -> Result<Vec<PortLoca
 
 fn port_location(node: &str, device: &str, leaf: &str) -> PortLocation {
     let (node, device, leaf) = (node.into(), device.into(), Some(SanitizedText::new(leaf)));
-    PortLocation { node, device, port: None, rail: None, leaf }
+    PortLocation { node, device, leaf, ..PortLocation::default() }
 }
 
 fn is_empty(lldp: &Value) -> bool {
@@ -85,6 +90,12 @@ fn find_chassis(neighbour: &Value) -> Option<(Option<&str>, &Value)> {
         return Some((name, chassis));
     }
     object.iter().next().map(|(name, details)| (Some(name.as_str()), details))
+}
+
+/// Whether an interface is the machine's own and not its neighbour: only that has a status, and no protocol by which it
+/// was heard.
+fn is_local(interface: &Value) -> bool {
+    interface.get("status").is_some() && interface.get("via").is_none()
 }
 
 fn neighbour_name(neighbour: &Value) -> Option<String> {

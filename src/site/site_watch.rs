@@ -1,20 +1,22 @@
 //! Site watch: polls the site files and delivers them when they change; files with errors change nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use gaunt_schema::{Delivery, JobList, SourceTopology, TopologyOrigin};
+use gaunt_schema::{
+    Delivery, JobList, SanitizedText, SiteFileStatus, SourceTopology, TopologyOrigin,
+};
 use tokio::{
     sync::mpsc,
     task::AbortHandle,
     time::{MissedTickBehavior, interval},
 };
 
-use super::{SiteError, SiteOptions, read_jobs, read_topology, source_name};
+use super::{SiteError, SiteFileData, SiteOptions, read_jobs, read_topology, source_name};
 
 /// Poll interval. A poll reads only date and size from the file system.
 const LOOK: Duration = Duration::from_secs(5);
@@ -46,23 +48,14 @@ impl SiteWatch {
     }
 }
 
-/// Reads every file once, which must succeed, and watches them from then on.
-pub async fn start_watching(
-    options: SiteOptions,
-    inbox: mpsc::Sender<Delivery>,
-) -> Result<SiteWatch, SiteError> {
-    let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
-    for path in &options.topology {
-        let stamp = file_stamp(path);
-        poller.deliver_file(path, stamp, Delivery::Topology(read_topology(path)?)).await;
-    }
-    for path in &options.jobs {
-        let stamp = file_stamp(path);
-        poller.deliver_file(path, stamp, Delivery::Jobs(read_jobs(path)?)).await;
-    }
+/// Reads every file once, and watches them from then on. What is wrong with a file is delivered as its status; the
+/// others are read.
+pub async fn start_watching(options: SiteOptions, inbox: mpsc::Sender<Delivery>) -> SiteWatch {
+    let mut poller = SiteFilePoller::new(inbox);
+    poller.poll_changes(&options).await;
     let (reloads, reload_receiver) = mpsc::channel(RELOADS);
     let task = tokio::spawn(poller.run(options, reload_receiver)).abort_handle();
-    Ok(SiteWatch { reloads, task })
+    SiteWatch { reloads, task }
 }
 
 /// Identifies a version of a file: size and date; of a directory, those of all its files.
@@ -72,9 +65,25 @@ type FileStamp = Option<(u64, SystemTime)>;
 struct SiteFilePoller {
     inbox: mpsc::Sender<Delivery>,
     stamps: BTreeMap<PathBuf, FileStamp>,
+    /// The files whose content was delivered.
+    loaded: BTreeSet<PathBuf>,
+    /// What is wrong with each file.
+    troubles: BTreeMap<PathBuf, SanitizedText>,
+    /// The statuses as last delivered.
+    statuses: Vec<SiteFileStatus>,
 }
 
 impl SiteFilePoller {
+    fn new(inbox: mpsc::Sender<Delivery>) -> Self {
+        Self {
+            inbox,
+            stamps: BTreeMap::new(),
+            loaded: BTreeSet::new(),
+            troubles: BTreeMap::new(),
+            statuses: Vec::new(),
+        }
+    }
+
     async fn run(mut self, mut options: SiteOptions, mut reloads: mpsc::Receiver<SiteOptions>) {
         let mut ticks = interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,7 +107,7 @@ impl SiteFilePoller {
             let stamp = file_stamp(path);
             if self.stamps.get(path) != Some(&stamp) {
                 let result = read_blocking(path, read_topology).await;
-                self.deliver_result(path, stamp, result.map(Delivery::Topology)).await;
+                self.deliver_result(path, stamp, result, Delivery::Topology).await;
             }
         }
         for path in &options.jobs {
@@ -107,7 +116,10 @@ impl SiteFilePoller {
             if age.is_some_and(|age| age > JOBS_STAND) {
                 // A list that is no longer written does not show running jobs.
                 if self.stamps.insert(path.clone(), None) != Some(None) {
-                    tracing::warn!(file = %path.display(), ?age, "job list is too old and ignored; is it still written?");
+                    self.set_trouble(
+                        path,
+                        Some("is too old and ignored; check that it is still written"),
+                    );
                     self.send_delivery(Delivery::Jobs(JobList {
                         source: source_name(path),
                         jobs: vec![],
@@ -116,32 +128,70 @@ impl SiteFilePoller {
                 }
             } else if self.stamps.get(path) != Some(&stamp) {
                 let result = read_blocking(path, read_jobs).await;
-                self.deliver_result(path, stamp, result.map(Delivery::Jobs)).await;
+                self.deliver_result(path, stamp, result, Delivery::Jobs).await;
             }
+        }
+        self.deliver_statuses(options).await;
+    }
+
+    /// Delivers the statuses of all files if they changed.
+    async fn deliver_statuses(&mut self, options: &SiteOptions) {
+        let files = options.topology.iter().chain(&options.jobs);
+        let status = |path: &PathBuf| SiteFileStatus {
+            file: source_name(path),
+            trouble: self.troubles.get(path).cloned(),
+        };
+        let statuses: Vec<SiteFileStatus> = files.map(status).collect();
+        if statuses != self.statuses {
+            self.statuses.clone_from(&statuses);
+            self.send_delivery(Delivery::SiteFiles(statuses)).await;
         }
     }
 
-    async fn deliver_result(
+    /// Records what is wrong with a file, if anything is, and logs it once.
+    fn set_trouble(&mut self, path: &Path, trouble: Option<&str>) {
+        let name = source_name(path);
+        let trouble = trouble.map(|why| {
+            let names_file = why.contains(name.as_str());
+            SanitizedText::new(&if names_file { why.to_owned() } else { format!("{name} {why}") })
+        });
+        let before = match &trouble {
+            Some(trouble) => self.troubles.insert(path.to_owned(), trouble.clone()),
+            None => self.troubles.remove(path),
+        };
+        if let Some(trouble) = trouble.filter(|trouble| before.as_ref() != Some(trouble)) {
+            tracing::error!("{trouble}");
+        }
+    }
+
+    async fn deliver_result<T>(
         &mut self,
         path: &Path,
         stamp: FileStamp,
-        result: Result<Delivery, SiteError>,
+        result: Result<SiteFileData<T>, SiteError>,
+        delivery: impl FnOnce(T) -> Delivery,
     ) {
         match result {
-            Ok(delivery) => {
+            Ok(SiteFileData { content, skipped }) => {
                 tracing::info!(file = %path.display(), "file loaded");
-                self.deliver_file(path, stamp, delivery).await;
+                self.set_trouble(path, skipped.as_deref());
+                self.deliver_file(path, stamp, delivery(content)).await;
             }
             Err(error) => {
-                // It is checked again when it changes.
-                self.stamps.insert(path.to_owned(), stamp);
-                tracing::error!("keeping the previous content: {error}");
+                // One with invalid content is read again when it changes; permissions may change without that.
+                if !matches!(error, SiteError::Read { .. }) {
+                    self.stamps.insert(path.to_owned(), stamp);
+                }
+                let is_kept = self.loaded.contains(path);
+                let suffix = if is_kept { "; what was read before is kept" } else { "" };
+                self.set_trouble(path, Some(&format!("{error}{suffix}")));
             }
         }
     }
 
     async fn deliver_file(&mut self, path: &Path, stamp: FileStamp, delivery: Delivery) {
         self.stamps.insert(path.to_owned(), stamp);
+        self.loaded.insert(path.to_owned());
         self.send_delivery(delivery).await;
     }
 
@@ -150,9 +200,13 @@ impl SiteFilePoller {
         let is_removed = |path: &&PathBuf, remaining: &[PathBuf]| !remaining.contains(path);
         for path in previous.topology.iter().filter(|path| is_removed(path, &current.topology)) {
             let empty = SourceTopology::new(source_name(path), TopologyOrigin::Declared);
+            self.troubles.remove(path);
+            self.loaded.remove(path);
             self.send_delivery(Delivery::Topology(empty)).await;
         }
         for path in previous.jobs.iter().filter(|path| is_removed(path, &current.jobs)) {
+            self.troubles.remove(path);
+            self.loaded.remove(path);
             self.send_delivery(Delivery::Jobs(JobList { source: source_name(path), jobs: vec![] }))
                 .await;
         }
@@ -200,6 +254,35 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(30), inbox.recv()).await.unwrap().unwrap()
     }
 
+    /// The trouble of the only file in the next delivery, which must be of statuses.
+    async fn next_trouble(inbox: &mut mpsc::Receiver<Delivery>) -> Option<SanitizedText> {
+        let Delivery::SiteFiles(files) = next(inbox).await else { panic!("statuses") };
+        files.into_iter().next().unwrap().trouble
+    }
+
+    #[tokio::test]
+    async fn broken_files_stop_neither_start_nor_the_other_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("broken.toml"), "[[nodes]\n").unwrap();
+        fs::write(path("good.toml"), "[[nodes]]\nnames = \"a\"\nrack = \"r1\"\n").unwrap();
+        fs::write(path("squeue.json"), "{").unwrap();
+        let topology = ["missing.conf", "broken.toml", "good.toml"].map(path).to_vec();
+        let options = SiteOptions { topology, jobs: vec![path("squeue.json")] };
+        let (inbox, mut deliveries) = mpsc::channel(8);
+        let _watch = start_watching(options, inbox).await;
+        let Delivery::Topology(good) = next(&mut deliveries).await else { panic!("a topology") };
+        assert_eq!(good.nodes[0].rack.as_deref(), Some("r1"));
+        let Delivery::SiteFiles(files) = next(&mut deliveries).await else { panic!("statuses") };
+        let troubles: Vec<String> =
+            files.iter().map(|file| file.trouble.as_deref().unwrap_or("none").to_owned()).collect();
+        assert!(troubles[0].contains("missing.conf: No such file"), "{troubles:?}");
+        assert!(troubles[1].contains("broken.toml:1: "), "{troubles:?}");
+        assert!(!troubles[1].contains("kept"), "nothing was read before: {troubles:?}");
+        assert_eq!(troubles[2], "none");
+        assert!(troubles[3].contains("squeue.json:1: "), "{troubles:?}");
+    }
+
     #[tokio::test]
     async fn changed_file_is_delivered_again_and_invalid_one_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -207,18 +290,23 @@ mod tests {
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r1\"\n").unwrap();
         let options = SiteOptions { topology: vec![file.clone()], jobs: vec![] };
         let (inbox, mut deliveries) = mpsc::channel(8);
-        let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        let mut poller = SiteFilePoller::new(inbox);
         poller.poll_changes(&options).await;
         let Delivery::Topology(first) = next(&mut deliveries).await else { panic!("a topology") };
         assert_eq!(first.nodes[0].rack.as_deref(), Some("r1"));
+        assert_eq!(next_trouble(&mut deliveries).await, None);
         poller.poll_changes(&options).await;
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \n").unwrap();
         poller.poll_changes(&options).await;
-        assert!(deliveries.try_recv().is_err(), "nothing was told");
+        let trouble = next_trouble(&mut deliveries).await.unwrap();
+        assert!(trouble.contains("site.toml:3: "), "{trouble}");
+        assert!(trouble.ends_with("; what was read before is kept"), "{trouble}");
+        assert!(deliveries.try_recv().is_err(), "its content stays");
         fs::write(&file, "[[nodes]]\nnames = \"a\"\nrack = \"r22\"\n").unwrap();
         poller.poll_changes(&options).await;
         let Delivery::Topology(second) = next(&mut deliveries).await else { panic!("a topology") };
         assert_eq!(second.nodes[0].rack.as_deref(), Some("r22"));
+        assert_eq!(next_trouble(&mut deliveries).await, None);
         poller.withdraw_removed(&options, &SiteOptions::default()).await;
         let Delivery::Topology(last) = next(&mut deliveries).await else { panic!("a topology") };
         assert!(last.is_empty() && last.source == first.source);
@@ -231,14 +319,17 @@ mod tests {
         fs::write(&file, r#"{"jobs":[{"job_id":7,"job_state":["RUNNING"],"nodes":"a"}]}"#).unwrap();
         let options = SiteOptions { topology: vec![], jobs: vec![file.clone()] };
         let (inbox, mut deliveries) = mpsc::channel(8);
-        let mut poller = SiteFilePoller { inbox, stamps: BTreeMap::new() };
+        let mut poller = SiteFilePoller::new(inbox);
         poller.poll_changes(&options).await;
         let Delivery::Jobs(list) = next(&mut deliveries).await else { panic!("jobs") };
         assert_eq!(list.jobs[0].id, "7");
+        assert_eq!(next_trouble(&mut deliveries).await, None);
         let old = SystemTime::now() - JOBS_STAND * 2;
         fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
         poller.poll_changes(&options).await;
         let Delivery::Jobs(list) = next(&mut deliveries).await else { panic!("jobs") };
         assert!(list.jobs.is_empty());
+        let trouble = next_trouble(&mut deliveries).await.unwrap();
+        assert!(trouble.contains("squeue.json is too old"), "{trouble}");
     }
 }

@@ -23,12 +23,25 @@ const PASSED_OVER: [&str; 2] = ["level", "linkspeed"];
 pub(super) fn parse_topology(
     text: &str,
     source: SanitizedText,
-) -> Result<SourceTopology, SiteFault> {
+) -> Result<(SourceTopology, Vec<SiteFault>), SiteFault> {
     let mut topology = SlurmTopology::default();
+    let mut skipped = Vec::new();
     for (line, text) in join_lines(text) {
+        if is_ring(&text) {
+            let what = "RingName is a ring of nodes, which has no leaf and no NVLink domain; \
+                        declare these in gaunt's own .toml if there are any";
+            skipped.push(SiteFault::at_line(line, what));
+            continue;
+        }
         topology.parse_line(line, &text)?;
     }
-    Ok(topology.into_topology(source))
+    Ok((topology.into_topology(source), skipped))
+}
+
+/// Whether a line is of Slurm's ring plugin.
+fn is_ring(text: &str) -> bool {
+    let key = text.split_whitespace().next().and_then(|field| field.split_once('='));
+    key.is_some_and(|(key, _)| key.eq_ignore_ascii_case("RingName"))
 }
 
 /// Lines without comments, joined where a backslash ends them; each with its number, from 1.

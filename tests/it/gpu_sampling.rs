@@ -14,7 +14,7 @@ use std::{
 
 use gaunt_node::{NodeSampler, ReadingSource, SamplerOptions};
 use gaunt_schema::{
-    Device, DeviceClass, MetricId, Reading, Report,
+    AbsenceReason, Device, DeviceClass, MetricId, Reading, Report,
     catalogue::{gpu, gpu_health as health, gpu_parts as parts},
 };
 
@@ -364,7 +364,12 @@ fn fabric_and_modes_are_labels_with_old_drivers_too() {
             assert!(labels.iter().any(|other| other == label), "{label} of {device}: {labels:?}");
         }
         assert_eq!(expect_reading(&report, device, health::FABRIC_STATE), Reading::of(3.0));
+        let mask = expect_reading(&report, device, health::FABRIC_HEALTH_MASK);
+        assert_eq!(mask, Reading::of(426.0), "{device}");
     }
+    let summary = |device| expect_reading(&report, device, health::FABRIC_HEALTH_SUMMARY);
+    assert_eq!(summary(&new), Reading::of(1.0));
+    assert_eq!(summary(&old), AbsenceReason::Unsupported.into(), "the older structure has none");
     let numa = |device| info_labels(&report, device, gpu::INFO).contains(&"numa_node=1".to_owned());
     assert!(numa(&old) && !numa(&new));
 }

@@ -64,6 +64,8 @@ const ADDITIONAL_NUMBERS: &[(&str, MetricId, f64)] = &[
     ("pcie_width_max", health::PCIE_WIDTH_MAX, 1.0),
     ("pcie_replays", health::PCIE_REPLAYS, 1.0),
     ("fabric_state", health::FABRIC_STATE, 1.0),
+    ("fabric_health_mask", health::FABRIC_HEALTH_MASK, 1.0),
+    ("fabric_health_summary", health::FABRIC_HEALTH_SUMMARY, 1.0),
     ("mig_mode", health::MIG_MODE, 1.0),
     ("ecc_corrected_volatile", health::ECC_CORRECTED_VOLATILE, 1.0),
     ("ecc_uncorrected_volatile", health::ECC_UNCORRECTED_VOLATILE, 1.0),
@@ -315,4 +317,13 @@ fn scenario_with_an_unknown_key_is_no_driver() {
     let report = run_once("unknown_key.toml");
     assert_eq!(collector_success(&report, "nvml"), Some(0.0));
     assert!(collector_message(&report, "nvml").starts_with("the NVIDIA driver is not loaded"));
+}
+
+#[test]
+fn fabric_registration_that_ended_with_an_error_has_failed() {
+    let report = run_once("fabric_failed.toml");
+    let device = Device::new_gpu(0);
+    assert_eq!(expect_reading(&report, &device, health::FABRIC_STATE), Reading::of(4.0));
+    let mask = expect_reading(&report, &device, health::FABRIC_HEALTH_MASK);
+    assert_eq!(mask, AbsenceReason::Unsupported.into(), "no condition is reported");
 }

@@ -189,6 +189,37 @@ fn settings_are_reloaded_on_sighup_and_invalid_ones_are_rejected() {
     });
 }
 
+#[test]
+fn broken_files_of_targets_topology_and_jobs_stop_no_start_and_are_in_the_answer() {
+    let (_sim, addresses) = start_fleet(1);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("topology.conf", "SwitchName=leaf-1 Nodes=n1\nRingName=r1 Nodes=n1\n");
+    write("broken.toml", "[[nodes]\n");
+    write("squeue.json", "{");
+    write(
+        "gaunt.toml",
+        &format!(
+            "[gather]\ntargets = [\"{}\"]\ntargets_files = [\"nowhere\"]\n[topology]\nfiles = \
+             [\"topology.conf\", \"broken.toml\", \"missing.txt\"]\n[jobs]\nfiles = [\"squeue.json\"]\n",
+            addresses[0]
+        ),
+    );
+    let settings = folder.path().join("gaunt.toml");
+    let aggregator = TestProcess::start_aggregator(&["--config", settings.to_str().unwrap()]);
+    let answer = wait_for_targets(&aggregator.served_address(), "the target", |answer| {
+        answer.live_addresses() == addresses && answer.source_trouble("nowhere").is_some()
+    });
+    let files = answer.0["site_files"].as_array().unwrap().iter();
+    let troubles: Vec<&str> = files.map(|file| file["trouble"].as_str().unwrap()).collect();
+    let expected =
+        ["topology.conf:2: RingName", "broken.toml:1: ", "missing.txt: No such", "squeue.json:1: "];
+    assert_eq!(troubles.len(), expected.len(), "{troubles:?}");
+    for (trouble, expected) in troubles.iter().zip(expected) {
+        assert!(trouble.contains(expected), "{expected}: {trouble}");
+    }
+}
+
 /// A server of one list, which the test changes.
 fn serve_list(text: &Arc<Mutex<String>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

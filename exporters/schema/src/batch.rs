@@ -291,6 +291,17 @@ pub struct TargetSource {
     pub failed_since: Option<UnixMs>,
 }
 
+/// The status of one of the operator's files of topology or jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct SiteFileStatus {
+    /// The file or directory.
+    pub file: SanitizedText,
+    /// Why it is not read, or what in it was skipped, with its line and the next step. What was read of it before stays
+    /// in force.
+    pub trouble: Option<SanitizedText>,
+}
+
 /// A message that a sender puts into the engine's inbox.
 #[derive(Clone, Debug)]
 pub enum Delivery {
@@ -304,6 +315,8 @@ pub enum Delivery {
     Jobs(JobList),
     /// The sources of this sender's targets from now on.
     Sources(Vec<TargetSource>),
+    /// All site files of this sender from now on; only what they state is recorded.
+    SiteFiles(Vec<SiteFileStatus>),
     /// The status of the recording.
     RecordingStatus(RecordingStatus),
     /// The state at that time: only in recordings.

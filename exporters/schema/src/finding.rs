@@ -81,6 +81,7 @@ impl Finding {
             &entity.job,
             &entity.leaf,
             &entity.rail,
+            &entity.domain,
             &entity.node,
             &entity.gpu,
             &entity.device,

@@ -137,6 +137,8 @@ wire_enum! {
         PcieDegraded = "pcie_degraded",
         /// An NVLink is missing or slow.
         NvlinkDegraded = "nvlink_degraded",
+        /// A GPU's part of the NVLink fabric is unhealthy or does not become ready.
+        FabricDegraded = "fabric_degraded",
         /// A port is down that was up, or whose sibling ports are up.
         PortDown = "port_down",
         /// A port runs below its rate.
@@ -299,6 +301,9 @@ pub struct Entity {
     /// The leaf switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaf: Option<SanitizedText>,
+    /// The NVLink domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<SanitizedText>,
     /// The source of targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SanitizedText>,
@@ -316,6 +321,7 @@ impl Entity {
             job: None,
             rail: None,
             leaf: None,
+            domain: None,
             source: None,
         }
     }
@@ -323,6 +329,11 @@ impl Entity {
     /// The source of targets of this name.
     pub fn new_source(name: &SanitizedText) -> Self {
         Self { source: Some(name.clone()), ..Self::new(EntityKind::Source) }
+    }
+
+    /// The NVLink domain of this name.
+    pub fn new_nvlink_domain(name: &SanitizedText) -> Self {
+        Self { domain: Some(name.clone()), ..Self::new(EntityKind::NvlinkDomain) }
     }
 
     /// The node of this name.
@@ -353,6 +364,7 @@ impl fmt::Display for Entity {
         parts.extend(self.source.iter().map(|source| format!("source {source}")));
         parts.extend(self.job.iter().map(|job| format!("job {job}")));
         parts.extend(self.leaf.iter().map(ToString::to_string));
+        parts.extend(self.domain.iter().map(|domain| format!("NVLink domain {domain}")));
         parts.extend(self.rail.iter().map(|rail| format!("rail {rail}")));
         parts.extend(self.node.iter().map(ToString::to_string));
         parts.extend(self.gpu.iter().map(|gpu| format!("GPU {gpu}")));

@@ -75,6 +75,10 @@ pub struct PortLocation {
     pub device: SanitizedText,
     /// The port of that device; none if it has only one.
     pub port: Option<SanitizedText>,
+    /// The node GUID of its adapter as 16 lower-case hexadecimal digits, if the source states it. Where the port's own
+    /// GUID is known too, it decides, and not the names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guid: Option<SanitizedText>,
     /// Its rail.
     pub rail: Option<SanitizedText>,
     /// Its leaf switch.

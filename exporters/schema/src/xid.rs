@@ -81,8 +81,12 @@ pub const XIDS: &[XidEntry] = &[
     table_row(140, Severity::Critical, "unrecovered ECC error", RESET),
     table_row(143, Severity::Critical, "GPU initialisation failed", REBOOT),
     table_row(144, Severity::Critical, "NVLink: encryption or transport error", RESET),
-    table_row(145, Severity::Critical, "NVLink: link layer error", RESET),
-    table_row(149, Severity::Critical, "NVLink: fabric error", RESET),
+    table_row(145, Severity::Critical, "NVLink: request to another GPU failed", RESET),
+    table_row(146, Severity::Warning, "NVLink: transaction layer error", WATCH),
+    table_row(147, Severity::Warning, "NVLink: router error", WATCH),
+    table_row(148, Severity::Warning, "NVLink: link controller error", WATCH),
+    table_row(149, Severity::Critical, "NVLink: link went down or is faulty", RESET),
+    table_row(150, Severity::Critical, "NVLink: link firmware error", RESET),
     table_row(151, Severity::Critical, "key rotation failed", REBOOT),
     table_row(
         154,
@@ -100,6 +104,22 @@ pub const XIDS: &[XidEntry] = &[
     table_row(157, Severity::Critical, "resource retirement failed", INSPECT),
     table_row(158, Severity::Critical, "GPU fatal timeout", REBOOT),
 ];
+
+/// XIDs of a GPU whose own NVLink failed.
+const NVLINK_CAUSES: [u32; 2] = [149, 150];
+
+/// XIDs of a GPU whose requests to another GPU failed.
+const NVLINK_CONSEQUENCES: [u32; 5] = [144, 145, 146, 147, 148];
+
+/// Whether the XID says that an NVLink of the GPU itself failed.
+pub fn is_nvlink_cause(code: u32) -> bool {
+    NVLINK_CAUSES.contains(&code)
+}
+
+/// Whether the XID may follow from a failed NVLink of another GPU of the same NVLink domain.
+pub fn is_nvlink_consequence(code: u32) -> bool {
+    NVLINK_CONSEQUENCES.contains(&code)
+}
 
 /// The entry of an XID; one without a row is a warning to watch.
 pub fn describe_xid(code: u32) -> XidEntry {

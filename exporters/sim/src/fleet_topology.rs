@@ -20,6 +20,7 @@ impl FleetShape {
                 node: name.clone(),
                 device: SanitizedText::from(format!("mlx5_{rail}")),
                 port: None,
+                guid: None,
                 rail: Some(SanitizedText::from(rail.to_string())),
                 leaf: Some(SanitizedText::from(self.leaf_name(node, rail))),
             }));

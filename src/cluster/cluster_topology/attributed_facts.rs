@@ -27,6 +27,8 @@ pub(crate) struct TopologyFacts {
 struct SourceFacts {
     nodes: HashMap<SanitizedText, NodeLocation>,
     ports: HashMap<SanitizedText, Vec<PortLocation>>,
+    /// Ports by the GUIDs of their adapters, as far as it states these.
+    ports_by_guid: HashMap<SanitizedText, Vec<PortLocation>>,
     rails: HashMap<SanitizedText, SanitizedText>,
     above: HashMap<SanitizedText, Vec<SanitizedText>>,
     switch_rails: HashMap<SanitizedText, SanitizedText>,
@@ -145,15 +147,28 @@ struct PortNames<'a> {
     device: &'a str,
     port: &'a str,
     netdev: Option<&'a SanitizedText>,
+    /// The node GUID of its adapter, from its page or its name.
+    guid: Option<&'a str>,
 }
 
 impl<'a> PortNames<'a> {
     fn of(entry: &'a DeviceEntry) -> Self {
         let key = |index: usize| entry.device.key.get(index).map_or("", SanitizedText::as_str);
-        Self { device: key(0), port: key(1), netdev: entry.info_label(port::INFO, "netdev") }
+        let stated = entry.info_label(port::INFO, "guid").map(SanitizedText::as_str);
+        Self {
+            device: key(0),
+            port: key(1),
+            netdev: entry.info_label(port::INFO, "netdev"),
+            guid: stated.filter(|guid| !guid.is_empty()).or_else(|| guid_of_name(key(0))),
+        }
     }
 
     fn matches_location(&self, location: &PortLocation) -> bool {
+        // Names may be those of another host that had the description before.
+        let is_other = self.guid.zip(location.guid.as_deref()).is_some_and(|(own, it)| own != it);
+        if is_other || location.device.is_empty() {
+            return false;
+        }
         let is_device = location.device == self.device && !self.device.is_empty();
         let is_netdev = self.netdev.map_or_else(
             || has_same_place(self.device, &location.device),
@@ -163,6 +178,15 @@ impl<'a> PortNames<'a> {
     }
 }
 
+/// The GUID in a device name that the kernel's naming rules make of it: `ibxb8cef603007ad1f0`.
+fn guid_of_name(device: &str) -> Option<&str> {
+    let kinds = ["roce", "ib", "iw", "opa"].iter();
+    let digits = kinds.clone().find_map(|kind| device.strip_prefix(kind)?.strip_prefix('x'))?;
+    let is_guid = digits.len() == 16
+        && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_guid.then_some(digits)
+}
+
 impl SourceFacts {
     fn new(topology: SourceTopology) -> Self {
         let mut source = Self::default();
@@ -170,6 +194,9 @@ impl SourceFacts {
             source.nodes.insert(location.node.clone(), location);
         }
         for location in topology.ports {
+            if let Some(guid) = &location.guid {
+                source.ports_by_guid.entry(guid.clone()).or_default().push(location.clone());
+            }
             source.ports.entry(location.node.clone()).or_default().push(location);
         }
         for device_rail in topology.rails {
@@ -231,10 +258,13 @@ impl SourceFacts {
         names: &PortNames<'_>,
         select: impl Fn(&'a PortLocation) -> Option<&'a SanitizedText>,
     ) -> Option<&'a SanitizedText> {
-        find_by_name(&self.ports, node)?
-            .iter()
-            .filter(|location| names.matches_location(location))
-            .find_map(select)
+        let of_adapter = names.guid.and_then(|guid| self.ports_by_guid.get(guid));
+        let is_port = |location: &&PortLocation| {
+            location.port.as_ref().is_none_or(|port| *port == names.port)
+        };
+        let by_guid = of_adapter.into_iter().flatten().filter(is_port);
+        let by_name = find_by_name(&self.ports, node).into_iter().flatten();
+        by_guid.chain(by_name.filter(|location| names.matches_location(location))).find_map(select)
     }
 }
 
@@ -249,4 +279,18 @@ fn short_name(name: &SanitizedText) -> Option<(SanitizedText, SanitizedText)> {
     let (short, _) = name.split_once('.')?;
     let is_name = !short.is_empty() && name.parse::<IpAddr>().is_err();
     is_name.then(|| (SanitizedText::new(short), name.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guid_is_read_from_names_that_the_kernel_makes_of_it() {
+        assert_eq!(guid_of_name("ibxb8cef603007ad1f0"), Some("b8cef603007ad1f0"));
+        assert_eq!(guid_of_name("rocexb8cef603007ad1f0"), Some("b8cef603007ad1f0"));
+        for name in ["mlx5_0", "ibp12s0", "ibxb8cef603007a", "ibxB8CEF603007AD1F0"] {
+            assert_eq!(guid_of_name(name), None, "{name}");
+        }
+    }
 }

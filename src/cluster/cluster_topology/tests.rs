@@ -33,8 +33,13 @@ fn node_page(node: &str, job: Option<&str>) -> Report {
         page.push(device, port::STATE, 4.0);
         let gpu_bus_id = format!("0000:{}b:00.0", index + 1);
         let netdev = format!("rdma{index}");
-        let labels =
-            [("netdev", netdev.as_str()), ("gpu_pci_bus_ids", gpu_bus_id.as_str()), ("leaf", leaf)];
+        let guid = format!("guid-{node}-{index}");
+        let labels = [
+            ("netdev", netdev.as_str()),
+            ("gpu_pci_bus_ids", gpu_bus_id.as_str()),
+            ("leaf", leaf),
+            ("guid", guid.as_str()),
+        ];
         page.add_info(device, port::INFO, &labels);
     }
     page
@@ -168,6 +173,27 @@ fn operator_takes_precedence_over_fabric_and_fabric_over_page() {
     apply_topology(&mut cluster, SourceTopology::new("site.toml".into(), TopologyOrigin::Declared));
     assert_eq!(leaf_and_rail(&cluster, "a", "mlx5_1").0, some_text("leaf-1 by fabric.txt"));
     assert!(cluster.topology().nodes_by_rack().is_empty());
+}
+
+#[test]
+fn guid_places_a_port_whatever_the_fabric_calls_its_node() {
+    let mut cluster = scraped_cluster(&[("a", None), ("b", None)]);
+    let nameless = PortLocation {
+        port: Some("1".into()),
+        guid: Some("guid-a-0".into()),
+        ..port_location("localhost", "", "leaf-1")
+    };
+    // Its description is from before it was renamed, when another node had this name.
+    let renamed =
+        PortLocation { guid: Some("guid-b-0".into()), ..port_location("a", "mlx5_0", "leaf-2") };
+    let ports = vec![renamed, nameless];
+    let fabric = SourceTopology::new("fabric.txt".into(), TopologyOrigin::Fabric);
+    apply_topology(&mut cluster, SourceTopology { ports, ..fabric });
+    assert_eq!(leaf_and_rail(&cluster, "a", "mlx5_0").0, some_text("leaf-1 by fabric.txt"));
+    assert_eq!(leaf_and_rail(&cluster, "b", "mlx5_0").0, some_text("leaf-2 by fabric.txt"));
+    assert_eq!(leaf_and_rail(&cluster, "a", "mlx5_1").0, some_text("page-leaf by its page"));
+    let leaves = cluster.topology().leaf_switches();
+    assert_eq!(leaves["leaf-1"].nodes, [node_id(&cluster, "a")]);
 }
 
 #[test]

@@ -137,6 +137,7 @@ stand! {
     host_bound_stays_open: HostBound, SECOND, MINUTES, SHORT;
     pcie_degraded_stays_open: PcieDegraded, SECOND, MINUTES, SHORT;
     nvlink_degraded_stays_open: NvlinkDegraded, SECOND, MINUTES, SHORT;
+    fabric_degraded_stays_open: FabricDegraded, SECOND, MINUTES, SHORT;
     port_down_stays_open: PortDown, SLOW, HALF_AN_HOUR, HOURS;
     port_rate_low_stays_open: PortRateLow, SLOW, HALF_AN_HOUR, HOURS;
     link_errors_stays_open: LinkErrors, SLOW, HALF_AN_HOUR, HOURS;

@@ -289,6 +289,7 @@ outlive! {
     host_bound_outlives_kills_slowly: HostBound, SLOW;
     pcie_degraded_outlives_kills: PcieDegraded, SECOND;
     nvlink_degraded_outlives_kills: NvlinkDegraded, SECOND;
+    fabric_degraded_outlives_kills: FabricDegraded, SECOND;
     port_down_outlives_kills: PortDown, SECOND;
     port_rate_low_outlives_kills: PortRateLow, SECOND;
     link_errors_outlives_kills: LinkErrors, SECOND;

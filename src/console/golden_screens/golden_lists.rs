@@ -291,6 +291,26 @@ fn colour_runs(buffer: &Buffer, y: u16) -> String {
 }
 
 #[test]
+fn unread_sources_and_files_are_named_below_the_targets() {
+    let mut console = console_showing(ListScreen(Subject::Targets));
+    assert!(!console.draw(80, 24).join("\n").contains('▲'));
+    let mut overview = sample_answers::healthy_overview(8);
+    overview.source_trouble = vec![
+        "sd.json:3: a group without \"targets\" is skipped".into(),
+        "/etc/gaunt/topology.conf:7: RingName is a ring of nodes; skipped".into(),
+    ];
+    console.deliver_answer(Answer::Overview(Arc::new(overview)));
+    let screen = console.draw(80, 24);
+    let shown: Vec<&str> =
+        screen.iter().map(|line| line.trim_end()).filter(|line| line.contains('▲')).collect();
+    let expected = [
+        " ▲ sd.json:3: a group without \"targets\" is skipped",
+        " ▲ /etc/gaunt/topology.conf:7: RingName is a ring of nodes; skipped",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
 fn coverage_is_opened_from_the_targets() {
     let mut console = console_showing(ListScreen(Subject::Targets));
     let effects = console.press_keys(&[KeyPress::Char('v')]);

@@ -173,6 +173,10 @@ impl ScreenView for ListScreen {
     ) -> ScreenLayout {
         let subject = self.0;
         let what = format!("the {}", subject.as_str());
+        let area = match subject {
+            Subject::Targets => draw_source_troubles(buffer, area, state, theme),
+            _ => area,
+        };
         let Some(table) = state.subject_table(subject).map(|table| &**table) else {
             return self.draw_waiting(buffer, area, &what, state, theme);
         };
@@ -224,6 +228,31 @@ impl ScreenView for ListScreen {
         draw_lines(buffer, area, &lines);
         ScreenLayout { page: height, click_areas, ..ScreenLayout::default() }
     }
+}
+
+/// Lines about target sources and site files below the targets; the overview and the API have all of them.
+const SOURCE_TROUBLES: usize = 3;
+
+/// Draws what is wrong with target sources and site files at the bottom; returns the area above.
+fn draw_source_troubles(
+    buffer: &mut Buffer,
+    area: Rect,
+    state: &ConsoleState,
+    theme: Theme,
+) -> Rect {
+    let troubles = state.data.overview.iter().flat_map(|overview| &overview.source_trouble);
+    let width = usize::from(area.width).saturating_sub(4);
+    let lines: Vec<Line<'_>> = troubles
+        .take(SOURCE_TROUBLES.min(usize::from(area.height) / 4))
+        .map(|text| {
+            let text = format!(" ▲ {}", display_text::truncate_text(text, width));
+            Line::styled(text, theme.style_for(StyleRole::Waiting))
+        })
+        .collect();
+    let height = lines.len() as u16;
+    let below = Rect { y: area.bottom() - height, height, ..area };
+    draw_lines(buffer, below, &lines);
+    Rect { height: area.height - height, ..area }
 }
 
 /// Opens the coverage screen.

@@ -92,8 +92,8 @@ pub(super) fn encode_delivery(delivery: &Delivery, at: UnixMs, out: &mut Vec<u8>
                 encode_entry(PAST, &PastHead { at }, past, out);
             }
         }
-        // The status of this recording is not part of what is recorded.
-        Delivery::RecordingStatus(_) => {}
+        // The status of this recording and of files is not part of what is recorded.
+        Delivery::RecordingStatus(_) | Delivery::SiteFiles(_) => {}
         Delivery::Batch(batch) => {
             let Batch { target, at, duration_ms, .. } = *batch;
             match &batch.outcome {

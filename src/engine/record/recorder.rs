@@ -62,7 +62,10 @@ impl Standing {
             Delivery::Sources(_) => Some(Self::Sources),
             Delivery::Topology(update) => Some(Self::Topology(update.source.clone())),
             Delivery::Jobs(update) => Some(Self::Jobs(update.source.clone())),
-            Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => None,
+            Delivery::Batch(_)
+            | Delivery::RecordingStatus(_)
+            | Delivery::SiteFiles(_)
+            | Delivery::Preamble(_) => None,
         }
     }
 }

@@ -118,7 +118,10 @@ impl Standing {
                 drop(self.topologies.insert(update.source.clone(), update.clone()));
             }
             Delivery::Jobs(update) => drop(self.jobs.insert(update.source.clone(), update.clone())),
-            Delivery::Batch(_) | Delivery::RecordingStatus(_) | Delivery::Preamble(_) => {}
+            Delivery::Batch(_)
+            | Delivery::RecordingStatus(_)
+            | Delivery::SiteFiles(_)
+            | Delivery::Preamble(_) => {}
         }
     }
 

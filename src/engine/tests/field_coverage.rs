@@ -109,6 +109,7 @@ fn declared_topology(fleet: &SimFleet) -> SourceTopology {
             node: name.into(),
             device: format!("mlx5_{rail}").into(),
             port: None,
+            guid: None,
             rail: Some(rail.to_string().into()),
             leaf: Some(format!("leaf-{}", node / 4).into()),
         }));

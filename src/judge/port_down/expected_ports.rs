@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{DeviceClass, MetricId, SanitizedText, catalogue::port};
 
-use super::{DISABLED, JudgeState, is_port_active, sibling_kind};
+use super::{DISABLED, JudgeState, LINK_UP, is_port_active};
+use crate::sibling_kind::{SiblingKind, is_ethernet, sibling_kind};
 use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
+
+/// Logical states of an InfiniBand port whose link is up and that the subnet manager has not made active: initialising
+/// and armed.
+const INITIALISING: [f64; 2] = [2.0, 3.0];
 
 /// The same port of nodes of one build: its device and number, link layer and type of adapter.
 type PortSlot<'a> = (&'a [SanitizedText], Option<&'a SanitizedText>, Option<&'a SanitizedText>);
@@ -90,24 +95,29 @@ pub(super) struct PortSurroundings {
     pub(super) is_complete: Option<bool>,
     /// Whether it is disabled; on Ethernet a port without a carrier looks the same.
     pub(super) disabled: bool,
+    /// Whether its link is up and it waits for the subnet manager; a port on Ethernet has none.
+    pub(super) initialising: bool,
 }
 
 impl PortSurroundings {
     /// Collects them for one port.
     pub(super) fn of(
         cluster: &Cluster,
-        siblings: &SiblingCounts,
+        siblings: &SiblingCounts<'_>,
         row: u32,
         entry: &DeviceEntry,
         slots: &PortSlotCounts<'_>,
     ) -> Self {
         let value = |metric: MetricId| cluster.current_value(metric, row);
+        let is_up = value(port::PHYSICAL_STATE).is_none_or(|physical| physical == LINK_UP);
+        let waits = value(port::STATE).is_some_and(|state| INITIALISING.contains(&state));
         Self {
             siblings: siblings.count_siblings(entry),
             others: slots.count_others(entry),
             is_complete: slots.is_complete(entry.node),
             fell: value(port::LINK_DOWNED).is_some_and(|downed| downed > 0.0),
             disabled: value(port::PHYSICAL_STATE) == Some(DISABLED),
+            initialising: is_up && waits && !is_ethernet(entry),
         }
     }
 
@@ -117,7 +127,8 @@ impl PortSurroundings {
         if self.is_complete == Some(true) {
             return false;
         }
-        let siblings_say = siblings as f64 >= enough && active == siblings;
+        // A link that is up has a cable and another end: it is in use, whatever its siblings do.
+        let siblings_say = self.initialising || siblings as f64 >= enough && active == siblings;
         if others == 0 {
             // No other node has this port: one that is disabled and never was up may be so on purpose.
             return siblings_say && (self.fell || !self.disabled);
@@ -134,16 +145,13 @@ impl PortSurroundings {
     }
 }
 
-/// The properties that make two ports siblings.
-pub(super) type SiblingKind = (SanitizedText, SanitizedText, SanitizedText);
-
 /// The ports of a node that report a state, by kind: how many are active, and how many there are.
-pub(super) struct SiblingCounts(HashMap<SiblingKind, (usize, usize)>);
+pub(super) struct SiblingCounts<'a>(HashMap<SiblingKind<'a>, (usize, usize)>);
 
-impl SiblingCounts {
+impl<'a> SiblingCounts<'a> {
     /// Counts the ports of a node.
-    pub(super) fn of(cluster: &Cluster, node: &Node) -> Self {
-        let mut counts: HashMap<SiblingKind, (usize, usize)> = HashMap::new();
+    pub(super) fn of(cluster: &'a Cluster, node: &Node) -> Self {
+        let mut counts: HashMap<SiblingKind<'a>, (usize, usize)> = HashMap::new();
         for row in node.device_rows(DeviceClass::Port) {
             let Some(entry) = cluster.device_at(DeviceClass::Port, *row) else { continue };
             let Some(is_active) = is_port_active(cluster, *row) else { continue };
@@ -171,7 +179,21 @@ mod tests {
         is_complete: Some(false),
         fell: false,
         disabled: false,
+        initialising: false,
     };
+
+    #[test]
+    fn port_whose_link_is_up_is_expected_active_whatever_its_siblings_do() {
+        let waits = PortSurroundings { others: (0, 0), initialising: true, ..DOWN };
+        for siblings in [(0, 0), (0, 1), (6, 7), (7, 7)] {
+            let port = PortSurroundings { siblings, ..waits };
+            assert!(port.expects_active(2.0), "{siblings:?}");
+            assert!(PortSurroundings { others: (1, 1), ..port }.expects_active(2.0));
+            let unused = PortSurroundings { others: (0, 7), ..port };
+            assert!(!unused.expects_active(2.0), "no node uses it");
+            assert!(!PortSurroundings { is_complete: Some(true), ..port }.expects_active(2.0));
+        }
+    }
 
     #[test]
     fn port_that_most_nodes_do_not_use_is_unused_by_design() {

@@ -23,6 +23,18 @@ fn page_of_ports(second: i64, node: usize, ports: &[(String, f64)]) -> Report {
     report
 }
 
+/// A page with ports of these names, adapter types and rates in Gbit/s; their link layer is unknown.
+fn page_of_adapters(second: i64, node: usize, ports: &[(&str, &str, f64)]) -> Report {
+    let rates: Vec<(String, f64)> =
+        ports.iter().map(|(name, _, rate)| ((*name).to_owned(), *rate)).collect();
+    let mut report = page_of_ports(second, node, &rates);
+    for (name, adapter, _) in ports {
+        let device = report.ensure_device(Device::new_port(name, "1"));
+        report.add_info(device, port::INFO, &[("hca_type", adapter)]);
+    }
+    report
+}
+
 /// The ports of these rates, with a storage adapter of another rate at a position that differs between nodes.
 fn ports_with_storage(node: usize, rate: f64, storage: f64) -> Vec<(String, f64)> {
     let mut ports: Vec<(String, f64)> = (0..5).map(|slot| (format!("mlx5_{slot}"), rate)).collect();
@@ -84,4 +96,47 @@ fn with_fewer_than_three_other_nodes_only_a_fall_is_a_fault() {
         page_of_ports(second, node, &ports)
     });
     assert_eq!(found, ["port_rate_low/gpu001/mlx5_1/1"]);
+}
+
+#[test]
+fn slower_adapter_of_another_model_is_no_fault_beside_faster_ones() {
+    let fast = [("mlx5_0", "MT4129", 400.0), ("mlx5_1", "MT4129", 400.0)];
+    for nodes in [1, 5] {
+        let found = found_after(60, nodes, |second, node| {
+            let third =
+                if node == 0 { ("mlx5_2", "MT4125", 100.0) } else { ("mlx5_2", "MT4129", 400.0) };
+            page_of_adapters(second, node, &[fast[0], fast[1], third])
+        });
+        assert_eq!(found, [""; 0], "{nodes} nodes");
+    }
+    let found = found_after(30, 5, |second, node| {
+        let rate = if node == 0 { 100.0 } else { 400.0 };
+        page_of_adapters(second, node, &[fast[0], fast[1], ("mlx5_2", "MT4129", rate)])
+    });
+    assert_eq!(found, ["port_rate_low/gpu000/mlx5_2/1"], "the same model");
+}
+
+#[test]
+fn adapter_of_unknown_model_is_not_compared_with_known_ones() {
+    let found = found_after(60, 5, |second, node| {
+        let rate = if node == 0 { 100.0 } else { 400.0 };
+        let ports = [("mlx5_0", "MT4129", 400.0), ("mlx5_1", "MT4129", rate)];
+        if node == 0 {
+            let bare: Vec<(String, f64)> =
+                ports.iter().map(|(name, _, rate)| ((*name).to_owned(), *rate)).collect();
+            return page_of_ports(second, node, &bare);
+        }
+        page_of_adapters(second, node, &ports)
+    });
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn node_at_half_the_rate_of_all_others_is_found_whatever_the_names_of_its_devices() {
+    let found = found_after(30, 6, |second, node| {
+        let rate = if node == 2 { 200.0 } else { 400.0 };
+        let (first, other) = if node == 2 { ("mlx5_4", "mlx5_5") } else { ("mlx5_0", "mlx5_1") };
+        page_of_adapters(second, node, &[(first, "MT4129", rate), (other, "MT4129", rate)])
+    });
+    assert_eq!(found, ["port_rate_low/gpu002/mlx5_4/1", "port_rate_low/gpu002/mlx5_5/1"]);
 }

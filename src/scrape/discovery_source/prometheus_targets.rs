@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use gaunt_schema::{SanitizedText, plain_error};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_saphyr::Spanned;
 
 use super::{DiscoveredTargets, GroupDefaults};
 use crate::{
@@ -24,7 +25,9 @@ const NODE: &str = "node";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PrometheusGroup {
-    targets: Vec<String>,
+    /// None if there are none: Prometheus accepts that.
+    #[serde(default)]
+    targets: Option<Vec<String>>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -72,9 +75,13 @@ pub(super) fn parse_targets(
         TargetListNotation::Yaml => parse_yaml(text)?,
     };
     let (mut endpoints, mut rejected, mut first_error) = (Vec::new(), 0_u32, None);
-    for group in &groups {
+    let mut skipped = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
         let labels = GroupLabels::of(&group.labels, context.common);
-        for target in &group.targets {
+        if group.targets.is_none() {
+            skipped.push(index);
+        }
+        for target in group.targets.iter().flatten() {
             let endpoint = labels.as_ref().map_err(Clone::clone).and_then(|labels| {
                 if endpoints.len() >= MAX_NAMES {
                     return Err(format!("more than {MAX_NAMES} targets"));
@@ -94,14 +101,33 @@ pub(super) fn parse_targets(
             }
         }
     }
-    let trouble = first_error.map(|why| {
-        let origin = context.origin;
+    let origin = context.origin;
+    let rejected = first_error.map(|why| {
         let total = endpoints.len() + rejected as usize;
-        SanitizedText::new(&format!(
-            "{origin}: {rejected} of {total} entries rejected, the first: {why}"
-        ))
+        format!("{origin}: {rejected} of {total} entries rejected, the first: {why}")
     });
+    let troubles = [rejected, describe_skipped(text, &skipped, origin)].into_iter().flatten();
+    let trouble = troubles.reduce(|first, other| format!("{first}; {other}"));
+    let trouble = trouble.map(|trouble| SanitizedText::new(&trouble));
     Ok(DiscoveredTargets { endpoints, trouble })
+}
+
+/// Names the first group without targets by its line; none if every group has some.
+fn describe_skipped(text: &str, skipped: &[usize], origin: &SanitizedText) -> Option<String> {
+    let (first, others) = skipped.split_first()?;
+    // JSON is YAML, whose parser knows where each group begins.
+    let groups: Vec<Spanned<IgnoredAny>> = serde_saphyr::from_str(text).unwrap_or_default();
+    let place = match groups.get(*first) {
+        Some(group) => format!("{origin}:{}", group.referenced.line()),
+        None => format!("{origin}, group {}", first + 1),
+    };
+    let more = match others.len() {
+        0 => String::new(),
+        more => format!(", as are {more} more"),
+    };
+    Some(format!(
+        "{place}: a group without \"targets\" is skipped{more}; write \"targets\": [\"HOST:PORT\"]"
+    ))
 }
 
 /// An empty file is an empty list; aliases are followed as far as the parser's own limits allow.
@@ -260,13 +286,29 @@ mod tests {
     }
 
     #[test]
+    fn group_without_targets_is_skipped_and_named_by_its_line() {
+        let json = "[\n  {\"targets\": [\"a:1\"]},\n  {\"labels\": {\"rack\": \"r1\"}},\n  {\"labels\": {}},\n  {\"targets\": [\"b:1\"]}\n]";
+        let yaml =
+            "- targets: [\"a:1\"]\n\n- labels: {rack: r1}\n- labels: {}\n- targets: [\"b:1\"]\n";
+        for (text, notation) in [(json, TargetListNotation::Json), (yaml, TargetListNotation::Yaml)]
+        {
+            let targets = parse_test_list(text, notation, &downgrade_defaults()).unwrap();
+            assert_eq!(render_endpoints(&targets), ["a:1", "b:1"]);
+            assert_eq!(
+                targets.trouble.unwrap(),
+                "sd.json:3: a group without \"targets\" is skipped, as are 1 more; write \
+                 \"targets\": [\"HOST:PORT\"]"
+            );
+        }
+    }
+
+    #[test]
     fn invalid_list_is_refused() {
         for (text, notation) in [
             ("", TargetListNotation::Json),
             ("[{\"targets\": [\"a:1\"]", TargetListNotation::Json),
             ("{\"targets\": []}", TargetListNotation::Json),
             ("[{\"target\": [\"a:1\"]}]", TargetListNotation::Json),
-            ("[{\"labels\": {}}]", TargetListNotation::Json),
             ("[{\"targets\": [1]}]", TargetListNotation::Json),
             ("<html>", TargetListNotation::Yaml),
             ("- targets: {a: b}", TargetListNotation::Yaml),

@@ -59,9 +59,14 @@ fn cables_give_each_port_its_leaf_and_each_leaf_its_spines() {
             )
         })
         .collect();
-    let expected =
-        ["gpu-001 mlx5_0/1 leaf-01", "gpu-002 mlx5_0/1 leaf-01", "gpu-001 mlx5_1/1 leaf-02"];
+    let expected = [
+        "gpu-001 mlx5_0/1 leaf-01",
+        "gpu-002 mlx5_0/1 leaf-01",
+        "old-7 /1 leaf-01",
+        "gpu-001 mlx5_1/1 leaf-02",
+    ];
     assert_eq!(ports, expected);
+    assert_eq!(topology.ports[2].guid.as_deref(), Some("b8cef603007ad3f0"));
     let above: Vec<_> =
         topology.switches.iter().map(|s| (s.name.as_str(), s.above[0].as_str())).collect();
     assert_eq!(above, [("leaf-01", "spine-01"), ("leaf-02", "spine-01")]);

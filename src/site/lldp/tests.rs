@@ -51,3 +51,30 @@ fn missing_neighbours_are_valid_and_other_text_is_an_error() {
     );
     assert_eq!(parse_neighbours("{\n\n oops", "a").unwrap_err().line, 3);
 }
+
+const OWN_INTERFACES: &str = r#"{"lldp": {"interface": [{"ens1f0np0": {"status": "RX and TX",
+    "chassis": {"gpu-001": {"id": {"type": "mac", "value": "aa:bb:cc:00:00:01"},
+      "capability": [{"type": "Bridge", "enabled": true}]}},
+    "port": {"id": {"type": "mac", "value": "aa:bb:cc:00:00:02"}, "descr": "ens1f0np0", "ttl": "120"}}}]}}"#;
+
+#[test]
+fn own_interfaces_are_no_neighbours() {
+    let fault = parse_neighbours(OWN_INTERFACES, "gpu-001").unwrap_err();
+    assert!(fault.what.contains("`lldpcli -f json show neighbors`"), "{fault:?}");
+}
+
+#[test]
+fn broken_file_of_a_directory_is_skipped_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("gpu-001.json", OWN_INTERFACES);
+    write("gpu-002.json", LISTS);
+    write("gpu-003.json", "{\n oops");
+    let data = crate::site::read_topology(folder.path()).unwrap();
+    assert_eq!(data.content.ports.len(), 1);
+    let skipped = data.skipped.unwrap();
+    assert!(skipped.contains("gpu-001.json:1: it shows the machine's own"), "{skipped}");
+    assert!(skipped.ends_with("; skipped; 1 more"), "{skipped}");
+    write("gpu-002.json", "[]");
+    crate::site::read_topology(folder.path()).unwrap_err();
+}

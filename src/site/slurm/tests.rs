@@ -27,7 +27,8 @@ fn parse_error(text: &str) -> String {
 
 #[test]
 fn tree_gives_nodes_their_leaf_and_leaves_their_spines() {
-    let topology = parse_topology(TREE, "topology.conf".into()).unwrap();
+    let (topology, skipped) = parse_topology(TREE, "topology.conf".into()).unwrap();
+    assert_eq!(skipped, []);
     let expected = [
         ("gpu001", Some("leaf-1"), None),
         ("gpu002", Some("leaf-1"), None),
@@ -46,7 +47,7 @@ fn tree_gives_nodes_their_leaf_and_leaves_their_spines() {
 #[test]
 fn block_is_an_nvlink_domain() {
     let text = "BlockName=b1 Nodes=gpu[01-18]\nBlockName=b2 Nodes=gpu[19-36]\nBlockSizes=18,36\n";
-    let topology = parse_topology(text, "topology.conf".into()).unwrap();
+    let (topology, _) = parse_topology(text, "topology.conf".into()).unwrap();
     assert_eq!(topology.nodes.len(), 36);
     assert_eq!(leaf_and_domain(&topology)[35], ("gpu36", None, Some("b2")));
 }
@@ -54,9 +55,19 @@ fn block_is_an_nvlink_domain() {
 #[test]
 fn node_below_two_leaves_has_no_leaf() {
     let text = "SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[2-3]\n";
-    let topology = parse_topology(text, "topology.conf".into()).unwrap();
+    let (topology, _) = parse_topology(text, "topology.conf".into()).unwrap();
     let leaves: Vec<_> = leaf_and_domain(&topology).into_iter().map(|(_, leaf, _)| leaf).collect();
     assert_eq!(leaves, [Some("a"), None, Some("b")]);
+}
+
+#[test]
+fn ring_is_skipped_with_its_line() {
+    let text = "SwitchName=leaf-1 Nodes=gpu[001-002]\n\nRingName=r1 \\\n  Nodes=gpu[003-008]\n";
+    let (topology, skipped) = parse_topology(text, "topology.conf".into()).unwrap();
+    assert_eq!(topology.nodes.len(), 2);
+    let lines: Vec<usize> = skipped.iter().map(|fault| fault.line).collect();
+    assert_eq!(lines, [3]);
+    assert!(skipped[0].what.starts_with("RingName is a ring of nodes"), "{skipped:?}");
 }
 
 #[test]

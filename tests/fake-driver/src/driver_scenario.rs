@@ -273,6 +273,10 @@ const VALUES: &[&str] = &[
     "persistence",
     "fabric_state",
     "fabric_clique",
+    // The error with which the registration ended.
+    "fabric_status",
+    "fabric_health_mask",
+    "fabric_health_summary",
     // The newest version of the fabric structure that this driver supports.
     "fabric_version",
     "mig_mode",

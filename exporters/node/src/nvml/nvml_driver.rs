@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     driver_call::{Call, CurrentCall},
-    nvml_ffi::{NvmlDeviceHandle, NvmlFunctions},
+    nvml_ffi::{GpuFabricInfo, NvmlDeviceHandle, NvmlFunctions},
     worker_pipe::{GpuIdentity, GpuRoundReadings},
 };
 

@@ -23,6 +23,12 @@ pub(super) const MAX_GPM: usize = 210;
 /// The return code for a structure version that the driver does not know.
 const VERSION_MISMATCH: u32 = 25;
 
+/// The state of a fabric registration that ended, with or without an error.
+const FABRIC_COMPLETED: u8 = 3;
+
+/// The state of one that ended with an error, as DCGM numbers it.
+const FABRIC_FAILED: u32 = 4;
+
 /// The event that an XID raises.
 const XID_EVENT: u64 = 8;
 
@@ -56,8 +62,12 @@ pub(super) struct GpuFabricInfo {
     pub(super) cluster: [u8; 16],
     /// The clique in it: GPUs of one clique reach each other.
     pub(super) clique: u32,
-    /// The progress of the fabric registration.
+    /// The progress of the fabric registration; [`FABRIC_FAILED`] if it ended with an error.
     pub(super) state: u32,
+    /// The health of its links and routes as bit fields; none if the GPU supports none of them.
+    pub(super) health_mask: Option<u32>,
+    /// The summary of that health; none if the GPU or the driver does not support it.
+    pub(super) health_summary: Option<u32>,
 }
 
 /// NVML's functions.
@@ -199,17 +209,23 @@ impl<'a> NvmlFunctions<'a> {
         let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
         info.version = struct_version(size_of::<nvmlGpuFabricInfo_v3_t>(), 3);
         let result = call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info));
-        if matches!(result, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH))) {
+        let is_older = matches!(result, Err(NvmlError::UnexpectedVariant(VERSION_MISMATCH)));
+        if is_older {
             // The older structure is a prefix of the newer one.
             info.version = struct_version(size_of::<nvmlGpuFabricInfo_v2_t>(), 2);
             call!(self, nvmlDeviceGetGpuFabricInfoV(device.0, &raw mut info))?;
         } else {
             result?;
         }
+        // The error of the registration is valid only once that has ended.
+        let has_failed = info.state == FABRIC_COMPLETED && info.status != 0;
         Ok(GpuFabricInfo {
             cluster: info.clusterUuid,
             clique: info.cliqueId,
-            state: info.state.into(),
+            state: if has_failed { FABRIC_FAILED } else { info.state.into() },
+            health_mask: Some(info.healthMask).filter(|mask| *mask != 0),
+            health_summary: Some(info.healthSummary.into())
+                .filter(|summary| *summary != 0 && !is_older),
         })
     }
 

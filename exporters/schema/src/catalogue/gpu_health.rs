@@ -144,8 +144,18 @@ rows! {
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Same)]);
     RECOVERY_ACTION, "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and reset.",
         Metric::new_gauge("gaunt_gpu_recovery_action", Gpu, Unit::Count, 1.0);
-    FABRIC_STATE, "State of the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 complete.",
-        Metric::new_gauge("gaunt_gpu_fabric_state", Gpu, Unit::Count, 1.0);
+    FABRIC_STATE, "Registration with the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 complete, 4 failed.",
+        Metric::new_gauge("gaunt_gpu_fabric_state", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", Same)]);
+    FABRIC_HEALTH_MASK, "Health of the NVLink fabric, two bits each from the lowest (1 faulty, 2 healthy): bandwidth, route recovery, route, access timeout; then four bits: configuration (2 and above wrong).",
+        Metric::new_gauge("gaunt_gpu_fabric_health_mask", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FABRIC_HEALTH_MASK", Same)]);
+    FABRIC_HEALTH_SUMMARY, "Health of the NVLink fabric in one word: 0 unknown, 1 healthy, 2 unhealthy, 3 limited capacity.",
+        Metric::new_gauge("gaunt_gpu_fabric_health", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", Same)]);
+    IMEX_STATE, "State of the IMEX daemon of the GPU's node: 0 to 4 starting, 5 ready, 6 shutting down, 7 unavailable, below 0 not installed or not configured.",
+        Metric::new_gauge("gaunt_gpu_imex_daemon_state", Gpu, Unit::Count, 1.0)
+            .with_foreign(&[dcgm_name("DCGM_FI_IMEX_DAEMON_STATUS", Same)]);
     MIG_MODE, "Whether the GPU is partitioned into MIG instances.",
         Metric::new_gauge("gaunt_gpu_mig_mode", Gpu, Unit::Count, 1.0)
             .with_foreign(&[dcgm_name("DCGM_FI_DEV_MIG_MODE", Same)]);

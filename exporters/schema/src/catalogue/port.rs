@@ -17,7 +17,7 @@ rows! {
     INFO, "Who the port is, and where it is plugged in.",
         Metric::new_info_series("gaunt_port_info", Port,
             &["netdev", "link_layer", "firmware", "hca_type", "board", "pci_bus_id", "numa_node", "function",
-                "gpu_pci_bus_ids", "gpus_by", "rail", "rail_by", "leaf"]);
+                "gpu_pci_bus_ids", "gpus_by", "rail", "rail_by", "leaf", "guid"]);
     STATE, "Logical state of the port: 1 down, 2 initialising, 3 armed, 4 active.",
         Metric::new_gauge("gaunt_port_state_id", Port, Unit::Count, 1.0)
             .with_history().with_foreign(&[node_exporter_name("node_infiniband_state_id")]);

@@ -3,7 +3,7 @@
 use crate::{
     AbsenceReason, Device, Dialect, MetricId, Reading, RejectionCounts, Report, ScrapedPage,
     UnixMs,
-    catalogue::{gpu, hardware, host, port},
+    catalogue::{gpu, gpu_health, hardware, host, port},
     text::{PageLimits, decode_page},
 };
 
@@ -178,6 +178,28 @@ fn dcgm_exporter_gpus() {
     ];
     assert_eq!(info_series_labels(&report, &first, gpu::INFO), labels);
     let samples = report.samples.iter().filter(|sample| sample.device == 0);
-    // 63 rows by name, and 8 reasons out of one mask.
-    assert_eq!(samples.count(), 63 + 8);
+    // 64 rows by name, and 8 reasons out of one mask.
+    assert_eq!(samples.count(), 64 + 8);
+    assert_eq!(value(gpu_health::FABRIC_STATE), Some(0.0));
+}
+
+#[test]
+fn fabric_fields_of_dcgm_are_read_and_their_blanks_are_absent() {
+    let page = decode_text(
+        "DCGM_FI_DEV_FABRIC_MANAGER_STATUS{gpu=\"0\",UUID=\"GPU-a\"} 4\n\
+         DCGM_FI_DEV_FABRIC_HEALTH_MASK{gpu=\"0\",UUID=\"GPU-a\"} 425\n\
+         DCGM_FI_DEV_FABRIC_HEALTH_MASK{gpu=\"1\",UUID=\"GPU-b\"} 9223372036854775794\n\
+         DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY{gpu=\"0\",UUID=\"GPU-a\"} 2\n\
+         DCGM_FI_IMEX_DAEMON_STATUS{gpu=\"0\",UUID=\"GPU-a\"} 5\n\
+         DCGM_FI_IMEX_DAEMON_STATUS{gpu=\"1\",UUID=\"GPU-b\"} -1\n",
+    );
+    assert_eq!((page.dialect, page.rejected.total_count()), (Dialect::Dcgm, 0));
+    let reading = |gpu, metric| page.report.find_reading(&Device::new_gpu(gpu), metric);
+    assert_eq!(reading(0, gpu_health::FABRIC_STATE), Some(Reading::of(4.0)));
+    assert_eq!(reading(0, gpu_health::FABRIC_HEALTH_MASK), Some(Reading::of(425.0)));
+    let unsupported = AbsenceReason::Unsupported.into();
+    assert_eq!(reading(1, gpu_health::FABRIC_HEALTH_MASK), Some(unsupported));
+    assert_eq!(reading(0, gpu_health::FABRIC_HEALTH_SUMMARY), Some(Reading::of(2.0)));
+    assert_eq!(reading(0, gpu_health::IMEX_STATE), Some(Reading::of(5.0)));
+    assert_eq!(reading(1, gpu_health::IMEX_STATE), Some(Reading::of(-1.0)));
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use gaunt_schema::{
     AbsenceReason, Batch, DeviceClass, Dialect, FindingKind, RejectionCounts, Report,
-    SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs, catalogue::exporter,
+    SanitizedText, ScrapeFailure, ScrapeTarget, ScrapedPage, TargetId, UnixMs,
+    catalogue::{exporter, gpu_health},
 };
 
 use super::{FaultLevel, SuiteCase};
@@ -176,6 +177,7 @@ impl SingleFaultFleet {
                 return Err(ScrapeFailure::Connect("connection refused".into()));
             }
             FindingKind::DriverHung if node == NODE => hang_driver(&mut report, is_present),
+            FindingKind::FabricDegraded if node == NODE => degrade_fabric(&mut report, is_present),
             FindingKind::DataStale if is_present => {
                 report = self.stored_report.get_or_insert(report).clone();
             }
@@ -209,6 +211,7 @@ fn scenario_of_kind(kind: FindingKind) -> Option<&'static str> {
         FindingKind::DataSkew => "F18",
         // What no detector explains is no fault that can be simulated as one.
         FindingKind::UnexplainedSlowdown
+        | FindingKind::FabricDegraded
         | FindingKind::TargetDown
         | FindingKind::DriverHung
         | FindingKind::DataStale
@@ -250,6 +253,13 @@ fn hang_driver(report: &mut Report, hangs: bool) {
             sample.reading = AbsenceReason::Stale.into();
         }
     }
+}
+
+/// Reports the health of the NVLink fabric at the first GPU: with degraded bandwidth, or without a fault.
+fn degrade_fabric(report: &mut Report, is_degraded: bool) {
+    let gpu = report.ensure_device(gaunt_schema::Device::new_gpu(0));
+    let mask = if is_degraded { 0x1a9 } else { 0x1aa };
+    report.push(gpu, gpu_health::FABRIC_HEALTH_MASK, f64::from(mask));
 }
 
 #[cfg(test)]

@@ -188,6 +188,7 @@ each! {
     throttled_heals_over_kills: heals_on(Throttled, SECOND);
     link_errors_heals_over_kills: heals_on(LinkErrors, SECOND);
     nvlink_degraded_heals_over_kills: heals_on(NvlinkDegraded, SECOND);
+    fabric_degraded_heals_over_kills: heals_on(FabricDegraded, SECOND);
     target_down_heals_over_kills: heals_on(TargetDown, SECOND);
     driver_hung_heals_over_kills: heals_on(DriverHung, SECOND);
     port_down_closed_outlives_kills: closes_on(PortDown, SECOND, 8);

@@ -46,6 +46,24 @@ struct NvmlFabricInfo {
     summary: u8,
 }
 
+/// `nvmlGpuFabricInfo_v2_t`.
+#[repr(C)]
+struct NvmlFabricInfoV2 {
+    version: c_uint,
+    cluster: [u8; 16],
+    status: c_uint,
+    clique: c_uint,
+    state: u8,
+    health: c_uint,
+}
+
+impl From<NvmlFabricInfo> for NvmlFabricInfoV2 {
+    fn from(info: NvmlFabricInfo) -> Self {
+        let NvmlFabricInfo { version, cluster, status, clique, state, health, summary: _ } = info;
+        Self { version, cluster, status, clique, state, health }
+    }
+}
+
 #[repr(C)]
 struct NvmlMarginTemperature {
     version: c_uint,
@@ -221,16 +239,20 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(
                 let digits = digits.get(2 * index..2 * index + 2);
                 *byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0);
             }
-            let clique = driver.value_now(gpu.value_of_key("fabric_clique")).unwrap_or(0) as c_uint;
+            let number = |key| driver.value_now(gpu.value_of_key(key));
             let info = NvmlFabricInfo {
                 version,
                 cluster,
-                status: SUCCESS,
-                clique,
+                status: number("fabric_status").map_or(SUCCESS, |status| status as c_uint),
+                clique: number("fabric_clique").unwrap_or(0) as c_uint,
                 state,
-                health: 0,
-                summary: 0,
+                health: number("fabric_health_mask").unwrap_or(0) as c_uint,
+                summary: number("fabric_health_summary").unwrap_or(0) as u8,
             };
+            if version >> 24 < 3 {
+                // The older structure ends before the summary.
+                return write_value(to.cast(), NvmlFabricInfoV2::from(info));
+            }
             write_value(to, info)
         },
     ))

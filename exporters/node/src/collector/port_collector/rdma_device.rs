@@ -91,6 +91,7 @@ impl RdmaDeviceCollector {
         let function = if location.is_virtual { "virtual" } else { "physical" };
         let card_labels = [
             ("firmware", read_once(&self.folder.join("fw_ver"))),
+            ("guid", read_once(&self.folder.join("node_guid")).and_then(|text| parse_guid(&text))),
             ("hca_type", read_once(&self.folder.join("hca_type"))),
             ("board", read_once(&self.folder.join("board_id"))),
             ("function", location.address.is_some().then(|| function.to_owned())),
@@ -120,6 +121,13 @@ impl RdmaDeviceCollector {
         let has_mark = |mark: &&[u8]| data.windows(mark.len()).any(|window| window == *mark);
         read.is_ok() && MANAGED.iter().any(has_mark)
     }
+}
+
+/// The digits of a GUID such as `b8ce:f603:007a:d1f0`; none if it is not set.
+fn parse_guid(text: &str) -> Option<String> {
+    let digits: String = text.trim().chars().filter(|letter| *letter != ':').collect();
+    let is_guid = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    (is_guid && digits.bytes().any(|digit| digit != b'0')).then(|| digits.to_ascii_lowercase())
 }
 
 impl RdmaPort {
@@ -293,7 +301,6 @@ mod tests {
         assert_eq!(parse_state("5: LinkUp"), Reading::of(5.0));
         assert_eq!(parse_state("ACTIVE"), AbsenceReason::Error.into());
     }
-
     #[test]
     fn port_without_counter_files_states_their_absence() {
         let root = tempfile::tempdir().unwrap();
@@ -317,5 +324,13 @@ mod tests {
         collector.collect_readings(&mut report).unwrap();
         assert_eq!(reading(&report, port::RECEIVE_BYTES), Some(Reading::of(20.0)));
         assert_eq!(reading(&report, port::TRANSMIT_BYTES), Some(AbsenceReason::Unsupported.into()));
+    }
+
+    #[test]
+    fn guid_is_sixteen_digits_that_are_not_all_zero() {
+        assert_eq!(parse_guid("B8CE:f603:007a:d1f0\n").as_deref(), Some("b8cef603007ad1f0"));
+        for none in ["", "0000:0000:0000:0000", "b8ce:f603", "b8ce:f603:007a:d1fx"] {
+            assert_eq!(parse_guid(none), None, "{none:?}");
+        }
     }
 }

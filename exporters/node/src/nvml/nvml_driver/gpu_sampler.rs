@@ -12,7 +12,7 @@ use nvml_wrapper::{
 };
 
 use super::{
-    GpuSamplingRound, NvmlDeviceHandle, NvmlFeatures, NvmlFunctions,
+    GpuFabricInfo, GpuSamplingRound, NvmlDeviceHandle, NvmlFeatures, NvmlFunctions,
     fast_sampling::{self, FastSamples},
     gpm_sampler::GpmSampler,
     gpu_part_sampler::GpuPartSampler,
@@ -203,6 +203,8 @@ const RARE: &[MetricId] = &[
     health::PCIE_WIDTH,
     health::PCIE_WIDTH_MAX,
     health::FABRIC_STATE,
+    health::FABRIC_HEALTH_MASK,
+    health::FABRIC_HEALTH_SUMMARY,
     health::MIG_MODE,
 ];
 
@@ -343,6 +345,12 @@ fn sample_modes(
         round.record_attribute(GpuAttribute::Clique, fabric.clique.to_string());
     }
     round.record_reading(health::FABRIC_STATE, fabric.map(|fabric| f64::from(fabric.state)));
+    let mut record_health = |metric, field: fn(&GpuFabricInfo) -> Option<u32>| {
+        let value = |fabric| field(&fabric).map(f64::from).ok_or(AbsenceReason::Unsupported);
+        round.record_reading(metric, fabric.and_then(value));
+    };
+    record_health(health::FABRIC_HEALTH_MASK, |fabric| fabric.health_mask);
+    record_health(health::FABRIC_HEALTH_SUMMARY, |fabric| fabric.health_summary);
 }
 
 /// A UUID in its standard text form.

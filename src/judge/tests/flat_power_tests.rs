@@ -1,0 +1,65 @@
+//! Tests of constant power: a job under a power profile looks like one that hangs, except for its NVLink traffic.
+
+use gaunt_schema::{
+    Device, Dialect, GpuState, Report,
+    catalogue::{gpu, host},
+};
+
+use super::telemetry_tests::{TargetFixture, node_report, push_reading};
+
+const GPUS: u32 = 4;
+
+/// When power becomes constant, in seconds.
+const FLAT_FROM: i64 = 180;
+
+/// A node of a job within one NVLink domain, without profiling counters: its power varies, and is constant and low from
+/// `FLAT_FROM` on. `bytes` is what has gone over each GPU's NVLinks.
+fn rack_page(second: i64, node: usize, bytes: f64) -> Report {
+    let mut page = node_report(["gpu001", "gpu002"][node]);
+    push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
+    push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, 0.3);
+    for index in 0..GPUS {
+        let device = page.ensure_device(Device::new_gpu(index));
+        page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
+        let varied = 850.0 + 100.0 * ((second + i64::from(index)) % 3) as f64;
+        let power = if second >= FLAT_FROM { 400.0 } else { varied };
+        for (metric, value) in [
+            (gpu::UTILIZATION, 1.0),
+            (gpu::POWER, power),
+            (gpu::POWER_LIMIT, 1_200.0),
+            (gpu::NVLINK_RECEIVE, bytes),
+            (gpu::NVLINK_TRANSMIT, bytes),
+        ] {
+            push_reading(&mut page, Device::new_gpu(index), metric, value);
+        }
+    }
+    page
+}
+
+/// Runs the job for so many seconds; its NVLinks carry data until `silent_from`.
+fn run_job(seconds: i64, silent_from: i64) -> TargetFixture {
+    let targets = [("gpu001:9770", Dialect::Gaunt), ("gpu002:9770", Dialect::Gaunt)];
+    let mut fixture = TargetFixture::new(&targets);
+    fixture.run(seconds, |second, node| {
+        rack_page(second, node, second.min(silent_from) as f64 * 50e9)
+    });
+    fixture
+}
+
+fn hang_ids(fixture: &TargetFixture) -> Vec<&str> {
+    fixture.open_ids().into_iter().filter(|id| id.starts_with("collective_hang")).collect()
+}
+
+#[test]
+fn flat_power_of_a_job_with_nvlink_traffic_is_no_hang() {
+    let fixture = run_job(FLAT_FROM + 400, i64::MAX);
+    assert_eq!(hang_ids(&fixture), [""; 0]);
+    assert_ne!(fixture.judge.gpu_state(0), GpuState::Hung);
+}
+
+#[test]
+fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
+    let fixture = run_job(FLAT_FROM + 400, FLAT_FROM);
+    assert_eq!(hang_ids(&fixture), ["collective_hang/8812"]);
+    assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
+}
