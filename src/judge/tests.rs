@@ -10,6 +10,7 @@ use gaunt_schema::{
 };
 
 mod inference_tests;
+mod late_rank_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;
 mod probe_evidence_tests;
