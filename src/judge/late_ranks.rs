@@ -7,8 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use gaunt_cluster::{Cluster, DeviceEntry, NodeId};
-use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::collective};
+use gaunt_cluster::{Cluster, DeviceEntry, Node, NodeId};
+use gaunt_schema::{
+    DeviceClass, SanitizedText, UnixMs,
+    catalogue::{collective, gpu},
+};
 
 use super::{
     Thresholds,
@@ -36,6 +39,10 @@ const RIVAL_SHARE: f64 = 0.5;
 
 /// What the inspector states for a job that no scheduler started.
 const NO_JOB: &str = "unknown";
+
+/// How NVML writes the UUID of a GPU, and the label that holds it.
+const UUID_PREFIX: &str = "GPU-";
+const UUID: &str = "uuid";
 
 /// The most collectives of a job that are compared.
 const MAX_COLLECTIVES: usize = 1 << 18;
@@ -220,30 +227,55 @@ fn collect_times(cluster: &Cluster, group: &JobGroup) -> BTreeMap<CollectiveKey,
     let mut counted = 0;
     for id in &group.nodes {
         let Some(node) = cluster.node_by_id(*id) else { continue };
-        let index = |row: &u32| cluster.device_at(DeviceClass::Gpu, *row)?.device.key.first();
-        let gpus = node.device_rows(DeviceClass::Gpu).iter().filter(|row| members.contains(row));
-        let gpus: HashMap<&SanitizedText, u32> =
-            gpus.filter_map(|row| Some((index(row)?, *row))).collect();
-        for row in node.device_rows(DeviceClass::Collective) {
-            counted += 1;
-            if counted > MAX_COLLECTIVES {
-                return collectives;
+        let gpus = NodeGpus::of(cluster, node, &members);
+        let rows = node.device_rows(DeviceClass::Collective).iter();
+        let entries =
+            rows.filter_map(|row| Some((*row, cluster.device_at(DeviceClass::Collective, *row)?)));
+        let entries: Vec<(u32, &DeviceEntry)> =
+            entries.take(MAX_COLLECTIVES.saturating_sub(counted)).collect();
+        counted += entries.len();
+        let has_uuids = entries.iter().any(|(_, entry)| names_uuid(entry));
+        for (row, entry) in entries {
+            // A number is that of the process, which may see only its own GPU: the UUID tells which one it is.
+            if has_uuids && !names_uuid(entry) {
+                continue;
             }
-            let Some(entry) = cluster.device_at(DeviceClass::Collective, *row) else { continue };
-            let gpu = entry.device.key.first().and_then(|index| gpus.get(index));
-            let seconds = cluster.current_value(collective::DURATION, *row);
+            let gpu = entry.device.key.first().and_then(|name| gpus.find_gpu(name));
+            let seconds = cluster.current_value(collective::DURATION, row);
             let seconds = seconds.filter(|seconds| *seconds > 0.0);
             let key = CollectiveKey::of(entry, *id, group);
             if let (Some(gpu), Some(seconds), Some(key)) = (gpu, seconds, key) {
-                collectives.entry(key).or_default().push(RankTime {
-                    gpu: *gpu,
-                    node: *id,
-                    seconds,
-                });
+                collectives.entry(key).or_default().push(RankTime { gpu, node: *id, seconds });
             }
         }
     }
     collectives
+}
+
+/// Whether a collective names its GPU by UUID.
+fn names_uuid(entry: &DeviceEntry) -> bool {
+    entry.device.key.first().is_some_and(|name| name.starts_with(UUID_PREFIX))
+}
+
+/// The GPUs of a node in one job, by number and by UUID.
+struct NodeGpus<'a>(HashMap<&'a SanitizedText, u32>);
+
+impl<'a> NodeGpus<'a> {
+    fn of(cluster: &'a Cluster, node: &Node, members: &HashSet<u32>) -> Self {
+        let rows = node.device_rows(DeviceClass::Gpu).iter().filter(|row| members.contains(row));
+        let mut gpus = HashMap::new();
+        for row in rows {
+            let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
+            let names =
+                entry.device.key.first().into_iter().chain(entry.info_label(gpu::INFO, UUID));
+            gpus.extend(names.map(|name| (name, *row)));
+        }
+        Self(gpus)
+    }
+
+    fn find_gpu(&self, name: &SanitizedText) -> Option<u32> {
+        self.0.get(name).copied()
+    }
 }
 
 impl CollectiveKey {

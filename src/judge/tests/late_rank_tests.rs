@@ -22,6 +22,8 @@ struct CollectiveShown<'a> {
     ranks: &'a str,
     nodes: &'a str,
     job: &'a str,
+    /// Named by the UUIDs of the GPUs; all are number 0 as well.
+    by_uuid: bool,
     seconds: [f64; 8],
 }
 
@@ -31,6 +33,7 @@ const ALL_REDUCE: CollectiveShown<'_> = CollectiveShown {
     ranks: "8",
     nodes: "4",
     job: JOB,
+    by_uuid: false,
     seconds: [5e-3; 8],
 };
 
@@ -65,6 +68,8 @@ fn node_page(
         let gpu_device = Device::new_gpu(number);
         let device = page.ensure_device(gpu_device.clone());
         page.add_info(device, gpu::JOB_INFO, &[("job", JOB), ("rank", &rank.to_string())]);
+        let uuid = format!("GPU-{rank}");
+        page.add_info(device, gpu::INFO, &[("uuid", &uuid)]);
         for (metric, value) in [
             (gpu::UTILIZATION, work.utilization),
             (gpu::TENSOR_ACTIVE, work.tensor),
@@ -78,7 +83,12 @@ fn node_page(
             // A new window every half a minute varies a little; a file that nobody writes does not.
             let window = if shown.job == ENDED { 0 } else { second / 30 };
             let seconds = shown.seconds[rank] * (1.0 + 1e-3 * (window % 7) as f64);
-            add_collective(&mut page, number, shown, seconds);
+            if shown.by_uuid {
+                add_collective(&mut page, &uuid, shown, seconds);
+                add_collective(&mut page, "0", shown, seconds);
+            } else {
+                add_collective(&mut page, &number.to_string(), shown, seconds);
+            }
         }
     }
     page
@@ -87,12 +97,12 @@ fn node_page(
 /// The job label of a file that is not renewed.
 const ENDED: &str = "unknown";
 
-fn add_collective(page: &mut Report, gpu: u32, shown: &CollectiveShown<'_>, seconds: f64) {
+fn add_collective(page: &mut Report, gpu: &str, shown: &CollectiveShown<'_>, seconds: f64) {
     if seconds <= 0.0 {
         return;
     }
     let name = format!("{} {} 4-5MB RING_LL {}", shown.communicator, shown.operation, shown.ranks);
-    let key = vec![SanitizedText::new(&gpu.to_string()), SanitizedText::new(&name)];
+    let key = vec![SanitizedText::new(gpu), SanitizedText::new(&name)];
     let device = page.ensure_device(Device { class: DeviceClass::Collective, key: key.into() });
     page.add_info(
         device,
@@ -133,6 +143,9 @@ fn rank_with_the_shortest_time_is_late() {
     let late = find_late(&[LATE_RANK]).unwrap();
     assert_eq!((late.gpus.as_slice(), late.ranks), (&[5][..], 8));
     assert!(late.own_seconds < 2.1e-3 && late.other_seconds > 4.9e-3, "{late:?}");
+    // Processes that see only their own GPU all call it number 0.
+    let by_uuid = CollectiveShown { by_uuid: true, ..LATE_RANK };
+    assert_eq!(find_late(&[by_uuid]).unwrap().gpus, [5]);
     // Both ranks of a node: half of what is known may be late.
     let node = CollectiveShown {
         seconds: [5e-3, 5e-3, 5e-3, 5e-3, 2e-3, 2.2e-3, 5e-3, 5e-3],
