@@ -204,8 +204,9 @@ impl RasCommunicator {
         });
         let mut lagging: Vec<RasLaggingRank> = missing.collect();
         if lagging.is_empty() {
-            lagging
-                .extend(behind.iter().map(|rank| lag(rank, RasLaggingReason::Behind, furthest(rank))));
+            lagging.extend(
+                behind.iter().map(|rank| lag(rank, RasLaggingReason::Behind, furthest(rank))),
+            );
         }
         (lagging, level.iter().map(|rank| rank.to_process()).collect())
     }

@@ -103,15 +103,14 @@ impl GroupTable {
     pub(super) fn add_dump(&mut self, rank: u32, dump: RankDump) {
         for GroupDump { name, description, ranks, position, operations } in dump.groups {
             let key = (name, ranks);
-            let number = match self.numbers.get(&key) {
-                Some(number) => *number,
-                None => {
-                    let (name, ranks) = key.clone();
-                    let members = BTreeMap::new();
-                    self.groups.push(GroupRecord { name, description, ranks, members });
-                    self.numbers.insert(key, self.groups.len() - 1);
-                    self.groups.len() - 1
-                }
+            let number = if let Some(number) = self.numbers.get(&key) {
+                *number
+            } else {
+                let (name, ranks) = key.clone();
+                let members = BTreeMap::new();
+                self.groups.push(GroupRecord { name, description, ranks, members });
+                self.numbers.insert(key, self.groups.len() - 1);
+                self.groups.len() - 1
             };
             let member = MemberRecord { position, operations };
             self.groups[number].members.insert(rank, member);

@@ -86,13 +86,13 @@ impl PickleMachine<'_> {
             b'0' => self.pop_value().map(drop),
             b'q' | b'r' | 0x94 => self.store_memo(opcode),
             b'h' | b'j' => self.load_memo(opcode),
-            b')' => self.push_value(DataValue::List(Vec::new())),
+            // A tuple and a list.
+            b')' | b']' => self.push_value(DataValue::List(Vec::new())),
             0x85..=0x87 => self.push_tuple(usize::from(opcode - 0x84)),
             b't' => {
                 let items = self.pop_marked()?;
                 self.push_value(DataValue::List(items))
             }
-            b']' => self.push_value(DataValue::List(Vec::new())),
             b'a' => {
                 let item = self.pop_value()?;
                 self.extend_list(&[item])

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use gaunt_schema::{Device, DeviceClass, Report, SanitizedText, text};
+use gaunt_schema::{Device, DeviceClass, InfoSeries, Report, SanitizedText, text};
 
 /// The most collectives of a node: 8 GPUs with 64 each.
 pub(super) const MAX_COLLECTIVES: usize = 512;
@@ -31,9 +31,9 @@ pub(super) fn decode_collectives(file: &str, body: &[u8]) -> Report {
     let uuid = uuid_of_file(file);
     let mut report = Report::default();
     let mut numbers: Vec<Option<u32>> = Vec::with_capacity(page.report.devices.len());
-    for device in page.report.devices.iter() {
+    for device in &page.report.devices {
         let is_kept =
-            device.class == DeviceClass::Collective && (report.devices.len()) < MAX_COLLECTIVES;
+            device.class == DeviceClass::Collective && report.devices.len() < MAX_COLLECTIVES;
         numbers.push(is_kept.then_some(report.devices.len() as u32));
         if is_kept {
             let mut device = device.clone();
@@ -43,19 +43,7 @@ pub(super) fn decode_collectives(file: &str, body: &[u8]) -> Report {
             report.devices.push(device);
         }
     }
-    let number = |device: u32| numbers.get(device as usize).copied().flatten();
-    for info in page.report.infos.iter() {
-        if let Some(device) = number(info.device) {
-            let mut info = info.clone();
-            info.device = device;
-            report.infos.push(info);
-        }
-    }
-    for sample in &page.report.samples {
-        if let Some(device) = number(sample.device) {
-            report.push(device, sample.metric, sample.reading);
-        }
-    }
+    copy_series(&page.report, &numbers, &mut report);
     report
 }
 
@@ -68,7 +56,7 @@ pub(super) fn add_collectives<'a>(
     let (mut known, mut left_out): (HashSet<Device>, usize) = Default::default();
     for file in files {
         let mut numbers: Vec<Option<u32>> = Vec::with_capacity(file.devices.len());
-        for device in file.devices.iter() {
+        for device in &file.devices {
             let is_kept = known.len() < MAX_COLLECTIVES && known.insert(device.clone());
             left_out += usize::from(!is_kept);
             numbers.push(is_kept.then(|| {
@@ -76,21 +64,24 @@ pub(super) fn add_collectives<'a>(
                 report.devices.len() as u32 - 1
             }));
         }
-        let number = |device: u32| numbers.get(device as usize).copied().flatten();
-        for info in file.infos.iter() {
-            if let Some(device) = number(info.device) {
-                let mut info = info.clone();
-                info.device = device;
-                report.infos.push(info);
-            }
-        }
-        for sample in &file.samples {
-            if let Some(device) = number(sample.device) {
-                report.push(device, sample.metric, sample.reading);
-            }
-        }
+        copy_series(file, &numbers, report);
     }
     left_out
+}
+
+/// Copies the infos and samples of those devices that have a number in the other report.
+fn copy_series(from: &Report, numbers: &[Option<u32>], to: &mut Report) {
+    let number = |device: u32| numbers.get(device as usize).copied().flatten();
+    for info in &from.infos {
+        if let Some(device) = number(info.device) {
+            to.infos.push(InfoSeries { device, ..info.clone() });
+        }
+    }
+    for sample in &from.samples {
+        if let Some(device) = number(sample.device) {
+            to.push(device, sample.metric, sample.reading);
+        }
+    }
 }
 
 /// The UUID in a file name, in NVML's form.
