@@ -29,22 +29,21 @@ impl TorchPickler {
         match value {
             Value::Null => self.bytes.push(b'N'),
             Value::Bool(value) => self.bytes.push(if *value { 0x88 } else { 0x89 }),
-            Value::Number(number) => match number.as_i64() {
-                Some(number) => self.push_int(number),
-                None => {
-                    self.bytes.push(b'G');
-                    self.bytes.extend(number.as_f64().unwrap().to_be_bytes());
-                }
-            },
+            // Dumps have whole numbers only, but for durations, which are not written here.
+            Value::Number(number) => self.push_int(number.as_i64().unwrap()),
             Value::String(text) => self.push_text(text),
             // The name of a process group and its description are a tuple.
             Value::Array(items) if items.len() == 2 && items.iter().all(Value::is_string) => {
-                items.iter().for_each(|item| self.push_value(item));
+                for item in items {
+                    self.push_value(item);
+                }
                 self.bytes.push(0x86);
             }
             Value::Array(items) => {
                 self.bytes.extend(b"](");
-                items.iter().for_each(|item| self.push_value(item));
+                for item in items {
+                    self.push_value(item);
+                }
                 self.bytes.push(b'e');
             }
             Value::Object(fields) => {
