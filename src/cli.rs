@@ -295,6 +295,13 @@ pub struct ExplainArguments {
     /// Scrape interval of a target; default: the interval of the recording or of the file names.
     #[arg(long, value_name = "DURATION", value_parser = parse_span, requires = "from")]
     pub period: Option<Duration>,
+    /// Instead of a finding, explain the dumps of PyTorch's flight recorder in this folder: which rank the others wait
+    /// for. Files end in the rank, such as nccl_trace_rank_0; each host may have a subfolder.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["finding", "from"])]
+    pub flight_recorder: Option<PathBuf>,
+    /// Job of the dumps, to find the GPUs of its ranks at the aggregator.
+    #[arg(long, value_name = "JOB", requires = "flight_recorder")]
+    pub job: Option<String>,
     /// Settings file with the aggregator address, or with the detector limits for --from.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -30,6 +30,7 @@ pub mod demo_command;
 pub mod doctor_command;
 mod engine_preamble;
 pub mod explain_command;
+pub mod flight_recorder_command;
 pub mod judge_command;
 mod local_sampling;
 pub mod metrics_command;

@@ -14,8 +14,9 @@ use gaunt::{
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        ack_command, console_command, demo_command, doctor_command, explain_command, judge_command,
-        metrics_command, replay_command, report_command, serve_command, snapshot_command,
+        ack_command, console_command, demo_command, doctor_command, explain_command,
+        flight_recorder_command, judge_command, metrics_command, replay_command, report_command,
+        serve_command, snapshot_command,
     },
     settings::Settings,
     site,
@@ -211,6 +212,15 @@ fn recording_options(options: &cli::RecordArguments, period: Duration) -> record
 
 async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
+    let json = options.format == FormatArgument::Json;
+    if let Some(folder) = options.flight_recorder {
+        let address = choose_aggregator(options.aggregator, &settings);
+        let is_named = address.named_by != AggregatorNamedBy::Default;
+        let (aggregator, job) = (is_named.then_some(address), options.job);
+        let dumps =
+            flight_recorder_command::FlightRecorderOptions { folder, aggregator, job, json };
+        return flight_recorder_command::run(dumps).await;
+    }
     let from = match options.from {
         None => explain_command::ExplainSource::Aggregator(choose_aggregator(
             options.aggregator,
@@ -223,7 +233,6 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
             json: false,
         }),
     };
-    let json = options.format == FormatArgument::Json;
     explain_command::run(
         explain_command::ExplainOptions { finding: options.finding, from, json },
         settings.engine,

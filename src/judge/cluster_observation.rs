@@ -68,6 +68,7 @@ impl JudgeState {
             &mut self.gpus,
             &self.limits,
         );
+        self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
         let gangs = &self.gangs;
         self.job_groups.settle_paces(&self.limits, |group| gangs.of(group).settle_pace(group));
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);

@@ -3,8 +3,8 @@
 use gaunt_schema::{
     EvidenceItem, EvidenceRole, FindingKind, HistoryRelation, LimitSide, MetricId,
     catalogue::{
-        ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, port, probe_results,
-        service, switch_port,
+        collective, ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, port,
+        probe_results, service, switch_port,
     },
     unit::Unit,
 };
@@ -231,6 +231,8 @@ evidence_rows! {
             .limit("utilization_spinning_ratio");
     IdleGpus: "allocated idle GPUs", Count, own(&[gpu::UTILIZATION, gpu::PROCESSES]).fact();
     NodeActivity: "activity of these nodes / job median", Count, own(WORK).limit("uneven_times");
+    CollectiveTime: "collective time of the last rank / others", Ratio,
+        other(&[collective::DURATION]).limit("late_rank_ratio").below();
     BusiestNode: "samples with the same busiest node", Ratio,
         own(WORK).limit("favourite_ratio").below();
 

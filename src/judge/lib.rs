@@ -51,6 +51,8 @@ mod job_imbalance;
 mod job_pauses;
 mod job_survey;
 mod judge_state;
+mod late_rank_evidence;
+mod late_ranks;
 mod link_averages;
 mod link_quality;
 mod loaded_ports;
@@ -198,6 +200,7 @@ impl Judge {
         self.leave_out_renamed(cluster, &mut outcome);
         hang_cause::blame_silent_nodes(&self.state, cluster, &mut outcome);
         suppression::suppress_consequences(&mut outcome);
+        late_rank_evidence::add_late_rank_evidence(&self.state, cluster, &mut outcome);
         one_page::cap_second_pages(&self.state, &mut outcome);
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));

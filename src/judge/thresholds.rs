@@ -382,6 +382,9 @@ table! {
     /// Seconds for which a slowdown must be unexplained: the findings that explain one open within a minute, and a
     /// moment later at slow scrape intervals.
     unexplained_seconds: f64 = 90.0;
+    /// Time of a rank in a collective / time of most others below which it came last: those that come in time spend the
+    /// difference waiting for it.
+    late_rank_ratio: f64 = 0.7;
     /// Share of a job's GPUs that must busy-wait before the job can be hung.
     hung_gpus_ratio: f64 = 0.9;
     /// Minimum GPUs of a job for a collective hang.

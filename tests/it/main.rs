@@ -16,6 +16,7 @@ mod evidence_limits;
 mod exit_codes;
 mod explanation_sources;
 mod fleet_snapshot;
+mod flight_recorder;
 mod foreign_recordings;
 mod frame_scraping;
 mod gaunt_commands;

@@ -2,7 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::{fs, process::Command, sync::LazyLock};
+use std::{
+    fs,
+    process::Command,
+    sync::LazyLock,
+    time::{Duration, SystemTime},
+};
 
 use gaunt_schema::{
     AbsenceReason, Device, DeviceClass, MetricId, Reading, Report,
@@ -12,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::{
     binaries::program_path,
+    module_boundaries::repository_root,
     node_network::build_tree,
     node_program::{
         collector_message, collector_success, decode_report, expect_reading, success_stdout,
@@ -196,4 +202,31 @@ fn text_files_of_other_programs_are_forwarded() {
     assert_eq!(collector_success(&report, "textfiles"), Some(0.0));
     let message = collector_message(&report, "textfiles");
     assert_eq!(message, "wild.prom, line 2: the name gaunt_gpu_power_watts is reserved");
+}
+
+#[test]
+fn collectives_of_nccl_inspector_files_are_devices_of_the_node() {
+    let (tree, files) = (build_tree("hosts/busy.tree"), tempfile::tempdir().unwrap());
+    let uuid = "8674351b-fff7-56c3-f545-26313154b8ed";
+    let text = fs::read(repository_root().join("tests/fixtures/scrapes/nccl_inspector.prom"));
+    let path = files.path().join(format!("nccl_inspector_metrics_{uuid}.prom"));
+    fs::write(&path, text.unwrap()).unwrap();
+    let run = || {
+        let mut command = node_command(&tree);
+        command.arg("--textfiles").arg(files.path());
+        success_stdout(command.run_to_end())
+    };
+    let page = run();
+    let series = format!(
+        "gaunt_collective_duration_seconds{{gpu=\"GPU-{uuid}\",\
+         collective=\"unknown ReduceScatter 134-135MB RING_SIMPLE 32\"}} 0.104164"
+    );
+    assert!(page.lines().any(|line| line == series), "{series} in {page}");
+    assert!(page.contains("nccl_collective_exec_time_microseconds{"), "also unchanged: {page}");
+    assert_eq!(collector_success(&decode_report(&page), "textfiles"), Some(1.0));
+    // A file that nobody writes any more is of a job that ended.
+    let hour_ago = SystemTime::now() - Duration::from_hours(1);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(hour_ago).unwrap();
+    let page = run();
+    assert!(!page.contains("gaunt_collective_duration_seconds{"), "{page}");
 }

@@ -17,6 +17,7 @@ pub(crate) mod collector_runner;
 mod cpu_collector;
 mod disk_collector;
 mod ethernet_collector;
+mod inspector_file;
 mod kubelet_collector;
 mod memory_collector;
 mod mount_collector;

@@ -40,6 +40,15 @@ fn main() -> ExitCode {
 fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     let mut out = io::stdout().lock();
     if let ProbeCommand::Ras(arguments) = command {
+        if arguments.compare {
+            let comparison = ras::compare_ranks(arguments.address, ras::COMPARED_AFTER)?;
+            if arguments.json {
+                writeln!(out, "{}", serde_json::to_string_pretty(&comparison)?)?;
+            } else {
+                write!(out, "{comparison}")?;
+            }
+            return Ok(ExitKind::Measured);
+        }
         for line in ras::query_status(arguments.address)? {
             writeln!(out, "{line}")?;
         }

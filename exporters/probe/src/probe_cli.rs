@@ -238,6 +238,12 @@ pub(crate) struct RasArguments {
     /// Address of the job's RAS service, as in its NCCL_RAS_ADDR
     #[arg(long, value_name = "ADDRESS:PORT", default_value = gaunt_probe::ras::ADDRESS)]
     pub(crate) address: SocketAddr,
+    /// Compare the ranks in two queries 10 s apart, and name those that the others wait for (NCCL 2.28.7 or newer)
+    #[arg(long)]
+    pub(crate) compare: bool,
+    /// Print the comparison as JSON
+    #[arg(long, requires = "compare")]
+    pub(crate) json: bool,
 }
 
 /// The options of the doctor.

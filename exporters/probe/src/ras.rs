@@ -3,10 +3,13 @@
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
+    thread,
     time::{Duration, Instant},
 };
 
-use gaunt_schema::SanitizedText;
+use gaunt_schema::{SanitizedText, plain_error};
+
+use crate::ras_status::{RasComparison, RasStatus};
 
 /// The address at which a job's NCCL listens, on each of its nodes.
 pub const ADDRESS: &str = "127.0.0.1:28028";
@@ -17,8 +20,12 @@ const COLLECT_SECONDS: u64 = 5;
 /// The timeout of a connection, and of a line that needs no collecting.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum that is read: a verbose status of thousands of ranks.
+/// The maximum that is read: a verbose status of thousands of ranks, and as JSON of as many in 20 communicators each.
 const MAX_BYTES: u64 = 4 << 20;
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// The time between two states that are compared: one query gathers from the whole job.
+pub const COMPARED_AFTER: Duration = Duration::from_secs(10);
 
 /// The version of the protocol.
 const PROTOCOL: u32 = 2;
@@ -44,43 +51,123 @@ pub enum RasError {
         /// Its response.
         said: SanitizedText,
     },
+    /// The service is older than its JSON.
+    #[error(
+        "the NCCL RAS service at {address} has no JSON: {said}; it needs NCCL 2.28.7 or newer, older ones have the text of `gaunt-probe ras`"
+    )]
+    NoJson {
+        /// The service's address.
+        address: SocketAddr,
+        /// Its response.
+        said: SanitizedText,
+    },
+    /// The JSON cannot be read.
+    #[error(
+        "the status of the NCCL RAS service at {address} cannot be read: {fault}; read its text with `gaunt-probe ras`"
+    )]
+    Unreadable {
+        /// The service's address.
+        address: SocketAddr,
+        /// What is wrong.
+        fault: String,
+    },
 }
 
 /// The status of all jobs that the service knows, line by line.
 pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError> {
-    let no_answer = |source| RasError::Silent { address, source };
-    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;
-    let mut lines = BufReader::new(stream.try_clone().map_err(no_answer)?.take(MAX_BYTES));
-    let mut send_command = |line: &str, expected: &str| {
-        let mut answer = Vec::new();
-        let written = (&stream).write_all(line.as_bytes());
-        written.and_then(|()| lines.read_until(b'\n', &mut answer)).map_err(no_answer)?;
-        let reply = SanitizedText::new(String::from_utf8_lossy(&answer).trim_end());
-        if reply.to_ascii_uppercase().starts_with(expected) {
-            return Ok(());
-        }
-        Err(RasError::Strange { address, said: reply })
-    };
-    send_command(&format!("CLIENT PROTOCOL {PROTOCOL}\n"), "SERVER PROTOCOL ")?;
-    send_command(&format!("TIMEOUT {COLLECT_SECONDS}\n"), "OK")?;
-    (&stream).write_all(b"VERBOSE STATUS\n").map_err(no_answer)?;
-    let timeout = Duration::from_secs(COLLECT_SECONDS) + TIMEOUT;
-    stream.set_read_timeout(Some(timeout)).map_err(no_answer)?;
-    // This also bounds a server that sends slowly.
-    let end = Instant::now() + 2 * timeout;
-    let (mut status, mut line) = (Vec::new(), Vec::new());
-    while Instant::now() < end && lines.read_until(b'\n', &mut line).map_err(no_answer)? > 0 {
-        status.push(SanitizedText::new(String::from_utf8_lossy(&line).trim_end()));
-        line.clear();
+    let mut connection = RasConnection::open(address, MAX_BYTES)?;
+    let status = connection.read_status()?;
+    let lines = status.split(|byte| *byte == b'\n');
+    let mut lines: Vec<SanitizedText> =
+        lines.map(|line| SanitizedText::new(String::from_utf8_lossy(line).trim_end())).collect();
+    // What follows the last line break is no line.
+    if lines.last().is_some_and(|line| line.is_empty()) {
+        lines.pop();
     }
-    Ok(status)
+    Ok(lines)
+}
+
+/// Compares two states of the job, with `pause` between them.
+pub fn compare_ranks(address: SocketAddr, pause: Duration) -> Result<RasComparison, RasError> {
+    let before = query_json(address)?;
+    thread::sleep(pause);
+    Ok(RasComparison::of(&before, &query_json(address)?))
+}
+
+fn query_json(address: SocketAddr) -> Result<RasStatus, RasError> {
+    let mut connection = RasConnection::open(address, MAX_JSON_BYTES)?;
+    let said = connection.send_command("SET FORMAT json")?;
+    if !said.eq_ignore_ascii_case("OK") {
+        return Err(RasError::NoJson { address, said });
+    }
+    let status = connection.read_status()?;
+    serde_json::from_slice(&status)
+        .map_err(|error| RasError::Unreadable { address, fault: plain_error::json(&error) })
+}
+
+/// A connection of one query. It sends nothing that changes the job.
+struct RasConnection {
+    address: SocketAddr,
+    stream: TcpStream,
+    lines: BufReader<io::Take<TcpStream>>,
+}
+
+impl RasConnection {
+    fn open(address: SocketAddr, max_bytes: u64) -> Result<Self, RasError> {
+        let no_answer = |source| RasError::Silent { address, source };
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+        let lines = BufReader::new(stream.try_clone().map_err(no_answer)?.take(max_bytes));
+        let mut connection = Self { address, stream, lines };
+        for (line, expected) in [
+            (format!("CLIENT PROTOCOL {PROTOCOL}"), "SERVER PROTOCOL "),
+            (format!("TIMEOUT {COLLECT_SECONDS}"), "OK"),
+        ] {
+            let said = connection.send_command(&line)?;
+            if !said.to_ascii_uppercase().starts_with(expected) {
+                return Err(RasError::Strange { address, said });
+            }
+        }
+        Ok(connection)
+    }
+
+    fn no_answer(&self) -> impl Fn(io::Error) -> RasError + use<> {
+        let address = self.address;
+        move |source| RasError::Silent { address, source }
+    }
+
+    /// Sends a command that is answered by one line.
+    fn send_command(&mut self, line: &str) -> Result<SanitizedText, RasError> {
+        let mut answer = Vec::new();
+        let written = self.stream.write_all(format!("{line}\n").as_bytes());
+        let read = written.and_then(|()| self.lines.read_until(b'\n', &mut answer));
+        read.map_err(self.no_answer())?;
+        Ok(SanitizedText::new(String::from_utf8_lossy(&answer).trim_end()))
+    }
+
+    /// Reads the status, after which the service closes the connection.
+    fn read_status(&mut self) -> Result<Vec<u8>, RasError> {
+        let no_answer = self.no_answer();
+        self.stream.write_all(b"VERBOSE STATUS\n").map_err(&no_answer)?;
+        let timeout = Duration::from_secs(COLLECT_SECONDS) + TIMEOUT;
+        self.stream.set_read_timeout(Some(timeout)).map_err(&no_answer)?;
+        // This also bounds a server that sends slowly.
+        let end = Instant::now() + 2 * timeout;
+        let mut status = Vec::new();
+        while Instant::now() < end
+            && self.lines.read_until(b'\n', &mut status).map_err(&no_answer)? > 0
+        {}
+        Ok(status)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, thread};
+    use std::{
+        net::TcpListener,
+        sync::mpsc::{Receiver, channel},
+    };
 
     use super::*;
 
@@ -120,5 +207,79 @@ mod tests {
                 .to_string()
                 .starts_with("no NCCL RAS service at 127.0.0.1:")
         );
+    }
+
+    /// A service that answers each connection with the next state, and notes what it is asked.
+    fn fake_service(states: &[&str], knows_json: bool) -> (SocketAddr, Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let states: Vec<String> = states.iter().map(|state| (*state).to_owned()).collect();
+        let (send, asked) = channel();
+        thread::spawn(move || {
+            for state in states {
+                let (mut stream, _) = listener.accept().unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                for line in lines.map_while(Result::ok) {
+                    let answer = match line.as_str() {
+                        "VERBOSE STATUS" => state.as_str(),
+                        line if line.starts_with("CLIENT PROTOCOL ") => "SERVER PROTOCOL 2\n",
+                        line if line.starts_with("TIMEOUT ") => "OK\n",
+                        "SET FORMAT json" if knows_json => "OK\n",
+                        _ => "ERROR: Unknown command\n",
+                    };
+                    let is_status = line == "VERBOSE STATUS";
+                    send.send(line).unwrap();
+                    stream.write_all(answer.as_bytes()).unwrap();
+                    if is_status {
+                        break;
+                    }
+                }
+            }
+        });
+        (address, asked)
+    }
+
+    /// A state in which the second of two ranks launched so many operations; it is as many lines as NCCL writes.
+    fn json_state(counts: [u64; 2]) -> String {
+        let rank = |(rank, count): (usize, u64)| {
+            serde_json::json!({
+                "rank": rank, "host": "172.16.64.245", "pid": 1_524_344 + rank, "cuda_dev": rank, "nvml_dev": rank,
+                "status": {"init_state": 0, "async_error": 0}, "collective_counts": {"AllReduce": count},
+            })
+        };
+        let ranks: Vec<_> = counts.into_iter().enumerate().map(rank).collect();
+        let communicator = serde_json::json!({
+            "hash": "0xae94423cfbb2ef4a", "secondary_hash": "0xb7:0xb8", "size": 2, "ranks": ranks, "missing_ranks": [],
+        });
+        let state = serde_json::json!({
+            "nccl_version": "2.29.1", "communicators_count": 1, "communicators": [communicator],
+            "ras": {"collection_time_sec": 0.0, "timeouts_count": 0},
+        });
+        serde_json::to_string_pretty(&state).unwrap() + "\n"
+    }
+
+    #[test]
+    fn ras_comparison_names_the_rank_and_sends_no_command_that_changes_the_job() {
+        let state = json_state([42, 41]);
+        let (address, asked) = fake_service(&[&state, &state], true);
+        let comparison = compare_ranks(address, Duration::ZERO).unwrap();
+        let [rank] = comparison.lagging.as_slice() else { panic!("{comparison:?}") };
+        assert_eq!((rank.process.nvml_dev, rank.rank, rank.waiting_ranks), (1, 1, 1));
+        let asked: Vec<String> = asked.iter().collect();
+        let query = ["CLIENT PROTOCOL 2", "TIMEOUT 5", "SET FORMAT json", "VERBOSE STATUS"];
+        assert_eq!(asked, [query, query].concat());
+    }
+
+    #[test]
+    fn ras_service_without_json_or_with_broken_json_is_an_error() {
+        let (address, _asked) = fake_service(&[""], false);
+        let error = compare_ranks(address, Duration::ZERO).unwrap_err().to_string();
+        assert!(
+            error.contains("has no JSON: ERROR: Unknown command; it needs NCCL 2.28.7"),
+            "{error}"
+        );
+        let (address, _asked) = fake_service(&["{\n \"nccl_version\": "], true);
+        let error = compare_ranks(address, Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("cannot be read: ") && error.contains("gaunt-probe ras"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Exports metrics files of other programs unchanged: probe results, NCCL statistics.
+//! Exports metrics files of other programs unchanged: probe results, NCCL statistics. The collectives of NCCL's
+//! inspector are in the report as well.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,7 @@ use gaunt_schema::{
     text::{PageLimits, PageLine, TextReader},
 };
 
-use super::{CollectError, CollectOutcome, Collector};
+use super::{CollectError, CollectOutcome, Collector, inspector_file};
 use crate::kernel_files::list_names;
 
 /// The suffix of the files that are read; others are being written, and renamed when they are complete.
@@ -42,8 +43,19 @@ struct CachedTextfile {
     modified: SystemTime,
     length: u64,
     samples: Vec<ExtraSample>,
+    /// The collectives in it, if it is a file of NCCL's inspector.
+    collectives: Option<Report>,
     /// The first rejected line, and the reason.
     error: Option<String>,
+}
+
+impl CachedTextfile {
+    /// The collectives of a file that is still written.
+    fn valid_collectives(&self, now: SystemTime) -> Option<&Report> {
+        // A file of the future is of another clock.
+        let age = now.duration_since(self.modified).unwrap_or_default();
+        self.collectives.as_ref().filter(|_| age <= inspector_file::VALID)
+    }
 }
 
 impl TextfileCollector {
@@ -68,7 +80,11 @@ impl TextfileCollector {
         } else {
             parse(&body)
         };
-        self.files.insert(name.to_owned(), CachedTextfile { modified, length, samples, error });
+        let is_inspector =
+            samples.iter().any(|sample| inspector_file::is_inspector_series(&sample.name));
+        let collectives = is_inspector.then(|| inspector_file::decode_collectives(name, &body));
+        let cached = CachedTextfile { modified, length, samples, collectives, error };
+        self.files.insert(name.to_owned(), cached);
         Ok(())
     }
 }
@@ -137,6 +153,15 @@ impl Collector for TextfileCollector {
             let capacity = MAX_SAMPLES.saturating_sub(report.extra.len());
             report.extra.extend(file.samples.iter().take(capacity).cloned());
             errors.extend(file.error.iter().map(|error| format!("{name}, {error}")));
+        }
+        let now = SystemTime::now();
+        let collectives = self.files.values().filter_map(|file| file.valid_collectives(now));
+        let left_out = inspector_file::add_collectives(collectives, report);
+        if left_out > 0 {
+            errors.push(format!(
+                "{left_out} collectives of NCCL are left out: repeated, or more than {}",
+                inspector_file::MAX_COLLECTIVES
+            ));
         }
         if !errors.is_empty() {
             return Err(CollectError::Devices(errors.join("; ")));

@@ -103,8 +103,25 @@ fn decode_metric<'a>(
     if context.node.is_none() {
         context.node = label_text(sample, "node|hostname").map(|name| SanitizedText::new(&name));
     }
-    if builder.has_sample(device, metric) {
-        return Err(Reason::SameDevice);
-    }
     builder.plan_foreign_reading(device, metric, ValueRule::of(metric, scale, BlankValues::Never))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{PageLimits, decode_page};
+
+    #[test]
+    fn own_series_of_a_collective_win_over_the_inspectors() {
+        let own = "gaunt_collective_duration_seconds{gpu=\"0\",collective=\"dp AllReduce 4-5MB\"} 0.005\n";
+        let foreign = "nccl_collective_exec_time_microseconds{gpu=\"GPU0\",comm_name=\"dp\",collective=\"AllReduce\",message_size=\"4-5MB\"} 7\n";
+        let decode = |text: &str| decode_page(text.as_bytes(), &PageLimits::default()).unwrap();
+        let page = decode(&[own, foreign].concat());
+        let [device] = page.report.devices.iter().as_slice() else { panic!("{page:?}") };
+        let duration = page.report.find_reading(device, DURATION).and_then(crate::Reading::value);
+        assert_eq!((duration, page.rejected.total_count()), (Some(0.005), 0));
+        // Two of one GPU are refused.
+        let page = decode(&[foreign, foreign].concat());
+        assert_eq!(page.rejected.total_count(), 1);
+    }
 }
