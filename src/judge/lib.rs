@@ -18,6 +18,7 @@ mod clock_drift;
 mod cluster_observation;
 mod collective_hang;
 mod data_starvation;
+mod detection_rules;
 mod evidence_catalogue;
 mod evidence_coverage;
 mod evidence_sum;
@@ -103,8 +104,8 @@ mod work_shares;
 
 pub use baseline_acceptance::is_acceptable;
 pub use baseline_snapshot::BaselineSnapshot;
+pub use detection_rules::{confidence_limits, detection_rule, explain_limit};
 use evidence_catalogue::EvidenceRow;
-pub use evidence_catalogue::{confidence_limits, detection_rule, explain_limit};
 use finding_lifecycle::{DetectorOutcome, FindingTracker};
 pub use finding_lifecycle::{FindingRecord, FindingSnapshot};
 pub use gpu_loss::{AttributedCause, GpuLoss};

@@ -1,0 +1,194 @@
+//! Detection rules: how findings of each kind are detected, and which limits apply, in words.
+
+use gaunt_schema::FindingKind;
+
+use super::{
+    Thresholds,
+    pending_finding::{is_inferred, posterior},
+    thresholds::LIMITS,
+};
+
+/// How findings of each kind are detected, and the limits that apply besides those of their values.
+const RULES: &[(FindingKind, &str, &[&str])] = &[
+    (
+        FindingKind::DataStarved,
+        "GPUs of a node are active below their baseline while their host shows IO or CPU pressure above its baseline, or while the other GPUs of the job busy-wait for them.",
+        &[
+            "hungry_ratio",
+            "pressure_times",
+            "starved_seconds",
+            "io_pressure_ratio",
+            "cpu_pressure_ratio",
+        ],
+    ),
+    (
+        FindingKind::StorageSlow,
+        "Most nodes of a slower job wait for IO together, each with IO pressure or late answers of its network file systems: the storage that they share is slow.",
+        &[
+            "shared_storage_seconds",
+            "io_pressure_ratio",
+            "pressure_times",
+            "slow_response_times",
+            "hungry_ratio",
+        ],
+    ),
+    (
+        FindingKind::ComputeStraggler,
+        "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM).",
+        &[
+            "clock_straggler_ratio",
+            "peer_score",
+            "least_peers",
+            "role_gap_ratio",
+            "drift_sum_seconds",
+            "slow_gpu_seconds",
+        ],
+    ),
+    (
+        FindingKind::Throttled,
+        "An active GPU reports a thermal or HW slowdown for most of the time.",
+        &["clock_event_ratio", "slow_gpu_seconds"],
+    ),
+    (
+        FindingKind::HostBound,
+        "GPUs of a node are active below their baseline while one CPU of their host is saturated or the host shows CPU pressure.",
+        &["hungry_ratio", "busiest_cpu_ratio", "cpu_crowded_ratio", "starved_seconds"],
+    ),
+    (
+        FindingKind::PcieDegraded,
+        "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays.",
+        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
+    ),
+    (
+        FindingKind::NvlinkDegraded,
+        "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors.",
+        &["nvlink_errors_per_second", "nvlink_seconds"],
+    ),
+    (
+        FindingKind::FabricDegraded,
+        "The driver reports that a GPU's part of the NVLink fabric is unhealthy or failed to register; or it is still registering under a job; or the IMEX daemon of its node is not ready under a job on several nodes of the NVLink domain. GPUs of several nodes blame the domain.",
+        &["fabric_fault_seconds", "fabric_start_seconds"],
+    ),
+    (
+        FindingKind::PortDown,
+        "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter rises twice in a while.",
+        &["port_samples", "port_never_active_seconds", "least_siblings", "flap_window_seconds"],
+    ),
+    (
+        FindingKind::PortRateLow,
+        "An active port has a lower line rate than before, or than most other nodes with the same adapters have instead.",
+        &["slowed_ratio"],
+    ),
+    (
+        FindingKind::LinkErrors,
+        "A port keeps counting symbol errors or receive errors.",
+        &["link_errors_per_second", "link_errors_seconds", "resent_packets_per_second"],
+    ),
+    (
+        FindingKind::LeafCongested,
+        "Most ports of one leaf on a rail show ECN marks, PFC pause or transmit wait, and those of other leaves do not; without a topology, several ports of a rail do so together.",
+        &[
+            "members_bad_ratio",
+            "together_ports",
+            "incast_seconds",
+            "hotspot_seconds",
+            "marked_packets_ratio",
+            "waited_times",
+        ],
+    ),
+    (
+        FindingKind::RailSlow,
+        "Most ports of one rail show ECN marks, PFC pause or transmit wait below several leaves, and other rails do not.",
+        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+    ),
+    (
+        FindingKind::HostBlocksNetwork,
+        "Most ports with traffic of a host send PFC pause, or drop packets with out_of_buffer.",
+        &["pauses_ratio", "unbuffered_per_second", "hotspot_seconds"],
+    ),
+    (
+        FindingKind::CollectiveHang,
+        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure.",
+        &["hung_gpus_ratio", "hung_seconds", "inferred_hang_seconds", "utilization_spinning_ratio"],
+    ),
+    (
+        FindingKind::GpuFailed,
+        "A GPU is missing from its node, reported an XID that needs a reset, or has uncorrectable ECC errors.",
+        &["gone_samples", "error_speaks_seconds"],
+    ),
+    (
+        FindingKind::IdleAllocated,
+        "A job holds GPUs and has used none of them for a long time.",
+        &["idle_seconds", "utilization_idle_ratio", "sm_idle_ratio", "power_idle_share"],
+    ),
+    (
+        FindingKind::StageImbalance,
+        "Some nodes of a job that is slower than its baseline are steadily more active than the others.",
+        &["uneven_times", "uneven_lost_share", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::DataSkew,
+        "A job is slower than its baseline, and the busiest node changes from sample to sample.",
+        &["favourite_ratio", "uneven_seconds", "slowed_ratio"],
+    ),
+    (
+        FindingKind::UnexplainedSlowdown,
+        "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes.",
+        &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "capped_clock_ratio"],
+    ),
+    (
+        FindingKind::TargetDown,
+        "Scrapes of a target failed, or its target source is unreadable.",
+        &["target_failures", "untried_targets", "dark_seconds", "source_unread_seconds"],
+    ),
+    (FindingKind::DriverHung, "A driver call on a node does not return.", &["driver_hung_seconds"]),
+    (
+        FindingKind::DataStale,
+        "Scrapes succeed, and no value changes.",
+        &["stale_seconds", "stale_periods"],
+    ),
+    (
+        FindingKind::FindingsOverLimit,
+        "A node has more findings than its limit; this one summarises those that are not listed.",
+        &[],
+    ),
+    (
+        FindingKind::AggregatorLate,
+        "gaunt's own timers ran late, so that targets were not scraped in time: their failures are no evidence about them.",
+        &["untried_targets", "own_late_ratio"],
+    ),
+];
+
+/// Returns how findings of a kind are detected, and the limits that apply besides those of their values.
+pub fn detection_rule(kind: FindingKind) -> (&'static str, &'static [&'static str]) {
+    let row = RULES.iter().find(|(known, ..)| *known == kind);
+    row.map_or(("", &[]), |(_, words, keys)| (words, keys))
+}
+
+/// Returns the limits that the confidence of a finding of this kind comes from.
+pub fn confidence_limits(
+    limits: &Thresholds,
+    kind: FindingKind,
+    confidence: f64,
+) -> Vec<&'static str> {
+    let stated = [
+        ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
+        ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
+        ("sure_of_first_look_ratio", limits.sure_of_first_look_ratio),
+        ("sure_of_own_ratio", limits.sure_of_own_ratio),
+    ];
+    let mut stated = stated.into_iter().filter(|(_, value)| value.total_cmp(&confidence).is_eq());
+    if let Some((key, _)) = stated.next() {
+        return vec![key];
+    }
+    let reported = posterior(limits.reported_odds);
+    let prior =
+        if is_inferred(kind) || confidence < reported { "inferred_odds" } else { "reported_odds" };
+    vec![prior, "evidence_odds"]
+}
+
+/// Returns a limit's value and its reason; none for a name that is no limit.
+pub fn explain_limit(limits: &Thresholds, key: &str) -> Option<(f64, String)> {
+    let limit = LIMITS.iter().find(|limit| limit.name == key)?;
+    Some((limits.limit_value(key)?, limit.reason()))
+}
