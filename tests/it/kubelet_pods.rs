@@ -243,7 +243,7 @@ fn pods_have_names_where_the_kubelet_lists_them() {
     assert_eq!(mig(0)[4..], ["namespace=ml", "pod=sweep-3", "container=main"]);
     assert_eq!(mig(1)[4..], ["namespace=web", "pod=chat-1", "container=server"]);
     // Two pods share the second GPU, and it is unknown which of them owns the process.
-    assert_eq!(job_labels(&report, 1).unwrap()[0], format!("job={UID}"));
+    assert_eq!(job_labels(&report, 1).unwrap()[0], "name=ml/sweep-3, web/chat-1");
     assert_eq!(
         collector_message(&report, "kubelet"),
         "pods with GPUs: 3; allocated GPUs and MIG instances: 3"

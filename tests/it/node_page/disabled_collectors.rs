@@ -16,7 +16,7 @@ const SERIES: [(&str, &str); 7] = [
     ("ports", "\ngaunt_port_"),
     ("ethernet", "collector=\"ethernet\""),
     ("gpm", "\ngaunt_gpu_sm_active_ratio{"),
-    ("fast-sampling", "\ngaunt_gpu_power_10s_min_watts{"),
+    ("fast-sampling", "\ngaunt_gpu_sm_active_10s_min_ratio{"),
     ("processes", "\ngaunt_gpu_process_"),
     ("xid", "\ngaunt_gpu_xid_"),
 ];
