@@ -292,17 +292,13 @@ mod tests {
         let (mut ranks, mut missing) = (Vec::new(), Vec::new());
         for (number, count) in (0..).zip(counts) {
             let mut rank = rank(number, first + number);
-            match count {
-                Some(count) => {
-                    rank["status"] =
-                        json!({"init_state": 0, "async_error": 0, "abort_flag": false});
-                    rank["collective_counts"] = json!({"Broadcast": 3, "AllReduce": count});
-                    ranks.push(rank);
-                }
-                None => {
-                    rank["status"] = json!({"unresponsive": true, "considered_dead": false});
-                    missing.push(rank);
-                }
+            if let Some(count) = count {
+                rank["status"] = json!({"init_state": 0, "async_error": 0, "abort_flag": false});
+                rank["collective_counts"] = json!({"Broadcast": 3, "AllReduce": count});
+                ranks.push(rank);
+            } else {
+                rank["status"] = json!({"unresponsive": true, "considered_dead": false});
+                missing.push(rank);
             }
         }
         json!({
