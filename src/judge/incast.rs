@@ -120,7 +120,9 @@ fn detect_incast(
     Some(
         finding.with_summary(summary, NEXT_STEP.to_owned()).with_evidence([
             EvidenceRow::EcnMarked.to_evidence(marked, Some(limits.marked_packets_ratio)),
-            EvidenceRow::MarkedTimes.to_evidence(risen, Some(limits.marked_times)),
+            EvidenceRow::MarkedTimes
+                .to_evidence(risen, Some(limits.marked_times.powi(2)))
+                .with_note("limit: the square of marked_times, for one port of many"),
             EvidenceRow::SwitchQueue
                 .to_evidence(far, Some(1.0))
                 .with_note("limit: the settings for each"),
