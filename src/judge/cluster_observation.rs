@@ -70,7 +70,12 @@ impl JudgeState {
         );
         self.late_ranks.observe_groups(cluster, &self.job_groups, &self.limits);
         let gangs = &self.gangs;
-        self.job_groups.settle_paces(&self.limits, |group| gangs.of(group).settle_pace(group));
+        let (pauses, limits, now) = (&self.pauses, &self.limits, cluster.now());
+        self.job_groups.settle_paces(limits, |group| {
+            let mut settled = gangs.of(group).settle_pace(group);
+            settled.confirms_slowdown &= !pauses.distort_averages(group, now, limits);
+            settled
+        });
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);
         clock_decline::observe_clocks(self, cluster);

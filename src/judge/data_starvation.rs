@@ -27,6 +27,12 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
+        // A job that stands still as a whole writes a checkpoint, or has ended; averages show that for a while.
+        let has_paused =
+            judge.pauses.distort_averages(group, cluster.now(), &judge.limits);
+        if has_paused || (group.traffic.is_none() && !group.is_progressing()) {
+            continue;
+        }
         if let Some(starved) = find_storage_waiters(judge, cluster, group) {
             storage.push((group, starved));
             continue;

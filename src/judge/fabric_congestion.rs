@@ -361,6 +361,7 @@ fn congestion_finding(
     let kinds = 1 + usize::from(far.is_some()) + usize::from(is_likely);
     let is_certain =
         bad.iter().any(|port| port.congested.is_some_and(|congested| congested.is_certain));
+    let slowed = groups.iter().filter_map(|group| group.slowdown_ratio()).reduce(f64::max);
     let lost = groups.iter().map(|group| group.lost_gpus()).sum();
     let victims = groups
         .iter()
@@ -382,5 +383,8 @@ fn congestion_finding(
         EvidenceRow::SwitchQueue
             .to_evidence(far, Some(1.0))
             .with_note("limit: the settings for each"),
+        EvidenceRow::JobSlowdown
+            .to_evidence(slowed, Some(limits.least_slowdown_ratio))
+            .with_threshold("least_slowdown_ratio"),
     ])
 }

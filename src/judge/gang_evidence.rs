@@ -53,6 +53,9 @@ pub(super) struct JobEvidence {
     /// How far utilization and clocks of its GPUs usually fall behind those of the rest.
     usual_idle: ResidualHistogram,
     usual_clock: ResidualHistogram,
+    /// Whether the last round fell into a pause.
+    #[serde(default)]
+    in_pause: bool,
 }
 
 /// The change of one GPU relative to the rest of its job.
@@ -69,10 +72,9 @@ impl GangEvidence {
         self.jobs.get(&group.group_key()).copied().unwrap_or_default()
     }
 
-    /// Whether a job is likely slower, as far as is known how much its pace varies.
+    /// Whether a job is likely slower than its pace usually varies; not before that is known.
     pub(super) fn is_likely_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        let evidence = self.of(group);
-        !evidence.is_learned() || evidence.is_slower(group, limits)
+        group.confirms_slowdown && self.of(group).is_slower(group, limits)
     }
 
     /// Forgets a job whose present level was accepted as its baseline.
@@ -126,8 +128,10 @@ impl GangEvidence {
             }
             job.last_round = now;
             if pauses.distort_averages(group, now, limits) || !group.is_progressing() {
+                job.begin_pause();
                 continue;
             }
+            job.in_pause = false;
             job.add_round(cluster, group, gpus, limits);
         }
     }
@@ -168,7 +172,19 @@ impl JobEvidence {
 
     /// Whether the job is likely slower than its baseline, by enough to matter.
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        self.slowdown(group).is_likely() && self.may_be_slower(group, limits)
+        self.slowdown(group).is_likely()
+            && self.may_be_slower(group, limits)
+            && !self.is_denied_by_traffic(group)
+    }
+
+    /// Whether its nodes send as much as usual, although its GPUs do so much less that the traffic would show it: a
+    /// slower job makes fewer steps, and each sends the same.
+    fn is_denied_by_traffic(&self, group: &JobGroup) -> bool {
+        let rise = self.slowdown_rise(group).zip(group.traffic.filter(|_| self.less_traffic.is_learned()));
+        rise.is_some_and(|(rise, traffic)| {
+            let missing = rise - self.less_traffic.rise_of(1.0 - traffic);
+            missing > DENIED_SPREADS * f64::from(self.less_traffic.usual_spread())
+        })
     }
 
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
@@ -205,6 +221,16 @@ impl JobEvidence {
     /// Returns how far its slowdown is above the usual one.
     pub(super) fn slowdown_rise(&self, group: &JobGroup) -> Option<f64> {
         group.pace.map(|pace| self.slowdown(group).rise_of(1.0 - pace))
+    }
+
+    /// Takes back what the round before a pause added: it began in it.
+    fn begin_pause(&mut self) {
+        if !self.in_pause {
+            self.in_pause = true;
+            for detector in [&mut self.slower, &mut self.less_traffic, &mut self.idler] {
+                detector.take_back();
+            }
+        }
     }
 
     fn add_round(
@@ -315,6 +341,9 @@ fn relative_shifts(
 
 /// Retention of the evidence about a job that is not seen any more.
 const KEPT: Duration = Duration::from_hours(24);
+
+/// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
+const DENIED_SPREADS: f64 = 3.0;
 
 /// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;

@@ -106,15 +106,14 @@ fn detect_incast(
         *known.entry(port.node).or_insert_with(|| count_senders(judge, cluster, port.node, node));
     let slowed = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([port.node]), limits);
     let are_senders_slowed = senders as f64 >= limits.incast_senders;
+    let is_slower = slowed.iter().any(|group| judge.gangs.is_likely_slower(group, limits));
     // Not every adapter counts the CNPs that it obeys.
-    if !are_senders_slowed
-        && !slowed.iter().any(|group| judge.gangs.is_likely_slower(group, limits))
-    {
+    if !are_senders_slowed && !is_slower {
         return None;
     }
     let kinds = usize::from(are_senders_slowed)
         + usize::from(marked.is_some() && far.is_some())
-        + usize::from(!slowed.is_empty());
+        + usize::from(is_slower);
     let finding = incast_finding(judge, cluster, port, &slowed, (kinds, true))?;
     let summary = render_incast(&node.name, &finding.finding.entity, senders);
     Some(

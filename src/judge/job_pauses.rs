@@ -17,6 +17,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     of: BTreeMap<String, Pause>,
+    /// Jobs that nearly stand still, or did a moment ago: most likely a pause that is too short to be seen as one.
+    dips: BTreeMap<String, Dip>,
     /// When each job was last seen to begin to stand still, and whether it does.
     stops: BTreeMap<String, Stops>,
 }
@@ -28,12 +30,23 @@ struct Pause {
     seen: UnixMs,
 }
 
+/// A time at which a job nearly stands still.
+#[derive(Clone, Copy, Debug)]
+struct Dip {
+    pause: Pause,
+    /// Whether it stood still altogether, as far as averages show it.
+    is_still: bool,
+}
+
 /// The last instants at which a job began to stand still.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stops {
     began: [UnixMs; 3],
     stands: bool,
 }
+
+/// A job below this share of its usual pace nearly stands still.
+const NEARLY_STILL: f64 = 0.25;
 
 impl Stops {
     /// Adds an observation; returns whether it stands still again and again, before averages have recovered: it then has
@@ -73,7 +86,17 @@ impl Pauses {
             now.duration_since(pause.seen).as_secs_f64() < settles
         });
         self.stops.retain(|name, _| intervals.contains_key(name));
+        self.dips.retain(|_, dip| {
+            now.duration_since(dip.pause.seen).as_secs_f64() < limits.pause_settle_seconds
+        });
         for group in groups.all_groups() {
+            let pace = group.traffic.or(group.pace);
+            if pace.is_some_and(|pace| pace < NEARLY_STILL) {
+                let dip = Dip { pause: Pause { began: now, seen: now }, is_still: false };
+                let dip = self.dips.entry(group.group_key()).or_insert(dip);
+                dip.pause.seen = now;
+                dip.is_still |= pace.is_some_and(|pace| pace < limits.standstill_ratio);
+            }
             let silent = group.nodes.iter().filter_map(|id| hosts.get(id));
             let silent: Vec<bool> =
                 silent.filter_map(|host| host.is_silent(cluster, limits)).collect();
@@ -120,7 +143,8 @@ impl Pauses {
         pause.filter(|pause| now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds)
     }
 
-    /// Whether a job pauses or did so a moment ago, so that averages of its work still contain the pause.
+    /// Whether a job pauses or did so a moment ago, so that averages of its work still contain the pause. One that nearly
+    /// stands still for longer than a pause is slow.
     pub(super) fn distort_averages(
         &self,
         group: &JobGroup,
@@ -128,8 +152,16 @@ impl Pauses {
         limits: &Thresholds,
     ) -> bool {
         let span = group.interval.average_seconds(limits) + group.interval.seconds();
-        self.pause_of(group, now, limits)
-            .is_some_and(|pause| now.duration_since(pause.seen).as_secs_f64() <= span)
+        let is_recent =
+            |pause: &&Pause| now.duration_since(pause.seen).as_secs_f64() <= span;
+        // The average of a job that stopped falls to nothing; one that stays above that is slow.
+        let is_short = |dip: &&Dip| {
+            let most = if dip.is_still { limits.pause_settle_seconds } else { span };
+            dip.pause.seen.duration_since(dip.pause.began).as_secs_f64() < most
+        };
+        let dip = (!self.dips.is_empty()).then(|| self.dips.get(&group.group_key())).flatten();
+        self.pause_of(group, now, limits).filter(is_recent).is_some()
+            || dip.filter(is_short).map(|dip| &dip.pause).filter(is_recent).is_some()
     }
 }
 

@@ -96,6 +96,11 @@ impl ShiftDetector {
         self.spread += (deviation.abs().min(most) * LIKE_SIGMA - self.spread) * weight;
     }
 
+    /// Takes back the most that a value can have added.
+    pub(super) fn take_back(&mut self) {
+        self.sum = (self.sum - MAX_RISE).max(0.0);
+    }
+
     /// Returns how far a value is above its usual level.
     pub(super) fn rise_of(self, value: f64) -> f64 {
         value - f64::from(self.level)
