@@ -27,28 +27,30 @@ pub(super) fn detect_starved_nodes(
     let mut storage: Vec<(&JobGroup, Vec<StarvedNode<'_>>)> = Vec::new();
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
-        // A job that stands still as a whole writes a checkpoint, or has ended; averages show that for a while.
-        let has_paused =
-            judge.pauses.distort_averages(group, cluster.now(), &judge.limits);
-        if has_paused || (group.traffic.is_none() && !group.is_progressing()) {
-            continue;
-        }
+        // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
+        let (now, limits) = (cluster.now(), &judge.limits);
+        let may_pause = judge.pauses.distort_averages(group, now, limits);
+        let page_delay = if may_pause { limits.pause_settle_seconds } else { 0.0 };
+        let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
+            let pending = reported.insert(starved.id).then(|| starved.pending_finding(judge, cluster));
+            let pending = pending.flatten();
+            outcome.suspicions.extend(pending.map(|pending| pending.with_page_delay(page_delay)));
+        };
         if let Some(starved) = find_storage_waiters(judge, cluster, group) {
-            storage.push((group, starved));
+            if !may_pause {
+                storage.push((group, starved));
+            }
             continue;
         }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).is_learned() {
             match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
-                Some(RareVerdict::Storage(starved)) => storage.push((group, starved)),
+                Some(RareVerdict::Storage(starved)) if !may_pause => storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
-                    let new = starved.into_iter().filter(|starved| reported.insert(starved.id));
-                    outcome
-                        .suspicions
-                        .extend(new.filter_map(|starved| starved.pending_finding(judge, cluster)));
+                    starved.into_iter().for_each(|starved| add_node(starved, outcome));
                 }
-                None => {}
+                Some(RareVerdict::Storage(_)) | None => {}
             }
             continue;
         }
@@ -72,7 +74,9 @@ pub(super) fn detect_starved_nodes(
         let most = group.nodes.iter().filter(wait).count().max(by_storage);
         let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > group.nodes.len();
         if shared {
-            storage.push((group, starved));
+            if !may_pause {
+                storage.push((group, starved));
+            }
             continue;
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
@@ -81,9 +85,7 @@ pub(super) fn detect_starved_nodes(
             if together && starved.excess_io_pressure(judge, cluster).is_some() {
                 continue;
             }
-            if reported.insert(starved.id) {
-                outcome.suspicions.extend(starved.pending_finding(judge, cluster));
-            }
+            add_node(starved, outcome);
         }
     }
     if !storage.is_empty() {
@@ -157,9 +159,12 @@ fn storage_slow_finding(
         PendingFinding::of(FindingKind::StorageSlow, Entity::new(EntityKind::Storage), kinds, true);
     // Where no host shows what it waits for, storage is inferred: nothing else keeps all ranks from working.
     let pending = if is_seen { pending } else { pending.mark_learned() };
-    // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint. Late
-    // answers alone may have a harmless reason: the server is busy, and nobody waits for it.
-    let is_known = groups.iter().any(|(group, _)| judge.gangs.of(group).is_learned());
+    // Before the pauses and the pace of a job are known, what looks like slow storage may be its first checkpoint; so may a
+    // job that does nothing at all. Late answers alone may have a harmless reason: the server is busy, and nobody waits
+    // for it.
+    let is_known = groups
+        .iter()
+        .any(|(group, _)| judge.gangs.of(group).is_learned() && group.is_progressing());
     let mut pending =
         pending.with_page_delay(if is_known { 0.0 } else { limits.unexplained_seconds });
     if io.is_none() {

@@ -113,9 +113,12 @@ impl HostPressure {
             }) && !host.evidence.is_suspected(source)
         };
         let is_over = |source: PressureSource, limit: f64, exceeds: bool| {
-            let now = compare_pressure(source, host, cluster).map(|it| it.now);
-            let risen = exceeds || host.evidence.is_likely(source);
-            now.is_some_and(|now| now >= limit) && risen && !is_chore(source)
+            compare_pressure(source, host, cluster).is_some_and(|pressure| {
+                // What was there before keeps nobody waiting now: the rise alone must be as large.
+                let rise = pressure.now - pressure.baseline.unwrap_or_default();
+                let is_risen = exceeds || host.evidence.is_likely(source);
+                rise >= limit && is_risen && !is_chore(source)
+            })
         };
         let io = host.compare_io_pressure(cluster);
         let io_exceeds = io.is_some_and(|io| io.exceeds_limit(limits.io_pressure_ratio, limits));

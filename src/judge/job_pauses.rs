@@ -143,26 +143,50 @@ impl Pauses {
         pause.filter(|pause| now.duration_since(pause.began).as_secs_f64() < limits.idle_seconds)
     }
 
-    /// Whether a job pauses or did so a moment ago, so that averages of its work still contain the pause. One that nearly
-    /// stands still for longer than a pause is slow.
+    /// Whether a job pauses, nearly stands still, or did so a moment ago, so that averages of its work still contain it.
     pub(super) fn distort_averages(
         &self,
         group: &JobGroup,
         now: UnixMs,
         limits: &Thresholds,
     ) -> bool {
-        let span = group.interval.average_seconds(limits) + group.interval.seconds();
-        let is_recent =
-            |pause: &&Pause| now.duration_since(pause.seen).as_secs_f64() <= span;
-        // The average of a job that stopped falls to nothing; one that stays above that is slow.
-        let is_short = |dip: &&Dip| {
-            let most = if dip.is_still { limits.pause_settle_seconds } else { span };
-            dip.pause.seen.duration_since(dip.pause.began).as_secs_f64() < most
-        };
-        let dip = (!self.dips.is_empty()).then(|| self.dips.get(&group.group_key())).flatten();
-        self.pause_of(group, now, limits).filter(is_recent).is_some()
-            || dip.filter(is_short).map(|dip| &dip.pause).filter(is_recent).is_some()
+        self.has_paused(group, now, limits) || self.nearly_stands_still(group, now, limits)
     }
+
+    /// Whether a job pauses or did so a moment ago.
+    pub(super) fn has_paused(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
+        let pause = self.pause_of(group, now, limits);
+        pause.is_some_and(|pause| pause.is_averaged(group, now, limits))
+    }
+
+    /// Whether a job nearly stands still or did so a moment ago, and not for longer than a pause: after that it is slow.
+    pub(super) fn nearly_stands_still(
+        &self,
+        group: &JobGroup,
+        now: UnixMs,
+        limits: &Thresholds,
+    ) -> bool {
+        let dip = (!self.dips.is_empty()).then(|| self.dips.get(&group.group_key())).flatten();
+        dip.is_some_and(|Dip { pause, is_still }| {
+            // The average of a job that stopped falls to nothing; one that stays above that is slow.
+            let most =
+                if *is_still { limits.pause_settle_seconds } else { averaged_seconds(group, limits) };
+            let lasted = pause.seen.duration_since(pause.began).as_secs_f64();
+            lasted < most && pause.is_averaged(group, now, limits)
+        })
+    }
+}
+
+impl Pause {
+    /// Whether averages still contain it.
+    fn is_averaged(&self, group: &JobGroup, now: UnixMs, limits: &Thresholds) -> bool {
+        now.duration_since(self.seen).as_secs_f64() <= averaged_seconds(group, limits)
+    }
+}
+
+/// Returns the seconds for which averages of a job contain what was.
+fn averaged_seconds(group: &JobGroup, limits: &Thresholds) -> f64 {
+    group.interval.average_seconds(limits) + group.interval.seconds()
 }
 
 #[cfg(test)]

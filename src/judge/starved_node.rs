@@ -401,10 +401,14 @@ impl<'a> StarvedNode<'a> {
         let baseline = |beside: Option<BaselineComparison>| {
             let baseline = beside.and_then(|beside| beside.baseline);
             baseline
-                .map(|baseline| format!("baseline {}", format_percent(baseline)))
+                .map(|baseline| format!("limit: above the baseline {}", format_percent(baseline)))
                 .unwrap_or_default()
         };
         let now = |beside: Option<BaselineComparison>| beside.map(|beside| beside.now);
+        // What was there before counts for nothing.
+        let above = |beside: Option<BaselineComparison>, limit: f64| {
+            Some(limit + beside.and_then(|beside| beside.baseline).unwrap_or_default())
+        };
         let (io, cpu) =
             (self.host.compare_io_pressure(cluster), self.host.compare_cpu_pressure(cluster));
         let pressure = HostPressure::of(judge, cluster, &self.host);
@@ -433,11 +437,11 @@ impl<'a> StarvedNode<'a> {
                 })),
             EvidenceRow::OtherUtilization.to_evidence(self.others, None),
             EvidenceRow::IoPressure
-                .to_evidence(now(io), Some(limits.io_pressure_ratio))
+                .to_evidence(now(io), above(io, limits.io_pressure_ratio))
                 .context_if(!pressure.io)
                 .with_note(baseline(io)),
             EvidenceRow::CpuPressure
-                .to_evidence(now(cpu), Some(cpu_limit))
+                .to_evidence(now(cpu), above(cpu, cpu_limit))
                 .with_threshold(cpu_key)
                 .context_if(!(pressure.pressed || pressure.crowded))
                 .with_note(baseline(cpu)),
