@@ -127,11 +127,14 @@ impl GangEvidence {
                 continue;
             }
             job.last_round = now;
-            if pauses.distort_averages(group, now, limits) || !group.is_progressing() {
+            if pauses.distort_averages(group, now, limits) {
                 job.begin_pause();
                 continue;
             }
             job.in_pause = false;
+            if !group.is_progressing() {
+                continue;
+            }
             job.add_round(cluster, group, gpus, limits);
         }
     }

@@ -110,7 +110,10 @@ impl JobGroups {
             }
         }
         for at in 0..self.all.len() {
-            self.all[at].traffic = self.relative_traffic(cluster, hosts, at);
+            let traffic = self.relative_traffic(cluster, hosts, at);
+            self.all[at].traffic = traffic;
+            // Activity may be known from single instants, at which all of its ranks wait.
+            self.all[at].goes_on |= traffic.is_some_and(|share| share >= limits.standstill_ratio);
         }
     }
 
