@@ -177,16 +177,18 @@ impl JobEvidence {
     pub(super) fn is_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
         self.slowdown(group).is_likely()
             && self.may_be_slower(group, limits)
-            && !self.is_denied_by_traffic(group)
+            && !self.is_denied_by_traffic(group, limits)
     }
 
     /// Whether its nodes send as much as usual, although its GPUs do so much less that the traffic would show it: a
     /// slower job makes fewer steps, and each sends the same.
-    fn is_denied_by_traffic(&self, group: &JobGroup) -> bool {
-        let rise = self.slowdown_rise(group).zip(group.traffic.filter(|_| self.less_traffic.is_learned()));
-        rise.is_some_and(|(rise, traffic)| {
-            let missing = rise - self.less_traffic.rise_of(1.0 - traffic);
-            missing > DENIED_SPREADS * f64::from(self.less_traffic.usual_spread())
+    fn is_denied_by_traffic(&self, group: &JobGroup, limits: &Thresholds) -> bool {
+        let traffic = group.traffic.filter(|_| self.less_traffic.is_learned());
+        let rises = self.slowdown_rise(group).zip(traffic);
+        rises.is_some_and(|(rise, traffic)| {
+            let shown = self.less_traffic.rise_of(1.0 - traffic);
+            let spread = f64::from(self.less_traffic.usual_spread());
+            shown < limits.least_slowdown_ratio && rise - shown > DENIED_SPREADS * spread
         })
     }
 
