@@ -296,8 +296,13 @@ impl<'a> StarvedNode<'a> {
         let lost = (1.0 - self.utilization / self.baseline.unwrap_or(1.0)).max(0.0)
             * self.low.len() as f64;
         let summary = self.render_summary(kind, judge, cluster);
+        let mut pending = PendingFinding::of(kind, entity, kinds, is_hard);
+        // It costs little while the rest of the job goes on as usual.
+        if self.group.nodes.len() > 1 && self.group.slowdown_ratio().is_some() && !is_slowed {
+            pending.cap_severity();
+        }
         Some(
-            PendingFinding::of(kind, entity, kinds, is_hard)
+            pending
                 .with_hold_seconds(self.hold_seconds(io, host > 0, interval, limits))
                 .with_interval(interval)
                 .with_cost(
