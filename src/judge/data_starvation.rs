@@ -32,7 +32,8 @@ pub(super) fn detect_starved_nodes(
         let may_pause = judge.pauses.distort_averages(group, now, limits);
         let page_delay = if may_pause { limits.pause_settle_seconds } else { 0.0 };
         let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
-            let pending = reported.insert(starved.id).then(|| starved.pending_finding(judge, cluster));
+            let pending =
+                reported.insert(starved.id).then(|| starved.pending_finding(judge, cluster));
             let pending = pending.flatten();
             outcome.suspicions.extend(pending.map(|pending| pending.with_page_delay(page_delay)));
         };

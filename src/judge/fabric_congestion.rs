@@ -324,9 +324,27 @@ fn rail_slow_finding(
     let least = judge.limits.members_bad_ratio * members as f64;
     let of = (least, format!("share of {members}{below}"));
     congestion_finding(judge, cluster, FindingKind::RailSlow, entity, &bad, of).with_summary(
-        format!("{} on rail {rail}{below} are congested.", format_count(bad.len(), "port")),
+        format!(
+            "{} on rail {rail}{}{below} are congested.",
+            format_count(bad.len(), "port"),
+            render_devices(cluster, rail, &bad)
+        ),
         "Check the spine switches of this rail and their links to the leaves.".to_owned(),
     )
+}
+
+/// Returns the device of these ports, ` (rocep75s0)`, where it is the same on all nodes and the rail is not named after it:
+/// a rail that is numbered by rank is found by that name.
+fn render_devices(cluster: &Cluster, rail: &SanitizedText, ports: &[&LoadedPort<'_>]) -> String {
+    let device = |port: &&LoadedPort<'_>| {
+        cluster.device_at(DeviceClass::Port, port.row)?.device.key.first().cloned()
+    };
+    let mut names: Vec<SanitizedText> = ports.iter().filter_map(device).collect();
+    names.dedup();
+    match names.as_slice() {
+        [name] if !name.ends_with(&format!("_{rail}")) => format!(" ({name})"),
+        _ => String::new(),
+    }
 }
 
 fn congestion_finding(

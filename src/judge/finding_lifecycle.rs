@@ -11,7 +11,11 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Thresholds, pending_finding::PendingFinding};
+use super::{
+    Thresholds,
+    pending_finding::{PendingFinding, rests_on_work},
+    sample_interval::SampleInterval,
+};
 
 mod close_wait;
 mod finding_quotas;
@@ -388,7 +392,12 @@ impl FindingTracker {
         let has_lasted = steady && pending.lasted_seconds() >= hold;
         let since = pending.since;
         let open = known.is_some();
-        let is_early = pending.lasted_seconds() < candidate.page_delay;
+        // What a job does for a moment, such as a checkpoint, shows in two samples of each node where they are rare.
+        let rests_on_work = rests_on_work(candidate.finding.kind)
+            || candidate.finding.kind == FindingKind::CollectiveHang;
+        let interval = candidate.interval.longer(SampleInterval::of_period(period));
+        let samples = if rests_on_work { interval.two_sample_seconds_of_all(limits) } else { 0.0 };
+        let is_early = pending.lasted_seconds() < candidate.page_delay.max(samples);
         let confidence = candidate.compute_confidence(limits);
         let severity = candidate.finding.severity.min(pending.lasting_severity(rise_hold));
         let severity = if is_early { severity.min(Severity::Warning) } else { severity };

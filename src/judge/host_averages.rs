@@ -266,8 +266,5 @@ fn compare_average(
     cluster: &Cluster,
 ) -> Option<BaselineComparison> {
     let now = average.value_at(cluster.now(), cluster.freshness_window())?;
-    Some(BaselineComparison {
-        now,
-        baseline: baseline.usual_value(),
-    })
+    Some(BaselineComparison { now, baseline: baseline.usual_value() })
 }

@@ -169,8 +169,11 @@ impl Pauses {
         let dip = (!self.dips.is_empty()).then(|| self.dips.get(&group.group_key())).flatten();
         dip.is_some_and(|Dip { pause, is_still }| {
             // The average of a job that stopped falls to nothing; one that stays above that is slow.
-            let most =
-                if *is_still { limits.pause_settle_seconds } else { averaged_seconds(group, limits) };
+            let most = if *is_still {
+                limits.pause_settle_seconds
+            } else {
+                averaged_seconds(group, limits)
+            };
             let lasted = pause.seen.duration_since(pause.began).as_secs_f64();
             lasted < most && pause.is_averaged(group, now, limits)
         })

@@ -45,6 +45,11 @@ impl SampleInterval {
         Self(longest.max(cluster.scrape_period().as_secs_f64()))
     }
 
+    /// Returns a scrape period as an interval.
+    pub(super) fn of_period(period: Duration) -> Self {
+        Self(period.as_secs_f64())
+    }
+
     /// Returns the longer one.
     pub(super) fn longer(self, other: Self) -> Self {
         Self(self.0.max(other.0))

@@ -156,6 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn sample_before_a_pause_is_taken_back() {
+        let mut detector = ShiftDetector::default();
+        (0..20).for_each(|at| detector.add_value(0.1 + 0.01 * noise(at), 0.002));
+        for _ in 0..10 {
+            detector.add_value(0.9, 0.002);
+            assert!(!detector.is_likely());
+            detector.take_back();
+        }
+        (0..3).for_each(|_| detector.add_value(0.9, 0.002));
+        assert!(detector.is_likely());
+    }
+
+    #[test]
     fn noise_is_no_shift_however_large() {
         for size in [0.001, 0.01, 0.1, 0.5] {
             assert_eq!(likely_after(size, 0.0), None, "{size}");

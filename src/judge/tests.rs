@@ -344,6 +344,16 @@ fn starving_gpus_without_host_pressure_are_only_info() {
 }
 
 #[test]
+fn pressure_that_a_host_had_before_is_no_evidence() {
+    let mut fixture = JobFixture::new();
+    let busy = NodeShown { io: 0.40, ..BUSY };
+    fixture.run(200, [Some(busy), Some(BUSY)]);
+    fixture.run(60, [Some(NodeShown { io: 0.45, ..STARVED }), Some(WAITING)]);
+    let open = fixture.judge.open_findings();
+    assert!(open.iter().all(|finding| finding.severity == Severity::Info), "{open:?}");
+}
+
+#[test]
 fn pause_of_all_nodes_with_busy_disks_is_no_finding() {
     let mut fixture = JobFixture::new();
     fixture.run(60, [Some(BUSY), Some(BUSY)]);
