@@ -6,8 +6,9 @@ use std::{
     fmt,
 };
 
-use gaunt_schema::SanitizedText;
 use serde::{Deserialize, Serialize};
+
+use crate::SanitizedText;
 
 /// The status of all communicators of a job, as RAS states it.
 #[derive(Debug, Deserialize)]
