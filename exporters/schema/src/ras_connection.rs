@@ -11,6 +11,9 @@ use crate::{SanitizedText, plain_error, ras_status::RasStatus};
 /// The address at which a job's NCCL listens, on each of its nodes.
 pub const ADDRESS: &str = "127.0.0.1:28028";
 
+/// The header of a scrape of gaunt-node that also requests the status of the job.
+pub const REQUEST_HEADER: &str = "x-gaunt-ras";
+
 /// How long NCCL may collect from the job's other nodes, in whole seconds.
 pub const COLLECT_SECONDS: u64 = 5;
 
