@@ -25,6 +25,9 @@ use crate::{
     ras_monitor::{self, RasConnectionState, RasMonitorState},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// The shortest time between two queries, which is also that between two states that are compared.
 const QUERY_EVERY: Duration = Duration::from_secs(10);
 
@@ -233,7 +236,16 @@ impl Collector for RasCollector {
     }
 
     fn collect_readings(&mut self, report: &mut Report) -> Result<CollectOutcome, CollectError> {
-        let now = Instant::now();
+        self.collect_at(Instant::now(), report)
+    }
+}
+
+impl RasCollector {
+    fn collect_at(
+        &mut self,
+        now: Instant,
+        report: &mut Report,
+    ) -> Result<CollectOutcome, CollectError> {
         let state = self.monitor_state()?;
         self.finish_query(now, report.node_time.unwrap_or_default());
         self.drop_outdated(now, state.connection.is_connected());
