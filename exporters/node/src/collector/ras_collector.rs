@@ -266,9 +266,7 @@ impl RasCollector {
             }
             RasConnectionState::Failed(why) => return Err(CollectError::Devices(why.clone())),
             RasConnectionState::WithoutEvents(why) => Some(why.clone()),
-            RasConnectionState::Connected => {
-                state.last_dead.as_ref().map(|process| describe_death(process))
-            }
+            RasConnectionState::Connected => state.last_dead.as_ref().map(describe_death),
         };
         self.start_requested_query(now)?;
         if let Some(error) = &self.query_error {
