@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write as _},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use gaunt_engine::{
     Engine, EngineHandle,
     record::{Recorder, RecorderFollowHandle, spawn_recording_inbox},
 };
-use gaunt_scrape::{ScrapeManagerHandle, ScrapePlan};
+use gaunt_scrape::{RasRequestFn, ScrapeManagerHandle, ScrapePlan};
 
 pub mod ack_command;
 mod aggregator_address;
@@ -204,11 +205,12 @@ impl ScrapingSetup {
             engine_preamble::WAIT,
         );
         let inbox = spawn_recording_inbox(recorder, engine.delivery_sender(), clock.clone());
+        let wants_ras_status = Arc::new(engine.ras_request_check());
         let watch = site::start_watching(self.site.clone(), inbox.clone()).await;
         Ok((
             engine,
             EngineFeed {
-                scrape_manager: self.spawn_scrape_manager(inbox, clock.clone()),
+                scrape_manager: self.spawn_scrape_manager(inbox, clock.clone(), wants_ras_status),
                 watch,
                 follow,
                 clock,
@@ -222,10 +224,11 @@ impl ScrapingSetup {
         self,
         inbox: mpsc::Sender<Delivery>,
         clock: ClockFn,
+        wants_ras_status: RasRequestFn,
     ) -> ScrapeManagerHandle {
         // Sources may add targets later; a high limit costs nothing.
         raise_file_limit(gaunt_scrape::MAX_TARGETS);
-        gaunt_scrape::spawn_manager(self.plan, inbox, clock)
+        gaunt_scrape::spawn_manager_with_requests(self.plan, inbox, clock, wants_ras_status)
     }
 }
 

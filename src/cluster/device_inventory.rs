@@ -281,6 +281,7 @@ impl DeviceInventory {
             DeviceClass::Sensor,
             DeviceClass::Service,
             DeviceClass::Collective,
+            DeviceClass::Rank,
             DeviceClass::Collector,
         ] {
             let is_old = |row: &u32| self.last_seen(class, *row).is_none_or(is_gone);

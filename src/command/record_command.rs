@@ -5,7 +5,7 @@ use std::{
     io::{self, Write as _},
     pin::Pin,
     process::ExitCode,
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -123,7 +123,7 @@ async fn record_local(
         engine_preamble::WAIT,
     );
     let _watch = site::start_watching(scraping.site.clone(), inbox.clone()).await;
-    let manager = scraping.spawn_scrape_manager(inbox, clock.clone());
+    let manager = scraping.spawn_scrape_manager(inbox, clock.clone(), Arc::new(|_| false));
     let engine_sender = engine.delivery_sender();
     tracing::info!(folder = %folder.display(), "recording");
     let mut is_announced = false;

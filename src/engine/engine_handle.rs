@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use gaunt_schema::{
-    Delivery, UnixMs,
+    Delivery, TargetId, UnixMs,
     probe_pairing::{PairingReply, PairingRequest},
 };
 use tokio::{
@@ -62,6 +62,8 @@ pub(super) struct PublishedState {
     pub(super) overview: Arc<Overview>,
     /// Every open finding.
     pub(super) findings: Arc<FindingList>,
+    /// The targets that are to read the status of NCCL's RAS, sorted.
+    pub(super) ras_targets: Arc<[TargetId]>,
 }
 
 /// The receivers for the engine's loop.
@@ -99,6 +101,13 @@ impl EngineHandle {
     /// The sender of deliveries.
     pub fn delivery_sender(&self) -> mpsc::Sender<Delivery> {
         self.inbox.clone()
+    }
+
+    /// Tells whether a target is to read the status of NCCL's RAS: a job on its node seems to hang. It does not keep the
+    /// engine running.
+    pub fn ras_request_check(&self) -> impl Fn(TargetId) -> bool + Send + Sync + use<> {
+        let published = self.published.clone();
+        move |target| published.borrow().ras_targets.binary_search(&target).is_ok()
     }
 
     /// Waits for a tick after `last` and returns its time.

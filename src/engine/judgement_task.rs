@@ -3,6 +3,7 @@
 use super::{Finding, finding_answers};
 use gaunt_cluster::Cluster;
 use gaunt_judge::{BaselineSnapshot, FleetLoss, Judge};
+use gaunt_schema::{Dialect, TargetId};
 
 /// A judgement to be run, on any thread.
 pub(super) struct JudgementTask {
@@ -24,6 +25,8 @@ pub(super) struct JudgementResult {
     pub(super) closed: Option<Vec<Finding>>,
     pub(super) explanations: finding_answers::ExplanationsById,
     pub(super) baselines: Option<BaselineSnapshot>,
+    /// The targets that are to read the status of NCCL's RAS, sorted.
+    pub(super) ras_targets: Vec<TargetId>,
 }
 
 impl JudgementTask {
@@ -37,6 +40,25 @@ impl JudgementTask {
             .then(|| finding_answers::collect_findings(judge.closed_records()));
         let chains = finding_answers::collect_explanations(&judge);
         let usual = usual.then(|| judge.snapshot_baselines(cluster));
-        JudgementResult { judge, loss, findings, closed, explanations: chains, baselines: usual }
+        let ras_targets = find_ras_targets(&judge, cluster);
+        JudgementResult {
+            judge,
+            loss,
+            findings,
+            closed,
+            explanations: chains,
+            baselines: usual,
+            ras_targets,
+        }
     }
+}
+
+/// The gaunt-node of each node that is to be asked, sorted.
+fn find_ras_targets(judge: &Judge, cluster: &Cluster) -> Vec<TargetId> {
+    let nodes = judge.nodes_to_ask().iter().filter_map(|id| cluster.node_by_id(*id));
+    let sources = nodes.flat_map(|node| &node.sources);
+    let own = sources.filter(|source| source.dialect == Dialect::Gaunt);
+    let mut targets: Vec<TargetId> = own.map(|source| source.target).collect();
+    targets.sort_unstable();
+    targets
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{Delivery, FindingKind, SanitizedText, UnixMs};
+use gaunt_schema::{Delivery, FindingKind, SanitizedText, TargetId, UnixMs};
 use tokio::sync::watch;
 
 use crate::pairing_scheduler::PairingScheduler;
@@ -140,6 +140,8 @@ pub struct Engine {
     dropped_batches: BTreeMap<SanitizedText, u64>,
     /// Findings that are detected but exceed the limit of the list, by kind, as of the last judgement.
     without_place: BTreeMap<FindingKind, u32>,
+    /// The targets that are to read the status of NCCL's RAS, as of the last judgement, sorted.
+    ras_targets: Arc<[TargetId]>,
     /// Published once per tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
@@ -198,6 +200,7 @@ impl Engine {
             totals: CumulativeTotals::default(),
             dropped_batches: BTreeMap::new(),
             without_place: BTreeMap::new(),
+            ras_targets: Arc::default(),
             overview: Arc::default(),
             findings: Arc::default(),
             closed: Arc::default(),
@@ -282,7 +285,9 @@ impl Engine {
             closed,
             explanations: chains,
             baselines: usual,
+            ras_targets,
         } = judged;
+        self.ras_targets = ras_targets.into();
         if let Some(usual) = usual {
             (self.baselines, self.baselines_at) = (Some(Arc::new(usual)), Some(self.cluster.now()));
             self.baselines_opened = judge.opened_counts().values().sum();
@@ -338,7 +343,11 @@ impl Engine {
 
     /// The precomputed answers, as of the last tick.
     fn published_state(&self) -> PublishedState {
-        PublishedState { overview: self.overview.clone(), findings: self.findings.clone() }
+        PublishedState {
+            overview: self.overview.clone(),
+            findings: self.findings.clone(),
+            ras_targets: self.ras_targets.clone(),
+        }
     }
 
     /// Answers a question about the last tick.

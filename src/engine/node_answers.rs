@@ -22,7 +22,7 @@ const MAX_SHOWN: usize = 512;
 const DETAIL: usize = 120;
 
 /// The device classes of a node's details, in order.
-const ORDER: [DeviceClass; 16] = [
+const ORDER: [DeviceClass; 17] = [
     DeviceClass::Node,
     DeviceClass::Gpu,
     DeviceClass::Nvlink,
@@ -37,6 +37,7 @@ const ORDER: [DeviceClass; 16] = [
     DeviceClass::SwitchPort,
     DeviceClass::Service,
     DeviceClass::Collective,
+    DeviceClass::Rank,
     DeviceClass::Probe,
     DeviceClass::Collector,
 ];

@@ -108,7 +108,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     ),
     (
         FindingKind::CollectiveHang,
-        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure.",
+        "Almost all GPUs of a job busy-wait, none computes, the network is idle, and no host shows IO pressure. NCCL RAS, where it is read, names the rank that is behind.",
         &["hung_gpus_ratio", "hung_seconds", "inferred_hang_seconds", "utilization_spinning_ratio"],
     ),
     (

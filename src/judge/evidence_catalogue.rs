@@ -3,7 +3,7 @@
 use gaunt_schema::{
     EvidenceItem, EvidenceRole, HistoryRelation, LimitSide, MetricId,
     catalogue::{
-        collective, ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, port,
+        collective, ethernet, exporter, gpu, gpu_health, gpu_parts, hardware, host, nccl_ras, port,
         probe_results, service, switch_port,
     },
     unit::Unit,
@@ -230,6 +230,10 @@ evidence_rows! {
     NodeActivity: "activity of these nodes / job median", Count, own(WORK).limit("uneven_times");
     CollectiveTime: "collective time of the last rank / others", Ratio,
         other(&[collective::DURATION]).limit("late_rank_ratio").below();
+    LaggingRank: "operations launched by the lagging rank", Count,
+        other(&[nccl_ras::LAUNCHED, nccl_ras::EXPECTED]).below();
+    UnreachedRanks: "ranks that NCCL RAS does not reach", Count,
+        other(&[nccl_ras::MISSING_DEAD, nccl_ras::MISSING_UNRESPONSIVE]).fact();
     BusiestNode: "samples with the same busiest node", Ratio,
         own(WORK).limit("favourite_ratio").below();
 

@@ -15,14 +15,18 @@ use super::{
     robust_stats::median,
 };
 
-/// Findings whose fault makes ranks late.
-const KINDS: [FindingKind; 5] = [
+/// Findings whose fault makes ranks late, and those about jobs that a late rank slowed down or stopped.
+const KINDS: [FindingKind; 6] = [
     FindingKind::ComputeStraggler,
     FindingKind::Throttled,
     FindingKind::DataStarved,
     FindingKind::HostBound,
     FindingKind::UnexplainedSlowdown,
+    FindingKind::CollectiveHang,
 ];
+
+/// Those about a whole job.
+const JOB_KINDS: [FindingKind; 2] = [FindingKind::UnexplainedSlowdown, FindingKind::CollectiveHang];
 
 /// Adds what collectives show to the findings about late ranks.
 pub(super) fn add_late_rank_evidence(
@@ -88,7 +92,7 @@ impl<'a> LateRankEvidence<'a> {
     /// Whether a finding is about the late ranks.
     fn is_about(&self, pending: &PendingFinding) -> bool {
         let entity = &pending.finding.entity;
-        if pending.finding.kind == FindingKind::UnexplainedSlowdown {
+        if JOB_KINDS.contains(&pending.finding.kind) {
             return *entity == self.group.to_entity();
         }
         let is_late = |gpu: &SanitizedText| self.gpus.contains(&gpu);
@@ -103,8 +107,8 @@ impl<'a> LateRankEvidence<'a> {
         let summary = pending.finding.summary.trim_end_matches('.');
         pending.finding.summary = format!("{summary}; {}.", self.render_summary());
         let [times, activity] = self.collect_evidence();
-        // Which rank it is does not yet explain the slowdown of the job.
-        let confirms = self.activity.is_different() && kind != FindingKind::UnexplainedSlowdown;
+        // Which rank it is does not yet explain the slowdown of the job, and it was late before the job hung.
+        let confirms = self.activity.is_different() && !JOB_KINDS.contains(&kind);
         if confirms && pending.finding.severity > Severity::Info {
             pending.add_confirmation(times);
         } else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gaunt_schema::{Finding, FindingKind, GpuState};
 
-use gaunt_cluster::Cluster;
+use gaunt_cluster::{Cluster, NodeId};
 
 mod aggregator_late;
 mod baseline;
@@ -52,6 +52,7 @@ mod job_imbalance;
 mod job_pauses;
 mod job_survey;
 mod judge_state;
+mod lagging_ranks;
 mod late_rank_evidence;
 mod late_ranks;
 mod link_averages;
@@ -127,6 +128,8 @@ pub struct Judge {
     cross_node: Vec<CrossNodeBandwidth>,
     /// Lost GPUs as of the last step.
     loss: FleetLoss,
+    /// The nodes that are to read the status of a job that seems to hang.
+    nodes_to_ask: Vec<NodeId>,
 }
 
 /// All detectors; those that look for what no other finding explains come last.
@@ -153,7 +156,7 @@ impl Judge {
     /// Creates a judge with these limits and no state.
     pub fn new(limits: Thresholds) -> Self {
         let state = JudgeState::new(limits);
-        Self { state, cross_node: Vec::new(), loss: FleetLoss::default() }
+        Self { state, cross_node: Vec::new(), loss: FleetLoss::default(), nodes_to_ask: Vec::new() }
     }
 
     /// Continues from the findings of an earlier judge.
@@ -202,6 +205,8 @@ impl Judge {
         hang_cause::blame_silent_nodes(&self.state, cluster, &mut outcome);
         suppression::suppress_consequences(&mut outcome);
         late_rank_evidence::add_late_rank_evidence(&self.state, cluster, &mut outcome);
+        lagging_ranks::add_lagging_rank_evidence(&self.state, cluster, &mut outcome);
+        self.nodes_to_ask = lagging_ranks::nodes_to_ask(&self.state, cluster, &outcome);
         one_page::cap_second_pages(&self.state, &mut outcome);
         probe_evidence::add_probe_evidence(&self.state, &self.cross_node, cluster, &mut outcome);
         outcome.undecidable.extend(self.undecidable_findings(cluster));
@@ -254,6 +259,11 @@ impl Judge {
     /// Returns the state and loss of every GPU as of the last step; takes an earlier buffer back in exchange.
     pub fn swap_loss(&mut self, earlier: FleetLoss) -> FleetLoss {
         std::mem::replace(&mut self.loss, earlier)
+    }
+
+    /// Returns the nodes that are to read the status of NCCL's RAS, as of the last step: one of each job that seems to hang.
+    pub fn nodes_to_ask(&self) -> &[NodeId] {
+        &self.nodes_to_ask
     }
 
     /// Returns the state of the GPU at this row.

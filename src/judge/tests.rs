@@ -12,6 +12,7 @@ use gaunt_schema::{
 mod fabric_tests;
 mod flat_power_tests;
 mod inference_tests;
+mod lagging_rank_tests;
 mod late_rank_tests;
 mod link_rate_tests;
 mod loss_attribution_tests;

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use gaunt_schema::{LimitExceeded, Quota, SanitizedText, ScrapeFailure, frame, plain_error, text};
+use gaunt_schema::{
+    LimitExceeded, Quota, SanitizedText, ScrapeFailure, frame, plain_error, ras_connection, text,
+};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
@@ -59,6 +61,9 @@ const TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout
 
 /// The client state for differential frames.
 const HOLDS: HeaderName = HeaderName::from_static(frame::HOLDS);
+
+/// Requests the status of NCCL's RAS.
+const RAS_REQUEST: HeaderName = HeaderName::from_static(ras_connection::REQUEST_HEADER);
 
 /// The supported content encodings, the cheaper one first.
 const CODINGS: &str = "zstd, gzip;q=0.8, identity;q=0.5";
@@ -131,6 +136,8 @@ pub(super) struct RequestOptions {
     pub(super) compress: bool,
     /// An additional header.
     pub(super) extra: Option<(HeaderName, HeaderValue)>,
+    /// Whether the status of NCCL's RAS is requested as well.
+    pub(super) requests_ras: bool,
 }
 
 /// The client of one target: its endpoint, and its connection while it is open.
@@ -202,6 +209,11 @@ impl TargetClient {
         let header = state.filter(|state| state.layout.is_some()).map(|state| state.to_string());
         let header = header.and_then(|header| HeaderValue::try_from(header).ok());
         self.options.extra = header.map(|header| (HOLDS, header));
+    }
+
+    /// Sets whether each request also asks for the status of NCCL's RAS.
+    pub(super) fn set_ras_request(&mut self, requests_ras: bool) {
+        self.options.requests_ras = requests_ras;
     }
 
     /// Requests other media types from now on.
@@ -283,6 +295,9 @@ impl TargetClient {
         headers.insert(TIMEOUT, context.timeout_header.clone());
         if let Some(authorization) = authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if self.options.requests_ras {
+            headers.insert(RAS_REQUEST, HeaderValue::from_static("status"));
         }
         if let Some((name, value)) = &self.options.extra {
             headers.insert(name, value.clone());

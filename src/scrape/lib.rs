@@ -1,9 +1,9 @@
 //! Scraping: discovers the targets, scrapes each at its own offset in the period, and sends the engine one batch per
 //! target and period.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use gaunt_schema::{ClockFn, Delivery, SanitizedText, text};
+use gaunt_schema::{ClockFn, Delivery, SanitizedText, TargetId, text};
 use tokio::{sync::mpsc, task::AbortHandle};
 
 mod address_policy;
@@ -200,14 +200,27 @@ impl ScrapeManagerHandle {
     }
 }
 
+/// Whether the next scrape of a target also requests the status of NCCL's RAS.
+pub type RasRequestFn = Arc<dyn Fn(TargetId) -> bool + Send + Sync>;
+
 /// Scrapes the targets of the plan's sources, each once per period, until the manager is dropped.
 pub fn spawn_manager(
     plan: ScrapePlan,
     inbox: mpsc::Sender<Delivery>,
     clock: ClockFn,
 ) -> ScrapeManagerHandle {
+    spawn_manager_with_requests(plan, inbox, clock, Arc::new(|_| false))
+}
+
+/// The same, with requests for the status of NCCL's RAS.
+pub fn spawn_manager_with_requests(
+    plan: ScrapePlan,
+    inbox: mpsc::Sender<Delivery>,
+    clock: ClockFn,
+    wants_ras_status: RasRequestFn,
+) -> ScrapeManagerHandle {
     let (plans, reloads) = mpsc::channel(PLANS);
-    let manager = tokio::spawn(scrape_manager::ScrapeManager::new(plan, inbox, clock).run(reloads))
-        .abort_handle();
+    let manager = scrape_manager::ScrapeManager::new(plan, inbox, clock, wants_ras_status);
+    let manager = tokio::spawn(manager.run(reloads)).abort_handle();
     ScrapeManagerHandle { plans, manager }
 }

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    ScrapePlan, TargetGroup,
+    RasRequestFn, ScrapePlan, TargetGroup,
     address_policy::AddressPolicy,
     content_negotiation::RequestedFormat,
     discovery_source::{DiscoveryUpdate, GroupDefaults},
@@ -57,13 +57,19 @@ pub(super) struct ScrapeManager {
     replaced: (mpsc::Sender<MachineReplaced>, mpsc::Receiver<MachineReplaced>),
     inbox: mpsc::Sender<Delivery>,
     clock: ClockFn,
+    wants_ras_status: RasRequestFn,
 }
 
 /// The inbox is closed: receiver dropped.
 struct ManagerInboxClosed;
 
 impl ScrapeManager {
-    pub(super) fn new(plan: ScrapePlan, inbox: mpsc::Sender<Delivery>, clock: ClockFn) -> Self {
+    pub(super) fn new(
+        plan: ScrapePlan,
+        inbox: mpsc::Sender<Delivery>,
+        clock: ClockFn,
+        wants_ras_status: RasRequestFn,
+    ) -> Self {
         let options = &plan.options;
         Self {
             targets: TargetSet::new(options.removal),
@@ -84,6 +90,7 @@ impl ScrapeManager {
             plan,
             inbox,
             clock,
+            wants_ras_status,
         }
     }
 
@@ -222,6 +229,7 @@ impl ScrapeManager {
             replaced: self.replaced.0.clone(),
             inbox: self.inbox.clone(),
             clock: self.clock.clone(),
+            wants_ras_status: self.wants_ras_status.clone(),
         };
         let handle = self.scrape_tasks.spawn(scrape.run());
         if let Some(previous) = self.scrapes.insert(id, handle) {
@@ -302,7 +310,7 @@ mod tests {
         let group = TargetGroup { sources: vec![source], ..TargetGroup::default() };
         let defaults = group.defaults.clone();
         let plan = ScrapePlan { options: test_options(), groups: vec![group] };
-        let manager = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)));
+        let manager = ScrapeManager::new(plan, inbox, Arc::new(|| UnixMs(1)), Arc::new(|_| false));
         let (updates, replaced) = (manager.updates.0.clone(), manager.replaced.0.clone());
         let (plans, reloads) = mpsc::channel(1);
         let running = tokio::spawn(manager.run(reloads));

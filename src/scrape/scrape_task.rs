@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    RasRequestFn,
     backoff::ScrapeBackoff,
     content_negotiation::{FrameSupport, RequestedFormat},
     fetch::{FetchContext, TargetClient},
@@ -42,6 +43,7 @@ pub(super) struct ScrapeTask {
     pub(super) replaced: mpsc::Sender<MachineReplaced>,
     pub(super) inbox: mpsc::Sender<Delivery>,
     pub(super) clock: ClockFn,
+    pub(super) wants_ras_status: RasRequestFn,
 }
 
 /// Reports that another machine answers at a target's address; the reply is its new id.
@@ -137,6 +139,7 @@ impl ScrapeTask {
         if self.format == RequestedFormat::FrameFirst {
             self.ask_for_frames(state);
         }
+        self.client.set_ras_request((self.wants_ras_status)(self.target));
         let mut body = self.fetch_and_decode(state).await?;
         if let Err(failure @ ScrapeFailure::NotAPage(_)) = &body.page
             && body.format == BodyFormat::OpenMetrics

@@ -17,6 +17,7 @@ mod chaos;
 mod dns_targets;
 mod frame_fallback;
 mod misbehaving_server;
+mod ras_requests;
 mod text_formats;
 mod tls_access;
 

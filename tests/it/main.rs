@@ -26,6 +26,7 @@ mod gpu_sampling;
 mod gpu_time_report;
 mod grafana_dashboards;
 mod hostile_answers;
+mod hung_job_rank;
 mod import_graph;
 mod judge_recordings;
 mod kubelet_pods;

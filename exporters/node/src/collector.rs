@@ -25,6 +25,7 @@ mod netdev_collector;
 mod port_collector;
 mod pressure_collector;
 mod probe_collector;
+mod ras_collector;
 mod sensor_collector;
 mod task_collector;
 mod textfile_collector;
@@ -95,10 +96,12 @@ pub(crate) enum CollectError {
     Driver(String),
 }
 
-/// The collectors of kernel and kubelet data, in page order; the kubelet's collector passes its results on.
+/// The collectors of kernel and kubelet data, in page order; the kubelet's collector passes its results on. NCCL's RAS is
+/// queried for each change of `ras_requests`.
 pub(crate) fn host_collectors(
     options: &SamplerOptions,
     holder_sender: watch::Sender<Arc<DeviceHolders>>,
+    ras_requests: watch::Receiver<u64>,
 ) -> Vec<Box<dyn Collector>> {
     let mut collectors: Vec<Box<dyn Collector>> = vec![
         Box::new(cpu_collector::CpuCollector::new(&options.proc_root)),
@@ -128,6 +131,10 @@ pub(crate) fn host_collectors(
             library,
             &name.unwrap_or_default(),
         )));
+    }
+    if let Some(service) = options.ras {
+        let collector = ras_collector::RasCollector::new(service, options, ras_requests);
+        collectors.push(Box::new(collector));
     }
     collectors
 }

@@ -120,6 +120,8 @@ struct ExporterService {
     samples: bool,
     pages: watch::Sender<Arc<MetricsPage>>,
     names: watch::Sender<HostNames>,
+    /// Changes with each request for the status of NCCL's RAS.
+    ras_requests: watch::Sender<u64>,
     server: JoinHandle<()>,
     watchdog: Option<Watchdog>,
 }
@@ -131,11 +133,13 @@ impl ExporterService {
     ) -> Result<Self, MetricsServeError> {
         // Bind the address first: a second exporter must not call the driver before it fails on the address.
         let listener = metrics_server::bind_listener(plan.listen).await?;
-        let sampler = NodeSampler::start_sampling(plan.sampler.clone());
+        let ras_requests = watch::Sender::new(0);
+        let sampler =
+            NodeSampler::start_with_requests(plan.sampler.clone(), ras_requests.subscribe());
         let page = MetricsPage::new(Arc::default(), plan.compat);
         let pages = watch::Sender::new(Arc::new(page));
         let names = watch::Sender::new(metrics_server::host_names(&plan.names));
-        let server = spawn_server(listener, &pages, &names);
+        let server = spawn_server(listener, &pages, &names, &ras_requests);
         let (settings, reports) = (SettingsStatus::loaded_now(), sampler.watch_reports());
         let mut service = Self {
             plan,
@@ -145,6 +149,7 @@ impl ExporterService {
             samples: true,
             pages,
             names,
+            ras_requests,
             server,
             watchdog,
         };
@@ -214,14 +219,15 @@ impl ExporterService {
             let listener = metrics_server::bind_listener(plan.listen).await?;
             // Connections have their own tasks, and end with the current response.
             self.server.abort();
-            self.server = spawn_server(listener, &self.pages, &self.names);
+            self.server = spawn_server(listener, &self.pages, &self.names, &self.ras_requests);
         }
         self.names.send_replace(metrics_server::host_names(&plan.names));
         let sampler_changed = plan.sampler != self.plan.sampler;
         self.plan = plan;
         if sampler_changed {
             tracing::info!("sampling restarted; integrals start at zero");
-            self.sampler = NodeSampler::start_sampling(self.plan.sampler.clone());
+            let requests = self.ras_requests.subscribe();
+            self.sampler = NodeSampler::start_with_requests(self.plan.sampler.clone(), requests);
             self.reports = self.sampler.watch_reports();
             self.samples = true;
             self.expect_reports();
@@ -234,10 +240,15 @@ fn spawn_server(
     listener: TcpListener,
     pages: &watch::Sender<Arc<MetricsPage>>,
     names: &watch::Sender<HostNames>,
+    ras_requests: &watch::Sender<u64>,
 ) -> JoinHandle<()> {
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /metrics");
     }
-    let served = metrics_server::ServedPages { pages: pages.subscribe(), names: names.subscribe() };
+    let served = metrics_server::ServedPages {
+        pages: pages.subscribe(),
+        names: names.subscribe(),
+        ras_requests: ras_requests.clone(),
+    };
     tokio::spawn(metrics_server::serve_pages(listener, served))
 }

@@ -16,6 +16,10 @@ use crate::NodeArguments;
 const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9770);
 
+/// The default address of NCCL's RAS service.
+const RAS_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 28_028);
+
 /// The shortest and the longest period. Below the first the driver's own sampling windows repeat; above the second the
 /// data is no longer live.
 const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
@@ -108,6 +112,8 @@ struct ExporterSettingsFile {
     kubelet: KubeletSettings,
     #[serde(default)]
     probe: ProbeSettings,
+    #[serde(default)]
+    ras: RasSettings,
 }
 
 /// The settings of the NVIDIA driver.
@@ -139,6 +145,22 @@ struct ProbeSettings {
     state: Option<PathBuf>,
     #[serde(default)]
     arguments: Vec<String>,
+}
+
+/// The settings of NCCL's RAS service.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RasSettings {
+    #[serde(default)]
+    enabled: bool,
+    address: Option<SocketAddr>,
+}
+
+impl RasSettings {
+    /// The address of the service, if it is enabled.
+    fn into_address(self) -> Option<SocketAddr> {
+        self.enabled.then(|| self.address.unwrap_or(RAS_ADDRESS))
+    }
 }
 
 impl ProbeSettings {
@@ -180,6 +202,7 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
         rails: file.rails.unwrap_or_default(),
         textfiles: arguments.textfiles.clone().or(file.textfiles),
         probe: file.probe.into_schedule(),
+        ras: file.ras.into_address(),
         ..SamplerOptions::default()
     };
     for (flag, root) in [("sys", &sampler.sys_root), ("proc", &sampler.proc_root)] {
@@ -335,6 +358,8 @@ mod tests {
             "program",
             "arguments",
             "socket",
+            "enabled",
+            "address",
         ] {
             assert!(sample.contains(&format!("{setting} = ")), "{setting} is not in the sample");
         }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gaunt_schema::frame;
+use gaunt_schema::{frame, ras_connection};
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -87,6 +87,8 @@ pub struct ServedPages {
     pub pages: watch::Receiver<Arc<MetricsPage>>,
     /// The accepted host names.
     pub names: watch::Receiver<HostNames>,
+    /// Changes with each request for the status of NCCL's RAS.
+    pub ras_requests: watch::Sender<u64>,
 }
 
 /// Serves the newest page until it is dropped; keep-alive connections then end after the current response.
@@ -146,7 +148,12 @@ fn handle_request(request: &Request<Incoming>, served: &ServedPages) -> Response
         return refused;
     }
     match request.uri().path() {
-        "/metrics" => respond_metrics(request.headers(), &Arc::clone(&served.pages.borrow())),
+        "/metrics" => {
+            if request.headers().contains_key(ras_connection::REQUEST_HEADER) {
+                served.ras_requests.send_modify(|requests| *requests += 1);
+            }
+            respond_metrics(request.headers(), &Arc::clone(&served.pages.borrow()))
+        }
         "/healthz" => build_response(StatusCode::OK, PLAIN, "ok\n"),
         "/" => build_response(StatusCode::OK, PLAIN, INDEX),
         _ => build_response(StatusCode::NOT_FOUND, PLAIN, "not found; see /\n"),

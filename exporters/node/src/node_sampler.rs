@@ -34,9 +34,17 @@ pub struct NodeSampler {
 impl NodeSampler {
     /// Starts sampling. The first report comes immediately, the others once per period.
     pub fn start_sampling(options: SamplerOptions) -> Self {
+        Self::start_with_requests(options, watch::channel(0).1)
+    }
+
+    /// The same, with NCCL's RAS queried for changes of `ras_requests`.
+    pub(crate) fn start_with_requests(
+        options: SamplerOptions,
+        ras_requests: watch::Receiver<u64>,
+    ) -> Self {
         let (publish, reports) = watch::channel(Arc::new(Report::default()));
         let (alive_sender, stop) = mpsc::channel();
-        let sample_loop = move || run(&options, &publish, &stop);
+        let sample_loop = move || run(&options, ras_requests, &publish, &stop);
         if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(sample_loop) {
             tracing::error!(%error, "cannot start the sampler; raise the limit on threads");
         }
@@ -49,13 +57,18 @@ impl NodeSampler {
     }
 }
 
-fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, stop: &mpsc::Receiver<()>) {
+fn run(
+    options: &SamplerOptions,
+    ras_requests: watch::Receiver<u64>,
+    publish: &watch::Sender<Arc<Report>>,
+    stop: &mpsc::Receiver<()>,
+) {
     if !options.without.is_empty() {
         let names: Vec<_> = options.without.iter().map(ToString::to_string).collect();
         tracing::info!("disabled: {}", names.join(", "));
     }
     let mut collectors =
-        CollectorRunner::new(enabled_collectors(options), options.round_deadline());
+        CollectorRunner::new(enabled_collectors(options, ras_requests), options.round_deadline());
     let offset = options.period / LAG_OF_A_PERIOD;
     loop {
         publish.send_replace(Arc::new(sample_node(options, &mut collectors)));
@@ -68,9 +81,12 @@ fn run(options: &SamplerOptions, publish: &watch::Sender<Arc<Report>>, stop: &mp
 }
 
 /// The enabled collectors of a node, in page order.
-pub(crate) fn enabled_collectors(options: &SamplerOptions) -> Vec<Box<dyn Collector>> {
+pub(crate) fn enabled_collectors(
+    options: &SamplerOptions,
+    ras_requests: watch::Receiver<u64>,
+) -> Vec<Box<dyn Collector>> {
     let (holder_sender, pods) = watch::channel(Arc::default());
-    let mut collectors = collector::host_collectors(options, holder_sender);
+    let mut collectors = collector::host_collectors(options, holder_sender, ras_requests);
     collectors.push(Box::new(NvmlCollector::new(options, pods)));
     collectors
         .retain(|collector| options.without.iter().all(|off| off.to_string() != collector.name()));

@@ -51,6 +51,8 @@ pub enum ReadingSource {
     Textfiles,
     /// Probes of GPU interconnects, if they are enabled at all.
     Probe,
+    /// NCCL's RAS service, if it is enabled at all.
+    Ras,
 }
 
 /// The former name of [`ReadingSource::FastSampling`], still accepted.
@@ -58,7 +60,7 @@ const FORMER_FAST_SAMPLING: &str = "glances";
 
 impl ReadingSource {
     /// Every source with its name, which is that of its collector on the page.
-    pub const ALL: [(Self, &str); 21] = [
+    pub const ALL: [(Self, &str); 22] = [
         (Self::Cpu, "cpu"),
         (Self::Memory, "memory"),
         (Self::Pressure, "pressure"),
@@ -80,6 +82,7 @@ impl ReadingSource {
         (Self::Processes, "processes"),
         (Self::Textfiles, "textfiles"),
         (Self::Probe, "probe"),
+        (Self::Ras, "ras"),
     ];
 }
 
@@ -119,6 +122,8 @@ impl TryFrom<String> for ReadingSource {
 mod tests {
     use std::{collections::BTreeSet, path::PathBuf};
 
+    use tokio::sync::watch;
+
     use super::*;
     use crate::{SamplerOptions, node_sampler};
 
@@ -126,12 +131,16 @@ mod tests {
     fn collector_names(disabled: BTreeSet<ReadingSource>) -> Vec<String> {
         let textfiles = Some(PathBuf::from("/nowhere"));
         let probe = Some(crate::sampler_options::ProbeSchedule::default());
-        let collectors = node_sampler::enabled_collectors(&SamplerOptions {
-            textfiles,
-            probe,
-            without: disabled,
-            ..SamplerOptions::default()
-        });
+        let collectors = node_sampler::enabled_collectors(
+            &SamplerOptions {
+                textfiles,
+                probe,
+                ras: Some(([127, 0, 0, 1], 9).into()),
+                without: disabled,
+                ..SamplerOptions::default()
+            },
+            watch::channel(0).1,
+        );
         collectors.iter().map(|collector| collector.name().to_owned()).collect()
     }
 

@@ -1,6 +1,6 @@
 //! The options of the sampler: paths, intervals and deadlines.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
 
 use crate::ReadingSource;
 
@@ -37,6 +37,8 @@ pub struct SamplerOptions {
     pub textfiles: Option<PathBuf>,
     /// The schedule of probes of GPU interconnects; without one no probe runs.
     pub probe: Option<ProbeSchedule>,
+    /// The address of NCCL's RAS service; without one it is not read.
+    pub ras: Option<SocketAddr>,
     /// The disabled sources: they are not read, and have no series.
     pub without: BTreeSet<ReadingSource>,
     /// The kubelet's pod-resources socket.
@@ -88,6 +90,7 @@ impl Default for SamplerOptions {
             rails: Vec::new(),
             textfiles: None,
             probe: None,
+            ras: None,
             without: BTreeSet::new(),
             kubelet: PathBuf::from("/var/lib/kubelet/pod-resources/kubelet.sock"),
             kernel_log: Some(PathBuf::from("/dev/kmsg")),

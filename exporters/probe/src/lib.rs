@@ -19,7 +19,6 @@ mod perftest;
 mod probe_supervisor;
 pub mod probe_worker;
 pub mod ras;
-pub mod ras_status;
 mod reference_bandwidth;
 pub mod request;
 

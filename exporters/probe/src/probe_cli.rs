@@ -236,7 +236,7 @@ impl CrossNodeArguments {
 #[derive(Args)]
 pub(crate) struct RasArguments {
     /// Address of the job's RAS service, as in its NCCL_RAS_ADDR
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = gaunt_probe::ras::ADDRESS)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = gaunt_schema::ras_connection::ADDRESS)]
     pub(crate) address: SocketAddr,
     /// Compare the ranks in two queries 10 s apart, and name those that the others wait for (NCCL 2.28.7 or newer)
     #[arg(long)]

@@ -1,82 +1,29 @@
 //! NCCL's RAS service: the status of the jobs on this node, queried without use of a GPU or its links.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
-use gaunt_schema::{SanitizedText, plain_error};
-
-use crate::ras_status::{RasComparison, RasStatus};
-
-/// The address at which a job's NCCL listens, on each of its nodes.
-pub const ADDRESS: &str = "127.0.0.1:28028";
-
-/// How long NCCL may collect from the job's other nodes, in whole seconds.
-const COLLECT_SECONDS: u64 = 5;
+use gaunt_schema::{
+    SanitizedText,
+    ras_connection::{COLLECT_SECONDS, RasConnection, RasError},
+    ras_status::{RasComparison, RasStatus},
+};
 
 /// The timeout of a connection, and of a line that needs no collecting.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The maximum that is read: a verbose status of thousands of ranks, and as JSON of as many in 20 communicators each.
-const MAX_BYTES: u64 = 4 << 20;
-const MAX_JSON_BYTES: u64 = 64 << 20;
+/// The timeout of a status: twice what NCCL may collect for, which also bounds a server that sends slowly.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2 * COLLECT_SECONDS + 2);
 
 /// The time between two states that are compared: one query gathers from the whole job.
 pub const COMPARED_AFTER: Duration = Duration::from_secs(10);
 
-/// The version of the protocol.
-const PROTOCOL: u32 = 2;
-
-/// Why there is no status.
-#[derive(Debug, thiserror::Error)]
-pub enum RasError {
-    /// No service listens.
-    #[error(
-        "no NCCL RAS service at {address}: {source}; it needs a job with NCCL 2.24 or newer, and not NCCL_RAS_ENABLE=0"
-    )]
-    Silent {
-        /// The service's address.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The service is not NCCL's, or its response is incomplete.
-    #[error("{address} is not an NCCL RAS service: {said}")]
-    Strange {
-        /// The service's address.
-        address: SocketAddr,
-        /// Its response.
-        said: SanitizedText,
-    },
-    /// The service is older than its JSON.
-    #[error(
-        "the NCCL RAS service at {address} has no JSON: {said}; it needs NCCL 2.28.7 or newer, older ones have the text of `gaunt-probe ras`"
-    )]
-    NoJson {
-        /// The service's address.
-        address: SocketAddr,
-        /// Its response.
-        said: SanitizedText,
-    },
-    /// The JSON cannot be read.
-    #[error(
-        "the status of the NCCL RAS service at {address} cannot be read: {fault}; read its text with `gaunt-probe ras`"
-    )]
-    Unreadable {
-        /// The service's address.
-        address: SocketAddr,
-        /// What is wrong.
-        fault: String,
-    },
-}
-
 /// The status of all jobs that the service knows, line by line.
 pub fn query_status(address: SocketAddr) -> Result<Vec<SanitizedText>, RasError> {
-    let mut connection = RasConnection::open(address, MAX_BYTES)?;
-    let status = connection.read_status()?;
+    let status = connect_to(address)?.read_text_status(deadline_check())?;
     let lines = status.split(|byte| *byte == b'\n');
     let mut lines: Vec<SanitizedText> =
         lines.map(|line| SanitizedText::new(String::from_utf8_lossy(line).trim_end())).collect();
@@ -95,76 +42,27 @@ pub fn compare_ranks(address: SocketAddr, pause: Duration) -> Result<RasComparis
 }
 
 fn query_json(address: SocketAddr) -> Result<RasStatus, RasError> {
-    let mut connection = RasConnection::open(address, MAX_JSON_BYTES)?;
-    let said = connection.send_command("SET FORMAT json")?;
-    if !said.eq_ignore_ascii_case("OK") {
-        return Err(RasError::NoJson { address, said });
-    }
-    let status = connection.read_status()?;
-    serde_json::from_slice(&status)
-        .map_err(|error| RasError::Unreadable { address, fault: plain_error::json(&error) })
+    connect_to(address)?.read_json_status(deadline_check())
 }
 
-/// A connection of one query. It sends nothing that changes the job.
-struct RasConnection {
-    address: SocketAddr,
-    stream: TcpStream,
-    lines: BufReader<io::Take<TcpStream>>,
+fn connect_to(address: SocketAddr) -> Result<RasConnection<TcpStream>, RasError> {
+    let no_answer = |source| RasError::Silent { address, source };
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;
+    RasConnection::open(address, stream)
 }
 
-impl RasConnection {
-    fn open(address: SocketAddr, max_bytes: u64) -> Result<Self, RasError> {
-        let no_answer = |source| RasError::Silent { address, source };
-        let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(no_answer)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(no_answer)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(no_answer)?;
-        let lines = BufReader::new(stream.try_clone().map_err(no_answer)?.take(max_bytes));
-        let mut connection = Self { address, stream, lines };
-        for (line, expected) in [
-            (format!("CLIENT PROTOCOL {PROTOCOL}"), "SERVER PROTOCOL "),
-            (format!("TIMEOUT {COLLECT_SECONDS}"), "OK"),
-        ] {
-            let said = connection.send_command(&line)?;
-            if !said.to_ascii_uppercase().starts_with(expected) {
-                return Err(RasError::Strange { address, said });
-            }
-        }
-        Ok(connection)
-    }
-
-    fn no_answer(&self) -> impl Fn(io::Error) -> RasError + use<> {
-        let address = self.address;
-        move |source| RasError::Silent { address, source }
-    }
-
-    /// Sends a command that is answered by one line.
-    fn send_command(&mut self, line: &str) -> Result<SanitizedText, RasError> {
-        let mut answer = Vec::new();
-        let written = self.stream.write_all(format!("{line}\n").as_bytes());
-        let read = written.and_then(|()| self.lines.read_until(b'\n', &mut answer));
-        read.map_err(self.no_answer())?;
-        Ok(SanitizedText::new(String::from_utf8_lossy(&answer).trim_end()))
-    }
-
-    /// Reads the status, after which the service closes the connection.
-    fn read_status(&mut self) -> Result<Vec<u8>, RasError> {
-        let no_answer = self.no_answer();
-        self.stream.write_all(b"VERBOSE STATUS\n").map_err(&no_answer)?;
-        let timeout = Duration::from_secs(COLLECT_SECONDS) + TIMEOUT;
-        self.stream.set_read_timeout(Some(timeout)).map_err(&no_answer)?;
-        // This also bounds a server that sends slowly.
-        let end = Instant::now() + 2 * timeout;
-        let mut status = Vec::new();
-        while Instant::now() < end
-            && self.lines.read_until(b'\n', &mut status).map_err(&no_answer)? > 0
-        {}
-        Ok(status)
-    }
+/// Checks whether the time of a status that is requested now is over.
+fn deadline_check() -> impl Fn() -> bool {
+    let end = Instant::now() + STATUS_TIMEOUT;
+    move || Instant::now() >= end
 }
 
 #[cfg(test)]
 mod tests {
     use std::{
+        io::{BufRead, BufReader, Write},
         net::TcpListener,
         sync::mpsc::{Receiver, channel},
     };

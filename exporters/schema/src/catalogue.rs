@@ -22,6 +22,7 @@ pub mod gpu_health;
 pub mod gpu_parts;
 pub mod hardware;
 pub mod host;
+pub mod nccl_ras;
 pub mod port;
 pub mod probe_results;
 pub mod service;
@@ -243,6 +244,7 @@ pub static CATALOGUE: [Metric; LEN] = {
         switch_port::ROWS,
         service::ROWS,
         collective::ROWS,
+        nccl_ras::ROWS,
         probe_results::ROWS,
         exporter::ROWS,
         fleet_metrics::ROWS,

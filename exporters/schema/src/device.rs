@@ -42,6 +42,8 @@ pub enum DeviceClass {
     Service,
     /// A kind of collective that a GPU takes part in: the GPU and the labels of the kind.
     Collective,
+    /// A rank for which others wait, by its communicator and its number there.
+    Rank,
     /// A probe result: the kind of transfer and its end points.
     Probe,
     /// A collector of the exporter.
@@ -52,7 +54,7 @@ pub enum DeviceClass {
 
 impl DeviceClass {
     /// Every class, in the order of the page.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Node,
         Self::Gpu,
         Self::Nvlink,
@@ -67,6 +69,7 @@ impl DeviceClass {
         Self::SwitchPort,
         Self::Service,
         Self::Collective,
+        Self::Rank,
         Self::Probe,
         Self::Collector,
         Self::Fleet,
@@ -88,6 +91,7 @@ impl DeviceClass {
             Self::SwitchPort => &["switch", "port"],
             Self::Service => &["service", "model"],
             Self::Collective => &["gpu", "collective"],
+            Self::Rank => &["communicator", "rank"],
             Self::Probe => &["collective", "between"],
             Self::Collector => &["collector"],
         }
@@ -110,6 +114,7 @@ impl DeviceClass {
             Self::SwitchPort => "switch port",
             Self::Service => "service",
             Self::Collective => "collective",
+            Self::Rank => "rank",
             Self::Probe => "probe",
             Self::Collector => "collector",
             Self::Fleet => "fleet",
@@ -187,6 +192,12 @@ impl Device {
             class: DeviceClass::Service,
             key: [SanitizedText::new(server), SanitizedText::new(model)].into(),
         }
+    }
+
+    /// A rank of a communicator, by the communicator's hash.
+    pub fn new_rank(communicator: &SanitizedText, rank: u32) -> Self {
+        let key = [communicator.clone(), rank.to_string().into()];
+        Self { class: DeviceClass::Rank, key: key.into() }
     }
 
     /// A kind of transfer that was probed, such as `all_reduce` between `gpu0..7`.

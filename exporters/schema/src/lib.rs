@@ -19,6 +19,8 @@ pub mod natural;
 pub mod plain_error;
 pub mod preamble;
 pub mod probe_pairing;
+pub mod ras_connection;
+pub mod ras_status;
 pub mod reading;
 pub mod recording_status;
 pub mod report;

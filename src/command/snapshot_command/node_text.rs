@@ -47,6 +47,7 @@ fn render_values(device: &DeviceDetail) -> Vec<String> {
         DeviceClass::SwitchPort => "gaunt_switch_port_",
         DeviceClass::Service => "gaunt_service_",
         DeviceClass::Collective => "gaunt_collective_",
+        DeviceClass::Rank => "gaunt_nccl_lagging_rank_",
         DeviceClass::Probe => "gaunt_probe_",
         DeviceClass::Node | DeviceClass::Collector | DeviceClass::Fleet => "gaunt_node_",
     };

@@ -84,6 +84,7 @@ impl HttpDiscovery {
             accept: "application/json",
             compress: true,
             extra: Some((REFRESH, HeaderValue::from(seconds))),
+            requests_ras: false,
         };
         TargetClient::new(self.endpoint.clone(), address_policy, credentials, options)
     }

@@ -90,7 +90,7 @@ pub(crate) fn decode_report(page: &str) -> Report {
 /// A running gaunt-node, killed on drop.
 pub(crate) struct NodeProcess {
     pub(super) child: Child,
-    pub(super) address: String,
+    pub(crate) address: String,
     log: Receiver<String>,
     logged_lines: Vec<String>,
 }

@@ -28,7 +28,7 @@ impl CurrentPath {
 }
 
 /// Records that this thread is about to read the file at `path`.
-pub(super) fn record_read(path: &Path) {
+pub(crate) fn record_read(path: &Path) {
     HERE.with_borrow(|current| {
         if let Some(current_path) = current {
             path.clone_into(&mut current_path.0.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,6 +1,6 @@
 //! Metrics of gaunt-probe: the bandwidth measured between GPUs, and the probes that were skipped.
 
-use super::{Metric, collective, rows};
+use super::{Metric, nccl_ras, rows};
 use crate::{
     DeviceClass::{Node, Probe},
     unit::{CounterWidth::Bits64, Unit},
@@ -15,7 +15,7 @@ const fn skipped_counter(reason: &'static str) -> Metric {
 }
 
 rows! {
-    from collective::END;
+    from nccl_ras::END;
     INFO, "How it was measured: whose kernels, over which way, with how many ranks and bytes.",
         Metric::new_info_series("gaunt_probe_info", Probe, &["tool", "path", "ranks", "bytes", "type"]);
     BUS_BANDWIDTH, "What each link must have carried, as nccl-tests defines it; the median of the runs.",

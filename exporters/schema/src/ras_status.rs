@@ -6,8 +6,9 @@ use std::{
     fmt,
 };
 
-use gaunt_schema::SanitizedText;
 use serde::{Deserialize, Serialize};
+
+use crate::SanitizedText;
 
 /// The status of all communicators of a job, as RAS states it.
 #[derive(Debug, Deserialize)]
@@ -16,6 +17,21 @@ pub struct RasStatus {
     pub nccl_version: String,
     /// The communicators.
     pub communicators: Vec<RasCommunicator>,
+}
+
+impl RasStatus {
+    /// Returns how many processes are missing because RAS considers them dead, and because it does not reach them.
+    pub fn missing_counts(&self) -> [usize; 2] {
+        let count = |is_counted: fn(&RasRankStatus) -> bool| {
+            let missing = self.communicators.iter().flat_map(|it| &it.missing_ranks);
+            let counted = missing.filter(|rank| is_counted(&rank.status));
+            counted.map(RasRank::to_process).collect::<BTreeSet<_>>().len()
+        };
+        [
+            count(|status| status.considered_dead),
+            count(|status| status.unresponsive && !status.considered_dead),
+        ]
+    }
 }
 
 /// One communicator.
@@ -209,6 +225,17 @@ impl RasCommunicator {
             );
         }
         (lagging, level.iter().map(|rank| rank.to_process()).collect())
+    }
+}
+
+impl RasLaggingReason {
+    /// Returns its name, as in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Dead => "dead",
+            Self::Unresponsive => "unresponsive",
+            Self::Behind => "behind",
+        }
     }
 }
 
