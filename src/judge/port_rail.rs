@@ -1,9 +1,9 @@
 //! The rail of a port: as the topology states it, or by the number or the rank of its device.
 
-use std::cell::OnceCell;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use gaunt_cluster::{Cluster, Node};
-use gaunt_schema::{DeviceClass, SanitizedText};
+use gaunt_schema::{DeviceClass, SanitizedText, catalogue::port};
 
 /// The rails of a node's ports.
 pub(super) struct NodeRails<'a> {
@@ -50,9 +50,20 @@ fn rank_ports(cluster: &Cluster, node: &Node) -> Option<Vec<u32>> {
     if numbers.len() == count {
         return None;
     }
+    // Slower adapters, such as those for storage or the front end, are on no rail of the others: they come last.
+    let rate = |row: u32| cluster.current_value(port::RATE, row).map(|rate| rate as u64);
+    let usual = commonest(rows.iter().filter_map(|row| rate(*row)));
+    let is_slower = |row: u32| rate(row).is_some_and(|rate| Some(rate) < usual);
     let mut ranked = rows.to_vec();
-    ranked.sort_by_cached_key(|row| device_name(cluster, *row).map(natural_key));
+    ranked.sort_by_cached_key(|row| (is_slower(*row), device_name(cluster, *row).map(natural_key)));
     Some(ranked)
+}
+
+/// Returns the commonest of these numbers, the largest of several.
+fn commonest(numbers: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    numbers.for_each(|number| *counts.entry(number).or_default() += 1);
+    counts.into_iter().max_by_key(|(number, count)| (*count, *number)).map(|(number, _)| number)
 }
 
 /// A key that sorts `rocep9s0` before `rocep75s0`.
@@ -80,6 +91,13 @@ fn trailing_number(name: &str) -> SanitizedText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commonest_rate_is_that_of_the_compute_ports() {
+        assert_eq!(commonest([400, 100, 400, 25].into_iter()), Some(400));
+        assert_eq!(commonest([100, 400].into_iter()), Some(400));
+        assert_eq!(commonest([].into_iter()), None);
+    }
 
     #[test]
     fn names_by_pci_address_sort_by_bus_number() {
