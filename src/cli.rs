@@ -273,6 +273,9 @@ pub struct ServeArguments {
     /// it, the API is read-only.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Web configuration with TLS and users, in the format of exporter-toolkit; overrides serve.web_config.
+    #[arg(long, value_name = "FILE")]
+    pub web_config: Option<PathBuf>,
 }
 
 /// Options of `explain`.

@@ -160,6 +160,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         names,
         state_folder: options.state.or(settings.state_folder.take()),
         token_file: options.token_file.or(settings.token_file.take()),
+        web_config: options.web_config.or(settings.web_config.take()),
     };
     let flags = options.scrape.clone();
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);

@@ -18,6 +18,7 @@ use crate::{
 };
 use gaunt_api::AlertList;
 use gaunt_engine::Engine;
+use gaunt_node::web_access::{WebAccess, describe_open_address};
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct ServeOptions {
     pub state_folder: Option<PathBuf>,
     /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
+    /// Web configuration with TLS and users, if set.
+    pub web_config: Option<PathBuf>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -54,6 +57,14 @@ pub async fn run(
         .with_host_names(&serve_options.names);
     if let Some(path) = &serve_options.token_file {
         server = server.with_token_file(path)?;
+    }
+    let access = serve_options.web_config.as_deref().map(WebAccess::from_file).transpose()?;
+    let listen = serve_options.listen;
+    if let Some(why) = describe_open_address(listen.ip(), access.as_ref()) {
+        tracing::warn!(%listen, "{why}; set serve.web_config");
+    }
+    if let Some(access) = access {
+        server = server.with_web_access(Arc::new(access));
     }
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
