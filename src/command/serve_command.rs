@@ -58,14 +58,7 @@ pub async fn run(
     if let Some(path) = &serve_options.token_file {
         server = server.with_token_file(path)?;
     }
-    let access = serve_options.web_config.as_deref().map(WebAccess::from_file).transpose()?;
-    let listen = serve_options.listen;
-    if let Some(why) = describe_open_address(listen.ip(), access.as_ref()) {
-        tracing::warn!(%listen, "{why}; set serve.web_config");
-    }
-    if let Some(access) = access {
-        server = server.with_web_access(Arc::new(access));
-    }
+    server = secure_server(server, &serve_options)?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
@@ -113,6 +106,21 @@ pub async fn run(
     }
     drop((alerting_control, feed));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sets TLS and users, and warns if other machines can read without them.
+fn secure_server(
+    server: AggregatorServer,
+    options: &ServeOptions,
+) -> anyhow::Result<AggregatorServer> {
+    let access = options.web_config.as_deref().map(WebAccess::from_file).transpose()?;
+    if let Some(why) = describe_open_address(options.listen.ip(), access.as_ref()) {
+        tracing::warn!(listen = %options.listen, "{why}; set serve.web_config");
+    }
+    Ok(match access {
+        Some(access) => server.with_web_access(Arc::new(access)),
+        None => server,
+    })
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.
