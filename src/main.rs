@@ -169,6 +169,7 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         state_folder: options.state.or(settings.state_folder.take()),
         token_file: options.token_file.or(settings.token_file.take()),
         web_config: options.web_config.or(settings.web_config.take()),
+        audit_file: settings.audit_file.take(),
     };
     let flags = options.scrape.clone();
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);

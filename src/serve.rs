@@ -35,6 +35,7 @@ mod acknowledge;
 mod answer_streams;
 mod api_responses;
 mod api_state;
+mod audit_log;
 mod chunked_body;
 mod exposition;
 mod health_endpoints;
@@ -50,6 +51,8 @@ use acknowledge::PeerAddress;
 use answer_streams::StreamHub;
 pub use api_state::RecordingFollowFn;
 use api_state::{ApiState, OverviewCache};
+use audit_log::AuditLog;
+pub use audit_log::AuditLogError;
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
 use write_token::WriteToken;
 pub use write_token::WriteTokenError;
@@ -93,6 +96,7 @@ pub struct AggregatorServer {
     names: HostNames,
     token: WriteToken,
     access: Option<Arc<WebAccess>>,
+    audit: AuditLog,
     recording: Option<RecordingFollowFn>,
     limits: ConnectionLimits,
 }
@@ -109,8 +113,15 @@ impl AggregatorServer {
                 _ => error.to_string(),
             },
         })?;
-        let (names, token) = (host_names(&[]), WriteToken::default());
-        Ok(Self { listener, names, token, access: None, recording: None, limits: LIMITS })
+        Ok(Self {
+            listener,
+            names: host_names(&[]),
+            token: WriteToken::default(),
+            access: None,
+            audit: AuditLog::default(),
+            recording: None,
+            limits: LIMITS,
+        })
     }
 
     /// Enables acknowledgements for clients with the token in this file.
@@ -122,6 +133,11 @@ impl AggregatorServer {
     #[must_use]
     pub fn with_web_access(self, access: Arc<WebAccess>) -> Self {
         Self { access: Some(access), ..self }
+    }
+
+    /// Logs actions to this file, one line of JSON each.
+    pub fn with_audit_file(self, path: &Path) -> Result<Self, AuditLogError> {
+        Ok(Self { audit: AuditLog::to_file(path)?, ..self })
     }
 
     /// Adds accepted host names: a request must name the host that it is for.
@@ -152,10 +168,10 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, recording) = (self.token, self.recording);
+        let (token, audit, recording) = (self.token, self.audit, self.recording);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state =
-            ApiState { source, hub, token, recording, stopped: api_stopped, overview_cache };
+            ApiState { source, hub, token, audit, recording, stopped: api_stopped, overview_cache };
         let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone());
         let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();

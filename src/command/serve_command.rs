@@ -33,6 +33,8 @@ pub struct ServeOptions {
     pub token_file: Option<PathBuf>,
     /// Web configuration with TLS and users, if set.
     pub web_config: Option<PathBuf>,
+    /// File to which actions are logged as JSON, if set.
+    pub audit_file: Option<PathBuf>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -108,7 +110,7 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets TLS and users, and warns if other machines can read without them.
+/// Sets TLS, users and the audit log, and warns if other machines can read without TLS or users.
 fn secure_server(
     server: AggregatorServer,
     options: &ServeOptions,
@@ -117,8 +119,12 @@ fn secure_server(
     if let Some(why) = describe_open_address(options.listen.ip(), access.as_ref()) {
         tracing::warn!(listen = %options.listen, "{why}; set serve.web_config");
     }
-    Ok(match access {
+    let server = match access {
         Some(access) => server.with_web_access(Arc::new(access)),
+        None => server,
+    };
+    Ok(match &options.audit_file {
+        Some(path) => server.with_audit_file(path)?,
         None => server,
     })
 }

@@ -62,6 +62,7 @@ pub(super) struct ServeSection {
     pub(super) state_folder: String,
     pub(super) token_file: String,
     pub(super) web_config: String,
+    pub(super) audit_file: String,
 }
 
 /// Console settings.
