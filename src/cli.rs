@@ -5,10 +5,12 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod byte_size;
+mod certs_arguments;
 mod command_line;
 mod time_span;
 
 pub use byte_size::{SizeError, parse_size};
+pub use certs_arguments::CertsArguments;
 pub use command_line::parse;
 pub use time_span::{SpanError, parse_age, parse_span};
 
@@ -152,6 +154,9 @@ pub enum GauntCommand {
     Record(RecordArguments),
     /// Replay a recording in the console; without a terminal, print a snapshot of its end.
     Replay(ReplayArguments),
+    /// Create certificates for TLS between gaunt's programs, signed by a small CA in the same folder. For sites without a
+    /// CA of their own.
+    Certs(CertsArguments),
     /// List every metric that gaunt knows, with kind, unit and meaning.
     Metrics(MetricsArguments),
 }
@@ -273,6 +278,9 @@ pub struct ServeArguments {
     /// it, the API is read-only.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Web configuration with TLS and users, in the format of exporter-toolkit; overrides serve.web_config.
+    #[arg(long, value_name = "FILE")]
+    pub web_config: Option<PathBuf>,
 }
 
 /// Options of `explain`.

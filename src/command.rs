@@ -26,6 +26,7 @@ use gaunt_scrape::{RasRequestFn, ScrapeManagerHandle, ScrapePlan};
 
 pub mod ack_command;
 mod aggregator_address;
+pub mod certs_command;
 pub mod console_command;
 pub mod demo_command;
 pub mod doctor_command;

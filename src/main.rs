@@ -14,7 +14,7 @@ use gaunt::{
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        ack_command, console_command, demo_command, doctor_command, explain_command,
+        ack_command, certs_command, console_command, demo_command, doctor_command, explain_command,
         flight_recorder_command, judge_command, metrics_command, replay_command, report_command,
         serve_command, snapshot_command,
     },
@@ -146,6 +146,14 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
+        Some(GauntCommand::Certs(options)) => certs_command::run(&certs_command::CertsOptions {
+            folder: options.folder,
+            servers: options.servers,
+            names: options.names,
+            clients: options.clients,
+            days: options.days,
+            renew: options.renew,
+        }),
         Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
     }
 }
@@ -160,6 +168,8 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         names,
         state_folder: options.state.or(settings.state_folder.take()),
         token_file: options.token_file.or(settings.token_file.take()),
+        web_config: options.web_config.or(settings.web_config.take()),
+        audit_file: settings.audit_file.take(),
     };
     let flags = options.scrape.clone();
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);

@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +13,8 @@ use gaunt_node::{
     connection_admission::{ConnectionAdmission, ConnectionLimits, ConnectionPermit},
     host_check::HostNames,
     server_connection::serve_connection,
+    server_stream::{ServerStream, open_stream},
+    web_access::WebAccess,
 };
 use hyper::{
     Request,
@@ -20,7 +23,7 @@ use hyper::{
 };
 use hyper_util::service::TowerToHyperService;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::watch,
     task::JoinSet,
     time::{sleep, timeout},
@@ -32,6 +35,7 @@ mod acknowledge;
 mod answer_streams;
 mod api_responses;
 mod api_state;
+mod audit_log;
 mod chunked_body;
 mod exposition;
 mod health_endpoints;
@@ -47,7 +51,9 @@ use acknowledge::PeerAddress;
 use answer_streams::StreamHub;
 pub use api_state::RecordingFollowFn;
 use api_state::{ApiState, OverviewCache};
-use request_guard::{ReserveConnection, guard_request};
+use audit_log::AuditLog;
+pub use audit_log::AuditLogError;
+use request_guard::{RequestGuard, ReserveConnection, guard_request};
 use write_token::WriteToken;
 pub use write_token::WriteTokenError;
 
@@ -89,6 +95,8 @@ pub struct AggregatorServer {
     listener: TcpListener,
     names: HostNames,
     token: WriteToken,
+    access: Option<Arc<WebAccess>>,
+    audit: AuditLog,
     recording: Option<RecordingFollowFn>,
     limits: ConnectionLimits,
 }
@@ -105,13 +113,31 @@ impl AggregatorServer {
                 _ => error.to_string(),
             },
         })?;
-        let (names, token) = (host_names(&[]), WriteToken::default());
-        Ok(Self { listener, names, token, recording: None, limits: LIMITS })
+        Ok(Self {
+            listener,
+            names: host_names(&[]),
+            token: WriteToken::default(),
+            access: None,
+            audit: AuditLog::default(),
+            recording: None,
+            limits: LIMITS,
+        })
     }
 
     /// Enables acknowledgements for clients with the token in this file.
     pub fn with_token_file(self, token_file: &Path) -> Result<Self, WriteTokenError> {
         Ok(Self { token: WriteToken::from_file(token_file)?, ..self })
+    }
+
+    /// Sets TLS and who may read.
+    #[must_use]
+    pub fn with_web_access(self, access: Arc<WebAccess>) -> Self {
+        Self { access: Some(access), ..self }
+    }
+
+    /// Logs actions to this file, one line of JSON each.
+    pub fn with_audit_file(self, path: &Path) -> Result<Self, AuditLogError> {
+        Ok(Self { audit: AuditLog::to_file(path)?, ..self })
     }
 
     /// Adds accepted host names: a request must name the host that it is for.
@@ -142,11 +168,12 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, recording) = (self.token, self.recording);
+        let (token, audit, recording) = (self.token, self.audit, self.recording);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state =
-            ApiState { source, hub, token, recording, stopped: api_stopped, overview_cache };
-        let routes = build_router(state, self.names);
+            ApiState { source, hub, token, audit, recording, stopped: api_stopped, overview_cache };
+        let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone());
+        let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
         loop {
@@ -159,8 +186,13 @@ impl AggregatorServer {
                             tracing::debug!(%peer, "too many connections; closing one");
                             continue;
                         };
+                        let tls = access.as_ref().and_then(|access| access.server_tls());
                         let (routes, stopped) = (routes.clone(), stopped.clone());
-                        connections.spawn(handle_connection(stream, permit, PeerAddress(peer), routes, stopped));
+                        connections.spawn(async move {
+                            if let Some(stream) = open_stream(stream, tls, &permit).await {
+                                handle_connection(stream, permit, PeerAddress(peer), routes, stopped).await;
+                            }
+                        });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -179,7 +211,7 @@ impl AggregatorServer {
 }
 
 async fn handle_connection(
-    stream: TcpStream,
+    stream: ServerStream,
     permit: ConnectionPermit,
     peer: PeerAddress,
     routes: Router,
@@ -202,7 +234,7 @@ fn host_names(given: &[String]) -> HostNames {
     HostNames::new(given, "this aggregator", "--name or serve.names in its settings")
 }
 
-fn build_router(state: ApiState, names: HostNames) -> Router {
+fn build_router(state: ApiState, guard: RequestGuard) -> Router {
     Router::new()
         .route("/", get(health_endpoints::handle_index))
         .route("/healthz", get(health_endpoints::handle_healthz))
@@ -213,5 +245,5 @@ fn build_router(state: ApiState, names: HostNames) -> Router {
         .nest(gaunt_api::API, json_api::api_routes())
         .with_state(state)
         .fallback(health_endpoints::handle_not_found)
-        .layer(from_fn_with_state(names, guard_request))
+        .layer(from_fn_with_state(guard, guard_request))
 }

@@ -70,6 +70,10 @@ pub struct Settings {
     pub state_folder: Option<PathBuf>,
     /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
+    /// Web configuration of `gaunt serve` with TLS and users, if set.
+    pub web_config: Option<PathBuf>,
+    /// File to which `gaunt serve` logs actions as JSON, if set.
+    pub audit_file: Option<PathBuf>,
     /// Aggregator to use where neither a flag nor the environment names one.
     pub aggregator: Option<String>,
     /// Console options.
@@ -145,6 +149,8 @@ impl Settings {
             listen: file.serve.listen.to_socket_address(),
             state_folder: resolve_path(path, &file.serve.state_folder),
             token_file: resolve_path(path, &file.serve.token_file),
+            web_config: resolve_path(path, &file.serve.web_config),
+            audit_file: resolve_path(path, &file.serve.audit_file),
             names: file.serve.names,
             aggregator: Some(file.console.aggregator.clone()).filter(|url| !url.is_empty()),
             console: file.console.console_options(),

@@ -18,6 +18,7 @@ use crate::{
 };
 use gaunt_api::AlertList;
 use gaunt_engine::Engine;
+use gaunt_node::web_access::{WebAccess, describe_open_address};
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub struct ServeOptions {
     pub state_folder: Option<PathBuf>,
     /// File of the token that permits acknowledging findings, if set.
     pub token_file: Option<PathBuf>,
+    /// Web configuration with TLS and users, if set.
+    pub web_config: Option<PathBuf>,
+    /// File to which actions are logged as JSON, if set.
+    pub audit_file: Option<PathBuf>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -55,6 +60,7 @@ pub async fn run(
     if let Some(path) = &serve_options.token_file {
         server = server.with_token_file(path)?;
     }
+    server = secure_server(server, &serve_options)?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
@@ -102,6 +108,25 @@ pub async fn run(
     }
     drop((alerting_control, feed));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sets TLS, users and the audit log, and warns if other machines can read without TLS or users.
+fn secure_server(
+    server: AggregatorServer,
+    options: &ServeOptions,
+) -> anyhow::Result<AggregatorServer> {
+    let access = options.web_config.as_deref().map(WebAccess::from_file).transpose()?;
+    if let Some(why) = describe_open_address(options.listen.ip(), access.as_ref()) {
+        tracing::warn!(listen = %options.listen, "{why}; set serve.web_config");
+    }
+    let server = match access {
+        Some(access) => server.with_web_access(Arc::new(access)),
+        None => server,
+    };
+    Ok(match &options.audit_file {
+        Some(path) => server.with_audit_file(path)?,
+        None => server,
+    })
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.

@@ -39,6 +39,7 @@ mod own_lateness_tests;
 mod pairing_requests;
 pub mod pairing_scheduler;
 mod persisted_state;
+mod private_files;
 mod query_scheduler;
 pub mod record;
 mod recorded_past;

@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::private_files;
+
 /// Magic of a file.
 const MAGIC: &[u8; 8] = b"gauntmem";
 
@@ -113,8 +115,8 @@ impl StateStore {
     /// Opens and locks the directory; creates it if it does not exist.
     pub fn open_folder(folder: &Path) -> Result<Self, StateStoreError> {
         let failed = |error| StateStoreError::Folder { path: folder.to_path_buf(), error };
-        fs::create_dir_all(folder).map_err(failed)?;
-        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        private_files::create_folder(folder).map_err(failed)?;
+        let lock = private_files::open_lock(&folder.join(LOCK)).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
@@ -202,7 +204,7 @@ impl StateStore {
 
     fn write_part_file(&self, part: StatePart, payload: &[u8]) -> io::Result<()> {
         let new = self.part_path(part, UNFINISHED);
-        let mut file = File::create(&new)?;
+        let mut file = private_files::create_file(&new)?;
         file.write_all(&encode_file(payload)?)?;
         // The rename must not become visible before the bytes are on the disk.
         file.sync_all()?;

@@ -15,6 +15,7 @@ use hyper::body::Bytes;
 use super::{
     api_responses::{denied_response, refusal_response, unavailable_response},
     api_state::ApiState,
+    audit_log::AuditEntry,
     pairing_endpoint,
 };
 use gaunt_api::{
@@ -42,7 +43,7 @@ pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
 
 /// Acknowledges a finding, or withdraws that.
 pub(super) async fn handle_action(
-    State(ApiState { source, token, .. }): State<ApiState>,
+    State(ApiState { source, token, audit, .. }): State<ApiState>,
     peer: Option<Extension<PeerAddress>>,
     method: Method,
     parts: RawPathParams,
@@ -53,34 +54,68 @@ pub(super) async fn handle_action(
     let peer = peer.map_or_else(String::new, |Extension(PeerAddress(address))| address.to_string());
     let name = parts.iter().next().map(|(_, name)| name.to_owned()).unwrap_or_default();
     let finding = name.strip_suffix(ACKNOWLEDGE).unwrap_or(&name).to_owned();
+    let mut entry = AuditEntry {
+        action: "unknown",
+        outcome: "done".to_owned(),
+        finding: SanitizedText::new(&finding),
+        by: SanitizedText::default(),
+        note: SanitizedText::default(),
+        peer,
+    };
     if let Err(refusal) = token.check_headers(&headers).await {
-        let finding = SanitizedText::new(&finding);
+        let (finding, peer) = (&entry.finding, &entry.peer);
         tracing::warn!(target: "gaunt::audit", %finding, peer, "action refused: {refusal}");
+        audit.write_entry(AuditEntry { outcome: outcome_name(&refusal), ..entry }).await;
         return denied_response(&refusal);
     }
     let action = match parse_action(&method, finding, &parameters, &body) {
         Ok(action) => action,
         Err(refusal) => return refusal_response(&refusal),
     };
-    let what = match action.command {
-        FindingCommand::Acknowledge { .. } => "acknowledged",
-        FindingCommand::Accept { .. } => "accepted as baseline",
-        FindingCommand::Withdraw => "acknowledgement withdrawn",
-    };
-    let (finding, by) = (SanitizedText::new(&action.finding), action.by.clone());
-    let note = match &action.command {
-        FindingCommand::Acknowledge { note } | FindingCommand::Accept { note } => note.clone(),
-        FindingCommand::Withdraw => SanitizedText::default(),
-    };
-    match source.send_action(action).await {
-        Ok(Answer::Refused(refusal)) => refusal_response(&refusal),
+    let what = describe_action(&action, &mut entry);
+    let response = match source.send_action(action).await {
+        Ok(Answer::Refused(refusal)) => {
+            entry.outcome = outcome_name(&refusal);
+            refusal_response(&refusal)
+        }
         Ok(answer) => {
-            let (by, note) = (by.as_str(), note.as_str());
+            let (finding, by, note) = (&entry.finding, entry.by.as_str(), entry.note.as_str());
+            let peer = &entry.peer;
             tracing::info!(target: "gaunt::audit", %finding, by, note, peer, "{what}");
             Json(answer).into_response()
         }
-        Err(error) => unavailable_response(&error),
+        Err(error) => {
+            "unavailable".clone_into(&mut entry.outcome);
+            unavailable_response(&error)
+        }
+    };
+    audit.write_entry(entry).await;
+    response
+}
+
+/// Fills in what the entry says of an action; returns the words for the program's log.
+fn describe_action(action: &FindingAction, entry: &mut AuditEntry) -> &'static str {
+    entry.by = action.by.clone();
+    match &action.command {
+        FindingCommand::Acknowledge { note } => {
+            (entry.action, entry.note) = ("acknowledge", note.clone());
+            "acknowledged"
+        }
+        FindingCommand::Accept { note } => {
+            (entry.action, entry.note) = ("accept", note.clone());
+            "accepted as baseline"
+        }
+        FindingCommand::Withdraw => {
+            entry.action = "withdraw";
+            "acknowledgement withdrawn"
+        }
     }
+}
+
+/// The name of a refusal, as in its JSON.
+fn outcome_name(refusal: &Refusal) -> String {
+    let json = serde_json::to_value(refusal).unwrap_or_default();
+    json.get("refused").and_then(|name| name.as_str()).unwrap_or("refused").to_owned()
 }
 
 fn parse_action(

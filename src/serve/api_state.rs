@@ -6,7 +6,7 @@ use axum::extract::FromRef;
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::{answer_streams::StreamHub, write_token::WriteToken};
+use super::{answer_streams::StreamHub, audit_log::AuditLog, write_token::WriteToken};
 use crate::answer_source::AnswerSource;
 use gaunt_api::Overview;
 
@@ -16,6 +16,7 @@ pub(super) struct ApiState {
     pub(super) source: AnswerSource,
     pub(super) hub: StreamHub,
     pub(super) token: WriteToken,
+    pub(super) audit: AuditLog,
     pub(super) recording: Option<RecordingFollowFn>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) overview_cache: OverviewCache,

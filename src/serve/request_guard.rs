@@ -1,21 +1,33 @@
 //! Request guard before every route: allows reads and authorized writes, only under accepted host names, no
 //! cross-origin requests of web pages, and only short requests on reserve connections.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     extract::{Request, State},
     http::{
-        Method, StatusCode,
-        header::{ALLOW, CONTENT_LENGTH, TRANSFER_ENCODING},
+        HeaderMap, Method, StatusCode,
+        header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH, RETRY_AFTER, TRANSFER_ENCODING},
     },
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use gaunt_node::host_check::{HostNames, protect_from_browsers};
+use gaunt_node::{
+    host_check::{HostNames, protect_from_browsers},
+    peer_rate::PeerRateLimit,
+    web_access::WebAccess,
+};
 use tokio::time::timeout;
 
-use super::{acknowledge, api_responses::busy_response};
+use super::{
+    acknowledge::{self, PeerAddress},
+    api_responses::busy_response,
+    write_token::WriteToken,
+};
 
 /// Time limit for the start of a response. The engine answers in milliseconds; a longer wait is pointless.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,20 +39,91 @@ const SHORT: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReserveConnection;
 
+/// Which requests pass.
+#[derive(Clone)]
+pub(super) struct RequestGuard {
+    /// The accepted host names.
+    names: HostNames,
+    /// Who may read, if there is a web configuration.
+    access: Option<Arc<WebAccess>>,
+    /// The token for writes.
+    token: WriteToken,
+    /// The wrong tokens and passwords of each peer.
+    refusals: Arc<PeerRateLimit>,
+}
+
+/// Wrong tokens of one peer that are answered with 401: so many at once, then one each interval; others with 429. The
+/// right token is always accepted: 16 random characters cannot be guessed at any rate.
+const REFUSALS: u32 = 20;
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(3);
+
 /// Passes a request on, or refuses it.
 pub(super) async fn guard_request(
-    State(names): State<HostNames>,
+    State(guard): State<RequestGuard>,
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match reject_request(&names, &request) {
+    let (presents, peer) = (request.headers().contains_key(AUTHORIZATION), find_peer(&request));
+    let rejected = match reject_request(&guard.names, &request) {
+        None => guard.deny_request(request.headers(), peer).await,
+        rejected => rejected,
+    };
+    let mut response = match rejected {
         Some(response) => response,
         None => timeout(ANSWER_TIMEOUT, next.run(request)).await.unwrap_or_else(|_| {
             busy_response("no response in time: gaunt is overloaded; try again later")
         }),
     };
+    if response.status() == StatusCode::UNAUTHORIZED
+        && presents
+        && let Some(wait) = guard.limit_refusals(peer)
+    {
+        response = limited_response(wait);
+    }
     protect_from_browsers(response.headers_mut());
+    if let Some(access) = &guard.access {
+        access.add_headers(response.headers_mut());
+    }
     response
+}
+
+/// The address of the client.
+fn find_peer(request: &Request) -> IpAddr {
+    let peer = request.extensions().get::<PeerAddress>();
+    peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |PeerAddress(peer)| peer.ip())
+}
+
+fn limited_response(wait: Duration) -> Response {
+    let headers = [(RETRY_AFTER, (wait.as_secs() + 1).to_string())];
+    let why = "too many wrong tokens or passwords; try again later\n";
+    (StatusCode::TOO_MANY_REQUESTS, headers, why).into_response()
+}
+
+impl RequestGuard {
+    /// Passes requests for these names, as access and token permit.
+    pub(super) fn new(names: HostNames, access: Option<Arc<WebAccess>>, token: WriteToken) -> Self {
+        let refusals = Arc::new(PeerRateLimit::new(REFUSAL_INTERVAL, REFUSALS));
+        Self { names, access, token, refusals }
+    }
+
+    /// Counts a wrong token; the time to wait if the peer sent too many.
+    fn limit_refusals(&self, peer: IpAddr) -> Option<Duration> {
+        self.refusals.take_event(peer, Instant::now()).err()
+    }
+
+    /// Refuses a request that the web configuration does not permit. The token permits everything that a password does.
+    async fn deny_request(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Response> {
+        let access = self.access.as_ref()?;
+        let denied = access.check_request(headers, peer).await.err()?;
+        if denied.status == StatusCode::UNAUTHORIZED
+            && self.token.check_headers(headers).await.is_ok()
+        {
+            return None;
+        }
+        let mut response = (denied.status, denied.why).into_response();
+        denied.add_headers(response.headers_mut());
+        Some(response)
+    }
 }
 
 fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {

@@ -2,6 +2,7 @@
 
 use std::{
     io::Read as _,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,6 +17,9 @@ const SHORTEST_TOKEN: usize = 16;
 
 /// The largest token file, in bytes.
 const LARGEST_TOKEN: u64 = 4_096;
+
+/// The bit of a file's mode by which every user can read it.
+const WORLD_READABLE: u32 = 0o004;
 
 /// Path of the token file; without one all actions are refused.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +43,12 @@ pub enum WriteTokenError {
         .0.display()
     )]
     Short(PathBuf),
+    /// Every user of the machine can read the file.
+    #[error(
+        "every user can read the token in {path}; `chmod o-r {path}`, in Kubernetes defaultMode: 0440",
+        path = .0.display()
+    )]
+    WorldReadable(PathBuf),
 }
 
 impl WriteToken {
@@ -79,6 +89,9 @@ fn read_token(path: &Path) -> Result<String, WriteTokenError> {
     let failed = |error| WriteTokenError::Read { path: path.to_path_buf(), error };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & WORLD_READABLE != 0 {
+        return Err(WriteTokenError::WorldReadable(path.to_path_buf()));
+    }
     file.take(LARGEST_TOKEN).read_to_string(&mut text).map_err(failed)?;
     let token = text.trim();
     if token.len() < SHORTEST_TOKEN || token.contains(char::is_whitespace) {
@@ -89,16 +102,35 @@ fn read_token(path: &Path) -> Result<String, WriteTokenError> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt as _};
+
     use super::*;
+
+    /// Writes a file that others cannot read.
+    fn write_private(path: &Path, text: &str) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, Permissions::from_mode(0o640)).unwrap();
+    }
+
+    #[test]
+    fn token_that_everybody_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        write_private(&path, "0123456789abcdef\n");
+        assert!(WriteToken::from_file(&path).is_ok());
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let error = WriteToken::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains("chmod o-r"), "{error}");
+    }
 
     #[tokio::test]
     async fn requests_with_the_right_token_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         assert!(matches!(WriteToken::from_file(&path), Err(WriteTokenError::Read { .. })));
-        std::fs::write(&path, "short\n").unwrap();
+        write_private(&path, "short\n");
         assert!(matches!(WriteToken::from_file(&path), Err(WriteTokenError::Short(_))));
-        std::fs::write(&path, "0123456789abcdef\n").unwrap();
+        write_private(&path, "0123456789abcdef\n");
         let token = WriteToken::from_file(&path).unwrap();
         let mut headers = HeaderMap::new();
         assert_eq!(WriteToken::default().check_headers(&headers).await, Err(Refusal::WritingOff));
@@ -114,7 +146,7 @@ mod tests {
             headers.insert(AUTHORIZATION, header.parse().unwrap());
             assert_eq!(token.check_headers(&headers).await, expected, "{header}");
         }
-        std::fs::write(&path, "another-token-now").unwrap();
+        write_private(&path, "another-token-now");
         headers.insert(AUTHORIZATION, "Bearer another-token-now".parse().unwrap());
         assert_eq!(token.check_headers(&headers).await, Ok(()), "it is read again");
         std::fs::remove_file(&path).unwrap();

@@ -61,6 +61,8 @@ pub(super) struct ServeSection {
     pub(super) names: Vec<String>,
     pub(super) state_folder: String,
     pub(super) token_file: String,
+    pub(super) web_config: String,
+    pub(super) audit_file: String,
 }
 
 /// Console settings.

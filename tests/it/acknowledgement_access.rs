@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
 };
 
@@ -161,6 +162,41 @@ fn acknowledgement_is_refused_without_a_token_file() {
     assert_eq!(refused.status.code(), Some(3));
     let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(stderr.contains("has no token of at least 16 characters"), "{stderr}");
+}
+
+#[test]
+fn actions_and_refusals_are_audited_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let (token, audit) = (folder.path().join("token"), folder.path().join("audit.jsonl"));
+    fs::write(&token, TOKEN).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    let settings = folder.path().join("gaunt.toml");
+    fs::write(&settings, "[serve]\ntoken_file = \"token\"\naudit_file = \"audit.jsonl\"\n")
+        .unwrap();
+    let settings = settings.to_str().unwrap();
+    let arguments = ["--targets", "127.0.0.1:9", "--config", settings];
+    let running = TestProcess::start_aggregator(&arguments);
+    let address = running.served_address();
+    wait_for_finding(&address, FINDING);
+    let path = format!("findings/{FINDING}/acknowledge");
+    let post = |token: &str| {
+        let body = r#"{"by": "alice", "note": "cable ordered"}"#;
+        send_request(&address, "POST", &path, &bearer_header(token), body)
+    };
+    assert_eq!(post("wrong-token-of-16-chars").0, 401);
+    assert_eq!(post(TOKEN).0, 200);
+    assert_eq!(post(TOKEN).0, 409);
+
+    let text = fs::read_to_string(&audit).unwrap();
+    assert!(!text.contains("wrong-token") && !text.contains(TOKEN), "{text}");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let outcomes: Vec<_> = lines.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["wrong_token", "done", "already_acknowledged"]);
+    let done = &lines[1];
+    assert_eq!((&done["action"], &done["by"]), (&json!("acknowledge"), &json!("alice")));
+    assert_eq!((&done["finding"], &done["note"]), (&json!(FINDING), &json!("cable ordered")));
+    assert!(done["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{done}");
+    assert_eq!(fs::metadata(&audit).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 /// Runs `gaunt` with a token in its environment, or without.

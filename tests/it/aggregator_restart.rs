@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Command,
     thread,
@@ -44,6 +45,7 @@ fn start_aggregator(folder: &Path, targets: &str) -> (TestProcess, String) {
 fn start_until_line(folder: &Path, targets: &str, text: &str) -> (TestProcess, String, String) {
     let token = folder.join("token");
     fs::write(&token, "correct-horse-battery-staple").unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
     let (state, token) = (folder.join("state"), token.to_str().unwrap().to_owned());
     let state = state.to_str().unwrap();
     let mut args = vec!["--targets", targets, "--state", state, "--token-file", &token];

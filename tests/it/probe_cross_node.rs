@@ -36,6 +36,7 @@ impl CrossNodeSetup {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
         fs::write(&token, TOKEN).unwrap();
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
         let sim = SimulatorProcess::start_healthy(nodes);
         let aggregator = TestProcess::start_aggregator(&[
             "--targets",

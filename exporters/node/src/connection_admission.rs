@@ -169,7 +169,7 @@ impl AdmittedConnection {
 }
 
 /// Addresses that one client can choose freely count as one.
-fn client_network(peer: IpAddr) -> IpAddr {
+pub(crate) fn client_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {

@@ -1,6 +1,14 @@
 //! The exporter as a service: runs sampler, pages and server until a signal ends it or reloads the settings.
 
-use std::{fmt, future::pending, io, net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    future::pending,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use gaunt_schema::{Device, Report, UnixMs, catalogue::exporter, text::CompatOptions};
 use tokio::{
@@ -17,6 +25,7 @@ use crate::{
     metrics_server::{self, MetricsServeError},
     wall_clock,
     watchdog::Watchdog,
+    web_access::{WebAccess, WebConfigError, describe_open_address},
 };
 
 /// What to serve, and where.
@@ -26,6 +35,8 @@ pub struct ExporterPlan {
     pub listen: SocketAddr,
     /// Host names that requests may use, in addition to its addresses and this machine's names.
     pub names: Vec<String>,
+    /// The web configuration: TLS and users. Without it everybody may read, in plaintext.
+    pub web_config: Option<PathBuf>,
     /// The compatible formats that the page has in addition to our own.
     pub compat: CompatOptions,
     /// The options of the sampler.
@@ -122,6 +133,7 @@ struct ExporterService {
     names: watch::Sender<HostNames>,
     /// Changes with each request for the status of NCCL's RAS.
     ras_requests: watch::Sender<u64>,
+    access: watch::Sender<Option<Arc<WebAccess>>>,
     server: JoinHandle<()>,
     watchdog: Option<Watchdog>,
 }
@@ -131,6 +143,8 @@ impl ExporterService {
         plan: ExporterPlan,
         watchdog: Option<Watchdog>,
     ) -> Result<Self, MetricsServeError> {
+        let access = watch::Sender::new(load_access(plan.web_config.as_deref())?);
+        warn_of_open_address(plan.listen, access.borrow().as_deref());
         // Bind the address first: a second exporter must not call the driver before it fails on the address.
         let listener = metrics_server::bind_listener(plan.listen).await?;
         let ras_requests = watch::Sender::new(0);
@@ -139,7 +153,7 @@ impl ExporterService {
         let page = MetricsPage::new(Arc::default(), plan.compat);
         let pages = watch::Sender::new(Arc::new(page));
         let names = watch::Sender::new(metrics_server::host_names(&plan.names));
-        let server = spawn_server(listener, &pages, &names, &ras_requests);
+        let server = spawn_server(listener, &pages, &names, (&ras_requests, &access));
         let (settings, reports) = (SettingsStatus::loaded_now(), sampler.watch_reports());
         let mut service = Self {
             plan,
@@ -150,6 +164,7 @@ impl ExporterService {
             pages,
             names,
             ras_requests,
+            access,
             server,
             watchdog,
         };
@@ -215,13 +230,21 @@ impl ExporterService {
 
     /// Applies another plan, or leaves everything unchanged. Unchanged parts are not restarted.
     async fn apply_plan(&mut self, plan: ExporterPlan) -> Result<(), MetricsServeError> {
+        // Loaded first: with errors nothing changes.
+        let access = if plan.web_config == self.plan.web_config {
+            self.access.borrow().clone()
+        } else {
+            load_access(plan.web_config.as_deref())?
+        };
+        warn_of_open_address(plan.listen, access.as_deref());
         if plan.listen != self.plan.listen {
             let listener = metrics_server::bind_listener(plan.listen).await?;
             // Connections have their own tasks, and end with the current response.
             self.server.abort();
-            self.server = spawn_server(listener, &self.pages, &self.names, &self.ras_requests);
+            self.server = spawn_server(listener, &self.pages, &self.names, (&self.ras_requests, &self.access));
         }
         self.names.send_replace(metrics_server::host_names(&plan.names));
+        self.access.send_replace(access);
         let sampler_changed = plan.sampler != self.plan.sampler;
         self.plan = plan;
         if sampler_changed {
@@ -240,7 +263,10 @@ fn spawn_server(
     listener: TcpListener,
     pages: &watch::Sender<Arc<MetricsPage>>,
     names: &watch::Sender<HostNames>,
-    ras_requests: &watch::Sender<u64>,
+    (ras_requests, access): (
+        &watch::Sender<u64>,
+        &watch::Sender<Option<Arc<WebAccess>>>,
+    ),
 ) -> JoinHandle<()> {
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /metrics");
@@ -249,6 +275,18 @@ fn spawn_server(
         pages: pages.subscribe(),
         names: names.subscribe(),
         ras_requests: ras_requests.clone(),
+        access: access.subscribe(),
     };
     tokio::spawn(metrics_server::serve_pages(listener, served))
+}
+
+fn load_access(path: Option<&Path>) -> Result<Option<Arc<WebAccess>>, WebConfigError> {
+    path.map(|path| WebAccess::from_file(path).map(Arc::new)).transpose()
+}
+
+/// Warns if other machines can read the page without TLS or without a password or certificate.
+fn warn_of_open_address(listen: SocketAddr, access: Option<&WebAccess>) {
+    if let Some(why) = describe_open_address(listen.ip(), access) {
+        tracing::warn!(%listen, "{why}; set web_config");
+    }
 }

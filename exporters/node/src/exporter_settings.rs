@@ -96,6 +96,7 @@ struct ExporterSettingsFile {
     period: Option<Duration>,
     node: Option<String>,
     names: Option<Vec<String>>,
+    web_config: Option<PathBuf>,
     compat: Option<Vec<CompatExporter>>,
     sys_root: Option<PathBuf>,
     proc_root: Option<PathBuf>,
@@ -221,6 +222,7 @@ pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, Expo
     Ok(ExporterPlan {
         listen: arguments.listen.or(file.listen).unwrap_or(LISTEN),
         names,
+        web_config: arguments.web_config.clone().or(file.web_config),
         compat: CompatOptions {
             dcgm: dcgm_names,
             node: dialects.contains(&CompatExporter::Node),
@@ -348,6 +350,7 @@ mod tests {
             "names",
             "exclude",
             "rails",
+            "web_config",
             "disable",
             "collector_deadline",
             "call_deadline",

@@ -58,7 +58,11 @@ impl HostNames {
         let line = uri.authority().map(Authority::as_str);
         let header = || headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
         let Some(host) = line.or_else(header) else { return Ok(()) };
-        if headers.get_all(HOST).iter().count() <= 1 && self.contains(host) {
+        if headers.get_all(HOST).iter().count() > 1 {
+            let why = "the request has several Host headers; send one\n".to_owned();
+            return Err(MisdirectedRequest { status: StatusCode::BAD_REQUEST, why });
+        }
+        if self.contains(host) {
             return Ok(());
         }
         let host: String = host.chars().filter(char::is_ascii_graphic).collect();
@@ -154,7 +158,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(HOST, HeaderValue::from_static("localhost"));
         headers.append(HOST, HeaderValue::from_static("evil.example"));
-        assert!(names.check_request(&Uri::from_static("/"), &headers).is_err());
+        let refused = names.check_request(&Uri::from_static("/"), &headers).unwrap_err();
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
         headers.clear();
         headers.insert("sec-fetch-site", HeaderValue::from_static("cross-site"));
         let refused = names.check_request(&Uri::from_static("/"), &headers).unwrap_err();

@@ -18,13 +18,16 @@ pub mod negotiation;
 mod node_sampler;
 mod nvml;
 mod pci_location;
+pub mod peer_rate;
 mod ras_monitor;
 mod reading_source;
 mod sampler_options;
 pub mod server_connection;
+pub mod server_stream;
 mod tick_frames;
 mod wall_clock;
 pub mod watchdog;
+pub mod web_access;
 
 pub use metrics_page::MetricsPage;
 pub use node_sampler::NodeSampler;

@@ -39,6 +39,9 @@ struct NodeArguments {
     /// Listen address of the metrics page [default: 127.0.0.1:9770]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Web configuration with TLS and users, in the format of exporter-toolkit [default: none]
+    #[arg(long, value_name = "FILE")]
+    web_config: Option<PathBuf>,
     /// Sampling interval, 100ms to 60s [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
     period: Option<Duration>,

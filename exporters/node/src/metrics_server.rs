@@ -1,8 +1,9 @@
 //! Serves the page over HTTP: rendered at most once a tick per format, served from memory, never calling the driver.
 
 use std::{
+    convert::Infallible,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,7 +24,12 @@ use crate::{
     host_check::{HostNames, protect_from_browsers},
     negotiation,
     server_connection::serve_connection,
+    server_stream::open_stream,
+    web_access::{WebAccess, WebConfigError},
 };
+
+#[cfg(test)]
+mod tests;
 
 /// Some scrapers, their standbys, a few people. Responses are immediate, so every connection is idle or waits for its
 /// client and one of them can always be evicted: no reserve is needed.
@@ -56,6 +62,9 @@ pub enum MetricsServeError {
         /// The kernel's error; part of the message, and therefore not its source.
         said: io::Error,
     },
+    /// The web configuration is invalid.
+    #[error(transparent)]
+    WebConfig(#[from] WebConfigError),
 }
 
 /// The bind error in plain words.
@@ -89,6 +98,8 @@ pub struct ServedPages {
     pub names: watch::Receiver<HostNames>,
     /// Changes with each request for the status of NCCL's RAS.
     pub ras_requests: watch::Sender<u64>,
+    /// Who may read, if there is a web configuration.
+    pub access: watch::Receiver<Option<Arc<WebAccess>>>,
 }
 
 /// Serves the newest page until it is dropped; keep-alive connections then end after the current response.
@@ -116,10 +127,11 @@ async fn serve_with_limits(listener: TcpListener, served: ServedPages, limits: C
         };
         let (served, mut closed) = (served.clone(), closed.clone());
         tokio::spawn(async move {
+            let tls = served.access.borrow().as_ref().and_then(|access| access.server_tls());
+            let Some(stream) = open_stream(stream, tls, &permit).await else { return };
             let answers = service_fn(move |request: Request<Incoming>| {
-                let mut response = handle_request(&request, &served);
-                protect_from_browsers(response.headers_mut());
-                async move { Ok::<_, std::convert::Infallible>(response) }
+                let served = served.clone();
+                async move { Ok::<_, Infallible>(admit_request(&request, &served, peer.ip()).await) }
             });
             let stop = async move { while closed.changed().await.is_ok() {} };
             serve_connection(stream, permit, answers, stop).await;
@@ -132,6 +144,31 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The request headers that a response depends on.
 const VARIES: &str = "accept, accept-encoding, x-gaunt-frame";
+
+/// Answers a request if the web configuration permits it.
+async fn admit_request(
+    request: &Request<Incoming>,
+    served: &ServedPages,
+    peer: IpAddr,
+) -> Response<Full<Bytes>> {
+    let access = served.access.borrow().clone();
+    let Some(access) = access else {
+        let mut response = handle_request(request, served);
+        protect_from_browsers(response.headers_mut());
+        return response;
+    };
+    let mut response = match access.check_request(request.headers(), peer).await {
+        Ok(()) => handle_request(request, served),
+        Err(denied) => {
+            let mut response = build_response(denied.status, PLAIN, denied.why);
+            denied.add_headers(response.headers_mut());
+            response
+        }
+    };
+    protect_from_browsers(response.headers_mut());
+    access.add_headers(response.headers_mut());
+    response
+}
 
 fn handle_request(request: &Request<Incoming>, served: &ServedPages) -> Response<Full<Bytes>> {
     if let Err(refused) = served.names.borrow().check_request(request.uri(), request.headers()) {

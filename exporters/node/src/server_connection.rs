@@ -20,11 +20,13 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, copy, sink},
-    net::TcpStream,
     time::{sleep_until, timeout},
 };
 
-use crate::connection_admission::{ConnectionPermit, ConnectionStatus};
+use crate::{
+    connection_admission::{ConnectionPermit, ConnectionStatus},
+    server_stream::ServerStream,
+};
 
 /// The buffer of one connection in bytes, which also bounds a request's head. Prometheus sends about 300.
 const BUFFER: usize = 16 << 10;
@@ -36,7 +38,7 @@ const MAX_UNREAD: u64 = 1 << 20;
 /// Answers the requests of one connection until it ends, times out or is evicted. After `stop` it finishes the current
 /// response.
 pub async fn serve_connection<S, B>(
-    stream: TcpStream,
+    stream: ServerStream,
     permit: ConnectionPermit,
     service: S,
     stop: impl Future<Output = ()>,
@@ -134,7 +136,7 @@ async fn wait_for_deadline(deadline: Option<Instant>) {
 
 /// Drains input briefly after the last response. If the connection is closed with unread bytes, such as those of an
 /// oversized head, the kernel resets it, and the client loses the error response.
-async fn drain_input(stream: TcpStream) {
+async fn drain_input(stream: ServerStream) {
     let mut rest = stream.take(MAX_UNREAD);
     // However this ends, the connection is closed next.
     let _ended = timeout(LINGER, copy(&mut rest, &mut sink())).await;
@@ -177,7 +179,7 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
 
 /// A stream that records its reads and writes in the connection status.
 struct WatchedStream {
-    stream: TcpStream,
+    stream: ServerStream,
     shared: Arc<ConnectionStatus>,
 }
 

@@ -1,7 +1,7 @@
 //! Segment ring: segments in a directory; the newest is written, the oldest are removed.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -11,6 +11,7 @@ use std::{
 use gaunt_schema::UnixMs;
 
 use super::{ENDING, RecordError, RecordOptions, segment};
+use crate::private_files;
 
 /// A segment is at most this part of the ring, so that little is removed at once.
 const PARTS: u64 = 8;
@@ -39,10 +40,10 @@ struct OpenSegment {
 impl SegmentRing {
     pub(super) fn new(options: RecordOptions) -> Result<Self, RecordError> {
         let failed = |error| RecordError::Folder { path: options.folder.clone(), error };
-        fs::create_dir_all(&options.folder).map_err(failed)?;
+        private_files::create_folder(&options.folder).map_err(failed)?;
         // A missing permission is reported before anything is recorded.
         let probe = options.folder.join(".writable");
-        File::create(&probe).and_then(|_| fs::remove_file(&probe)).map_err(failed)?;
+        private_files::create_file(&probe).and_then(|_| fs::remove_file(&probe)).map_err(failed)?;
         Ok(Self { options, open: None })
     }
 
@@ -69,7 +70,7 @@ impl SegmentRing {
                 // Data is safe from a power loss now; it was always safe from a kill.
                 drop(done.file.sync_data());
             }
-            fs::create_dir_all(&self.options.folder)?;
+            private_files::create_folder(&self.options.folder)?;
             self.remove_oldest(block.len() as u64)?;
             self.open = Some(self.create_segment(at)?);
         }
@@ -91,7 +92,7 @@ impl SegmentRing {
         let mut name = at.0.max(0);
         loop {
             let path = self.options.folder.join(format!("{name:016}.{ENDING}"));
-            match OpenOptions::new().append(true).create_new(true).open(&path) {
+            match private_files::create_segment(&path) {
                 Ok(mut file) => {
                     if let Err(error) = file.write_all(&segment::encode_header(period_ms, at)) {
                         drop(fs::remove_file(&path));

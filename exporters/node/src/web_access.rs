@@ -1,0 +1,266 @@
+//! Who may connect to a server, and how: TLS, client certificates, users, response headers and a rate limit, from a web
+//! configuration in the format of Prometheus' exporter-toolkit. It is read again when one of its files changes.
+
+use std::{
+    fs,
+    net::IpAddr,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use tokio_rustls::rustls::ServerConfig;
+
+mod certificate_fields;
+mod config_error;
+mod config_file;
+mod password_check;
+mod server_tls;
+#[cfg(test)]
+mod tests;
+
+pub use config_error::WebConfigError;
+use config_file::{ConfigFile, RequestRate};
+use password_check::{PasswordCheck, PasswordOutcome};
+
+/// How often the files are looked at, at most: when a connection or a request arrives.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The access rules of one server.
+pub struct WebAccess {
+    path: PathBuf,
+    passwords: PasswordCheck,
+    state: Mutex<AccessState>,
+}
+
+/// The rules in use, and what is known of their files.
+struct AccessState {
+    rules: Arc<AccessRules>,
+    versions: Vec<FileVersion>,
+    next_look: Instant,
+    /// The instant at which the budget of the rate limit is full again.
+    rate_full_at: Instant,
+}
+
+/// What a file with its certificates and keys asks for.
+struct AccessRules {
+    file: ConfigFile,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+/// What distinguishes two versions of a file; none without the file.
+type FileVersion = Option<(u64, i64, i64, u64)>;
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeniedRequest {
+    /// The response status.
+    pub status: StatusCode,
+    /// The response text.
+    pub why: &'static str,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+}
+
+impl WebAccess {
+    /// Reads the file. Its errors are fatal now; later the previous rules stay in use.
+    pub fn from_file(path: &Path) -> Result<Self, WebConfigError> {
+        let rules = AccessRules::read_file(path)?;
+        // A change while the files were read is unlikely, and read at the next one.
+        let versions = rules.file_versions();
+        let now = Instant::now();
+        let state = AccessState {
+            rules: Arc::new(rules),
+            versions,
+            next_look: now + LOOK_INTERVAL,
+            rate_full_at: now,
+        };
+        let no_random = || WebConfigError::of_setting(path, "basic_auth_users", NO_RANDOM);
+        let passwords = PasswordCheck::new().ok_or_else(no_random)?;
+        Ok(Self { path: path.to_path_buf(), passwords, state: Mutex::new(state) })
+    }
+
+    /// The file.
+    pub fn config_path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The TLS that connections must use from now on, if it is enabled.
+    pub fn server_tls(&self) -> Option<Arc<ServerConfig>> {
+        self.current_rules(Instant::now()).tls.clone()
+    }
+
+    /// Whether clients must present a password or a certificate.
+    pub fn requires_identity(&self) -> bool {
+        let rules = self.current_rules(Instant::now());
+        let certificate = rules.file.tls.as_ref().map(|tls| tls.client_auth_type.as_str());
+        !rules.file.users.is_empty() || certificate == Some("RequireAndVerifyClientCert")
+    }
+
+    /// Takes a request from the rate limit, then checks its user and password.
+    pub async fn check_request(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<(), DeniedRequest> {
+        let now = Instant::now();
+        let rules = self.current_rules(now);
+        if let Some(rate) = rules.file.rate {
+            self.take_request(rate, now).map_err(|wait| DeniedRequest {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                why: "too many requests; try again later\n",
+                retry_after: Some(wait),
+            })?;
+        }
+        if rules.file.users.is_empty() {
+            return Ok(());
+        }
+        let header = headers.get(AUTHORIZATION);
+        match self.passwords.check_header(&rules.file.users, header, peer).await {
+            PasswordOutcome::Right => Ok(()),
+            PasswordOutcome::Wrong => Err(DeniedRequest {
+                status: StatusCode::UNAUTHORIZED,
+                why: "user and password required\n",
+                retry_after: None,
+            }),
+            PasswordOutcome::Limited { retry_after } => Err(DeniedRequest {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                why: "too many passwords were tried; try again later\n",
+                retry_after: Some(retry_after),
+            }),
+        }
+    }
+
+    /// Adds the configured headers to a response.
+    pub fn add_headers(&self, headers: &mut HeaderMap) {
+        for (name, value) in &self.current_rules(Instant::now()).file.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// The rules in use. Once a second they are read again if a file changed.
+    fn current_rules(&self, now: Instant) -> Arc<AccessRules> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if now < state.next_look {
+            return Arc::clone(&state.rules);
+        }
+        state.next_look = now + LOOK_INTERVAL;
+        self.reload_changed(&mut state);
+        Arc::clone(&state.rules)
+    }
+
+    /// Reads the files again if one of them changed. With errors, the previous rules stay in use.
+    fn reload_changed(&self, state: &mut AccessState) {
+        let versions = state.rules.file_versions();
+        if versions == state.versions {
+            return;
+        }
+        state.versions = versions;
+        match AccessRules::read_file(&self.path).and_then(|rules| self.check_change(state, rules)) {
+            Ok(rules) => {
+                // The new file may name other files than those just compared.
+                state.versions = rules.file_versions();
+                state.rules = Arc::new(rules);
+                tracing::info!(path = %self.path.display(), "web configuration reloaded");
+            }
+            Err(error) => {
+                tracing::error!(
+                    "web configuration not reloaded, the previous one stays in effect: {error}"
+                );
+            }
+        }
+    }
+
+    /// Rejects rules that would open the server: a file that is empty while it is being written must not do that.
+    fn check_change(
+        &self,
+        state: &AccessState,
+        rules: AccessRules,
+    ) -> Result<AccessRules, WebConfigError> {
+        let failed = |setting| WebConfigError::of_setting(&self.path, setting, NEEDS_RESTART);
+        let previous = &state.rules;
+        if previous.tls.is_some() != rules.tls.is_some() {
+            return Err(failed("tls_server_config"));
+        }
+        if !previous.file.users.is_empty() && rules.file.users.is_empty() {
+            return Err(failed("basic_auth_users"));
+        }
+        Ok(rules)
+    }
+
+    fn take_request(&self, rate: RequestRate, now: Instant) -> Result<(), Duration> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used_until = state.rate_full_at.max(now) + rate.interval;
+        let (used, full) = (used_until - now, rate.interval * rate.burst);
+        if used > full {
+            return Err((used - full).max(rate.interval));
+        }
+        state.rate_full_at = used_until;
+        Ok(())
+    }
+}
+
+/// What an address beyond this machine lacks; none if it has TLS and asks clients for an identity.
+pub fn describe_open_address(address: IpAddr, access: Option<&WebAccess>) -> Option<&'static str> {
+    if address.to_canonical().is_loopback() {
+        return None;
+    }
+    let (tls, identity) = access.map_or((false, false), |access| {
+        (access.server_tls().is_some(), access.requires_identity())
+    });
+    match (tls, identity) {
+        (true, true) => None,
+        (true, false) => Some("other machines can read without a password or certificate"),
+        (false, true) => Some("passwords are sent without TLS"),
+        (false, false) => Some("other machines can read without TLS and without a password"),
+    }
+}
+
+/// Why rules that would open the server are not reloaded.
+const NEEDS_RESTART: &str = "cannot be switched on or off while the server runs; restart it";
+
+/// Why no password could be checked.
+const NO_RANDOM: &str = "the system gives no random numbers; check /dev/urandom";
+
+impl AccessRules {
+    fn read_file(path: &Path) -> Result<Self, WebConfigError> {
+        let file = ConfigFile::read_file(path)?;
+        let tls = server_tls::build_tls(&file)?;
+        Ok(Self { file, tls })
+    }
+
+    /// The versions of the file and of those that it names.
+    fn file_versions(&self) -> Vec<FileVersion> {
+        let mut paths = vec![self.file.path.clone()];
+        if let Some(tls) = &self.file.tls {
+            let named = [&tls.cert_file, &tls.key_file, &tls.client_ca_file];
+            let named = named.into_iter().filter(|name| !name.is_empty());
+            paths.extend(named.map(|name| self.file.resolve_path(name)));
+        }
+        paths.iter().map(|path| read_version(path)).collect()
+    }
+}
+
+fn read_version(path: &Path) -> FileVersion {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+}
+
+impl DeniedRequest {
+    /// Adds the headers that belong to the response.
+    pub fn add_headers(&self, headers: &mut HeaderMap) {
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Basic realm=\"gaunt\"");
+            headers.insert(WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+    }
+}
