@@ -273,6 +273,10 @@ pub struct ServeArguments {
     /// it, the API is read-only.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Store that receives remote write, such as http://10.0.0.5:9090/api/v1/write, for the verdicts of each 15 s; default:
+    /// store.url in the settings, else none.
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
 }
 
 /// Options of `explain`.

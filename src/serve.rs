@@ -27,6 +27,7 @@ use tokio::{
 };
 
 use crate::answer_source::AnswerSource;
+use gaunt_store::{StoreStatus, StoreWriter};
 
 mod acknowledge;
 mod answer_streams;
@@ -90,6 +91,7 @@ pub struct AggregatorServer {
     names: HostNames,
     token: WriteToken,
     recording: Option<RecordingFollowFn>,
+    store: Option<watch::Receiver<StoreStatus>>,
     limits: ConnectionLimits,
 }
 
@@ -106,7 +108,7 @@ impl AggregatorServer {
             },
         })?;
         let (names, token) = (host_names(&[]), WriteToken::default());
-        Ok(Self { listener, names, token, recording: None, limits: LIMITS })
+        Ok(Self { listener, names, token, recording: None, store: None, limits: LIMITS })
     }
 
     /// Enables acknowledgements for clients with the token in this file.
@@ -126,6 +128,12 @@ impl AggregatorServer {
         Self { recording: Some(recording), ..self }
     }
 
+    /// Shows the state of the store in the metrics.
+    #[must_use]
+    pub fn with_store(self, store: watch::Receiver<StoreStatus>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
@@ -142,10 +150,10 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, recording) = (self.token, self.recording);
+        let (token, recording, store) = (self.token, self.recording, self.store);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state =
-            ApiState { source, hub, token, recording, stopped: api_stopped, overview_cache };
+            ApiState { source, hub, token, recording, store, stopped: api_stopped, overview_cache };
         let routes = build_router(state, self.names);
         let mut connections = JoinSet::new();
         tokio::pin!(stop);
@@ -195,6 +203,11 @@ async fn handle_connection(
     });
     let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
     serve_connection(stream, permit, service, stop).await;
+}
+
+/// Writes the verdicts of `source` to the store until the source ends.
+pub async fn write_to_store(source: AnswerSource, writer: StoreWriter) {
+    exposition::write_to_store(source, writer).await;
 }
 
 /// The accepted host names: those of this machine's aggregator, and the given ones.
