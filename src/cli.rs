@@ -281,6 +281,10 @@ pub struct ServeArguments {
     /// Web configuration with TLS and users, in the format of exporter-toolkit; overrides serve.web_config.
     #[arg(long, value_name = "FILE")]
     pub web_config: Option<PathBuf>,
+    /// Store that receives remote write, such as http://10.0.0.5:9090/api/v1/write, for the verdicts of each 15 s; default:
+    /// store.url in the settings, else none.
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
 }
 
 /// Options of `explain`.

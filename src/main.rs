@@ -163,14 +163,17 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
-    let serve_options = serve_command::ServeOptions {
+    let mut serve_options = serve_command::ServeOptions {
         listen,
         names,
         state_folder: options.state.or(settings.state_folder.take()),
         token_file: options.token_file.or(settings.token_file.take()),
         web_config: options.web_config.or(settings.web_config.take()),
         audit_file: settings.audit_file.take(),
+        store: None,
     };
+    serve_options.store =
+        settings.store_options(options.store, serve_options.state_folder.as_deref());
     let flags = options.scrape.clone();
     let reload = move || build_checked_setup(&flags, self::load_settings(&flags)?);
     let scraping = build_scraping_setup(&options.scrape, settings)?;

@@ -30,6 +30,7 @@ use tokio::{
 };
 
 use crate::answer_source::AnswerSource;
+use gaunt_store::{StoreStatus, StoreWriter};
 
 mod acknowledge;
 mod answer_streams;
@@ -98,6 +99,7 @@ pub struct AggregatorServer {
     access: Option<Arc<WebAccess>>,
     audit: AuditLog,
     recording: Option<RecordingFollowFn>,
+    store: Option<watch::Receiver<StoreStatus>>,
     limits: ConnectionLimits,
 }
 
@@ -120,6 +122,7 @@ impl AggregatorServer {
             access: None,
             audit: AuditLog::default(),
             recording: None,
+            store: None,
             limits: LIMITS,
         })
     }
@@ -152,6 +155,12 @@ impl AggregatorServer {
         Self { recording: Some(recording), ..self }
     }
 
+    /// Shows the state of the store in the metrics.
+    #[must_use]
+    pub fn with_store(self, store: watch::Receiver<StoreStatus>) -> Self {
+        Self { store: Some(store), ..self }
+    }
+
     /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
@@ -168,10 +177,19 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, audit, recording) = (self.token, self.audit, self.recording);
+        let (token, audit, recording, store) =
+            (self.token, self.audit, self.recording, self.store);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
-        let state =
-            ApiState { source, hub, token, audit, recording, stopped: api_stopped, overview_cache };
+        let state = ApiState {
+            source,
+            hub,
+            token,
+            audit,
+            recording,
+            store,
+            stopped: api_stopped,
+            overview_cache,
+        };
         let guard = RequestGuard::new(self.names, self.access.clone(), state.token.clone());
         let (routes, access) = (build_router(state, guard), self.access);
         let mut connections = JoinSet::new();
@@ -227,6 +245,11 @@ async fn handle_connection(
     });
     let stop = async move { drop(stopped.wait_for(|stopping| *stopping).await) };
     serve_connection(stream, permit, service, stop).await;
+}
+
+/// Writes the verdicts of `source` to the store until the source ends.
+pub async fn write_to_store(source: AnswerSource, writer: StoreWriter) {
+    exposition::write_to_store(source, writer).await;
 }
 
 /// The accepted host names: those of this machine's aggregator, and the given ones.

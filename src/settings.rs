@@ -12,6 +12,7 @@ use gaunt_schema::SanitizedText;
 use crate::{alert, command::report_command::GpuPrices, site};
 use gaunt_engine::record;
 use gaunt_scrape::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for};
+use gaunt_store::StoreOptions;
 
 mod access_section;
 mod alerting;
@@ -19,6 +20,7 @@ mod gather_section;
 mod setting_values;
 mod settings_file;
 mod storage;
+mod store_section;
 
 use settings_file::SettingsFile;
 
@@ -92,6 +94,8 @@ pub struct Settings {
     pub recording: Option<record::RecordOptions>,
     /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
+    /// The store; its URL is empty if none is set.
+    pub store: StoreOptions,
     /// GPU prices.
     pub prices: GpuPrices,
     /// Kilograms of CO2 per kilowatt-hour, if known.
@@ -161,6 +165,7 @@ impl Settings {
             history: file.history.history_span(),
             recording: file.record.recording_options(path),
             alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
+            store: file.store.into_inner().store_options(path, &file.cluster.name),
             prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
@@ -170,6 +175,13 @@ impl Settings {
     pub fn recording_options(&self) -> Option<record::RecordOptions> {
         let options = self.recording.clone()?;
         Some(record::RecordOptions { period: self.period, ..options })
+    }
+
+    /// Store options, if the flag or the settings name a store. What waits is kept in a folder of the state.
+    pub fn store_options(&self, url: Option<String>, state: Option<&Path>) -> Option<StoreOptions> {
+        let url = url.unwrap_or_else(|| self.store.url.clone());
+        let backlog_folder = state.map(|folder| folder.join("store"));
+        (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
     }
 
     /// What is scraped, and how.

@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 
 use super::{
@@ -14,11 +15,12 @@ use super::{
 use crate::{
     alert::{self, AlertError, AlertingTasks},
     answer_source::AnswerSource,
-    serve::AggregatorServer,
+    serve::{self, AggregatorServer},
 };
 use gaunt_api::AlertList;
 use gaunt_engine::Engine;
 use gaunt_node::web_access::{WebAccess, describe_open_address};
+use gaunt_store::{StoreOptions, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct ServeOptions {
     pub web_config: Option<PathBuf>,
     /// File to which actions are logged as JSON, if set.
     pub audit_file: Option<PathBuf>,
+    /// The store that verdicts are written to, if any.
+    pub store: Option<StoreOptions>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -61,6 +65,7 @@ pub async fn run(
         server = server.with_token_file(path)?;
     }
     server = secure_server(server, &serve_options)?;
+    serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
@@ -91,6 +96,7 @@ pub async fn run(
     alerting_control.apply_options(alerting).await?;
     let (follow, now) = (feed.follow.clone(), feed.clock.clone());
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
+    let (server, store_tasks) = start_store(serve_options.store, server, &source)?;
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
     let stop = async {
         loop {
@@ -106,7 +112,7 @@ pub async fn run(
     if let Some(persisting) = persisting {
         persisting.finish_persisting().await;
     }
-    drop((alerting_control, feed));
+    drop((alerting_control, store_tasks, feed));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -127,6 +133,20 @@ fn secure_server(
         Some(path) => server.with_audit_file(path)?,
         None => server,
     })
+}
+
+/// Starts to write to the store, if there is one; the server shows its state.
+fn start_store(
+    options: Option<StoreOptions>,
+    server: AggregatorServer,
+    source: &AnswerSource,
+) -> anyhow::Result<(AggregatorServer, JoinSet<()>)> {
+    let mut tasks = JoinSet::new();
+    let Some(options) = options else { return Ok((server, tasks)) };
+    let writer = StoreWriter::start_thread(options)?;
+    let server = server.with_store(writer.watch_status());
+    tasks.spawn(serve::write_to_store(source.clone(), writer));
+    Ok((server, tasks))
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::{answer_streams::StreamHub, audit_log::AuditLog, write_token::WriteToken};
 use crate::answer_source::AnswerSource;
 use gaunt_api::Overview;
+use gaunt_store::StoreStatus;
 
 /// Shared state of the routes.
 #[derive(Clone)]
@@ -18,6 +19,7 @@ pub(super) struct ApiState {
     pub(super) token: WriteToken,
     pub(super) audit: AuditLog,
     pub(super) recording: Option<RecordingFollowFn>,
+    pub(super) store: Option<watch::Receiver<StoreStatus>>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) overview_cache: OverviewCache,
 }

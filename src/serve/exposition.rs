@@ -1,11 +1,18 @@
 //! `/metrics`: metrics of the fleet and of the aggregator, as exposition text with bounded labels.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
-use gaunt_schema::{Entity, GpuState, MetricId, catalogue::fleet_metrics, text::ExpositionFormat};
+use gaunt_schema::{Entity, GpuState, UnixMs, catalogue::fleet_metrics, text::ExpositionFormat};
+use gaunt_store::{StoreStatus, StoreStep, StoreWriter};
+use tokio::task::spawn_blocking;
 
-use super::{api_responses::unavailable_response, negotiated_page};
+use self::page_output::{FamilyOutput, PageOutput};
+use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{
     Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question, TargetList,
@@ -21,12 +28,10 @@ const MAX_FINDINGS: usize = 1_000;
 /// Targets with their own series of dropped results: those with the most.
 const MAX_DROPPING: usize = 20;
 
-pub(super) async fn handle_metrics(
-    State(source): State<AnswerSource>,
-    headers: HeaderMap,
-) -> Response {
-    match MetricsAnswers::fetch_answers(&source).await {
-        Ok(answers) => {
+pub(super) async fn handle_metrics(State(state): State<ApiState>, headers: HeaderMap) -> Response {
+    match MetricsAnswers::fetch_answers(&state.source).await {
+        Ok(mut answers) => {
+            answers.store = state.store.as_ref().map(|status| status.borrow().clone());
             negotiated_page::respond_page(&headers, move |format| answers.render_page(format)).await
         }
         Err(error) => unavailable_response(&error),
@@ -40,6 +45,29 @@ struct MetricsAnswers {
     findings: std::sync::Arc<FindingList>,
     targets: std::sync::Arc<TargetList>,
     time: std::sync::Arc<GpuTime>,
+    /// State of the store, if one is written to.
+    store: Option<StoreStatus>,
+}
+
+/// Writes the verdicts to the store, one step for each instant of its grid. Ends with the source.
+pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter) {
+    let mut last = UnixMs::default();
+    while let Ok(tick) = source.wait_for_tick(last).await {
+        last = tick;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = UnixMs(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
+        let Some(mut step) = writer.begin_step(tick, now) else { continue };
+        let Ok(answers) = MetricsAnswers::fetch_answers(&source).await else { continue };
+        // Samples of 100,000 GPUs take a tenth of a second, which must not delay responses.
+        let filled = spawn_blocking(move || {
+            answers.fill_step(&mut step);
+            step
+        });
+        match filled.await {
+            Ok(step) => writer.send_step(step),
+            Err(error) => tracing::error!(%error, "cannot read the verdicts for the store"),
+        }
+    }
 }
 
 impl MetricsAnswers {
@@ -50,6 +78,7 @@ impl MetricsAnswers {
             findings: std::sync::Arc::default(),
             targets: std::sync::Arc::default(),
             time: std::sync::Arc::default(),
+            store: None,
         };
         for question in [
             Question::Overview,
@@ -71,21 +100,53 @@ impl MetricsAnswers {
     }
 
     fn render_page(&self, format: ExpositionFormat) -> String {
-        let mut page = ExpositionPage { out: String::with_capacity(64 << 10), format };
+        let mut text = String::with_capacity(64 << 10);
+        let mut page = PageOutput::Text { out: &mut text, format };
         page.write_family(fleet_metrics::BUILD_INFO, |family| {
             family.write_line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
-        self.write_targets(&mut page);
-        self.write_totals(&mut page);
         self.write_recording_status(&mut page);
-        self.write_fleet(&mut page);
-        self.write_findings(&mut page);
-        self.write_omissions(&mut page);
-        format.write_end(&mut page.out);
-        page.out
+        if let Some(store) = &self.store {
+            write_store_status(&mut page, store, self.overview.at);
+        }
+        self.write_verdicts(&mut page);
+        format.write_end(&mut text);
+        text
     }
 
-    fn write_targets(&self, page: &mut ExpositionPage) {
+    /// Adds the verdicts to a step of the store, with the labels and values of the page. Counters are left out: those of
+    /// two aggregators start at different values. The state of a GPU is one series with a number.
+    fn fill_step(&self, step: &mut StoreStep) {
+        let mut page = PageOutput::Step(step);
+        self.write_verdicts(&mut page);
+        page.write_family(fleet_metrics::GPU_STATE_CODE, |family| {
+            for (node, gpu, state) in self.gpu_states() {
+                let labels = [("node", node), ("gpu", &gpu.to_string())];
+                family.write_line(&labels, f64::from(state.number_code()));
+            }
+        });
+    }
+
+    /// Writes what two aggregators of one cluster say alike.
+    fn write_verdicts(&self, page: &mut PageOutput<'_>) {
+        self.write_targets(page);
+        self.write_totals(page);
+        self.write_fleet(page);
+        self.write_findings(page);
+        self.write_omissions(page);
+    }
+
+    /// Node, number and state of each GPU.
+    fn gpu_states(&self) -> impl Iterator<Item = (&str, usize, GpuState)> {
+        let states = self.nodes.nodes.iter().flat_map(|line| {
+            line.gpu_states.chars().enumerate().map(move |(gpu, code)| {
+                (&*line.node, gpu, GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown))
+            })
+        });
+        states.take(MAX_GPUS)
+    }
+
+    fn write_targets(&self, page: &mut PageOutput<'_>) {
         let targets = &self.targets.targets;
         page.write_family(fleet_metrics::TARGETS, |family| {
             for state in [TargetState::Live, TargetState::Down, TargetState::Pending] {
@@ -103,7 +164,7 @@ impl MetricsAnswers {
         });
     }
 
-    fn write_totals(&self, page: &mut ExpositionPage) {
+    fn write_totals(&self, page: &mut PageOutput<'_>) {
         let totals = &self.targets.totals;
         page.write_family(fleet_metrics::SCRAPES, |family| {
             for (outcome, count) in &totals.scrapes {
@@ -121,7 +182,7 @@ impl MetricsAnswers {
     }
 
     /// Writes what limits leave out.
-    fn write_omissions(&self, page: &mut ExpositionPage) {
+    fn write_omissions(&self, page: &mut PageOutput<'_>) {
         let left_out = &self.targets.left_out;
         page.write_family(fleet_metrics::FINDINGS_WITHOUT_PLACE, |family| {
             for (kind, findings) in &left_out.findings_without_place {
@@ -154,7 +215,7 @@ impl MetricsAnswers {
     }
 
     /// Writes the status of the recording, if there is one.
-    fn write_recording_status(&self, page: &mut ExpositionPage) {
+    fn write_recording_status(&self, page: &mut PageOutput<'_>) {
         let Some(status) = &self.targets.keeping else { return };
         page.write_family(fleet_metrics::RECORD_ACTIVE, |family| match &status.stopped {
             None => family.write_line(&[], 1.0),
@@ -172,7 +233,7 @@ impl MetricsAnswers {
         });
     }
 
-    fn write_fleet(&self, page: &mut ExpositionPage) {
+    fn write_fleet(&self, page: &mut PageOutput<'_>) {
         let counts = &self.overview.nodes;
         page.write_family(fleet_metrics::NODES, |family| {
             for (state, count) in [
@@ -190,17 +251,20 @@ impl MetricsAnswers {
             }
         });
         page.write_family(fleet_metrics::GPU_STATE, |family| {
-            let gpu_states = self.nodes.nodes.iter().flat_map(|line| {
-                line.gpu_states.chars().enumerate().map(move |(gpu, code)| (line, gpu, code))
-            });
-            for (line, gpu, code) in gpu_states.take(MAX_GPUS) {
-                let state = GpuState::from_letter_code(code).unwrap_or(GpuState::Unknown);
-                let labels =
-                    [("node", &*line.node), ("gpu", &gpu.to_string()), ("state", state.as_str())];
+            for (node, gpu, state) in self.gpu_states() {
+                let labels = [("node", node), ("gpu", &gpu.to_string()), ("state", state.as_str())];
                 family.write_line(&labels, 1.0);
             }
         });
         page.write_family(fleet_metrics::GPU_STATE_RATIO, |family| self.write_state_ratios(family));
+        page.write_family(fleet_metrics::JOB_GPUS, |family| {
+            for job in &self.time.jobs {
+                for count in &job.states {
+                    let labels = [("job", job.job.as_str()), ("state", count.state.as_str())];
+                    family.write_line(&labels, f64::from(count.gpus));
+                }
+            }
+        });
         page.write_family(fleet_metrics::LOST_GPUS, |family| {
             family.write_line(&[], self.overview.lost.gpus);
         });
@@ -214,7 +278,7 @@ impl MetricsAnswers {
     }
 
     /// Writes lost GPUs by cause, finding, node and job: four breakdowns of one number.
-    fn write_losses(&self, page: &mut ExpositionPage) {
+    fn write_losses(&self, page: &mut PageOutput<'_>) {
         let findings = &self.findings.findings;
         page.write_family(fleet_metrics::LOST_BY_CAUSE, |family| {
             let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
@@ -246,7 +310,7 @@ impl MetricsAnswers {
     }
 
     /// Writes every state of the fleet, and the states of each job that occur.
-    fn write_state_ratios(&self, family: &mut ExpositionFamily<'_>) {
+    fn write_state_ratios(&self, family: &mut FamilyOutput<'_, '_>) {
         let gpu_count = f64::from(self.overview.gpu_count());
         for state in GpuState::ALL.iter().filter(|_| gpu_count > 0.0) {
             let share = f64::from(self.overview.gpus_in_state(*state)) / gpu_count;
@@ -260,7 +324,7 @@ impl MetricsAnswers {
         }
     }
 
-    fn write_findings(&self, page: &mut ExpositionPage) {
+    fn write_findings(&self, page: &mut PageOutput<'_>) {
         page.write_family(fleet_metrics::FINDING, |family| {
             for finding in self.findings.findings.iter().take(MAX_FINDINGS) {
                 let mut labels = vec![
@@ -282,6 +346,36 @@ impl MetricsAnswers {
     }
 }
 
+/// Writes the state of the store at `now`.
+fn write_store_status(page: &mut PageOutput<'_>, store: &StoreStatus, now: UnixMs) {
+    for (metric, value) in [
+        (fleet_metrics::STORE_SENT, store.sent_samples),
+        (fleet_metrics::STORE_SENT_BYTES, store.sent_bytes),
+        (fleet_metrics::STORE_FAILED, store.failed_attempts),
+        (fleet_metrics::STORE_WAITING_BYTES, store.waiting_bytes),
+        (fleet_metrics::STORE_SERIES, store.series),
+    ] {
+        page.write_family(metric, |family| family.write_line(&[], value as f64));
+    }
+    page.write_family(fleet_metrics::STORE_WAITING_SECONDS, |family| {
+        let age = store.oldest.map_or(0.0, |oldest| now.duration_since(oldest).as_secs_f64());
+        family.write_line(&[], age);
+    });
+    page.write_family(fleet_metrics::STORE_REFUSED, |family| {
+        if store.other_replica_samples > 0 {
+            family.write_line(&[("status", "202")], store.other_replica_samples as f64);
+        }
+        for (status, samples) in &store.refused_samples {
+            family.write_line(&[("status", &status.to_string())], *samples as f64);
+        }
+    });
+    page.write_family(fleet_metrics::STORE_DROPPED, |family| {
+        for (reason, samples) in &store.dropped_samples {
+            family.write_line(&[("reason", reason)], *samples as f64);
+        }
+    });
+}
+
 /// Labels of an entity and its location; only labels that are known.
 fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> {
     let parts = [
@@ -299,61 +393,6 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
     std::iter::once(("entity", entity.kind.as_str())).chain(present)
 }
 
-/// A page that is being written.
-struct ExpositionPage {
-    out: String,
-    format: ExpositionFormat,
-}
-
-impl ExpositionPage {
-    /// Writes one family: its header from the catalogue, then its lines. A family without lines is left out.
-    fn write_family(&mut self, metric: MetricId, lines: impl FnOnce(&mut ExpositionFamily<'_>)) {
-        let family_start = self.out.len();
-        self.format.write_header(metric, &mut self.out);
-        let header_end = self.out.len();
-        lines(&mut ExpositionFamily { page: self, name: metric.catalogue_row().name });
-        if self.out.len() == header_end {
-            self.out.truncate(family_start);
-        }
-    }
-
-    fn push(&mut self, text: std::fmt::Arguments<'_>) {
-        self.out.write_fmt(text).expect("writing to a string cannot fail");
-    }
-}
-
-/// The family that is being written.
-struct ExpositionFamily<'a> {
-    page: &'a mut ExpositionPage,
-    name: &'static str,
-}
-
-impl ExpositionFamily<'_> {
-    fn write_line(&mut self, labels: &[(&str, &str)], value: f64) {
-        self.page.out.push_str(self.name);
-        for (index, (name, text)) in labels.iter().enumerate() {
-            let open = if index == 0 { '{' } else { ',' };
-            self.page.push(format_args!("{open}{name}=\""));
-            self.write_escaped(text);
-            self.page.out.push('"');
-        }
-        if !labels.is_empty() {
-            self.page.out.push('}');
-        }
-        self.page.push(format_args!(" {value}\n"));
-    }
-
-    fn write_escaped(&mut self, text: &str) {
-        for character in text.chars() {
-            match character {
-                '\\' => self.page.out.push_str("\\\\"),
-                '"' => self.page.out.push_str("\\\""),
-                '\n' => self.page.out.push_str("\\n"),
-                other => self.page.out.push(other),
-            }
-        }
-    }
-}
-
+mod page_output;
 #[cfg(test)]
 mod tests;

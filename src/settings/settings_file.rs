@@ -11,6 +11,7 @@ use super::{
     gather_section::GatherSection,
     setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
+    store_section::StoreSection,
 };
 use gaunt_console::{ColourDepth, GlyphSet, Palette};
 use gaunt_judge::Thresholds;
@@ -33,6 +34,7 @@ pub(super) struct SettingsFile {
     pub(super) alertmanager: Spanned<AlertmanagerSection>,
     pub(super) report: ReportSection,
     pub(super) history: HistorySection,
+    pub(super) store: Spanned<StoreSection>,
 }
 
 impl Default for SettingsFile {
@@ -49,6 +51,7 @@ impl Default for SettingsFile {
             alertmanager: Spanned::new(0..0, AlertmanagerSection::default()),
             report: ReportSection::default(),
             history: HistorySection::default(),
+            store: Spanned::new(0..0, StoreSection::default()),
         }
     }
 }
@@ -215,7 +218,9 @@ impl SettingsFile {
         alertmanager
             .get_ref()
             .check_section()
-            .map_err(|what| SettingsFault { what, span: alertmanager.span() })
+            .map_err(|what| SettingsFault { what, span: alertmanager.span() })?;
+        let (store, span) = (self.store.get_ref(), self.store.span());
+        store.check_section().map_err(|what| SettingsFault { what, span })
     }
 }
 

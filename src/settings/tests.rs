@@ -79,7 +79,7 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
             "[gathr]\n",
             "gaunt.toml:1: unknown key `gathr`, known keys are `cluster`, `gather`, `serve`, \
              `judge`, `console`, `topology`, `jobs`, `record`, `alertmanager`, `report`, \
-             `history`; correct the name or remove the line",
+             `history`, `store`; correct the name or remove the line",
         ),
         (
             "\n[gather]\nperiod = \"0s\"\n",
@@ -89,6 +89,16 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
         (
             "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
             "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
+        ),
+        ("[store]\nevery = \"5m\"\n", "gaunt.toml:1: store.every is 300s; allowed are 1s to 2m"),
+        (
+            "[store]\nreplica_label = \"__replica__\"\n",
+            "gaunt.toml:1: store.replica_label needs store.replica; set both",
+        ),
+        (
+            "[store]\nreplica_label = \"a-b\"\nreplica = \"a\"\n",
+            "gaunt.toml:1: store.replica_label is \"a-b\", which is not a label name; use letters, \
+             digits and _",
         ),
         (
             "[gather]\nmax_body = \"1XB\"\n",

@@ -54,6 +54,7 @@ mod recording_integrity;
 mod scenario_findings;
 mod sim_program;
 mod snapshot_ask;
+mod store_writing;
 mod switch_exporters;
 mod systemd_unit;
 mod target_discovery;

@@ -28,6 +28,7 @@ const CRATE_ROOTS: &[&str] = &[
     "src/lib.rs",
     "src/main.rs",
     "src/scrape/lib.rs",
+    "src/store/lib.rs",
     "tests/bench/src/main.rs",
     "tests/fake-driver/src/lib.rs",
 ];
@@ -43,6 +44,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("src/cluster", &["gaunt-schema"]),
     ("src/judge", &["gaunt-cluster", "gaunt-schema"]),
     ("src/scrape", &["gaunt-schema"]),
+    ("src/store", &["gaunt-schema", "gaunt-scrape"]),
     ("src/engine", &["gaunt-api", "gaunt-cluster", "gaunt-judge", "gaunt-schema"]),
     ("src/console", &["gaunt-api", "gaunt-schema"]),
     ("tests/fake-driver", &[]),

@@ -44,7 +44,7 @@ fn shipped_configuration_is_valid_for_victoriametrics() {
 
 /// Makes new series visible at once. VictoriaMetrics caches which series a filter matches, even if there are none, and
 /// drops that cache every 10 s, and when series are deleted. These are vmagent's own, which it writes anew each second.
-fn drop_filter_cache(store: &str) {
+pub(crate) fn drop_filter_cache(store: &str) {
     _ = get(store, "/api/v1/admin/tsdb/delete_series?match[]=scrape_series_added");
 }
 

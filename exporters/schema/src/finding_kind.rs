@@ -114,6 +114,11 @@ impl GpuState {
         }
     }
 
+    /// The number of this state in stored series; a new state comes after all others.
+    pub const fn number_code(self) -> u8 {
+        self as u8
+    }
+
     /// The state for a one-letter code.
     pub fn from_letter_code(code: char) -> Option<Self> {
         Self::ALL.iter().copied().find(|state| state.letter_code() == code)

@@ -73,6 +73,7 @@ fn sample_answers() -> MetricsAnswers {
             ..TargetList::default()
         }),
         time: Arc::new(sample_gpu_time()),
+        store: None,
     }
 }
 
@@ -148,6 +149,7 @@ fn page_shows_the_values_of_the_answers() {
         r#"gaunt_finding_lost_gpus{id="port_down/gpu1/mlx5_1/1",kind="port_down"} 0"#,
         r#"gaunt_node_lost_gpus{node="gpu\\1 \"a\""} 1"#,
         "gaunt_job_lost_gpus{job=\"8812\"} 0.5",
+        "gaunt_job_gpus{job=\"8812\",state=\"waiting\"} 1",
         "gaunt_gpu_state_ratio{state=\"computing\"} 0.5",
         "gaunt_gpu_state_ratio{state=\"lost\"} 0",
         "gaunt_gpu_state_ratio{job=\"8812\",state=\"waiting\"} 0.5",
@@ -293,4 +295,43 @@ fn dropped_batches_are_named_for_the_targets_with_most() {
         !answers.render_page(ExpositionFormat::Text).contains("gaunt_target_dropped"),
         "none without drops"
     );
+}
+
+#[test]
+fn numbers_of_gpu_states_are_those_of_the_help_text() {
+    let help = fleet_metrics::GPU_STATE_CODE.catalogue_row().help;
+    for state in GpuState::ALL {
+        let word = format!("{} {}", state.number_code(), state.as_str());
+        assert!(help.contains(&word), "{word}");
+    }
+}
+
+#[test]
+fn state_of_the_store_is_on_the_page() {
+    let mut answers = sample_answers();
+    Arc::make_mut(&mut answers.overview).at = UnixMs(100_000);
+    let page = answers.render_page(ExpositionFormat::Text);
+    assert!(!page.contains("gaunt_store_"), "no store, no metrics of it");
+    answers.store = Some(StoreStatus {
+        sent_samples: 7,
+        other_replica_samples: 2,
+        refused_samples: [(400, 3)].into(),
+        dropped_samples: [("backlog_full", 5)].into(),
+        failed_attempts: 4,
+        waiting_bytes: 900,
+        oldest: Some(UnixMs(40_000)),
+        ..StoreStatus::default()
+    });
+    let page = answers.render_page(ExpositionFormat::Text);
+    for expected in [
+        "gaunt_store_sent_samples_total 7",
+        "gaunt_store_refused_samples_total{status=\"202\"} 2",
+        "gaunt_store_refused_samples_total{status=\"400\"} 3",
+        "gaunt_store_dropped_samples_total{reason=\"backlog_full\"} 5",
+        "gaunt_store_failed_requests_total 4",
+        "gaunt_store_waiting_bytes 900",
+        "gaunt_store_waiting_seconds 60",
+    ] {
+        assert!(page.lines().any(|line| line == expected), "{expected}\nis missing in\n{page}");
+    }
 }

@@ -62,4 +62,24 @@ rows! {
         Metric::new_gauge("gaunt_node_lost_gpus", Fleet, Unit::Count, 0.1);
     JOB_LOST, "Lost GPUs of each job, of the largest thousand.",
         Metric::new_gauge("gaunt_job_lost_gpus", Fleet, Unit::Count, 0.1);
+    JOB_GPUS, "GPUs of each job in each state that occurs, of the largest thousand jobs.",
+        Metric::new_gauge("gaunt_job_gpus", Fleet, Unit::Count, 1.0);
+    GPU_STATE_CODE, "The state that each GPU is judged to be in, as a number; only written to a store: 0 computing, 1 memory_bound, 2 communicating, 3 busy, 4 slowed, 5 waiting, 6 data_starved, 7 launch_bound, 8 throttled, 9 hung, 10 idle_allocated, 11 idle, 12 lost, 13 stale, 14 unknown.",
+        Metric::new_gauge("gaunt_gpu_state_code", Fleet, Unit::Count, 1.0);
+    STORE_SENT, "Samples that the store accepted.",
+        Metric::new_counter("gaunt_store_sent_samples_total", Fleet, Unit::Count, Bits64);
+    STORE_SENT_BYTES, "Bytes of the requests that the store accepted.",
+        Metric::new_counter("gaunt_store_sent_bytes_total", Fleet, Unit::Bytes, Bits64);
+    STORE_REFUSED, "Samples that the store refused, by HTTP status, and those that it did not keep because it takes another replica's (202); they are not sent again.",
+        Metric::new_counter("gaunt_store_refused_samples_total", Fleet, Unit::Count, Bits64);
+    STORE_DROPPED, "Samples for the store that were given up, by reason: the backlog was full, a file of it was damaged, or they were over a limit.",
+        Metric::new_counter("gaunt_store_dropped_samples_total", Fleet, Unit::Count, Bits64);
+    STORE_FAILED, "Requests to the store that failed and are repeated.",
+        Metric::new_counter("gaunt_store_failed_requests_total", Fleet, Unit::Count, Bits64);
+    STORE_WAITING_BYTES, "Bytes of requests that wait for the store.",
+        Metric::new_gauge("gaunt_store_waiting_bytes", Fleet, Unit::Bytes, 1.0);
+    STORE_WAITING_SECONDS, "Age of the oldest sample that waits for the store in a full request; 0 if none waits.",
+        Metric::new_gauge("gaunt_store_waiting_seconds", Fleet, Unit::Seconds, 1.0);
+    STORE_SERIES, "Series that are written to the store.",
+        Metric::new_gauge("gaunt_store_series", Fleet, Unit::Count, 1.0);
 }

@@ -1,0 +1,424 @@
+//! Backlog: requests that the store does not have yet, oldest first, bounded; on disk where there is a folder.
+//!
+//! A step is kept by itself until its window is full and its requests are kept: a program that is killed loses at most
+//! the step that it was writing.
+
+use std::{
+    collections::VecDeque,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use gaunt_schema::UnixMs;
+
+use crate::request_batch::RequestBatch;
+
+/// The most requests: at one a minute 69 days.
+const MAX_REQUESTS: usize = 100_000;
+
+/// The most bytes in memory, where there is no folder or it cannot be written.
+const MAX_MEMORY: u64 = 64 << 20;
+
+/// The largest file that is read.
+const MAX_FILE: u64 = 64 << 20;
+
+/// First bytes of a file.
+const MAGIC: &[u8; 4] = b"GRW1";
+
+/// Bytes before the body: magic, checksum, samples, oldest and newest instant.
+const HEADER: usize = 4 + 4 + 4 + 8 + 8;
+
+/// Ending of a request's file.
+const REQUEST: &str = "rw";
+
+/// Ending of the file of a step whose window is not full.
+const STEP: &str = "step";
+
+/// Where the bytes of a request are.
+#[derive(Debug)]
+enum RequestPlace {
+    File(PathBuf),
+    Memory(Vec<u8>),
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct WaitingRequest {
+    id: u64,
+    place: RequestPlace,
+    bytes: u64,
+    samples: u32,
+    oldest: UnixMs,
+}
+
+/// Samples that were given up, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BacklogLoss {
+    /// The backlog was full.
+    pub(crate) full: u64,
+    /// A file was damaged; the samples of one whose header is damaged are unknown and not counted.
+    pub(crate) damaged: u64,
+}
+
+/// Requests that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    folder: Option<PathBuf>,
+    max_bytes: u64,
+    waiting: VecDeque<WaitingRequest>,
+    bytes: u64,
+    memory_bytes: u64,
+    next_number: u64,
+    next_id: u64,
+    steps: Vec<PathBuf>,
+    loss: BacklogLoss,
+    /// Why the folder cannot be written; none if it can.
+    failure: Option<String>,
+}
+
+impl Backlog {
+    /// A backlog in this folder, which is created, or in memory. Requests of an earlier run come first.
+    pub(crate) fn open(folder: Option<PathBuf>, max_bytes: u64) -> io::Result<Self> {
+        let mut backlog = Self { folder, max_bytes, ..Self::default() };
+        if let Some(folder) = backlog.folder.clone() {
+            fs::create_dir_all(&folder)?;
+            backlog.load_folder(&folder)?;
+        }
+        Ok(backlog)
+    }
+
+    /// Reads the files of an earlier run. Steps become requests, unless a request has them already.
+    fn load_folder(&mut self, folder: &Path) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            match path.extension().and_then(|ending| ending.to_str()) {
+                Some(REQUEST | STEP) => files.push(path),
+                Some("tmp") => remove_file(&path),
+                _ => {}
+            }
+        }
+        files.sort();
+        let mut newest = UnixMs(i64::MIN);
+        let (steps, requests): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|path| path.extension().is_some_and(|it| it == STEP));
+        for (path, is_step) in requests
+            .into_iter()
+            .map(|path| (path, false))
+            .chain(steps.into_iter().map(|path| (path, true)))
+        {
+            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+            self.next_number = self.next_number.max(number.map_or(0, |number| number + 1));
+            match read_batch(&path) {
+                Ok(batch) if is_step && batch.newest <= newest => remove_file(&path),
+                Ok(batch) => {
+                    // The parts of a step share their instant, so that only requests count.
+                    if !is_step {
+                        newest = newest.max(batch.newest);
+                    }
+                    let bytes = (batch.body.len() + HEADER) as u64;
+                    let path = if is_step { self.rename_step(&path)? } else { path };
+                    self.push_waiting(RequestPlace::File(path), bytes, &batch);
+                }
+                Err(error) => self.discard_damaged(&path, &error),
+            }
+        }
+        self.enforce_limits();
+        Ok(())
+    }
+
+    /// Makes the step of an earlier run a request.
+    fn rename_step(&mut self, path: &Path) -> io::Result<PathBuf> {
+        let request = path.with_file_name(format!("{:012}.{REQUEST}", self.take_number()));
+        fs::rename(path, &request)?;
+        Ok(request)
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// Keeps a step on disk until [`Self::push_requests`].
+    pub(crate) fn keep_step(&mut self, batches: &[RequestBatch]) {
+        let Some(folder) = self.folder.clone() else { return };
+        for batch in batches {
+            let path = folder.join(format!("{:012}.{STEP}", self.take_number()));
+            match write_batch(&path, batch) {
+                Ok(()) => self.steps.push(path),
+                Err(error) => return self.note_failure(&folder, &error),
+            }
+        }
+    }
+
+    /// Adds requests, and drops the steps that they consist of. Gives up the oldest beyond the limits.
+    pub(crate) fn push_requests(&mut self, batches: Vec<RequestBatch>) {
+        for batch in batches {
+            let number = self.take_number();
+            let file = self.folder.clone().and_then(|folder| {
+                let path = folder.join(format!("{number:012}.{REQUEST}"));
+                match write_batch(&path, &batch) {
+                    Ok(()) => {
+                        self.failure = None;
+                        Some(path)
+                    }
+                    Err(error) => {
+                        self.note_failure(&folder, &error);
+                        None
+                    }
+                }
+            });
+            let bytes = (batch.body.len() + HEADER) as u64;
+            let (samples, oldest, newest) = (batch.samples, batch.oldest, batch.newest);
+            let header = RequestBatch { body: Vec::new(), samples, oldest, newest };
+            let place = file.map_or_else(|| RequestPlace::Memory(batch.body), RequestPlace::File);
+            self.push_waiting(place, bytes, &header);
+        }
+        self.steps.drain(..).for_each(|path| remove_file(&path));
+        self.enforce_limits();
+    }
+
+    fn push_waiting(&mut self, place: RequestPlace, bytes: u64, batch: &RequestBatch) {
+        self.bytes += bytes;
+        if matches!(place, RequestPlace::Memory(_)) {
+            self.memory_bytes += bytes;
+        }
+        let (samples, oldest) = (batch.samples, batch.oldest);
+        self.waiting.push_back(WaitingRequest { id: self.next_id, place, bytes, samples, oldest });
+        self.next_id += 1;
+    }
+
+    fn note_failure(&mut self, folder: &Path, error: &io::Error) {
+        let why = format!(
+            "cannot write {}: {error}; free space or check its permissions",
+            folder.display()
+        );
+        if self.failure.as_ref() != Some(&why) {
+            tracing::warn!(why, "the backlog of the store is kept in memory");
+            self.failure = Some(why);
+        }
+    }
+
+    fn discard_damaged(&mut self, path: &Path, error: &io::Error) {
+        tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
+        remove_file(path);
+    }
+
+    /// Gives up the oldest requests beyond the limits.
+    fn enforce_limits(&mut self) {
+        while self.bytes > self.max_bytes
+            || self.memory_bytes > MAX_MEMORY
+            || self.waiting.len() > MAX_REQUESTS
+        {
+            let Some(dropped) = self.remove_oldest() else { return };
+            self.loss.full += u64::from(dropped);
+        }
+    }
+
+    /// Id and body of the oldest request; damaged files are dropped.
+    pub(crate) fn read_oldest(&mut self) -> Option<(u64, Vec<u8>)> {
+        loop {
+            let oldest = self.waiting.front()?;
+            let (id, samples) = (oldest.id, oldest.samples);
+            match &oldest.place {
+                RequestPlace::Memory(body) => return Some((id, body.clone())),
+                RequestPlace::File(path) => match read_batch(path) {
+                    Ok(batch) => return Some((id, batch.body)),
+                    Err(error) => {
+                        let path = path.clone();
+                        self.discard_damaged(&path, &error);
+                        self.loss.damaged += u64::from(samples);
+                        self.remove_oldest();
+                    }
+                },
+            }
+        }
+    }
+
+    /// Removes the request that was read last, unless it was given up meanwhile; returns its samples.
+    pub(crate) fn remove_request(&mut self, id: u64) -> Option<u32> {
+        if self.waiting.front()?.id == id { self.remove_oldest() } else { None }
+    }
+
+    /// Removes the oldest request; returns its samples.
+    fn remove_oldest(&mut self) -> Option<u32> {
+        let request = self.waiting.pop_front()?;
+        self.bytes -= request.bytes;
+        match request.place {
+            RequestPlace::File(path) => remove_file(&path),
+            RequestPlace::Memory(_) => self.memory_bytes -= request.bytes,
+        }
+        Some(request.samples)
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The oldest instant that waits.
+    pub(crate) fn oldest_instant(&self) -> Option<UnixMs> {
+        self.waiting.front().map(|request| request.oldest)
+    }
+
+    /// Samples given up.
+    pub(crate) fn loss(&self) -> BacklogLoss {
+        self.loss
+    }
+
+    /// Why the folder cannot be written.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}
+
+/// Removes a file; one that is already gone is fine.
+fn remove_file(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(file = %path.display(), %error, "cannot remove a file of the store's backlog");
+    }
+}
+
+/// Writes a request whole: a file that is cut short has another name, or another checksum.
+fn write_batch(path: &Path, batch: &RequestBatch) -> io::Result<()> {
+    let mut rest = Vec::with_capacity(batch.body.len() + HEADER);
+    rest.extend_from_slice(&batch.samples.to_le_bytes());
+    rest.extend_from_slice(&batch.oldest.0.to_le_bytes());
+    rest.extend_from_slice(&batch.newest.0.to_le_bytes());
+    rest.extend_from_slice(&batch.body);
+    let checksum = crc32fast::hash(&rest).to_le_bytes();
+    let temporary = path.with_extension("tmp");
+    fs::write(&temporary, [MAGIC.as_slice(), &checksum, &rest].concat())?;
+    fs::rename(temporary, path)
+}
+
+fn read_batch(path: &Path) -> io::Result<RequestBatch> {
+    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    if fs::metadata(path)?.len() > MAX_FILE {
+        return Err(invalid("it is larger than any request"));
+    }
+    let file = fs::read(path)?;
+    let (Some((magic, rest)), true) = (file.split_first_chunk::<4>(), file.len() >= HEADER) else {
+        return Err(invalid("it is cut short"));
+    };
+    let (checksum, rest) =
+        rest.split_first_chunk::<4>().ok_or_else(|| invalid("it is cut short"))?;
+    if magic != MAGIC || crc32fast::hash(rest) != u32::from_le_bytes(*checksum) {
+        return Err(invalid("its checksum is wrong"));
+    }
+    let cut = || invalid("it is cut short");
+    let (samples, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+    let (oldest, rest) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
+    let (newest, body) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
+    Ok(RequestBatch {
+        body: body.to_vec(),
+        samples: u32::from_le_bytes(*samples),
+        oldest: UnixMs(i64::from_le_bytes(*oldest)),
+        newest: UnixMs(i64::from_le_bytes(*newest)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch_at(at: i64) -> RequestBatch {
+        RequestBatch {
+            body: vec![at as u8; 1_000],
+            samples: 10,
+            oldest: UnixMs(at),
+            newest: UnixMs(at),
+        }
+    }
+
+    fn drain_instants(backlog: &mut Backlog) -> Vec<u8> {
+        let mut instants = Vec::new();
+        while let Some((id, body)) = backlog.read_oldest() {
+            instants.push(body[0]);
+            backlog.remove_request(id);
+        }
+        instants
+    }
+
+    #[test]
+    fn requests_outlive_a_restart_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Some(folder.path().join("backlog"));
+        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+        backlog.push_requests(vec![batch_at(1), batch_at(2)]);
+        backlog.push_requests(vec![batch_at(3)]);
+        drop(backlog);
+        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+        backlog.push_requests(vec![batch_at(4)]);
+        assert_eq!(backlog.oldest_instant(), Some(UnixMs(1)));
+        assert_eq!(drain_instants(&mut backlog), [1, 2, 3, 4]);
+        assert_eq!((backlog.waiting_bytes(), backlog.is_empty()), (0, true));
+        assert!(Backlog::open(path, 1 << 20).unwrap().is_empty());
+    }
+
+    /// A killed program has lost no step that it had written, and sends none twice.
+    #[test]
+    fn steps_of_a_killed_program_become_requests() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Some(folder.path().to_path_buf());
+        let mut backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+        backlog.keep_step(&[batch_at(1)]);
+        backlog.keep_step(&[batch_at(2)]);
+        backlog.push_requests(vec![batch_at(2)]);
+        backlog.keep_step(&[batch_at(3), batch_at(3)]);
+        // It was killed before it removed a step whose request was kept.
+        let (request, step) = ("000000000002.rw", "000000000001.step");
+        fs::copy(folder.path().join(request), folder.path().join(step)).unwrap();
+        fs::write(folder.path().join("000000000099.tmp"), "cut").unwrap();
+        let mut backlog = Backlog::open(path, 1 << 20).unwrap();
+        assert_eq!(drain_instants(&mut backlog), [2, 3, 3]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn oldest_requests_are_given_up_and_counted_when_it_is_full() {
+        for folder in [None, Some(tempfile::tempdir().unwrap())] {
+            let path = folder.as_ref().map(|folder| folder.path().to_path_buf());
+            let mut backlog = Backlog::open(path, 3_500).unwrap();
+            backlog.push_requests((1..=5).map(batch_at).collect());
+            assert_eq!(backlog.loss(), BacklogLoss { full: 20, damaged: 0 });
+            assert_eq!(drain_instants(&mut backlog), [3, 4, 5]);
+        }
+    }
+
+    #[test]
+    fn damaged_file_is_dropped_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut backlog = Backlog::open(Some(folder.path().to_path_buf()), 1 << 20).unwrap();
+        backlog.push_requests((1..=3).map(batch_at).collect());
+        let damaged = folder.path().join("000000000000.rw");
+        let mut bytes = fs::read(&damaged).unwrap();
+        bytes[500] ^= 1;
+        fs::write(&damaged, bytes).unwrap();
+        fs::write(folder.path().join("000000000001.rw"), "GRW1").unwrap();
+        assert_eq!(drain_instants(&mut backlog), [3]);
+        assert_eq!(backlog.loss(), BacklogLoss { full: 0, damaged: 20 });
+        assert!(folder.path().read_dir().unwrap().next().is_none());
+    }
+
+    #[test]
+    fn requests_are_kept_in_memory_while_the_folder_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("backlog");
+        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
+        fs::remove_dir(&path).unwrap();
+        backlog.push_requests(vec![batch_at(1)]);
+        assert!(backlog.failure().unwrap().contains("free space"), "{:?}", backlog.failure());
+        fs::create_dir(&path).unwrap();
+        backlog.push_requests(vec![batch_at(2)]);
+        assert_eq!(backlog.failure(), None);
+        assert_eq!(drain_instants(&mut backlog), [1, 2]);
+    }
+}

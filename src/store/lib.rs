@@ -1,0 +1,73 @@
+//! Store: verdicts are written to whatever receives Prometheus remote write 1.0.
+//!
+//! Samples come as steps on a grid of instants. A thread of its own joins four steps to requests, keeps them on disk
+//! and posts them one after the other, oldest first: nothing that waits for samples, disk or store delays a judgement.
+
+use std::{path::PathBuf, time::Duration};
+
+use gaunt_schema::SanitizedText;
+use gaunt_scrape::ServerAccess;
+
+mod backlog;
+mod remote_write;
+mod request_batch;
+mod series_window;
+mod store_status;
+mod store_step;
+mod store_thread;
+mod store_writer;
+mod write_request;
+
+pub use store_status::StoreStatus;
+pub use store_step::StoreStep;
+pub use store_writer::StoreWriter;
+
+/// The time between two steps, unless set otherwise.
+pub const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Bytes that wait at most for a store that is away, unless set otherwise: some hours of 100,000 GPUs.
+pub const BACKLOG_BYTES: u64 = 4 << 30;
+
+/// Where verdicts are written, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The address that receives remote write, such as `http://10.0.0.5:9090/api/v1/write`.
+    pub url: String,
+    /// The time between two samples of a series; instants are multiples of it.
+    pub interval: Duration,
+    /// Name of the label that tells the writers of a pair apart, if the store elects one of them.
+    pub replica_label: Option<String>,
+    /// Value of that label.
+    pub replica: String,
+    /// The cluster, a label of every series if set.
+    pub cluster: SanitizedText,
+    /// Folder of requests that wait; none keeps them in memory.
+    pub backlog_folder: Option<PathBuf>,
+    /// Bytes that wait at most; the oldest are given up.
+    pub backlog_bytes: u64,
+    /// TLS and credentials: files are read again when they change.
+    pub access: ServerAccess,
+}
+
+/// Why verdicts cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address is invalid.
+    #[error(
+        "{0:?} is not the address of a store; write http://HOST:9090/api/v1/write for Prometheus, \
+         http://HOST:8428/api/v1/write for VictoriaMetrics or http://HOST/api/v1/push for Mimir, \
+         without user and password"
+    )]
+    Address(String),
+    /// The backlog cannot be read.
+    #[error("cannot open {}: {why}; check serve.state_folder", path.display())]
+    Backlog {
+        /// Its folder.
+        path: PathBuf,
+        /// The system's error.
+        why: std::io::Error,
+    },
+    /// The thread cannot be started.
+    #[error("cannot start the thread of the store: {0}; raise the limit of processes")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,213 @@
+//! Remote write client: posts one request, and what its answer means.
+
+use std::time::Duration;
+
+use gaunt_schema::plain_error;
+use gaunt_scrape::{CredentialState, LoadedCredentials};
+use reqwest::{
+    Client, StatusCode, Url,
+    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER, USER_AGENT},
+};
+use tokio::sync::watch;
+
+use crate::StoreError;
+
+/// The time for one request with its answer.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The longest pause that an answer may demand.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+
+/// Bytes of an answer that are read: its first line says what is wrong.
+const MAX_ANSWER: usize = 4 << 10;
+
+/// Characters of an answer that are shown.
+const MAX_SHOWN: usize = 200;
+
+/// What the answer to a request means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WriteOutcome {
+    /// The store has it.
+    Accepted,
+    /// Another replica of a pair writes at present; the store does not keep ours.
+    OtherReplica,
+    /// The store will never take it: status, and why.
+    Refused(u16, String),
+    /// It is to be sent again: the pause that the store demands, if any, and why.
+    Retry(Option<Duration>, String),
+}
+
+/// Posts requests to one store.
+pub(crate) struct RemoteWriteClient {
+    url: Url,
+    credentials: watch::Receiver<CredentialState>,
+    client: Option<Client>,
+}
+
+/// Parses the address of the store.
+pub(crate) fn parse_store_url(address: &str) -> Result<Url, StoreError> {
+    let url = Url::parse(address).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.host_str().is_some()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    url.ok_or_else(|| StoreError::Address(address.to_owned()))
+}
+
+impl RemoteWriteClient {
+    pub(crate) fn new(url: Url, credentials: watch::Receiver<CredentialState>) -> Self {
+        Self { url, credentials, client: None }
+    }
+
+    /// The client with the present credentials; new ones require new connections.
+    pub(crate) fn prepare_client(&mut self) -> Result<Client, String> {
+        if self.credentials.has_changed().unwrap_or(false) {
+            self.client = None;
+        }
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let credentials =
+            self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
+        Ok(self.client.insert(build_client(&credentials)?).clone())
+    }
+
+    /// The address.
+    pub(crate) fn url(&self) -> &Url {
+        &self.url
+    }
+}
+
+fn build_client(credentials: &LoadedCredentials) -> Result<Client, String> {
+    let headers =
+        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+    Client::builder()
+        .timeout(DEADLINE)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .tls_backend_preconfigured(credentials.tls_config().clone())
+        .default_headers(headers)
+        .build()
+        .map_err(|error| format!("cannot create an HTTP client: {}", plain_error::network(&error)))
+}
+
+/// Posts one request.
+pub(crate) async fn post_request(client: Client, url: Url, body: Vec<u8>) -> WriteOutcome {
+    let request = client
+        .post(url)
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .header(CONTENT_ENCODING, "snappy")
+        .header("X-Prometheus-Remote-Write-Version", "0.1.0")
+        .header(USER_AGENT, concat!("gaunt/", env!("CARGO_PKG_VERSION")))
+        .body(body);
+    match request.send().await {
+        Ok(response) => {
+            let (status, pause) = (response.status(), retry_after(response.headers()));
+            let text = if status.is_success() { String::new() } else { first_line(response).await };
+            classify_answer(status, pause, &text)
+        }
+        Err(error) if error.is_timeout() => WriteOutcome::Retry(
+            None,
+            format!("no answer within {DEADLINE:?}; is the store overloaded?"),
+        ),
+        Err(error) => WriteOutcome::Retry(
+            None,
+            format!("{}; is the store running there?", plain_error::network(&error)),
+        ),
+    }
+}
+
+/// What a status means. A body of version 1.0 is taken with any 2xx; 202 says that another replica was elected.
+fn classify_answer(status: StatusCode, pause: Option<Duration>, text: &str) -> WriteOutcome {
+    let why = |next: &str| {
+        let text = if text.is_empty() { String::new() } else { format!(": {text}") };
+        format!("HTTP status {}{text}; {next}", status.as_u16())
+    };
+    match status.as_u16() {
+        202 => WriteOutcome::OtherReplica,
+        200..300 => WriteOutcome::Accepted,
+        300..400 => WriteOutcome::Retry(None, why("set store.url to the address it redirects to")),
+        401 | 403 => {
+            WriteOutcome::Refused(status.as_u16(), why("check the credentials in [store]"))
+        }
+        404 | 405 => WriteOutcome::Refused(status.as_u16(), why("check the path in store.url")),
+        413 => WriteOutcome::Refused(413, why("raise the body limit of the store or its proxy")),
+        429 => WriteOutcome::Retry(pause, why("raise the limits of the store")),
+        400..500 => WriteOutcome::Refused(status.as_u16(), why("these samples are not sent again")),
+        _ => WriteOutcome::Retry(pause, why("check the store's log")),
+    }
+}
+
+/// The pause that an answer demands, within its limit; a date is not a pause.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+/// The first line of an answer; what cannot be read is left out.
+async fn first_line(mut response: reqwest::Response) -> String {
+    let mut body = Vec::new();
+    while body.len() < MAX_ANSWER {
+        let Ok(Some(part)) = response.chunk().await else { break };
+        body.extend_from_slice(&part);
+    }
+    let text = String::from_utf8_lossy(&body);
+    text.lines().next().unwrap_or_default().chars().take(MAX_SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_of_answer_has_its_meaning() {
+        let outcome = |status: u16, pause: Option<u64>| {
+            let status = StatusCode::from_u16(status).unwrap();
+            classify_answer(status, pause.map(Duration::from_secs), "too old")
+        };
+        for status in [200, 204, 299] {
+            assert_eq!(outcome(status, None), WriteOutcome::Accepted, "{status}");
+        }
+        assert_eq!(outcome(202, None), WriteOutcome::OtherReplica);
+        for status in [400, 401, 403, 404, 413, 415, 422, 499] {
+            let WriteOutcome::Refused(code, why) = outcome(status, None) else {
+                panic!("{status} must be refused");
+            };
+            assert_eq!(code, status);
+            assert!(why.contains("too old; "), "{why}");
+        }
+        for status in [301, 308, 429, 500, 502, 503, 504, 599] {
+            assert!(matches!(outcome(status, None), WriteOutcome::Retry(None, _)), "{status}");
+        }
+        for status in [429, 503] {
+            let WriteOutcome::Retry(pause, _) = outcome(status, Some(7)) else {
+                panic!("{status} must be sent again");
+            };
+            assert_eq!(pause, Some(Duration::from_secs(7)), "{status}");
+        }
+    }
+
+    #[test]
+    fn pause_of_an_answer_is_bounded_and_a_date_is_none() {
+        for (text, pause) in [
+            ("7", Some(Duration::from_secs(7))),
+            ("86400", Some(MAX_RETRY_AFTER)),
+            ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+            ("-1", None),
+        ] {
+            let headers = [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect();
+            assert_eq!(retry_after(&headers), pause, "{text}");
+        }
+    }
+
+    #[test]
+    fn address_must_be_that_of_a_web_server_without_password() {
+        for valid in ["http://a:9090/api/v1/write", "https://mimir/api/v1/push?tenant=a"] {
+            assert_eq!(parse_store_url(valid).unwrap().as_str(), valid);
+        }
+        for invalid in ["a:9090", "ftp://a", "http://u:p@a/write", "", "file:///x"] {
+            assert!(matches!(parse_store_url(invalid), Err(StoreError::Address(_))), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Requests: series are split into bodies of bounded size.
+
+use gaunt_schema::UnixMs;
+
+use crate::write_request::{self, StoreSample};
+
+/// Size from which a request is closed, before compression: far below the limits of receivers (VictoriaMetrics 32 MiB),
+/// and after it below the usual 1 MiB of a proxy.
+const MAX_REQUEST: usize = 2 << 20;
+
+/// One compressed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestBatch {
+    /// The body.
+    pub(crate) body: Vec<u8>,
+    /// Samples in it.
+    pub(crate) samples: u32,
+    /// Its oldest instant.
+    pub(crate) oldest: UnixMs,
+    /// Its newest instant.
+    pub(crate) newest: UnixMs,
+}
+
+/// Splits series into requests.
+#[derive(Debug, Default)]
+pub(crate) struct RequestSplitter {
+    request: Vec<u8>,
+    samples: u32,
+    span: Option<(UnixMs, UnixMs)>,
+    batches: Vec<RequestBatch>,
+}
+
+impl RequestSplitter {
+    /// Adds a series with its samples.
+    pub(crate) fn push_series(&mut self, labels: &[u8], samples: &[StoreSample]) {
+        write_request::push_series(labels, samples, &mut self.request);
+        self.samples += samples.len() as u32;
+        for sample in samples {
+            let (oldest, newest) = self.span.unwrap_or((sample.at, sample.at));
+            self.span = Some((oldest.min(sample.at), newest.max(sample.at)));
+        }
+        if self.request.len() >= MAX_REQUEST {
+            self.close_request();
+        }
+    }
+
+    /// The requests.
+    pub(crate) fn finish(mut self) -> Vec<RequestBatch> {
+        self.close_request();
+        self.batches
+    }
+
+    fn close_request(&mut self) {
+        let Some((oldest, newest)) = self.span.take() else { return };
+        match write_request::compress_request(&self.request) {
+            Ok(body) => {
+                let samples = self.samples;
+                self.batches.push(RequestBatch { body, samples, oldest, newest });
+            }
+            // Only for requests of 4 GiB.
+            Err(error) => tracing::error!(%error, "cannot compress a request to the store"),
+        }
+        self.request.clear();
+        self.samples = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write_request::tests::decode_body;
+
+    #[test]
+    fn requests_are_split_by_size_and_none_is_lost() {
+        let mut splitter = RequestSplitter::default();
+        let mut labels = Vec::new();
+        write_request::encode_labels(&mut [("__name__", &"n".repeat(1_000))], &mut labels);
+        let sample = StoreSample { at: UnixMs(1), bits: 0 };
+        for _ in 0..5_000 {
+            splitter.push_series(&labels, &[sample]);
+        }
+        let batches = splitter.finish();
+        assert_eq!(batches.len(), 3);
+        let decoded = batches.iter().map(|batch| decode_body(&batch.body).series.len());
+        assert_eq!(decoded.sum::<usize>(), 5_000);
+        assert_eq!(batches.iter().map(|batch| batch.samples).sum::<u32>(), 5_000);
+        assert!(RequestSplitter::default().finish().is_empty());
+    }
+}

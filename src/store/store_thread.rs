@@ -1,0 +1,219 @@
+//! Store thread: joins steps to requests, and posts them one after the other with backoff.
+
+use std::{future::pending, pin::Pin, time::Duration};
+
+use gaunt_schema::SanitizedText;
+use gaunt_scrape::ServerAccess;
+use reqwest::Url;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    StoreStatus, StoreStep,
+    backlog::Backlog,
+    remote_write::{RemoteWriteClient, WriteOutcome, post_request},
+    series_window::SeriesWindow,
+};
+
+/// Backoff after the first failure; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest backoff: a store that is back receives the backlog within this time.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A request that is being posted: its id and length, and its answer.
+type PostedRequest = (u64, u64, Pin<Box<dyn Future<Output = WriteOutcome> + Send>>);
+
+/// Runs until the sender of steps is dropped. What waits then stays in the folder.
+pub(crate) async fn run(
+    url: Url,
+    access: ServerAccess,
+    backlog: Backlog,
+    steps: mpsc::Receiver<StoreStep>,
+    status_sender: watch::Sender<StoreStatus>,
+) {
+    let mut credential_tasks = JoinSet::new();
+    let credentials = access.watch_credentials(&mut credential_tasks).await;
+    let client = RemoteWriteClient::new(url, credentials);
+    StoreThread::new(client, backlog, FIRST_PAUSE).run(steps, status_sender).await;
+}
+
+/// State of the thread.
+struct StoreThread {
+    client: RemoteWriteClient,
+    backlog: Backlog,
+    window: SeriesWindow,
+    status: StoreStatus,
+    failures: u32,
+    first_pause: Duration,
+    retry_at: Instant,
+    left_out: u64,
+}
+
+impl StoreThread {
+    fn new(client: RemoteWriteClient, backlog: Backlog, first_pause: Duration) -> Self {
+        let mut shown = client.url().clone();
+        // Parameters may hold a tenant's token.
+        shown.set_query(None);
+        let status =
+            StoreStatus { address: SanitizedText::new(shown.as_str()), ..StoreStatus::default() };
+        Self {
+            client,
+            backlog,
+            window: SeriesWindow::default(),
+            status,
+            failures: 0,
+            first_pause,
+            retry_at: Instant::now(),
+            left_out: 0,
+        }
+    }
+
+    async fn run(
+        mut self,
+        mut steps: mpsc::Receiver<StoreStep>,
+        status_sender: watch::Sender<StoreStatus>,
+    ) {
+        let mut posted: Option<PostedRequest> = None;
+        loop {
+            if posted.is_none() && Instant::now() >= self.retry_at {
+                posted = self.post_oldest();
+            }
+            self.publish_status(&status_sender);
+            let is_pausing = posted.is_none() && !self.backlog.is_empty();
+            let answer = async {
+                match &mut posted {
+                    Some((_, _, answer)) => answer.as_mut().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                step = steps.recv() => match step {
+                    Some(step) => self.take_step(&step),
+                    None => return,
+                },
+                outcome = answer => {
+                    if let Some((id, bytes, _)) = posted.take() {
+                        self.handle_outcome(id, bytes, outcome);
+                    }
+                }
+                () = sleep_until(self.retry_at), if is_pausing => {}
+            }
+        }
+    }
+
+    /// Keeps a step; the last one of a window makes its requests.
+    fn take_step(&mut self, step: &StoreStep) {
+        let kept = self.window.push_step(step);
+        self.left_out += step.left_out + self.window.take_left_out();
+        self.status.series = self.window.series_count() as u64;
+        if self.window.is_full() {
+            let requests = self.window.take_requests();
+            self.backlog.push_requests(requests);
+        } else {
+            self.backlog.keep_step(&kept);
+        }
+    }
+
+    /// Begins to post the oldest request.
+    fn post_oldest(&mut self) -> Option<PostedRequest> {
+        if self.backlog.is_empty() {
+            return None;
+        }
+        match self.client.prepare_client() {
+            Ok(client) => {
+                let (id, body) = self.backlog.read_oldest()?;
+                let bytes = body.len() as u64;
+                let url = self.client.url().clone();
+                Some((id, bytes, Box::pin(post_request(client, url, body))))
+            }
+            Err(why) => {
+                self.back_off(None, &why);
+                None
+            }
+        }
+    }
+
+    fn handle_outcome(&mut self, id: u64, bytes: u64, outcome: WriteOutcome) {
+        match outcome {
+            WriteOutcome::Accepted => {
+                self.note_answer();
+                self.status.sent_samples += self.remove_request(id);
+                self.status.sent_bytes += bytes;
+            }
+            WriteOutcome::OtherReplica => {
+                self.note_answer();
+                self.status.other_replica_samples += self.remove_request(id);
+            }
+            WriteOutcome::Refused(code, why) => {
+                // Only the first refusal of a series is logged.
+                if self.status.failure.is_none() {
+                    tracing::warn!(store = %self.status.address, why, "the store refuses samples");
+                }
+                self.failures = 0;
+                self.status.failure = Some(SanitizedText::new(&why));
+                let samples = self.remove_request(id);
+                *self.status.refused_samples.entry(code).or_default() += samples;
+            }
+            WriteOutcome::Retry(pause, why) => self.back_off(pause, &why),
+        }
+    }
+
+    fn remove_request(&mut self, id: u64) -> u64 {
+        self.backlog.remove_request(id).map_or(0, u64::from)
+    }
+
+    /// Notes that the store answers.
+    fn note_answer(&mut self) {
+        if self.status.failure.take().is_some() {
+            tracing::info!(store = %self.status.address, "the store accepts samples again");
+        }
+        self.failures = 0;
+    }
+
+    /// Waits as long as the store demands, else twice as long after each failure, with a jitter by the address.
+    fn back_off(&mut self, pause: Option<Duration>, why: &str) {
+        if self.failures == 0 {
+            tracing::warn!(store = %self.status.address, why, "cannot write to the store");
+        }
+        let doubled = self.first_pause * (1 << self.failures.min(8));
+        self.failures = self.failures.saturating_add(1);
+        let seed =
+            self.status.address.bytes().fold(self.failures, |seed, byte| {
+                seed.wrapping_mul(31).wrapping_add(u32::from(byte))
+            });
+        let share = 0.75 + f64::from(seed % 100) / 200.0;
+        let own = doubled.min(LONGEST_PAUSE).mul_f64(share);
+        self.retry_at = Instant::now() + pause.unwrap_or(own);
+        self.status.failed_attempts += 1;
+        self.status.failure = Some(SanitizedText::new(why));
+    }
+
+    fn publish_status(&mut self, sender: &watch::Sender<StoreStatus>) {
+        let loss = self.backlog.loss();
+        for (reason, samples) in [
+            ("backlog_full", loss.full),
+            ("damaged_file", loss.damaged),
+            ("over_limit", self.left_out),
+        ] {
+            self.status.dropped_samples.insert(reason, samples);
+        }
+        self.status.waiting_bytes = self.backlog.waiting_bytes();
+        self.status.oldest = self.backlog.oldest_instant();
+        let mut status = self.status.clone();
+        if status.failure.is_none() {
+            status.failure = self.backlog.failure().map(SanitizedText::new);
+        }
+        sender.send_if_modified(|shown| {
+            let is_changed = *shown != status;
+            *shown = status;
+            is_changed
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Tests against a server that answers as a script says: every class of answer, an order that holds, a backlog.
+
+use std::sync::{Arc, Mutex};
+
+use gaunt_schema::UnixMs;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::{remote_write::parse_store_url, write_request::tests::decode_body};
+
+/// Oldest instants of the bodies that were received, in order.
+type ReceivedInstants = Arc<Mutex<Vec<i64>>>;
+
+/// Starts a server with these answers, one a connection; after them it answers 204.
+async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInstants) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/api/v1/write?token=secret", listener.local_addr().unwrap());
+    let received = ReceivedInstants::default();
+    let instants = received.clone();
+    tokio::spawn(async move {
+        let mut answers = answers.iter();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            let body = loop {
+                let mut part = [0; 4_096];
+                let count = stream.read(&mut part).await.unwrap();
+                assert!(count > 0, "the request ends early");
+                request.extend_from_slice(&part[..count]);
+                let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") else {
+                    continue;
+                };
+                let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
+                assert!(head.contains("x-prometheus-remote-write-version: 0.1.0"), "{head}");
+                assert!(head.contains("content-encoding: snappy"), "{head}");
+                let length = head.split("content-length: ").nth(1).unwrap();
+                let length: usize = length.lines().next().unwrap().parse().unwrap();
+                if request.len() >= end + 4 + length {
+                    break request[end + 4..].to_vec();
+                }
+            };
+            let first = decode_body(&body).series[0].samples[0].at;
+            instants.lock().unwrap().push(first);
+            let answer = answers.next().copied().unwrap_or("204 No Content\r\n");
+            if !answer.is_empty() {
+                let text = format!("HTTP/1.1 {answer}connection: close\r\n\r\n");
+                stream.write_all(text.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    (url, received)
+}
+
+/// Starts the thread's loop in this runtime, with short pauses.
+async fn start_thread(
+    url: &str,
+    backlog: Backlog,
+) -> (mpsc::Sender<StoreStep>, watch::Receiver<StoreStatus>, JoinSet<()>) {
+    let mut tasks = JoinSet::new();
+    let credentials = ServerAccess::default().watch_credentials(&mut tasks).await;
+    let client = RemoteWriteClient::new(parse_store_url(url).unwrap(), credentials);
+    let (steps, receiver) = mpsc::channel(2);
+    let (status_sender, status) = watch::channel(StoreStatus::default());
+    let thread = StoreThread::new(client, backlog, Duration::from_millis(1));
+    tasks.spawn(thread.run(receiver, status_sender));
+    (steps, status, tasks)
+}
+
+/// Sends the steps with these numbers; each has one sample.
+async fn send_steps(steps: &mpsc::Sender<StoreStep>, numbers: std::ops::RangeInclusive<i64>) {
+    for number in numbers {
+        let mut step = StoreStep::new(UnixMs(number * 15_000), Vec::new());
+        step.push_sample("gaunt_lost_gpus", &[], number as f64);
+        steps.send(step).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn request_is_sent_again_until_it_is_accepted_and_the_order_holds() {
+    // No answer at all, an error with half a body, demands to wait, a redirect; then the store is there.
+    let (url, received) = start_store(&[
+        "",
+        "503 Busy\r\ncontent-length: 100\r\n",
+        "429 Too Many\r\nretry-after: 0\r\n",
+        "500 Error\r\n",
+        "308 Moved\r\nlocation: /elsewhere\r\n",
+    ])
+    .await;
+    let (steps, mut status, _tasks) =
+        start_thread(&url, Backlog::open(None, 1 << 20).unwrap()).await;
+    send_steps(&steps, 1..=8).await;
+    let done = status.wait_for(|status| status.sent_samples == 8).await.unwrap().clone();
+    assert_eq!(*received.lock().unwrap(), [15_000, 15_000, 15_000, 15_000, 15_000, 15_000, 75_000]);
+    assert_eq!((done.failed_attempts, done.waiting_bytes, done.oldest), (5, 0, None));
+    assert_eq!(done.failure, None);
+    assert!(!done.address.contains("secret"), "{}", done.address);
+}
+
+#[tokio::test]
+async fn refused_samples_are_counted_and_never_sent_again() {
+    let (url, received) = start_store(&[
+        "400 Bad Request\r\nconnection: close\r\ncontent-length: 11\r\n\r\nout of \x1bbou",
+        "401 Unauthorized\r\n",
+        "413 Too Large\r\n",
+        "422 Unprocessable\r\n",
+        "202 Accepted\r\n",
+    ])
+    .await;
+    let (steps, mut status, _tasks) =
+        start_thread(&url, Backlog::open(None, 1 << 20).unwrap()).await;
+    send_steps(&steps, 1..=4).await;
+    let refused =
+        status.wait_for(|status| status.refused_samples.get(&400) == Some(&4)).await.unwrap();
+    let why = refused.failure.clone().unwrap();
+    assert!(why.contains("HTTP status 400: out of "), "{why}");
+    assert!(!why.contains('\u{1b}'), "it may reach a terminal");
+    drop(refused);
+    send_steps(&steps, 5..=24).await;
+    let done = status.wait_for(|status| status.sent_samples == 4).await.unwrap().clone();
+    assert_eq!(done.refused_samples, [(400, 4), (401, 4), (413, 4), (422, 4)].into());
+    assert_eq!((done.other_replica_samples, done.failed_attempts), (4, 0));
+    assert_eq!(done.failure, None, "the store accepts samples again");
+    assert_eq!(received.lock().unwrap().len(), 6, "none was sent twice");
+}
+
+/// Steps of an hour while nothing listens; another run then sends all of them in order, those of the open window too.
+#[tokio::test]
+async fn backlog_of_an_hour_arrives_in_order_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Some(folder.path().to_path_buf());
+    let backlog = Backlog::open(path.clone(), 1 << 20).unwrap();
+    let (steps, mut status, tasks) = start_thread("http://127.0.0.1:1/write", backlog).await;
+    send_steps(&steps, 1..=242).await;
+    status.wait_for(|status| status.oldest == Some(UnixMs(15_000))).await.unwrap();
+    // All steps are taken when the channel is empty and one more was taken.
+    let capacity = steps.max_capacity();
+    while steps.capacity() < capacity {
+        tokio::task::yield_now().await;
+    }
+    drop((steps, tasks));
+
+    let (url, received) = start_store(&[]).await;
+    let (_steps, mut status, _tasks) =
+        start_thread(&url, Backlog::open(path, 1 << 20).unwrap()).await;
+    let done = status.wait_for(|status| status.sent_samples == 242).await.unwrap().clone();
+    assert_eq!(done.failed_attempts, 0);
+    let received = received.lock().unwrap();
+    assert!(received.is_sorted() && received.len() == 62, "{received:?}");
+}

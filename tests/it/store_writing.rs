@@ -1,0 +1,117 @@
+//! Verdicts in real stores: Prometheus takes every sample, and VictoriaMetrics those of a killed aggregator.
+
+use std::{fs, process::Command};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    binaries::{fake_driver, program_path},
+    prometheus_scrape::{query_instant, query_value},
+    test_process::{TestProcess, debian_program, free_port, get, wait_for},
+    victoria_metrics::drop_filter_cache,
+};
+
+/// Settings of an aggregator that writes to `url` each second.
+fn write_settings(folder: &tempfile::TempDir, url: &str) -> String {
+    let path = folder.path().join("gaunt.toml");
+    let text = format!(
+        "[cluster]\nname = \"hall-1\"\n[serve]\nstate_folder = \"state\"\n\
+         [store]\nurl = \"{url}\"\nevery = \"1s\"\n"
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn prometheus_stores_the_verdicts() {
+    let folder = tempfile::tempdir().unwrap();
+    let prometheus = format!("127.0.0.1:{}", free_port());
+    let config = folder.path().join("prometheus.yml");
+    fs::write(&config, "scrape_configs: []\n").unwrap();
+    let _store = TestProcess::start_command(
+        debian_program("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg("--web.enable-remote-write-receiver")
+            .arg(format!("--web.listen-address={prometheus}")),
+    );
+    wait_for("the store", || get(&prometheus, "/-/ready").filter(|(status, _)| *status == 200));
+
+    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/scenarios/eight.toml");
+    let mut command = Command::new(program_path("gaunt-node"));
+    command.args(["--listen", "127.0.0.1:0", "--node", "node-a", "--nvml-library"]);
+    let node =
+        TestProcess::start_command(command.arg(fake_driver()).env("GAUNT_FAKE_DRIVER", scenario));
+    let settings = write_settings(&folder, &format!("http://{prometheus}/api/v1/write"));
+    let targets = format!("{},127.0.0.1:1", node.served_address());
+    let aggregator = TestProcess::start_aggregator(&["--config", &settings, "--targets", &targets]);
+    let gaunt = aggregator.served_address();
+
+    wait_for("the states of all GPUs", || {
+        let states = query_instant(
+            &prometheus,
+            "gaunt_gpu_state_code{cluster=\"hall-1\", job=\"gaunt\", node=\"node-a\"}",
+        );
+        (states.len() == 8).then_some(())
+    });
+    let finding = wait_for("the finding", || {
+        query_instant(&prometheus, "gaunt_finding{kind=\"target_down\"}").pop()
+    });
+    assert_eq!(finding.0["cluster"], "hall-1");
+    assert!(!finding.0.contains_key("instance"), "{finding:?}");
+    let counters = query_instant(&prometheus, "{__name__=~\"gaunt_.+_total|gaunt_gpu_state\"}");
+    assert!(counters.is_empty(), "two writers cannot share a counter: {counters:?}");
+    assert!((query_value(&prometheus, "gaunt_targets{state=\"live\"}") - 1.0).abs() < f64::EPSILON);
+    let grid = query_value(&prometheus, "timestamp(gaunt_lost_gpus) % 1");
+    assert!(grid.abs() < 1e-9, "instants are on the grid: {grid}");
+
+    let (_, page) = get(&gaunt, "/metrics").unwrap();
+    let sent = page.lines().find(|line| line.starts_with("gaunt_store_sent_samples_total "));
+    assert!(sent.is_some_and(|line| !line.ends_with(" 0")), "{page}");
+    assert!(!page.contains("gaunt_store_refused_samples_total"), "every sample is taken:\n{page}");
+    assert!(
+        page.contains("gaunt_store_dropped_samples_total{reason=\"backlog_full\"} 0"),
+        "{page}"
+    );
+}
+
+#[test]
+fn samples_of_a_killed_aggregator_arrive_when_the_store_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("127.0.0.1:{}", free_port());
+    let settings = write_settings(&folder, &format!("http://{store}/api/v1/write"));
+    let arguments = ["--config", &settings, "--targets", "127.0.0.1:1"];
+    let killed = TestProcess::start_aggregator(&arguments);
+    let gaunt = killed.served_address();
+    wait_for("requests that wait", || {
+        let (_, page) = get(&gaunt, "/metrics")?;
+        let waits = page.lines().find(|line| line.starts_with("gaunt_store_waiting_bytes "));
+        waits.filter(|line| !line.ends_with(" 0")).map(|_| ())
+    });
+    let (_, page) = get(&gaunt, "/metrics").unwrap();
+    assert!(!page.contains("gaunt_store_failed_requests_total 0\n"), "{page}");
+    killed.send_signal(Signal::KILL);
+    drop(killed);
+    let files = fs::read_dir(folder.path().join("state/store")).unwrap().count();
+    assert!(files > 0, "requests and steps are on disk");
+
+    let _store = TestProcess::start_command(
+        debian_program("victoria-metrics")
+            .arg(format!("-storageDataPath={}", folder.path().join("data").display()))
+            .arg(format!("-httpListenAddr={store}"))
+            .arg("-search.latencyOffset=0s"),
+    );
+    wait_for("the store", || get(&store, "/health").filter(|(status, _)| *status == 200));
+    let restarted = TestProcess::start_aggregator(&arguments);
+    restarted.served_address();
+    let instants = wait_for("samples of both runs", || {
+        drop_filter_cache(&store);
+        let (_, body) = get(&store, "/api/v1/export?match[]=gaunt_lost_gpus")?;
+        let series: Value = serde_json::from_str(body.lines().next()?).ok()?;
+        let instants = series["timestamps"].as_array()?.iter().filter_map(Value::as_i64);
+        Some(instants.collect::<Vec<_>>()).filter(|instants| instants.len() >= 8)
+    });
+    assert!(instants.is_sorted_by(|one, next| one < next), "{instants:?}");
+    assert!(instants.iter().all(|at| at % 1_000 == 0), "{instants:?}");
+}
