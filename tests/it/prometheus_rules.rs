@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 
 use crate::{
     alerting_end_to_end::start_alertmanager,
-    test_process::{DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for},
+    test_process::{
+        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for,
+    },
 };
 
 /// Names of dcgm-exporter, node_exporter and Prometheus that no row of the catalogue has.
