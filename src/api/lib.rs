@@ -38,7 +38,7 @@ pub mod usage_report;
 pub use alert_list::{AlertLine, AlertList, AlertServer, AlertSilence, AlertState};
 pub use answer_table::{AnswerCells, AnswerColumn, AnswerTable};
 pub use csv_text::csv_line;
-pub use explanation::{Explanation, LimitDetail};
+pub use explanation::{EarlierFinding, Explanation, LimitDetail};
 pub use fabric_matrix::{FabricCellColumns, FabricMatrix};
 pub use field::{
     BuiltinField, FieldKey, FieldKind, FindingField, GpuField, JobField, NodeField, PortField,

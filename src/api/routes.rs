@@ -28,7 +28,7 @@ pub const PATHS: [(&str, &[&str], &str); 19] = [
     (
         "closed",
         &["filter", "sort", "limit", "offset"],
-        "Closed findings that are still retained, newest first.",
+        "Closed findings, newest first: of the last day; with a state folder of 90 days, 20,000 at most.",
     ),
     ("gpu_time", &[], "GPU states of each job, and lost time by job and cause."),
     (

@@ -1,8 +1,13 @@
 //! State persistence: writes the state that outlives a restart every few seconds, at each action, and at the end.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use gaunt_schema::{SanitizedText, plain_error};
+use gaunt_schema::{SanitizedText, UnixMs, plain_error};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -11,7 +16,8 @@ use tokio::{
 };
 
 use gaunt_engine::{
-    BaselineSnapshot, EngineHandle, FlushRequest, PersistedState, UsageWindow,
+    BaselineSnapshot, EngineHandle, FindingJournal, FlushRequest, JournalDay, KEPT_DAYS,
+    PersistedState, UsageWindow, day_number,
     state_store::{LoadedPart, StatePart, StateStore, StateStoreError},
 };
 
@@ -21,6 +27,9 @@ mod tests;
 /// Time between two writes. Counters are exposed only once they are written, so that no counter decreases when the
 /// process is killed; they lag by this much.
 const EVERY: Duration = Duration::from_secs(5);
+
+/// Days whose journal is removed at a start, if gaunt did not run when they became too old.
+const REMOVED_DAYS: i64 = 400;
 
 /// Time limit of the last write.
 const LAST: Duration = Duration::from_secs(5);
@@ -33,13 +42,35 @@ pub(super) struct PersistTask {
 
 /// Opens the directory and loads the state. What cannot be read is logged and set aside.
 pub(super) fn load_state(folder: &Path) -> Result<(StateStore, PersistedState), StateStoreError> {
-    let store = StateStore::open_folder(folder)?;
+    let mut store = StateStore::open_folder(folder)?;
     let state: PersistedState = load_part(&store, StatePart::Findings)?;
     let (open, closed) = state.finding_counts();
     tracing::info!(open, closed, folder = %folder.display(), "restored persisted state");
     let baselines: BaselineSnapshot = load_part(&store, StatePart::Baselines)?;
     let usage: UsageWindow = load_part(&store, StatePart::Usage)?;
-    Ok((store, state.with_baselines(baselines).with_usage_window(usage)))
+    let journal = load_journal(&mut store, wall_clock_now())?;
+    let state = state.with_baselines(baselines).with_usage_window(usage);
+    Ok((store, state.with_finding_journal(journal)))
+}
+
+/// Loads the closed findings of the days that are kept, and removes those of older days.
+fn load_journal(store: &mut StateStore, now: UnixMs) -> Result<FindingJournal, StateStoreError> {
+    let (mut journal, today) = (FindingJournal::default(), day_number(now));
+    for day in today - REMOVED_DAYS..today - KEPT_DAYS {
+        store.remove_part(StatePart::Journal(day))?;
+    }
+    // A clock that was ahead may have written a day of the future.
+    for day in today - KEPT_DAYS..=today + 1 {
+        journal.add_entries(load_part(store, StatePart::Journal(day))?);
+    }
+    tracing::debug!(findings = journal.len(), "restored the finding journal");
+    Ok(journal)
+}
+
+/// The time of the system's clock.
+fn wall_clock_now() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Loads one part of the state, or its default.
@@ -150,6 +181,8 @@ struct PersistWriter {
     baselines: Option<Arc<BaselineSnapshot>>,
     /// The newest minute of usage.
     minute: Option<i64>,
+    /// The days of the journal.
+    journal: BTreeMap<i64, Arc<JournalDay>>,
 }
 
 /// Result of a write: a part that cannot be written does not prevent the others.
@@ -162,7 +195,7 @@ struct PersistOutcome {
 
 impl PersistWriter {
     fn new(store: StateStore) -> Self {
-        Self { store, baselines: None, minute: None }
+        Self { store, baselines: None, minute: None, journal: BTreeMap::new() }
     }
 
     /// Writes what changed; of usage only whole minutes, unless `all_minutes`.
@@ -183,7 +216,27 @@ impl PersistWriter {
         if due && usage.is_ok() {
             self.minute = minute;
         }
-        PersistOutcome { findings, other_parts: baselines.and(usage) }
+        let journal = self.write_journal(state.finding_journal());
+        PersistOutcome { findings, other_parts: baselines.and(usage).and(journal) }
+    }
+
+    /// Writes the days of the journal that changed, and removes those that are dropped.
+    fn write_journal(&mut self, journal: &FindingJournal) -> Result<(), String> {
+        for (day, entries) in journal.days() {
+            if self.journal.get(&day).is_some_and(|written| Arc::ptr_eq(written, entries)) {
+                continue;
+            }
+            self.write_part(StatePart::Journal(day), &entries.entries())?;
+            self.journal.insert(day, entries.clone());
+        }
+        let kept: Vec<i64> = journal.days().map(|(day, _)| day).collect();
+        let dropped = self.journal.keys().filter(|day| !kept.contains(day)).copied();
+        for day in dropped.collect::<Vec<_>>() {
+            let removed = self.store.remove_part(StatePart::Journal(day));
+            removed.map_err(|error| error.to_string())?;
+            self.journal.remove(&day);
+        }
+        Ok(())
     }
 
     fn write_part<T: Serialize>(&mut self, part: StatePart, what: &T) -> Result<(), String> {

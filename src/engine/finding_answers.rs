@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use gaunt_schema::SanitizedText;
 
-use super::{Engine, view::View};
+use super::{Engine, finding_journal::FindingJournal, view::View};
 use gaunt_api::{
     EvidenceContext, Explanation, Finding, FindingGroup, FindingList, JobOwner, LimitDetail,
     Refusal,
@@ -40,12 +40,25 @@ impl Engine {
             self.acknowledgements.apply_to_findings(&mut closed, at);
             let known = open.iter().chain(&closed).map(|finding| finding.id.as_str());
             self.acknowledgements.retain_known(&known.collect());
+            if let Some(journal) = &mut self.journal {
+                journal.record_closed(&closed, |id| self.explanations.get(id).cloned(), at);
+                closed.extend(journal.earlier_findings(open.iter().chain(&closed)));
+            }
             self.closed = list(closed, Vec::new());
         } else {
             Arc::make_mut(&mut self.closed).at = at;
         }
         let groups = group_findings(&self.cluster, &open);
         self.findings = list(open, groups);
+    }
+
+    /// Lists the findings of a loaded journal as closed, until the judge has closed ones.
+    pub(super) fn restore_journal(&mut self, journal: FindingJournal) {
+        let findings = journal.earlier_findings(std::iter::empty());
+        let (at, total) = (self.cluster.now(), findings.len() as u32);
+        let groups = Vec::new();
+        self.closed = Arc::new(FindingList { at, findings, total, matched: total, groups });
+        self.journal = Some(journal);
     }
 
     /// The explanation of one finding of a view; of the past no context is kept.
@@ -57,8 +70,12 @@ impl Engine {
         let unknown = || Refusal::UnknownFinding { finding: SanitizedText::new(id) };
         let finding = view.find_finding(id).ok_or_else(unknown)?.clone();
         let (rule, keys) = gaunt_judge::detection_rule(finding.kind);
-        let chain = self.explanations.get(id).filter(|_| view.past.is_none());
-        let chain = chain.map(|context| (**context).clone());
+        let journal = self.journal.as_ref().filter(|_| view.past.is_none());
+        let chain = self.explanations.get(id).filter(|_| view.past.is_none()).cloned();
+        let chain = chain.or_else(|| journal?.explanation_of(&finding));
+        let chain = chain.map(|context| (*context).clone());
+        let (earlier_count, earlier) =
+            journal.map_or_else(Default::default, |journal| journal.count_earlier(&finding));
         let mut named: Vec<&str> = keys.to_vec();
         named.extend(finding.evidence.iter().map(|number| number.threshold.as_str()));
         named.extend(gaunt_judge::confidence_limits(
@@ -74,7 +91,7 @@ impl Engine {
         };
         let limits = named.iter().filter_map(limit).collect();
         let (at, rule) = (self.cluster.now(), rule.to_owned());
-        Ok(Arc::new(Explanation { at, finding, rule, limits, chain }))
+        Ok(Arc::new(Explanation { at, finding, rule, limits, chain, earlier_count, earlier }))
     }
 }
 

@@ -24,6 +24,7 @@ mod engine_handle;
 mod engine_loop;
 mod fabric_cells;
 mod finding_answers;
+mod finding_journal;
 mod fleet_overview;
 mod history_answers;
 #[cfg(test)]
@@ -57,6 +58,7 @@ use acknowledgements::Acknowledgements;
 use engine_handle::PublishedState;
 pub use engine_handle::{EngineHandle, EngineStopped, FlushRequest, INBOX, QUESTIONS};
 pub use engine_loop::{monotonic_clock, spawn_existing, spawn_new, spawn_stepped, tick_interval};
+pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, day_number};
 pub use gaunt_judge::BaselineSnapshot;
 use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
@@ -146,9 +148,11 @@ pub struct Engine {
     /// Published once per tick.
     overview: Arc<Overview>,
     findings: Arc<FindingList>,
-    /// Closed findings, as of their revision.
+    /// Closed findings, as of their revision, with those of the journal.
     closed: Arc<FindingList>,
     closed_revision: u64,
+    /// Closed findings of the last 90 days; only where state is persisted.
+    journal: Option<FindingJournal>,
     acknowledgements: Acknowledgements,
     pairing_scheduler: PairingScheduler,
     /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
@@ -206,6 +210,7 @@ impl Engine {
             findings: Arc::default(),
             closed: Arc::default(),
             closed_revision: 0,
+            journal: None,
             acknowledgements: Acknowledgements::default(),
             pairing_scheduler: PairingScheduler::default(),
             submitted_measurements: None,

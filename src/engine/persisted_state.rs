@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     Engine, EngineOptions,
     acknowledgements::Acknowledgements,
+    finding_journal::FindingJournal,
     usage_accounting::{LostTimeTotals, UsageWindow},
 };
 use gaunt_api::{CumulativeTotals, JobLostTime};
@@ -29,6 +30,9 @@ pub struct PersistedState {
     /// Saved separately, too.
     #[serde(skip)]
     recent: UsageWindow,
+    /// Saved by the day.
+    #[serde(skip)]
+    journal: FindingJournal,
 }
 
 /// Reads the findings, also those that an earlier version saved.
@@ -88,6 +92,17 @@ impl PersistedState {
         Self { recent, ..self }
     }
 
+    /// The closed findings of the last 90 days.
+    pub fn finding_journal(&self) -> &FindingJournal {
+        &self.journal
+    }
+
+    /// The same state with a loaded journal.
+    #[must_use]
+    pub fn with_finding_journal(self, journal: FindingJournal) -> Self {
+        Self { journal, ..self }
+    }
+
     /// The lost time at that point.
     pub(super) fn lost_time_rows(&self) -> Vec<JobLostTime> {
         self.spent.sorted_rows()
@@ -98,9 +113,11 @@ impl Engine {
     /// An engine that continues from saved state. It reports counters only once they are saved.
     pub fn from_persisted(options: EngineOptions, state: PersistedState) -> Self {
         let mut engine = Self::new(options);
-        let PersistedState { past, acknowledgements, spent, totals, usual, recent } = state;
+        let PersistedState { past, acknowledgements, spent, totals, usual, recent, journal } =
+            state;
         let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
         engine.judge = engine.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
+        engine.restore_journal(journal);
         engine.acknowledgements = acknowledgements;
         engine.usage.window = recent;
         engine.usage.lost_totals = spent.into_restored();
@@ -118,6 +135,7 @@ impl Engine {
         let mut engine =
             Self::from_persisted(options, PersistedState { spent, totals, recent, ..state });
         engine.confirmed_lost_time = None;
+        engine.journal = None;
         engine
     }
 
@@ -138,6 +156,7 @@ impl Engine {
             totals: self.totals.clone(),
             usual: self.baselines.clone(),
             recent: self.usage.window.clone(),
+            journal: self.journal.clone().unwrap_or_default(),
         })
     }
 

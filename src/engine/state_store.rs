@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gaunt_schema::UnixMs;
+
 use crate::private_files;
 
 /// Magic of a file.
@@ -37,6 +39,9 @@ const OTHER_VERSION: &str = "gaunt.version";
 
 /// The most files of one part that are set aside; then the last of them is overwritten.
 const MAX_ASIDE: u32 = 9;
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 86_400_000;
 
 /// Lock file of the process that uses the directory.
 const LOCK: &str = "lock";
@@ -88,16 +93,22 @@ pub enum StatePart {
     Baselines,
     /// Recent GPU time: grows every minute.
     Usage,
+    /// Findings that closed on the day of this number: of past days it does not change.
+    Journal(i64),
 }
 
 impl StatePart {
     const ALL: [Self; 3] = [Self::Findings, Self::Baselines, Self::Usage];
 
-    const fn file_stem(self) -> &'static str {
+    fn file_stem(self) -> String {
         match self {
-            Self::Findings => "findings",
-            Self::Baselines => "usual",
-            Self::Usage => "usage",
+            Self::Findings => "findings".to_owned(),
+            Self::Baselines => "usual".to_owned(),
+            Self::Usage => "usage".to_owned(),
+            Self::Journal(day) => {
+                let (year, month, day) = UnixMs(day.saturating_mul(DAY_MS)).to_date();
+                format!("journal-{year:04}-{month:02}-{day:02}")
+            }
         }
     }
 }
@@ -162,6 +173,15 @@ impl StateStore {
                 );
                 self.move_aside(part, &format!("{OTHER_VERSION}{version}"), why)
             }
+        }
+    }
+
+    /// Removes a part that is no longer kept; that there is none is no error.
+    pub fn remove_part(&mut self, part: StatePart) -> Result<(), StateStoreError> {
+        self.last.remove(&part);
+        match fs::remove_file(self.part_path(part, ENDING)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.folder_error(error)),
+            _ => Ok(()),
         }
     }
 

@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 
 use crate::{
     alerting_end_to_end::start_alertmanager,
-    test_process::{DEADLINE, free_port, get},
+    test_process::{
+        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for,
+    },
 };
 
 /// Names of dcgm-exporter, node_exporter and Prometheus that no row of the catalogue has.
@@ -322,4 +324,22 @@ fn critical_alerts_page_whatever_their_name() {
             assert_eq!(found, Some(&[receiver][..]), "{name} {severity}");
         }
     }
+}
+
+#[test]
+fn shipped_configuration_of_stores_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/prometheus/store");
+    let prometheus = folder.join("prometheus.yml");
+    let mut promtool = debian_program("promtool");
+    let output = promtool.args(["check", "config"]).arg(&prometheus).run_to_end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let address = format!("127.0.0.1:{}", free_port());
+    let _vmauth = TestProcess::start_command(
+        debian_program("vmauth")
+            .arg(format!("-auth.config={}", folder.join("vmauth.yml").display()))
+            .arg(format!("-httpListenAddr={address}")),
+    );
+    wait_for("vmauth", || get(&address, "/health").filter(|(status, _)| *status == 200));
+    // Mimir and Thanos are no Debian packages: only the form is checked.
+    assert_eq!(yaml_files("store").len(), 3);
 }

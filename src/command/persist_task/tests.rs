@@ -11,6 +11,7 @@ use gaunt_api::{Answer, Finding, Question};
 use gaunt_engine::Engine;
 
 mod files;
+mod journal;
 mod moments;
 
 const START: UnixMs = UnixMs(1_760_017_311_000);

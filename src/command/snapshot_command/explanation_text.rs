@@ -28,6 +28,7 @@ pub(super) fn render_page(explanation: &Explanation) -> String {
     let mut lines = render_head(finding, explanation.at);
     lines.push(String::new());
     lines.extend(render_section("WHAT", &finding.summary));
+    lines.extend(render_section("REPEATED", &explanation.describe_repeats().unwrap_or_default()));
     lines.extend(render_section("RULE", &explanation.rule));
     lines.extend(render_section("NEXT", &finding.next));
     if let Some(ack) = &finding.acknowledged {

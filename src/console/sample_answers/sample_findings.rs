@@ -175,6 +175,8 @@ pub(crate) fn explanation_of(finding: Finding) -> Explanation {
                 other(FindingKind::LeafCongested, AlternativeOutcome::Unknown),
             ],
         }),
+        earlier_count: 0,
+        earlier: Vec::new(),
     }
 }
 

@@ -90,6 +90,9 @@ impl ScreenView for ExplanationScreen {
         let finding = &explanation.finding;
         let mut lines = vec![finding_details::render_headline(finding, width, theme)];
         lines.extend(render_paragraph("WHAT", &SanitizedText::new(&finding.summary), width, theme));
+        if let Some(repeats) = explanation.describe_repeats() {
+            lines.extend(render_paragraph("REPEATED", &SanitizedText::new(&repeats), width, theme));
+        }
         lines.extend(render_paragraph(
             "RULE",
             &SanitizedText::new(&explanation.rule),

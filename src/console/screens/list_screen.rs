@@ -306,7 +306,7 @@ fn empty_reason(table: &AnswerTable) -> String {
         Subject::Ports => "no node has an RDMA port".into(),
         Subject::Processes => "no GPU process, or no permission to list them; no history".into(),
         Subject::Gpus => "no node has a GPU".into(),
-        Subject::Closed => "no finding closed in the last day".into(),
+        Subject::Closed => "no closed finding".into(),
         _ => format!("no {what}"),
     }
 }

@@ -114,6 +114,8 @@ fn sample_explanation() -> Explanation {
                 other(FindingKind::LeafCongested, AlternativeOutcome::Unknown, None),
             ],
         }),
+        earlier_count: 0,
+        earlier: Vec::new(),
     }
 }
 

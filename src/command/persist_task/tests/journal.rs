@@ -1,0 +1,114 @@
+//! Tests of the finding journal on disk: it survives a restart, by the day, and loses no more than a damaged day.
+
+use std::{fs, path::PathBuf};
+
+use gaunt_api::{Filter, Subject};
+use gaunt_engine::{FindingJournal, JournalEntry, PersistedState};
+use gaunt_schema::{Entity, LifeState};
+
+use super::*;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Link errors of a port that closed so many days ago.
+fn closed_finding(days_ago: i64) -> Finding {
+    let entity = Entity::new_port(&"gpu003".into(), &"mlx5_1".into(), &"1".into());
+    let mut finding = Finding::new(FindingKind::LinkErrors, Severity::Warning, entity);
+    let closed = UnixMs(wall_clock_now().0 - days_ago * DAY_MS);
+    (finding.life.state, finding.life.closed) = (LifeState::Closed, Some(closed));
+    finding.life.opened = UnixMs(closed.0 - 60_000);
+    finding.since = finding.life.opened;
+    finding
+}
+
+/// A state whose journal has the findings that closed so many days ago.
+fn state_with_journal(days_ago: &[i64]) -> PersistedState {
+    let entry = |days: &i64| -> JournalEntry {
+        let entry = serde_json::json!({ "finding": closed_finding(*days), "chain": null });
+        serde_json::from_value(entry).unwrap()
+    };
+    let mut journal = FindingJournal::default();
+    journal.add_entries(days_ago.iter().map(entry).collect());
+    PersistedState::default().with_finding_journal(journal)
+}
+
+fn write_state(folder: &Path, state: &PersistedState) {
+    let (store, _) = load_state(folder).unwrap();
+    let outcome = PersistWriter::new(store).write_changes(state, true);
+    assert_eq!((outcome.findings, outcome.other_parts), (Ok(()), Ok(())));
+}
+
+/// The files of the journal, in order of their days.
+fn journal_files(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_day = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("journal-") && name.ends_with(".gaunt")
+    };
+    let mut files: Vec<PathBuf> = paths.filter(is_day).collect();
+    files.sort();
+    files
+}
+
+fn listed_count(engine: &Engine, question: &Question) -> usize {
+    match engine.answer_question(question) {
+        Answer::Findings(list) => list.findings.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn journal_survives_a_restart_and_names_the_repeated_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    write_state(folder.path(), &state_with_journal(&[0, 12, 25, 60]));
+    assert_eq!(journal_files(folder.path()).len(), 4);
+    let (_store, state) = load_state(folder.path()).unwrap();
+    let engine = Engine::from_persisted(gaunt_engine::EngineOptions::default(), state);
+    assert_eq!(listed_count(&engine, &Question::Closed), 4);
+    let Answer::Finding(explained) =
+        engine.answer_question(&Question::Finding("link_errors/gpu003/mlx5_1/1".to_owned()))
+    else {
+        panic!("not explained")
+    };
+    assert_eq!((explained.earlier_count, explained.earlier.len()), (2, 2));
+    let repeats = explained.describe_repeats().unwrap();
+    assert!(repeats.starts_with("third link_errors on this port in 30 days"), "{repeats}");
+}
+
+#[test]
+fn closed_findings_are_filtered_by_time() {
+    let options = gaunt_engine::EngineOptions::default();
+    let mut engine = Engine::from_persisted(options, state_with_journal(&[1, 12, 60]));
+    engine.run_tick(wall_clock_now());
+    for (filter, count) in [("closed<7d", 1), ("closed<30d", 2), ("closed>=30d", 1)] {
+        let filter = Filter::parse(Subject::Closed, filter).unwrap();
+        assert_eq!(listed_count(&engine, &Question::List(filter)), count);
+    }
+}
+
+#[test]
+fn damaged_day_is_set_aside_and_the_others_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    write_state(folder.path(), &state_with_journal(&[1, 12, 25]));
+    let files = journal_files(folder.path());
+    let mut bytes = fs::read(&files[1]).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&files[1], bytes).unwrap();
+    let (_store, state) = load_state(folder.path()).unwrap();
+    assert_eq!(state.finding_journal().len(), 2);
+    assert_eq!(journal_files(folder.path()).len(), 2);
+}
+
+#[test]
+fn days_that_are_too_old_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    write_state(folder.path(), &state_with_journal(&[1, 92]));
+    assert_eq!(journal_files(folder.path()).len(), 2);
+    let (store, state) = load_state(folder.path()).unwrap();
+    assert_eq!((state.finding_journal().len(), journal_files(folder.path()).len()), (1, 1));
+    let mut writer = PersistWriter::new(store);
+    for (state, files) in [(state, 1), (PersistedState::default(), 0)] {
+        assert_eq!(writer.write_changes(&state, false).other_parts, Ok(()));
+        assert_eq!(journal_files(folder.path()).len(), files);
+    }
+}
