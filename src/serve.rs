@@ -49,7 +49,7 @@ pub use api_state::RecordingFollowFn;
 use api_state::{ApiState, OverviewCache};
 use request_guard::{ReserveConnection, guard_request};
 use write_token::WriteToken;
-pub use write_token::WriteTokenError;
+pub use write_token::{WriteTokenError, check_token_file};
 
 /// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
 /// that it may last as long as its client reads: a slow client gets fewer changes, one that reads nothing at all is

@@ -27,6 +27,7 @@ mod gpu_time_report;
 mod grafana_dashboards;
 mod hostile_answers;
 mod import_graph;
+mod installation_files;
 mod judge_recordings;
 mod kubelet_pods;
 mod module_boundaries;

@@ -2,7 +2,6 @@
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use gaunt_node::{ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan};
 use gaunt_schema::{
     plain_error,
     text::{CompatOptions, DcgmNames},
@@ -10,7 +9,9 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::NodeArguments;
+use crate::{
+    NodeArguments, ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan,
+};
 
 /// The default listen address: this machine only.
 const LISTEN: SocketAddr =
@@ -29,7 +30,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hou
 
 /// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExporterSettingsError {
+pub enum ExporterSettingsError {
     /// The file cannot be read.
     #[error("cannot read the settings {path}: {why}; check --config", path = path.display())]
     Read {
@@ -39,7 +40,7 @@ pub(crate) enum ExporterSettingsError {
         why: io::Error,
     },
     /// The file has an invalid entry.
-    #[error("{path}, line {line}: {what}", path = path.display())]
+    #[error("{path}:{line}: {what}", path = path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,
@@ -65,7 +66,7 @@ pub(crate) enum ExporterSettingsError {
 
 /// An exporter whose names the page can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum CompatExporter {
+pub enum CompatExporter {
     /// dcgm-exporter before 4.9.
     #[serde(rename = "dcgm", alias = "dcgm=4.8")]
     Dcgm4_8,
@@ -155,7 +156,7 @@ impl ProbeSettings {
 }
 
 /// The plan: the defaults, overridden by the file, overridden by the command line.
-pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
+pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
         None => ExporterSettingsFile::default(),
@@ -398,18 +399,18 @@ mod tests {
     #[test]
     fn settings_error_names_its_line() {
         for (text, message) in [
-            ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field \"perod\"; known: "),
+            ("\nperod = \"1s\"\n", "node.toml:2: unknown field \"perod\"; known: "),
             (
                 "period = \"5\"\n",
-                "node.toml, line 1: the period \"5\": write a duration with its unit: 1s, 500ms",
+                "node.toml:1: the period \"5\": write a duration with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is invalid; known: "),
-            ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
-            ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
-            ("listen\n", "node.toml, line 1: "),
+            ("compat = [\"dgcm\"]\n", "node.toml:1: \"dgcm\" is invalid; known: "),
+            ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml:3: "),
+            ("listen = \"here\"\n", "node.toml:1: invalid socket address"),
+            ("listen\n", "node.toml:1: "),
             (
                 "\ndisable = [\"cpu\", \"prots\"]\n",
-                "node.toml, line 2: unknown collector \"prots\"; must be one of cpu, memory, ",
+                "node.toml:2: unknown collector \"prots\"; must be one of cpu, memory, ",
             ),
             ("sys_root = \"/nowhere\"\n", "/nowhere is not a folder; check --sys-root"),
         ] {
