@@ -38,6 +38,7 @@ mod node_network;
 mod node_page;
 mod node_program;
 mod nvml_worker_stress;
+mod package_metadata;
 mod probe_auto;
 mod probe_collectives;
 mod probe_cross_node;
