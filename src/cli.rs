@@ -12,7 +12,7 @@ mod time_span;
 
 pub use byte_size::{SizeError, parse_size};
 pub use command_line::{build_command, parse};
-pub use installation::{CheckConfigArguments, CompletionArguments, ManArguments};
+pub use installation::{CheckArguments, CompletionArguments, ManArguments};
 pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
 pub use time_span::{SpanError, parse_age, parse_span};
 
@@ -160,7 +160,7 @@ pub enum GauntCommand {
     /// List every metric that gaunt knows, with kind, unit and meaning.
     Metrics(MetricsArguments),
     /// Check settings, rules and topology without starting anything; print every error with its line and next step.
-    CheckConfig(CheckConfigArguments),
+    CheckConfig(CheckArguments),
     /// Print the completions of a shell.
     Completions(CompletionArguments),
     /// Print the manual page of gaunt, or write the pages of gaunt and all its commands to a folder.

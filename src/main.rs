@@ -325,8 +325,8 @@ fn build_checked_setup(
 }
 
 /// Checks files without starting anything.
-fn run_check(options: cli::CheckConfigArguments) -> anyhow::Result<ExitCode> {
-    check_command::run(&check_command::CheckedFiles {
+fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
+    check_command::run(&check_command::CheckPaths {
         settings: options.config,
         node_settings: options.node_config,
         topology: options.topology,

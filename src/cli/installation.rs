@@ -27,7 +27,7 @@ pub struct ManArguments {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = CHECK_HELP)]
 #[group(required = true, multiple = true)]
-pub struct CheckConfigArguments {
+pub struct CheckArguments {
     /// Settings of gaunt, such as /etc/gaunt/gaunt.toml; the files that they name are checked too.
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,

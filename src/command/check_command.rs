@@ -21,7 +21,7 @@ const INVALID: u8 = 1;
 
 /// The files that are checked.
 #[derive(Clone, Debug, Default)]
-pub struct CheckedFiles {
+pub struct CheckPaths {
     /// Settings of gaunt.
     pub settings: Vec<PathBuf>,
     /// Settings of gaunt-node.
@@ -50,7 +50,7 @@ impl CheckResult {
 }
 
 /// Checks the files, and prints every error; the exit code is 1 if there is one.
-pub fn run(files: &CheckedFiles) -> anyhow::Result<ExitCode> {
+pub fn run(files: &CheckPaths) -> anyhow::Result<ExitCode> {
     let result = check_files(files);
     let mut page = String::new();
     for error in &result.errors {
@@ -66,7 +66,7 @@ pub fn run(files: &CheckedFiles) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if result.errors.is_empty() { 0 } else { INVALID }))
 }
 
-fn check_files(files: &CheckedFiles) -> CheckResult {
+fn check_files(files: &CheckPaths) -> CheckResult {
     let mut result = CheckResult::default();
     for path in &files.settings {
         if let Some(settings) = result.add(Settings::load_file(Some(path))) {
@@ -125,7 +125,7 @@ mod tests {
     /// The errors of files with these texts, without their folder.
     fn check(texts: &[(&str, &str)]) -> CheckResult {
         let folder = tempfile::tempdir().unwrap();
-        let mut files = CheckedFiles::default();
+        let mut files = CheckPaths::default();
         for (name, text) in texts {
             let path = folder.path().join(name);
             fs::write(&path, text).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     fn samples_of_the_settings_are_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let rules = ["findings", "hardware", "health", "network", "probe", "recording"];
-        let result = check_files(&CheckedFiles {
+        let result = check_files(&CheckPaths {
             settings: vec![root.join("config/gaunt.toml")],
             node_settings: vec![root.join("config/gaunt-node.toml")],
             topology: vec![root.join("config/topology.toml")],
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn file_that_cannot_be_read_does_not_stop_the_others() {
-        let result = check_files(&CheckedFiles {
+        let result = check_files(&CheckPaths {
             settings: vec!["/nowhere/gaunt.toml".into()],
             node_settings: vec!["/nowhere/node.toml".into()],
             topology: vec!["/nowhere/topology.toml".into()],

@@ -5,21 +5,18 @@ use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 use gaunt_schema::{
     plain_error,
     text::{CompatOptions, DcgmNames},
-    time,
 };
 use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::{
-    NodeArguments, ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan,
+    NodeArguments, ProbeSchedule, ReadingSource, SamplerOptions,
+    exporter_service::ExporterPlan,
+    setting_values::{CompatExporter, PERIODS, parse_duration},
 };
 
 /// The default listen address: this machine only.
 const LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9770);
-
-/// The shortest and the longest period. Below the first the driver's own sampling windows repeat; above the second the
-/// data is no longer live.
-const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
 
 /// The shortest and the longest deadline. A healthy call may take some milliseconds; minutes would defeat the purpose
 /// of a deadline.
@@ -62,20 +59,6 @@ pub enum ExporterSettingsError {
         "compat has dcgm-exporter's names of 4.8 and of 4.9; keep one of dcgm=4.8 and dcgm=4.9"
     )]
     TwoDcgmVersions,
-}
-
-/// An exporter whose names the page can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum CompatExporter {
-    /// dcgm-exporter before 4.9.
-    #[serde(rename = "dcgm", alias = "dcgm=4.8")]
-    Dcgm4_8,
-    /// dcgm-exporter since 4.9.
-    #[serde(rename = "dcgm=4.9")]
-    Dcgm4_9,
-    /// node_exporter.
-    #[serde(rename = "node")]
-    Node,
 }
 
 /// The versions of dcgm-exporter whose names a page can have, one at a time.
@@ -227,29 +210,6 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
     })
 }
 
-/// The exporter of this name.
-pub(crate) fn parse_compat(name: &str) -> Result<CompatExporter, String> {
-    match name {
-        "dcgm" | "dcgm=4.8" => Ok(CompatExporter::Dcgm4_8),
-        "dcgm=4.9" => Ok(CompatExporter::Dcgm4_9),
-        "node" => Ok(CompatExporter::Node),
-        _ => Err("must be dcgm, dcgm=4.8, dcgm=4.9, node, or two of them: dcgm,node".to_owned()),
-    }
-}
-
-/// A period such as `1s` or `500ms`.
-pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
-    parse_duration(text, PERIODS)
-}
-
-fn parse_duration(text: &str, (min, max): (Duration, Duration)) -> Result<Duration, String> {
-    let span = time::parse_duration(text).ok_or("write a duration with its unit: 1s, 500ms")?;
-    if span < min || span > max {
-        return Err(format!("must be between {min:?} and {max:?}"));
-    }
-    Ok(span)
-}
-
 fn period_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
     deserialize_duration("period", input, PERIODS)
 }
@@ -279,6 +239,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::setting_values::parse_period;
 
     /// The plan of a file with this text, and these arguments.
     fn plan_from_file(text: &str, arguments: &[&str]) -> Result<ExporterPlan, String> {

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::{
     ReadingSource,
-    exporter_settings::{CompatExporter, parse_compat, parse_period},
+    setting_values::{CompatExporter, parse_compat, parse_period},
 };
 
 /// Exit codes, for the help.

@@ -71,7 +71,10 @@ mod tests {
         for (name, files) in [
             (
                 "branch",
-                &[(".git/HEAD", "ref: refs/heads/main\n"), (".git/refs/heads/main", commit.as_str())][..],
+                &[
+                    (".git/HEAD", "ref: refs/heads/main\n"),
+                    (".git/refs/heads/main", commit.as_str()),
+                ][..],
             ),
             (
                 "packed",

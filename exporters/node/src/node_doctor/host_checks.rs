@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::NodeCheck;
+use super::node_check::NodeCheck;
 use crate::{ReadingSource, SamplerOptions};
 
 /// The most ports that are checked: as many as the collector reads.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::NodeCheck;
+use super::node_check::NodeCheck;
 use crate::{ReadingSource, SamplerOptions};
 
 /// The most devices of a folder that are checked: above the functions of the largest PCI trees.
