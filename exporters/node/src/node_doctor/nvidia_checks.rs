@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -65,7 +65,7 @@ pub(super) fn check_device_nodes(dev_root: &Path) -> NodeCheck {
     if let Ok(entries) = fs::read_dir(dev_root) {
         nodes.extend(entries.take(MAX_DEVICES).flatten().map(|entry| entry.path()).filter(
             |path| {
-                let file = path.file_name().map(|name| name.as_bytes()).unwrap_or_default();
+                let file = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
                 file.strip_prefix(b"nvidia")
                     .is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit))
             },
