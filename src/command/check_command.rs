@@ -70,7 +70,7 @@ fn check_files(files: &CheckPaths) -> CheckResult {
     let mut result = CheckResult::default();
     for path in &files.settings {
         if let Some(settings) = result.add(Settings::load_file(Some(path))) {
-            check_named_files(settings, &mut result);
+            check_named_files(&settings, &mut result);
         }
     }
     for path in &files.node_settings {
@@ -88,7 +88,7 @@ fn check_files(files: &CheckPaths) -> CheckResult {
 }
 
 /// Checks what the settings name: topology, jobs, host lists and the token.
-fn check_named_files(settings: Settings, result: &mut CheckResult) {
+fn check_named_files(settings: &Settings, result: &mut CheckResult) {
     for path in &settings.site.topology {
         check_topology(path, result);
     }
