@@ -2,16 +2,20 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 mod byte_size;
 mod certs_arguments;
 mod command_line;
+mod installation;
+mod output_format;
 mod time_span;
 
 pub use byte_size::{SizeError, parse_size};
 pub use certs_arguments::CertsArguments;
-pub use command_line::parse;
+pub use command_line::{build_command, parse};
+pub use installation::{CheckArguments, CompletionArguments, ManArguments};
+pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
 pub use time_span::{SpanError, parse_age, parse_span};
 
 /// Filter syntax, for the help of `snapshot`.
@@ -29,7 +33,8 @@ Filters, for --filter and after ? in a question:
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; with snapshot --check: no finding worse than info is open and unacknowledged
-  1  snapshot --check: the worst open, unacknowledged finding is a warning; doctor: a check misses something
+  1  snapshot --check: the worst open, unacknowledged finding is a warning; doctor: a check misses something;
+     check-config: a file has an error
   2  only snapshot --check: the worst open, unacknowledged finding is critical
   3  wrong command line, cannot start, aggregator unreachable, or partial data: a target or a target source could not
      be read; takes precedence over 1 and 2
@@ -50,7 +55,7 @@ fn snapshot_help() -> String {
 /// Without a command, opens the console for an aggregator, the targets of --targets, or this host. If the output is
 /// not a terminal, prints one snapshot instead.
 #[derive(Debug, Parser)]
-#[command(name = "gaunt", version, about, long_about, args_conflicts_with_subcommands = true)]
+#[command(name = "gaunt", version = gaunt_schema::VERSION, about, long_about, args_conflicts_with_subcommands = true)]
 #[command(after_help = EXIT_CODES)]
 pub struct GauntArguments {
     /// The command; by default the console.
@@ -159,6 +164,12 @@ pub enum GauntCommand {
     Certs(CertsArguments),
     /// List every metric that gaunt knows, with kind, unit and meaning.
     Metrics(MetricsArguments),
+    /// Check settings, rules and topology without starting anything; print every error with its line and next step.
+    CheckConfig(CheckArguments),
+    /// Print the completions of a shell.
+    Completions(CompletionArguments),
+    /// Print the manual page of gaunt, or write the pages of gaunt and all its commands to a folder.
+    Man(ManArguments),
 }
 
 /// Options of `metrics`.
@@ -459,39 +470,6 @@ pub struct JudgeArguments {
     /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-}
-
-/// Output format of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FormatArgument {
-    /// Plain columns.
-    Text,
-    /// One JSON object.
-    Json,
-}
-
-/// Output format of a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SnapshotFormatArgument {
-    /// Plain columns.
-    Text,
-    /// One JSON object; for one question (--ask) {"rows": [{"node": ...}]}.
-    Json,
-    /// Comma-separated values of one question (--ask).
-    Csv,
-    /// The JSON object of the API for one question (--ask): one array per column.
-    Columns,
-}
-
-/// Output format of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormatArgument {
-    /// Plain columns.
-    Text,
-    /// One JSON object.
-    Json,
-    /// Comma-separated values.
-    Csv,
 }
 
 /// Parses a listen address; the error shows the format.

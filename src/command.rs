@@ -27,12 +27,14 @@ use gaunt_scrape::{RasRequestFn, ScrapeManagerHandle, ScrapePlan};
 pub mod ack_command;
 mod aggregator_address;
 pub mod certs_command;
+pub mod check_command;
 pub mod console_command;
 pub mod demo_command;
 pub mod doctor_command;
 mod engine_preamble;
 pub mod explain_command;
 pub mod flight_recorder_command;
+pub mod installation_command;
 pub mod judge_command;
 mod local_sampling;
 pub mod metrics_command;
@@ -46,7 +48,8 @@ pub mod snapshot_command;
 pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
 
 /// Exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt itself; 1
-/// and 2 are reserved for `snapshot --check`, and 1 for `doctor`.
+/// and 2 are reserved for `snapshot --check`, and 1 for
+/// `doctor` and `check-config`.
 pub const FAILED: u8 = 3;
 
 /// Where a console or a snapshot gets its answers from.

@@ -14,9 +14,9 @@ use gaunt::{
     },
     command::{
         self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        ack_command, certs_command, console_command, demo_command, doctor_command, explain_command,
-        flight_recorder_command, judge_command, metrics_command, replay_command, report_command,
-        serve_command, snapshot_command,
+        ack_command, certs_command, check_command, console_command, demo_command, doctor_command,
+        explain_command, flight_recorder_command, installation_command, judge_command,
+        metrics_command, replay_command, report_command, serve_command, snapshot_command,
     },
     settings::Settings,
     site,
@@ -155,6 +155,13 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             renew: options.renew,
         }),
         Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
+        Some(GauntCommand::CheckConfig(options)) => run_check(options),
+        Some(GauntCommand::Completions(options)) => {
+            installation_command::print_completions(cli::build_command(), options.shell)
+        }
+        Some(GauntCommand::Man(options)) => {
+            installation_command::print_manual(cli::build_command(), options.to.as_deref())
+        }
     }
 }
 
@@ -328,6 +335,16 @@ fn build_checked_setup(
     let scraping = build_scraping_setup(flags, settings)?;
     scraping.plan.check_files()?;
     Ok(scraping)
+}
+
+/// Checks files without starting anything.
+fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
+    check_command::run(&check_command::CheckPaths {
+        settings: options.config,
+        node_settings: options.node_config,
+        topology: options.topology,
+        rules: options.rules,
+    })
 }
 
 /// Target sources named by flags.

@@ -56,7 +56,7 @@ use audit_log::AuditLog;
 pub use audit_log::AuditLogError;
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
 use write_token::WriteToken;
-pub use write_token::WriteTokenError;
+pub use write_token::{WriteTokenError, check_token_file};
 
 /// For the consoles, scrapers and dashboards of a whole site, half of them behind one address. A stream has no end, so
 /// that it may last as long as its client reads: a slow client gets fewer changes, one that reads nothing at all is
@@ -177,8 +177,7 @@ impl AggregatorServer {
         let mut admission = ConnectionAdmission::new(self.limits);
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
-        let (token, audit, recording, store) =
-            (self.token, self.audit, self.recording, self.store);
+        let (token, audit, recording, store) = (self.token, self.audit, self.recording, self.store);
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state = ApiState {
             source,

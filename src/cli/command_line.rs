@@ -16,7 +16,7 @@ pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<GauntArguments,
 
 /// The command line definition. A value such as `-5m` is parsed by its option, which reports the error, and not as an
 /// unknown option.
-fn build_command() -> Command {
+pub fn build_command() -> Command {
     let signed = |arg: Arg| {
         let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
         let is_option = takes_value && !arg.is_positional();

@@ -51,6 +51,11 @@ pub enum WriteTokenError {
     WorldReadable(PathBuf),
 }
 
+/// Checks that the file holds a token that is long enough.
+pub fn check_token_file(path: &Path) -> Result<(), WriteTokenError> {
+    read_token(path).map(drop)
+}
+
 impl WriteToken {
     /// Checks that the file holds a token that is long enough. It is read again at each action.
     pub(super) fn from_file(path: &Path) -> Result<Self, WriteTokenError> {

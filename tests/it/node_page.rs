@@ -243,7 +243,7 @@ fn settings_are_reloaded_and_invalid_ones_change_nothing() {
     write("nodes = \"b\"\n");
     node.send_signal(Signal::HUP);
     let refused = node.line_with("settings not reloaded, the previous settings stay in effect");
-    assert!(refused.contains("node.toml, line 1: unknown field \"nodes\"; known: "), "{refused}");
+    assert!(refused.contains("node.toml:1: unknown field \"nodes\"; known: "), "{refused}");
     let page = wait_for_page(&address, "gaunt_collector_success{collector=\"settings\"} 0");
     assert!(page.contains("gaunt_node_info{node=\"a\""), "{page}");
     let message = "message=\"not reloaded, the previous settings stay in effect: ";

@@ -241,7 +241,12 @@ impl ExporterService {
             let listener = metrics_server::bind_listener(plan.listen).await?;
             // Connections have their own tasks, and end with the current response.
             self.server.abort();
-            self.server = spawn_server(listener, &self.pages, &self.names, (&self.ras_requests, &self.access));
+            self.server = spawn_server(
+                listener,
+                &self.pages,
+                &self.names,
+                (&self.ras_requests, &self.access),
+            );
         }
         self.names.send_replace(metrics_server::host_names(&plan.names));
         self.access.send_replace(access);
@@ -263,10 +268,7 @@ fn spawn_server(
     listener: TcpListener,
     pages: &watch::Sender<Arc<MetricsPage>>,
     names: &watch::Sender<HostNames>,
-    (ras_requests, access): (
-        &watch::Sender<u64>,
-        &watch::Sender<Option<Arc<WebAccess>>>,
-    ),
+    (ras_requests, access): (&watch::Sender<u64>, &watch::Sender<Option<Arc<WebAccess>>>),
 ) -> JoinHandle<()> {
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /metrics");

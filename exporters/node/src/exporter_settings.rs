@@ -2,15 +2,17 @@
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use gaunt_node::{ProbeSchedule, ReadingSource, SamplerOptions, exporter_service::ExporterPlan};
 use gaunt_schema::{
     plain_error,
     text::{CompatOptions, DcgmNames},
-    time,
 };
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::NodeArguments;
+use crate::{
+    NodeArguments, ProbeSchedule, ReadingSource, SamplerOptions,
+    exporter_service::ExporterPlan,
+    setting_values::{CompatExporter, PERIODS, parse_duration},
+};
 
 /// The default listen address: this machine only.
 const LISTEN: SocketAddr =
@@ -19,10 +21,6 @@ const LISTEN: SocketAddr =
 /// The default address of NCCL's RAS service.
 const RAS_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 28_028);
-
-/// The shortest and the longest period. Below the first the driver's own sampling windows repeat; above the second the
-/// data is no longer live.
-const PERIODS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(1));
 
 /// The shortest and the longest deadline. A healthy call may take some milliseconds; minutes would defeat the purpose
 /// of a deadline.
@@ -33,7 +31,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hou
 
 /// Why the settings are invalid.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExporterSettingsError {
+pub enum ExporterSettingsError {
     /// The file cannot be read.
     #[error("cannot read the settings {path}: {why}; check --config", path = path.display())]
     Read {
@@ -43,7 +41,7 @@ pub(crate) enum ExporterSettingsError {
         why: io::Error,
     },
     /// The file has an invalid entry.
-    #[error("{path}, line {line}: {what}", path = path.display())]
+    #[error("{path}:{line}: {what}", path = path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,
@@ -65,20 +63,6 @@ pub(crate) enum ExporterSettingsError {
         "compat has dcgm-exporter's names of 4.8 and of 4.9; keep one of dcgm=4.8 and dcgm=4.9"
     )]
     TwoDcgmVersions,
-}
-
-/// An exporter whose names the page can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum CompatExporter {
-    /// dcgm-exporter before 4.9.
-    #[serde(rename = "dcgm", alias = "dcgm=4.8")]
-    Dcgm4_8,
-    /// dcgm-exporter since 4.9.
-    #[serde(rename = "dcgm=4.9")]
-    Dcgm4_9,
-    /// node_exporter.
-    #[serde(rename = "node")]
-    Node,
 }
 
 /// The versions of dcgm-exporter whose names a page can have, one at a time.
@@ -178,7 +162,7 @@ impl ProbeSettings {
 }
 
 /// The plan: the defaults, overridden by the file, overridden by the command line.
-pub(crate) fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
+pub fn build_plan(arguments: &NodeArguments) -> Result<ExporterPlan, ExporterSettingsError> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
         None => ExporterSettingsFile::default(),
@@ -251,29 +235,6 @@ fn read_settings(path: &PathBuf) -> Result<ExporterSettingsFile, ExporterSetting
     })
 }
 
-/// The exporter of this name.
-pub(crate) fn parse_compat(name: &str) -> Result<CompatExporter, String> {
-    match name {
-        "dcgm" | "dcgm=4.8" => Ok(CompatExporter::Dcgm4_8),
-        "dcgm=4.9" => Ok(CompatExporter::Dcgm4_9),
-        "node" => Ok(CompatExporter::Node),
-        _ => Err("must be dcgm, dcgm=4.8, dcgm=4.9, node, or two of them: dcgm,node".to_owned()),
-    }
-}
-
-/// A period such as `1s` or `500ms`.
-pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
-    parse_duration(text, PERIODS)
-}
-
-fn parse_duration(text: &str, (min, max): (Duration, Duration)) -> Result<Duration, String> {
-    let span = time::parse_duration(text).ok_or("write a duration with its unit: 1s, 500ms")?;
-    if span < min || span > max {
-        return Err(format!("must be between {min:?} and {max:?}"));
-    }
-    Ok(span)
-}
-
 fn period_in_file<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
     deserialize_duration("period", input, PERIODS)
 }
@@ -303,6 +264,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::setting_values::parse_period;
 
     /// The plan of a file with this text, and these arguments.
     fn plan_from_file(text: &str, arguments: &[&str]) -> Result<ExporterPlan, String> {
@@ -426,18 +388,18 @@ mod tests {
     #[test]
     fn settings_error_names_its_line() {
         for (text, message) in [
-            ("\nperod = \"1s\"\n", "node.toml, line 2: unknown field \"perod\"; known: "),
+            ("\nperod = \"1s\"\n", "node.toml:2: unknown field \"perod\"; known: "),
             (
                 "period = \"5\"\n",
-                "node.toml, line 1: the period \"5\": write a duration with its unit: 1s, 500ms",
+                "node.toml:1: the period \"5\": write a duration with its unit: 1s, 500ms",
             ),
-            ("compat = [\"dgcm\"]\n", "node.toml, line 1: \"dgcm\" is invalid; known: "),
-            ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml, line 3: "),
-            ("listen = \"here\"\n", "node.toml, line 1: invalid socket address"),
-            ("listen\n", "node.toml, line 1: "),
+            ("compat = [\"dgcm\"]\n", "node.toml:1: \"dgcm\" is invalid; known: "),
+            ("[nvml]\ncall_deadline = \"9s\"\ninit_deadline = \"1ms\"\n", "node.toml:3: "),
+            ("listen = \"here\"\n", "node.toml:1: invalid socket address"),
+            ("listen\n", "node.toml:1: "),
             (
                 "\ndisable = [\"cpu\", \"prots\"]\n",
-                "node.toml, line 2: unknown collector \"prots\"; must be one of cpu, memory, ",
+                "node.toml:2: unknown collector \"prots\"; must be one of cpu, memory, ",
             ),
             ("sys_root = \"/nowhere\"\n", "/nowhere is not a folder; check --sys-root"),
         ] {

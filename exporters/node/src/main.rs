@@ -1,21 +1,19 @@
 //! gaunt-node: samples this node and serves the page.
 
-mod exporter_settings;
-
 use std::{
     env,
     io::{self, IsTerminal, Write},
-    net::SocketAddr,
-    path::PathBuf,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant as StdInstant},
 };
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use gaunt_node::{
-    NodeSampler, ReadingSource, exporter_service, exporter_service::ExporterPlan, nvml_worker,
+    NodeArguments, NodeCommand, NodeSampler, ReadingSource,
+    exporter_service::{self, ExporterPlan},
+    exporter_settings, node_doctor, nvml_worker,
     watchdog::Watchdog,
 };
 use gaunt_schema::{Device, Report, catalogue::exporter, text};
@@ -29,58 +27,11 @@ use tracing_subscriber::EnvFilter;
 /// How long `--once` waits for the driver; values that are missing by then are not on the page.
 const ONCE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Exports metrics of the GPUs, RDMA ports, network devices and pressure (PSI) of this node to gaunt and Prometheus.
-#[derive(Parser)]
-#[command(version, after_help = "Exit codes: 0 done, 3 wrong command line or cannot start")]
-struct NodeArguments {
-    /// Settings file; flags override it. Reloaded on SIGHUP
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Listen address of the metrics page [default: 127.0.0.1:9770]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
-    /// Web configuration with TLS and users, in the format of exporter-toolkit [default: none]
-    #[arg(long, value_name = "FILE")]
-    web_config: Option<PathBuf>,
-    /// Sampling interval, 100ms to 60s [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = exporter_settings::parse_period)]
-    period: Option<Duration>,
-    /// Also export metrics under the names of these exporters: dcgm (dcgm-exporter before 4.9), dcgm=4.9, node
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = exporter_settings::parse_compat)]
-    compat: Option<Vec<exporter_settings::CompatExporter>>,
-    /// Mount point of sysfs [default: /sys]
-    #[arg(long, value_name = "FOLDER")]
-    sys_root: Option<PathBuf>,
-    /// Mount point of procfs [default: /proc]
-    #[arg(long, value_name = "FOLDER")]
-    proc_root: Option<PathBuf>,
-    /// NVML library to load [default: libnvidia-ml.so.1]
-    #[arg(long, value_name = "PATH")]
-    nvml_library: Option<PathBuf>,
-    /// Name of this node [default: the host name]
-    #[arg(long, value_name = "NAME")]
-    node: Option<String>,
-    /// Accepted name in the Host header, besides addresses, localhost and the names of this host. Other names are
-    /// rejected to prevent DNS rebinding by web pages
-    #[arg(long, value_name = "HOST")]
-    name: Option<Vec<String>>,
-    /// RDMA or network device that is not read; * matches any text
-    #[arg(long, value_name = "NAME")]
-    exclude: Option<Vec<String>>,
-    /// Collectors to disable, as named in gaunt_collector_success, or parts of nvml: gpm, fast-sampling, xid,
-    /// kernel_log, processes
-    #[arg(long, alias = "without", value_name = "NAMES", value_delimiter = ',')]
-    disable: Option<Vec<ReadingSource>>,
-    /// Folder with *.prom files to export unchanged
-    #[arg(long, value_name = "FOLDER")]
-    textfiles: Option<PathBuf>,
-    /// Print the page after one full sampling interval, and exit
-    #[arg(long)]
-    once: bool,
-}
-
 /// The exit code for an invalid command line and for any failure, as in all gaunt programs.
 const FAILED: u8 = 3;
+
+/// The exit code of `doctor` if a check misses something.
+const MISSING: u8 = 1;
 
 fn main() -> ExitCode {
     if nvml_worker::is_worker_process() {
@@ -104,7 +55,7 @@ fn main() -> ExitCode {
         .with_writer(io::stderr)
         .init();
     match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             _ = writeln!(io::stderr().lock(), "gaunt-node: {error:#}");
             ExitCode::from(FAILED)
@@ -112,7 +63,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &NodeArguments) -> anyhow::Result<()> {
+fn run(arguments: &NodeArguments) -> anyhow::Result<ExitCode> {
+    if let Some(command) = &arguments.command {
+        return run_command(command, arguments);
+    }
     let plan = exporter_settings::build_plan(arguments)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(async {
@@ -122,7 +76,44 @@ fn run(arguments: &NodeArguments) -> anyhow::Result<()> {
         let watchdog = Watchdog::from_environment(|name| env::var_os(name), StdInstant::now())?;
         Ok(exporter_service::run(plan, || exporter_settings::build_plan(arguments), watchdog)
             .await?)
-    })
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command beside the exporter itself.
+fn run_command(command: &NodeCommand, arguments: &NodeArguments) -> anyhow::Result<ExitCode> {
+    let mut page = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    match command {
+        NodeCommand::Doctor(options) => {
+            let plan = exporter_settings::build_plan(arguments)?;
+            let checks = node_doctor::run_checks(&plan.sampler, plan.listen);
+            if options.json {
+                serde_json::to_writer_pretty(&mut page, &checks)?;
+                page.push(b'\n');
+            } else {
+                page.extend(node_doctor::render_page(&checks).into_bytes());
+            }
+            if node_doctor::count_missing(&checks) > 0 {
+                code = ExitCode::from(MISSING);
+            }
+        }
+        NodeCommand::CheckConfig => {
+            exporter_settings::build_plan(arguments)?;
+            writeln!(page, "The settings are valid.")?;
+        }
+        NodeCommand::Completions { shell } => {
+            let name = "gaunt-node";
+            clap_complete::generate(*shell, &mut NodeArguments::command(), name, &mut page);
+        }
+        NodeCommand::Man => clap_mangen::Man::new(NodeArguments::command()).render(&mut page)?,
+    }
+    match io::stdout().lock().write_all(&page) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(code),
+    }
 }
 
 /// Prints one page as text.

@@ -39,6 +39,10 @@ fn main() -> ExitCode {
 
 fn run(command: &ProbeCommand) -> anyhow::Result<ExitKind> {
     let mut out = io::stdout().lock();
+    if let Some(page) = command.render_installation()? {
+        out.write_all(&page)?;
+        return Ok(ExitKind::Measured);
+    }
     if let ProbeCommand::Ras(arguments) = command {
         if arguments.compare {
             let comparison = ras::compare_ranks(arguments.address, ras::COMPARED_AFTER)?;

@@ -1,8 +1,9 @@
 //! The command line of gaunt-probe.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
 use gaunt_probe::{
     Collective, ElementType, ExitKind,
     baselines::ProbeBudget,
@@ -17,7 +18,7 @@ const JOBS: [&str; 2] =
 
 /// Measures the bandwidth of the links between idle GPUs, within milliseconds
 #[derive(Parser)]
-#[command(version, after_help = render_exit_codes())]
+#[command(name = "gaunt-probe", version = gaunt_schema::VERSION, after_help = render_exit_codes())]
 pub(crate) struct ProbeArguments {
     #[command(subcommand)]
     pub(crate) command: ProbeCommand,
@@ -48,6 +49,13 @@ pub(crate) enum ProbeCommand {
     Ras(RasArguments),
     /// Check what gaunt-probe requires, and print how to install what is missing; uses no GPU
     Doctor(DoctorArguments),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell. Packages install the completions of bash, zsh and fish
+        shell: Shell,
+    },
+    /// Print the manual page
+    Man,
 }
 
 /// A collective.
@@ -261,6 +269,20 @@ pub(crate) struct DoctorArguments {
 struct GpuIndices(Vec<u32>);
 
 impl ProbeCommand {
+    /// What packages install beside the program, for the commands that print it.
+    pub(crate) fn render_installation(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut page = Vec::new();
+        match self {
+            Self::Completions { shell } => {
+                let mut command = ProbeArguments::command();
+                clap_complete::generate(*shell, &mut command, "gaunt-probe", &mut page);
+            }
+            Self::Man => clap_mangen::Man::new(ProbeArguments::command()).render(&mut page)?,
+            _ => return Ok(None),
+        }
+        Ok(Some(page))
+    }
+
     /// The request, and its output options; none for commands other than collectives and the matrix.
     pub(crate) fn to_request(&self) -> Option<(MeasureRequest, &MeasureArguments)> {
         let (collective, ring) = match self {
@@ -276,7 +298,12 @@ impl ProbeCommand {
                     measuring,
                 ));
             }
-            Self::Auto(_) | Self::CrossNode(_) | Self::Ras(_) | Self::Doctor(_) => return None,
+            Self::Auto(_)
+            | Self::CrossNode(_)
+            | Self::Ras(_)
+            | Self::Doctor(_)
+            | Self::Completions { .. }
+            | Self::Man => return None,
         };
         let kind = MeasureKind::Collective(collective, ring.ranks);
         Some((ring.measuring.to_request(kind, request::COLLECTIVE), &ring.measuring))

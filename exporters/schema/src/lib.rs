@@ -5,6 +5,8 @@
 //! gaunt programs.
 
 pub mod batch;
+#[cfg(test)]
+mod build_commit;
 pub mod catalogue;
 pub mod cow_list;
 pub mod device;
@@ -62,3 +64,6 @@ pub use topology::{
     DeviceRail, FabricCable, FabricSwitch, NodeLocation, PortLocation, SourceTopology,
     TopologyOrigin, parse_guid,
 };
+
+/// The version of all programs; that of a release has its commit, as in `0.1.0 (0123456789ab)`.
+pub const VERSION: &str = env!("GAUNT_VERSION");

@@ -40,7 +40,7 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(50);
 
 /// Serves a simulated fleet: each node is an exporter with its own address in 127.1.0.0/16.
 #[derive(Debug, Parser)]
-#[command(name = "gaunt-sim", version, after_help = render_scenarios_help())]
+#[command(name = "gaunt-sim", version = gaunt_schema::VERSION, after_help = render_scenarios_help())]
 struct SimArguments {
     /// Number of nodes, each with 8 GPUs; default: 32. F1 to F18 and H1 to H16 have fleets of their own.
     #[arg(long)]

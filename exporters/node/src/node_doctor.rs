@@ -1,0 +1,100 @@
+//! `gaunt-node doctor`: checks what this node lacks for complete telemetry, with the next step for each check.
+//!
+//! It only opens files, the driver's library and one listening socket; it calls no driver function, which could hang.
+
+use std::{
+    fmt::Write as _,
+    io,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+};
+
+use crate::{ReadingSource, SamplerOptions};
+
+mod host_checks;
+mod node_check;
+mod nvidia_checks;
+
+pub use node_check::{NodeCheck, NodeCheckState};
+
+/// Runs all checks for these settings.
+pub fn run_checks(options: &SamplerOptions, listen: SocketAddr) -> Vec<NodeCheck> {
+    run_checks_at(options, listen, Path::new("/dev"))
+}
+
+/// The same, with the device nodes of another folder.
+fn run_checks_at(options: &SamplerOptions, listen: SocketAddr, dev_root: &Path) -> Vec<NodeCheck> {
+    let has_nvidia = nvidia_checks::has_nvidia_gpu(&options.sys_root);
+    let mut checks = vec![check_listen(listen)];
+    if !options.is_enabled(ReadingSource::Nvml) {
+        checks.push(NodeCheck::unused("driver", "the settings disable nvml"));
+    } else if has_nvidia {
+        checks.push(nvidia_checks::check_module(options));
+        checks.push(nvidia_checks::check_device_nodes(dev_root));
+        checks.push(nvidia_checks::check_library(options));
+        checks.push(nvidia_checks::check_kernel_log(options));
+    } else {
+        checks.push(NodeCheck::unused("driver", "the PCI bus has no NVIDIA GPU"));
+    }
+    checks.push(host_checks::check_pressure(options));
+    checks.push(host_checks::check_processes(options));
+    checks.extend(host_checks::check_ports(options));
+    checks.push(host_checks::check_kubelet(options));
+    checks.push(host_checks::check_textfiles(options));
+    checks.push(host_checks::check_probe(options));
+    checks
+}
+
+/// The number of checks that miss something.
+pub fn count_missing(checks: &[NodeCheck]) -> usize {
+    checks.iter().filter(|check| check.state == NodeCheckState::Missing).count()
+}
+
+/// Renders the checks as lines, and their sum.
+pub fn render_page(checks: &[NodeCheck]) -> String {
+    let mut page = String::new();
+    for check in checks {
+        let state = match check.state {
+            NodeCheckState::Ok => "ok",
+            NodeCheckState::Missing => "missing",
+            NodeCheckState::Unused => "unused",
+        };
+        // Writing to a string cannot fail.
+        _ = writeln!(page, "{state:<8} {:<15} {}", check.name, check.summary);
+        if check.state == NodeCheckState::Missing {
+            _ = writeln!(page, "{:8} → {}", "", check.next);
+        }
+    }
+    _ = match count_missing(checks) {
+        0 => writeln!(page, "\nNothing is missing in {} checks.", checks.len()),
+        missing => writeln!(page, "\nMissing in {missing} of {} checks.", checks.len()),
+    };
+    page
+}
+
+/// Checks that the address can be listened on.
+fn check_listen(listen: SocketAddr) -> NodeCheck {
+    let name = "listen address";
+    match TcpListener::bind(listen) {
+        Ok(_) => NodeCheck::ok(name, &format!("{listen} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => NodeCheck::missing(
+            name,
+            &format!("{listen} is in use"),
+            "if gaunt-node runs here, all is well; else see the owner with `ss -ltnp`, and set --listen to \
+             another port",
+        ),
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => NodeCheck::missing(
+            name,
+            &format!("{listen} is no address of this node"),
+            "set listen to an address that `ip address` shows, or to 0.0.0.0:9770",
+        ),
+        Err(error) => NodeCheck::missing(
+            name,
+            &format!("cannot listen on {listen}: {error}"),
+            "set listen to a port above 1023",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

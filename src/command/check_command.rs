@@ -1,0 +1,209 @@
+//! `gaunt check-config`: checks settings, rules and topology, and every file that the settings name, without starting
+//! anything.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Parser as _;
+use gaunt_node::{NodeArguments, exporter_settings};
+use gaunt_schema::sanitized_text::sanitize_lines;
+
+use super::snapshot_command::print_page;
+use crate::{serve, settings::Settings, site};
+
+mod rule_check;
+
+/// Exit code if a file has an error.
+const INVALID: u8 = 1;
+
+/// The files that are checked.
+#[derive(Clone, Debug, Default)]
+pub struct CheckPaths {
+    /// Settings of gaunt.
+    pub settings: Vec<PathBuf>,
+    /// Settings of gaunt-node.
+    pub node_settings: Vec<PathBuf>,
+    /// Topology files, besides those that the settings name.
+    pub topology: Vec<PathBuf>,
+    /// Files of Prometheus rules.
+    pub rules: Vec<PathBuf>,
+}
+
+/// The result so far.
+#[derive(Debug, Default)]
+struct CheckResult {
+    /// Number of files that were checked.
+    files: usize,
+    /// Each error: file, line if it has one, and next step.
+    errors: Vec<String>,
+}
+
+impl CheckResult {
+    /// Counts a file, and keeps its error.
+    fn add<T, E: std::fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
+        self.files += 1;
+        result.map_err(|error| self.errors.push(format!("{error:#}"))).ok()
+    }
+}
+
+/// Checks the files, and prints every error; the exit code is 1 if there is one.
+pub fn run(files: &CheckPaths) -> anyhow::Result<ExitCode> {
+    let result = check_files(files);
+    let mut page = String::new();
+    for error in &result.errors {
+        // Writing to a string cannot fail.
+        _ = writeln!(page, "{}", sanitize_lines(error));
+    }
+    _ = match result.errors.len() {
+        0 => writeln!(page, "No errors in {} files.", result.files),
+        1 => writeln!(page, "1 error in {} files.", result.files),
+        errors => writeln!(page, "{errors} errors in {} files.", result.files),
+    };
+    print_page(&page)?;
+    Ok(ExitCode::from(if result.errors.is_empty() { 0 } else { INVALID }))
+}
+
+fn check_files(files: &CheckPaths) -> CheckResult {
+    let mut result = CheckResult::default();
+    for path in &files.settings {
+        if let Some(settings) = result.add(Settings::load_file(Some(path))) {
+            check_named_files(&settings, &mut result);
+        }
+    }
+    for path in &files.node_settings {
+        result.add(check_node_settings(path));
+    }
+    for path in &files.topology {
+        check_topology(path, &mut result);
+    }
+    for (path, text) in files.rules.iter().map(|path| (path, rule_check::read_rules(path))) {
+        if let Some(text) = result.add(text) {
+            result.errors.extend(rule_check::list_errors(path, &text));
+        }
+    }
+    result
+}
+
+/// Checks what the settings name: topology, jobs, host lists and the token.
+fn check_named_files(settings: &Settings, result: &mut CheckResult) {
+    for path in &settings.site.topology {
+        check_topology(path, result);
+    }
+    for path in &settings.site.jobs {
+        result.add(site::read_jobs(path));
+    }
+    if let Some(path) = &settings.token_file {
+        result.add(serve::check_token_file(path));
+    }
+    let plan = settings.scrape_plan();
+    if let Err(error) = plan.check_files() {
+        result.errors.push(error.to_string());
+    }
+}
+
+/// Checks a topology; what would be skipped when it is read is an error here.
+fn check_topology(path: &Path, result: &mut CheckResult) {
+    let Some(topology) = result.add(site::read_topology(path)) else { return };
+    result.errors.extend(topology.skipped.map(|skipped| skipped.to_string()));
+}
+
+fn check_node_settings(path: &Path) -> Result<(), String> {
+    let line = ["gaunt-node".as_ref(), "--config".as_ref(), path.as_os_str()];
+    let arguments = NodeArguments::try_parse_from(line).map_err(|error| error.to_string())?;
+    exporter_settings::build_plan(&arguments).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The errors of files with these texts, without their folder.
+    fn check(texts: &[(&str, &str)]) -> CheckResult {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = CheckPaths::default();
+        for (name, text) in texts {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            match *name {
+                "gaunt.toml" => files.settings.push(path),
+                "node.toml" => files.node_settings.push(path),
+                "topology.conf" | "topology.toml" => files.topology.push(path),
+                "rules.yml" => files.rules.push(path),
+                _ => {}
+            }
+        }
+        let mut result = check_files(&files);
+        let folder = format!("{}/", folder.path().display());
+        for error in &mut result.errors {
+            *error = error.replace(&folder, "");
+        }
+        result
+    }
+
+    #[test]
+    fn samples_of_the_settings_are_valid() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let rules = ["findings", "hardware", "health", "network", "probe", "recording"];
+        let result = check_files(&CheckPaths {
+            settings: vec![root.join("config/gaunt.toml")],
+            node_settings: vec![root.join("config/gaunt-node.toml")],
+            topology: vec![root.join("config/topology.toml")],
+            rules: rules
+                .map(|name| root.join(format!("config/prometheus/rules/gaunt/{name}.yml")))
+                .into(),
+        });
+        assert_eq!(result.errors, [""; 0]);
+        assert_eq!(result.files, 9);
+    }
+
+    #[test]
+    fn every_file_has_its_error_with_line_and_next_step() {
+        let result = check(&[
+            ("gaunt.toml", "[gather]\n\nperod = \"1s\"\n"),
+            ("node.toml", "\nperiod = \"5\"\n"),
+            ("topology.toml", "[[switch]]\nnonsense = 1\n"),
+            (
+                "rules.yml",
+                "groups:\n- name: a\n  rules:\n  - alert: A\n    expr: gaunt_findin > 0\n",
+            ),
+        ]);
+        assert_eq!(result.errors.len(), 4, "{:?}", result.errors);
+        for (error, start) in result.errors.iter().zip([
+            "gaunt.toml:3: ",
+            "node.toml:2: ",
+            "topology.toml:",
+            "rules.yml:5: gaunt_findin is no metric",
+        ]) {
+            assert!(error.starts_with(start), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_the_settings_name_are_checked() {
+        let text = "[serve]\ntoken_file = \"token\"\n[topology]\nfiles = [\"missing.toml\"]\n\
+                    [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\"]\n";
+        let result = check(&[("gaunt.toml", text), ("token", "short"), ("jobs.json", "{")]);
+        let errors = result.errors.join("\n");
+        for part in ["token has no token", "missing.toml", "jobs.json:1", "none.txt"] {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+        assert_eq!(result.errors.len(), 4, "{errors}");
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_does_not_stop_the_others() {
+        let result = check_files(&CheckPaths {
+            settings: vec!["/nowhere/gaunt.toml".into()],
+            node_settings: vec!["/nowhere/node.toml".into()],
+            topology: vec!["/nowhere/topology.toml".into()],
+            rules: vec!["/nowhere/rules.yml".into()],
+        });
+        assert_eq!((result.files, result.errors.len()), (4, 4), "{:?}", result.errors);
+        assert!(result.errors.iter().all(|error| error.contains("/nowhere/")));
+    }
+}
