@@ -1,0 +1,25 @@
+{{- define "gaunt.settings" -}}
+[cluster]
+name = {{ .Values.aggregator.cluster | default .Release.Name | quote }}
+
+# The headless service has one address record for each ready pod of gaunt-node.
+[gather]
+period = {{ .Values.aggregator.period | quote }}
+
+[[gather.groups]]
+name = "nodes"
+port = {{ .Values.node.port }}
+dns_sd = [{ name = "{{ .Release.Name }}-node.{{ .Release.Namespace }}.svc", type = "A", refresh = "30s" }]
+
+[serve]
+listen = "0.0.0.0:{{ .Values.aggregator.port }}"
+names = {{ concat (list .Release.Name (printf "%s.%s" .Release.Name .Release.Namespace) (printf "%s.%s.svc" .Release.Name .Release.Namespace) (printf "%s.%s.svc.cluster.local" .Release.Name .Release.Namespace)) .Values.aggregator.names | toJson }}
+state_folder = "/var/lib/gaunt"
+{{- if .Values.tokenSecret }}
+token_file = "/etc/gaunt/token/token"
+{{- end }}
+{{- with .Values.aggregator.settings }}
+
+{{ . }}
+{{- end }}
+{{- end }}
