@@ -29,6 +29,7 @@ mod hostile_answers;
 mod import_graph;
 mod judge_recordings;
 mod kubelet_pods;
+mod kubernetes_manifests;
 mod module_boundaries;
 mod names;
 mod node_fake_driver;
