@@ -31,6 +31,7 @@ mod import_graph;
 mod installation_files;
 mod judge_recordings;
 mod kubelet_pods;
+mod kubernetes_manifests;
 mod module_boundaries;
 mod names;
 mod node_fake_driver;

@@ -1,45 +1,87 @@
-//! The systemd unit of gaunt-node, checked by systemd itself.
+//! The systemd units, checked by systemd itself.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::{fs, path::Path};
-
-use crate::{
-    binaries::program_path,
-    test_process::{RunToEnd, debian_program},
+use std::{
+    fs,
+    path::{Path, PathBuf},
 };
 
-/// Maximum exposure level of `systemd-analyze security`, from 0 to 10. Above it the service has privileges that none of
-/// its collectors needs.
-const MAX_EXPOSURE: f64 = 2.5;
+use crate::test_process::{RunToEnd, debian_program};
 
-/// The output of `systemd-analyze` for the unit.
-fn run_systemd_analyze(arguments: &[&str]) -> String {
+/// Maximum exposure level of `systemd-analyze security`, from 0 to 10. Above it a service has privileges that nothing in
+/// it needs.
+const MAX_EXPOSURE: f64 = 2.0;
+
+/// The folders with units.
+const FOLDERS: [&str; 2] = ["config/systemd", "config/slurm"];
+
+/// All services and timers of the repository.
+fn list_units() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let entries = FOLDERS.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let mut units: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            path.extension().is_some_and(|extension| extension == "service" || extension == "timer")
+        })
+        .collect();
+    units.sort();
+    assert!(units.len() >= 5, "{units:?}");
+    units
+}
+
+fn services() -> impl Iterator<Item = PathBuf> {
+    list_units().into_iter().filter(|path| path.extension().unwrap() == "service")
+}
+
+/// The output of `systemd-analyze` for copies of units in which an empty program replaces the installed ones.
+fn run_systemd_analyze(arguments: &[&str], units: &[PathBuf]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/systemd/gaunt-node.service");
-    let text = fs::read_to_string(unit).unwrap();
-    // The program of this build replaces the installed one.
-    let text = text.replace("/usr/bin/gaunt-node", program_path("gaunt-node").to_str().unwrap());
-    let copy = folder.path().join("gaunt-node.service");
-    fs::write(&copy, text).unwrap();
-    let output = debian_program("systemd-analyze").args(arguments).arg(&copy).run_to_end();
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed).into_owned();
-    assert!(output.status.success(), "{printed}");
+    let copies = units.iter().map(|unit| {
+        let text = fs::read_to_string(unit).unwrap();
+        let text: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("ExecStart=/usr/bin/gaunt") {
+                Some(_) => "ExecStart=/bin/true\n".to_owned(),
+                None => format!("{line}\n"),
+            })
+            .collect();
+        let copy = folder.path().join(unit.file_name().unwrap());
+        fs::write(&copy, text).unwrap();
+        copy
+    });
+    let copies: Vec<PathBuf> = copies.collect();
+    let output = debian_program("systemd-analyze").args(arguments).args(copies).run_to_end();
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{units:?}: {printed}");
     printed
 }
 
 #[test]
-fn unit_is_valid_for_systemd() {
-    let printed = run_systemd_analyze(&["verify", "--man=no"]);
-    assert!(!printed.contains("gaunt-node.service"), "{printed}");
+fn units_are_valid_for_systemd() {
+    let printed = run_systemd_analyze(&["verify", "--man=no"], &list_units());
+    assert!(!printed.contains("gaunt"), "{printed}");
 }
 
 #[test]
-fn unit_exposure_is_low() {
-    let printed = run_systemd_analyze(&["security", "--offline=true"]);
-    let overall = printed.lines().find_map(|line| line.split_once("gaunt-node.service: "));
-    let exposure = overall.and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
-    let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {printed}"));
-    assert!(exposure <= MAX_EXPOSURE, "{printed}");
+fn exposure_of_services_is_low() {
+    for unit in services() {
+        let arguments = ["security", "--offline=true"];
+        let printed = run_systemd_analyze(&arguments, std::slice::from_ref(&unit));
+        let overall = printed.lines().find_map(|line| line.split_once(".service: "));
+        let exposure = overall.and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+        let exposure = exposure.unwrap_or_else(|| panic!("no exposure level: {printed}"));
+        assert!(exposure <= MAX_EXPOSURE, "{printed}");
+    }
+}
+
+#[test]
+fn services_that_read_settings_reload_them_on_sighup() {
+    for unit in services() {
+        let text = fs::read_to_string(&unit).unwrap();
+        if text.contains("--config") {
+            assert!(text.contains("\nExecReload=/bin/kill -HUP $MAINPID\n"), "{}", unit.display());
+        }
+    }
 }

@@ -1,0 +1,181 @@
+//! The manifests that the Helm chart renders for four sets of values: their names meet, and gaunt accepts what they configure.
+
+#![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::{binaries::program_path, test_process::RunToEnd};
+
+/// The sets of values in `config/kubernetes/chart/ci`.
+const VALUE_SETS: [&str; 4] = ["default", "mixed", "secured", "single"];
+
+fn kubernetes_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes")
+}
+
+/// The rendered manifests of a set.
+fn read_manifests(set: &str) -> Vec<Value> {
+    let path = kubernetes_folder().join(format!("rendered/{set}.yaml"));
+    serde_saphyr::from_multiple(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The manifests of one kind.
+fn manifests_of_kind<'a>(manifests: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    manifests.iter().filter(move |manifest| manifest["kind"] == kind)
+}
+
+/// The pods of deployments and daemon sets.
+fn pod_templates(manifests: &[Value]) -> Vec<&Value> {
+    ["Deployment", "DaemonSet"]
+        .iter()
+        .flat_map(|kind| manifests_of_kind(manifests, kind))
+        .map(|owner| &owner["spec"]["template"])
+        .collect()
+}
+
+/// Whether a selector chooses the labels of a pod.
+fn is_selected(pod: &Value, selector: &Value) -> bool {
+    let selector = selector.as_object().unwrap();
+    !selector.is_empty()
+        && selector.iter().all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+}
+
+#[test]
+fn selectors_and_ports_of_manifests_meet_a_pod() {
+    for set in VALUE_SETS {
+        let manifests = read_manifests(set);
+        let pods = pod_templates(&manifests);
+        for manifest in &manifests {
+            let spec = &manifest["spec"];
+            let (selector, ports): (&Value, Vec<&Value>) = match manifest["kind"].as_str().unwrap()
+            {
+                "Service" => {
+                    let ports = spec["ports"].as_array().unwrap();
+                    (&spec["selector"], ports.iter().map(|port| &port["targetPort"]).collect())
+                }
+                "PodMonitor" => {
+                    let ports = spec["podMetricsEndpoints"].as_array().unwrap();
+                    let ports = ports.iter().map(|port| &port["port"]).collect();
+                    (&spec["selector"]["matchLabels"], ports)
+                }
+                "NetworkPolicy" => {
+                    let ports = &spec["ingress"][0]["ports"][0]["port"];
+                    (&spec["podSelector"]["matchLabels"], vec![ports])
+                }
+                "Deployment" | "DaemonSet" | "PodDisruptionBudget" => {
+                    (&spec["selector"]["matchLabels"], Vec::new())
+                }
+                _ => continue,
+            };
+            let mut chosen = pods.iter().filter(|pod| is_selected(pod, selector)).peekable();
+            assert!(chosen.peek().is_some(), "{set}: no pod for {manifest}");
+            for pod in chosen {
+                let named = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+                for port in &ports {
+                    assert!(named.iter().any(|it| it["name"] == **port), "{set}: {manifest}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn volumes_of_manifests_exist_and_containers_have_no_privileges() {
+    for set in VALUE_SETS {
+        let manifests = read_manifests(set);
+        for pod in pod_templates(&manifests) {
+            let (spec, container) = (&pod["spec"], &pod["spec"]["containers"][0]);
+            let volumes = spec["volumes"].as_array().unwrap();
+            for mount in container["volumeMounts"].as_array().unwrap() {
+                assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
+            }
+            for config in volumes.iter().map(|volume| &volume["configMap"]["name"]) {
+                let mut maps = manifests_of_kind(&manifests, "ConfigMap");
+                let exists = maps.any(|map| map["metadata"]["name"] == *config);
+                assert!(config.is_null() || exists, "{set}: {config}");
+            }
+            let security = &container["securityContext"];
+            assert_eq!(security["allowPrivilegeEscalation"], false, "{set}");
+            assert_eq!(security["readOnlyRootFilesystem"], true, "{set}");
+            assert_eq!(security["capabilities"]["drop"][0], "ALL", "{set}");
+            assert!(container["resources"]["limits"]["memory"].is_string(), "{set}");
+            assert_eq!(spec["automountServiceAccountToken"], false, "{set}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_manifests_are_accepted_and_name_the_service_of_the_nodes() {
+    for set in VALUE_SETS {
+        let manifests = read_manifests(set);
+        let map = manifests_of_kind(&manifests, "ConfigMap")
+            .find_map(|map| map["data"]["gaunt.toml"].as_str())
+            .unwrap();
+        let settings = gaunt::settings::Settings::parse(map, Path::new("gaunt.toml"));
+        let settings = settings.unwrap_or_else(|error| panic!("{set}: {error}"));
+        let deployment = manifests_of_kind(&manifests, "Deployment").next().unwrap();
+        let port = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0];
+        assert_eq!(port["containerPort"], settings.listen.port(), "{set}");
+        let headless = manifests_of_kind(&manifests, "Service")
+            .find(|service| service["spec"]["clusterIP"] == "None")
+            .unwrap();
+        let name = format!("{}.gaunt.svc", headless["metadata"]["name"].as_str().unwrap());
+        assert!(map.contains(&format!("dns_sd = [{{ name = \"{name}\", type = \"A\"")), "{map}");
+        let node_port = &headless["spec"]["ports"][0]["port"];
+        assert!(map.contains(&format!("\nport = {node_port}\n")), "{set}: {map}");
+        assert_eq!(settings.token_file.is_some(), set == "secured", "{set}");
+    }
+}
+
+#[test]
+fn exporter_accepts_arguments_and_settings_of_manifests() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifests = read_manifests("default");
+    let settings = manifests_of_kind(&manifests, "ConfigMap")
+        .find_map(|map| map["data"]["node.toml"].as_str())
+        .unwrap();
+    let file = folder.path().join("node.toml");
+    fs::write(&file, settings).unwrap();
+    let daemons = manifests_of_kind(&manifests, "DaemonSet").next().unwrap();
+    let container = &daemons["spec"]["template"]["spec"]["containers"][0];
+    let arguments = container["args"].as_array().unwrap().iter().map(|argument| {
+        let argument = argument.as_str().unwrap().replace("=/host/", "=/");
+        argument.replace("/etc/gaunt/node.toml", file.to_str().unwrap())
+    });
+    let program = program_path(container["command"][0].as_str().unwrap());
+    let output = Command::new(program)
+        .args(arguments)
+        .args(["--once", "--disable", "nvml,kubelet"])
+        .run_to_end();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("$(NODE_NAME)"), "{errors}");
+}
+
+#[test]
+fn chart_contains_every_rule_file_and_dashboard() {
+    let chart = kubernetes_folder().join("chart");
+    for (link, target, extension) in [
+        ("files/rules", "config/prometheus/rules/gaunt", "yml"),
+        ("files/dashboards", "dashboards", "json"),
+    ] {
+        let link = fs::canonicalize(chart.join(link)).unwrap();
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
+        assert_eq!(link, fs::canonicalize(target).unwrap());
+        let mut files = fs::read_dir(&link).unwrap().map(|entry| entry.unwrap().path());
+        assert!(files.any(|path| path.extension().is_some_and(|it| it == extension)));
+    }
+    for set in VALUE_SETS {
+        let values = fs::read_to_string(chart.join(format!("ci/{set}-values.yaml"))).unwrap();
+        let _: Option<Value> = serde_saphyr::from_str(&values).unwrap();
+    }
+    let version: Value =
+        serde_saphyr::from_str(&fs::read_to_string(chart.join("Chart.yaml")).unwrap()).unwrap();
+    assert_eq!(version["appVersion"], env!("CARGO_PKG_VERSION"));
+}
