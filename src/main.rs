@@ -339,11 +339,17 @@ fn build_checked_setup(
 
 /// Checks files without starting anything.
 fn run_check(options: cli::CheckArguments) -> anyhow::Result<ExitCode> {
-    check_command::run(&check_command::CheckPaths {
+    let files = check_command::CheckPaths {
         settings: options.config,
         node_settings: options.node_config,
         topology: options.topology,
         rules: options.rules,
+    };
+    check_command::run(&files, |path| {
+        let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
+        let plan = settings.scrape_plan();
+        let (site, token_file) = (settings.site, settings.token_file);
+        Ok(check_command::NamedFiles { site, token_file, plan })
     })
 }
 

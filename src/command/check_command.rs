@@ -12,7 +12,8 @@ use gaunt_node::{NodeArguments, exporter_settings};
 use gaunt_schema::sanitized_text::sanitize_lines;
 
 use super::snapshot_command::print_page;
-use crate::{serve, settings::Settings, site};
+use crate::{serve, site};
+use gaunt_scrape::ScrapePlan;
 
 mod rule_check;
 
@@ -32,6 +33,20 @@ pub struct CheckPaths {
     pub rules: Vec<PathBuf>,
 }
 
+/// The files that valid settings name.
+#[derive(Debug)]
+pub struct NamedFiles {
+    /// Topology and jobs.
+    pub site: site::SiteOptions,
+    /// The token of the aggregator.
+    pub token_file: Option<PathBuf>,
+    /// The targets with their host lists.
+    pub plan: ScrapePlan,
+}
+
+/// Reads the settings of gaunt.
+pub type SettingsReader = fn(&Path) -> Result<NamedFiles, String>;
+
 /// The result so far.
 #[derive(Debug, Default)]
 struct CheckResult {
@@ -50,8 +65,8 @@ impl CheckResult {
 }
 
 /// Checks the files, and prints every error; the exit code is 1 if there is one.
-pub fn run(files: &CheckPaths) -> anyhow::Result<ExitCode> {
-    let result = check_files(files);
+pub fn run(files: &CheckPaths, read_settings: SettingsReader) -> anyhow::Result<ExitCode> {
+    let result = check_files(files, read_settings);
     let mut page = String::new();
     for error in &result.errors {
         // Writing to a string cannot fail.
@@ -66,11 +81,11 @@ pub fn run(files: &CheckPaths) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if result.errors.is_empty() { 0 } else { INVALID }))
 }
 
-fn check_files(files: &CheckPaths) -> CheckResult {
+fn check_files(files: &CheckPaths, read_settings: SettingsReader) -> CheckResult {
     let mut result = CheckResult::default();
     for path in &files.settings {
-        if let Some(settings) = result.add(Settings::load_file(Some(path))) {
-            check_named_files(&settings, &mut result);
+        if let Some(named) = result.add(read_settings(path)) {
+            check_named_files(&named, &mut result);
         }
     }
     for path in &files.node_settings {
@@ -88,18 +103,17 @@ fn check_files(files: &CheckPaths) -> CheckResult {
 }
 
 /// Checks what the settings name: topology, jobs, host lists and the token.
-fn check_named_files(settings: &Settings, result: &mut CheckResult) {
-    for path in &settings.site.topology {
+fn check_named_files(named: &NamedFiles, result: &mut CheckResult) {
+    for path in &named.site.topology {
         check_topology(path, result);
     }
-    for path in &settings.site.jobs {
+    for path in &named.site.jobs {
         result.add(site::read_jobs(path));
     }
-    if let Some(path) = &settings.token_file {
+    if let Some(path) = &named.token_file {
         result.add(serve::check_token_file(path));
     }
-    let plan = settings.scrape_plan();
-    if let Err(error) = plan.check_files() {
+    if let Err(error) = named.plan.check_files() {
         result.errors.push(error.to_string());
     }
 }
@@ -121,6 +135,13 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::settings::Settings;
+
+    fn read_settings(path: &Path) -> Result<NamedFiles, String> {
+        let settings = Settings::load_file(Some(path)).map_err(|error| error.to_string())?;
+        let plan = settings.scrape_plan();
+        Ok(NamedFiles { site: settings.site, token_file: settings.token_file, plan })
+    }
 
     /// The errors of files with these texts, without their folder.
     fn check(texts: &[(&str, &str)]) -> CheckResult {
@@ -137,7 +158,7 @@ mod tests {
                 _ => {}
             }
         }
-        let mut result = check_files(&files);
+        let mut result = check_files(&files, read_settings);
         let folder = format!("{}/", folder.path().display());
         for error in &mut result.errors {
             *error = error.replace(&folder, "");
@@ -149,14 +170,17 @@ mod tests {
     fn samples_of_the_settings_are_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let rules = ["findings", "hardware", "health", "network", "probe", "recording"];
-        let result = check_files(&CheckPaths {
-            settings: vec![root.join("config/gaunt.toml")],
-            node_settings: vec![root.join("config/gaunt-node.toml")],
-            topology: vec![root.join("config/topology.toml")],
-            rules: rules
-                .map(|name| root.join(format!("config/prometheus/rules/gaunt/{name}.yml")))
-                .into(),
-        });
+        let result = check_files(
+            &CheckPaths {
+                settings: vec![root.join("config/gaunt.toml")],
+                node_settings: vec![root.join("config/gaunt-node.toml")],
+                topology: vec![root.join("config/topology.toml")],
+                rules: rules
+                    .map(|name| root.join(format!("config/prometheus/rules/gaunt/{name}.yml")))
+                    .into(),
+            },
+            read_settings,
+        );
         assert_eq!(result.errors, [""; 0]);
         assert_eq!(result.files, 9);
     }
@@ -197,12 +221,15 @@ mod tests {
 
     #[test]
     fn file_that_cannot_be_read_does_not_stop_the_others() {
-        let result = check_files(&CheckPaths {
-            settings: vec!["/nowhere/gaunt.toml".into()],
-            node_settings: vec!["/nowhere/node.toml".into()],
-            topology: vec!["/nowhere/topology.toml".into()],
-            rules: vec!["/nowhere/rules.yml".into()],
-        });
+        let result = check_files(
+            &CheckPaths {
+                settings: vec!["/nowhere/gaunt.toml".into()],
+                node_settings: vec!["/nowhere/node.toml".into()],
+                topology: vec!["/nowhere/topology.toml".into()],
+                rules: vec!["/nowhere/rules.yml".into()],
+            },
+            read_settings,
+        );
         assert_eq!((result.files, result.errors.len()), (4, 4), "{:?}", result.errors);
         assert!(result.errors.iter().all(|error| error.contains("/nowhere/")));
     }
