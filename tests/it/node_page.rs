@@ -248,7 +248,7 @@ fn settings_are_reloaded_and_invalid_ones_change_nothing() {
     assert!(page.contains("gaunt_node_info{node=\"a\""), "{page}");
     let message = "message=\"not reloaded, the previous settings stay in effect: ";
     assert!(
-        page.contains(message) && page.contains(r#"line 1: unknown field \"nodes\""#),
+        page.contains(message) && page.contains(r#"node.toml:1: unknown field \"nodes\""#),
         "{page}"
     );
 
