@@ -89,6 +89,17 @@ fn start_command(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+fn create_certificates(options: cli::CertsArguments) -> anyhow::Result<ExitCode> {
+    certs_command::run(&certs_command::CertsOptions {
+        folder: options.folder,
+        servers: options.servers,
+        names: options.names,
+        clients: options.clients,
+        days: options.days,
+        renew: options.renew,
+    })
+}
+
 async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
@@ -146,14 +157,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
             replay_command::run(replay, settings.engine, settings.console).await
         }
         Some(GauntCommand::Judge(options)) => run_judge(options),
-        Some(GauntCommand::Certs(options)) => certs_command::run(&certs_command::CertsOptions {
-            folder: options.folder,
-            servers: options.servers,
-            names: options.names,
-            clients: options.clients,
-            days: options.days,
-            renew: options.renew,
-        }),
+        Some(GauntCommand::Certs(options)) => create_certificates(options),
         Some(GauntCommand::Metrics(options)) => metrics_command::run(options.dialects),
         Some(GauntCommand::CheckConfig(options)) => run_check(options),
         Some(GauntCommand::Completions(options)) => {

@@ -106,8 +106,9 @@ fn plan_requests(options: &CertsOptions) -> anyhow::Result<Vec<CertificateReques
     );
     let mut stems: Vec<_> = requests.iter().map(|request| &request.stem).collect();
     stems.sort_unstable();
-    if let Some(pair) = stems.windows(2).find(|pair| pair[0] == pair[1]) {
-        anyhow::bail!("{} is named twice; name it once, and its other names with --name", pair[0]);
+    if let Some((stem, _)) = stems.iter().zip(stems.iter().skip(1)).find(|(one, next)| one == next)
+    {
+        anyhow::bail!("{stem} is named twice; name it once, and its other names with --name");
     }
     Ok(requests)
 }
@@ -239,16 +240,14 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
 /// What was written, and what to do with it.
 fn render_summary(options: &CertsOptions, requests: &[CertificateRequest], is_new: bool) -> String {
     let folder = options.folder.display();
-    let mut page = String::new();
     let authority = if is_new { "new CA" } else { "CA" };
-    page.push_str(&format!("{authority} {folder}/{AUTHORITY}.pem"));
-    page.push_str(&format!("; keep {folder}/{AUTHORITY}.key on this host alone\n"));
+    let mut page = format!(
+        "{authority} {folder}/{AUTHORITY}.pem; keep {folder}/{AUTHORITY}.key on this host alone\n"
+    );
     for request in requests {
         let (stem, names) = (&request.stem, request.names.join(", "));
-        page.push_str(&format!(
-            "{folder}/{stem}.pem, {stem}.key for {names}, {} days\n",
-            options.days
-        ));
+        let days = options.days;
+        page += format!("{folder}/{stem}.pem, {stem}.key for {names}, {days} days\n").as_str();
     }
     page.push_str("next: copy ca.pem and the certificate and key of each host to it\n");
     page

@@ -213,7 +213,7 @@ mod tests {
                     [jobs]\nfiles = [\"jobs.json\"]\n[gather]\ntargets_files = [\"none.txt\"]\n";
         let result = check(&[("gaunt.toml", text), ("token", "short"), ("jobs.json", "{")]);
         let errors = result.errors.join("\n");
-        for part in ["token has no token", "missing.toml", "jobs.json:1", "none.txt"] {
+        for part in ["every user can read the token", "missing.toml", "jobs.json:1", "none.txt"] {
             assert!(errors.contains(part), "{part} is not in {errors}");
         }
         assert_eq!(result.errors.len(), 4, "{errors}");

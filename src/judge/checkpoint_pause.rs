@@ -57,7 +57,10 @@ pub(super) fn is_unclear(judge: &JudgeState, cluster: &Cluster, finding: &Findin
         return false;
     }
     let (entity, now) = (&finding.entity, cluster.now());
-    let pauses = |group: &JobGroup| judge.pauses.has(group, now, &judge.limits);
+    let pauses = |group: &JobGroup| {
+        let limits = &judge.limits;
+        judge.pauses.has(group, now, limits) || judge.pauses.nearly_stands_still(group, now, limits)
+    };
     let on_node = |entity: &Entity| {
         let (_, node) = cluster.node_by_name(entity.node.as_ref()?)?;
         let rows = node.device_rows(DeviceClass::Gpu).iter().filter(|row| {

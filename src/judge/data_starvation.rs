@@ -28,9 +28,8 @@ pub(super) fn detect_starved_nodes(
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
-        let (now, limits) = (cluster.now(), &judge.limits);
-        let may_pause = judge.pauses.distort_averages(group, now, limits);
-        let page_delay = if may_pause { limits.pause_settle_seconds } else { 0.0 };
+        let may_pause = group.may_pause;
+        let page_delay = if may_pause { judge.limits.pause_settle_seconds } else { 0.0 };
         let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
             let pending =
                 reported.insert(starved.id).then(|| starved.pending_finding(judge, cluster));
@@ -49,7 +48,9 @@ pub(super) fn detect_starved_nodes(
             match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
                 Some(RareVerdict::Storage(starved)) if !may_pause => storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
-                    starved.into_iter().for_each(|starved| add_node(starved, outcome));
+                    for starved in starved {
+                        add_node(starved, outcome);
+                    }
                 }
                 Some(RareVerdict::Storage(_)) | None => {}
             }

@@ -74,7 +74,7 @@ impl GangEvidence {
 
     /// Whether a job is likely slower than its pace usually varies; not before that is known.
     pub(super) fn is_likely_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        group.confirms_slowdown && self.of(group).is_slower(group, limits)
+        !group.may_pause && self.of(group).is_slower(group, limits)
     }
 
     /// Forgets a job whose present level was accepted as its baseline.
@@ -197,6 +197,7 @@ impl JobEvidence {
         SettledPace {
             is_traffic: self.is_paced_by_traffic(group),
             confirms_slowdown: !self.is_learned() || self.slowdown(group).is_suspected(),
+            may_pause: false,
         }
     }
 

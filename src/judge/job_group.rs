@@ -31,6 +31,7 @@ pub(super) struct JobGroups {
 
 /// The GPUs of one synchronous job.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(super) struct JobGroup {
     /// The job, if it is labelled.
     pub(super) job: Option<SanitizedText>,
@@ -54,6 +55,8 @@ pub(super) struct JobGroup {
     is_slowed: bool,
     /// Whether it is slower than its pace usually varies.
     pub(super) confirms_slowdown: bool,
+    /// Whether it pauses, or most likely does, or did so a moment ago: averages of its work still contain it.
+    pub(super) may_pause: bool,
     /// Its GPUs that busy-wait in a collective; kept because each slow GPU reports the count.
     waiting: usize,
     /// The clocks of its busy GPUs, by model and role.
@@ -67,6 +70,8 @@ pub(super) struct SettledPace {
     pub(super) is_traffic: bool,
     /// It is slower than its pace usually varies.
     pub(super) confirms_slowdown: bool,
+    /// It pauses, or most likely does, or did so a moment ago.
+    pub(super) may_pause: bool,
 }
 
 impl JobGroups {
@@ -150,6 +155,7 @@ impl JobGroups {
         for group in &mut self.all {
             let settled = settle(group);
             group.confirms_slowdown = settled.confirms_slowdown;
+            group.may_pause = settled.may_pause;
             if settled.is_traffic {
                 group.pace = group.traffic;
                 group.is_slowed = is_slowed(group.slowdown_ratio(), group.is_slowed, limits);
@@ -258,6 +264,7 @@ impl JobGroup {
             goes_on,
             is_slowed: false,
             confirms_slowdown: false,
+            may_pause: false,
             waiting,
             peers,
         }

@@ -50,14 +50,11 @@ impl UnevenGroup<'_> {
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
         let imbalance = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
         let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
-        // That a stage works more than the others may as well be a straggler: a large loss is told as unexplained besides.
-        let is_large =
-            !self.overloaded.is_empty() && self.slowed >= self.judge.limits.unexplained_ratio;
-        let is_uneven = !is_large && self.imbalance_ids().iter().any(is_open);
+        let is_uneven = self.imbalance_ids().iter().any(is_open);
         let found = imbalance.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
         let explanation = match cause.settled.filter(|_| cause.is_seen).or(found) {
             Some(kind) => SlowdownExplanation::Settled(kind),
-            None if cause.is_suspected || is_uneven || (imbalance.is_some() && !is_large) => {
+            None if cause.is_suspected || is_uneven || imbalance.is_some() => {
                 SlowdownExplanation::Suspected
             }
             None => SlowdownExplanation::Unknown,

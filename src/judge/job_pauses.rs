@@ -91,7 +91,9 @@ impl Pauses {
         });
         for group in groups.all_groups() {
             let pace = group.traffic.or(group.pace);
-            if pace.is_some_and(|pace| pace < NEARLY_STILL) {
+            // At short intervals a pause is seen as it is.
+            let is_rare = group.interval.is_slow(limits);
+            if is_rare && pace.is_some_and(|pace| pace < NEARLY_STILL) {
                 let dip = Dip { pause: Pause { began: now, seen: now }, is_still: false };
                 let dip = self.dips.entry(group.group_key()).or_insert(dip);
                 dip.pause.seen = now;

@@ -65,6 +65,7 @@ pub(crate) fn wait_for_finding(address: &str, id: &str) -> Value {
 fn start_aggregator(folder: &tempfile::TempDir) -> (TestProcess, String, String) {
     let file = folder.path().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let file = file.to_str().unwrap().to_owned();
     let running =
         TestProcess::start_aggregator(&["--targets", "127.0.0.1:9", "--token-file", &file]);
@@ -155,6 +156,7 @@ fn acknowledgement_is_refused_without_a_token_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "short").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let refused = Command::new(program_path("gaunt"))
         .args(["serve", "--listen", "127.0.0.1:0", "--targets", "127.0.0.1:9", "--token-file"])
         .arg(&file)

@@ -36,7 +36,7 @@ impl PeerRateLimit {
         let used_until = peers.get(&peer).map_or(now, |at| (*at).max(now)) + self.interval;
         let used = used_until - now;
         if used > full {
-            return Err(used - full);
+            return Err(used.saturating_sub(full));
         }
         if peers.len() >= MAX_PEERS && !peers.contains_key(&peer) {
             peers.retain(|_, at| *at > now);

@@ -198,7 +198,7 @@ impl WebAccess {
         let used_until = state.rate_full_at.max(now) + rate.interval;
         let (used, full) = (used_until - now, rate.interval * rate.burst);
         if used > full {
-            return Err((used - full).max(rate.interval));
+            return Err(used.saturating_sub(full).max(rate.interval));
         }
         state.rate_full_at = used_until;
         Ok(())

@@ -151,7 +151,7 @@ fn choose_suites(
     }
     let with_tls12 = versions.iter().any(|version| **version == TLS12);
     let is_listed = |suite: &&str| tls.cipher_suites.iter().any(|name| name == suite);
-    if file.http2 && with_tls12 && !HTTP2_SUITES.iter().any(|suite| is_listed(&suite)) {
+    if file.http2 && with_tls12 && !HTTP2_SUITES.iter().any(is_listed) {
         let names = HTTP2_SUITES.join(" or ");
         return Err(failed(format!("HTTP/2 requires {names}; add one, or set http2: false")));
     }
@@ -194,9 +194,10 @@ fn build_client_verifier(
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, WebConfigError> {
     let failed = |setting: &str, why: &str| WebConfigError::of_setting(&file.path, setting, why);
     let has_authorities = !tls.client_ca.is_empty() || !tls.client_ca_file.is_empty();
-    let authorities = match has_authorities {
-        true => Some(load_pem(file, &tls.client_ca, &tls.client_ca_file)?),
-        false => None,
+    let authorities = if has_authorities {
+        Some(load_pem(file, &tls.client_ca, &tls.client_ca_file)?)
+    } else {
+        None
     };
     let (is_mandatory, is_verified) = match tls.client_auth_type.as_str() {
         "" | "NoClientCert" if has_authorities => {
