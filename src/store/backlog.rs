@@ -120,7 +120,7 @@ impl Backlog {
                     let path = if is_step { self.rename_step(&path)? } else { path };
                     self.push_waiting(RequestPlace::File(path), bytes, &batch);
                 }
-                Err(error) => self.discard_damaged(&path, &error),
+                Err(error) => discard_damaged(&path, &error),
             }
         }
         self.enforce_limits();
@@ -199,11 +199,6 @@ impl Backlog {
         }
     }
 
-    fn discard_damaged(&mut self, path: &Path, error: &io::Error) {
-        tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
-        remove_file(path);
-    }
-
     /// Gives up the oldest requests beyond the limits.
     fn enforce_limits(&mut self) {
         while self.bytes > self.max_bytes
@@ -225,8 +220,7 @@ impl Backlog {
                 RequestPlace::File(path) => match read_batch(path) {
                     Ok(batch) => return Some((id, batch.body)),
                     Err(error) => {
-                        let path = path.clone();
-                        self.discard_damaged(&path, &error);
+                        discard_damaged(path, &error);
                         self.loss.damaged += u64::from(samples);
                         self.remove_oldest();
                     }
@@ -275,6 +269,12 @@ impl Backlog {
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
+}
+
+/// Removes a damaged file.
+fn discard_damaged(path: &Path, error: &io::Error) {
+    tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
+    remove_file(path);
 }
 
 /// Removes a file; one that is already gone is fine.
