@@ -220,8 +220,7 @@ impl Backlog {
                 RequestPlace::File(path) => match read_batch(path) {
                     Ok(batch) => return Some((id, batch.body)),
                     Err(error) => {
-                        let path = path.clone();
-                        discard_damaged(&path, &error);
+                        discard_damaged(path, &error);
                         self.loss.damaged += u64::from(samples);
                         self.remove_oldest();
                     }
@@ -272,6 +271,7 @@ impl Backlog {
     }
 }
 
+/// Removes a damaged file.
 fn discard_damaged(path: &Path, error: &io::Error) {
     tracing::warn!(file = %path.display(), %error, "dropping a damaged file of the store's backlog");
     remove_file(path);

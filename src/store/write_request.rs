@@ -44,8 +44,8 @@ pub(crate) fn encode_labels(labels: &mut [(&str, &str)], out: &mut Vec<u8>) {
 /// Appends a series to a request that is not compressed yet.
 pub(crate) fn push_series(labels: &[u8], samples: &[StoreSample], out: &mut Vec<u8>) {
     let sample_length = |sample: &StoreSample| 10 + varint_length(sample.at.0 as u64);
-    let all_lengths: usize = samples.iter().map(|sample| field_length(sample_length(sample))).sum();
-    push_field(FIELD_1, labels.len() + all_lengths, out);
+    let all_samples: usize = samples.iter().map(|sample| field_length(sample_length(sample))).sum();
+    push_field(FIELD_1, labels.len() + all_samples, out);
     out.extend_from_slice(labels);
     for sample in samples {
         push_field(FIELD_2, sample_length(sample), out);

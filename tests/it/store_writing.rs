@@ -19,7 +19,7 @@ fn write_settings(folder: &tempfile::TempDir, url: &str) -> String {
         "[cluster]\nname = \"hall-1\"\n[serve]\nstate_folder = \"state\"\n\
          [store]\nurl = \"{url}\"\nevery = \"1s\"\n"
     );
-    fs::write(&path, text).unwrap();
+    fs::write(&path, text).expect("a temporary folder can be written");
     path.display().to_string()
 }
 

@@ -23,13 +23,15 @@ use super::*;
 struct SecureServer {
     folder: tempfile::TempDir,
     address: SocketAddr,
-    /// Keep what is served.
-    _senders: (
-        watch::Sender<Arc<MetricsPage>>,
-        watch::Sender<HostNames>,
-        watch::Sender<Option<Arc<WebAccess>>>,
-    ),
+    /// Keeps what is served.
+    _senders: SenderSet,
 }
+
+type SenderSet = (
+    watch::Sender<Arc<MetricsPage>>,
+    watch::Sender<HostNames>,
+    watch::Sender<Option<Arc<WebAccess>>>,
+);
 
 impl SecureServer {
     /// Starts a server with TLS and these further lines of its configuration.

@@ -108,7 +108,7 @@ fn web_configurations_of_exporter_toolkit_are_accepted() {
     }
     let indent = |name: &str| {
         let pem = fs::read_to_string(folder.path().join(name)).unwrap();
-        pem.lines().map(|line| format!("    {line}\n")).collect::<String>()
+        pem.lines().flat_map(|line| ["    ", line, "\n"]).collect::<String>()
     };
     let (certificate, key) = (indent("server.crt"), indent("server.key"));
     let inline = format!("tls_server_config:\n  cert: |\n{certificate}  key: |\n{key}");
