@@ -72,9 +72,17 @@ impl GangEvidence {
         self.jobs.get(&group.group_key()).copied().unwrap_or_default()
     }
 
-    /// Whether a job is likely slower than its pace usually varies; not before that is known.
+    /// Whether a job is likely slower than its pace usually varies. Before that is known, a slowdown at rare samples is as
+    /// likely chance.
     pub(super) fn is_likely_slower(&self, group: &JobGroup, limits: &Thresholds) -> bool {
-        !group.may_pause && self.of(group).is_slower(group, limits)
+        let evidence = self.of(group);
+        let is_known = evidence.is_learned();
+        let is_likely = if is_known {
+            evidence.is_slower(group, limits)
+        } else {
+            !group.interval.is_slow(limits)
+        };
+        is_likely && !group.may_pause
     }
 
     /// Forgets a job whose present level was accepted as its baseline.
@@ -355,7 +363,7 @@ const DENIED_SPREADS: f64 = 3.0;
 const SETTLING_ROUNDS: u32 = 3;
 
 /// Rounds from which what is usual in a job is known.
-const LEARNED_ROUNDS: u32 = 6;
+const LEARNED_ROUNDS: u32 = 8;
 
 /// Rounds from which it is known how far its ranks differ by chance.
 const KNOWN_ROUNDS: u32 = 12;

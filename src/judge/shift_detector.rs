@@ -23,7 +23,7 @@ const PRIOR_SPREAD: f32 = 0.05;
 const PRIOR_SAMPLES: f32 = 3.0;
 
 /// Samples before which nothing is suspected.
-const LEARNED_SAMPLES: u32 = 4;
+const LEARNED_SAMPLES: u32 = 6;
 
 /// The weight of a sample below the level while that is learned.
 const FASTER_WEIGHT: f32 = 0.5;
