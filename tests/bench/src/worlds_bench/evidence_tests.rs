@@ -65,7 +65,7 @@ fn evidence_of_noisy_hosts_and_mixed_jobs_passes_its_limits() {
     check_evidence(&[
         ("minimal_metrics", 220_002),
         ("bare_hosts", 230_007),
-        ("host_noise", 240_007),
+        ("host_noise", 240_005),
         ("gpu_mix", 250_006),
         ("deep_jobs", 260_006),
         ("input_bound", 270_008),

@@ -178,7 +178,7 @@ fn names_of_devices_decide_nothing() {
 
 /// Worlds with the names of jobs in their labels and without a job list.
 const LABELLED_WORLDS: [(&str, u64); 3] =
-    [("deep_jobs", 110_003), ("deep_jobs", 110_007), ("input_bound", 120_003)];
+    [("deep_jobs", 110_005), ("deep_jobs", 110_007), ("input_bound", 120_003)];
 
 /// Other names of jobs.
 struct RenamedJobs;
