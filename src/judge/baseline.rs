@@ -160,6 +160,11 @@ impl Baseline {
         Self { mean, seconds, unusual, learned: true, accepted: true, last: self.last }
     }
 
+    /// Whether a user accepted it.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted
+    }
+
     /// Returns the baseline, once enough was seen.
     pub(super) fn usual_value(&self) -> Option<f64> {
         self.learned.then_some(f64::from(self.mean))
@@ -261,7 +266,7 @@ mod tests {
         assert_eq!(resumed, baseline);
         let accepted = baseline.with_accepted(Some(0.3), &Thresholds::default());
         let known: Baseline = serde_json::from_str(&save(&accepted)).unwrap();
-        assert!(known == accepted && known.accepted);
+        assert!(known == accepted && known.is_accepted());
         feed_value(30, &mut resumed, 7_200, 0.3);
         assert_eq!(resumed.usual_value(), Some(0.5), "a fault that lasts over a restart");
         feed_value(1, &mut resumed, 14_400, 0.48);

@@ -73,7 +73,9 @@ impl JudgeState {
         let (pauses, limits, now) = (&self.pauses, &self.limits, cluster.now());
         self.job_groups.settle_paces(limits, |group| {
             let mut settled = gangs.of(group).settle_pace(group);
-            settled.may_pause = pauses.distort_averages(group, now, limits);
+            // At short intervals a pause is seen as it is.
+            settled.may_pause =
+                group.interval.is_slow(limits) && pauses.distort_averages(group, now, limits);
             settled
         });
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);

@@ -50,6 +50,8 @@ const LEAST_TRAFFIC: f64 = 0.001;
 pub(super) struct BaselineComparison {
     pub(super) now: f64,
     pub(super) baseline: Option<f64>,
+    /// A user accepted this baseline.
+    accepted: bool,
 }
 
 impl HostAverages {
@@ -235,7 +237,8 @@ impl HostAverages {
 }
 
 impl BaselineComparison {
-    /// Whether the value is at least `limit`, and exceeds its baseline by the required factor, if that is known.
+    /// Whether the value is at least `limit`, and exceeds its baseline by the required factor, if that is known. Far
+    /// above the limit it counts in any case: pressure that exists since the first sample would become the baseline.
     pub(super) fn exceeds_limit(&self, limit: f64, limits: &Thresholds) -> bool {
         self.now >= self.limit_beside_baseline(limit, limits)
     }
@@ -243,7 +246,8 @@ impl BaselineComparison {
     /// Returns the value from which it is evidence: the limit, or the required multiple of its baseline.
     pub(super) fn limit_beside_baseline(&self, limit: f64, limits: &Thresholds) -> f64 {
         let more = |baseline: f64| limit.max(baseline * limits.pressure_times);
-        self.baseline.map_or(limit, more)
+        let beside = self.baseline.map_or(limit, more);
+        if self.accepted { beside } else { beside.min(limit * limits.pressure_far_times.max(1.0)) }
     }
 }
 
@@ -266,5 +270,9 @@ fn compare_average(
     cluster: &Cluster,
 ) -> Option<BaselineComparison> {
     let now = average.value_at(cluster.now(), cluster.freshness_window())?;
-    Some(BaselineComparison { now, baseline: baseline.usual_value() })
+    Some(BaselineComparison {
+        now,
+        baseline: baseline.usual_value(),
+        accepted: baseline.is_accepted(),
+    })
 }

@@ -236,6 +236,9 @@ table! {
     hungry_slow_ratio: f64 = 0.85;
     /// PSI / baseline of the host from which pressure is evidence.
     pressure_times: f64 = 3.0;
+    /// PSI / limit from which pressure is evidence at any baseline: a fault older than the first sample is part of the
+    /// baseline.
+    pressure_far_times: f64 = 4.0;
     /// PSI below which there is no pressure.
     pressure_floor_ratio: f64 = 0.02;
     /// Nodes of a job that wait for IO together, and more than half of the job, from which shared storage is the cause.
