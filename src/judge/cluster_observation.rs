@@ -72,11 +72,10 @@ impl JudgeState {
         let gangs = &self.gangs;
         let (pauses, limits, now) = (&self.pauses, &self.limits, cluster.now());
         self.job_groups.settle_paces(limits, |group| {
-            let mut settled = gangs.of(group).settle_pace(group);
             // At short intervals a pause is seen as it is.
-            settled.may_pause =
-                group.interval.is_slow(limits) && pauses.distort_averages(group, now, limits);
-            settled
+            let is_rare = group.interval.is_slow(limits);
+            let may_pause = is_rare && pauses.distort_averages(group, now, limits);
+            gangs.of(group).settle_pace(group, may_pause)
         });
         let congested = fabric_congestion::unnamed_leaf_ports(self, cluster);
         self.inferred_leaves.observe_congestion(congested, cluster.now(), &self.limits);

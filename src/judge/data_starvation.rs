@@ -28,31 +28,30 @@ pub(super) fn detect_starved_nodes(
     for group in judge.job_groups.all_groups() {
         checkpoint_pause::refute_starvation(judge, cluster, group, outcome);
         // A job that stops, or nearly does, most likely writes a checkpoint or has ended, until that has outlasted a pause.
-        let may_pause = group.may_pause;
-        let page_delay = if may_pause { judge.limits.pause_settle_seconds } else { 0.0 };
+        let page_delay = if group.may_pause { judge.limits.pause_settle_seconds } else { 0.0 };
         let mut add_node = |starved: StarvedNode<'_>, outcome: &mut DetectorOutcome| {
-            let pending =
-                reported.insert(starved.id).then(|| starved.pending_finding(judge, cluster));
-            let pending = pending.flatten();
-            outcome.suspicions.extend(pending.map(|pending| pending.with_page_delay(page_delay)));
+            if reported.insert(starved.id) {
+                let pending = starved.pending_finding(judge, cluster);
+                outcome
+                    .suspicions
+                    .extend(pending.map(|pending| pending.with_page_delay(page_delay)));
+            }
         };
         if let Some(starved) = find_storage_waiters(judge, cluster, group) {
-            if !may_pause {
-                storage.push((group, starved));
-            }
+            storage.push((group, starved));
             continue;
         }
         let idle = IdleRanks::find(judge, cluster, group);
         let is_rare = group.nodes.len() > 1 && group.interval.is_slow(&judge.limits);
         if is_rare && judge.gangs.of(group).is_learned() {
             match idle.and_then(|idle| detect_from_rounds(judge, cluster, group, &idle)) {
-                Some(RareVerdict::Storage(starved)) if !may_pause => storage.push((group, starved)),
+                Some(RareVerdict::Storage(starved)) => storage.push((group, starved)),
                 Some(RareVerdict::Nodes(starved)) => {
                     for starved in starved {
                         add_node(starved, outcome);
                     }
                 }
-                Some(RareVerdict::Storage(_)) | None => {}
+                None => {}
             }
             continue;
         }
@@ -76,9 +75,7 @@ pub(super) fn detect_starved_nodes(
         let most = group.nodes.iter().filter(wait).count().max(by_storage);
         let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > group.nodes.len();
         if shared {
-            if !may_pause {
-                storage.push((group, starved));
-            }
+            storage.push((group, starved));
             continue;
         }
         // While most hosts wait for input no single one is to blame, however few were sampled as starved by now.
@@ -90,6 +87,7 @@ pub(super) fn detect_starved_nodes(
             add_node(starved, outcome);
         }
     }
+    storage.retain(|(group, _)| !group.may_pause);
     if !storage.is_empty() {
         outcome.suspicions.push(storage_slow_finding(judge, cluster, &storage));
     }

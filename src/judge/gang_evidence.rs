@@ -201,11 +201,11 @@ impl JobEvidence {
     }
 
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
-    pub(super) fn settle_pace(&self, group: &JobGroup) -> SettledPace {
+    pub(super) fn settle_pace(&self, group: &JobGroup, may_pause: bool) -> SettledPace {
         SettledPace {
             is_traffic: self.is_paced_by_traffic(group),
             confirms_slowdown: !self.is_learned() || self.slowdown(group).is_suspected(),
-            may_pause: false,
+            may_pause,
         }
     }
 
