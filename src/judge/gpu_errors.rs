@@ -1,6 +1,6 @@
 //! Errors that GPUs and their drivers report: XIDs, uncorrectable memory errors, GPUs that are gone from the bus.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{
     DeviceClass, MetricId, SanitizedText, Severity, UnixMs,
@@ -20,7 +20,7 @@ pub(super) const UNCORRECTED_ERRORS: &[MetricId] =
 #[derive(Debug, Default)]
 pub(super) struct GpuErrorTracker {
     /// The few GPUs with known errors.
-    broken: HashMap<u32, GpuErrors>,
+    broken: BTreeMap<u32, GpuErrors>,
     /// Uncorrectable memory errors as last counted; NaN before any count.
     uncorrected: Vec<f64>,
     /// XID counts as last read, by row of their own class.

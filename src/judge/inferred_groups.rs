@@ -51,7 +51,7 @@ fn level_of_group(members: &Members) -> Option<NodeLevel> {
 pub(super) fn infer_groups(
     cluster: &Cluster,
     trackers: &[GpuTracker],
-    hosts: &HashMap<NodeId, HostAverages>,
+    hosts: &BTreeMap<NodeId, HostAverages>,
     limits: &Thresholds,
     earlier: &[Vec<NodeId>],
 ) -> Vec<Vec<NodeId>> {

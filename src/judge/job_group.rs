@@ -2,7 +2,7 @@
 //!
 //! A job label defines a group. Without job labels, nodes that are equally busy in calm times form one.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use gaunt_schema::{DeviceClass, Entity, EntityKind, GpuState, SanitizedText, UnixMs};
 
@@ -80,7 +80,7 @@ impl JobGroups {
         &mut self,
         cluster: &Cluster,
         gpus: &[GpuTracker],
-        hosts: &HashMap<NodeId, HostAverages>,
+        hosts: &BTreeMap<NodeId, HostAverages>,
         limits: &Thresholds,
     ) {
         let due = self.regrouped.is_none_or(|at| {
@@ -126,7 +126,7 @@ impl JobGroups {
     fn relative_traffic(
         &self,
         cluster: &Cluster,
-        hosts: &HashMap<NodeId, HostAverages>,
+        hosts: &BTreeMap<NodeId, HostAverages>,
         at: usize,
     ) -> Option<f64> {
         let group = &self.all[at];

@@ -1,6 +1,6 @@
 //! Job pauses: jobs that do nothing for a while and are not starved. They write a checkpoint, or end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use gaunt_cluster::{Cluster, NodeId};
 use gaunt_schema::{GpuState, UnixMs};
@@ -73,7 +73,7 @@ impl Pauses {
         cluster: &Cluster,
         groups: &JobGroups,
         gpus: &[GpuTracker],
-        hosts: &HashMap<NodeId, HostAverages>,
+        hosts: &BTreeMap<NodeId, HostAverages>,
         limits: &Thresholds,
     ) {
         let now = cluster.now();

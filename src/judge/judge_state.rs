@@ -31,7 +31,7 @@ use super::{
 pub(super) struct JudgeState {
     pub(super) limits: Box<Thresholds>,
     pub(super) gpus: Vec<GpuTracker>,
-    pub(super) hosts: HashMap<NodeId, HostAverages>,
+    pub(super) hosts: BTreeMap<NodeId, HostAverages>,
     pub(super) hung_since: BTreeMap<SanitizedText, UnixMs>,
     /// The same as restored after a restart, for jobs that were not seen since.
     pub(super) restored_hung_since: BTreeMap<SanitizedText, UnixMs>,
@@ -68,7 +68,7 @@ impl JudgeState {
         Self {
             limits: Box::new(limits),
             gpus: Vec::new(),
-            hosts: HashMap::new(),
+            hosts: BTreeMap::new(),
             hung_since: BTreeMap::new(),
             restored_hung_since: BTreeMap::new(),
             ports: PortTrackers::default(),

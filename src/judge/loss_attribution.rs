@@ -3,7 +3,7 @@
 //!
 //! A share is a whole number of ten-thousandths, so that sums are exact in any order.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use gaunt_schema::{DeviceClass, GpuState};
 
@@ -60,7 +60,7 @@ impl FleetLoss {
         self.gpus.resize(cluster.row_count(DeviceClass::Gpu), GpuLoss::default());
         self.totals = LossTotals::default();
         let mut candidates = CauseCandidates::of(judge, cluster);
-        let mut lost_by_code: HashMap<u16, u64> = HashMap::new();
+        let mut lost_by_code: BTreeMap<u16, u64> = BTreeMap::new();
         let (now, gap) = (cluster.now(), cluster.freshness_window());
         for (id, node) in cluster.sorted_nodes() {
             let serves = judge.hosts.get(&id).is_some_and(|host| host.queue.is_some());

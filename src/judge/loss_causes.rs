@@ -91,7 +91,10 @@ impl LossCauses {
     }
 
     /// Returns, for each finding by index and for those of an undecided cause, the shares of the loss that it explains.
-    pub(super) fn undecided_shares(&self, lost_by_code: &HashMap<u16, u64>) -> Vec<Vec<LossShare>> {
+    pub(super) fn undecided_shares(
+        &self,
+        lost_by_code: &BTreeMap<u16, u64>,
+    ) -> Vec<Vec<LossShare>> {
         let mut lost = vec![BTreeMap::<u16, f64>::new(); self.findings.len()];
         for (code, parts) in lost_by_code {
             let single = [(*code, WHOLE)];
@@ -378,13 +381,13 @@ mod tests {
         let (causes, code) = encode_causes(&[0.8, 0.9], [Severity::Warning; 3]);
         let shares = [(AttributedCause::Finding(1), 2307), (AttributedCause::Finding(0), 1026)];
         assert_eq!(parts_of(&causes, code, 3333), shares, "odds of 9 and 4");
-        let lost = HashMap::from([(code, 3333)]);
+        let lost = BTreeMap::from([(code, 3333)]);
         let named = |id: &str, share| LossShare { id: id.to_owned(), share };
         let expected =
             vec![named("compute_straggler/gpu001", 0.69), named("compute_straggler/gpu000", 0.31)];
         assert_eq!(causes.undecided_shares(&lost), [expected.clone(), expected]);
         // Another GPU loses to the second alone.
-        let lost = HashMap::from([(code, 3333), (1, 3333)]);
+        let lost = BTreeMap::from([(code, 3333), (1, 3333)]);
         assert_eq!(causes.undecided_shares(&lost)[1][0], named("compute_straggler/gpu001", 0.85));
     }
 
@@ -392,7 +395,7 @@ mod tests {
     fn cause_that_is_much_more_probable_has_the_whole_loss() {
         let (causes, code) = encode_causes(&[0.8, 0.95], [Severity::Warning; 3]);
         assert_eq!(parts_of(&causes, code, 3333), [(AttributedCause::Finding(1), 3333)]);
-        assert!(causes.undecided_shares(&HashMap::from([(code, 1)])).iter().all(Vec::is_empty));
+        assert!(causes.undecided_shares(&BTreeMap::from([(code, 1)])).iter().all(Vec::is_empty));
         let of = [Severity::Info, Severity::Warning, Severity::Warning];
         let (causes, code) = encode_causes(&[0.9, 0.9], of);
         assert_eq!(parts_of(&causes, code, 10), [(AttributedCause::Finding(1), 10)]);

@@ -1,6 +1,6 @@
 //! Averages of the switch port that each node's port is connected to, where the switch's exporter is scraped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use gaunt_schema::{DeviceClass, SanitizedText, UnixMs, catalogue::switch_port, parse_guid};
 
@@ -19,7 +19,7 @@ const TICK_BYTES: f64 = 8.0;
 /// The switch port of each node's port, by the row of the node's port.
 #[derive(Debug, Default)]
 pub(super) struct SwitchPortTable {
-    far: HashMap<u32, SwitchPortAverages>,
+    far: BTreeMap<u32, SwitchPortAverages>,
     followed: Option<UnixMs>,
 }
 
@@ -66,7 +66,7 @@ impl SwitchPortTable {
     }
 
     fn resolve_cables(&mut self, cluster: &Cluster) {
-        let mut far = HashMap::new();
+        let mut far = BTreeMap::new();
         let peers = CableEndIndex::of(cluster);
         for (_, switch) in cluster.sorted_nodes() {
             for row in switch.device_rows(DeviceClass::SwitchPort) {

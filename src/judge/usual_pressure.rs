@@ -1,6 +1,6 @@
 //! Usual pressure: how far the pressure of hosts rises above their past by chance.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use gaunt_cluster::{Cluster, NodeId};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ impl UsualPressure {
     pub(super) fn observe_hosts(
         &mut self,
         cluster: &Cluster,
-        hosts: &mut HashMap<NodeId, HostAverages>,
+        hosts: &mut BTreeMap<NodeId, HostAverages>,
         frozen: &FrozenBaselines,
         limits: &Thresholds,
     ) {

@@ -52,6 +52,7 @@ impl LostTimeTotals {
         used: &HashMap<UsageKey<SanitizedText>, UsageAmount>,
     ) {
         let mut lost: BTreeMap<(SanitizedText, &'static str), f64> = BTreeMap::new();
+        #[expect(clippy::iter_over_hash_type, reason = "a sum, whose last digit is not judged")]
         for (key, used) in used {
             if let Some(cause) = key.cause.map(LossCause::as_str) {
                 *lost

@@ -72,6 +72,7 @@ impl UsageWindow {
     ) {
         let bucket = self.current_bucket(now, span);
         bucket.watched += seconds;
+        #[expect(clippy::iter_over_hash_type, reason = "each key is added to its own amount")]
         for (key, more) in used {
             bucket.add_usage(key, more);
         }

@@ -201,8 +201,10 @@ pub(super) fn oldest_closed(
     most: usize,
 ) -> Vec<String> {
     let closed = tracked.values().filter(|tracked| !tracked.is_open());
-    let mut nodes: HashMap<(Option<&SanitizedText>, Option<&SanitizedText>), Vec<&TrackedFinding>> =
-        HashMap::new();
+    let mut nodes: BTreeMap<
+        (Option<&SanitizedText>, Option<&SanitizedText>),
+        Vec<&TrackedFinding>,
+    > = BTreeMap::new();
     let mut count = 0;
     for tracked in closed {
         let entity = &tracked.record.finding.entity;
