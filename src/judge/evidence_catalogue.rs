@@ -165,6 +165,7 @@ evidence_rows! {
     LinkWidth: "link width", Count, own(&[port::LANES]);
     LinkErrors: "symbol errors and receive errors per second", Count,
         own(&LINK_ERRORS).series_limit("link_errors_per_second");
+    LinkErrorCount: "symbol errors and receive errors, recent minutes", Count, own(&LINK_ERRORS);
     SwitchLinkErrors: "symbol errors and receive errors per second (switch)", Count,
         other(SWITCH_ERRORS).series_limit("link_errors_per_second");
     CorrectedBits: "FEC-corrected bits / baseline", Count,

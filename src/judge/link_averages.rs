@@ -13,6 +13,7 @@ use super::{
     frozen_baselines::FrozenBaselines,
     moving_average::{CompactTimestamp, MovingAverage, SampleTiming},
     port_counters::{LINK_ERRORS, RETRANSMITS},
+    rare_events::{PeerEvents, RareEvents},
 };
 use gaunt_cluster::{Cluster, NetdevName, Node, PortName, join_netdevs};
 
@@ -63,6 +64,8 @@ pub(super) struct LinkAverages {
     pub(super) utilization: MovingAverage,
     /// Symbol errors and receive errors.
     pub(super) errors: MovingAverage,
+    /// The same as counts, compared with those of the other ports.
+    pub(super) error_events: RareEvents,
     /// Retransmitted packets.
     pub(super) retransmitted: MovingAverage,
     /// FEC-corrected bits.
@@ -111,11 +114,16 @@ impl LinkTable {
                 }
                 if let Some(link) = link.as_mut().filter(|link| link.last_sampled != stamp) {
                     link.last_sampled = stamp;
-                    link.add_sample(cluster, &netdevs, *row, at, limits);
+                    link.add_sample(cluster, &netdevs, *row, (at, frozen), limits);
                     link.learn_baselines(at, cluster, frozen, limits);
                 }
             }
         }
+    }
+
+    /// Returns the recent errors of all ports together.
+    pub(super) fn sum_errors(&self) -> PeerEvents {
+        PeerEvents::of(self.links.iter().flatten().map(|link| link.error_events))
     }
 
     /// Returns the baselines of each port, by row.
@@ -186,6 +194,7 @@ impl LinkAverages {
             last_sampled: CompactTimestamp::NEVER,
             utilization: MovingAverage::default(),
             errors: MovingAverage::default(),
+            error_events: RareEvents::default(),
             retransmitted: MovingAverage::default(),
             fec_corrected: MovingAverage::default(),
             usual_corrected: Baseline::default(),
@@ -209,7 +218,7 @@ impl LinkAverages {
         cluster: &Cluster,
         netdevs: &NetdevIndex<'_>,
         row: u32,
-        at: UnixMs,
+        (at, frozen): (UnixMs, bool),
         limits: &Thresholds,
     ) {
         let rate = |metric| cluster.current_rate(metric, row);
@@ -221,7 +230,9 @@ impl LinkAverages {
         let sent = rate(port::TRANSMIT_BYTES);
         let busier = sent.zip(rate(port::RECEIVE_BYTES)).map(|(sent, received)| sent.max(received));
         self.utilization.add_sample(busier.zip(line).map(|(bytes, line)| bytes / line), tick);
-        self.errors.add_sample(sum_known(LINK_ERRORS.into_iter().filter_map(rate)), tick);
+        let errors = sum_known(LINK_ERRORS.into_iter().filter_map(rate));
+        self.errors.add_sample(errors, tick);
+        self.error_events.add_rate(errors, tick.sampled_at(), !frozen);
         self.retransmitted.add_sample(sum_known(RETRANSMITS.into_iter().filter_map(rate)), tick);
         let of = |count: Option<f64>, whole: Option<f64>, least: f64| {
             count.zip(whole.filter(|whole| *whole >= least)).map(|(count, whole)| count / whole)

@@ -16,6 +16,7 @@ use super::{
     port_counters::LINK_ERRORS,
     port_down::jobs_on_node,
     port_trackers::is_port_active,
+    rare_events::{LIMIT_NOTE, PeerEvents},
 };
 use gaunt_cluster::{Cluster, Node, NodeId};
 
@@ -27,6 +28,7 @@ pub(super) fn detect_bad_links(
 ) {
     let mut resends = HashMap::new();
     let fleet_rates = FleetLinkRates::of(cluster);
+    let peers = judge.links.sum_errors();
     for (id, node) in cluster.sorted_nodes() {
         let below_peers = OnceCell::new();
         for row in node.device_rows(DeviceClass::Port) {
@@ -37,7 +39,7 @@ pub(super) fn detect_bad_links(
             let (fleet_rates, below_peers) = (&fleet_rates, &below_peers);
             let row = *row;
             let active_port =
-                ActivePort { judge, cluster, id, node, row, link, fleet_rates, below_peers };
+                ActivePort { judge, cluster, id, node, row, link, peers, fleet_rates, below_peers };
             outcome.suspicions.extend(active_port.detect_low_rate());
             match active_port.detect_link_errors(&mut resends) {
                 Some(suspicion) => outcome.suspicions.push(suspicion),
@@ -58,6 +60,8 @@ struct ActivePort<'a> {
     node: &'a Node,
     row: u32,
     link: &'a LinkAverages,
+    /// The recent errors of all ports.
+    peers: PeerEvents,
     fleet_rates: &'a FleetLinkRates,
     /// The ports of its node that are slower than those of most peers, computed once for all of them.
     below_peers: &'a OnceCell<Vec<(u32, f64)>>,
@@ -148,29 +152,43 @@ impl ActivePort<'_> {
         let far = self.judge.switches.of(self.row);
         let far = far.and_then(|far| current_value(far.errors, self.cluster));
         let errors = near.into_iter().chain(far).reduce(f64::max);
-        let resent = current_value(self.link.retransmitted, self.cluster);
+        let retransmitted = current_value(self.link.retransmitted, self.cluster);
         let corrected = self.link.corrected_times(self.cluster, limits);
         let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
         let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
-        if !errs {
+        let events = self.link.error_events;
+        let recur = events.is_unusual(self.peers);
+        if !errs && !recur {
             return None;
         }
         let slowed = self.slowed_group().map(|(_, slowed)| slowed);
         let lost = self.any_sender_resends(resends);
         let kinds =
-            [errs, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+            [true, repairs, lost, slowed.is_some()].into_iter().filter(|kind| *kind).count();
+        let entity = self.to_entity();
+        let summary = if errs {
+            let rate = errors.unwrap_or_default();
+            let at = if far > near { " at its switch port" } else { "" };
+            format!("{entity} has {rate:.1} symbol errors and receive errors per second{at}.")
+        } else {
+            let count = events.recent();
+            format!("{entity} has {count:.0} symbol errors and receive errors in recent minutes.")
+        };
         Some(
             self.pending_finding(FindingKind::LinkErrors, kinds)
                 .with_hold_seconds(limits.link_errors_seconds)
                 .with_summary(
-                    format!("{} has {:.1} symbol errors and receive errors per second{}.", self.to_entity(), errors.unwrap_or_default(), if far > near { " at its switch port" } else { "" }),
+                    summary,
                     "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
                 )
                 .with_possible_evidence([
                     EvidenceRow::LinkErrors.to_evidence(near, Some(limits.link_errors_per_second)),
+                    EvidenceRow::LinkErrorCount
+                        .to_evidence(Some(events.recent()), events.unusual_from(self.peers))
+                        .with_note(LIMIT_NOTE),
                     EvidenceRow::SwitchLinkErrors.to_evidence(far, Some(limits.link_errors_per_second)),
                     EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.corrected_bits_times)),
-                    EvidenceRow::Retransmits.to_evidence(resent, None),
+                    EvidenceRow::Retransmits.to_evidence(retransmitted, None),
                     EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
                 ]),
         )

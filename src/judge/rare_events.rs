@@ -25,7 +25,7 @@ pub(super) struct PeerEvents {
 }
 
 /// The note of a limit of recent events.
-pub(super) const LIMIT_NOTE: &str = "limit: more than the other GPUs have by chance";
+pub(super) const LIMIT_NOTE: &str = "limit: more than the others have by chance";
 
 /// Seconds after which an event counts for a third.
 const MEMORY_SECONDS: f64 = 120.0;

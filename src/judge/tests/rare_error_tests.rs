@@ -2,7 +2,7 @@
 
 use gaunt_schema::{
     Device, DeviceClass, Dialect, Report,
-    catalogue::{gpu, gpu_health, gpu_parts},
+    catalogue::{gpu, gpu_health, gpu_parts, port},
 };
 
 use super::telemetry_tests::TargetFixture;
@@ -79,4 +79,30 @@ fn errors_that_all_gpus_have_and_one_burst_are_no_fault() {
         )
     });
     assert_eq!(found, [""; 0]);
+}
+
+/// A page of four ports with these totals of symbol errors.
+fn page_of_ports(node: usize, errors: impl Fn(usize) -> f64) -> Report {
+    let mut report =
+        Report { node: Some(format!("gpu{node:03}").as_str().into()), ..Report::default() };
+    for index in 0..4 {
+        let device = report.ensure_device(Device::new_port(&format!("mlx5_{index}"), "1"));
+        report.push(device, port::STATE, 4.0);
+        report.push(device, port::PHYSICAL_STATE, 5.0);
+        report.push(device, port::RATE, 50e9);
+        report.push(device, port::SYMBOL_ERRORS, errors(index).floor());
+    }
+    report
+}
+
+#[test]
+fn port_with_a_few_errors_now_and_then_is_found_beside_quiet_ports() {
+    // Three errors within three seconds, each forty seconds: too short for a rate that lasts.
+    let bursts = |second: i64| (second / 40 * 3 + (second % 40).min(3)) as f64;
+    let found = found_after(200, |second, node| {
+        page_of_ports(node, |index| if (node, index) == (2, 1) { bursts(second) } else { 0.0 })
+    });
+    assert_eq!(found, ["link_errors/gpu002/mlx5_1/1"]);
+    let found = found_after(200, |second, node| page_of_ports(node, |_| bursts(second)));
+    assert_eq!(found, [""; 0], "all of them have these");
 }
