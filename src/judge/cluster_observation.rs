@@ -1,11 +1,15 @@
 //! The observation step: ingests the newest samples of the cluster into averages, baselines, states and job groups.
 
 use gaunt_cluster::{Cluster, Node, NodeId};
-use gaunt_schema::{AbsenceReason, DeviceClass, GpuState, UnixMs, catalogue::gpu};
+use gaunt_schema::{
+    AbsenceReason, DeviceClass, Entity, EntityKind, Finding, FindingKind, GpuState, Severity,
+    UnixMs, catalogue::gpu,
+};
 
 use super::{
     JudgeState, baseline_restore, clock_decline,
     clock_drift::ClockDrift,
+    collective_hang,
     evidence_sum::LevelEvidence,
     fabric_congestion,
     frozen_baselines::FrozenBaselines,
@@ -179,13 +183,27 @@ impl JudgeState {
         signals
     }
 
+    /// Whether a GPU does none of its usual work, as far as known.
+    fn is_still(&self, cluster: &Cluster, row: u32) -> bool {
+        let gpu = self.gpus.get(row as usize);
+        gpu.is_some_and(|gpu| collective_hang::is_still(self, cluster, gpu) == Some(true))
+    }
+
     /// Marks a job as hung once all its GPUs wait while the network is silent for long enough.
     fn mark_hung_jobs(&mut self, cluster: &Cluster) {
         let now = cluster.now();
         self.hung_since.retain(|job, _| cluster.gpus_by_job().contains_key(job));
         for (job, gpus) in cluster.gpus_by_job() {
+            let entity = Entity { job: Some(job.clone()), ..Entity::new(EntityKind::Job) };
+            let hang = Finding::build_id(FindingKind::CollectiveHang, &entity);
+            let is_told = self
+                .tracker
+                .open_one(&hang)
+                .is_some_and(|hang| hang.severity == Severity::Critical);
             let still = gpus.iter().all(|row| {
-                let waits = matches!(self.gpu_state(*row), GpuState::Waiting | GpuState::Hung);
+                let state = self.gpu_state(*row);
+                let waits = matches!(state, GpuState::Waiting | GpuState::Hung)
+                    || (is_told && self.is_still(cluster, *row));
                 let node = cluster.device_at(DeviceClass::Gpu, *row).map(|entry| entry.node);
                 let host = node.and_then(|node| self.hosts.get(&node));
                 let network =

@@ -76,7 +76,7 @@ fn detect_collective_hang(
         let idle = format_count(ranks.still, "GPU");
         let what = format!("{idle} do nothing, nothing is sent, and no host reads or writes");
         PendingFinding::of(FindingKind::CollectiveHang, group.to_entity(), 1, true)
-            .with_hold_seconds(limits.unexplained_seconds)
+            .with_hold_seconds(limits.pause_settle_seconds)
             .with_summary(ranks.render_hang(group, &what), ranks.next_step())
             .with_evidence([EvidenceRow::IdleGpus
                 .to_evidence(Some(ranks.still as f64), Some(least))
@@ -184,6 +184,8 @@ struct RankActivity {
     still: usize,
     pace: Option<f64>,
     power: Option<f64>,
+    /// The power below which they may busy-wait.
+    most_power: Option<f64>,
     /// The rank that does not busy-wait, if there is a single one.
     outlier: Option<Entity>,
 }
@@ -192,7 +194,8 @@ impl RankActivity {
     fn of(judge: &JudgeState, cluster: &Cluster, group: &JobGroup, nodes: &[NodeId]) -> Self {
         let limits = &judge.limits;
         let (now, gap) = (cluster.now(), cluster.freshness_window());
-        let (mut paces, mut powers, mut outliers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut paces, mut powers, mut most_powers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut outliers = Vec::new();
         let (mut known, mut busy_waiting, mut still) = (0, 0, 0);
         for row in &group.gpus {
             let Some(entry) = cluster.device_at(DeviceClass::Gpu, *row) else { continue };
@@ -210,6 +213,7 @@ impl RankActivity {
             still += usize::from(is_still(judge, cluster, gpu) == Some(true));
             paces.extend(gpu.averages.activity_ratio(now, gap, &judge.limits));
             powers.extend(gpu.averages.power_at(now, gap));
+            most_powers.push(most_waiting_power(gpu, limits));
         }
         let outlier = match outliers.as_slice() {
             [entry] => cluster
@@ -218,7 +222,15 @@ impl RankActivity {
                 .map(|(node, gpu)| Entity::new_gpu(&node.name, gpu)),
             _ => None,
         };
-        Self { known, busy_waiting, still, pace: median(paces), power: median(powers), outlier }
+        Self {
+            known,
+            busy_waiting,
+            still,
+            pace: median(paces),
+            power: median(powers),
+            most_power: median(most_powers),
+            outlier,
+        }
     }
 
     /// Returns the summary; it names the rank that is missing from the collective if there is a single one.
@@ -246,7 +258,8 @@ impl RankActivity {
             (limits.hung_power_pace_ratio, "hung_power_pace_ratio")
         };
         let activity = EvidenceRow::Activity.to_evidence(self.pace, Some(least));
-        let power = EvidenceRow::Power.to_evidence(self.power, Some(limits.power_waiting_ratio));
+        let note = "limit: beside its usual power";
+        let power = EvidenceRow::Power.to_evidence(self.power, self.most_power).with_note(note);
         // One rank may still do something.
         [activity.with_threshold(key).or_context(), power.context_if(is_profiled).or_context()]
     }
@@ -255,7 +268,7 @@ impl RankActivity {
 /// Whether a GPU does none of its baseline work. Without profiling counters, a busy-waiting GPU shows low and constant
 /// power. So does one that works under power smoothing or a workload power profile: data that goes over its NVLinks tells
 /// them apart. None without a baseline.
-fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
+pub(super) fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<bool> {
     let limits = &judge.limits;
     let (now, gap) = (cluster.now(), cluster.freshness_window());
     let pace = gpu.averages.activity_ratio(now, gap, &judge.limits)?;
@@ -267,7 +280,13 @@ fn is_still(judge: &JudgeState, cluster: &Cluster, gpu: &GpuTracker) -> Option<b
     }
     let power = gpu.averages.power_at(now, gap)?;
     let flat = gpu.averages.power_spread(now, gap).is_some_and(|it| it < limits.flat_power_ratio);
-    Some(flat && power < limits.power_waiting_ratio && pace < limits.hung_power_pace_ratio)
+    Some(flat && power < most_waiting_power(gpu, limits) && pace < limits.hung_power_pace_ratio)
+}
+
+/// Returns the power below which a GPU may busy-wait: little of its limit, or of what its work usually draws.
+fn most_waiting_power(gpu: &GpuTracker, limits: &Thresholds) -> f64 {
+    let usual = gpu.averages.usual_power().unwrap_or_default();
+    limits.power_waiting_ratio.max(usual * limits.hung_power_pace_ratio)
 }
 
 /// Returns the nodes that may hang together, sorted by number: all of a labelled job; without job labels two jobs may

@@ -12,9 +12,9 @@ const GPUS: u32 = 4;
 /// When power becomes constant, in seconds.
 const FLAT_FROM: i64 = 180;
 
-/// A node of a job within one NVLink domain, without profiling counters: its power varies, and is constant and low from
-/// `FLAT_FROM` on. `bytes` is what has gone over each GPU's NVLinks.
-fn rack_page(second: i64, node: usize, bytes: f64) -> Report {
+/// A node of a job within one NVLink domain, without profiling counters: its power varies, and is constant at
+/// `flat_watts` from `FLAT_FROM` on. `bytes` is what has gone over each GPU's NVLinks.
+fn rack_page(second: i64, node: usize, bytes: f64, flat_watts: f64) -> Report {
     let mut page = node_report(["gpu001", "gpu002"][node]);
     push_reading(&mut page, Device::new_node(), host::IO_PRESSURE, 1e6);
     push_reading(&mut page, Device::new_node(), host::CPU_BUSIEST, 0.3);
@@ -22,7 +22,7 @@ fn rack_page(second: i64, node: usize, bytes: f64) -> Report {
         let device = page.ensure_device(Device::new_gpu(index));
         page.add_info(device, gpu::JOB_INFO, &[("job", "8812")]);
         let varied = 850.0 + 100.0 * ((second + i64::from(index)) % 3) as f64;
-        let power = if second >= FLAT_FROM { 400.0 } else { varied };
+        let power = if second >= FLAT_FROM { flat_watts } else { varied };
         for (metric, value) in [
             (gpu::UTILIZATION, 1.0),
             (gpu::POWER, power),
@@ -37,11 +37,11 @@ fn rack_page(second: i64, node: usize, bytes: f64) -> Report {
 }
 
 /// Runs the job for so many seconds; its NVLinks carry data until `silent_from`.
-fn run_job(seconds: i64, silent_from: i64) -> TargetFixture {
+fn run_job(seconds: i64, silent_from: i64, flat_watts: f64) -> TargetFixture {
     let targets = [("gpu001:9770", Dialect::Gaunt), ("gpu002:9770", Dialect::Gaunt)];
     let mut fixture = TargetFixture::new(&targets);
     fixture.run(seconds, |second, node| {
-        rack_page(second, node, second.min(silent_from) as f64 * 50e9)
+        rack_page(second, node, second.min(silent_from) as f64 * 50e9, flat_watts)
     });
     fixture
 }
@@ -52,14 +52,19 @@ fn hang_ids(fixture: &TargetFixture) -> Vec<&str> {
 
 #[test]
 fn flat_power_of_a_job_with_nvlink_traffic_is_no_hang() {
-    let fixture = run_job(FLAT_FROM + 400, i64::MAX);
+    let fixture = run_job(FLAT_FROM + 400, i64::MAX, 400.0);
     assert_eq!(hang_ids(&fixture), [""; 0]);
     assert_ne!(fixture.judge.gpu_state(0), GpuState::Hung);
 }
 
 #[test]
 fn flat_power_of_a_job_without_nvlink_traffic_is_a_hang() {
-    let fixture = run_job(FLAT_FROM + 400, FLAT_FROM);
-    assert_eq!(hang_ids(&fixture), ["collective_hang/8812"]);
-    assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
+    // Little of its limit, and little of what it usually draws: some models draw much while they wait.
+    for flat_watts in [400.0, 550.0] {
+        let fixture = run_job(FLAT_FROM + 400, FLAT_FROM, flat_watts);
+        assert_eq!(hang_ids(&fixture), ["collective_hang/8812"], "{flat_watts} W");
+        assert_eq!(fixture.judge.gpu_state(0), GpuState::Hung);
+    }
+    let fixture = run_job(FLAT_FROM + 400, FLAT_FROM, 750.0);
+    assert_eq!(hang_ids(&fixture), [""; 0], "it still draws most of its usual power");
 }
