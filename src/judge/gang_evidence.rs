@@ -200,6 +200,11 @@ impl JobEvidence {
         })
     }
 
+    /// Whether its pace is steady. That of a job which waits for requests follows their number.
+    pub(super) fn is_steady(&self, group: &JobGroup) -> bool {
+        self.slowdown(group).usual_spread() <= STEADY_SPREAD
+    }
+
     /// Returns which pace is known better, and whether its slowdown is more than that varies by chance, as far as known.
     pub(super) fn settle_pace(&self, group: &JobGroup, may_pause: bool) -> SettledPace {
         SettledPace {
@@ -358,6 +363,9 @@ const KEPT: Duration = Duration::from_hours(24);
 
 /// Traffic denies a slowdown that is larger than its own by so many of its usual spreads.
 const DENIED_SPREADS: f64 = 3.0;
+
+/// The usual spread up to which the pace of a job is steady.
+const STEADY_SPREAD: f32 = 0.05;
 
 /// The first rounds of a job: it starts, and its baselines with it. Nothing is learned of them.
 const SETTLING_ROUNDS: u32 = 3;

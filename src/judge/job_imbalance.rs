@@ -32,7 +32,7 @@ pub(super) fn detect_job_imbalance(
         .job_groups
         .all_groups()
         .iter()
-        .filter(|group| group.is_progressing() && group.nodes.len() >= LEAST_NODES)
+        .filter(|group| group.is_progressing() && group.gpus.len() > 1)
     {
         let Some(uneven) = UnevenGroup::from_group(judge, cluster, group) else { continue };
         if uneven.slowed < judge.limits.slowed_ratio {
@@ -50,11 +50,17 @@ impl UnevenGroup<'_> {
         let profile = SlowdownProfile::of(self.judge, self.cluster, self.group);
         let imbalance = if cause.is_seen { None } else { self.detect_imbalance(&profile) };
         let is_open = |id: &String| self.judge.tracker.open_one(id).is_some();
-        let is_uneven = self.imbalance_ids().iter().any(is_open);
-        let found = imbalance.as_ref().map(|found| found.finding.kind).filter(|_| is_uneven);
+        // Nodes that work more than the others may be an overloaded stage as well as stragglers: a large loss is told.
+        let loses_much = self.slowed >= self.judge.limits.unexplained_ratio;
+        let [stage, skew] = self.imbalance_ids();
+        let is_uneven = is_open(&skew) || (!loses_much && is_open(&stage));
+        let kind = imbalance.as_ref().map(|found| found.finding.kind);
+        let kind = kind.filter(|kind| *kind == FindingKind::DataSkew || !loses_much);
+        let found = kind.filter(|_| is_uneven);
         let explanation = match cause.settled.filter(|_| cause.is_seen).or(found) {
             Some(kind) => SlowdownExplanation::Settled(kind),
-            None if cause.is_suspected || is_uneven || imbalance.is_some() => {
+            None if cause.is_told => SlowdownExplanation::Told,
+            None if cause.is_suspected || is_uneven || kind.is_some() => {
                 SlowdownExplanation::Suspected
             }
             None => SlowdownExplanation::Unknown,
@@ -73,6 +79,9 @@ impl UnevenGroup<'_> {
     }
 
     fn detect_imbalance(&self, profile: &SlowdownProfile) -> Option<PendingFinding> {
+        if self.group.nodes.len() < LEAST_NODES {
+            return None;
+        }
         if self.overloaded.is_empty() {
             // For single instants, chance exceeds the loss of a job.
             return if self.instants { None } else { self.detect_data_skew(profile) };

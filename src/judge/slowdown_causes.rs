@@ -13,6 +13,8 @@ use gaunt_cluster::{Cluster, NodeId};
 pub(super) struct SlowdownCause {
     /// The kind of one that has been open for long.
     pub(super) settled: Option<FindingKind>,
+    /// Whether one is open, or was found at this step.
+    pub(super) is_told: bool,
     /// Whether one is open, or evidence of one was found at this step.
     pub(super) is_suspected: bool,
     /// Whether evidence of one, open or not, was found at this step.
@@ -24,7 +26,9 @@ pub(super) struct SlowdownCause {
 pub(super) enum SlowdownExplanation {
     /// A finding of this kind explains it.
     Settled(FindingKind),
-    /// Evidence of a finding that may explain it.
+    /// A finding that may explain it is open, though its evidence is gone, or has not been open for long.
+    Told,
+    /// Evidence of a finding that may explain it and is not open yet.
     Suspected,
     /// Nothing.
     Unknown,
@@ -34,6 +38,7 @@ impl SlowdownCause {
     fn merged(self, other: Self) -> Self {
         Self {
             settled: self.settled.or(other.settled),
+            is_told: self.is_told || other.is_told,
             is_suspected: self.is_suspected || other.is_suspected,
             is_seen: self.is_seen || other.is_seen,
         }
@@ -69,13 +74,15 @@ impl SlowdownCauses {
             let open_s = cluster.now().duration_since(record.finding.life.opened).as_secs_f64();
             let is_settled = open_s >= judge.limits.unexplained_seconds;
             let settled = is_settled.then_some(record.finding.kind);
-            let cause = SlowdownCause { settled, is_suspected: true, is_seen: false };
+            let cause =
+                SlowdownCause { settled, is_told: true, is_suspected: true, is_seen: false };
             causes.add_finding(cluster, &record.finding, &record.jobs, cause);
         }
-        let seen = SlowdownCause { settled: None, is_suspected: true, is_seen: true };
+        let seen = SlowdownCause { is_suspected: true, is_seen: true, ..SlowdownCause::default() };
+        let told = SlowdownCause { is_told: true, ..seen };
         for finding in &outcome.findings {
             let jobs = outcome.jobs.get(&finding.id).map_or(&[][..], Vec::as_slice);
-            causes.add_finding(cluster, finding, jobs, seen);
+            causes.add_finding(cluster, finding, jobs, told);
         }
         // One that waits for other evidence before it opens explains nothing yet.
         for pending in outcome.suspicions.iter().filter(|pending| pending.hold.is_finite()) {

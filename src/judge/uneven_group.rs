@@ -1,11 +1,6 @@
 //! Uneven groups: a job group whose nodes are slower than their baseline, and the nodes that work more than the others.
 
-use super::{
-    JudgeState,
-    job_group::JobGroup,
-    robust_stats::median,
-    work_shares::{LEAST_NODES, WorkHistory},
-};
+use super::{JudgeState, job_group::JobGroup, robust_stats::median, work_shares::WorkHistory};
 use gaunt_cluster::{Cluster, NodeId};
 
 /// A job group in which some nodes may work more than others.
@@ -26,7 +21,7 @@ pub(super) struct UnevenGroup<'a> {
 }
 
 impl<'a> UnevenGroup<'a> {
-    /// Compares the nodes of a group; none where too few of them are known.
+    /// Compares the nodes of a group; none where none of them is known.
     pub(super) fn from_group(
         judge: &'a JudgeState,
         cluster: &'a Cluster,
@@ -41,9 +36,6 @@ impl<'a> UnevenGroup<'a> {
         let is_unchanged =
             |pace: f64| group.job.is_none() && (pace - 1.0).abs() < limits.as_ever_ratio;
         let paces: Vec<(NodeId, f64)> = observed.filter(|(_, pace)| !is_unchanged(*pace)).collect();
-        if paces.len() < LEAST_NODES {
-            return None;
-        }
         let median_pace = median(paces.iter().map(|(_, pace)| *pace))?;
         let instants = group.interval.is_slow(limits) && !group.is_profiled(&judge.gpus, now, gap);
         let times = if instants { limits.uneven_slow_times } else { limits.uneven_times };

@@ -17,6 +17,9 @@ use super::{
 /// The maximum of missing telemetry that the next step lists.
 const MOST_LISTED: usize = 5;
 
+/// While something is suspected that would explain it, a slowdown must last so many times as long.
+const SUSPECTED_TIMES: f64 = 2.0;
+
 /// Adds that the slowdown of a group is unexplained. While something may explain it, that neither opens, though its
 /// time counts, nor closes.
 pub(super) fn add_unexplained(
@@ -42,9 +45,17 @@ pub(super) fn add_unexplained(
     let survey = JobSurvey::of(judge, cluster, group, profile);
     let possible = causes.possible_causes(group);
     let found = unexplained_finding(uneven, profile, survey, &possible);
-    outcome.suspicions.extend(
-        found.map(|found| if is_unknown { found } else { found.with_hold_seconds(f64::INFINITY) }),
-    );
+    outcome.suspicions.extend(found.map(|found| match explanation {
+        SlowdownExplanation::Unknown => found,
+        // What explains it has had its time to show that.
+        SlowdownExplanation::Suspected => {
+            let hold = found.hold * SUSPECTED_TIMES;
+            found.with_hold_seconds(hold)
+        }
+        SlowdownExplanation::Told | SlowdownExplanation::Settled(_) => {
+            found.with_hold_seconds(f64::INFINITY)
+        }
+    }));
 }
 
 /// Returns the finding that a group is slower and nothing explains it; none while the job pauses, while it does other
@@ -67,6 +78,8 @@ fn unexplained_finding(
     let is_slower = open.is_some() || evidence.is_slower(group, limits);
     if uneven.slowed < least
         || !(is_slower && evidence.is_learned())
+        // The ranks of several nodes work for each other.
+        || (group.nodes.len() < 2 && !evidence.is_steady(group))
         || judge.pauses.distort_averages(group, cluster.now(), limits)
         || !profile.takes_same_steps(limits, uneven.median_pace)
     {
@@ -87,7 +100,8 @@ fn unexplained_finding(
     // work are estimates: chance and nodes of other jobs then look like a slowdown.
     let warns = !(group.job.is_none() && uneven.instants);
     // The more speed is lost, the sooner it is told: after the loss of as much work.
-    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / uneven.slowed).min(1.0);
+    let most = group.slowdown_ratio().unwrap_or_default().max(uneven.slowed);
+    let hold = limits.unexplained_seconds * (limits.unexplained_ratio / most).min(1.0);
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
     let lost = uneven.slowed * group.gpus.len() as f64;
     let slowdown = EvidenceRow::UnexplainedLoss.to_evidence(Some(uneven.slowed), Some(least));

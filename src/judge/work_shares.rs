@@ -58,9 +58,6 @@ impl WorkShares {
         let known: HashSet<&String> = names.iter().collect();
         self.histories.retain(|name, _| known.contains(name));
         for (group, name) in groups.all_groups().iter().zip(names) {
-            if group.nodes.len() < LEAST_NODES {
-                continue;
-            }
             let slow = group.interval.is_slow(limits);
             let history = self.histories.entry(name).or_default();
             let newest = group.nodes.iter().filter_map(|id| cluster.node_by_id(*id)?.sampled).max();

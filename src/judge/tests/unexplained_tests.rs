@@ -31,6 +31,7 @@ const fn at_pace(pace: f64) -> RankShown {
 /// Four nodes of a job with two GPUs and a port each; counters are sums of what was reported each second.
 struct SlowedJob {
     fixture: TargetFixture,
+    second: i64,
     sent: f64,
     waited: f64,
 }
@@ -38,11 +39,25 @@ struct SlowedJob {
 impl SlowedJob {
     /// A job that ran at its usual speed for long enough to have a baseline.
     fn at_baseline() -> Self {
-        let nodes = ["ash:9770", "birch:9770", "cedar:9770", "elm:9770"];
-        let fixture = TargetFixture::new(&nodes.map(|node| (node, Dialect::Gaunt)));
-        let mut job = Self { fixture, sent: 0.0, waited: 0.0 };
+        let mut job = Self::on_nodes(&["ash:9770", "birch:9770", "cedar:9770", "elm:9770"]);
         job.run(120, USUAL);
         job
+    }
+
+    fn on_nodes(nodes: &[&str]) -> Self {
+        let targets: Vec<(&str, Dialect)> =
+            nodes.iter().map(|node| (*node, Dialect::Gaunt)).collect();
+        Self { fixture: TargetFixture::new(&targets), second: 0, sent: 0.0, waited: 0.0 }
+    }
+
+    /// Runs with a pace that is up to `swing` below or above the given one, another one each time.
+    fn run_unsteady(&mut self, seconds: i64, pace: f64, swing: f64) -> &mut Self {
+        for _ in 0..seconds {
+            self.second += 1;
+            let wave = (self.second as f64 / 7.0).sin();
+            self.run(1, at_pace((pace + swing * wave).max(0.05)));
+        }
+        self
     }
 
     fn run(&mut self, seconds: i64, shown: RankShown) -> &mut Self {
@@ -118,6 +133,27 @@ fn slowdown_of_all_ranks_with_usual_hosts_and_ports_is_unexplained() {
     );
     job.run(120, USUAL);
     assert_eq!(job.open_ids(), [""; 0]);
+}
+
+#[test]
+fn steady_job_on_one_node_is_told_as_well_and_one_that_follows_its_demand_is_not() {
+    let mut job = SlowedJob::on_nodes(&["ash:9770"]);
+    job.run(150, USUAL);
+    assert_eq!(job.run(90, at_pace(0.5)).open_ids(), [ID]);
+    let mut server = SlowedJob::on_nodes(&["ash:9770"]);
+    server.run_unsteady(300, 0.7, 0.3);
+    assert_eq!(server.run_unsteady(200, 0.4, 0.3).open_ids(), [""; 0]);
+}
+
+#[test]
+fn suspicion_that_never_becomes_a_finding_does_not_hold_back_what_is_lost() {
+    let mut job = SlowedJob::at_baseline();
+    for _ in 0..20 {
+        // Storage that seems slow for a moment now and then.
+        job.run(2, RankShown { io: 0.9, ..at_pace(0.6) });
+        job.run(8, at_pace(0.6));
+    }
+    assert!(job.open_ids().contains(&ID), "{:?}", job.open_ids());
 }
 
 #[test]
