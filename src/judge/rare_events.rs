@@ -5,7 +5,7 @@
 
 use super::moving_average::CompactTimestamp;
 
-/// The events of one device: sixteen bytes.
+/// The events of one device: twenty bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RareEvents {
     /// Those of the last minutes: an earlier one counts less.
@@ -15,6 +15,8 @@ pub(super) struct RareEvents {
     /// Seconds over which that was learned.
     learned_s: f32,
     last: CompactTimestamp,
+    /// The last sample with an event.
+    last_event: CompactTimestamp,
 }
 
 /// The recent events of all devices of one kind.
@@ -33,6 +35,11 @@ const MEMORY_SECONDS: f64 = 120.0;
 /// Seconds over which the usual number is learned, and from which it is known.
 const USUAL_SECONDS: f64 = 3_600.0;
 const KNOWN_SECONDS: f64 = 600.0;
+
+/// Usual times between two events without one after which they have stopped, and the fewest seconds: of events that
+/// come at random one in 150 takes that long.
+const STOPPED_GAPS: f64 = 5.0;
+const STOPPED_SECONDS: f64 = 20.0;
 
 /// Events that all devices together may have had although none was seen.
 const UNSEEN_EVENTS: f64 = 0.5;
@@ -56,6 +63,9 @@ impl RareEvents {
         let Some(rate) = rate else { return };
         let passed = if self.last.is_set() { at.seconds_since(self.last) } else { 0.0 };
         self.last = at;
+        if rate > 0.0 {
+            self.last_event = at;
+        }
         let before = f64::from(self.recent) * (-passed / MEMORY_SECONDS).exp();
         let most = 1.0 + before;
         self.recent = (before + (rate * passed).clamp(0.0, most)) as f32;
@@ -80,9 +90,17 @@ impl RareEvents {
         Some(least_unusual(of_peers.max(of_own)))
     }
 
+    /// Whether there was no event for so much longer than between the recent ones that more are not to be expected.
+    fn has_stopped(self) -> bool {
+        let gap = MEMORY_SECONDS / self.recent().max(f64::MIN_POSITIVE);
+        let quiet = self.last.seconds_since(self.last_event);
+        quiet > (gap * STOPPED_GAPS).max(STOPPED_SECONDS)
+    }
+
     /// Whether it has more recent events than devices have by chance.
     pub(super) fn is_unusual(self, peers: PeerEvents) -> bool {
         self.recent() >= FEWEST_EVENTS
+            && !self.has_stopped()
             && self.unusual_from(peers).is_some_and(|least| self.recent() >= least)
     }
 }
