@@ -5,7 +5,7 @@ use gaunt_schema::{Entity, EntityKind, FindingKind, UnixMs};
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{PendingFinding, format_count},
+    pending_finding::{CERTAIN, PendingFinding, format_count},
 };
 use gaunt_cluster::{Cluster, TrackedTarget};
 
@@ -47,7 +47,7 @@ pub(super) fn detect_late_aggregator(
     let widened = EvidenceRow::ScrapeInterval.to_evidence(periods, None);
     let mut finding = suspicion.finding;
     finding.evidence.push(widened.with_note("mean of the last minute"));
-    finding.confidence = limits.sure_of_own_ratio;
+    finding.confidence = CERTAIN;
     finding.since = since.or(cluster.late_share().since()).unwrap_or_else(|| cluster.now());
     outcome.findings.push(finding);
 }

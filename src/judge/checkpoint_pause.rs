@@ -46,7 +46,9 @@ pub(super) fn works_intermittently(judge: &JudgeState, cluster: &Cluster, row: u
     if interval.is_some_and(|interval| interval.is_slow(limits)) {
         let counted = cluster.current_rate(gpu::UTILIZATION_SECONDS, row).is_some();
         return counted
-            && averages.utilization_now().is_some_and(|share| share >= limits.active_ratio);
+            && averages
+                .utilization_now()
+                .is_some_and(|share| share >= limits.utilization_idle_ratio);
     }
     averages.since_active_again(cluster.now()).is_some_and(|it| it < limits.active_again_seconds)
 }

@@ -73,7 +73,8 @@ pub(super) fn detect_starved_nodes(
             waits && host.is_pausing(cluster, limits) != Some(true)
         };
         let most = group.nodes.iter().filter(wait).count().max(by_storage);
-        let shared = by_storage as f64 >= judge.limits.shared_nodes && most * 2 > group.nodes.len();
+        let shared =
+            by_storage as f64 >= judge.limits.sharing_members && most * 2 > group.nodes.len();
         if shared {
             storage.push((group, starved));
             continue;

@@ -4,7 +4,7 @@ use gaunt_schema::FindingKind;
 
 use super::{
     Thresholds,
-    pending_finding::{is_inferred, posterior},
+    pending_finding::{CERTAIN, is_inferred, posterior},
     thresholds::LIMITS,
 };
 
@@ -36,7 +36,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
         FindingKind::ComputeStraggler,
         "The SM clock of an active GPU is below its peers (same job, model and role) and its own baseline without a thermal or HW slowdown, or it drifted below its peers (CUSUM).",
         &[
-            "clock_straggler_ratio",
+            "slow_clock_ratio",
             "peer_score",
             "least_peers",
             "role_gap_ratio",
@@ -57,12 +57,12 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::PcieDegraded,
         "The PCIe link of a GPU has a reduced width, a reduced generation under load, or counts replays.",
-        &["pcie_seconds", "pcie_replay_seconds", "pcie_replays_per_second"],
+        &["pcie_seconds", "pcie_replay_seconds", "errors_per_second"],
     ),
     (
         FindingKind::NvlinkDegraded,
         "A GPU has fewer active NVLinks than the other GPUs of its node, or its NVLinks count errors.",
-        &["nvlink_errors_per_second", "nvlink_seconds"],
+        &["errors_per_second", "nvlink_seconds"],
     ),
     (
         FindingKind::FabricDegraded,
@@ -72,7 +72,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::PortDown,
         "A port that was active is down: its link-down counter rose, or two samples show it. A port that was down before the first sample should be active if its sibling ports are, or the same port of most other nodes is; one whose link is up and that waits for the subnet manager should be, whatever its siblings do. A port that is active at every sample flaps if that counter rises twice in a while.",
-        &["port_samples", "port_never_active_seconds", "least_siblings", "flap_window_seconds"],
+        &["port_samples", "port_never_active_seconds", "sharing_members", "flap_window_seconds"],
     ),
     (
         FindingKind::PortRateLow,
@@ -82,7 +82,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::LinkErrors,
         "A port keeps counting symbol errors or receive errors.",
-        &["link_errors_per_second", "link_errors_seconds", "resent_packets_per_second"],
+        &["errors_per_second", "link_errors_seconds"],
     ),
     (
         FindingKind::LeafCongested,
@@ -92,14 +92,14 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
             "together_ports",
             "incast_seconds",
             "hotspot_seconds",
-            "marked_packets_ratio",
-            "waited_times",
+            "congested_ratio",
+            "counter_times",
         ],
     ),
     (
         FindingKind::RailSlow,
         "Most ports of one rail show ECN marks, PFC pause or transmit wait below several leaves, and other rails do not.",
-        &["members_bad_ratio", "hotspot_seconds", "marked_packets_ratio", "waited_times"],
+        &["members_bad_ratio", "hotspot_seconds", "congested_ratio", "counter_times"],
     ),
     (
         FindingKind::HostBlocksNetwork,
@@ -114,7 +114,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::GpuFailed,
         "A GPU is missing from its node, reported an XID that needs a reset, or has uncorrectable ECC errors.",
-        &["gone_samples", "error_speaks_seconds"],
+        &["confirming_samples", "error_speaks_seconds"],
     ),
     (
         FindingKind::IdleAllocated,
@@ -134,7 +134,7 @@ const RULES: &[(FindingKind, &str, &[&str])] = &[
     (
         FindingKind::UnexplainedSlowdown,
         "A job is much slower than its baseline and takes the same steps, does not pause, its clocks are not capped, and no finding at warning or above names the job or its nodes.",
-        &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "capped_clock_ratio"],
+        &["unexplained_ratio", "unexplained_seconds", "like_pace_share", "slow_clock_ratio"],
     ),
     (
         FindingKind::TargetDown,
@@ -165,17 +165,19 @@ pub fn detection_rule(kind: FindingKind) -> (&'static str, &'static [&'static st
     row.map_or(("", &[]), |(_, words, keys)| (words, keys))
 }
 
-/// Returns the limits that the confidence of a finding of this kind comes from.
+/// Returns the limits that the confidence of a finding of this kind comes from; none of what gaunt itself observes.
 pub fn confidence_limits(
     limits: &Thresholds,
     kind: FindingKind,
     confidence: f64,
 ) -> Vec<&'static str> {
+    if confidence >= CERTAIN {
+        return Vec::new();
+    }
     let stated = [
         ("sure_of_fact_ratio", limits.sure_of_fact_ratio),
         ("sure_of_alike_ratio", limits.sure_of_alike_ratio),
         ("sure_of_first_look_ratio", limits.sure_of_first_look_ratio),
-        ("sure_of_own_ratio", limits.sure_of_own_ratio),
     ];
     let mut stated = stated.into_iter().filter(|(_, value)| value.total_cmp(&confidence).is_eq());
     if let Some((key, _)) = stated.next() {

@@ -164,12 +164,12 @@ evidence_rows! {
     PeerLineRate: "line rate of this port on most other nodes", BytesPerSecond, other(&[port::RATE]);
     LinkWidth: "link width", Count, own(&[port::LANES]);
     LinkErrors: "symbol errors and receive errors per second", Count,
-        own(&LINK_ERRORS).series_limit("link_errors_per_second");
+        own(&LINK_ERRORS).series_limit("errors_per_second");
     LinkErrorCount: "symbol errors and receive errors, recent minutes", Count, own(&LINK_ERRORS);
     SwitchLinkErrors: "symbol errors and receive errors per second (switch)", Count,
-        other(SWITCH_ERRORS).series_limit("link_errors_per_second");
+        other(SWITCH_ERRORS).series_limit("errors_per_second");
     CorrectedBits: "FEC-corrected bits / baseline", Count,
-        own(&[ethernet::CORRECTED_BITS]).limit("corrected_bits_times");
+        own(&[ethernet::CORRECTED_BITS]).limit("counter_times");
     Retransmits: "retransmitted packets (sequence errors) per second", Count, own(&RETRANSMITS);
     PortUtilization: "port utilization (busier direction)", Ratio, own(TRAFFIC);
     PortTraffic: "port traffic / line rate", Ratio,
@@ -182,13 +182,13 @@ evidence_rows! {
         own(&[port::ECN_MARKED, port::CNP_HANDLED]).limit("members_bad_ratio");
     CongestedTogether: "times congested together", Count,
         own(&[port::ECN_MARKED, port::TRANSMIT_WAIT]).limit("together_ports");
-    EcnMarked: "ECN-marked packets", Ratio, own(&[port::ECN_MARKED]).limit("marked_packets_ratio");
+    EcnMarked: "ECN-marked packets", Ratio, own(&[port::ECN_MARKED]).limit("congested_ratio");
     MarkedTimes: "ECN-marked packets / baseline", Count, own(&[port::ECN_MARKED]).limit("marked_times");
-    CnpsReceived: "CNPs received / baseline", Count, own(&[port::CNP_HANDLED]).limit("notified_times");
-    CnpSenders: "senders receiving CNPs", Count, own(&[port::CNP_HANDLED]).limit("incast_senders");
+    CnpsReceived: "CNPs received / baseline", Count, own(&[port::CNP_HANDLED]).limit("counter_times");
+    CnpSenders: "senders receiving CNPs", Count, own(&[port::CNP_HANDLED]).limit("sharing_members");
     WaitingSenders: "ports that wait to send", Count, own(WAITING);
     PauseReceived: "PFC pause time received", Ratio,
-        own(&[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED]).series_limit("paused_ratio");
+        own(&[ethernet::RECEIVE_PAUSED_3, ethernet::RECEIVE_GLOBAL_PAUSED]).series_limit("congested_ratio");
     PauseSent: "PFC pause time sent", Ratio, own(PAUSES).series_limit("pauses_ratio");
     PausingPorts: "ports sending PFC pause", Count, own(PAUSES);
     DroppingPorts: "ports with out_of_buffer drops", Count, own(&[port::OUT_OF_BUFFER]);
@@ -197,7 +197,7 @@ evidence_rows! {
     SwitchQueue: "switch queue wait and discards (× limit)", Count,
         other(&[switch_port::TRANSMIT_WAIT, switch_port::TRANSMIT_DISCARDS]).limit("switch_waited_ratio");
     SwitchPauseFrames: "PFC pause frames per second received by the switch", Count,
-        other(&[switch_port::RECEIVE_PAUSE]).limit("switch_stopped_per_second");
+        other(&[switch_port::RECEIVE_PAUSE]).limit("switch_events_per_second");
 
     // Hosts and their input.
     IoPressure: "IO pressure (PSI some)", Ratio,
@@ -247,13 +247,13 @@ evidence_rows! {
         own(&[gpu::POWER, gpu::POWER_LIMIT]).limit("power_waiting_ratio").below();
     Temperature: "temperature", Celsius, own(&[gpu::TEMPERATURE]);
     SlowGpus: "slow GPUs of the node", Count, own(&[gpu::SM_CLOCK]);
-    SmClock: "SM clock", Hertz, own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();
+    SmClock: "SM clock", Hertz, own(&[gpu::SM_CLOCK]).series_limit("slow_clock_ratio").below();
     ClockOfPeers: "SM clock / peer median", Ratio,
-        own(&[gpu::SM_CLOCK]).series_limit("clock_straggler_ratio").below();
+        own(&[gpu::SM_CLOCK]).series_limit("slow_clock_ratio").below();
     ClockDrift: "SM clock / peer median, drift", Ratio,
         own(&[gpu::SM_CLOCK]).limit("drift_slack_ratio").below();
     ClockChange: "SM clock / baseline", Ratio,
-        own(&[gpu::SM_CLOCK]).limit("capped_clock_ratio").rules_out();
+        own(&[gpu::SM_CLOCK]).limit("slow_clock_ratio").rules_out();
     Slowdown: "thermal or HW slowdown", Ratio, own(CLOCK_EVENTS).limit("clock_event_ratio");
     FailedGpus: "failed GPUs (missing or XID)", Count, own(&[gpu::PRESENT, gpu_parts::XID_ERRORS]);
     GpuPresent: "GPU present (NVML)", Count, own(&[gpu::PRESENT]).below();
@@ -261,7 +261,7 @@ evidence_rows! {
     EccErrorAge: "time since an uncorrectable ECC error", Seconds,
         own(UNCORRECTED_ERRORS).fact();
     PcieReplays: "PCIe replays per second", Count,
-        own(&[gpu_health::PCIE_REPLAYS]).series_limit("pcie_replays_per_second");
+        own(&[gpu_health::PCIE_REPLAYS]).series_limit("errors_per_second");
     PcieReplayCount: "PCIe replays, recent minutes", Count, own(&[gpu_health::PCIE_REPLAYS]);
     PcieWidth: "PCIe link width", Count,
         own(&[gpu_health::PCIE_WIDTH, gpu_health::PCIE_WIDTH_MAX]).below();
@@ -272,7 +272,7 @@ evidence_rows! {
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC]);
     NvlinkErrors: "NVLink errors per second", Count,
         own(&[gpu_parts::NVLINK_REPLAY, gpu_parts::NVLINK_RECOVERY, gpu_parts::NVLINK_CRC])
-            .limit("nvlink_errors_per_second");
+            .limit("errors_per_second");
     FabricGpus: "GPUs with a degraded NVLink fabric", Count,
         own(&[gpu_health::FABRIC_HEALTH_MASK, gpu_health::FABRIC_STATE]).fact();
     FabricHealthMask: "NVLink fabric health mask", Count,

@@ -61,7 +61,7 @@ pub(super) fn detect_congestion(
     let unnamed =
         rails.values().filter(|leaves| leaves.iter().all(|of_leaf| of_leaf.leaf.is_none()));
     let unnamed: Vec<&LeafRailPorts<'_>> = unnamed.flatten().copied().collect();
-    if unnamed.len() >= judge.limits.many_rails as usize {
+    if unnamed.len() as f64 >= judge.limits.together_ports {
         outcome.suspicions.push(several_rails_finding(judge, cluster, &unnamed));
         rails.retain(|_, leaves| leaves.iter().any(|of_leaf| of_leaf.leaf.is_some()));
     }
@@ -181,7 +181,7 @@ impl LeafRailPorts<'_> {
 
     fn is_mostly_congested(&self, judge: &JudgeState) -> bool {
         let bad = self.congested_ports().len();
-        bad as f64 >= judge.limits.least_members
+        bad as f64 >= judge.limits.sharing_members
             && bad as f64 >= judge.limits.members_bad_ratio * self.members.len() as f64
     }
 
@@ -367,7 +367,7 @@ fn congestion_finding(
     let marked = median(bad.iter().filter_map(|port| port.link.marked_times(cluster, limits)))
         .filter(|times| *times >= limits.marked_times);
     // The absolute limit is shown only where it is exceeded.
-    let certain_marks = Some(limits.marked_packets_ratio)
+    let certain_marks = Some(limits.congested_ratio)
         .filter(|least| median_of(|link| link.ecn_marked).is_some_and(|share| share >= *least));
     let notified = median(bad.iter().filter_map(|port| port.link.notified_times(cluster, limits)));
     let far = bad
@@ -396,8 +396,8 @@ fn congestion_finding(
             .with_note(format!("limit: {of}")),
         EvidenceRow::EcnMarked.to_evidence(median_of(|link| link.ecn_marked), certain_marks),
         EvidenceRow::MarkedTimes.to_evidence(marked, Some(limits.marked_times)),
-        EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.paused_ratio)),
-        EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.notified_times)),
+        EvidenceRow::PauseReceived.to_evidence(paused, Some(limits.congested_ratio)),
+        EvidenceRow::CnpsReceived.to_evidence(notified, Some(limits.counter_times)),
         EvidenceRow::SwitchQueue
             .to_evidence(far, Some(1.0))
             .with_note("limit: the settings for each"),

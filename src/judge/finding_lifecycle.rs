@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Thresholds,
-    pending_finding::{PendingFinding, rests_on_work},
+    pending_finding::{CERTAIN, PendingFinding, rests_on_work},
     sample_interval::SampleInterval,
 };
 
@@ -248,7 +248,7 @@ impl FindingTracker {
         }
         let placed;
         (placed, self.without_place) =
-            finding_quotas::apply_quotas(&self.known, outcome.findings, limits.sure_of_own_ratio);
+            finding_quotas::apply_quotas(&self.known, outcome.findings, CERTAIN);
         for finding in placed {
             let jobs = outcome.jobs.remove(&finding.id).unwrap_or_default();
             let interval = self.pending.get(&finding.id).map(PendingSpan::interval);

@@ -322,7 +322,7 @@ fn is_gone(
         |row: u32| NAMED_BY.iter().filter_map(|metric| cluster.last_value_at(*metric, row)).max();
     // A page repeats what was collected before: a collection without the GPU is one, however often it is scraped.
     let interval = SampleInterval::of_gpus(cluster, node).to_duration();
-    let missed = |seen: UnixMs| at.duration_since(seen) >= interval * limits.gone_samples;
+    let missed = |seen: UnixMs| at.duration_since(seen) >= interval * limits.confirming_samples;
     if !last(row).is_some_and(missed) {
         return last(row).map(|_| false);
     }

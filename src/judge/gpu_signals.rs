@@ -111,9 +111,9 @@ impl GpuAverages {
             .or_else(|| value(gpu::GRAPHICS_ACTIVE))
             .or_else(|| value(gpu::UTILIZATION));
         self.utilization.add_sample(utilization, tick);
-        let active = utilization.map(|share| share >= limits.active_ratio);
+        let active = utilization.map(|share| share >= limits.utilization_idle_ratio);
         self.active.add_sample(active.map(f64::from), tick);
-        let was_active = self.utilization_now().map(|share| share >= limits.active_ratio);
+        let was_active = self.utilization_now().map(|share| share >= limits.utilization_idle_ratio);
         if was_active == Some(false) && active == Some(true) {
             self.active_again = tick.sampled_at();
         }
@@ -179,7 +179,7 @@ impl GpuAverages {
                 average.value_at(at, gap),
                 moment,
                 WorseDirection::Lower,
-                limits.active_ratio,
+                limits.utilization_idle_ratio,
                 limits,
             );
         }

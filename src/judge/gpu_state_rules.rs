@@ -77,7 +77,7 @@ impl StateRules<'_> {
     fn is_throttled(&self) -> bool {
         let (s, l) = (self.signals, self.limits);
         let hot = self.is_at_least(s.sw_thermal, l.clock_event_ratio)
-            && self.is_below(s.clock_in_job.or(s.clock), l.clock_throttled_ratio);
+            && self.is_below(s.clock_in_job.or(s.clock), l.slow_clock_ratio);
         self.is_at_least(s.utilization, l.utilization_launch_ratio)
             && (self.is_at_least(s.hw_slowdown, l.clock_event_ratio) || hot)
     }

@@ -61,7 +61,7 @@ pub(super) fn detect_blocking_host(
     let share = median(carrying.iter().filter_map(|link| current_value(link.pause_sent, cluster)));
     let unbuffered =
         median(carrying.iter().filter_map(|link| current_value(link.out_of_buffer, cluster)));
-    let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_stopped_per_second);
+    let confirmed = stopped.is_some_and(|frames| frames >= limits.switch_events_per_second);
     let kinds = [stopping > 0, dropping > 0, confirmed, !groups.is_empty()];
     let kinds = kinds.into_iter().filter(|kind| *kind).count();
     let how = match share.filter(|_| stopping > 0) {
@@ -85,7 +85,7 @@ pub(super) fn detect_blocking_host(
                 EvidenceRow::OutOfBuffer
                     .to_evidence(unbuffered, Some(limits.unbuffered_per_second)),
                 EvidenceRow::SwitchPauseFrames
-                    .to_evidence(stopped, Some(limits.switch_stopped_per_second)),
+                    .to_evidence(stopped, Some(limits.switch_events_per_second)),
             ]),
     )
 }

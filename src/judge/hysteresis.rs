@@ -61,7 +61,8 @@ impl StateHysteresis {
         // States without a verdict need no disagreement to be left.
         let leaves = matches!(self.state, GpuState::Unknown | GpuState::Stale | GpuState::Lost)
             || lasted(disagreed, limits.leave_seconds);
-        let enters = u32::from(self.candidate_samples) >= limits.enter_samples.min(u8::MAX.into())
+        let enters = u32::from(self.candidate_samples)
+            >= limits.confirming_samples.min(u8::MAX.into())
             && lasted(self.candidate_since, limits.enter_seconds);
         if leaves && enters {
             self.force_state(verdict);

@@ -74,7 +74,7 @@ fn count_senders(judge: &JudgeState, cluster: &Cluster, of: NodeId, node: &Node)
             .map(|node| node.device_rows(DeviceClass::Port))
             .unwrap_or_default();
         rows.iter().filter_map(|row| judge.links.of(*row)).any(|link| {
-            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.notified_times)
+            link.notified_times(cluster, limits).is_some_and(|times| times >= limits.counter_times)
         })
     };
     peers.filter(obeys).count()
@@ -90,8 +90,8 @@ fn detect_incast(
     known: &mut HashMap<NodeId, usize>,
 ) -> Option<PendingFinding> {
     let limits = &judge.limits;
-    let marked = current_value(port.link.ecn_marked, cluster)
-        .filter(|it| *it >= limits.marked_packets_ratio);
+    let marked =
+        current_value(port.link.ecn_marked, cluster).filter(|it| *it >= limits.congested_ratio);
     let far = judge.switches.of(port.row).and_then(|far| far.queue_over_limit(cluster, limits));
     // By chance one port of many has more marks than usual: they must have risen by the square of what counts where
     // several ports agree.
@@ -105,7 +105,7 @@ fn detect_incast(
     let senders =
         *known.entry(port.node).or_insert_with(|| count_senders(judge, cluster, port.node, node));
     let slowed = judge.job_groups.slowed_on_nodes(cluster, &BTreeSet::from([port.node]), limits);
-    let are_senders_slowed = senders as f64 >= limits.incast_senders;
+    let are_senders_slowed = senders as f64 >= limits.sharing_members;
     let is_slower = slowed.iter().any(|group| judge.gangs.is_likely_slower(group, limits));
     // Not every adapter counts the CNPs that it obeys.
     if !are_senders_slowed && !is_slower {
@@ -118,7 +118,7 @@ fn detect_incast(
     let summary = render_incast(&node.name, &finding.finding.entity, senders);
     Some(
         finding.with_summary(summary, NEXT_STEP.to_owned()).with_evidence([
-            EvidenceRow::EcnMarked.to_evidence(marked, Some(limits.marked_packets_ratio)),
+            EvidenceRow::EcnMarked.to_evidence(marked, Some(limits.congested_ratio)),
             EvidenceRow::MarkedTimes
                 .to_evidence(risen, Some(limits.marked_times.powi(2)))
                 .with_note("limit: the square of marked_times, for one port of many"),
@@ -126,7 +126,7 @@ fn detect_incast(
                 .to_evidence(far, Some(1.0))
                 .with_note("limit: the settings for each"),
             EvidenceRow::CnpSenders
-                .to_evidence(Some(senders as f64), Some(limits.incast_senders))
+                .to_evidence(Some(senders as f64), Some(limits.sharing_members))
                 .or_context(),
         ]),
     )

@@ -151,8 +151,7 @@ impl UnevenGroup<'_> {
                 EvidenceRow::TrafficChange
                     .to_evidence(profile.traffic, Some(self.median_pace * limits.like_pace_share))
                     .with_note("limit: share of the job's median pace"),
-                EvidenceRow::ClockChange
-                    .to_evidence(profile.clock, Some(limits.capped_clock_ratio)),
+                EvidenceRow::ClockChange.to_evidence(profile.clock, Some(limits.slow_clock_ratio)),
             ]),
         )
     }

@@ -101,7 +101,7 @@ impl JobSurvey {
     fn add_clocks(&mut self, profile: &SlowdownProfile, limits: &Thresholds) {
         let Some(clock) = profile.clock else { return };
         let evidence =
-            EvidenceRow::ClockChange.to_evidence(Some(clock), Some(limits.capped_clock_ratio));
+            EvidenceRow::ClockChange.to_evidence(Some(clock), Some(limits.slow_clock_ratio));
         let is_usual = clock >= 1.0 - limits.usual_ratio;
         self.signals.push(SurveyedSignal { subject: "SM clocks", evidence, is_usual });
     }
@@ -202,7 +202,7 @@ impl SlowdownProfile {
     /// much less data as it is slower.
     pub(super) fn is_only_slower(&self, limits: &Thresholds, pace: f64) -> bool {
         self.is_as_busy(limits)
-            && self.clock.is_none_or(|share| share >= limits.capped_clock_ratio)
+            && self.clock.is_none_or(|share| share >= limits.slow_clock_ratio)
             && self.traffic.is_none_or(|share| share >= pace * limits.like_pace_share)
     }
 
@@ -211,7 +211,7 @@ impl SlowdownProfile {
     /// whole job, such as a power cap, must explain less than half of the slowdown.
     pub(super) fn takes_same_steps(&self, limits: &Thresholds, pace: f64) -> bool {
         let by_clock = self.clock.map_or(0.0, |share| 1.0 - share);
-        let is_capped = by_clock > 1.0 - limits.capped_clock_ratio || by_clock * 2.0 > 1.0 - pace;
+        let is_capped = by_clock > 1.0 - limits.slow_clock_ratio || by_clock * 2.0 > 1.0 - pace;
         !is_capped
             && self.traffic.map_or_else(
                 || self.is_as_busy(limits),

@@ -154,8 +154,8 @@ impl ActivePort<'_> {
         let errors = near.into_iter().chain(far).reduce(f64::max);
         let retransmitted = current_value(self.link.retransmitted, self.cluster);
         let corrected = self.link.corrected_times(self.cluster, limits);
-        let errs = errors.is_some_and(|rate| rate >= limits.link_errors_per_second);
-        let repairs = corrected.is_some_and(|times| times >= limits.corrected_bits_times);
+        let errs = errors.is_some_and(|rate| rate >= limits.errors_per_second);
+        let repairs = corrected.is_some_and(|times| times >= limits.counter_times);
         let events = self.link.error_events;
         let recur = events.is_unusual(self.peers);
         if !errs && !recur {
@@ -182,12 +182,12 @@ impl ActivePort<'_> {
                     "Clean and reseat the cable and its transceivers; replace them if the errors continue.".to_owned(),
                 )
                 .with_possible_evidence([
-                    EvidenceRow::LinkErrors.to_evidence(near, Some(limits.link_errors_per_second)),
+                    EvidenceRow::LinkErrors.to_evidence(near, Some(limits.errors_per_second)),
                     EvidenceRow::LinkErrorCount
                         .to_evidence(Some(events.recent()), events.unusual_from(self.peers))
                         .with_note(LIMIT_NOTE),
-                    EvidenceRow::SwitchLinkErrors.to_evidence(far, Some(limits.link_errors_per_second)),
-                    EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.corrected_bits_times)),
+                    EvidenceRow::SwitchLinkErrors.to_evidence(far, Some(limits.errors_per_second)),
+                    EvidenceRow::CorrectedBits.to_evidence(corrected, Some(limits.counter_times)),
                     EvidenceRow::Retransmits.to_evidence(retransmitted, None),
                     EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
                 ]),
@@ -209,8 +209,8 @@ impl ActivePort<'_> {
                 finding.evidence.iter().find(|number| EvidenceRow::CorrectedBits.is_row_of(number))
             })
             .and_then(|row| row.value)
-            .is_some_and(|times| times >= limits.corrected_bits_times);
-        let fell = corrected.is_some_and(|times| times < limits.corrected_bits_times);
+            .is_some_and(|times| times >= limits.counter_times);
+        let fell = corrected.is_some_and(|times| times < limits.counter_times);
         let counts = |metric: &MetricId| {
             self.cluster.current_value(*metric, self.row).is_some_and(|total| total > 0.0)
         };
@@ -233,7 +233,7 @@ impl ActivePort<'_> {
 
     /// Whether a port of one of these nodes retransmits packets.
     fn any_resends(&self, nodes: &[NodeId]) -> bool {
-        let least = self.judge.limits.resent_packets_per_second;
+        let least = self.judge.limits.errors_per_second;
         let nodes = nodes.iter().filter_map(|id| self.cluster.node_by_id(*id));
         let mut links = nodes
             .flat_map(|node| node.device_rows(DeviceClass::Port))

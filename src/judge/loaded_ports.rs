@@ -58,14 +58,14 @@ impl CongestionSigns {
         let marked_times = link.marked_times(cluster, limits);
         // In some fabrics a hundredth of the packets is always marked.
         let is_usual = marked_times.is_some_and(|times| times < limits.marked_times);
-        let is_marked = marked.is_some_and(|share| share >= limits.marked_packets_ratio);
+        let is_marked = marked.is_some_and(|share| share >= limits.congested_ratio);
         Self {
             is_certain: far.is_some_and(|times| times >= 1.0) || (is_marked && !is_usual),
             marked_times,
-            is_delayed: waited.is_some_and(|times| times >= limits.waited_times)
-                || paused.is_some_and(|share| share >= limits.paused_ratio),
+            is_delayed: waited.is_some_and(|times| times >= limits.counter_times)
+                || paused.is_some_and(|share| share >= limits.congested_ratio),
             is_resending: current_value(link.retransmitted, cluster)
-                .is_some_and(|rate| rate >= limits.resent_packets_per_second),
+                .is_some_and(|rate| rate >= limits.errors_per_second),
         }
     }
 
@@ -163,7 +163,7 @@ fn rails_with_errors(
 ) -> BTreeSet<SanitizedText> {
     let has_errors = |port: &&LoadedPort<'_>| {
         current_value(port.link.errors, cluster)
-            .is_some_and(|rate| rate >= limits.link_errors_per_second)
+            .is_some_and(|rate| rate >= limits.errors_per_second)
     };
     ports.iter().filter(has_errors).map(|port| port.rail.clone()).collect()
 }

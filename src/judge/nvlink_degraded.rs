@@ -78,7 +78,7 @@ impl DegradedLinks {
         let links = judge.nvlinks.of(row)?;
         let errors = links.errors.value_at(cluster.now(), cluster.freshness_window());
         let has_errors = links.error_events.is_unusual(peers)
-            || errors.is_some_and(|rate| rate >= judge.limits.nvlink_errors_per_second);
+            || errors.is_some_and(|rate| rate >= judge.limits.errors_per_second);
         // GPUs of one machine have equally many; one that never had them all lacks some as well.
         let others =
             node.device_rows(DeviceClass::Gpu).iter().filter_map(|other| judge.nvlinks.of(*other));
@@ -135,7 +135,7 @@ impl DegradedLinks {
             )
             .with_possible_evidence([
                 EvidenceRow::ActiveNvlinks.to_evidence(self.up.map(f64::from), Some(f64::from(self.most))).with_note("limit: most on the other GPUs of the node"),
-                EvidenceRow::NvlinkErrors.to_evidence(self.errors, Some(limits.nvlink_errors_per_second)),
+                EvidenceRow::NvlinkErrors.to_evidence(self.errors, Some(limits.errors_per_second)),
                 EvidenceRow::NvlinkErrorCount.to_evidence(Some(self.recent), self.unusual_from).with_note(LIMIT_NOTE),
                 EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
             ]))

@@ -52,8 +52,8 @@ fn degraded_link(
     let slow = busy && generation.zip(best).is_some_and(|(now, most)| now < most);
     let replays = tracker.averages.pcie_replays(now, gap);
     let events = tracker.averages.replay_events();
-    let resent = replays.is_some_and(|rate| rate >= limits.pcie_replays_per_second)
-        || events.is_unusual(peers);
+    let resent =
+        replays.is_some_and(|rate| rate >= limits.errors_per_second) || events.is_unusual(peers);
     if !narrow && !slow && !resent {
         return None;
     }
@@ -120,7 +120,7 @@ fn link_evidence(
             .to_evidence(generation, best)
             .with_note("limit: expected under load")
             .context_if(!slow),
-        EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.pcie_replays_per_second)),
+        EvidenceRow::PcieReplays.to_evidence(replays, Some(limits.errors_per_second)),
         EvidenceRow::JobSlowdown.to_evidence(slowed, Some(limits.slowed_ratio)),
     ]
 }

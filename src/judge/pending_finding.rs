@@ -7,6 +7,9 @@ use super::{Thresholds, sample_interval::SampleInterval};
 /// The maximum of listed victims; the cost includes all of them.
 pub(super) const MAX_VICTIMS: usize = 32;
 
+/// Confidence of what gaunt itself observes, such as failed scrapes.
+pub(super) const CERTAIN: f64 = 1.0;
+
 /// The maximum of jobs that a finding keeps by name, so that its cost reaches all of them.
 const MAX_JOBS: usize = 4_096;
 

@@ -135,7 +135,7 @@ impl DownPort<'_> {
         }
         let down_for = self.cluster.now().duration_since(self.port.since).as_secs_f64();
         down_for >= limits.port_never_active_seconds
-            && self.around.expects_active(limits.least_siblings)
+            && self.around.expects_active(limits.sharing_members)
     }
 
     fn report_finding(

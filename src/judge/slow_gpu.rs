@@ -72,7 +72,7 @@ fn differs_from_node(judge: &JudgeState, cluster: &Cluster, row: u32, clock: f64
     let clock_of =
         |row: &u32| judge.gpus.get(*row as usize)?.averages.clock_hertz(cluster.now(), limits);
     median(others.filter_map(clock_of))
-        .is_some_and(|others| clock < others * limits.clock_straggler_ratio)
+        .is_some_and(|others| clock < others * limits.slow_clock_ratio)
 }
 
 /// Whether the clock of a GPU has clearly fallen behind the rest of its job: with most of its node, or alone while the
@@ -137,7 +137,7 @@ impl<'a> SlowGpu<'a> {
         // A waiting GPU has a higher clock than a computing one: the lower quartile computes.
         let baseline = tracker.averages.lowest_clock();
         let is_below = peer_clocks.is_some_and(|peer_clocks| {
-            clock < peer_clocks.lower_quartile * limits.clock_straggler_ratio
+            clock < peer_clocks.lower_quartile * limits.slow_clock_ratio
                 && peer_clocks.robust_score(clock, limits.peer_floor_ratio) < -limits.peer_score
                 && match baseline {
                     Some(baseline) => clock < baseline * (1.0 - limits.drift_slack_ratio),
@@ -254,7 +254,7 @@ impl<'a> SlowGpu<'a> {
                     Some(self.clock),
                     self.fallen_below.or_else(|| {
                         let peers = self.peers.filter(|_| self.is_below)?;
-                        Some(peers.lower_quartile * limits.clock_straggler_ratio)
+                        Some(peers.lower_quartile * limits.slow_clock_ratio)
                     }),
                 )
                 .with_note(match (self.fallen_below, self.is_below) {

@@ -5,7 +5,7 @@ use gaunt_schema::{Entity, Finding, FindingKind, SanitizedText, Severity, Target
 use super::{
     EvidenceRow, JudgeState,
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{format_count, format_time_of_day},
+    pending_finding::{CERTAIN, format_count, format_time_of_day},
 };
 use gaunt_cluster::Cluster;
 
@@ -44,7 +44,7 @@ fn source_finding(judge: &JudgeState, cluster: &Cluster, source: &TargetSource) 
             format_time_of_day(since)
         ),
         since,
-        confidence: judge.limits.sure_of_own_ratio,
+        confidence: CERTAIN,
         next: "Check that the source exists, that gaunt has permission to read it, and that it lists targets."
             .to_owned(),
         evidence: vec![

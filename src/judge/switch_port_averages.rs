@@ -113,7 +113,7 @@ impl SwitchPortAverages {
             Some(average.value_at(cluster.now(), cluster.freshness_window())? / limit)
         };
         let waited = now(self.waited, limits.switch_waited_ratio);
-        let dropped = now(self.dropped, limits.switch_dropped_per_second);
+        let dropped = now(self.dropped, limits.switch_events_per_second);
         waited.into_iter().chain(dropped).filter(|times| *times >= 1.0).reduce(f64::max)
     }
 }

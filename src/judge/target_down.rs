@@ -13,7 +13,7 @@ use super::{
     EvidenceRow, JudgeState,
     aggregator_late::{failed_targets, is_aggregator_late},
     finding_lifecycle::DetectorOutcome,
-    pending_finding::{format_count, format_time_of_day},
+    pending_finding::{CERTAIN, format_count, format_time_of_day},
     port_down::jobs_on_node,
 };
 use gaunt_cluster::{Cluster, TargetHealth, TrackedTarget, host_of};
@@ -106,7 +106,7 @@ fn node_finding(judge: &JudgeState, cluster: &Cluster, found: &Found<'_>) -> Fin
     // What the node's GPUs do meanwhile is unknown, so no cost can be counted.
     Finding {
         since,
-        confidence: judge.limits.sure_of_own_ratio,
+        confidence: CERTAIN,
         victims: if is_silent { jobs.iter().map(victim).collect() } else { Vec::new() },
         summary: render_summary(name, targets, since, is_silent),
         next: targets.first().map(|target| next_step(target)).unwrap_or_default(),

@@ -67,8 +67,8 @@ table! {
     enter_seconds: f64 = 5.0;
     /// Seconds for which samples must disagree before a GPU leaves a state.
     leave_seconds: f64 = 10.0;
-    /// Samples that must agree before a GPU enters a state, at any scrape interval.
-    enter_samples: u32 = 2;
+    /// Samples of one GPU that must agree before it enters a state, or is missing: one may be wrong.
+    confirming_samples: u32 = 2;
     /// Hysteresis: the threshold for leaving a state is the threshold for entering it × this.
     leave_share: f64 = 0.8;
     /// Tensor activity from which a GPU is computing.
@@ -133,8 +133,9 @@ table! {
     power_switching_ratio: f64 = 0.25;
     /// SM clock / maximum from which the clock counts as near its maximum.
     clock_near_max_ratio: f64 = 0.8;
-    /// SM clock / median of the job below which thermal throttling costs time.
-    clock_throttled_ratio: f64 = 0.85;
+    /// SM clock / clock of its peers, of the median of its job or of its own past below which a GPU is slow: a straggler,
+    /// throttled by heat, or capped with its whole job.
+    slow_clock_ratio: f64 = 0.85;
     /// Share of the time for which a clock-event (throttle) reason must be active.
     clock_event_ratio: f64 = 0.5;
     /// Seconds for which a port that was never active must be down beside active sibling ports.
@@ -208,8 +209,6 @@ table! {
     usual_marked_ratio: f64 = 0.0001;
     /// Minimum baseline of transmit-wait ticks per kilobyte sent.
     usual_waited_per_kilobyte: f64 = 0.01;
-    /// Utilization in one sample from which the GPU was active.
-    active_ratio: f64 = 0.02;
     /// Minimum baseline activity for comparing a pace.
     least_work_ratio: f64 = 0.03;
     /// Maximum power / power limit of an idle GPU: 66 of 400 W on the A100s of the Acme trace.
@@ -228,8 +227,6 @@ table! {
     regroup_seconds: f64 = 20.0;
     /// Seconds of baseline activity after an XID or ECC error before the finding closes.
     error_speaks_seconds: f64 = 600.0;
-    /// Pages with the other GPUs of the node but without this one before it is missing.
-    gone_samples: u32 = 2;
     /// Utilization / baseline below which a GPU may be data-starved.
     hungry_ratio: f64 = 0.94;
     /// The same at slow scrape intervals.
@@ -241,8 +238,9 @@ table! {
     pressure_far_times: f64 = 4.0;
     /// PSI below which there is no pressure.
     pressure_floor_ratio: f64 = 0.02;
-    /// Nodes of a job that wait for IO together, and more than half of the job, from which shared storage is the cause.
-    shared_nodes: f64 = 2.0;
+    /// Fewest ports, senders or nodes that show the same, or siblings that are active, before what they share is blamed: one
+    /// alone is a fault of its own, and the authors of R-Pingmesh cannot localise with fewer than three either.
+    sharing_members: f64 = 2.0;
     /// CPU pressure (PSI some) from which kernel launches may be delayed.
     cpu_crowded_ratio: f64 = 0.03;
     /// Seconds for which a node must wait for IO: the averages need as long to forget a checkpoint.
@@ -262,8 +260,6 @@ table! {
     peer_score: f64 = 4.0;
     /// Minimum spread of the clocks of healthy peers / their median.
     peer_floor_ratio: f64 = 0.02;
-    /// SM clock / peer clock below which a GPU is a straggler.
-    clock_straggler_ratio: f64 = 0.85;
     /// Gap in baseline power that separates the GPUs of a job into roles: pipeline stages and experts differ steadily.
     role_gap_ratio: f64 = 0.15;
     /// Seconds of samples for the baseline of a GPU's clock relative to its peers.
@@ -276,14 +272,14 @@ table! {
     drift_sum_seconds: f64 = 3.0;
     /// Seconds for which a GPU must be slow.
     slow_gpu_seconds: f64 = 5.0;
-    /// PCIe replays per second: DCGM's health check allows 31 per minute at 16 lanes of generation 5.
-    pcie_replays_per_second: f64 = 0.5;
+    /// Errors of a link per second, or packets that it sends again: DCGM's health check allows 31 PCIe replays per minute at
+    /// 16 lanes of generation 5 and fails on any NVLink error, NVSentinel calls 120 symbol errors per hour fatal. Rarer
+    /// ones are compared with those of other links.
+    errors_per_second: f64 = 0.5;
     /// Seconds for which a PCIe link must have a reduced width or generation.
     pcie_seconds: f64 = 5.0;
     /// Seconds for which a PCIe link must count replays.
     pcie_replay_seconds: f64 = 15.0;
-    /// NVLink errors of a GPU per second; DCGM's health check fails on any.
-    nvlink_errors_per_second: f64 = 0.5;
     /// Seconds for which NVLinks must be degraded.
     nvlink_seconds: f64 = 8.0;
     /// Seconds for which the health of the NVLink fabric must be bad: three readings of gaunt-node, which reads it every
@@ -291,13 +287,9 @@ table! {
     fabric_fault_seconds: f64 = 30.0;
     /// Seconds after which a GPU under a job must be registered with the NVLink fabric, and IMEX be ready.
     fabric_start_seconds: f64 = 300.0;
-    /// Symbol errors and receive errors per second: NVSentinel calls 120 symbol errors per hour fatal; gaunt pages at a
-    /// higher rate.
-    link_errors_per_second: f64 = 0.5;
-    /// FEC-corrected bits / baseline that confirm link errors.
-    corrected_bits_times: f64 = 10.0;
-    /// Retransmitted packets per second on any node of the job that confirm link errors.
-    resent_packets_per_second: f64 = 0.5;
+    /// Counter of a link / its baseline for the same traffic from which it has risen: CNPs received and FEC-corrected bits,
+    /// which confirm, and transmit wait, which means congestion where no switch marks packets (ECN).
+    counter_times: f64 = 10.0;
     /// Seconds for which a link must count errors.
     link_errors_seconds: f64 = 10.0;
     /// Traffic / line rate below which a port is no evidence.
@@ -306,43 +298,26 @@ table! {
     least_packets_per_second: f64 = 100.0;
     /// Minimum bytes sent per second for transmit wait and CNP ratios.
     least_bytes_per_second: f64 = 1e6;
-    /// Minimum congested ports of a leaf or rail: the authors of R-Pingmesh cannot localise with fewer than three
-    /// either.
-    least_members: f64 = 2.0;
     /// Congested ports of a rail from which they may share a leaf that no topology names: the authors of R-Pingmesh
     /// cannot tell fewer than three from their switch.
     together_ports: f64 = 3.0;
     /// Overlap of two groups of congested ports, as a share of the smaller one, from which they are one group.
     together_share: f64 = 0.5;
-    /// Rails that are congested at the same time, below unknown leaves, from which the rails are not the cause.
-    many_rails: u32 = 3;
-    /// Minimum sibling ports for expecting a port to be active that never was.
-    least_siblings: f64 = 2.0;
-    /// Share of ECN-marked packets from which a queue is congested.
-    marked_packets_ratio: f64 = 0.01;
+    /// Share of ECN-marked packets, or of PFC pause time received, from which a port is congested.
+    congested_ratio: f64 = 0.01;
     /// ECN-marked packets / baseline, and / the same of the quieter third of all ports, from which a queue is congested
     /// at any share: how many packets a switch marks differs a hundredfold between clusters.
     marked_times: f64 = 3.0;
-    /// PFC pause time received from which a port is congested.
-    paused_ratio: f64 = 0.01;
     /// PFC pause time sent from which the host is a slow receiver.
     pauses_ratio: f64 = 0.02;
     /// out_of_buffer drops per second from which the host is a slow receiver.
     unbuffered_per_second: f64 = 1.0;
-    /// CNPs received / baseline for the same traffic that confirm congestion.
-    notified_times: f64 = 10.0;
-    /// Transmit wait / baseline that means congestion where no switch marks packets (ECN).
-    waited_times: f64 = 10.0;
     /// Share of the line rate that a switch port may lose to transmit wait: InfiniBand operators call 0.15 hot.
     switch_waited_ratio: f64 = 0.15;
-    /// Discards per second of a switch port: NVSentinel's limit for discards.
-    switch_dropped_per_second: f64 = 100.0;
-    /// PFC pause frames per second by which a host pauses its switch port.
-    switch_stopped_per_second: f64 = 100.0;
+    /// Discards of a switch port per second, or PFC pause frames by which a host pauses it: NVSentinel's limit for discards.
+    switch_events_per_second: f64 = 100.0;
     /// Seconds for which a single port must be congested: other ports of its rail would show by then.
     incast_seconds: f64 = 15.0;
-    /// Senders receiving CNPs from which congestion at their receiver is an incast.
-    incast_senders: f64 = 2.0;
     /// Share of the ports of a leaf or rail that must be congested before it is blamed.
     members_bad_ratio: f64 = 0.6;
     /// Seconds for which congestion must last.
@@ -363,8 +338,6 @@ table! {
     pace_slow_seconds: f64 = 90.0;
     /// Change relative to the baseline below which the pace of a node is unchanged.
     as_ever_ratio: f64 = 0.03;
-    /// SM clock / baseline of a whole job below which its power or clock was capped.
-    capped_clock_ratio: f64 = 0.85;
     /// Minimum traffic / traffic expected from the job's pace: a job that only waits longer sends in proportion,
     /// another workload sends almost nothing.
     like_pace_share: f64 = 0.3;
@@ -438,8 +411,6 @@ table! {
     sure_of_alike_ratio: f64 = 0.8;
     /// Confidence of a fault older than the first sample that only other devices contradict.
     sure_of_first_look_ratio: f64 = 0.79;
-    /// Confidence of what gaunt itself observes, such as failed scrapes.
-    sure_of_own_ratio: f64 = 1.0;
     /// Targets that gaunt did not scrape from which gaunt itself is late, and not the targets.
     untried_targets: f64 = 3.0;
     /// Share of a minute, or of its scrapes, for which gaunt itself is late before that is a finding.

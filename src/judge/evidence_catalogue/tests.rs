@@ -82,7 +82,7 @@ fn texts_contain_no_figure() {
 
 #[test]
 fn limit_is_explained_with_its_reason() {
-    let (value, why) = explain_limit(&Thresholds::default(), "pcie_replays_per_second").unwrap();
+    let (value, why) = explain_limit(&Thresholds::default(), "errors_per_second").unwrap();
     assert_eq!(value.to_string(), "0.5");
     assert!(why.contains("DCGM's health check"), "{why}");
 }
