@@ -1,9 +1,9 @@
 //! One page for one slowdown: what is inferred about a job, while an open finding already pages for it, is a warning.
 //! What devices report themselves pages in any case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gaunt_schema::{Finding, SanitizedText, Severity};
+use gaunt_schema::{Finding, FindingKind, SanitizedText, Severity, UnixMs};
 
 use super::{JudgeState, finding_lifecycle::DetectorOutcome, pending_finding::is_inferred};
 
@@ -31,6 +31,43 @@ pub(super) fn cap_second_pages(judge: &JudgeState, outcome: &mut DetectorOutcome
             pending.cap_severity();
         }
     }
+}
+
+/// Makes starvation at rare samples informational that is found after another fault which slows the same nodes: samples
+/// of GPUs that wait are low now and then, and chores of hosts are everywhere.
+pub(super) fn cap_late_starvation(judge: &JudgeState, outcome: &mut DetectorOutcome) {
+    let mut slowed: BTreeMap<&SanitizedText, UnixMs> = BTreeMap::new();
+    for record in judge.tracker.open_records() {
+        let finding = &record.finding;
+        if finding.severity == Severity::Info || !slows_a_job(finding.kind) {
+            continue;
+        }
+        for node in finding.victims.iter().filter_map(|victim| victim.node.as_ref()) {
+            let opened = slowed.entry(node).or_insert(finding.life.opened);
+            *opened = (*opened).min(finding.life.opened);
+        }
+    }
+    if slowed.is_empty() {
+        return;
+    }
+    for pending in &mut outcome.suspicions {
+        let finding = &pending.finding;
+        let is_starved = matches!(finding.kind, FindingKind::DataStarved | FindingKind::HostBound);
+        if !is_starved || !pending.interval.is_slow(&judge.limits) {
+            continue;
+        }
+        let caused = finding.entity.node.as_ref().and_then(|node| slowed.get(node));
+        let opened = judge.tracker.open_one(&finding.id).map(|open| open.life.opened);
+        if caused.is_some_and(|caused| opened.is_none_or(|opened| opened > *caused)) {
+            pending.finding.severity = Severity::Info;
+        }
+    }
+}
+
+/// Whether a finding of this kind says what slows a job, by what devices or ports report.
+const fn slows_a_job(kind: FindingKind) -> bool {
+    use FindingKind::{LeafCongested, RailSlow};
+    !is_inferred(kind) || matches!(kind, LeafCongested | RailSlow)
 }
 
 /// The names of the jobs that a finding affects or, where none is known, of its nodes.

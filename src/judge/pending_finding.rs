@@ -160,7 +160,7 @@ pub(super) fn posterior(odds: f64) -> f64 {
 }
 
 /// Whether the evidence of a kind is the behaviour of a job and its hosts, and no fault that a device reports.
-pub(super) fn is_inferred(kind: FindingKind) -> bool {
+pub(super) const fn is_inferred(kind: FindingKind) -> bool {
     use FindingKind::{
         DataSkew, DataStarved, HostBound, IdleAllocated, LeafCongested, RailSlow, StageImbalance,
         StorageSlow, UnexplainedSlowdown,
