@@ -79,9 +79,13 @@ fn write_episode(out: &mut dyn Write, episode: &FindingEpisode) -> io::Result<()
         .closed
         .map_or("the end".to_owned(), |at| format!("{:.1} s", seconds_since_start(at)));
     let (worst, kind, entity) = (episode.worst, finding.kind, &finding.entity);
+    let since = |at: Option<UnixMs>, what| {
+        at.map_or(String::new(), |at| format!(", {what} from {:.1} s", seconds_since_start(at)))
+    };
+    let (warned, paged) = (since(episode.warned, "warning"), since(episode.paged, "critical"));
     writeln!(
         out,
-        "  finding {opened:.1} s to {closed}: {worst} {kind} {} {entity}: {}",
+        "  finding {opened:.1} s to {closed}{warned}{paged}: {worst} {kind} {} {entity}: {}",
         entity.kind, finding.summary
     )?;
     if worst < Severity::Critical {
