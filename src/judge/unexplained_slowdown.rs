@@ -104,12 +104,20 @@ fn unexplained_finding(
     let hold = limits.unexplained_seconds * (limits.unexplained_ratio / most).min(1.0);
     let hold = hold.max(group.interval.two_sample_seconds_of_all(limits));
     let lost = uneven.slowed * group.gpus.len() as f64;
-    let slowdown = EvidenceRow::UnexplainedLoss.to_evidence(Some(uneven.slowed), Some(least));
+    let gpus = group.gpus.len();
+    let closes = if open.is_some() { "; limit for staying open" } else { "" };
+    let slowdown = EvidenceRow::UnexplainedLoss
+        .to_evidence(Some(uneven.slowed), Some(least))
+        .with_note(format!("{lost:.1} of {gpus} GPUs{closes}"));
+    let overloaded = uneven.overloaded_nodes().map(|(_, work)| {
+        EvidenceRow::NodeActivity.to_evidence(Some(work), Some(limits.uneven_times))
+    });
     let pending = PendingFinding::of(FindingKind::UnexplainedSlowdown, entity, 1, warns)
         .with_hold_seconds(hold)
         .with_cost(lost, group.list_victims(cluster, None))
         .with_summary(summary, next)
         .with_evidence([slowdown])
+        .with_evidence(overloaded)
         .with_evidence(survey.into_usual_evidence())
         .with_evidence(traffic_evidence(uneven, profile));
     // Without a job label the members of the job are inferred.
@@ -149,8 +157,9 @@ fn render_summary(
 fn render_possibility(uneven: &UnevenGroup<'_>) -> String {
     if let Some((names, work)) = uneven.overloaded_nodes() {
         return format!(
-            "{} slow down less than the others (activity {work:.2} of the job median): possibly an overloaded stage or a straggler",
-            names.join(", ")
+            "{} {} down less than the others (activity {work:.2} of the job median): possibly an overloaded stage or a straggler",
+            names.join(", "),
+            if names.len() == 1 { "slows" } else { "slow" },
         );
     }
     match uneven.rotating_share() {

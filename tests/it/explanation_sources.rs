@@ -59,7 +59,10 @@ fn is_confidence_accounted(confidence: f64, limits: &BTreeMap<&str, f64>) -> boo
         let factor = limits.get("evidence_odds").copied().unwrap_or(1.0);
         (0..6).map(move |kinds| prior * factor.powi(kinds)).map(|odds| odds / (1.0 + odds))
     });
-    limits.values().copied().chain(posteriors).any(|known| (known - confidence).abs() < 1e-12)
+    // What gaunt itself observes is certain.
+    let certain = [1.0];
+    let mut known = limits.values().copied().chain(posteriors).chain(certain);
+    known.any(|known| (known - confidence).abs() < 1e-12)
 }
 
 /// Names that may contain digits, the longest first.
