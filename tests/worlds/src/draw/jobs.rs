@@ -259,6 +259,10 @@ fn draw_stages(key: RandomKey, nodes: usize, is_deep: bool) -> usize {
     }
     let fitting: Vec<usize> =
         (2..=nodes.min(16)).filter(|stages| nodes.is_multiple_of(*stages)).collect();
+    if fitting.is_empty() {
+        // 17 nodes, for example, have no equal stages.
+        return 1;
+    }
     key.child("stages").pick(&fitting)
 }
 

@@ -37,6 +37,14 @@ fn same_seed_gives_the_same_world() {
 }
 
 #[test]
+fn jobs_of_any_number_of_nodes_can_be_drawn() {
+    for seed in 0..400 {
+        let world = draw_world("big_clusters", seed, WorldCase::Quiet { case: Some("nothing") });
+        assert!(world.is_ok(), "{seed}");
+    }
+}
+
+#[test]
 fn another_fault_strikes_the_same_cluster() {
     for family in FAMILIES {
         let calm = draw_world(family.name, 5, WorldCase::Quiet { case: Some("nothing") }).unwrap();
