@@ -104,8 +104,12 @@ impl ActivePort<'_> {
         let now = self.cluster.current_value(port::RATE, self.row)?;
         let own_best = self.link.best_rate()?;
         let below_peers = self.below_peers.get_or_init(|| {
-            let below = self.fleet_rates.ports_below_peers(self.cluster, self.id, self.node);
-            below.unwrap_or_default()
+            let fell = |row| {
+                let best = self.judge.links.of(row).and_then(LinkAverages::best_rate);
+                best > self.cluster.current_value(port::RATE, row)
+            };
+            let (fleet, cluster) = (self.fleet_rates, self.cluster);
+            fleet.ports_below_peers(cluster, self.id, self.node, fell).unwrap_or_default()
         });
         let peer = below_peers.iter().find(|(row, _)| *row == self.row).map(|(_, rate)| *rate);
         let fell = now < own_best;

@@ -58,13 +58,14 @@ impl FleetLinkRates {
         rates
     }
 
-    /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead; none if
-    /// there are too few peers.
+    /// Returns the ports of a node that are slower than its peers' and the rate that most peers have instead: first those
+    /// that `fell`. None if there are too few peers.
     pub(super) fn ports_below_peers(
         &self,
         cluster: &Cluster,
         id: NodeId,
         node: &Node,
+        fell: impl Fn(u32) -> bool,
     ) -> Option<Vec<(u32, f64)>> {
         let own = self.nodes.get(&id)?;
         let peers = self.peers.get(own.group)?.iter().filter(|peer| **peer != id);
@@ -72,21 +73,26 @@ impl FleetLinkRates {
         if peers.len() < LEAST_PEERS {
             return None;
         }
-        let mut below = Vec::new();
         let mut levels = own.active.clone();
         levels.dedup();
-        for rate in levels {
+        let above = |rate: f64| {
             let low_count = own.low_count(rate);
-            let usual_count = median_of(peers.iter().map(|peer| self.nodes[peer].low_count(rate)));
-            let instead = median_of(
-                peers.iter().filter_map(|peer| self.nodes[peer].active.get(low_count - 1).copied()),
-            );
-            let (Some(usual_count), Some(instead)) = (usual_count, instead) else { continue };
-            if low_count > usual_count && instead > rate {
-                let excess = low_count - usual_count;
-                let ports = ports_with_rate(cluster, node, &peers, rate);
-                below.extend(ports.into_iter().take(excess).map(|row| (row, instead)));
-            }
+            let usual_count = median_of(peers.iter().map(|peer| self.nodes[peer].low_count(rate)))?;
+            let rates = peers.iter().filter_map(|peer| self.nodes[peer].active.get(low_count - 1));
+            let instead = median_of(rates.copied()).filter(|instead| *instead > rate)?;
+            Some((low_count.checked_sub(usual_count).filter(|excess| *excess > 0)?, instead))
+        };
+        let excess: Vec<Option<(usize, f64)>> = levels.iter().map(|rate| above(*rate)).collect();
+        let mut below: Vec<(u32, f64)> = Vec::new();
+        for (at, rate) in levels.into_iter().enumerate() {
+            let Some((too_many, _)) = excess[at] else { continue };
+            // A port that fell below another one by design is missing above that one, which is as it should be.
+            let missing = excess[at..].iter().map_while(|level| level.map(|(_, instead)| instead));
+            let instead = missing.last().unwrap_or(rate);
+            let mut ports = ports_with_rate(cluster, node, &peers, rate);
+            ports.sort_by_key(|row| !fell(*row));
+            let too_many = too_many.saturating_sub(below.len());
+            below.extend(ports.into_iter().take(too_many).map(|row| (row, instead)));
         }
         Some(below)
     }

@@ -78,6 +78,29 @@ fn port_below_those_of_most_nodes_is_found_at_the_first_look() {
 }
 
 #[test]
+fn port_that_fell_below_the_storage_adapter_is_the_only_one() {
+    let rates = |fallen: f64| {
+        move |second, node| {
+            let mut ports = ports_with_storage(node, 400.0, 200.0);
+            if node == 3 {
+                ports[1].1 = fallen;
+            }
+            page_of_ports(second, node, &ports)
+        }
+    };
+    for fallen in [100.0, 200.0] {
+        let found = found_after(30, 6, rates(fallen));
+        assert_eq!(found.len(), 1, "{fallen}: {found:?}");
+    }
+    let found = found_after(60, 6, |second, node| {
+        rates(if second > 30 { 200.0 } else { 400.0 })(second, node)
+    });
+    assert_eq!(found, ["port_rate_low/gpu003/mlx5_1/1"], "although the names of the others differ");
+    let found = found_after(30, 6, rates(100.0));
+    assert_eq!(found, ["port_rate_low/gpu003/mlx5_1/1"]);
+}
+
+#[test]
 fn node_whose_ports_are_all_slow_is_found() {
     let found = found_after(30, 6, |second, node| {
         let rate = if node == 2 { 200.0 } else { 400.0 };
