@@ -1,22 +1,45 @@
 //! Bench `public-data`: what the judge makes of public traces of real GPU clusters; PUBLIC_DATA.md says which, and how to
 //! fetch them.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use anyhow::ensure;
+use gaunt::command::judge_command::FindingEpisode;
 use serde_json::json;
 
+mod batch_times;
 mod csv_rows;
+mod healthy_step;
+mod modelled_gpu;
+mod operation_trace;
 mod page_player;
 mod run_figures;
 mod serving_pods;
+mod straggler_score;
+mod trace_pages;
+mod traced_job;
 
-use page_player::{PublicPages, play_public_pages};
+use batch_times::BatchTimes;
+use page_player::{PublicPages, PublicRun, play_public_pages};
 use run_figures::RunFigures;
 use serving_pods::ServingPods;
+use straggler_score::StragglerScore;
+use traced_job::{TRACED_JOBS, TracedJob};
 
-/// Where the pods are in Alibaba's repository.
+use crate::judge_bench::round_figure;
+
+/// Where Alibaba's tables are in the repository.
 const SERVING_PODS_FOLDER: &str = "cluster-trace-v2026-GenAI";
+const BATCH_TIMES_FOLDER: &str = "cluster-trace-gpu-v2020/mini-batch-time/data";
+
+/// Jobs with mini-batch times, by number.
+const BATCH_TIME_JOBS: std::ops::RangeInclusive<u32> = 1..=4;
+
+/// Where ByteDance's traces are in the repository.
+const TRACES_FOLDER: &str = "data";
 
 /// Folders of the data sets.
 #[derive(clap::Args, Debug)]
@@ -24,6 +47,17 @@ pub(crate) struct PublicDataOptions {
     /// Clone of alibaba/clusterdata for `public-data`.
     #[arg(long, value_name = "DIR")]
     alibaba: Option<PathBuf>,
+    /// Clone of ByteDance-Seed/StragglerAnalysis for `public-data`.
+    #[arg(long, value_name = "DIR")]
+    bytedance: Option<PathBuf>,
+}
+
+/// The figures of one data set, with its score if slow workers of it are known.
+struct SetResult {
+    figures: RunFigures,
+    score: Option<StragglerScore>,
+    /// Mean length of a step in seconds, where steps are known.
+    step_s: Option<f64>,
 }
 
 /// Plays the data sets, and prints the tables and the JSON line.
@@ -32,32 +66,105 @@ pub(crate) fn run(
     explain: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let mut sets = Vec::new();
+    let mut results = Vec::new();
+    let mut write_run = |name: &str, run: &PublicRun| {
+        if explain { write_episodes(out, name, &run.episodes) } else { Ok(()) }
+    };
     if let Some(folder) = &options.alibaba {
-        let mut pods = ServingPods::read_folder(&folder.join(SERVING_PODS_FOLDER))?;
-        let (rows, gpu_days) = (pods.rows, pods.gpu_days());
-        let period_s = pods.scrape_period().as_secs_f64();
-        let run = play_public_pages(&mut pods);
-        if explain {
-            write_episodes(out, &run.episodes)?;
+        results.push(play_pods(&folder.join(SERVING_PODS_FOLDER), &mut write_run)?);
+        for job in BATCH_TIME_JOBS {
+            results.push(play_batches(&folder.join(BATCH_TIMES_FOLDER), job, &mut write_run)?);
         }
-        sets.push(RunFigures::of("alibaba image serving", rows, gpu_days, period_s, &run));
     }
-    ensure!(!sets.is_empty(), "no data set is named: see tests/bench/PUBLIC_DATA.md");
+    if let Some(folder) = &options.bytedance {
+        for job in &TRACED_JOBS {
+            results.extend(play_trace(&folder.join(TRACES_FOLDER), job, &mut write_run)?);
+        }
+    }
+    ensure!(!results.is_empty(), "no data set is named: see tests/bench/PUBLIC_DATA.md");
     RunFigures::write_heading(out)?;
-    for figures in &sets {
-        figures.write_row(out)?;
+    for result in &results {
+        result.figures.write_row(out)?;
     }
-    let sets: Vec<_> = sets.iter().map(RunFigures::to_json).collect();
-    writeln!(out, "{}", json!({ "bench": "public-data", "sets": sets }))?;
+    writeln!(out)?;
+    StragglerScore::write_heading(out)?;
+    for SetResult { figures, score, .. } in &results {
+        if let Some(score) = score {
+            score.write_row(out, &figures.name)?;
+        }
+    }
+    let sets = results.iter().map(|SetResult { figures, score, step_s }| {
+        let mut set = figures.to_json();
+        set["step_s"] = json!(round_figure(*step_s));
+        set["stragglers"] = json!(score.map(StragglerScore::to_json));
+        set
+    });
+    writeln!(out, "{}", json!({ "bench": "public-data", "sets": sets.collect::<Vec<_>>() }))?;
     Ok(())
 }
 
-/// Writes each finding with its severity and summary.
+/// Takes note of a run.
+type RunWriter<'a> = dyn FnMut(&str, &PublicRun) -> std::io::Result<()> + 'a;
+
+fn play_pods(folder: &Path, write_run: &mut RunWriter<'_>) -> anyhow::Result<SetResult> {
+    let name = "alibaba image serving";
+    let mut pods = ServingPods::read_folder(folder)?;
+    let (rows, gpu_days) = (pods.rows, pods.gpu_days());
+    let run = play_public_pages(&mut pods);
+    write_run(name, &run)?;
+    let figures = RunFigures::of(name, rows, gpu_days, &pods, &run);
+    Ok(SetResult { figures, score: None, step_s: None })
+}
+
+fn play_batches(
+    folder: &Path,
+    job: u32,
+    write_run: &mut RunWriter<'_>,
+) -> anyhow::Result<SetResult> {
+    let name = format!("alibaba mini-batches {job}");
+    let path = folder.join(format!("job_{job}_norm.csv"));
+    let mut times = BatchTimes::read_file(&path, &format!("job{job}"))?;
+    let run = play_public_pages(&mut times);
+    write_run(&name, &run)?;
+    let gpu_days = days_of(&times) * times.worker_count() as f64;
+    let score = StragglerScore::of(&times.list_stragglers(), &run.episodes);
+    let figures = RunFigures::of(&name, times.rows, gpu_days, &times, &run);
+    Ok(SetResult { figures, score: Some(score), step_s: None })
+}
+
+/// Plays a traced job as recorded and, if a slow worker of it is known, once more with a healthy past before it.
+fn play_trace(
+    folder: &Path,
+    job: &TracedJob,
+    write_run: &mut RunWriter<'_>,
+) -> anyhow::Result<Vec<SetResult>> {
+    let trace = job.read_trace(folder)?;
+    let mut results = Vec::new();
+    for mut played in job.list_variants(&trace) {
+        let run = play_public_pages(&mut played.pages);
+        write_run(&played.name, &run)?;
+        let gpu_days = days_of(&played.pages) * played.pages.gpu_count() as f64;
+        let figures = RunFigures::of(&played.name, trace.rows, gpu_days, &played.pages, &run);
+        let score = StragglerScore::of(&played.stragglers, &run.episodes);
+        let step_s = Some(played.step_s);
+        results.push(SetResult { figures, score: Some(score), step_s });
+    }
+    Ok(results)
+}
+
+/// Days from the first to the last page.
+fn days_of(pages: &dyn PublicPages) -> f64 {
+    let (from, until) = pages.time_span();
+    until.duration_since(from).as_secs_f64() / 86_400.0
+}
+
+/// Writes each finding of a run with its severity and summary.
 fn write_episodes(
     out: &mut dyn Write,
-    episodes: &[gaunt::command::judge_command::FindingEpisode],
+    name: &str,
+    episodes: &[FindingEpisode],
 ) -> std::io::Result<()> {
+    writeln!(out, "{name}")?;
     for episode in episodes {
         writeln!(
             out,

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, io::Write};
 use gaunt_schema::{FindingKind, Severity};
 use serde_json::{Value, json};
 
-use super::{csv_rows::RowCounts, page_player::PublicRun};
+use super::{
+    csv_rows::RowCounts,
+    page_player::{PublicPages, PublicRun},
+};
 use crate::judge_bench::round_figure;
 
 /// The figures of one data set.
@@ -14,11 +17,11 @@ pub(super) struct RunFigures {
     /// Its name.
     pub(super) name: String,
     /// Rows of its tables.
-    pub(super) rows: RowCounts,
+    rows: RowCounts,
     /// GPUs times the time for which they are in the data.
-    pub(super) gpu_days: f64,
+    gpu_days: f64,
     /// Seconds between two pages of a target.
-    pub(super) period_s: f64,
+    period_s: f64,
     /// Pages that were played, and lines of them that were rejected.
     pages: u64,
     rejected_lines: u64,
@@ -34,7 +37,7 @@ impl RunFigures {
         name: &str,
         rows: RowCounts,
         gpu_days: f64,
-        period_s: f64,
+        pages: &dyn PublicPages,
         run: &PublicRun,
     ) -> Self {
         let mut findings = BTreeMap::new();
@@ -45,7 +48,7 @@ impl RunFigures {
             name: name.to_owned(),
             rows,
             gpu_days,
-            period_s,
+            period_s: pages.scrape_period().as_secs_f64(),
             pages: run.pages,
             rejected_lines: run.rejected_lines,
             findings,
