@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::ensure;
 use gaunt::command::judge_command::FindingEpisode;
+use gaunt_schema::Severity;
 use serde_json::json;
 
 mod batch_times;
@@ -26,7 +27,7 @@ use batch_times::BatchTimes;
 use page_player::{PublicPages, PublicRun, play_public_pages};
 use run_figures::RunFigures;
 use serving_pods::ServingPods;
-use straggler_score::StragglerScore;
+use straggler_score::{KnownStraggler, StragglerScore};
 use traced_job::{TRACED_JOBS, TracedJob};
 
 use crate::judge_bench::round_figure;
@@ -67,11 +68,11 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut results = Vec::new();
-    let mut write_run = |name: &str, run: &PublicRun| {
-        if explain { write_episodes(out, name, &run.episodes) } else { Ok(()) }
+    let mut write_run = |name: &str, stragglers: &[KnownStraggler], run: &PublicRun| {
+        if explain { write_episodes(out, name, stragglers, &run.episodes) } else { Ok(()) }
     };
     if let Some(folder) = &options.alibaba {
-        results.push(play_pods(&folder.join(SERVING_PODS_FOLDER), &mut write_run)?);
+        results.extend(play_pods(&folder.join(SERVING_PODS_FOLDER), &mut write_run)?);
         for job in BATCH_TIME_JOBS {
             results.push(play_batches(&folder.join(BATCH_TIMES_FOLDER), job, &mut write_run)?);
         }
@@ -103,17 +104,21 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Takes note of a run.
-type RunWriter<'a> = dyn FnMut(&str, &PublicRun) -> std::io::Result<()> + 'a;
+/// Takes note of a run: its name, and the slow workers that are known.
+type RunWriter<'a> = dyn FnMut(&str, &[KnownStraggler], &PublicRun) -> std::io::Result<()> + 'a;
 
-fn play_pods(folder: &Path, write_run: &mut RunWriter<'_>) -> anyhow::Result<SetResult> {
-    let name = "alibaba image serving";
+/// Plays the pods as they are, and with a power.
+fn play_pods(folder: &Path, write_run: &mut RunWriter<'_>) -> anyhow::Result<[SetResult; 2]> {
     let mut pods = ServingPods::read_folder(folder)?;
-    let (rows, gpu_days) = (pods.rows, pods.gpu_days());
-    let run = play_public_pages(&mut pods);
-    write_run(name, &run)?;
-    let figures = RunFigures::of(name, rows, gpu_days, &pods, &run);
-    Ok(SetResult { figures, score: None, step_s: None })
+    let mut play = |name: &str, pods: &mut ServingPods| -> anyhow::Result<SetResult> {
+        let run = play_public_pages(pods);
+        write_run(name, &[], &run)?;
+        let figures = RunFigures::of(name, pods.rows, pods.gpu_days(), pods, &run);
+        Ok(SetResult { figures, score: None, step_s: None })
+    };
+    let as_is = play("alibaba image serving", &mut pods)?;
+    let with_power = play("alibaba serving, power", &mut pods.with_power())?;
+    Ok([as_is, with_power])
 }
 
 fn play_batches(
@@ -125,9 +130,10 @@ fn play_batches(
     let path = folder.join(format!("job_{job}_norm.csv"));
     let mut times = BatchTimes::read_file(&path, &format!("job{job}"))?;
     let run = play_public_pages(&mut times);
-    write_run(&name, &run)?;
+    let stragglers = times.list_stragglers();
+    write_run(&name, &stragglers, &run)?;
     let gpu_days = days_of(&times) * times.worker_count() as f64;
-    let score = StragglerScore::of(&times.list_stragglers(), &run.episodes);
+    let score = StragglerScore::of(&stragglers, &run.episodes);
     let figures = RunFigures::of(&name, times.rows, gpu_days, &times, &run);
     Ok(SetResult { figures, score: Some(score), step_s: None })
 }
@@ -142,7 +148,7 @@ fn play_trace(
     let mut results = Vec::new();
     for mut played in job.list_variants(&trace) {
         let run = play_public_pages(&mut played.pages);
-        write_run(&played.name, &run)?;
+        write_run(&played.name, &played.stragglers, &run)?;
         let gpu_days = days_of(&played.pages) * played.pages.gpu_count() as f64;
         let figures = RunFigures::of(&played.name, trace.rows, gpu_days, &played.pages, &run);
         let score = StragglerScore::of(&played.stragglers, &run.episodes);
@@ -158,22 +164,26 @@ fn days_of(pages: &dyn PublicPages) -> f64 {
     until.duration_since(from).as_secs_f64() / 86_400.0
 }
 
-/// Writes each finding of a run with its severity and summary.
+/// Writes the known stragglers of a run, and each finding with its severity and summary.
 fn write_episodes(
     out: &mut dyn Write,
     name: &str,
+    stragglers: &[KnownStraggler],
     episodes: &[FindingEpisode],
 ) -> std::io::Result<()> {
     writeln!(out, "{name}")?;
-    for episode in episodes {
-        writeln!(
-            out,
-            "    {} {} {} {}",
-            episode.opened.to_time_of_day(),
-            episode.worst.as_str(),
-            episode.finding.id,
-            episode.finding.summary
-        )?;
+    for straggler in stragglers {
+        straggler.write_line(out)?;
+    }
+    for FindingEpisode { opened, closed, worst, finding, .. } in episodes {
+        let until = closed.map_or("the end".to_owned(), |at| at.to_time_of_day().to_string());
+        let (from, severity) = (opened.to_time_of_day(), worst.as_str());
+        writeln!(out, "    {from} to {until} {severity} {} {}", finding.id, finding.summary)?;
+        for item in finding.evidence.iter().filter(|_| *worst > Severity::Info) {
+            let number = |value: Option<f64>| value.map_or("-".to_owned(), |it| format!("{it:.3}"));
+            let (value, limit) = (number(item.value), number(item.limit));
+            writeln!(out, "        {} {value}, limit {limit} {}", item.what, item.note)?;
+        }
     }
     Ok(())
 }

@@ -31,9 +31,14 @@ const MAX_SECOND: usize = 7 * 86_400;
 /// Seconds between two pages.
 const PERIOD_S: usize = 15;
 
-/// A worker is slow while the median of this many samples is this many times its own median.
+/// A job is slow while the median of this many batches is this many times that of all its batches. Two such times with
+/// less than so many seconds between them are one.
 const SLOW_SAMPLES: usize = 5;
-const SLOW_TIMES: f64 = 1.25;
+const SLOW_TIMES: f64 = 1.15;
+const SAME_SPAN_S: usize = 300;
+
+/// Its slow workers are those that are slower than usual by as much, and take at least this share of the slowest one's time.
+const SLOWEST_SHARE: f64 = 0.7;
 
 /// The samples of one worker, by second.
 type WorkerSamples = BTreeMap<usize, f64>;
@@ -72,30 +77,30 @@ impl BatchTimes {
         self.workers.len()
     }
 
-    /// When which workers are slow; workers that are slow at the same time are one straggler.
+    /// When the job is slow, and the workers that make it slow.
     pub(super) fn list_stragglers(&self) -> Vec<KnownStraggler> {
-        let spans = self.workers.iter().flat_map(|(worker, samples)| {
-            slow_spans(samples).into_iter().map(move |span| (span, *worker))
-        });
-        let mut spans: Vec<((usize, usize), u32)> = spans.collect();
-        spans.sort_unstable();
-        let at = |second: usize| START + Duration::from_secs(second as u64);
-        let mut stragglers: Vec<KnownStraggler> = Vec::new();
-        for ((first, last), worker) in spans {
-            let node = format_node(worker);
-            match stragglers.last_mut().filter(|straggler| at(first) <= straggler.until) {
-                Some(straggler) => {
-                    straggler.until = straggler.until.max(at(last));
-                    straggler.nodes.insert(node);
-                }
-                None => stragglers.push(KnownStraggler {
-                    nodes: BTreeSet::from([node]),
-                    from: at(first),
-                    until: at(last),
-                }),
-            }
+        let mut slowest = WorkerSamples::new();
+        for (second, time) in self.workers.values().flatten() {
+            let job = slowest.entry(*second).or_default();
+            *job = job.max(*time);
         }
-        stragglers
+        let at = |second: usize| START + Duration::from_secs(second as u64);
+        let straggler = |(first, last): (usize, usize)| {
+            let within = |samples: &WorkerSamples| {
+                median_of(samples.range(first..=last).map(|(_, time)| *time).collect())
+            };
+            let least = within(&slowest)? * SLOWEST_SHARE;
+            let is_slow = |samples: &WorkerSamples| {
+                let usual = median_of(samples.values().copied().collect());
+                let both = within(samples).zip(usual);
+                both.is_some_and(|(own, usual)| own >= least.max(usual * SLOW_TIMES))
+            };
+            let workers = self.workers.iter().filter(|(_, samples)| is_slow(samples));
+            let nodes: BTreeSet<String> = workers.map(|(worker, _)| format_node(*worker)).collect();
+            let is_known = !nodes.is_empty();
+            is_known.then(|| KnownStraggler { nodes, from: at(first), until: at(last) })
+        };
+        slow_spans(&slowest).into_iter().filter_map(straggler).collect()
     }
 
     /// The last sample of each worker at a second; none before its first one and after its last one.
@@ -164,18 +169,18 @@ fn second_of(at: UnixMs) -> usize {
     at.duration_since(START).as_secs() as usize
 }
 
-/// First and last second of each time for which a worker is slow.
-fn slow_spans(samples: &WorkerSamples) -> Vec<(usize, usize)> {
-    let times: Vec<(usize, f64)> = samples.iter().map(|(second, time)| (*second, *time)).collect();
+/// First and last second of each time for which a job is slow.
+fn slow_spans(batches: &WorkerSamples) -> Vec<(usize, usize)> {
+    let times: Vec<(usize, f64)> = batches.iter().map(|(second, time)| (*second, *time)).collect();
     let usual = median_of(times.iter().map(|(_, time)| *time).collect());
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for window in times.windows(SLOW_SAMPLES) {
         let present = median_of(window.iter().map(|(_, time)| *time).collect());
-        if present < usual * SLOW_TIMES {
+        if !present.zip(usual).is_some_and(|(present, usual)| present >= usual * SLOW_TIMES) {
             continue;
         }
         let (first, last) = (window[0].0, window[SLOW_SAMPLES - 1].0);
-        match spans.last_mut().filter(|(_, end)| first <= *end) {
+        match spans.last_mut().filter(|(_, end)| first <= *end + SAME_SPAN_S) {
             Some((_, end)) => *end = last,
             None => spans.push((first, last)),
         }
@@ -183,9 +188,9 @@ fn slow_spans(samples: &WorkerSamples) -> Vec<(usize, usize)> {
     spans
 }
 
-fn median_of(mut values: Vec<f64>) -> f64 {
+fn median_of(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::INFINITY)
+    values.get(values.len() / 2).copied()
 }
 
 fn format_node(worker: u32) -> String {
@@ -197,13 +202,18 @@ mod tests {
     use super::*;
     use crate::public_data_bench::page_player::play_public_pages;
 
-    /// Four workers; the third one takes twice as long from second 301 to 401.
+    /// Four workers; the third one takes twice as long from second 301 to 401. The fourth one becomes slower too, and
+    /// nobody waits for it.
     fn read_table() -> BatchTimes {
         let mut table = ",worker,gpu,time,batch_time_norm\n".to_owned();
         for second in (1..600).step_by(10) {
             for worker in 0..4 {
                 let is_slow = worker == 2 && (301..=401).contains(&second);
-                let time = if is_slow { 820 } else { 400 + worker * 5 };
+                let time = match worker {
+                    2 if is_slow => 820,
+                    3 if is_slow => 500,
+                    _ => 400 + worker * 5,
+                };
                 table += &format!("{second},{worker},25,{second},{time}\n");
             }
         }
@@ -215,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_worker_is_known_by_its_own_past() {
+    fn slow_worker_is_the_one_that_makes_the_job_slow() {
         let times = read_table();
         assert_eq!(times.rows, RowCounts { read: 240, rejected: 1 });
         let stragglers = times.list_stragglers();

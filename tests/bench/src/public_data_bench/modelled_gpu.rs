@@ -40,6 +40,14 @@ impl KernelShares {
     pub(super) fn power_w(self) -> f64 {
         IDLE_W + COMPUTE_W * self.computing + NCCL_W * (self.busy - self.computing).max(0.0)
     }
+
+    /// The lines of its power, and of the energy since the start.
+    pub(super) fn render_power(self, labels: &str, energy_j: f64) -> String {
+        let (watts, millijoules) = (self.power_w(), energy_j * 1e3);
+        format!(
+            "DCGM_FI_DEV_POWER_USAGE{{{labels}}} {watts:.3}\nDCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {millijoules:.0}\n"
+        )
+    }
 }
 
 impl ModelledGpu<'_> {
@@ -51,12 +59,9 @@ impl ModelledGpu<'_> {
         );
         let KernelShares { computing, busy } = shares;
         let sm = computing + (busy - computing).max(0.0) * NCCL_SM_SHARE;
-        let mut lines = String::new();
+        let mut lines = shares.render_power(&labels, energy_j);
         for (name, value) in [
             ("DCGM_FI_DEV_GPU_UTIL", format!("{:.0}", busy * 100.0)),
-            ("DCGM_FI_DEV_POWER_USAGE", format!("{:.3}", shares.power_w())),
-            // In millijoules.
-            ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", format!("{:.0}", energy_j * 1e3)),
             ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", format!("{busy:.6}")),
             ("DCGM_FI_PROF_SM_ACTIVE", format!("{sm:.6}")),
             ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", format!("{:.6}", computing * TENSOR_SHARE)),

@@ -1,7 +1,9 @@
 //! Pods of an image-generation service (Alibaba's cluster-trace-v2026-GenAI): GPU utilization and memory of one GPU each
 //! become the pages that dcgm-exporter would have served.
 //!
-//! The tables name neither node nor device. Each pod is a node with one GPU, and all are of one Deployment.
+//! The tables name neither node nor device. Each pod is a node with one GPU, and all are of one Deployment. They have no
+//! power either, which dcgm-exporter serves by default: the pages are played without it, and with one that follows
+//! utilization.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -10,6 +12,7 @@ use gaunt_schema::UnixMs;
 
 use super::{
     csv_rows::{RowCounts, read_rows},
+    modelled_gpu::KernelShares,
     page_player::PublicPages,
 };
 
@@ -57,6 +60,8 @@ pub(super) struct ServingPods {
     period_s: i64,
     /// The pods that the last list of targets named, once there was one.
     listed: Option<Vec<u32>>,
+    /// Joules of each pod, if its power follows utilization.
+    energy_j: Option<Vec<f64>>,
 }
 
 impl ServingPods {
@@ -95,7 +100,13 @@ impl ServingPods {
         });
         let pods: Vec<ServingPod> = pods.collect();
         ensure!(!pods.is_empty(), "{} has no pods", folder.display());
-        Ok(Self { pods, rows, period_s, listed: None })
+        Ok(Self { pods, rows, period_s, listed: None, energy_j: None })
+    }
+
+    /// Begins again, with a power that follows utilization.
+    pub(super) fn with_power(self) -> Self {
+        let energy_j = Some(vec![0.0; self.pods.len()]);
+        Self { energy_j, listed: None, ..self }
     }
 
     /// Pods times the time for which they are there, in days.
@@ -134,9 +145,19 @@ impl PublicPages for ServingPods {
 
     fn take_pages(&mut self, at: UnixMs) -> Vec<(u32, String)> {
         let second = at.0 / 1_000;
+        let period_s = self.period_s as f64;
+        let mut energies = self.energy_j.as_mut().map(|energies| energies.iter_mut());
         let pods = self.pods.iter().enumerate();
         let pages = pods.filter_map(|(index, pod)| {
-            let page = pod.samples.get(&second)?.render_page(&pod.labels);
+            let energy_j = energies.as_mut().and_then(Iterator::next);
+            let sample = pod.samples.get(&second)?;
+            let mut page = sample.render_page(&pod.labels);
+            if let Some(energy_j) = energy_j {
+                let busy = sample.utilization.unwrap_or_default() / 100.0;
+                let shares = KernelShares { computing: busy, busy };
+                *energy_j += shares.power_w() * period_s;
+                page += &shares.render_power(&pod.labels, *energy_j);
+            }
             Some((index as u32, page))
         });
         pages.collect()
@@ -260,6 +281,14 @@ mod tests {
         assert_eq!((run.pages, run.rejected_lines), (45, 0));
         // A pod that is gone is no target: nothing is down.
         assert!(run.episodes.iter().all(|episode| episode.paged.is_none()), "{:?}", run.episodes);
+        let mut pods = pods.with_power();
+        let (from, _) = pods.time_span();
+        let page = pods.take_pages(from).remove(0).1;
+        let power = page.lines().find(|line| line.starts_with("DCGM_FI_DEV_POWER_USAGE"));
+        // 80 W, and 420 W for 40.6666 % of the time.
+        assert!(power.is_some_and(|line| line.ends_with(" 250.800")), "{page}");
+        let run = play_public_pages(&mut pods);
+        assert_eq!((run.episodes.len(), run.rejected_lines), (0, 0), "{:?}", run.episodes);
     }
 
     #[test]

@@ -25,11 +25,11 @@ pub(super) struct KnownStraggler {
 pub(super) struct StragglerScore {
     /// Known ones.
     known: usize,
-    /// Those during which a finding opened, whatever it says.
+    /// Those during which a finding opened, whatever it says, or was open that names them.
     told: usize,
-    /// Those whose node is named by such a finding.
+    /// Those whose node is named by a finding that was open meanwhile.
     named: usize,
-    /// Those whose node is blamed by such a finding.
+    /// Those whose node is blamed by one that opened meanwhile.
     blamed: usize,
     /// Warnings and worse that blame another node, or that opened while no worker was slow.
     wrong: usize,
@@ -40,10 +40,11 @@ impl StragglerScore {
     pub(super) fn of(stragglers: &[KnownStraggler], episodes: &[FindingEpisode]) -> Self {
         let mut score = Self { known: stragglers.len(), ..Self::default() };
         for straggler in stragglers {
-            let during = || episodes.iter().filter(|episode| straggler.is_during(episode));
-            score.told += usize::from(during().next().is_some());
-            score.named += usize::from(during().any(|episode| straggler.is_named(episode)));
-            score.blamed += usize::from(during().any(|episode| straggler.is_blamed(episode)));
+            let opened = || episodes.iter().filter(|episode| straggler.is_during(episode));
+            let is_named = episodes.iter().any(|episode| straggler.is_named(episode));
+            score.told += usize::from(is_named || opened().next().is_some());
+            score.named += usize::from(is_named);
+            score.blamed += usize::from(opened().any(|episode| straggler.is_blamed(episode)));
         }
         let is_wrong = |episode: &&FindingEpisode| {
             let mut during = stragglers.iter().filter(|it| it.is_during(episode)).peekable();
@@ -79,6 +80,13 @@ impl StragglerScore {
 }
 
 impl KnownStraggler {
+    /// Writes one line about it.
+    pub(super) fn write_line(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let nodes: Vec<&str> = self.nodes.iter().map(String::as_str).collect();
+        let (from, until) = (self.from.to_time_of_day(), self.until.to_time_of_day());
+        writeln!(out, "    {from} to {until} slow: {}", nodes.join(", "))
+    }
+
     fn is_during(&self, episode: &FindingEpisode) -> bool {
         episode.opened >= self.from && episode.opened <= self.until + GRACE
     }
@@ -88,10 +96,13 @@ impl KnownStraggler {
         node.is_some_and(|node| self.nodes.contains(node.as_str()))
     }
 
-    /// Whether a finding blames one of its nodes, or has its name in the summary.
+    /// Whether a finding that was open meanwhile blames one of its nodes, or has its name in the summary.
     fn is_named(&self, episode: &FindingEpisode) -> bool {
+        let is_open = episode.opened <= self.until + GRACE
+            && episode.closed.is_none_or(|closed| closed >= self.from);
         let mut nodes = self.nodes.iter();
-        self.is_blamed(episode) || nodes.any(|node| episode.finding.summary.contains(node.as_str()))
+        let has_name = |node: &String| episode.finding.summary.contains(node.as_str());
+        is_open && (self.is_blamed(episode) || nodes.any(has_name))
     }
 }
 
@@ -108,7 +119,8 @@ mod tests {
             ..Finding::new(FindingKind::UnexplainedSlowdown, worst, entity)
         };
         let opened = UnixMs(opened_s * 1_000);
-        FindingEpisode { opened, closed: None, worst, warned: None, paged: None, rank: 0, finding }
+        let closed = Some(UnixMs((opened_s + 40) * 1_000));
+        FindingEpisode { opened, closed, worst, warned: None, paged: None, rank: 0, finding }
     }
 
     #[test]
@@ -127,9 +139,10 @@ mod tests {
             episode(node("b"), 700, Severity::Info, "late, and within the grace"),
             episode(node("b"), 650, Severity::Warning, ""),
             episode(node("d"), 910, Severity::Critical, "another one"),
+            episode(job(), 870, Severity::Info, "opened before, and names c later"),
         ];
         let score = StragglerScore::of(&known, &episodes);
-        let expected = StragglerScore { known: 3, told: 3, named: 2, blamed: 1, wrong: 2 };
+        let expected = StragglerScore { known: 3, told: 3, named: 3, blamed: 1, wrong: 2 };
         assert_eq!(score, expected);
         assert_eq!(StragglerScore::of(&[], &episodes[1..2]).wrong, 1);
     }
