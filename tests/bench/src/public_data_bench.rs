@@ -187,3 +187,61 @@ fn write_episodes(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A pod for ten minutes, and four jobs of three workers for five.
+    fn write_alibaba(folder: &Path) {
+        let (pods, jobs) = (folder.join(SERVING_PODS_FOLDER), folder.join(BATCH_TIMES_FOLDER));
+        fs::create_dir_all(&pods).unwrap();
+        fs::create_dir_all(&jobs).unwrap();
+        let mut rows = "value,timestamp_anon,container_ip\n".to_owned();
+        for minute in 0..10 {
+            let second = 1_662_858_720 + minute * 60;
+            rows += &format!("{},{second}.0,0123456789abcdef0123456789abcdef\n", 30 + minute);
+        }
+        for table in ["pod_gpu_duty_cycle_anon.csv", "pod_gpu_memory_used_bytes_anon.csv"] {
+            fs::write(pods.join(table), &rows).unwrap();
+        }
+        let mut rows = ",worker,gpu,time,batch_time_norm\n".to_owned();
+        for second in (1..300).step_by(10) {
+            for worker in 0..3 {
+                rows += &format!("0,{worker},25,{second},{}\n", 400 + second % 7 + worker);
+            }
+        }
+        for job in BATCH_TIME_JOBS {
+            fs::write(jobs.join(format!("job_{job}_norm.csv")), &rows).unwrap();
+        }
+    }
+
+    #[test]
+    fn data_sets_of_one_repository_become_a_table_and_a_json_line() {
+        let folder = tempfile::tempdir().unwrap();
+        write_alibaba(folder.path());
+        let alibaba = Some(folder.path().to_owned());
+        let mut out = Vec::new();
+        run(&PublicDataOptions { alibaba, bytedance: None }, true, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let sets = line["sets"].as_array().unwrap();
+        let names: Vec<_> = sets.iter().map(|set| set["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            names[..3],
+            ["alibaba image serving", "alibaba serving, power", "alibaba mini-batches 1"]
+        );
+        assert_eq!((names.len(), &sets[0]["rows"], &sets[2]["rows"]), (6, &json!(20), &json!(90)));
+        assert_eq!(sets[5]["stragglers"]["known"], 0);
+        assert!(sets.iter().all(|set| set["lines_rejected"] == 0 && set["paged"] == 0), "{text}");
+    }
+
+    #[test]
+    fn run_without_a_folder_says_where_the_data_are() {
+        let options = PublicDataOptions { alibaba: None, bytedance: None };
+        let error = run(&options, false, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.ends_with("see tests/bench/PUBLIC_DATA.md"), "{error}");
+    }
+}

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// After its end a straggler may still be found for this long: averages lag.
 const GRACE: Duration = Duration::from_secs(120);
 
+/// The longest time from when a straggler becomes slow to the finding about it: a later one is about something else.
+const LIMIT: Duration = Duration::from_secs(300);
+
 /// A slow worker, or several at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KnownStraggler {
@@ -88,7 +91,12 @@ impl KnownStraggler {
     }
 
     fn is_during(&self, episode: &FindingEpisode) -> bool {
-        episode.opened >= self.from && episode.opened <= self.until + GRACE
+        episode.opened >= self.from && episode.opened <= self.latest()
+    }
+
+    /// The last instant at which a finding about it may open.
+    fn latest(&self) -> UnixMs {
+        (self.until + GRACE).min(self.from + LIMIT)
     }
 
     fn is_blamed(&self, episode: &FindingEpisode) -> bool {
@@ -98,7 +106,7 @@ impl KnownStraggler {
 
     /// Whether a finding that was open meanwhile blames one of its nodes, or has its name in the summary.
     fn is_named(&self, episode: &FindingEpisode) -> bool {
-        let is_open = episode.opened <= self.until + GRACE
+        let is_open = episode.opened <= self.latest()
             && episode.closed.is_none_or(|closed| closed >= self.from);
         let mut nodes = self.nodes.iter();
         let has_name = |node: &String| episode.finding.summary.contains(node.as_str());
@@ -130,7 +138,12 @@ mod tests {
             from: UnixMs(from * 1_000),
             until: UnixMs(until * 1_000),
         };
-        let known = [straggler("a", 100, 200), straggler("b", 500, 600), straggler("c", 900, 950)];
+        let known = [
+            straggler("a", 100, 200),
+            straggler("b", 500, 600),
+            straggler("c", 900, 950),
+            straggler("e", 1_000, 2_000),
+        ];
         let job = || Entity { job: Some("job".into()), ..Entity::new(EntityKind::Job) };
         let node = |name: &str| Entity::new_node(&SanitizedText::new(name));
         let episodes = [
@@ -140,9 +153,10 @@ mod tests {
             episode(node("b"), 650, Severity::Warning, ""),
             episode(node("d"), 910, Severity::Critical, "another one"),
             episode(job(), 870, Severity::Info, "opened before, and names c later"),
+            episode(job(), 1_301, Severity::Warning, "too late"),
         ];
         let score = StragglerScore::of(&known, &episodes);
-        let expected = StragglerScore { known: 3, told: 3, named: 3, blamed: 1, wrong: 2 };
+        let expected = StragglerScore { known: 4, told: 3, named: 3, blamed: 1, wrong: 3 };
         assert_eq!(score, expected);
         assert_eq!(StragglerScore::of(&[], &episodes[1..2]).wrong, 1);
     }
