@@ -138,7 +138,7 @@ fn play_batches(
     Ok(SetResult { figures, score: Some(score), step_s: None })
 }
 
-/// Plays a traced job as recorded and, if a slow worker of it is known, once more with a healthy past before it.
+/// Plays a traced job in all its variants.
 fn play_trace(
     folder: &Path,
     job: &TracedJob,

@@ -18,9 +18,6 @@ use super::{
 };
 use crate::judge_bench::START;
 
-/// Seconds between two pages of an exporter: DCGM's activities are means over this time.
-const PERIOD_S: usize = 15;
-
 /// Seconds between two renewals of the inspector's averages.
 const INSPECTOR_S: usize = 30;
 
@@ -48,15 +45,18 @@ pub(super) struct TracePages {
     gpus_per_worker: u32,
     histories: BTreeMap<TraceWorker, WorkerHistory>,
     length_s: usize,
+    /// Seconds between two pages of an exporter: DCGM's activities are means over this time.
+    period_s: usize,
     is_listed: bool,
 }
 
 impl TracePages {
-    /// Lays steps one after the other.
+    /// Lays steps one after the other; pages are this many seconds apart.
     pub(super) fn from_steps<'a>(
         job: &str,
         trace: &OperationTrace,
         steps: impl IntoIterator<Item = &'a TraceStep>,
+        period_s: usize,
     ) -> Self {
         let new_history = |rank| WorkerHistory {
             rank,
@@ -78,7 +78,14 @@ impl TracePages {
         histories.values_mut().for_each(WorkerHistory::complete);
         let job = job.to_owned();
         let gpus_per_worker = trace.gpus_per_worker.min(GPUS_PER_NODE);
-        Self { job, gpus_per_worker, histories, length_s: start_s as usize, is_listed: false }
+        Self {
+            job,
+            gpus_per_worker,
+            histories,
+            length_s: start_s as usize,
+            period_s,
+            is_listed: false,
+        }
     }
 
     /// The number of GPUs.
@@ -113,8 +120,8 @@ impl TracePages {
     fn render_activity(&self, node: u32, second: usize) -> String {
         let mut page = String::new();
         for (_, history, gpu, _) in self.node_gpus(node) {
-            let computing = mean_before(&history.computing, second);
-            let busy = mean_before(&history.busy, second).max(computing);
+            let computing = mean_before(&history.computing, second, self.period_s);
+            let busy = mean_before(&history.busy, second, self.period_s).max(computing);
             let rank = node * GPUS_PER_NODE + gpu;
             let own = ModelledGpu { node: &format_node(node), gpu, rank, job: &self.job };
             let energy_j = history.energy_j.get(second).copied().unwrap_or_default();
@@ -192,11 +199,13 @@ impl TracePages {
 
 impl PublicPages for TracePages {
     fn time_span(&self) -> (UnixMs, UnixMs) {
-        (START, START + Duration::from_secs(self.length_s as u64))
+        // The inspector has nothing to say before its first window is over.
+        let at = |seconds: usize| START + Duration::from_secs(seconds as u64);
+        (at(INSPECTOR_S), at(self.length_s))
     }
 
     fn scrape_period(&self) -> Duration {
-        Duration::from_secs(PERIOD_S as u64)
+        Duration::from_secs(self.period_s as u64)
     }
 
     fn changed_targets(&mut self, _at: UnixMs) -> Option<Vec<(u32, String)>> {
@@ -214,8 +223,8 @@ impl PublicPages for TracePages {
     fn take_pages(&mut self, at: UnixMs) -> Vec<(u32, String)> {
         let second = at.duration_since(START).as_secs() as usize;
         let nodes = self.list_nodes();
-        let due = nodes.into_iter().filter(|node| second % PERIOD_S == *node as usize % PERIOD_S);
-        let due = due.filter(|_| second >= PERIOD_S);
+        let period_s = self.period_s;
+        let due = nodes.into_iter().filter(|node| second % period_s == *node as usize % period_s);
         due.flat_map(|node| {
             let first = node * TARGETS_PER_NODE;
             let pages = [
@@ -277,9 +286,9 @@ fn add_interval(seconds: &mut [f64], from_s: f64, until_s: f64) {
 }
 
 /// The mean of the last period before a second.
-fn mean_before(seconds: &[f64], second: usize) -> f64 {
+fn mean_before(seconds: &[f64], second: usize, period_s: usize) -> f64 {
     let until = second.min(seconds.len());
-    let last = &seconds[until.saturating_sub(PERIOD_S)..until];
+    let last = &seconds[until.saturating_sub(period_s)..until];
     let mean = last.iter().sum::<f64>() / last.len().max(1) as f64;
     mean.clamp(0.0, 1.0)
 }
@@ -318,14 +327,15 @@ mod tests {
     fn page_has_the_activity_of_the_last_period_and_the_times_of_collectives() {
         let trace = read_trace();
         let steps = std::iter::repeat_n(&trace.steps[0], 10);
-        let mut pages = TracePages::from_steps("job", &trace, steps);
+        let mut pages = TracePages::from_steps("job", &trace, steps, 15);
         assert_eq!((pages.gpu_count(), pages.length_s), (16, 90));
         let at = |second| START + Duration::from_secs(second);
         let targets = pages.changed_targets(START).unwrap();
         assert_eq!(targets.len(), 4);
         assert_eq!(pages.changed_targets(at(1)), None);
         assert_eq!(pages.node_name(TraceWorker { replica: 0, stage: 1 }), "node0001");
-        assert!(pages.take_pages(START).is_empty(), "a period is not over");
+        let (from, until) = pages.time_span();
+        assert_eq!((from, until), (at(30), at(90)), "the inspector has no window before");
         let taken = pages.take_pages(at(45));
         let [(0, activity), (1, collectives)] = taken.as_slice() else { panic!("{taken:?}") };
         let value = |page: &str, start: &str| -> f64 {
@@ -349,7 +359,7 @@ mod tests {
         let healthy = trace.steps.iter().map(|step| build_healthy_step(&trace, step));
         let healthy: Vec<TraceStep> = healthy.collect();
         let steps = healthy.iter().cycle().take(100).chain(trace.steps.iter().cycle().take(40));
-        let mut pages = TracePages::from_steps("job", &trace, steps);
+        let mut pages = TracePages::from_steps("job", &trace, steps, 15);
         let run = play_public_pages(&mut pages);
         assert!(run.pages > 150, "{}", run.pages);
         assert_eq!(run.rejected_lines, 0);

@@ -33,6 +33,9 @@ pub(super) const TRACED_JOBS: [TracedJob; 3] = [
     TracedJob { name: "SE", slow_worker: None },
 ];
 
+/// Seconds between two pages: common settings of exporters and Prometheus servers.
+const SCRAPE_PERIODS_S: [usize; 3] = [5, 15, 30];
+
 /// One way to play a job.
 pub(super) struct PlayedTrace {
     /// Its name.
@@ -51,17 +54,17 @@ impl TracedJob {
         OperationTrace::read_file(&folder.join(format!("timeline-{}.json.gz", self.name)))
     }
 
-    /// The job as recorded; where its slow worker is known, also after half an hour without it.
+    /// The job as recorded, at each scrape period; where its slow worker is known, also after half an hour without it.
     pub(super) fn list_variants(&self, trace: &OperationTrace) -> Vec<PlayedTrace> {
         let recorded: Vec<&TraceStep> = trace.steps.iter().collect();
         let recorded_s = repeat_steps(&recorded);
-        let mut variants = vec![self.play_steps("", trace, &recorded_s, 0)];
+        let mut variants = self.play_steps("", trace, &recorded_s, 0);
         if self.slow_worker.is_some() {
             let healthy: Vec<TraceStep> =
                 trace.steps.iter().map(|step| build_healthy_step(trace, step)).collect();
             let healthy = repeat_steps(&healthy.iter().collect::<Vec<_>>());
             let steps = [healthy.as_slice(), recorded_s.as_slice()].concat();
-            variants.push(self.play_steps(", from healthy", trace, &steps, healthy.len()));
+            variants.extend(self.play_steps(" onset", trace, &steps, healthy.len()));
         }
         variants
     }
@@ -72,22 +75,25 @@ impl TracedJob {
         trace: &OperationTrace,
         steps: &[&TraceStep],
         slow_from: usize,
-    ) -> PlayedTrace {
+    ) -> Vec<PlayedTrace> {
         let job = format!("trace-{}", self.name.to_lowercase());
-        let pages = TracePages::from_steps(&job, trace, steps.iter().copied());
         let sum_s = |steps: &[&TraceStep]| steps.iter().map(|step| step.length_s()).sum::<f64>();
         let (onset_s, length_s) = (sum_s(&steps[..slow_from]), sum_s(steps));
         let step_s = match slow_from {
             0 => length_s / steps.len() as f64,
             steps => onset_s / steps as f64,
         };
-        let straggler = self.slow_worker.map(|worker| KnownStraggler {
-            nodes: BTreeSet::from([pages.node_name(worker)]),
-            from: START + Duration::from_secs_f64(onset_s),
-            until: START + Duration::from_secs_f64(length_s),
-        });
-        let name = format!("bytedance {}{variant}", self.name);
-        PlayedTrace { name, step_s, pages, stragglers: straggler.into_iter().collect() }
+        let play = |period_s| {
+            let pages = TracePages::from_steps(&job, trace, steps.iter().copied(), period_s);
+            let straggler = self.slow_worker.map(|worker| KnownStraggler {
+                nodes: BTreeSet::from([pages.node_name(worker)]),
+                from: START + Duration::from_secs_f64(onset_s),
+                until: START + Duration::from_secs_f64(length_s),
+            });
+            let name = format!("bytedance {}{variant} {period_s} s", self.name);
+            PlayedTrace { name, step_s, pages, stragglers: straggler.into_iter().collect() }
+        };
+        SCRAPE_PERIODS_S.into_iter().map(play).collect()
     }
 }
 
@@ -110,11 +116,10 @@ mod tests {
         write_timeline(&folder.path().join("timeline-AR.json.gz"), 4);
         let trace = slow.read_trace(folder.path()).unwrap();
         let variants = slow.list_variants(&trace);
-        let [recorded, from_healthy] = variants.as_slice() else { panic!("{}", variants.len()) };
-        assert_eq!(
-            (&*recorded.name, &*from_healthy.name),
-            ("bytedance AR", "bytedance AR, from healthy")
-        );
+        let names: Vec<&str> = variants.iter().map(|played| played.name.as_str()).collect();
+        assert_eq!(names[..2], ["bytedance AR 5 s", "bytedance AR 15 s"]);
+        assert_eq!((names[3], names.len()), ("bytedance AR onset 5 s", 6));
+        let (recorded, from_healthy) = (&variants[1], &variants[4]);
         let onset =
             |played: &PlayedTrace| played.stragglers[0].from.duration_since(START).as_secs();
         // 87 times 20.9 s.
@@ -124,6 +129,6 @@ mod tests {
         assert_eq!(from_healthy.stragglers[0].nodes, BTreeSet::from(["node0000".to_owned()]));
         let even = TracedJob { slow_worker: None, ..slow };
         let variants = even.list_variants(&trace);
-        assert!(variants.len() == 1 && variants[0].stragglers.is_empty());
+        assert!(variants.len() == 3 && variants[0].stragglers.is_empty());
     }
 }
