@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::ensure;
 use gaunt::command::judge_command::FindingEpisode;
-use gaunt_schema::Severity;
+use gaunt_schema::{Severity, UnixMs};
 use serde_json::json;
 
 mod batch_times;
@@ -176,7 +176,7 @@ fn write_episodes(
         straggler.write_line(out)?;
     }
     for FindingEpisode { opened, closed, worst, finding, .. } in episodes {
-        let until = closed.map_or("the end".to_owned(), |at| at.to_time_of_day().to_string());
+        let until = closed.map_or("the end".to_owned(), UnixMs::to_time_of_day);
         let (from, severity) = (opened.to_time_of_day(), worst.as_str());
         writeln!(out, "    {from} to {until} {severity} {} {}", finding.id, finding.summary)?;
         for item in finding.evidence.iter().filter(|_| *worst > Severity::Info) {
@@ -199,20 +199,20 @@ mod tests {
         let (pods, jobs) = (folder.join(SERVING_PODS_FOLDER), folder.join(BATCH_TIMES_FOLDER));
         fs::create_dir_all(&pods).unwrap();
         fs::create_dir_all(&jobs).unwrap();
-        let mut rows = "value,timestamp_anon,container_ip\n".to_owned();
-        for minute in 0..10 {
+        let minutes = (0..10).map(|minute| {
             let second = 1_662_858_720 + minute * 60;
-            rows += &format!("{},{second}.0,0123456789abcdef0123456789abcdef\n", 30 + minute);
-        }
+            format!("{},{second}.0,0123456789abcdef0123456789abcdef\n", 30 + minute)
+        });
+        let rows = format!("value,timestamp_anon,container_ip\n{}", minutes.collect::<String>());
         for table in ["pod_gpu_duty_cycle_anon.csv", "pod_gpu_memory_used_bytes_anon.csv"] {
             fs::write(pods.join(table), &rows).unwrap();
         }
-        let mut rows = ",worker,gpu,time,batch_time_norm\n".to_owned();
-        for second in (1..300).step_by(10) {
-            for worker in 0..3 {
-                rows += &format!("0,{worker},25,{second},{}\n", 400 + second % 7 + worker);
-            }
-        }
+        let batches = (1..300).step_by(10).flat_map(|second| {
+            let row =
+                move |worker| format!("0,{worker},25,{second},{}\n", 400 + second % 7 + worker);
+            (0..3).map(row)
+        });
+        let rows = format!(",worker,gpu,time,batch_time_norm\n{}", batches.collect::<String>());
         for job in BATCH_TIME_JOBS {
             fs::write(jobs.join(format!("job_{job}_norm.csv")), &rows).unwrap();
         }

@@ -43,10 +43,10 @@ pub(super) fn read_rows<const N: usize>(
     let Some(header) = lines.next_line().with_context(failed)? else {
         bail!("{} is empty: fetch it again", path.display());
     };
-    let places = find_columns(path, header.unwrap_or_default(), columns)?;
+    let places = find_columns(path, header.text().unwrap_or_default(), columns)?;
     let mut counts = RowCounts::default();
     while let Some(line) = lines.next_line().with_context(failed)? {
-        if line == Some("") {
+        if line.text() == Some("") {
             continue;
         }
         ensure!(
@@ -54,7 +54,7 @@ pub(super) fn read_rows<const N: usize>(
             "{} has more than {MAX_ROWS} rows: split it",
             path.display()
         );
-        let fields = line.and_then(|line| select_fields(line, places));
+        let fields = line.text().and_then(|line| select_fields(line, places));
         match fields.and_then(&mut accept) {
             Some(()) => counts.read += 1,
             None => counts.rejected += 1,
@@ -99,6 +99,12 @@ fn select_fields<const N: usize>(line: &str, places: [usize; N]) -> Option<[&str
     Some(values)
 }
 
+/// A line: without its end, or too long or not UTF-8.
+enum TableLine<'a> {
+    Text(&'a str),
+    Unreadable,
+}
+
 /// Reads lines into one buffer.
 struct LineReader<R> {
     reader: R,
@@ -106,8 +112,8 @@ struct LineReader<R> {
 }
 
 impl<R: BufRead> LineReader<R> {
-    /// The next line; none at the end, and no text if the line is too long or is not UTF-8.
-    fn next_line(&mut self) -> std::io::Result<Option<Option<&str>>> {
+    /// The next line; none at the end.
+    fn next_line(&mut self) -> std::io::Result<Option<TableLine<'_>>> {
         self.line.clear();
         let limit = MAX_LINE_BYTES as u64;
         if self.reader.by_ref().take(limit).read_until(b'\n', &mut self.line)? == 0 {
@@ -116,10 +122,20 @@ impl<R: BufRead> LineReader<R> {
         let is_whole = self.line.ends_with(b"\n") || (self.line.len() as u64) < limit;
         if !is_whole {
             self.reader.skip_until(b'\n')?;
-            return Ok(Some(None));
+            return Ok(Some(TableLine::Unreadable));
         }
-        let text = std::str::from_utf8(&self.line).ok();
-        Ok(Some(text.map(|text| text.trim_end_matches(['\r', '\n']))))
+        let text = std::str::from_utf8(&self.line);
+        let line = text.map(|text| TableLine::Text(text.trim_end_matches(['\r', '\n'])));
+        Ok(Some(line.unwrap_or(TableLine::Unreadable)))
+    }
+}
+
+impl<'a> TableLine<'a> {
+    fn text(&self) -> Option<&'a str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Unreadable => None,
+        }
     }
 }
 

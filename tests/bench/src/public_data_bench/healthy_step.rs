@@ -105,7 +105,7 @@ mod tests {
         // Of 4.5 s in the collective, half a second is the transfer.
         assert!((healthy.length_s() - 5.0).abs() < 1e-9, "{}", healthy.length_s());
         let first = &healthy.workers[&TraceWorker { replica: 0, stage: 0 }];
-        let lengths: Vec<f64> = first.iter().map(|operation| operation.length_s()).collect();
+        let lengths: Vec<f64> = first.iter().map(TraceOperation::length_s).collect();
         assert_eq!(lengths, [4.0, 0.5, 0.5]);
         assert_eq!(*first, healthy.workers[&TraceWorker { replica: 1, stage: 0 }]);
     }

@@ -119,7 +119,7 @@ impl OperationTrace {
             .with_context(|| {
                 format!("{} is not a packed timeline: fetch it again", path.display())
             })?;
-        let trace = Self::from_events(events);
+        let trace = Self::from_events(&events);
         ensure!(
             trace.steps.len() > 1 && !trace.ranks.is_empty() && trace.ranks.len() <= MAX_WORKERS,
             "{} has {} steps of {} workers: is it another file?",
@@ -130,22 +130,26 @@ impl OperationTrace {
         Ok(trace)
     }
 
-    fn from_events(events: Vec<TimelineEvent>) -> Self {
-        let stages = name_stages(&events);
+    fn from_events(events: &[TimelineEvent]) -> Self {
+        let stages = name_stages(events);
         let mut rows = RowCounts::default();
         let mut steps: BTreeMap<u64, TraceStep> = BTreeMap::new();
         let mut ranks = BTreeMap::new();
         for event in events.iter().filter(|event| event.ph == "X") {
             let stage = stages.get(&(event.pid, event.tid)).copied();
-            let read = stage.zip(event.args.step).zip(event.to_operation());
-            let Some(((stage, step), operation)) = read else {
+            let placed = stage.zip(event.args.step).zip(event.to_span());
+            let kind = event.name.as_deref().and_then(OperationKind::of_name);
+            let Some(((stage, step), span)) =
+                placed.filter(|_| kind.is_some() || event.is_host_work())
+            else {
                 rows.rejected += 1;
                 continue;
             };
             rows.read += 1;
             let worker = TraceWorker { replica: event.pid, stage };
             ranks.entry(worker).or_insert(event.tid / STREAMS_PER_RANK);
-            let Some(operation) = operation else { continue };
+            let Some(kind) = kind else { continue };
+            let operation = TraceOperation { kind, start_s: span.0, end_s: span.1 };
             steps.entry(step).or_default().workers.entry(worker).or_default().push(operation);
         }
         let mut steps: Vec<TraceStep> = steps.into_values().collect();
@@ -198,28 +202,35 @@ impl TraceOperation {
     }
 }
 
+impl OperationKind {
+    /// The kind of an event; none if it is not about the GPU.
+    fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "forward-compute" | "backward-compute" | "optimizer" => Self::Compute,
+            "forward-send" | "backward-send" => Self::Send,
+            "forward-recv" | "backward-recv" => Self::Receive,
+            "grads-reduce-scatter" => Self::ReduceScatter,
+            "params-all-gather" => Self::AllGather,
+            "embedding-grads-all-reduce" => Self::EmbeddingAllReduce,
+            "optimizer-clip-main-grad" => Self::GradientNorm,
+            "layernorm-grads-all-reduce" | "separate-grads-all-reduce" => Self::TensorAllReduce,
+            _ => return None,
+        })
+    }
+}
+
 impl TimelineEvent {
-    /// Its operation, if its times are sound; none inside where the GPU has no part in it.
-    fn to_operation(&self) -> Option<Option<TraceOperation>> {
+    /// Start and end in seconds, if they are sound.
+    fn to_span(&self) -> Option<(f64, f64)> {
         let (start_s, length_s) = (self.ts? / 1e6, self.dur? / 1e6);
         let is_sound =
             (0.0..MAX_TIMELINE_S).contains(&start_s) && (0.0..MAX_OPERATION_S).contains(&length_s);
-        let kind = match self.name.as_deref()? {
-            "forward-compute" | "backward-compute" | "optimizer" => OperationKind::Compute,
-            "forward-send" | "backward-send" => OperationKind::Send,
-            "forward-recv" | "backward-recv" => OperationKind::Receive,
-            "grads-reduce-scatter" => OperationKind::ReduceScatter,
-            "params-all-gather" => OperationKind::AllGather,
-            "embedding-grads-all-reduce" => OperationKind::EmbeddingAllReduce,
-            "optimizer-clip-main-grad" => OperationKind::GradientNorm,
-            "layernorm-grads-all-reduce" | "separate-grads-all-reduce" => {
-                OperationKind::TensorAllReduce
-            }
-            // Python's garbage collection.
-            "gc" => return is_sound.then_some(None),
-            _ => return None,
-        };
-        is_sound.then_some(Some(TraceOperation { kind, start_s, end_s: start_s + length_s }))
+        is_sound.then_some((start_s, start_s + length_s))
+    }
+
+    /// Whether it is Python's garbage collection, in which the GPU has no part.
+    fn is_host_work(&self) -> bool {
+        self.name.as_deref() == Some("gc")
     }
 }
 

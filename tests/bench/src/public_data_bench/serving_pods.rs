@@ -228,17 +228,19 @@ mod tests {
     /// Two pods a minute apart in samples: one for half an hour, the other one with a gap in which it is gone.
     fn write_tables(folder: &Path) {
         let [a, b] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
-        let mut utilization = "value,timestamp_anon,container_ip\n".to_owned();
-        let mut memory = "timestamp_anon,value,container_ip\n".to_owned();
+        let mut utilization = vec!["value,timestamp_anon,container_ip".to_owned()];
+        let mut memory = vec!["timestamp_anon,value,container_ip".to_owned()];
         for minute in 0..30 {
             let second = 1_662_858_720 + minute * 60;
-            utilization += &format!("{}.6666,{second}.0,{a}\n", 40 + minute % 3);
-            memory += &format!("{second}.0,33879490560.0,{a}\n");
+            utilization.push(format!("{}.6666,{second}.0,{a}", 40 + minute % 3));
+            memory.push(format!("{second}.0,33879490560.0,{a}"));
             if !(5..20).contains(&minute) {
-                utilization += &format!("0.0,{second}.0,{b}\n");
+                utilization.push(format!("0.0,{second}.0,{b}"));
             }
         }
-        utilization += "NULL,1662858720.0,0123\n0.5,x,fedcba9876543210fedcba9876543210\n";
+        utilization.push("NULL,1662858720.0,0123".to_owned());
+        utilization.push("0.5,x,fedcba9876543210fedcba9876543210".to_owned());
+        let [utilization, memory] = [utilization.join("\n"), memory.join("\n")];
         std::fs::write(folder.join(UTILIZATION_TABLE), utilization).unwrap();
         std::fs::write(folder.join(MEMORY_TABLE), memory).unwrap();
     }
@@ -249,7 +251,7 @@ mod tests {
         write_tables(folder.path());
         let mut pods = ServingPods::read_folder(folder.path()).unwrap();
         assert_eq!(pods.rows, RowCounts { read: 75, rejected: 2 });
-        assert_eq!(pods.scrape_period(), Duration::from_secs(60));
+        assert_eq!(pods.scrape_period(), Duration::from_mins(1));
         assert!((pods.gpu_days() - 45.0 * 60.0 / 86_400.0).abs() < 1e-9, "{}", pods.gpu_days());
         let (from, until) = pods.time_span();
         assert_eq!((from.0, until.duration_since(from).as_secs()), (1_662_858_720_000, 29 * 60));

@@ -7,10 +7,10 @@ use gaunt_schema::{Severity, UnixMs};
 use serde_json::{Value, json};
 
 /// After its end a straggler may still be found for this long: averages lag.
-const GRACE: Duration = Duration::from_secs(120);
+const GRACE: Duration = Duration::from_mins(2);
 
 /// The longest time from when a straggler becomes slow to the finding about it: a later one is about something else.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// A slow worker, or several at a time.
 #[derive(Clone, Debug, PartialEq)]

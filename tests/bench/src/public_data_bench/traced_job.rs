@@ -79,9 +79,9 @@ impl TracedJob {
         let job = format!("trace-{}", self.name.to_lowercase());
         let sum_s = |steps: &[&TraceStep]| steps.iter().map(|step| step.length_s()).sum::<f64>();
         let (onset_s, length_s) = (sum_s(&steps[..slow_from]), sum_s(steps));
-        let step_s = match slow_from {
+        let mean_s = match slow_from {
             0 => length_s / steps.len() as f64,
-            steps => onset_s / steps as f64,
+            healthy => onset_s / healthy as f64,
         };
         let play = |period_s| {
             let pages = TracePages::from_steps(&job, trace, steps.iter().copied(), period_s);
@@ -91,7 +91,7 @@ impl TracedJob {
                 until: START + Duration::from_secs_f64(length_s),
             });
             let name = format!("bytedance {}{variant} {period_s} s", self.name);
-            PlayedTrace { name, step_s, pages, stragglers: straggler.into_iter().collect() }
+            PlayedTrace { name, step_s: mean_s, pages, stragglers: straggler.into_iter().collect() }
         };
         SCRAPE_PERIODS_S.into_iter().map(play).collect()
     }
