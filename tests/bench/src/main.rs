@@ -16,6 +16,7 @@ mod load_bench;
 mod node_bench;
 mod parse_bench;
 mod pictures_bench;
+mod public_data_bench;
 mod scrape_client;
 mod signals_bench;
 mod soak_bench;
@@ -53,6 +54,9 @@ struct BenchArguments {
     /// Options of `worlds`.
     #[command(flatten)]
     worlds: worlds_bench::WorldsBenchOptions,
+    /// Options of `public-data`.
+    #[command(flatten)]
+    public_data: public_data_bench::PublicDataOptions,
 }
 
 type BenchFn = fn(&BenchArguments, &mut dyn Write) -> anyhow::Result<()>;
@@ -99,6 +103,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "worlds",
         "clusters drawn at random by family: precision, recall, blame, pages of quiet worlds, calibration",
         |args, out| worlds_bench::run(&args.worlds, &args.judge, out),
+    ),
+    (
+        "public-data",
+        "public traces of real GPU clusters: findings by kind, pages per 1,000 GPU-days, stragglers named",
+        |args, out| public_data_bench::run(&args.public_data, args.judge.explain, out),
     ),
     (
         "standing",
