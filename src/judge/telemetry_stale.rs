@@ -110,7 +110,7 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
         let unchanged =
             target.last_change().map(|at| cluster.now().duration_since(at).as_secs_f64());
         target.health == TargetHealth::Live
-            && target.dialect.is_some_and(has_changing_values)
+            && target.dialect.is_some_and(|dialect| has_changing_values(cluster, node, dialect))
             && unchanged.is_some_and(|seconds| seconds >= watched)
     };
     let targets = node.sources.iter().filter_map(|source| cluster.target_by_id(source.target));
@@ -136,7 +136,15 @@ fn detect_stale_data(judge: &JudgeState, cluster: &Cluster, node: &Node) -> Opti
 }
 
 /// Whether some value on a page of this dialect changes between scrapes, whatever the node does: a clock, an energy
-/// counter.
-const fn has_changing_values(dialect: Dialect) -> bool {
-    matches!(dialect, Dialect::Gaunt | Dialect::NodeExporter | Dialect::Dcgm | Dialect::Amd)
+/// counter, a sensor. A list of utilization and memory alone never changes while a GPU is idle.
+fn has_changing_values(cluster: &Cluster, node: &Node, dialect: Dialect) -> bool {
+    match dialect {
+        Dialect::Gaunt | Dialect::NodeExporter => true,
+        Dialect::Dcgm | Dialect::Amd => {
+            let sensors = [gpu::ENERGY, gpu::POWER, gpu::TEMPERATURE];
+            let mut rows = node.device_rows(DeviceClass::Gpu).iter();
+            rows.any(|row| sensors.iter().any(|it| cluster.current_value(*it, *row).is_some()))
+        }
+        _ => false,
+    }
 }

@@ -170,6 +170,25 @@ fn page_without_changes_is_reported_unless_its_server_is_idle() {
 }
 
 #[test]
+fn page_without_a_sensor_does_not_change_while_its_gpus_are_idle() {
+    let found = |sensor: Option<MetricId>| {
+        let mut fixture = TargetFixture::new(&[("gpu001:9400", Dialect::Dcgm)]);
+        fixture.run(400, |_, _| {
+            let mut page = node_report("gpu001");
+            push_reading(&mut page, Device::new_gpu(0), gpu::UTILIZATION, 0.0);
+            push_reading(&mut page, Device::new_gpu(0), gpu::MEMORY_USED, 4e9);
+            if let Some(sensor) = sensor {
+                push_reading(&mut page, Device::new_gpu(0), sensor, 70.0);
+            }
+            page
+        });
+        fixture.open_ids().contains(&"data_stale/gpu001")
+    };
+    assert!(!found(None));
+    assert!(found(Some(gpu::POWER)));
+}
+
+#[test]
 fn staleness_does_not_wait_again_after_a_restart() {
     let mut fixture = TargetFixture::new(&[("gpu001:9770", Dialect::Gaunt)]);
     let page = |second: i64, _: usize| {
