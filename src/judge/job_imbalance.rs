@@ -93,11 +93,12 @@ impl UnevenGroup<'_> {
     fn stage_imbalance(&self, names: &[&str], work: f64) -> PendingFinding {
         let entity = Entity { kind: EntityKind::Stage, ..self.group.to_entity() };
         let summary = format!(
-            "The pipeline stage on {} is overloaded: the other stages wait for it {} of the time.",
+            "{} {} more than the others, which wait {} of the time: an overloaded pipeline stage, or a straggler.",
             names.join(", "),
+            if names.len() == 1 { "works" } else { "work" },
             format_percent(self.slowed)
         );
-        let next = "Rebalance the layers between the pipeline stages.".to_owned();
+        let next = "Rebalance the layers between the pipeline stages; if these nodes have no more work than the others, look at their GPUs and NVLinks.".to_owned();
         let limit = Some(self.judge.limits.uneven_times);
         self.of(FindingKind::StageImbalance, entity).with_summary(summary, next).with_evidence([
             self.slowdown_evidence(),
