@@ -26,6 +26,7 @@ pub mod node_detail;
 #[cfg(test)]
 mod openapi;
 pub mod overview;
+pub mod peer_exchange;
 pub mod probe_matrix;
 mod routes;
 #[cfg(any(test, feature = "samples"))]
@@ -54,6 +55,9 @@ pub use job_answer::{GpuTimeline, JobDetail, JobTimeline, StateTime};
 pub use loss_cause::LossCause;
 pub use node_detail::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
 pub use overview::{HeatMap, LostGpuTime, NodeCounts, Overview, StateCount};
+pub use peer_exchange::{
+    PeerAction, PeerCommand, PeerLine, PeerOutcome, PeerReply, PeerState, PeerStatus,
+};
 pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 pub use routes::PATHS;
 pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};

@@ -8,6 +8,8 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::PeerLine;
+
 /// All targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -36,6 +38,9 @@ pub struct TargetList {
     /// Status of the recording, if there is one.
     #[serde(default)]
     pub keeping: Option<RecordingStatus>,
+    /// The other aggregators of this cluster.
+    #[serde(default)]
+    pub peers: Vec<PeerLine>,
 }
 
 /// Counters since the engine started.
