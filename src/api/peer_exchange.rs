@@ -134,6 +134,4 @@ pub struct PeerLine {
     pub waiting_actions: u32,
     /// Actions that it has taken since this aggregator started.
     pub passed_actions: u64,
-    /// When this aggregator took over findings and baselines from it at its start.
-    pub taken_over: Option<UnixMs>,
 }

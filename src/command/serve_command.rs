@@ -10,15 +10,16 @@ use tokio::{
 
 use super::{
     EngineFeed, ScrapingSetup,
+    peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
     answer_source::AnswerSource,
+    peers::{self, PeerOptions},
     serve::{self, AggregatorServer},
 };
 use gaunt_api::AlertList;
-use gaunt_engine::Engine;
 use gaunt_node::web_access::{WebAccess, describe_open_address};
 use gaunt_store::{StoreOptions, StoreWriter};
 
@@ -39,6 +40,8 @@ pub struct ServeOptions {
     pub audit_file: Option<PathBuf>,
     /// The store that verdicts are written to, if any.
     pub store: Option<StoreOptions>,
+    /// The other aggregators of the cluster, if there are any.
+    pub peers: Option<PeerOptions>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -66,6 +69,7 @@ pub async fn run(
     }
     server = secure_server(server, &serve_options)?;
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
+    serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
@@ -79,17 +83,18 @@ pub async fn run(
     let (alerts_sender, alerts) = watch::channel(Arc::default());
     scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
-    let options = scraping.engine.clone();
-    let (store, engine) = match loaded {
-        Some((store, state)) => (Some(store), Engine::from_persisted(options, state)),
-        None => (None, Engine::new(options)),
-    };
+    let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
+    scraping.engine.peers = pair.watch_lines();
+    let cluster = scraping.engine.cluster.clone();
+    let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
     let mut persisting = None;
     if let Some(store) = store {
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
         (persisting, engine) = (Some(started), persisted);
     }
+    let server = server.with_peers(engine.clone(), cluster, pair.started);
+    let peer_tasks = pair.start_passing(&engine);
     let source = AnswerSource::Engine(engine);
     let mut alerting_control =
         AlertingControl { source: source.clone(), alerts_sender, running_alerting: None };
@@ -112,7 +117,7 @@ pub async fn run(
     if let Some(persisting) = persisting {
         persisting.finish_persisting().await;
     }
-    drop((alerting_control, store_tasks, feed));
+    drop((alerting_control, peer_tasks, store_tasks, feed));
     Ok(ExitCode::SUCCESS)
 }
 

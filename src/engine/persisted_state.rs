@@ -76,6 +76,11 @@ impl PersistedState {
         (self.past.findings.len() - closed, closed)
     }
 
+    /// When it was read from the engine; an earlier version does not state it.
+    pub fn saved_at(&self) -> Option<UnixMs> {
+        self.saved_at
+    }
+
     /// The findings, open and closed.
     pub(super) fn findings(&self) -> &FindingSnapshot {
         &self.past

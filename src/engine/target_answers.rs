@@ -61,7 +61,7 @@ impl<'a> View<'a> {
             totals: self.totals.clone(),
             left_out: self.left_out(),
             keeping: self.cluster.recording_status().cloned(),
-            peers: self.options.peers.as_ref().map(|it| it.borrow().clone()).unwrap_or_default(),
+            peers: self.peer_lines(),
         }
     }
 

@@ -15,8 +15,8 @@ use self::page_output::{FamilyOutput, PageOutput};
 use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{
-    Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question, TargetList,
-    TargetState,
+    Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, PeerState, Question,
+    TargetList, TargetState,
 };
 
 /// GPUs with their own series: the design size of one aggregator. Beyond that, only the counts by state remain.
@@ -106,6 +106,7 @@ impl MetricsAnswers {
             family.write_line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
         self.write_recording_status(&mut page);
+        self.write_peers(&mut page);
         if let Some(store) = &self.store {
             write_store_status(&mut page, store, self.overview.at);
         }
@@ -230,6 +231,27 @@ impl MetricsAnswers {
         page.write_family(fleet_metrics::RECORD_DROPPED, |family| {
             family.write_line(&[("reason", "behind")], status.dropped_behind as f64);
             family.write_line(&[("reason", "stopped")], status.dropped_stopped as f64);
+        });
+    }
+
+    /// Writes the state of the other aggregators of the cluster; of one that was not tried yet nothing is known.
+    fn write_peers(&self, page: &mut PageOutput<'_>) {
+        let peers = &self.targets.peers;
+        page.write_family(fleet_metrics::PEER_UP, |family| {
+            for peer in peers.iter().filter(|peer| peer.state != PeerState::Pending) {
+                let up = f64::from(u8::from(peer.state == PeerState::Live));
+                family.write_line(&[("peer", &peer.address)], up);
+            }
+        });
+        page.write_family(fleet_metrics::PEER_WAITING, |family| {
+            for peer in peers {
+                family.write_line(&[("peer", &peer.address)], f64::from(peer.waiting_actions));
+            }
+        });
+        page.write_family(fleet_metrics::PEER_PASSED, |family| {
+            for peer in peers {
+                family.write_line(&[("peer", &peer.address)], peer.passed_actions as f64);
+            }
         });
     }
 

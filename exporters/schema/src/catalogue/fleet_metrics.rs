@@ -82,4 +82,10 @@ rows! {
         Metric::new_gauge("gaunt_store_waiting_seconds", Fleet, Unit::Seconds, 1.0);
     STORE_SERIES, "Series that are written to the store.",
         Metric::new_gauge("gaunt_store_series", Fleet, Unit::Count, 1.0);
+    PEER_UP, "Whether another aggregator of the cluster answers.",
+        Metric::new_gauge("gaunt_peer_up", Fleet, Unit::Count, 1.0);
+    PEER_WAITING, "Acknowledgements and other actions that another aggregator of the cluster does not have yet.",
+        Metric::new_gauge("gaunt_peer_waiting_actions", Fleet, Unit::Count, 1.0);
+    PEER_PASSED, "Acknowledgements and other actions that another aggregator of the cluster has taken.",
+        Metric::new_counter("gaunt_peer_passed_actions_total", Fleet, Unit::Count, Bits64);
 }
