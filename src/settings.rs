@@ -156,6 +156,7 @@ impl Settings {
                 usage: gaunt_engine::USAGE,
                 alerts: None,
                 peers: None,
+                store: None,
                 says_usual: false,
             },
             period,

@@ -31,6 +31,7 @@ pub mod probe_matrix;
 mod routes;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
+pub mod store_line;
 pub mod target_list;
 pub mod telemetry_coverage;
 pub mod time_param;
@@ -60,6 +61,7 @@ pub use peer_exchange::{
 };
 pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 pub use routes::PATHS;
+pub use store_line::StoreLine;
 pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};
 pub use telemetry_coverage::{
     CoverageCheck, CoverageKind, CoverageState, OriginCount, RenewalGroup, TelemetryCoverage,

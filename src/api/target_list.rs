@@ -8,7 +8,7 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::PeerLine;
+use super::{PeerLine, StoreLine};
 
 /// All targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct TargetList {
     /// The other aggregators of this cluster.
     #[serde(default)]
     pub peers: Vec<PeerLine>,
+    /// The store that verdicts are written to, if there is one.
+    #[serde(default)]
+    pub store: Option<StoreLine>,
 }
 
 /// Counters since the engine started.

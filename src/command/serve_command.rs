@@ -19,9 +19,9 @@ use crate::{
     peers::{self, PeerOptions},
     serve::{self, AggregatorServer},
 };
-use gaunt_api::AlertList;
+use gaunt_api::{AlertList, StoreLine};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
-use gaunt_store::{StoreOptions, StoreWriter};
+use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
@@ -83,6 +83,8 @@ pub async fn run(
     let (alerts_sender, alerts) = watch::channel(Arc::default());
     scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
+    let (store_lines, store_line) = watch::channel(None);
+    scraping.engine.store = serve_options.store.is_some().then_some(store_line);
     let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
     scraping.engine.peers = pair.watch_lines();
     let cluster = scraping.engine.cluster.clone();
@@ -101,7 +103,7 @@ pub async fn run(
     alerting_control.apply_options(alerting).await?;
     let (follow, now) = (feed.follow.clone(), feed.clock.clone());
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
-    let (server, store_tasks) = start_store(serve_options.store, server, &source)?;
+    let (server, store_tasks) = start_store(serve_options.store, server, &source, store_lines)?;
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
     let stop = async {
         loop {
@@ -145,13 +147,38 @@ fn start_store(
     options: Option<StoreOptions>,
     server: AggregatorServer,
     source: &AnswerSource,
+    lines: watch::Sender<Option<StoreLine>>,
 ) -> anyhow::Result<(AggregatorServer, JoinSet<()>)> {
     let mut tasks = JoinSet::new();
     let Some(options) = options else { return Ok((server, tasks)) };
     let writer = StoreWriter::start_thread(options)?;
     let server = server.with_store(writer.watch_status());
+    tasks.spawn(forward_status(writer.watch_status(), lines));
     tasks.spawn(serve::write_to_store(source.clone(), writer));
     Ok((server, tasks))
+}
+
+/// Forwards the state of the store to the engine, which shows it.
+async fn forward_status(
+    mut status: watch::Receiver<StoreStatus>,
+    lines: watch::Sender<Option<StoreLine>>,
+) {
+    loop {
+        let shown = status.borrow_and_update().clone();
+        lines.send_replace(Some(StoreLine {
+            address: shown.address,
+            series: shown.series,
+            sent_samples: shown.sent_samples,
+            refused_samples: shown.refused_samples.values().sum(),
+            dropped_samples: shown.dropped_samples.values().sum(),
+            waiting_bytes: shown.waiting_bytes,
+            oldest: shown.oldest,
+            failure: shown.failure,
+        }));
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.

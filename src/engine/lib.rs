@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::pairing_scheduler::PairingScheduler;
 use gaunt_api::{
     AlertList, Answer, CumulativeTotals, Finding, FindingList, JobLostTime, NodeList, NodeState,
-    Overview, PeerLine, Question, Refusal,
+    Overview, PeerLine, Question, Refusal, StoreLine,
 };
 use gaunt_cluster::{Cluster, MAX_TARGETS};
 use gaunt_judge::{FleetLoss, Judge, Thresholds};
@@ -109,6 +109,8 @@ pub struct EngineOptions {
     pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
     /// The other aggregators of the cluster, if there are any.
     pub peers: Option<watch::Receiver<Vec<PeerLine>>>,
+    /// The store that verdicts are written to, if there is one.
+    pub store: Option<watch::Receiver<Option<StoreLine>>>,
     /// Whether baselines are exported even without a state folder.
     pub says_usual: bool,
 }
@@ -127,6 +129,7 @@ impl Default for EngineOptions {
             usage: USAGE,
             alerts: None,
             peers: None,
+            store: None,
             says_usual: false,
         }
     }

@@ -62,6 +62,7 @@ impl<'a> View<'a> {
             left_out: self.left_out(),
             keeping: self.cluster.recording_status().cloned(),
             peers: self.peer_lines(),
+            store: self.store_line(),
         }
     }
 

@@ -90,6 +90,15 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
             "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
             "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
         ),
+        (
+            "[store]\ntenant_header = \"a b\"\n",
+            "gaunt.toml:1: store.tenant_header is \"a b\", which is not the name of a header; use \
+             letters, digits and -",
+        ),
+        (
+            "[serve.peers]\nurls = []\ntls = { cert_file = \"a\" }\n",
+            "gaunt.toml:1: serve.peers has one of tls.cert_file and tls.key_file; give both",
+        ),
         ("[store]\nevery = \"5m\"\n", "gaunt.toml:1: store.every is 300s; allowed are 1s to 2m"),
         (
             "[store]\nreplica_label = \"__replica__\"\n",
