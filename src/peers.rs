@@ -3,7 +3,7 @@
 //! An action of a user is passed on to each peer until it has it. An aggregator that starts asks them for findings,
 //! actions and baselines. Each peer has its own task, so that one that does not answer delays nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use gaunt_schema::{SanitizedText, UnixMs};
 use tokio::{
@@ -12,11 +12,11 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use gaunt_api::{PeerAction, PeerLine, PeerState};
+use gaunt_api::{PeerAction, PeerLine, PeerState, peer_exchange::PostedAlerts};
 use gaunt_engine::{EngineHandle, PeerSnapshot};
 use gaunt_scrape::ServerAccess;
 
-mod action_queue;
+pub(crate) mod action_queue;
 mod peer_client;
 
 use action_queue::ActionQueue;
@@ -49,6 +49,15 @@ pub struct PeerOptions {
     pub access: ServerAccess,
     /// Name of the cluster: that of peers is the same.
     pub cluster: SanitizedText,
+}
+
+/// The peers as last seen.
+#[derive(Clone, Debug, Default)]
+pub struct PeerView {
+    /// The state of each.
+    pub lines: Vec<PeerLine>,
+    /// The alerts that those post that answer.
+    pub posted: PostedAlerts,
 }
 
 /// Why peers cannot be used.
@@ -129,41 +138,46 @@ impl PeerGroup {
         Some(snapshot)
     }
 
-    /// Starts to pass on the actions of this engine; the state of each peer is sent to `lines`.
+    /// Starts to pass on the actions of this engine; the state of the peers is sent to `view`.
     pub fn start_passing(
         mut self,
         engine: &EngineHandle,
-        lines: watch::Sender<Vec<PeerLine>>,
+        view: watch::Sender<PeerView>,
     ) -> JoinSet<()> {
         let mut receivers = Vec::new();
         for client in self.clients {
             let line = PeerLine { address: client.address().clone(), ..PeerLine::default() };
-            let (sender, receiver) = watch::channel(line.clone());
+            let (sender, receiver) = watch::channel((line.clone(), PostedAlerts::default()));
             receivers.push(receiver);
             let task = PeerTask {
                 client,
                 queue: ActionQueue::default(),
                 line,
+                posted: PostedAlerts::default(),
                 failures: 0,
                 retry_at: Instant::now(),
                 began: Instant::now(),
             };
             self.tasks.spawn(task.run(engine.clone(), sender));
         }
-        self.tasks.spawn(join_lines(receivers, lines));
+        self.tasks.spawn(join_views(receivers, view));
         self.tasks
     }
 }
 
-/// Joins the lines of all peers.
-async fn join_lines(
-    mut receivers: Vec<watch::Receiver<PeerLine>>,
-    sender: watch::Sender<Vec<PeerLine>>,
+/// Joins the lines and the alerts of all peers.
+async fn join_views(
+    mut receivers: Vec<watch::Receiver<(PeerLine, PostedAlerts)>>,
+    sender: watch::Sender<PeerView>,
 ) {
     loop {
-        let lines: Vec<PeerLine> =
-            receivers.iter_mut().map(|line| line.borrow_and_update().clone()).collect();
-        sender.send_replace(lines);
+        let (mut lines, mut posted) = (Vec::new(), BTreeSet::new());
+        for receiver in &mut receivers {
+            let (line, alerts) = receiver.borrow_and_update().clone();
+            lines.push(line);
+            posted.extend(alerts.iter().cloned());
+        }
+        sender.send_replace(PeerView { lines, posted: Arc::new(posted) });
         let mut changes = JoinSet::new();
         for receiver in &receivers {
             let mut receiver = receiver.clone();
@@ -180,6 +194,7 @@ struct PeerTask {
     client: PeerClient,
     queue: ActionQueue,
     line: PeerLine,
+    posted: PostedAlerts,
     failures: u32,
     retry_at: Instant,
     began: Instant,
@@ -187,7 +202,7 @@ struct PeerTask {
 
 impl PeerTask {
     /// Passes on actions and asks for the status until the engine ends.
-    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<PeerLine>) {
+    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<(PeerLine, PostedAlerts)>) {
         let mut actions: Arc<[PeerAction]> = Arc::default();
         let mut status_at = Instant::now();
         loop {
@@ -203,25 +218,28 @@ impl PeerTask {
                 },
                 () = sleep_until(due.max(self.retry_at)) => {}
             }
-            if Instant::now() >= self.retry_at {
-                self.pass_due_actions().await;
+            if Instant::now() >= self.retry_at && self.pass_due_actions().await {
+                // What it took changes what it posts.
+                status_at = Instant::now();
             }
             if Instant::now() >= status_at.max(self.retry_at) {
                 let status = self.client.fetch_status().await;
                 if let Ok(status) = &status {
                     self.queue.note_start(status.started);
+                    self.posted = Arc::new(status.posted.iter().cloned().collect());
                 }
                 self.note_answer(status.map(drop));
                 status_at = Instant::now() + STATUS_EVERY;
             }
             self.line.waiting_actions = self.queue.waiting_count() as u32;
-            let line = self.line.clone();
-            sender.send_if_modified(|shown| std::mem::replace(shown, line.clone()) != line);
+            let view = (self.line.clone(), self.posted.clone());
+            sender.send_if_modified(|shown| std::mem::replace(shown, view.clone()) != view);
         }
     }
 
-    /// Posts the actions that are due, one after the other, until one fails.
-    async fn pass_due_actions(&mut self) {
+    /// Posts the actions that are due, one after the other, until one fails. Returns whether the peer took any.
+    async fn pass_due_actions(&mut self) -> bool {
+        let passed_before = self.line.passed_actions;
         while let Some(action) = self.queue.next_action(self.began.elapsed()) {
             let reply = self.client.post_action(&action).await;
             if let Ok(reply) = &reply {
@@ -230,9 +248,10 @@ impl PeerTask {
                 self.line.passed_actions += u64::from(self.queue.waiting_count() < before);
             }
             if !self.note_answer(reply.map(drop)) {
-                return;
+                break;
             }
         }
+        self.line.passed_actions > passed_before
     }
 
     /// Notes whether the peer answered; after a failure it is asked again after a pause.
@@ -257,6 +276,8 @@ impl PeerTask {
                 self.failures = self.failures.saturating_add(1);
                 self.retry_at = Instant::now() + pause.min(LONGEST_PAUSE);
                 self.line.state = PeerState::Down;
+                // One that is gone posts nothing.
+                self.posted = PostedAlerts::default();
                 self.line.failure = Some(SanitizedText::new(&why));
                 false
             }

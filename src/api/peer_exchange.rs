@@ -1,6 +1,8 @@
 //! Peer exchange: what equal aggregators of one cluster send each other, and the state of each peer.
 
-use gaunt_schema::{SanitizedText, Severity, UnixMs};
+use std::{collections::BTreeSet, sync::Arc};
+
+use gaunt_schema::{Finding, SanitizedText, Severity, UnixMs};
 use serde::{Deserialize, Serialize};
 
 /// Path of the exchange below the API base: the status of this aggregator.
@@ -11,6 +13,24 @@ pub const PEER_STATE_PATH: &str = "peer/state";
 
 /// Path to which actions on findings are posted, below the API base.
 pub const PEER_ACTION_PATH: &str = "peer/actions";
+
+/// The most alerts of one aggregator.
+const MAX_ALERTS: usize = 1_000;
+
+/// Alerts that peers post as open, by name.
+pub type PostedAlerts = Arc<BTreeSet<SanitizedText>>;
+
+/// The name by which aggregators tell each other of an alert: it is another one at another severity.
+pub fn alert_name(finding: &str, severity: &str) -> SanitizedText {
+    SanitizedText::new(&format!("{finding} {severity}"))
+}
+
+/// Names of the open alerts: acknowledged findings have none.
+pub fn posted_alerts(findings: &[Finding]) -> Vec<SanitizedText> {
+    let posted = findings.iter().filter(|finding| finding.acknowledged.is_none());
+    let names = posted.map(|finding| alert_name(&finding.id, finding.severity.as_str()));
+    names.take(MAX_ALERTS).collect()
+}
 
 /// The last action of users on a finding, as aggregators pass it on. Of two for one finding the later one holds; of the
 /// same instant, the greater by user and command.
@@ -91,6 +111,9 @@ pub struct PeerStatus {
     pub cluster: SanitizedText,
     /// When it started: another time means that it may have forgotten what it was sent.
     pub started: UnixMs,
+    /// The open alerts that it posts to Alertmanager: id and severity of each finding.
+    #[serde(default)]
+    pub posted: Vec<SanitizedText>,
 }
 
 /// Whether a peer answers.

@@ -4,8 +4,8 @@ use gaunt_schema::UnixMs;
 use tokio::{sync::watch, task::JoinSet};
 
 use super::persist_task;
-use crate::peers::{PeerError, PeerGroup, PeerOptions};
-use gaunt_api::PeerLine;
+use crate::peers::{PeerError, PeerGroup, PeerOptions, PeerView};
+use gaunt_api::{PeerLine, peer_exchange::PostedAlerts};
 use gaunt_engine::{
     Engine, EngineHandle, EngineOptions, PeerSnapshot, PersistedState, state_store::StateStore,
 };
@@ -15,7 +15,9 @@ pub(super) struct PeerConnection {
     /// When this aggregator started.
     pub(super) started: UnixMs,
     group: Option<PeerGroup>,
+    view: watch::Sender<PeerView>,
     lines: watch::Sender<Vec<PeerLine>>,
+    posted: watch::Sender<PostedAlerts>,
 }
 
 impl PeerConnection {
@@ -26,12 +28,18 @@ impl PeerConnection {
             Some(options) => Some(PeerGroup::open(options, started).await?),
             None => None,
         };
-        Ok(Self { started, group, lines: watch::Sender::default() })
+        let (lines, posted) = (watch::Sender::default(), watch::Sender::default());
+        Ok(Self { started, group, view: watch::Sender::default(), lines, posted })
     }
 
     /// The state of the peers, if there are any.
     pub(super) fn watch_lines(&self) -> Option<watch::Receiver<Vec<PeerLine>>> {
         self.group.as_ref().map(|_| self.lines.subscribe())
+    }
+
+    /// The alerts that peers post.
+    pub(super) fn watch_posted(&self) -> watch::Receiver<PostedAlerts> {
+        self.posted.subscribe()
     }
 
     /// An engine that continues from the loaded state and from what a peer knows better. A peer that does not answer
@@ -78,7 +86,23 @@ impl PeerConnection {
 
     /// Starts to pass on the actions of this engine. Dropping the tasks ends that.
     pub(super) fn start_passing(self, engine: &EngineHandle) -> JoinSet<()> {
-        let (group, lines) = (self.group, self.lines);
-        group.map(|group| group.start_passing(engine, lines)).unwrap_or_default()
+        let Some(group) = self.group else { return JoinSet::new() };
+        let view = self.view.subscribe();
+        let mut tasks = group.start_passing(engine, self.view);
+        tasks.spawn(split_view(view, self.lines, self.posted));
+        tasks
+    }
+}
+
+/// Sends the parts of the view to those who read them.
+async fn split_view(
+    mut view: watch::Receiver<PeerView>,
+    lines: watch::Sender<Vec<PeerLine>>,
+    posted: watch::Sender<PostedAlerts>,
+) {
+    while view.changed().await.is_ok() {
+        let PeerView { lines: shown, posted: alerts } = view.borrow_and_update().clone();
+        lines.send_replace(shown);
+        posted.send_replace(alerts);
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     peers::{self, PeerOptions},
     serve::{self, AggregatorServer},
 };
-use gaunt_api::{AlertList, StoreLine};
+use gaunt_api::{AlertList, StoreLine, peer_exchange::PostedAlerts};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
 use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
@@ -96,10 +96,11 @@ pub async fn run(
         (persisting, engine) = (Some(started), persisted);
     }
     let server = server.with_peers(engine.clone(), cluster, pair.started);
+    let at_peers = pair.watch_posted();
     let peer_tasks = pair.start_passing(&engine);
     let source = AnswerSource::Engine(engine);
     let mut alerting_control =
-        AlertingControl { source: source.clone(), alerts_sender, running_alerting: None };
+        AlertingControl { source: source.clone(), alerts_sender, at_peers, running_alerting: None };
     alerting_control.apply_options(alerting).await?;
     let (follow, now) = (feed.follow.clone(), feed.clock.clone());
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
@@ -214,6 +215,7 @@ async fn reload_settings(
 struct AlertingControl {
     source: AnswerSource,
     alerts_sender: watch::Sender<Arc<AlertList>>,
+    at_peers: watch::Receiver<PostedAlerts>,
     running_alerting: Option<(alert::AlertOptions, AlertingTasks)>,
 }
 
@@ -230,7 +232,8 @@ impl AlertingControl {
         self.alerts_sender.send_replace(Arc::default());
         if let Some(options) = options {
             let (source, sender) = (self.source.clone(), self.alerts_sender.clone());
-            let alerting = alert::start_alerting(options.clone(), source, sender).await?;
+            let at_peers = self.at_peers.clone();
+            let alerting = alert::start_alerting(options.clone(), source, sender, at_peers).await?;
             self.running_alerting = Some((options, alerting));
         }
         Ok(())

@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// The actions to pass on to peers now.
-    pub(super) fn actions_to_pass(&self) -> Vec<PeerAction> {
+    pub fn actions_to_pass(&self) -> Vec<PeerAction> {
         self.acknowledgements.actions_to_pass(&self.findings.findings, self.cluster.now())
     }
 }

@@ -21,8 +21,8 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// The time for the state.
 const STATE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The largest other answer, in bytes.
-const MAX_ANSWER: usize = 64 << 10;
+/// The largest other answer, in bytes: a status with a thousand alerts.
+const MAX_ANSWER: usize = 1 << 20;
 
 /// One peer.
 pub(super) struct PeerClient {

@@ -21,8 +21,10 @@ use super::{
     health_endpoints::handle_not_found,
     write_token::WriteToken,
 };
-use gaunt_api::{PeerAction, PeerReply, PeerStatus, Refusal};
-use gaunt_engine::{EngineHandle, PeerSnapshot};
+use gaunt_api::{
+    Answer, PeerAction, PeerReply, PeerStatus, Question, Refusal, peer_exchange::posted_alerts,
+};
+use gaunt_engine::{EngineHandle, EngineStopped, PeerSnapshot};
 
 /// States that are packed at once: each needs some hundred megabytes with 100,000 GPUs.
 const PACKED_AT_ONCE: usize = 1;
@@ -31,15 +33,27 @@ const PACKED_AT_ONCE: usize = 1;
 #[derive(Clone)]
 pub(super) struct PeerService {
     engine: EngineHandle,
-    status: PeerStatus,
+    cluster: SanitizedText,
+    started: UnixMs,
     packing: Arc<Semaphore>,
 }
 
 impl PeerService {
     /// A service of an aggregator of this cluster that started at this time.
     pub(super) fn new(engine: EngineHandle, cluster: SanitizedText, started: UnixMs) -> Self {
-        let status = PeerStatus { cluster, started };
-        Self { engine, status, packing: Arc::new(Semaphore::new(PACKED_AT_ONCE)) }
+        Self { engine, cluster, started, packing: Arc::new(Semaphore::new(PACKED_AT_ONCE)) }
+    }
+
+    /// The status, with the alerts that this aggregator posts.
+    async fn read_status(&self) -> Result<PeerStatus, EngineStopped> {
+        let mut posted = Vec::new();
+        let alerts = self.engine.ask_question(Question::Alerts).await?;
+        if matches!(alerts, Answer::Alerts(alerts) if !alerts.servers.is_empty())
+            && let Answer::Findings(open) = self.engine.ask_question(Question::Findings).await?
+        {
+            posted = posted_alerts(&open.findings);
+        }
+        Ok(PeerStatus { cluster: self.cluster.clone(), started: self.started, posted })
     }
 
     /// Findings, actions and baselines as they are now.
@@ -84,7 +98,10 @@ pub(super) async fn handle_status(
     headers: HeaderMap,
 ) -> Response {
     match open_service(peers, &token, &headers).await {
-        Ok(service) => Json(service.status).into_response(),
+        Ok(service) => match service.read_status().await {
+            Ok(status) => Json(status).into_response(),
+            Err(error) => busy_response(&error.to_string()),
+        },
         Err(response) => response,
     }
 }
@@ -124,7 +141,7 @@ pub(super) async fn handle_action(
         Ok(outcome) => {
             let outcome_name = outcome.as_str();
             tracing::debug!(target: "gaunt::audit", %finding, %by, outcome_name, "passed on by a peer");
-            Json(PeerReply { outcome, started: service.status.started }).into_response()
+            Json(PeerReply { outcome, started: service.started }).into_response()
         }
         Err(error) => busy_response(&error.to_string()),
     }

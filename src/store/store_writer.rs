@@ -86,6 +86,11 @@ impl StoreWriter {
         Some(StoreStep::new(instant, self.labels.clone()))
     }
 
+    /// Whether the thread has taken all steps that were handed over.
+    pub fn is_idle(&self) -> bool {
+        self.steps.capacity() == MAX_STEPS
+    }
+
     /// Hands over a step. Never waits: a step that the thread has no room for is counted.
     pub fn send_step(&mut self, mut step: StoreStep) {
         step.left_out += std::mem::take(&mut self.skipped);

@@ -56,14 +56,19 @@ impl AggregatorPair {
     }
 
     /// Starts one of them; with a state folder if `state` is set.
-    fn start(&self, name: &str, targets: &str, state: bool) -> TestProcess {
+    fn spawn(&self, name: &str, targets: &str, state: bool) -> TestProcess {
         let settings = self.folder.path().join(format!("{name}.toml"));
         let mut command = Command::new(program_path("gaunt"));
         command.args(["serve", "--targets", targets, "--config"]).arg(settings);
         if state {
             command.arg("--state").arg(self.folder.path().join(format!("state-{name}")));
         }
-        let running = TestProcess::start_command(&mut command);
+        TestProcess::start_command(&mut command)
+    }
+
+    /// The same, once it serves.
+    fn start(&self, name: &str, targets: &str, state: bool) -> TestProcess {
+        let running = self.spawn(name, targets, state);
         running.line_with("serving address=");
         running
     }
@@ -149,8 +154,9 @@ fn acknowledgement_reaches_the_peer_before_and_after_a_kill() {
     // The other one keeps no state: it starts with what its peer knows.
     kill_hard(second);
     let opened = wait_for_finding(a, FINDING)["life"]["opened"].clone();
-    let second = pair.start("b", "127.0.0.1:9", false);
+    let second = pair.spawn("b", "127.0.0.1:9", false);
     second.line_with("took over the state of a peer findings=1 actions=1");
+    second.line_with("serving address=");
     let finding = wait_for_finding(b, FINDING);
     assert_eq!(
         (&finding["life"]["opened"], &finding["acknowledged"]["by"]),
