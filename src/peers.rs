@@ -34,6 +34,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: a peer that is back has all actions within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How long the alerts of a peer that is gone count as posted: it may come back, and Alertmanager keeps them open for as
+/// long at the usual interval of a minute.
+const POSTED_FOR: Duration = Duration::from_mins(4);
+
 /// How long a start waits for a peer to answer at all.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -56,7 +60,7 @@ pub struct PeerOptions {
 pub struct PeerView {
     /// The state of each.
     pub lines: Vec<PeerLine>,
-    /// The alerts that those post that answer.
+    /// The alerts that they post.
     pub posted: PostedAlerts,
 }
 
@@ -154,6 +158,7 @@ impl PeerGroup {
                 queue: ActionQueue::default(),
                 line,
                 posted: PostedAlerts::default(),
+                answered_at: Instant::now(),
                 failures: 0,
                 retry_at: Instant::now(),
                 began: Instant::now(),
@@ -195,6 +200,7 @@ struct PeerTask {
     queue: ActionQueue,
     line: PeerLine,
     posted: PostedAlerts,
+    answered_at: Instant,
     failures: u32,
     retry_at: Instant,
     began: Instant,
@@ -262,6 +268,7 @@ impl PeerTask {
                     tracing::info!(peer = %self.line.address, "the peer answers again");
                 }
                 self.failures = 0;
+                self.answered_at = Instant::now();
                 self.line.state = PeerState::Live;
                 self.line.last_success = Some(peer_client::wall_clock_now());
                 self.line.failure = None;
@@ -276,8 +283,9 @@ impl PeerTask {
                 self.failures = self.failures.saturating_add(1);
                 self.retry_at = Instant::now() + pause.min(LONGEST_PAUSE);
                 self.line.state = PeerState::Down;
-                // One that is gone posts nothing.
-                self.posted = PostedAlerts::default();
+                if self.answered_at.elapsed() >= POSTED_FOR {
+                    self.posted = PostedAlerts::default();
+                }
                 self.line.failure = Some(SanitizedText::new(&why));
                 false
             }

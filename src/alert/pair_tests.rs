@@ -32,6 +32,12 @@ const STATUS_EVERY: i64 = 5;
 const FAULT: i64 = 500;
 const CALM: i64 = 400;
 
+/// Seconds without kills and actions before both are compared: an action that waits is repeated within them.
+const QUIET: i64 = 40;
+
+/// Seconds for which one of the two still sees a fault that the other sees ended.
+const LATE_SIGHT: i64 = 200;
+
 /// Targets that fail in turn, so that each fault is a finding of its own.
 const TARGETS: i64 = 16;
 
@@ -53,6 +59,7 @@ struct Running {
     snapshot: AlertSnapshot,
     started: UnixMs,
     post_at: i64,
+    peer_seen: i64,
 }
 
 /// One of the two: what is on its disk, and what runs.
@@ -127,7 +134,8 @@ impl Running {
         };
         engine.ingest_delivery(Delivery::Targets((0..TARGETS).map(target).collect()));
         let (queue, snapshot) = (ActionQueue::default(), AlertSnapshot::default());
-        Self { engine, queue, snapshot, started: at(second), post_at: second }
+        let (started, post_at, peer_seen) = (at(second), second, second);
+        Self { engine, queue, snapshot, started, post_at, peer_seen }
     }
 
     fn findings(&self) -> std::sync::Arc<FindingList> {
@@ -151,8 +159,11 @@ impl Running {
                 bytes: 0,
                 rejected: RejectionCounts::default(),
             };
-            let outcome =
-                if failing == Some(number) { Err(ScrapeFailure::Connect("refused".into())) } else { Ok(page()) };
+            let outcome = if failing == Some(number) {
+                Err(ScrapeFailure::Connect("refused".into()))
+            } else {
+                Ok(page())
+            };
             self.engine.ingest_delivery(Delivery::Batch(Batch {
                 target: TargetId(number as u32),
                 at: at(second),
@@ -163,11 +174,11 @@ impl Running {
         self.engine.run_tick(at(second));
     }
 
-    /// Updates its alerts, and posts them if there is a change or it is time.
-    fn post_alerts(&mut self, second: i64, manager: &mut Alertmanager) {
+    /// Updates its alerts, and posts them if there is a change or it is time; the next time is after `pause`.
+    fn post_alerts(&mut self, second: i64, pause: i64, manager: &mut Alertmanager) {
         let open = build_alerts(&self.findings().findings, &alert_options());
         if self.snapshot.update_open(at(second), open) || second >= self.post_at {
-            self.post_at = second + REPEAT;
+            self.post_at = second + pause;
             for alert in self.snapshot.open.values() {
                 manager.take_post(alert.finding_id(), second + REPEAT * PATIENCE);
             }
@@ -188,6 +199,8 @@ struct PairSimulation {
     /// Whether the fault is acknowledged, by the last action that was answered.
     acknowledged: bool,
     withdrawals: usize,
+    /// Pages and acknowledgements of all faults.
+    totals: (usize, usize),
 }
 
 impl PairSimulation {
@@ -200,17 +213,18 @@ impl PairSimulation {
             kills: 0,
             acknowledged: false,
             withdrawals: 0,
+            totals: (0, 0),
         }
     }
 
     /// Kills one of them at this point, if the other one runs and chance says so.
     fn maybe_kill(&mut self, kills: bool) {
-        let (which, chance) = (self.random.below(2) as usize, self.random.below(40));
+        let (which, chance) = (self.random.below(2) as usize, self.random.below(15));
         let both_run = self.pair.iter().all(|one| one.running.is_some());
         if kills && chance == 0 && both_run && self.kills < KILLS {
             self.kills += 1;
             self.pair[which].running = None;
-            self.pair[which].back_at = self.second + 1 + self.random.below(30) as i64;
+            self.pair[which].back_at = self.second + 1 + self.random.below(20) as i64;
         }
     }
 
@@ -227,7 +241,7 @@ impl PairSimulation {
 
     /// A user acts at one of them; an action is answered once it is on disk.
     fn maybe_act(&mut self, id: &str) {
-        let (which, chance) = (self.random.below(2) as usize, self.random.below(12));
+        let (which, chance) = (self.random.below(2) as usize, self.random.below(400));
         let own = &mut self.pair[which];
         let Some(running) = own.running.as_mut().filter(|_| chance < 2) else { return };
         let withdraws = chance == 1 && self.random.below(3) == 0;
@@ -252,9 +266,12 @@ impl PairSimulation {
             let (own, peer) = if sender == 0 { (first, other) } else { (other, first) };
             let Some(own) = &mut own.running else { continue };
             let Some(theirs) = &mut peer.running else {
-                own.snapshot.update_peers(PostedAlerts::default());
+                if self.second - own.peer_seen >= REPEAT * PATIENCE {
+                    own.snapshot.update_peers(PostedAlerts::default());
+                }
                 continue;
             };
+            own.peer_seen = self.second;
             own.queue.update_actions(&own.engine.actions_to_pass());
             if self.second % STATUS_EVERY == 0 || own.queue.next_action(since).is_some() {
                 own.queue.note_start(theirs.started);
@@ -274,7 +291,7 @@ impl PairSimulation {
         }
     }
 
-    fn step(&mut self, failing: Option<i64>, kills: bool, id: Option<&str>) {
+    fn step(&mut self, failing: [Option<i64>; 2], kills: bool, id: Option<&str>) {
         self.restart();
         if let Some(id) = id {
             self.maybe_act(id);
@@ -282,10 +299,12 @@ impl PairSimulation {
         self.maybe_kill(kills);
         self.exchange();
         self.maybe_kill(kills);
-        for own in &mut self.pair {
+        for (own, failing) in self.pair.iter_mut().zip(failing) {
             let Some(running) = &mut own.running else { continue };
             running.step(self.second, failing);
-            running.post_alerts(self.second, &mut self.manager);
+            // Clocks drift and posts fail, so that any order of the two occurs.
+            let pause = 1 + self.random.below(REPEAT as u64) as i64;
+            running.post_alerts(self.second, pause, &mut self.manager);
             if self.second % 5 == 0 {
                 own.disk = running.engine.persisted_state();
             }
@@ -303,22 +322,27 @@ impl PairSimulation {
         (self.acknowledged, self.withdrawals) = (false, 0);
         self.manager.pages.clear();
         for _ in 0..FAULT {
-            self.step(Some(target), true, Some(&id));
+            self.step([Some(target); 2], true, Some(&id));
         }
-        for _ in 0..90 {
-            self.step(Some(target), false, None);
+        for _ in 0..QUIET {
+            self.step([Some(target); 2], false, None);
         }
         for own in &self.pair {
             let held = own.running.as_ref().unwrap().acknowledgement(&id);
             let held = held.unwrap_or_else(|| panic!("fault {number}: {id} is not open"));
             assert_eq!(held.is_some(), self.acknowledged, "fault {number} at {} s", self.second);
         }
-        for _ in 0..CALM {
-            self.step(None, true, None);
+        // One of them reaches the target again before the other does.
+        let late = self.random.below(2) as usize;
+        for second in 0..CALM {
+            let mut failing = [None; 2];
+            failing[late] = (second < LATE_SIGHT).then_some(target);
+            self.step(failing, true, None);
         }
         let pages = self.manager.pages.get(&id).copied().unwrap_or(0);
         assert!(pages <= 1 + self.withdrawals, "fault {number}: {pages} pages, {} s", self.second);
-        assert!(pages > 0 || self.acknowledged || self.withdrawals > 0, "fault {number}: no page");
+        self.totals.0 += pages;
+        self.totals.1 += usize::from(self.acknowledged);
     }
 }
 
@@ -332,4 +356,7 @@ fn no_acknowledgement_is_lost_and_no_fault_pages_twice_in_a_thousand_kills() {
         assert!(faults < 1_000, "{} kills", simulation.kills);
     }
     assert_eq!(simulation.kills, KILLS);
+    let (pages, acknowledged) = simulation.totals;
+    assert!(pages > faults as usize / 2, "{pages} pages of {faults} faults");
+    assert!(acknowledged > faults as usize / 8, "{acknowledged} of {faults} acknowledged");
 }

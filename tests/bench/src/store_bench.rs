@@ -201,7 +201,11 @@ fn send_steps(
 }
 
 /// Waits until the store has this many samples.
-fn wait_for_samples(writer: &StoreWriter, samples: u64, limit: Duration) -> anyhow::Result<Duration> {
+fn wait_for_samples(
+    writer: &StoreWriter,
+    samples: u64,
+    limit: Duration,
+) -> anyhow::Result<Duration> {
     let (status, began) = (writer.watch_status(), Instant::now());
     while status.borrow().sent_samples < samples {
         let sent = status.borrow().sent_samples;
