@@ -11,7 +11,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::answer_source::AnswerSource;
 use gaunt_api::{
     AlertLine, AlertList, AlertServer, Answer, Finding, Question,
-    peer_exchange::{PostedAlerts, alert_name},
+    peer_exchange::{PeerAlertSet, alert_name},
 };
 use gaunt_scrape::ServerAccess;
 
@@ -70,7 +70,7 @@ struct AlertSnapshot {
     open: BTreeMap<String, FindingAlert>,
     ended: BTreeMap<String, (FindingAlert, UnixMs)>,
     /// What peers post as open: Alertmanager would notify again of what one resolves and another posts.
-    at_peers: PostedAlerts,
+    at_peers: PeerAlertSet,
 }
 
 /// Running alerting tasks. Dropping them ends alerting.
@@ -95,7 +95,7 @@ pub async fn start_alerting(
     options: AlertOptions,
     source: AnswerSource,
     list_sender: watch::Sender<Arc<AlertList>>,
-    at_peers: watch::Receiver<PostedAlerts>,
+    at_peers: watch::Receiver<PeerAlertSet>,
 ) -> Result<AlertingTasks, AlertError> {
     check_servers(&options)?;
     let mut tasks = JoinSet::new();
@@ -118,7 +118,7 @@ pub async fn start_alerting(
 async fn watch_findings(
     options: AlertOptions,
     source: AnswerSource,
-    at_peers: watch::Receiver<PostedAlerts>,
+    at_peers: watch::Receiver<PeerAlertSet>,
     sender: watch::Sender<AlertSnapshot>,
 ) {
     let mut last = UnixMs::default();
@@ -150,7 +150,7 @@ fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String
 
 impl AlertSnapshot {
     /// Updates what peers post; returns whether there is an alert that may be posted as resolved now.
-    fn update_peers(&mut self, at_peers: PostedAlerts) -> bool {
+    fn update_peers(&mut self, at_peers: PeerAlertSet) -> bool {
         let before = std::mem::replace(&mut self.at_peers, at_peers);
         before != self.at_peers && !self.ended.is_empty()
     }
@@ -274,7 +274,7 @@ mod tests {
         let mut snapshot = AlertSnapshot::default();
         let open = open_alerts(&[("a", "critical"), ("b", "critical")]);
         snapshot.update_open(UnixMs(1_000), open);
-        let posted = |names: &[&str]| -> PostedAlerts {
+        let posted = |names: &[&str]| -> PeerAlertSet {
             Arc::new(names.iter().map(|name| SanitizedText::new(name)).collect())
         };
         assert!(!snapshot.update_peers(posted(&["a critical", "b warning"])), "nothing has ended");

@@ -19,7 +19,7 @@ mod aggregator_streams;
 mod remote_recording;
 mod safe_json;
 
-pub use aggregator_choice::MoveReportFn;
+pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;
 pub use aggregator_connection::AggregatorError;
 pub use remote_recording::RemoteRecording;

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-use gaunt_api::{PeerAction, PeerLine, PeerState, peer_exchange::PostedAlerts};
+use gaunt_api::{PeerAction, PeerLine, PeerState, peer_exchange::PeerAlertSet};
 use gaunt_engine::{EngineHandle, PeerSnapshot};
 use gaunt_scrape::ServerAccess;
 
@@ -61,7 +61,7 @@ pub struct PeerView {
     /// The state of each.
     pub lines: Vec<PeerLine>,
     /// The alerts that they post.
-    pub posted: PostedAlerts,
+    pub posted: PeerAlertSet,
 }
 
 /// Why peers cannot be used.
@@ -151,13 +151,13 @@ impl PeerGroup {
         let mut receivers = Vec::new();
         for client in self.clients {
             let line = PeerLine { address: client.address().clone(), ..PeerLine::default() };
-            let (sender, receiver) = watch::channel((line.clone(), PostedAlerts::default()));
+            let (sender, receiver) = watch::channel((line.clone(), PeerAlertSet::default()));
             receivers.push(receiver);
             let task = PeerTask {
                 client,
                 queue: ActionQueue::default(),
                 line,
-                posted: PostedAlerts::default(),
+                posted: PeerAlertSet::default(),
                 answered_at: Instant::now(),
                 failures: 0,
                 retry_at: Instant::now(),
@@ -172,7 +172,7 @@ impl PeerGroup {
 
 /// Joins the lines and the alerts of all peers.
 async fn join_views(
-    mut receivers: Vec<watch::Receiver<(PeerLine, PostedAlerts)>>,
+    mut receivers: Vec<watch::Receiver<(PeerLine, PeerAlertSet)>>,
     sender: watch::Sender<PeerView>,
 ) {
     loop {
@@ -199,7 +199,7 @@ struct PeerTask {
     client: PeerClient,
     queue: ActionQueue,
     line: PeerLine,
-    posted: PostedAlerts,
+    posted: PeerAlertSet,
     answered_at: Instant,
     failures: u32,
     retry_at: Instant,
@@ -208,7 +208,7 @@ struct PeerTask {
 
 impl PeerTask {
     /// Passes on actions and asks for the status until the engine ends.
-    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<(PeerLine, PostedAlerts)>) {
+    async fn run(mut self, engine: EngineHandle, sender: watch::Sender<(PeerLine, PeerAlertSet)>) {
         let mut actions: Arc<[PeerAction]> = Arc::default();
         let mut status_at = Instant::now();
         loop {
@@ -284,7 +284,7 @@ impl PeerTask {
                 self.retry_at = Instant::now() + pause.min(LONGEST_PAUSE);
                 self.line.state = PeerState::Down;
                 if self.answered_at.elapsed() >= POSTED_FOR {
-                    self.posted = PostedAlerts::default();
+                    self.posted = PeerAlertSet::default();
                 }
                 self.line.failure = Some(SanitizedText::new(&why));
                 false

@@ -267,7 +267,7 @@ impl PairSimulation {
             let Some(own) = &mut own.running else { continue };
             let Some(theirs) = &mut peer.running else {
                 if self.second - own.peer_seen >= REPEAT * PATIENCE {
-                    own.snapshot.update_peers(PostedAlerts::default());
+                    own.snapshot.update_peers(PeerAlertSet::default());
                 }
                 continue;
             };

@@ -17,7 +17,7 @@ pub(super) const ALIVE_WITHIN: Duration = Duration::from_millis(700);
 pub(super) const ALIVE_EVERY: Duration = Duration::from_millis(500);
 
 /// Reports a move in one line.
-pub type MoveReportFn = Arc<dyn Fn(&str) + Send + Sync>;
+pub type AggregatorReportFn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The chosen one; it stays until it fails.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ struct ChosenAggregator {
 #[derive(Clone)]
 pub(super) struct AggregatorChoice {
     chosen: Arc<watch::Sender<ChosenAggregator>>,
-    report: Option<MoveReportFn>,
+    report: Option<AggregatorReportFn>,
 }
 
 impl fmt::Debug for AggregatorChoice {
@@ -51,7 +51,7 @@ impl Default for AggregatorChoice {
 
 impl AggregatorChoice {
     /// The same choice with a report of each move.
-    pub(super) fn with_report(self, report: Option<MoveReportFn>) -> Self {
+    pub(super) fn with_report(self, report: Option<AggregatorReportFn>) -> Self {
         Self { report, ..self }
     }
 
@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn first_of_two_failures_moves_and_is_reported_once() {
         let (sender, reports) = std::sync::mpsc::channel();
-        let report: MoveReportFn = Arc::new(move |notice| sender.send(notice.to_owned()).unwrap());
+        let report: AggregatorReportFn =
+            Arc::new(move |notice| sender.send(notice.to_owned()).unwrap());
         let choice = AggregatorChoice::default().with_report(Some(report));
         assert_eq!((choice.position(), choice.last_move()), (0, None));
         choice.move_to(0, 1, "a is gone");

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     aggregator_choice::{
-        ALIVE_EVERY, ALIVE_WITHIN, AggregatorChoice, MAX_AGGREGATORS, MoveReportFn, PATIENCE,
+        ALIVE_EVERY, ALIVE_WITHIN, AggregatorChoice, AggregatorReportFn, MAX_AGGREGATORS, PATIENCE,
     },
     aggregator_connection::{AggregatorConnection, AggregatorError, json_problem},
     aggregator_streams::AggregatorStreams,
@@ -76,7 +76,7 @@ impl AggregatorClient {
 
     /// Reports each move to another aggregator in one line.
     #[must_use]
-    pub fn with_move_report(self, report: MoveReportFn) -> Self {
+    pub fn with_move_report(self, report: AggregatorReportFn) -> Self {
         Self { choice: self.choice.with_report(Some(report)), ..self }
     }
 

@@ -18,7 +18,7 @@ pub const PEER_ACTION_PATH: &str = "peer/actions";
 const MAX_ALERTS: usize = 1_000;
 
 /// Alerts that peers post as open, by name.
-pub type PostedAlerts = Arc<BTreeSet<SanitizedText>>;
+pub type PeerAlertSet = Arc<BTreeSet<SanitizedText>>;
 
 /// The name by which aggregators tell each other of an alert: it is another one at another severity.
 pub fn alert_name(finding: &str, severity: &str) -> SanitizedText {

@@ -5,7 +5,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use super::persist_task;
 use crate::peers::{PeerError, PeerGroup, PeerOptions, PeerView};
-use gaunt_api::{PeerLine, peer_exchange::PostedAlerts};
+use gaunt_api::{PeerLine, peer_exchange::PeerAlertSet};
 use gaunt_engine::{
     Engine, EngineHandle, EngineOptions, PeerSnapshot, PersistedState, state_store::StateStore,
 };
@@ -17,7 +17,7 @@ pub(super) struct PeerConnection {
     group: Option<PeerGroup>,
     view: watch::Sender<PeerView>,
     lines: watch::Sender<Vec<PeerLine>>,
-    posted: watch::Sender<PostedAlerts>,
+    posted: watch::Sender<PeerAlertSet>,
 }
 
 impl PeerConnection {
@@ -38,7 +38,7 @@ impl PeerConnection {
     }
 
     /// The alerts that peers post.
-    pub(super) fn watch_posted(&self) -> watch::Receiver<PostedAlerts> {
+    pub(super) fn watch_posted(&self) -> watch::Receiver<PeerAlertSet> {
         self.posted.subscribe()
     }
 
@@ -98,7 +98,7 @@ impl PeerConnection {
 async fn split_view(
     mut view: watch::Receiver<PeerView>,
     lines: watch::Sender<Vec<PeerLine>>,
-    posted: watch::Sender<PostedAlerts>,
+    posted: watch::Sender<PeerAlertSet>,
 ) {
     while view.changed().await.is_ok() {
         let PeerView { lines: shown, posted: alerts } = view.borrow_and_update().clone();

@@ -19,7 +19,7 @@ use crate::{
     peers::{self, PeerOptions},
     serve::{self, AggregatorServer},
 };
-use gaunt_api::{AlertList, StoreLine, peer_exchange::PostedAlerts};
+use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
 use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
@@ -215,7 +215,7 @@ async fn reload_settings(
 struct AlertingControl {
     source: AnswerSource,
     alerts_sender: watch::Sender<Arc<AlertList>>,
-    at_peers: watch::Receiver<PostedAlerts>,
+    at_peers: watch::Receiver<PeerAlertSet>,
     running_alerting: Option<(alert::AlertOptions, AlertingTasks)>,
 }
 

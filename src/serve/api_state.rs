@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    answer_streams::StreamHub, audit_log::AuditLog, peer_endpoints::PeerService,
+    answer_streams::StreamHub, audit_log::AuditLog, peer_service::PeerService,
     write_token::WriteToken,
 };
 use crate::answer_source::AnswerSource;

@@ -246,7 +246,7 @@ fn kill_of_one_moves_the_console_and_notifies_once() {
         &program_path("gaunt"),
         &format!("--aggregator {}", pair.both()),
     );
-    console.wait_for_screen("the node", |screen| screen.contains("gpu003"));
+    console.wait_for_screen("the node", |screen| screen.contains("mlx5_1/1"));
     machine.set_link(1, false);
     let mut expected = expected_notification("firing");
     expected.2[0].insert("cluster".to_owned(), "hall".to_owned());
@@ -268,7 +268,7 @@ fn kill_of_one_moves_the_console_and_notifies_once() {
     machine.set_link(1, true);
     let (_, status, _) = next(&posted, "the end of it");
     assert_eq!(status, "resolved", "one notification of the fault, whoever was killed");
-    console.wait_for_screen("the end of it", |screen| !screen.contains("port_down"));
+    console.wait_for_screen("the end of it", |screen| screen.contains("none open"));
     console.press_keys("q");
     console.check_restored("0");
     // Two seconds are the bound on an idle machine; its parts are constants with a test of their own.
