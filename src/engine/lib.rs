@@ -65,7 +65,7 @@ pub use gaunt_judge::BaselineSnapshot;
 use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
 use peer_actions::WaitingActions;
-pub use peer_snapshot::{MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStateSummary};
+pub use peer_snapshot::{MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStateReport};
 pub use persisted_state::PersistedState;
 pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 use snapshot_history::{SnapshotHistory, TickSnapshot};

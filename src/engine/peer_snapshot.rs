@@ -45,7 +45,7 @@ pub struct PeerSnapshot {
 
 /// What was taken over from a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeerStateSummary {
+pub struct PeerStateReport {
     /// Number of open findings that were not known here.
     pub open_findings: usize,
     /// Number of actions on open findings.
@@ -107,15 +107,15 @@ impl PersistedState {
         mut self,
         peer: PeerSnapshot,
         now: UnixMs,
-    ) -> Result<(Self, PeerStateSummary), String> {
+    ) -> Result<(Self, PeerStateReport), String> {
         let findings: FindingSnapshot = serde_json::from_value(peer.findings)
             .map_err(|error| format!("its findings: {}", plain_error::json(&error)))?;
         let (open_before, _) = self.finding_counts();
         let known_until = self.saved_at.unwrap_or(UnixMs(0));
         self.past = std::mem::take(&mut self.past).join_peer(findings, known_until);
-        let mut takeover = PeerStateSummary {
+        let mut takeover = PeerStateReport {
             open_findings: self.finding_counts().0.saturating_sub(open_before),
-            ..PeerStateSummary::default()
+            ..PeerStateReport::default()
         };
         for action in &peer.actions {
             let record = self.past.findings.iter().find(|record| {
