@@ -36,8 +36,8 @@ const HOUR_STEPS: i64 = 240;
 /// The time in which what waited for an hour must be in the store.
 const DRAINED_WITHIN: Duration = Duration::from_mins(10);
 
-/// A judgement must not wait longer than this for the store.
-const LATE: Duration = Duration::from_millis(10);
+/// A step that takes longer than this to hand over delays a tick.
+const LATE: Duration = Duration::from_secs(1);
 
 const START: i64 = 1_700_000_000_000 / 15_000 * 15_000;
 
