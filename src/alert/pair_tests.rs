@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gaunt_api::{
-    Acknowledgement, Answer, FindingAction, FindingCommand, FindingList, PeerReply,
-    peer_exchange::posted_alerts,
+    Answer, FindingAction, FindingCommand, FindingList, PeerReply, peer_exchange::posted_alerts,
 };
 use gaunt_engine::{Engine, EngineOptions, PeerSnapshot, PersistedState};
 use gaunt_schema::{
@@ -145,9 +144,10 @@ impl Running {
         }
     }
 
-    fn acknowledgement(&self, id: &str) -> Option<Option<Acknowledgement>> {
+    /// Whether the finding is acknowledged; none if it is not open.
+    fn is_acknowledged(&self, id: &str) -> Option<bool> {
         let list = self.findings();
-        list.findings.iter().find(|open| open.id == id).map(|open| open.acknowledged.clone())
+        list.findings.iter().find(|open| open.id == id).map(|open| open.acknowledged.is_some())
     }
 
     /// Reads all targets; the one that fails refuses the connection.
@@ -328,9 +328,9 @@ impl PairSimulation {
             self.step([Some(target); 2], false, None);
         }
         for own in &self.pair {
-            let held = own.running.as_ref().unwrap().acknowledgement(&id);
+            let held = own.running.as_ref().unwrap().is_acknowledged(&id);
             let held = held.unwrap_or_else(|| panic!("fault {number}: {id} is not open"));
-            assert_eq!(held.is_some(), self.acknowledged, "fault {number} at {} s", self.second);
+            assert_eq!(held, self.acknowledged, "fault {number} at {} s", self.second);
         }
         // One of them reaches the target again before the other does.
         let late = self.random.below(2) as usize;

@@ -74,7 +74,7 @@ impl PeerClient {
 
     /// Asks for the status; a peer of another cluster, and this aggregator itself, are no peers.
     pub(super) async fn fetch_status(&mut self) -> Result<PeerStatus, String> {
-        let request = self.build_request(PEER_PATH, |client, url| client.get(url))?;
+        let request = self.build_request(PEER_PATH, Client::get)?;
         let status: PeerStatus = parse_answer(&send(request, MAX_ANSWER).await?)?;
         if status.started == self.started {
             return Err("it is this aggregator itself; remove it from serve.peers.urls".to_owned());
@@ -92,7 +92,7 @@ impl PeerClient {
 
     /// Asks for findings, actions and baselines.
     pub(super) async fn fetch_snapshot(&mut self) -> Result<PeerSnapshot, String> {
-        let request = self.build_request(PEER_STATE_PATH, |client, url| client.get(url))?;
+        let request = self.build_request(PEER_STATE_PATH, Client::get)?;
         let body = send(request.timeout(STATE_DEADLINE), MAX_PEER_SNAPSHOT).await?;
         let unpacked = spawn_blocking(move || PeerSnapshot::unpack(&body)).await;
         unpacked.unwrap_or_else(|_| Err("its state cannot be read; see the log".to_owned()))
@@ -116,13 +116,12 @@ impl PeerClient {
         if self.credentials.has_changed().unwrap_or(false) {
             self.client = None;
         }
-        let client = match &self.client {
-            Some(client) => client,
-            None => {
-                let credentials =
-                    self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-                self.client.insert(build_client(&credentials)?)
-            }
+        let client = if let Some(client) = &self.client {
+            client
+        } else {
+            let credentials =
+                self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
+            self.client.insert(build_client(&credentials)?)
         };
         Ok(build(client, url))
     }
