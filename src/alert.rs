@@ -9,12 +9,17 @@ use gaunt_schema::{SanitizedText, Severity, UnixMs};
 use tokio::{sync::watch, task::JoinSet};
 
 use crate::answer_source::AnswerSource;
-use gaunt_api::{AlertLine, AlertList, AlertServer, Answer, Finding, Question};
+use gaunt_api::{
+    AlertLine, AlertList, AlertServer, Answer, Finding, Question,
+    peer_exchange::{PeerAlertSet, alert_name},
+};
 use gaunt_scrape::ServerAccess;
 
 mod alert_labels;
 mod alertmanager_api;
 mod alertmanager_client;
+#[cfg(test)]
+mod pair_tests;
 
 use alert_labels::FindingAlert;
 use alertmanager_client::AlertmanagerClient;
@@ -64,6 +69,8 @@ struct AlertSnapshot {
     at: UnixMs,
     open: BTreeMap<String, FindingAlert>,
     ended: BTreeMap<String, (FindingAlert, UnixMs)>,
+    /// What peers post as open: Alertmanager would notify again of what one resolves and another posts.
+    at_peers: PeerAlertSet,
 }
 
 /// Running alerting tasks. Dropping them ends alerting.
@@ -88,6 +95,7 @@ pub async fn start_alerting(
     options: AlertOptions,
     source: AnswerSource,
     list_sender: watch::Sender<Arc<AlertList>>,
+    at_peers: watch::Receiver<PeerAlertSet>,
 ) -> Result<AlertingTasks, AlertError> {
     check_servers(&options)?;
     let mut tasks = JoinSet::new();
@@ -101,7 +109,7 @@ pub async fn start_alerting(
         tasks.spawn(server.run(snapshots.clone(), state_sender));
         states.push(state);
     }
-    tasks.spawn(watch_findings(options, source, snapshot_sender));
+    tasks.spawn(watch_findings(options, source, at_peers, snapshot_sender));
     tasks.spawn(merge_server_lists(states, list_sender));
     Ok(AlertingTasks { _tasks: tasks })
 }
@@ -110,6 +118,7 @@ pub async fn start_alerting(
 async fn watch_findings(
     options: AlertOptions,
     source: AnswerSource,
+    at_peers: watch::Receiver<PeerAlertSet>,
     sender: watch::Sender<AlertSnapshot>,
 ) {
     let mut last = UnixMs::default();
@@ -119,7 +128,11 @@ async fn watch_findings(
             continue;
         };
         let open = build_alerts(&findings.findings, &options);
-        sender.send_if_modified(|snapshot| snapshot.update_open(at, open));
+        let at_peers = at_peers.borrow().clone();
+        sender.send_if_modified(|snapshot| {
+            let is_released = snapshot.update_peers(at_peers);
+            snapshot.update_open(at, open) || is_released
+        });
     }
 }
 
@@ -136,6 +149,20 @@ fn build_alerts(findings: &[Finding], options: &AlertOptions) -> BTreeMap<String
 }
 
 impl AlertSnapshot {
+    /// Updates what peers post; returns whether there is an alert that may be posted as resolved now.
+    fn update_peers(&mut self, at_peers: PeerAlertSet) -> bool {
+        let before = std::mem::replace(&mut self.at_peers, at_peers);
+        before != self.at_peers && !self.ended.is_empty()
+    }
+
+    /// The alerts to post as resolved, and when they ended: those that no peer posts as open.
+    fn resolved_alerts(&self) -> impl Iterator<Item = (&FindingAlert, UnixMs)> {
+        let ended = self.ended.values().filter(|(alert, _)| {
+            !self.at_peers.contains(&alert_name(alert.finding_id(), alert.severity_label()))
+        });
+        ended.map(|(alert, ended)| (alert, *ended))
+    }
+
     /// Updates the open alerts; returns whether anything changed.
     fn update_open(&mut self, at: UnixMs, open: BTreeMap<String, FindingAlert>) -> bool {
         let previous = std::mem::replace(&mut self.open, open);
@@ -220,7 +247,12 @@ mod tests {
     }
 
     fn open_alerts(alerts: &[(&str, &str)]) -> BTreeMap<String, FindingAlert> {
-        alerts.iter().map(|(id, severity)| ((*id).to_owned(), test_alert(severity))).collect()
+        let alert = |id: &str, severity| {
+            let mut alert = test_alert(severity);
+            alert.labels.insert("id", id.to_owned());
+            alert
+        };
+        alerts.iter().map(|(id, severity)| ((*id).to_owned(), alert(id, severity))).collect()
     }
 
     #[test]
@@ -235,6 +267,23 @@ mod tests {
         assert!(snapshot.update_open(UnixMs(5_000), open_alerts(&[])));
         assert!(!snapshot.update_open(UnixMs(5_000) + RESOLVED_FOR, open_alerts(&[])));
         assert!(snapshot.ended.is_empty(), "it was told long enough");
+    }
+
+    #[test]
+    fn alert_is_not_resolved_while_a_peer_posts_it() {
+        let mut snapshot = AlertSnapshot::default();
+        let open = open_alerts(&[("a", "critical"), ("b", "critical")]);
+        snapshot.update_open(UnixMs(1_000), open);
+        let posted = |names: &[&str]| -> PeerAlertSet {
+            Arc::new(names.iter().map(|name| SanitizedText::new(name)).collect())
+        };
+        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"])), "nothing has ended");
+        assert!(snapshot.update_open(UnixMs(2_000), open_alerts(&[])));
+        let resolved: Vec<_> = snapshot.resolved_alerts().map(|(it, _)| it.finding_id()).collect();
+        assert_eq!(resolved, ["b"], "the alert of another severity is another one");
+        assert!(!snapshot.update_peers(posted(&["a critical", "b warning"])), "no news");
+        assert!(snapshot.update_peers(posted(&[])));
+        assert_eq!(snapshot.resolved_alerts().count(), 2);
     }
 
     #[test]

@@ -12,12 +12,14 @@ use tokio::time::sleep;
 use gaunt_api::{Answer, FindingAction, Question};
 use gaunt_engine::{EngineHandle, EngineStopped};
 
+mod aggregator_choice;
 mod aggregator_client;
 mod aggregator_connection;
 mod aggregator_streams;
 mod remote_recording;
 mod safe_json;
 
+pub use aggregator_choice::AggregatorReportFn;
 pub use aggregator_client::AggregatorClient;
 pub use aggregator_connection::AggregatorError;
 pub use remote_recording::RemoteRecording;
@@ -118,6 +120,13 @@ impl ConsoleSource for AnswerSource {
 
     fn display_address(&self) -> Option<&str> {
         Self::display_address(self)
+    }
+
+    fn last_move(&self) -> Option<(u64, Arc<str>)> {
+        match self {
+            Self::Engine(_) => None,
+            Self::Aggregator(aggregator) => aggregator.last_move(),
+        }
     }
 }
 

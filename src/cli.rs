@@ -73,7 +73,8 @@ pub struct GauntArguments {
 /// Data source of the console and `snapshot`; by default this host.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ViewArguments {
-    /// Aggregator to query, such as http://10.0.0.5:9771; overrides $GAUNT_AGGREGATOR.
+    /// Aggregator to query, such as http://10.0.0.5:9771; overrides $GAUNT_AGGREGATOR. Of several equal ones, separated by
+    /// commas, the next one is used when one does not answer.
     #[arg(long, value_name = "URL", conflicts_with_all = ["targets", "targets_file", "file_sd", "http_sd", "dns_sd", "config"])]
     pub aggregator: Option<String>,
     /// File with the aggregator's token, to acknowledge findings in the console; default: the token in GAUNT_TOKEN.

@@ -38,6 +38,7 @@ pub mod installation_command;
 pub mod judge_command;
 mod local_sampling;
 pub mod metrics_command;
+mod peer_connection;
 mod persist_task;
 pub mod record_command;
 pub mod replay_command;

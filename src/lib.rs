@@ -6,6 +6,7 @@ pub mod alert;
 pub mod answer_source;
 pub mod cli;
 pub mod command;
+pub mod peers;
 pub mod serve;
 pub mod settings;
 pub mod site;

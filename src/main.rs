@@ -182,7 +182,9 @@ async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
         web_config: options.web_config.or(settings.web_config.take()),
         audit_file: settings.audit_file.take(),
         store: None,
+        peers: None,
     };
+    serve_options.peers = settings.peer_options(serve_options.token_file.as_deref())?;
     serve_options.store =
         settings.store_options(options.store, serve_options.state_folder.as_deref());
     let flags = options.scrape.clone();

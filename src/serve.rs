@@ -16,6 +16,7 @@ use gaunt_node::{
     server_stream::{ServerStream, open_stream},
     web_access::WebAccess,
 };
+use gaunt_schema::{SanitizedText, UnixMs};
 use hyper::{
     Request,
     body::Incoming,
@@ -30,6 +31,7 @@ use tokio::{
 };
 
 use crate::answer_source::AnswerSource;
+use gaunt_engine::EngineHandle;
 use gaunt_store::{StoreStatus, StoreWriter};
 
 mod acknowledge;
@@ -43,6 +45,8 @@ mod health_endpoints;
 mod json_api;
 mod negotiated_page;
 mod pairing_endpoint;
+mod peer_endpoints;
+mod peer_service;
 mod recording_endpoint;
 mod request_guard;
 mod service_discovery;
@@ -54,6 +58,7 @@ pub use api_state::RecordingFollowFn;
 use api_state::{ApiState, OverviewCache};
 use audit_log::AuditLog;
 pub use audit_log::AuditLogError;
+use peer_service::PeerService;
 use request_guard::{RequestGuard, ReserveConnection, guard_request};
 use write_token::WriteToken;
 pub use write_token::{WriteTokenError, check_token_file};
@@ -100,6 +105,7 @@ pub struct AggregatorServer {
     audit: AuditLog,
     recording: Option<RecordingFollowFn>,
     store: Option<watch::Receiver<StoreStatus>>,
+    peers: Option<PeerService>,
     limits: ConnectionLimits,
 }
 
@@ -123,6 +129,7 @@ impl AggregatorServer {
             audit: AuditLog::default(),
             recording: None,
             store: None,
+            peers: None,
             limits: LIMITS,
         })
     }
@@ -161,6 +168,12 @@ impl AggregatorServer {
         Self { store: Some(store), ..self }
     }
 
+    /// Answers the other aggregators of this cluster from this engine, which started at this time.
+    #[must_use]
+    pub fn with_peers(self, engine: EngineHandle, cluster: SanitizedText, started: UnixMs) -> Self {
+        Self { peers: Some(PeerService::new(engine, cluster, started)), ..self }
+    }
+
     /// Sets other connection limits.
     #[must_use]
     pub fn with_limits(self, limits: ConnectionLimits) -> Self {
@@ -178,6 +191,7 @@ impl AggregatorServer {
         let (stopping, stopped) = watch::channel(false);
         let hub = StreamHub::new(source.clone(), stopped.clone());
         let (token, audit, recording, store) = (self.token, self.audit, self.recording, self.store);
+        let peers = self.peers;
         let (api_stopped, overview_cache) = (stopped.clone(), OverviewCache::default());
         let state = ApiState {
             source,
@@ -186,6 +200,7 @@ impl AggregatorServer {
             audit,
             recording,
             store,
+            peers,
             stopped: api_stopped,
             overview_cache,
         };

@@ -9,14 +9,22 @@ use std::{
 
 use gaunt_schema::SanitizedText;
 
-use crate::{alert, command::report_command::GpuPrices, site};
+use crate::{
+    alert,
+    command::report_command::GpuPrices,
+    peers::{PeerError, PeerOptions},
+    site,
+};
 use gaunt_engine::record;
-use gaunt_scrape::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for};
+use gaunt_scrape::{
+    HttpCredentials, ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for,
+};
 use gaunt_store::StoreOptions;
 
 mod access_section;
 mod alerting;
 mod gather_section;
+mod peers_section;
 mod setting_values;
 mod settings_file;
 mod storage;
@@ -94,6 +102,8 @@ pub struct Settings {
     pub recording: Option<record::RecordOptions>,
     /// Alerting, if enabled.
     pub alerting: Option<alert::AlertOptions>,
+    /// The other aggregators of the cluster; without URLs if there are none.
+    pub peers: PeerOptions,
     /// The store; its URL is empty if none is set.
     pub store: StoreOptions,
     /// GPU prices.
@@ -145,6 +155,8 @@ impl Settings {
                 thresholds: Box::new(file.judge),
                 usage: gaunt_engine::USAGE,
                 alerts: None,
+                peers: None,
+                store: None,
                 says_usual: false,
             },
             period,
@@ -165,6 +177,7 @@ impl Settings {
             history: file.history.history_span(),
             recording: file.record.recording_options(path),
             alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
+            peers: file.serve.peers.into_inner().peer_options(path, &file.cluster.name),
             store: file.store.into_inner().store_options(path, &file.cluster.name),
             prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
@@ -182,6 +195,21 @@ impl Settings {
         let url = url.unwrap_or_else(|| self.store.url.clone());
         let backlog_folder = state.map(|folder| folder.join("store"));
         (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
+    }
+
+    /// Peer options, if the settings name any. Unless they name another, the token is that of this aggregator.
+    pub fn peer_options(
+        &self,
+        token_file: Option<&Path>,
+    ) -> Result<Option<PeerOptions>, PeerError> {
+        if self.peers.urls.is_empty() {
+            return Ok(None);
+        }
+        let token = token_file.ok_or(PeerError::NoToken)?;
+        let mut peers = self.peers.clone();
+        let own = || HttpCredentials::Bearer(token.to_path_buf());
+        peers.access.credentials.get_or_insert_with(own);
+        Ok(Some(peers))
     }
 
     /// What is scraped, and how.

@@ -56,6 +56,11 @@ impl FindingAlert {
         Self { labels, annotations, since: finding.since }
     }
 
+    /// The id of its finding.
+    pub(super) fn finding_id(&self) -> &str {
+        self.labels.get("id").map_or("", String::as_str)
+    }
+
     /// Its severity label.
     pub(super) fn severity_label(&self) -> &str {
         self.labels.get("severity").map_or("", String::as_str)

@@ -22,7 +22,7 @@ impl<'a> AlertPost<'a> {
     /// The alerts to post at `now`. An open alert ends at `until` unless it is posted again.
     pub(super) fn from_snapshot(snapshot: &'a AlertSnapshot, until: UnixMs) -> Vec<Self> {
         let open = snapshot.open.values().map(|alert| Self::of(alert, until));
-        let ended = snapshot.ended.values().map(|(alert, ended)| Self::of(alert, *ended));
+        let ended = snapshot.resolved_alerts().map(|(alert, ended)| Self::of(alert, ended));
         open.chain(ended).collect()
     }
 

@@ -75,6 +75,29 @@ pub enum AggregatorError {
     },
 }
 
+impl AggregatorError {
+    /// Whether the aggregator may be gone: no answer, or one that broke off.
+    pub(super) fn is_connection_failure(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Answer { .. })
+    }
+
+    /// The same failure of several aggregators.
+    pub(super) fn at_addresses(self, addresses: &str) -> Self {
+        match self {
+            Self::Unreachable { why, .. } => Self::Unreachable { address: addresses.into(), why },
+            other => other,
+        }
+    }
+
+    /// Why the aggregator does not answer, in a few words.
+    pub(super) fn connection_failure(&self) -> String {
+        match self {
+            Self::Unreachable { why, .. } | Self::Answer { why, .. } => why.to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// The part of an exporter's page that is searched for what it is, in bytes.
 const SEARCHED: usize = 1 << 20;
 
@@ -118,6 +141,15 @@ impl AggregatorConnection {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(API.split('/').skip(1)).extend(segments);
+        }
+        url
+    }
+
+    /// URL that an aggregator answers at once, whatever it does.
+    pub(super) fn health_url(&self) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push("healthz");
         }
         url
     }
@@ -187,6 +219,12 @@ impl AggregatorConnection {
 
     pub(super) fn timeout_error(&self) -> AggregatorError {
         let why = format!("no answer within {} s", DEADLINE.as_secs()).into();
+        AggregatorError::Unreachable { address: self.address.clone(), why }
+    }
+
+    /// The error of an aggregator that is not alive.
+    pub(super) fn silent_error(&self) -> AggregatorError {
+        let why = SanitizedText::new("no answer in time");
         AggregatorError::Unreachable { address: self.address.clone(), why }
     }
 

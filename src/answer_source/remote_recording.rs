@@ -23,9 +23,12 @@ pub struct RemoteRecording {
 impl AggregatorClient {
     /// Requests what its targets report from now on.
     pub async fn open_recording(&self) -> Result<RemoteRecording, AggregatorError> {
-        let response = self.connection.get(&["recording"], &[]).await?;
+        let request = |connection: AggregatorConnection| async move {
+            connection.get(&["recording"], &[]).await
+        };
+        let (connection, response) = self.open_connection(request).await?;
         match response.status() {
-            StatusCode::OK => Ok(RemoteRecording { connection: self.connection.clone(), response }),
+            StatusCode::OK => Ok(RemoteRecording { connection, response }),
             status => Err(AggregatorError::Status {
                 address: self.display_address().into(),
                 status: status.as_u16(),

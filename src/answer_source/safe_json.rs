@@ -1,7 +1,7 @@
 //! Safe JSON: decodes what an aggregator sends, and is the only place where its bytes become values. The aggregator is
 //! not trusted, and its texts are shown on a terminal: every text is sanitized before any other use.
 
-use gaunt_schema::sanitized_text::sanitize_in_place;
+use gaunt_schema::sanitized_text::sanitize_json;
 use serde::de::DeserializeOwned;
 use serde_json::{Error, Value};
 
@@ -15,28 +15,6 @@ pub(super) fn decode_json(bytes: &[u8]) -> Result<Value, Error> {
 /// Decodes a value of a gaunt type from sanitized JSON; error messages are sanitized too.
 pub(super) fn decode_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     serde_json::from_value(decode_json(bytes)?)
-}
-
-fn sanitize_json(value: &mut Value) {
-    match value {
-        Value::String(text) => sanitize_in_place(text),
-        Value::Array(items) => items.iter_mut().for_each(sanitize_json),
-        Value::Object(members) => {
-            let sanitized_name = |name: &String| {
-                let mut safe = name.clone();
-                sanitize_in_place(&mut safe);
-                (safe != *name).then_some((name.clone(), safe))
-            };
-            let unsafe_names: Vec<_> = members.keys().filter_map(sanitized_name).collect();
-            for (name, safe) in unsafe_names {
-                if let Some(value) = members.remove(&name) {
-                    members.insert(safe, value);
-                }
-            }
-            members.values_mut().for_each(sanitize_json);
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 #[cfg(test)]

@@ -26,10 +26,12 @@ pub mod node_detail;
 #[cfg(test)]
 mod openapi;
 pub mod overview;
+pub mod peer_exchange;
 pub mod probe_matrix;
 mod routes;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
+pub mod store_line;
 pub mod target_list;
 pub mod telemetry_coverage;
 pub mod time_param;
@@ -54,8 +56,12 @@ pub use job_answer::{GpuTimeline, JobDetail, JobTimeline, StateTime};
 pub use loss_cause::LossCause;
 pub use node_detail::{DeviceDetail, MetricSeries, NodeDetail, NodeLine, NodeList, NodeState};
 pub use overview::{HeatMap, LostGpuTime, NodeCounts, Overview, StateCount};
+pub use peer_exchange::{
+    PeerAction, PeerCommand, PeerLine, PeerOutcome, PeerReply, PeerState, PeerStatus,
+};
 pub use probe_matrix::{PairEnd, ProbeMatrix, ProbePair, ProbeSuspect, RailMatrix, SuspectKind};
 pub use routes::PATHS;
+pub use store_line::StoreLine;
 pub use target_list::{CumulativeTotals, LimitOmissions, TargetLine, TargetList, TargetState};
 pub use telemetry_coverage::{
     CoverageCheck, CoverageKind, CoverageState, OriginCount, RenewalGroup, TelemetryCoverage,

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     AlertList, AnswerTable, Explanation, FabricMatrix, FindingList, GpuTime, HistoryAggregation,
-    JobDetail, MetricHistory, NodeDetail, NodeList, Overview, PATHS, ProbeMatrix, Refusal, Subject,
-    TargetList, TelemetryCoverage, UsageReport,
+    JobDetail, MetricHistory, NodeDetail, NodeList, Overview, PATHS, PeerAction, PeerReply,
+    PeerStatus, ProbeMatrix, Refusal, Subject, TargetList, TelemetryCoverage, UsageReport,
     filter::{MAX_BYTES, MAX_ROWS},
     finding_action::{AcknowledgementBody, MAX_NAME},
     history_answer::MAX_POINTS,
@@ -71,6 +71,7 @@ fn generate_openapi() -> Value {
         paths.insert(format!("/{path}"), item);
     }
     paths.extend(describe_other_paths(&mut answers, &mut bodies));
+    paths.extend(describe_peer_paths(&mut answers, &mut bodies));
     let mut schemas = answers.take_definitions(true);
     for (name, schema) in bodies.take_definitions(true) {
         let known = schemas.insert(name.clone(), schema.clone());
@@ -218,6 +219,45 @@ fn describe_other_paths(
             "summary": "This description.",
             "operationId": "openapi",
             "responses": { "200": json_response("OpenAPI 3.1.", &json!({ "type": "object" })) },
+        } },
+    });
+    serde_json::from_value(other).unwrap()
+}
+
+/// Paths for the other aggregators of the cluster.
+fn describe_peer_paths(
+    answers: &mut SchemaGenerator,
+    bodies: &mut SchemaGenerator,
+) -> Map<String, Value> {
+    let action = json!({ "application/json": { "schema": schema_of::<PeerAction>(bodies) } });
+    let action_body = json!({ "required": true, "content": action });
+    let peer_status = schema_of::<PeerStatus>(answers);
+    let peer_reply = schema_of::<PeerReply>(answers);
+    let mut state_responses = action_responses(answers, &json!({}));
+    state_responses["200"] = json!({
+        "description": "Findings, acknowledgements and baselines.",
+        "content": { "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } },
+    });
+    let other = json!({
+        "/peer": { "get": {
+            "summary": "The status of this aggregator for its peers.",
+            "operationId": "peer_status",
+            "security": [{ "token": [] }],
+            "responses": action_responses(answers, &peer_status),
+        } },
+        "/peer/state": { "get": {
+            "summary": "Findings, acknowledgements and baselines for a peer that starts.",
+            "description": "JSON packed by zstd, for an aggregator of the same version.",
+            "operationId": "peer_state",
+            "security": [{ "token": [] }],
+            "responses": state_responses,
+        } },
+        "/peer/actions": { "post": {
+            "summary": "Passes on an action of a user on a finding.",
+            "operationId": "peer_action",
+            "security": [{ "token": [] }],
+            "requestBody": action_body,
+            "responses": action_responses(answers, &peer_reply),
         } },
     });
     serde_json::from_value(other).unwrap()

@@ -8,6 +8,8 @@ use gaunt_schema::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::{PeerLine, StoreLine};
+
 /// All targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -36,6 +38,12 @@ pub struct TargetList {
     /// Status of the recording, if there is one.
     #[serde(default)]
     pub keeping: Option<RecordingStatus>,
+    /// The other aggregators of this cluster.
+    #[serde(default)]
+    pub peers: Vec<PeerLine>,
+    /// The store that verdicts are written to, if there is one.
+    #[serde(default)]
+    pub store: Option<StoreLine>,
 }
 
 /// Counters since the engine started.

@@ -63,6 +63,10 @@ pub enum CoverageKind {
     Leaves,
     /// Every GPU in use has a job label.
     JobLabels,
+    /// Every other aggregator of the cluster answers.
+    Peers,
+    /// The store accepts verdicts.
+    Store,
 }
 
 impl CoverageKind {
@@ -80,6 +84,8 @@ impl CoverageKind {
             Self::Rails => "rails",
             Self::Leaves => "leaves",
             Self::JobLabels => "job_labels",
+            Self::Peers => "peers",
+            Self::Store => "store",
         }
     }
 }

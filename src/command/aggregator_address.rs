@@ -2,7 +2,11 @@
 //!
 //! `--aggregator`, else `$GAUNT_AGGREGATOR`, else `console.aggregator` in the settings, else the one on this machine.
 
-use std::time::Duration;
+use std::{
+    io::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::timeout;
 
@@ -58,9 +62,13 @@ impl AggregatorAddress {
         Self { url, named_by }
     }
 
-    /// Creates a client for it.
+    /// Creates a client for it. A move to another of several equal aggregators is reported on standard error.
     pub fn build_client(&self) -> anyhow::Result<AggregatorClient> {
-        AggregatorClient::new(&self.url).map_err(|error| self.explain_error(error))
+        let client = AggregatorClient::new(&self.url).map_err(|error| self.explain_error(error))?;
+        Ok(client.with_move_report(Arc::new(|notice| {
+            // A closed standard error does not affect the result.
+            drop(writeln!(io::stderr(), "gaunt: {notice}"));
+        })))
     }
 
     /// Adds the origin of the address to an error where the command line does not show it.

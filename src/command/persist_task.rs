@@ -68,7 +68,7 @@ fn load_journal(store: &mut StateStore, now: UnixMs) -> Result<FindingJournal, S
 }
 
 /// The time of the system's clock.
-fn wall_clock_now() -> UnixMs {
+pub(super) fn wall_clock_now() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -10,17 +10,18 @@ use tokio::{
 
 use super::{
     EngineFeed, ScrapingSetup,
+    peer_connection::PeerConnection,
     persist_task::{self, PersistTask},
 };
 use crate::{
     alert::{self, AlertError, AlertingTasks},
     answer_source::AnswerSource,
+    peers::{self, PeerOptions},
     serve::{self, AggregatorServer},
 };
-use gaunt_api::AlertList;
-use gaunt_engine::Engine;
+use gaunt_api::{AlertList, StoreLine, peer_exchange::PeerAlertSet};
 use gaunt_node::web_access::{WebAccess, describe_open_address};
-use gaunt_store::{StoreOptions, StoreWriter};
+use gaunt_store::{StoreOptions, StoreStatus, StoreWriter};
 
 /// Listen address, access and persistence of the aggregator.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub struct ServeOptions {
     pub audit_file: Option<PathBuf>,
     /// The store that verdicts are written to, if any.
     pub store: Option<StoreOptions>,
+    /// The other aggregators of the cluster, if there are any.
+    pub peers: Option<PeerOptions>,
 }
 
 /// Reloads the settings: what to scrape from now on.
@@ -66,6 +69,7 @@ pub async fn run(
     }
     server = secure_server(server, &serve_options)?;
     serve_options.store.as_ref().map(StoreWriter::check_address).transpose()?;
+    serve_options.peers.as_ref().map(peers::check_peers).transpose()?;
     let loaded = serve_options.state_folder.as_deref().map(persist_task::load_state).transpose()?;
     let (mut terminate, mut interrupt, mut hang_up) = (
         signal(SignalKind::terminate())?,
@@ -79,24 +83,28 @@ pub async fn run(
     let (alerts_sender, alerts) = watch::channel(Arc::default());
     scraping.engine.alerts = Some(alerts);
     scraping.engine.says_usual = true;
-    let options = scraping.engine.clone();
-    let (store, engine) = match loaded {
-        Some((store, state)) => (Some(store), Engine::from_persisted(options, state)),
-        None => (None, Engine::new(options)),
-    };
+    let (store_lines, store_line) = watch::channel(None);
+    scraping.engine.store = serve_options.store.is_some().then_some(store_line);
+    let mut pair = PeerConnection::open(serve_options.peers.as_ref()).await?;
+    scraping.engine.peers = pair.watch_lines();
+    let cluster = scraping.engine.cluster.clone();
+    let (store, engine) = pair.start_engine(loaded, scraping.engine.clone()).await;
     let (mut engine, feed) = scraping.feed_engine(engine).await?;
     let mut persisting = None;
     if let Some(store) = store {
         let (started, persisted) = PersistTask::start_persisting(store, &engine);
         (persisting, engine) = (Some(started), persisted);
     }
+    let server = server.with_peers(engine.clone(), cluster, pair.started);
+    let at_peers = pair.watch_posted();
+    let peer_tasks = pair.start_passing(&engine);
     let source = AnswerSource::Engine(engine);
     let mut alerting_control =
-        AlertingControl { source: source.clone(), alerts_sender, running_alerting: None };
+        AlertingControl { source: source.clone(), alerts_sender, at_peers, running_alerting: None };
     alerting_control.apply_options(alerting).await?;
     let (follow, now) = (feed.follow.clone(), feed.clock.clone());
     let server = server.with_recording(Arc::new(move || follow.start_following(now())));
-    let (server, store_tasks) = start_store(serve_options.store, server, &source)?;
+    let (server, store_tasks) = start_store(serve_options.store, server, &source, store_lines)?;
     tracing::info!(address = %server.local_address()?, sources, ?period, "serving");
     let stop = async {
         loop {
@@ -112,7 +120,7 @@ pub async fn run(
     if let Some(persisting) = persisting {
         persisting.finish_persisting().await;
     }
-    drop((alerting_control, store_tasks, feed));
+    drop((alerting_control, peer_tasks, store_tasks, feed));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,13 +148,38 @@ fn start_store(
     options: Option<StoreOptions>,
     server: AggregatorServer,
     source: &AnswerSource,
+    lines: watch::Sender<Option<StoreLine>>,
 ) -> anyhow::Result<(AggregatorServer, JoinSet<()>)> {
     let mut tasks = JoinSet::new();
     let Some(options) = options else { return Ok((server, tasks)) };
     let writer = StoreWriter::start_thread(options)?;
     let server = server.with_store(writer.watch_status());
+    tasks.spawn(forward_status(writer.watch_status(), lines));
     tasks.spawn(serve::write_to_store(source.clone(), writer));
     Ok((server, tasks))
+}
+
+/// Forwards the state of the store to the engine, which shows it.
+async fn forward_status(
+    mut status: watch::Receiver<StoreStatus>,
+    lines: watch::Sender<Option<StoreLine>>,
+) {
+    loop {
+        let shown = status.borrow_and_update().clone();
+        lines.send_replace(Some(StoreLine {
+            address: shown.address,
+            series: shown.series,
+            sent_samples: shown.sent_samples,
+            refused_samples: shown.refused_samples.values().sum(),
+            dropped_samples: shown.dropped_samples.values().sum(),
+            waiting_bytes: shown.waiting_bytes,
+            oldest: shown.oldest,
+            failure: shown.failure,
+        }));
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Applies reloaded settings; a settings file with errors changes nothing.
@@ -182,6 +215,7 @@ async fn reload_settings(
 struct AlertingControl {
     source: AnswerSource,
     alerts_sender: watch::Sender<Arc<AlertList>>,
+    at_peers: watch::Receiver<PeerAlertSet>,
     running_alerting: Option<(alert::AlertOptions, AlertingTasks)>,
 }
 
@@ -198,7 +232,8 @@ impl AlertingControl {
         self.alerts_sender.send_replace(Arc::default());
         if let Some(options) = options {
             let (source, sender) = (self.source.clone(), self.alerts_sender.clone());
-            let alerting = alert::start_alerting(options.clone(), source, sender).await?;
+            let at_peers = self.at_peers.clone();
+            let alerting = alert::start_alerting(options.clone(), source, sender, at_peers).await?;
             self.running_alerting = Some((options, alerting));
         }
         Ok(())

@@ -17,6 +17,11 @@ pub trait ConsoleSource: Send + Sync {
 
     /// Display name: an address, or none for this process.
     fn display_address(&self) -> Option<&str>;
+
+    /// Number of moves from one of several equal sources to another, and the last one in words; none before the first.
+    fn last_move(&self) -> Option<(u64, Arc<str>)> {
+        None
+    }
 }
 
 /// Why a source has no answer.

@@ -149,6 +149,8 @@ struct ConsoleApp {
     questions: QuestionQueues,
     /// The acknowledgement in progress, at most one at a time.
     acknowledging: Option<PendingAcknowledgement>,
+    /// Number of moves between equal sources that were shown.
+    moves_shown: u64,
     /// Whether the screen needs a redraw.
     changed: bool,
     /// Whether a key press waits for its frame.
@@ -177,6 +179,7 @@ impl ConsoleApp {
             state,
             questions: QuestionQueues::default(),
             acknowledging: None,
+            moves_shown: 0,
             changed: true,
             urgent: true,
             drawn: None,
@@ -277,6 +280,7 @@ impl ConsoleApp {
 
     /// Applies an action and runs its effects. Returns whether the console ends.
     fn handle_action(&mut self, action: ConsoleAction) -> Result<bool, ConsoleError> {
+        self.show_last_move();
         self.state.replay = self.player.as_ref().map(ReplayControl::current_progress);
         let outcome = update::apply_action(&mut self.state, action);
         self.changed |= outcome.changed;
@@ -317,6 +321,16 @@ impl ConsoleApp {
             }
         }
         Ok(false)
+    }
+
+    /// Shows that another of several equal sources answers from now on.
+    fn show_last_move(&mut self) {
+        let moved = self.source.last_move().filter(|(moves, _)| *moves > self.moves_shown);
+        if let Some((moves, notice)) = moved {
+            self.moves_shown = moves;
+            self.state.source = self.source.display_address().map(SanitizedText::new);
+            self.show_result(Err(notice.to_string()));
+        }
     }
 
     /// Applies `how` to the replay controls, if the source is a replay.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use gaunt_schema::{FindingEvent, LifeState, SanitizedText, UnixMs};
@@ -14,12 +15,15 @@ use super::{
 };
 use gaunt_api::{
     Acknowledgement, Answer, Finding, FindingAction, FindingCommand, FindingList, LifecycleChange,
-    Refusal,
+    PeerAction, PeerCommand, PeerOutcome, Refusal,
 };
 use gaunt_judge::is_acceptable;
 
 /// Maximum number of changes that are kept per acknowledgement, the newest.
 const MAX_EVENTS: usize = 16;
+
+/// How long an accepted level is passed on to peers: its finding closes, and opens nowhere else after that.
+const ACCEPTANCE_PASSED: Duration = Duration::from_mins(10);
 
 /// Actions on findings, by finding id.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,9 +41,54 @@ struct AcknowledgementRecord {
     /// The user that accepted its level, until the judge applies that.
     #[serde(default)]
     accepted: Option<SanitizedText>,
+    /// The last action, here or at a peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last: Option<PeerAction>,
 }
 
 impl AcknowledgementRecord {
+    /// A record without actions.
+    fn new(opened: UnixMs) -> Self {
+        Self { opened, holds: None, turns: Vec::new(), accepted: None, last: None }
+    }
+
+    /// The time of an action that is made now: later than what is known of other clocks.
+    fn next_time(&self, now: UnixMs) -> UnixMs {
+        self.last.as_ref().map_or(now, |last| now.max(UnixMs(last.at.0 + 1)))
+    }
+
+    /// The last action; of a state that an earlier version saved it follows from the acknowledgement.
+    fn last_action(&self, id: &str) -> Option<PeerAction> {
+        let from_acknowledgement = |held: &Acknowledgement| PeerAction {
+            finding: id.to_owned(),
+            at: held.at,
+            by: held.by.clone(),
+            command: PeerCommand::Acknowledge { note: held.note.clone(), severity: held.severity },
+        };
+        self.last.clone().or_else(|| self.holds.as_ref().map(from_acknowledgement))
+    }
+
+    /// Applies an action that is later than all others.
+    fn apply_command(&mut self, action: PeerAction) {
+        let (by, at) = (&action.by, action.at);
+        match &action.command {
+            PeerCommand::Acknowledge { note, severity } => {
+                let (by, note) = (by.clone(), note.clone());
+                self.holds = Some(Acknowledgement { by, at, note, severity: *severity });
+                self.record_event(at, FindingEvent::Acknowledged, &action.by);
+            }
+            PeerCommand::Withdraw if self.holds.take().is_some() => {
+                self.record_event(at, FindingEvent::Withdrawn, &action.by);
+            }
+            PeerCommand::Withdraw => {}
+            PeerCommand::Accept { note } => {
+                let suffix = if note.is_empty() { String::new() } else { format!(": {note}") };
+                self.accepted = Some(SanitizedText::new(&format!("{by}{suffix}")));
+            }
+        }
+        self.last = Some(action);
+    }
+
     fn record_event(&mut self, at: UnixMs, what: FindingEvent, to: &SanitizedText) {
         if self.turns.len() == MAX_EVENTS {
             self.turns.remove(0);
@@ -97,21 +146,14 @@ impl Acknowledgements {
         at: UnixMs,
     ) -> Result<(), Refusal> {
         let id = SanitizedText::new(&finding.id);
-        let fresh = AcknowledgementRecord {
-            opened: finding.life.opened,
-            holds: None,
-            turns: Vec::new(),
-            accepted: None,
-        };
+        let fresh = AcknowledgementRecord::new(finding.life.opened);
         let record = self.0.entry(finding.id.clone()).or_insert(fresh);
-        match (&act.command, &record.holds) {
+        let made_at = record.next_time(at);
+        let command = match (&act.command, &record.holds) {
             (FindingCommand::Accept { .. }, _) if !is_acceptable(finding.kind) => {
                 return Err(Refusal::NotAcceptable { finding: id });
             }
-            (FindingCommand::Accept { note }, _) => {
-                let suffix = if note.is_empty() { String::new() } else { format!(": {note}") };
-                record.accepted = Some(SanitizedText::new(&format!("{}{suffix}", act.by)));
-            }
+            (FindingCommand::Accept { note }, _) => PeerCommand::Accept { note: note.clone() },
             (FindingCommand::Acknowledge { .. }, Some(acknowledged)) => {
                 return Err(Refusal::AlreadyAcknowledged {
                     finding: id,
@@ -122,16 +164,51 @@ impl Acknowledgements {
                 return Err(Refusal::NotAcknowledged { finding: id });
             }
             (FindingCommand::Acknowledge { note }, None) => {
-                let (by, note, severity) = (act.by.clone(), note.clone(), finding.severity);
-                record.holds = Some(Acknowledgement { by, at, note, severity });
-                record.record_event(at, FindingEvent::Acknowledged, &act.by);
+                PeerCommand::Acknowledge { note: note.clone(), severity: finding.severity }
             }
-            (FindingCommand::Withdraw, Some(_)) => {
-                record.holds = None;
-                record.record_event(at, FindingEvent::Withdrawn, &act.by);
-            }
-        }
+            (FindingCommand::Withdraw, Some(_)) => PeerCommand::Withdraw,
+        };
+        let (finding, by) = (finding.id.clone(), act.by.clone());
+        record.apply_command(PeerAction { finding, at: made_at, by, command });
         Ok(())
+    }
+
+    /// Applies an action that a peer passed on to an open finding, unless a later one was applied before.
+    pub(super) fn merge_action(&mut self, action: &PeerAction, finding: &Finding) -> PeerOutcome {
+        let opened = finding.life.opened;
+        let record = self.0.entry(finding.id.clone());
+        let record = record.or_insert_with(|| AcknowledgementRecord::new(opened));
+        if record.opened != opened {
+            *record = AcknowledgementRecord::new(opened);
+        }
+        let last = record.last_action(&finding.id);
+        if let Some(last) = last.filter(|last| last >= action) {
+            return if last == *action { PeerOutcome::Taken } else { PeerOutcome::Superseded };
+        }
+        if matches!(action.command, PeerCommand::Accept { .. }) && !is_acceptable(finding.kind) {
+            return PeerOutcome::Superseded;
+        }
+        record.apply_command(action.clone());
+        PeerOutcome::Taken
+    }
+
+    /// The actions to pass on to peers: the last one on each open finding unless it lapsed, and levels accepted lately.
+    pub(super) fn actions_to_pass(&self, open: &[Finding], now: UnixMs) -> Vec<PeerAction> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let open: BTreeSet<(&str, UnixMs)> =
+            open.iter().map(|finding| (finding.id.as_str(), finding.life.opened)).collect();
+        let actions = self.0.iter().filter_map(|(id, record)| {
+            let last = record.last_action(id)?;
+            let is_current = match last.command {
+                PeerCommand::Accept { .. } => now.duration_since(last.at) < ACCEPTANCE_PASSED,
+                PeerCommand::Acknowledge { .. } if record.holds.is_none() => false,
+                _ => open.contains(&(id.as_str(), record.opened)),
+            };
+            is_current.then_some(last)
+        });
+        actions.collect()
     }
 }
 
@@ -178,8 +255,14 @@ impl Engine {
         }
         let now = self.cluster.now();
         self.acknowledgements.apply_action(act, &finding, now)?;
+        self.publish_acknowledgements();
+        Ok(())
+    }
+
+    /// Applies what actions changed, and publishes it again at once, so that users see the effect.
+    pub(super) fn publish_acknowledgements(&mut self) {
         self.apply_accepted_levels();
-        // Published again at once, so that the user sees the effect.
+        let now = self.cluster.now();
         self.acknowledgements
             .apply_to_findings(&mut Arc::make_mut(&mut self.findings).findings, now);
         let groups = group_findings(&self.cluster, &self.findings.findings);
@@ -193,7 +276,6 @@ impl Engine {
             }
         }
         Arc::make_mut(&mut self.findings).groups = groups;
-        Ok(())
     }
 }
 

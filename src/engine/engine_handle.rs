@@ -12,7 +12,9 @@ use tokio::{
 };
 
 use super::{PersistedState, RecordedPast};
-use gaunt_api::{Answer, FindingAction, FindingList, JobLostTime, Overview, Question};
+use gaunt_api::{
+    Answer, FindingAction, FindingList, JobLostTime, Overview, PeerAction, PeerOutcome, Question,
+};
 
 /// Capacity of the inbox. A sender that finds the inbox full waits, and so falls behind visibly. It holds a third of a
 /// second of 12,500 targets that are scraped every second: as long as a judgement of such a fleet takes, scraping goes
@@ -43,6 +45,8 @@ pub(super) type RequestReceiver = mpsc::Receiver<EngineRequest>;
 pub(super) enum EngineChange {
     /// An action on a finding, such as an acknowledgement.
     Action(FindingAction, oneshot::Sender<Answer>),
+    /// An action that a peer passed on.
+    PeerAction(PeerAction, oneshot::Sender<PeerOutcome>),
     /// A pairing request of a probe.
     Pairing(PairingRequest, oneshot::Sender<PairingReply>),
     /// This much of the lost time is saved.
@@ -64,6 +68,8 @@ pub(super) struct PublishedState {
     pub(super) findings: Arc<FindingList>,
     /// The targets that are to read the status of NCCL's RAS, sorted.
     pub(super) ras_targets: Arc<[TargetId]>,
+    /// The actions to pass on to peers.
+    pub(super) peer_actions: Arc<[PeerAction]>,
 }
 
 /// The receivers for the engine's loop.
@@ -154,16 +160,41 @@ impl EngineHandle {
         let (back, answer) = oneshot::channel();
         self.send_change(EngineChange::Action(act, back)).await?;
         let answer = answer.await.map_err(|_| EngineStopped)?;
-        if let (Some(flush_sender), false) =
-            (&self.flush_sender, matches!(answer, Answer::Refused(_)))
-        {
-            let (back, flushed) = oneshot::channel();
-            let flushed = async { flush_sender.send(back).await.is_ok() && flushed.await.is_ok() };
-            if timeout(KEPT_WITHIN, flushed).await != Ok(true) {
-                tracing::warn!("the action is not saved yet; a restart may lose it");
-            }
+        if !matches!(answer, Answer::Refused(_)) {
+            self.save_action().await;
         }
         Ok(answer)
+    }
+
+    /// Sends an action that a peer passed on, and waits until it is applied and saved.
+    pub async fn send_peer_action(&self, action: PeerAction) -> Result<PeerOutcome, EngineStopped> {
+        let (back, outcome) = oneshot::channel();
+        self.send_change(EngineChange::PeerAction(action, back)).await?;
+        let outcome = outcome.await.map_err(|_| EngineStopped)?;
+        if outcome == PeerOutcome::Taken {
+            self.save_action().await;
+        }
+        Ok(outcome)
+    }
+
+    /// The actions to pass on to peers, as soon as they differ from `known`.
+    pub async fn next_peer_actions(
+        &self,
+        known: &[PeerAction],
+    ) -> Result<Arc<[PeerAction]>, EngineStopped> {
+        let mut published = self.published.clone();
+        let differ = published.wait_for(|published| *published.peer_actions != *known).await;
+        differ.map(|published| published.peer_actions.clone()).map_err(|_| EngineStopped)
+    }
+
+    /// Saves the state with the last action.
+    async fn save_action(&self) {
+        let Some(flush_sender) = &self.flush_sender else { return };
+        let (back, flushed) = oneshot::channel();
+        let flushed = async { flush_sender.send(back).await.is_ok() && flushed.await.is_ok() };
+        if timeout(KEPT_WITHIN, flushed).await != Ok(true) {
+            tracing::warn!("the action is not saved yet; a restart may lose it");
+        }
     }
 
     /// The same handle, whose actions are saved before they are answered.

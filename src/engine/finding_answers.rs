@@ -31,6 +31,7 @@ impl Engine {
     /// Stores the judge's findings; closed findings only if they changed.
     pub(super) fn store_findings(&mut self, mut open: Vec<Finding>, closed: Option<Vec<Finding>>) {
         let at = self.cluster.now();
+        self.waiting_actions.apply_to_open(&mut self.acknowledgements, &open, at);
         self.acknowledgements.apply_to_findings(&mut open, at);
         let list = |findings: Vec<Finding>, groups| {
             let total = findings.len() as u32;

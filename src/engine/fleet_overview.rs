@@ -9,7 +9,7 @@ use super::{
 };
 use gaunt_api::{
     Finding, FindingGroup, FindingLine, FindingList, HeatMap, LostGpuTime, NodeCounts, NodeState,
-    Overview, StateCount, finding_group,
+    Overview, PeerLine, StateCount, StoreLine, finding_group,
 };
 use gaunt_cluster::{NodeId, TargetHealth, host_of};
 use gaunt_judge::gpus_of_parts;
@@ -184,12 +184,31 @@ impl View<'_> {
         all.take(MAX_TROUBLE).collect()
     }
 
-    /// Messages about target sources and site files.
+    /// Messages about peers, the store, target sources and site files.
     fn source_troubles(&self) -> impl Iterator<Item = SanitizedText> {
         let is_now = self.past.is_none();
+        let peers = self.peer_lines().into_iter().filter_map(|peer| {
+            let why = format!("aggregator {}: {}", peer.address, peer.failure?);
+            Some(SanitizedText::new(&why))
+        });
+        let store = self.store_line().and_then(|store| {
+            let why = format!("store {}: {}", store.address, store.failure?);
+            Some(SanitizedText::new(&why))
+        });
         let sources = self.cluster.target_sources().iter().map(|source| &source.trouble);
         let files = self.cluster.site_files().iter().map(|file| &file.trouble);
-        sources.chain(files).filter(move |_| is_now).flatten().cloned()
+        let files = sources.chain(files).flatten().cloned();
+        peers.chain(store).chain(files).filter(move |_| is_now)
+    }
+
+    /// The store that verdicts are written to, once it is known.
+    pub(super) fn store_line(&self) -> Option<StoreLine> {
+        self.options.store.as_ref().and_then(|line| line.borrow().clone())
+    }
+
+    /// The other aggregators of the cluster.
+    pub(super) fn peer_lines(&self) -> Vec<PeerLine> {
+        self.options.peers.as_ref().map(|lines| lines.borrow().clone()).unwrap_or_default()
     }
 
     /// A message about findings above the limit of the list.

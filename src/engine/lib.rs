@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::pairing_scheduler::PairingScheduler;
 use gaunt_api::{
     AlertList, Answer, CumulativeTotals, Finding, FindingList, JobLostTime, NodeList, NodeState,
-    Overview, Question, Refusal,
+    Overview, PeerLine, Question, Refusal, StoreLine,
 };
 use gaunt_cluster::{Cluster, MAX_TARGETS};
 use gaunt_judge::{FleetLoss, Judge, Thresholds};
@@ -39,6 +39,8 @@ mod node_answers;
 mod own_lateness_tests;
 mod pairing_requests;
 pub mod pairing_scheduler;
+mod peer_actions;
+mod peer_snapshot;
 mod persisted_state;
 mod private_files;
 mod query_scheduler;
@@ -62,6 +64,8 @@ pub use finding_journal::{FindingJournal, JournalDay, JournalEntry, KEPT_DAYS, d
 pub use gaunt_judge::BaselineSnapshot;
 use judgement_task::{JudgementResult, JudgementTask};
 use lost_gpus::LostGpuSeries;
+use peer_actions::WaitingActions;
+pub use peer_snapshot::{MAX_PEER_SNAPSHOT, PeerSnapshot, PeerStateReport};
 pub use persisted_state::PersistedState;
 pub use recorded_past::{MAX_PAST, RecordedPast, UnreadablePast};
 use snapshot_history::{SnapshotHistory, TickSnapshot};
@@ -103,6 +107,10 @@ pub struct EngineOptions {
     pub usage: Duration,
     /// The alerts of Alertmanager, if it is queried.
     pub alerts: Option<watch::Receiver<Arc<AlertList>>>,
+    /// The other aggregators of the cluster, if there are any.
+    pub peers: Option<watch::Receiver<Vec<PeerLine>>>,
+    /// The store that verdicts are written to, if there is one.
+    pub store: Option<watch::Receiver<Option<StoreLine>>>,
     /// Whether baselines are exported even without a state folder.
     pub says_usual: bool,
 }
@@ -120,6 +128,8 @@ impl Default for EngineOptions {
             thresholds: Box::default(),
             usage: USAGE,
             alerts: None,
+            peers: None,
+            store: None,
             says_usual: false,
         }
     }
@@ -154,6 +164,7 @@ pub struct Engine {
     /// Closed findings of the last 90 days; only where state is persisted.
     journal: Option<FindingJournal>,
     acknowledgements: Acknowledgements,
+    waiting_actions: WaitingActions,
     pairing_scheduler: PairingScheduler,
     /// Number of ended pairings, and the minute, when measurements were last submitted to the judge.
     submitted_measurements: Option<(u64, i64)>,
@@ -165,6 +176,8 @@ pub struct Engine {
     /// Baselines as of the last export; only where they are persisted.
     baselines: Option<Arc<BaselineSnapshot>>,
     baselines_at: Option<UnixMs>,
+    /// Since when baselines are learned, restarts included.
+    learned_since: Option<UnixMs>,
     /// Number of findings that had been opened by then.
     baselines_opened: u64,
     /// Built by the first query after a tick that needs it.
@@ -212,12 +225,14 @@ impl Engine {
             closed_revision: 0,
             journal: None,
             acknowledgements: Acknowledgements::default(),
+            waiting_actions: WaitingActions::default(),
             pairing_scheduler: PairingScheduler::default(),
             submitted_measurements: None,
             explanations: finding_answers::ExplanationsById::default(),
             confirmed_lost_time: None,
             baselines: None,
             baselines_at: None,
+            learned_since: None,
             baselines_opened: 0,
             nodes: OnceLock::new(),
             snapshots: SnapshotHistory::default(),
@@ -270,6 +285,7 @@ impl Engine {
         self.apply_accepted_levels();
         let judge = self.judge.take()?;
         self.cluster.advance_to(now);
+        self.learned_since.get_or_insert(now);
         let opened = self.totals.findings_opened.values().sum::<u64>() != self.baselines_opened;
         let every = if opened { USUAL_SOONEST } else { USUAL_EVERY };
         let due = self.baselines_at.is_none_or(|at| now.duration_since(at) >= every || at > now);
@@ -353,6 +369,7 @@ impl Engine {
             overview: self.overview.clone(),
             findings: self.findings.clone(),
             ras_targets: self.ras_targets.clone(),
+            peer_actions: self.actions_to_pass().into(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gaunt_schema::LifeState;
+use gaunt_schema::{LifeState, UnixMs};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::{
     finding_journal::FindingJournal,
     usage_accounting::{LostTimeTotals, UsageWindow},
 };
-use gaunt_api::{CumulativeTotals, JobLostTime};
+use gaunt_api::{CumulativeTotals, Finding, JobLostTime, PeerAction};
 use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 
 /// Everything that survives a restart.
@@ -20,13 +20,19 @@ use gaunt_judge::{BaselineSnapshot, FindingSnapshot};
 #[serde(default)]
 pub struct PersistedState {
     #[serde(deserialize_with = "read_findings")]
-    past: FindingSnapshot,
-    acknowledgements: Acknowledgements,
+    pub(super) past: FindingSnapshot,
+    pub(super) acknowledgements: Acknowledgements,
     spent: LostTimeTotals,
     totals: CumulativeTotals,
+    /// When it was saved; an earlier version does not state it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) saved_at: Option<UnixMs>,
+    /// Since when baselines are learned, restarts included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) learned_since: Option<UnixMs>,
     /// It is large, changes slowly, and is saved separately.
     #[serde(skip)]
-    usual: Option<Arc<BaselineSnapshot>>,
+    pub(super) usual: Option<Arc<BaselineSnapshot>>,
     /// Saved separately, too.
     #[serde(skip)]
     recent: UsageWindow,
@@ -68,6 +74,21 @@ impl PersistedState {
             |record: &&gaunt_judge::FindingRecord| record.finding.life.state == LifeState::Closed;
         let closed = self.past.findings.iter().filter(closed).count();
         (self.past.findings.len() - closed, closed)
+    }
+
+    /// When it was read from the engine; an earlier version does not state it.
+    pub fn saved_at(&self) -> Option<UnixMs> {
+        self.saved_at
+    }
+
+    /// The findings, open and closed.
+    pub(super) fn findings(&self) -> &FindingSnapshot {
+        &self.past
+    }
+
+    /// The actions to pass on to peers, where these findings are open.
+    pub(super) fn actions_to_pass(&self, open: &[Finding], at: UnixMs) -> Vec<PeerAction> {
+        self.acknowledgements.actions_to_pass(open, at)
     }
 
     /// The baselines, at most a minute old.
@@ -113,8 +134,10 @@ impl Engine {
     /// An engine that continues from saved state. It reports counters only once they are saved.
     pub fn from_persisted(options: EngineOptions, state: PersistedState) -> Self {
         let mut engine = Self::new(options);
-        let PersistedState { past, acknowledgements, spent, totals, usual, recent, journal } =
-            state;
+        let PersistedState {
+            past, acknowledgements, spent, totals, usual, recent, journal, ..
+        } = state;
+        engine.learned_since = state.learned_since;
         let usual = usual.map(|usual| (*usual).clone()).unwrap_or_default();
         engine.judge = engine.judge.map(|judge| judge.with_findings(past).with_baselines(usual));
         engine.restore_journal(journal);
@@ -125,6 +148,11 @@ impl Engine {
         engine.baselines_opened = totals.findings_opened.values().sum();
         engine.totals = totals;
         engine
+    }
+
+    /// An engine that begins with what a peer knows, where no state is saved.
+    pub fn from_peer(options: EngineOptions, state: PersistedState) -> Self {
+        Self::from_recording(options, state)
     }
 
     /// An engine for a replay, which continues from the state at the start of the recording. It takes over findings
@@ -154,6 +182,8 @@ impl Engine {
             acknowledgements: self.acknowledgements.clone(),
             spent: self.usage.lost_totals.clone(),
             totals: self.totals.clone(),
+            saved_at: Some(self.cluster.now()),
+            learned_since: self.learned_since,
             usual: self.baselines.clone(),
             recent: self.usage.window.clone(),
             journal: self.journal.clone().unwrap_or_default(),

@@ -202,6 +202,12 @@ impl QueryScheduler {
                     self.answer_cache.clear();
                     drop(back.send(answer));
                 }
+                EngineChange::PeerAction(action, back) => {
+                    let outcome = engine.handle_peer_action(action);
+                    self.published.send_replace(engine.published_state());
+                    self.answer_cache.clear();
+                    _ = back.send(outcome);
+                }
                 EngineChange::Pairing(request, back) => {
                     drop(back.send(engine.handle_pairing_request(request)));
                 }

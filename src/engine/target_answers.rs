@@ -61,6 +61,8 @@ impl<'a> View<'a> {
             totals: self.totals.clone(),
             left_out: self.left_out(),
             keeping: self.cluster.recording_status().cloned(),
+            peers: self.peer_lines(),
+            store: self.store_line(),
         }
     }
 

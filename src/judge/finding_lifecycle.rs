@@ -19,6 +19,7 @@ use super::{
 
 mod close_wait;
 mod finding_quotas;
+mod peer_findings;
 mod pending_span;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ use super::{
 use gaunt_api::{
     API, Answer, FindingAction, FindingCommand, Refusal,
     finding_action::{AcknowledgementBody, MAX_NAME, MAX_NOTE},
+    peer_exchange::PEER_ACTION_PATH,
 };
 
 /// The largest request body, in bytes: the longest note in the widest script, escaped.
@@ -36,9 +37,11 @@ pub(super) struct PeerAddress(pub(super) SocketAddr);
 /// Whether a request of this method to this path is a write.
 pub(super) fn is_write_request(method: &Method, uri: &Uri) -> bool {
     let is_acknowledgement = uri.path().ends_with(ACKNOWLEDGE);
-    let is_pairing = uri.path().strip_prefix(API) == Some(pairing_endpoint::PATH);
+    let below = uri.path().strip_prefix(API).unwrap_or_default();
+    let takes_post =
+        below == pairing_endpoint::PATH || below.strip_prefix('/') == Some(PEER_ACTION_PATH);
     (is_acknowledgement && matches!(*method, Method::POST | Method::DELETE))
-        || (is_pairing && method == Method::POST)
+        || (takes_post && method == Method::POST)
 }
 
 /// Acknowledges a finding, or withdraws that.

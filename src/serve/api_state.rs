@@ -6,7 +6,10 @@ use axum::extract::FromRef;
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::{answer_streams::StreamHub, audit_log::AuditLog, write_token::WriteToken};
+use super::{
+    answer_streams::StreamHub, audit_log::AuditLog, peer_service::PeerService,
+    write_token::WriteToken,
+};
 use crate::answer_source::AnswerSource;
 use gaunt_api::Overview;
 use gaunt_store::StoreStatus;
@@ -20,6 +23,7 @@ pub(super) struct ApiState {
     pub(super) audit: AuditLog,
     pub(super) recording: Option<RecordingFollowFn>,
     pub(super) store: Option<watch::Receiver<StoreStatus>>,
+    pub(super) peers: Option<PeerService>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) overview_cache: OverviewCache,
 }

@@ -3,7 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{extract::State, http::HeaderMap, response::Response};
@@ -11,13 +11,19 @@ use gaunt_schema::{Entity, GpuState, UnixMs, catalogue::fleet_metrics, text::Exp
 use gaunt_store::{StoreStatus, StoreStep, StoreWriter};
 use tokio::task::spawn_blocking;
 
-use self::page_output::{FamilyOutput, PageOutput};
+use self::{
+    hourly_usage::{HourClock, write_hourly_usage},
+    page_output::{FamilyOutput, PageOutput},
+};
 use super::{api_responses::unavailable_response, api_state::ApiState, negotiated_page};
 use crate::answer_source::{AnswerSource, AnswerSourceError};
 use gaunt_api::{
-    Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, Question, TargetList,
-    TargetState,
+    Answer, FindingList, GpuTime, LossCause, NodeList, NodeState, Overview, PeerState, Question,
+    TargetList, TargetState, UsageReport,
 };
+
+/// The span of hourly usage.
+const HOUR: Duration = Duration::from_hours(1);
 
 /// GPUs with their own series: the design size of one aggregator. Beyond that, only the counts by state remain.
 const MAX_GPUS: usize = 100_000;
@@ -51,22 +57,35 @@ struct MetricsAnswers {
 
 /// Writes the verdicts to the store, one step for each instant of its grid. Ends with the source.
 pub(super) async fn write_to_store(source: AnswerSource, mut writer: StoreWriter) {
-    let mut last = UnixMs::default();
+    let (mut last, mut hours) = (UnixMs::default(), HourClock::default());
     while let Ok(tick) = source.wait_for_tick(last).await {
         last = tick;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = UnixMs(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
         let Some(mut step) = writer.begin_step(tick, now) else { continue };
+        let is_hour_over = hours.is_hour_over(step.instant());
         let Ok(answers) = MetricsAnswers::fetch_answers(&source).await else { continue };
+        let usage = if is_hour_over { fetch_hourly_usage(&source).await } else { None };
         // Samples of 100,000 GPUs take a tenth of a second, which must not delay responses.
         let filled = spawn_blocking(move || {
             answers.fill_step(&mut step);
+            if let Some(usage) = usage {
+                write_hourly_usage(&mut PageOutput::Step(&mut step), &usage);
+            }
             step
         });
         match filled.await {
             Ok(step) => writer.send_step(step),
             Err(error) => tracing::error!(%error, "cannot read the verdicts for the store"),
         }
+    }
+}
+
+/// The usage of the last hour; none if the source does not answer.
+async fn fetch_hourly_usage(source: &AnswerSource) -> Option<std::sync::Arc<UsageReport>> {
+    match source.ask_question(Question::Usage(HOUR)).await {
+        Ok(Answer::Usage(usage)) => Some(usage),
+        _ => None,
     }
 }
 
@@ -106,6 +125,7 @@ impl MetricsAnswers {
             family.write_line(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         });
         self.write_recording_status(&mut page);
+        self.write_peers(&mut page);
         if let Some(store) = &self.store {
             write_store_status(&mut page, store, self.overview.at);
         }
@@ -230,6 +250,27 @@ impl MetricsAnswers {
         page.write_family(fleet_metrics::RECORD_DROPPED, |family| {
             family.write_line(&[("reason", "behind")], status.dropped_behind as f64);
             family.write_line(&[("reason", "stopped")], status.dropped_stopped as f64);
+        });
+    }
+
+    /// Writes the state of the other aggregators of the cluster; of one that was not tried yet nothing is known.
+    fn write_peers(&self, page: &mut PageOutput<'_>) {
+        let peers = &self.targets.peers;
+        page.write_family(fleet_metrics::PEER_UP, |family| {
+            for peer in peers.iter().filter(|peer| peer.state != PeerState::Pending) {
+                let up = f64::from(u8::from(peer.state == PeerState::Live));
+                family.write_line(&[("peer", &peer.address)], up);
+            }
+        });
+        page.write_family(fleet_metrics::PEER_WAITING, |family| {
+            for peer in peers {
+                family.write_line(&[("peer", &peer.address)], f64::from(peer.waiting_actions));
+            }
+        });
+        page.write_family(fleet_metrics::PEER_PASSED, |family| {
+            for peer in peers {
+                family.write_line(&[("peer", &peer.address)], peer.passed_actions as f64);
+            }
         });
     }
 
@@ -393,6 +434,7 @@ fn entity_labels(entity: &Entity) -> impl Iterator<Item = (&'static str, &str)> 
     std::iter::once(("entity", entity.kind.as_str())).chain(present)
 }
 
+mod hourly_usage;
 mod page_output;
 #[cfg(test)]
 mod tests;

@@ -12,9 +12,12 @@ use super::{
     acknowledge, answer_streams,
     api_responses::{busy_response, refusal_response, unavailable_response},
     api_state::ApiState,
-    pairing_endpoint, recording_endpoint,
+    pairing_endpoint, peer_endpoints, recording_endpoint,
 };
-use gaunt_api::{Answer, PATHS, Question};
+use gaunt_api::{
+    Answer, PATHS, Question,
+    peer_exchange::{PEER_ACTION_PATH, PEER_PATH, PEER_STATE_PATH},
+};
 
 /// The API description for programs.
 const OPENAPI: &str = include_str!("../../config/openapi.json");
@@ -41,7 +44,14 @@ pub(super) fn api_routes() -> Router<ApiState> {
     }
     let pairing_route =
         post(pairing_endpoint::handle_pairing).layer(DefaultBodyLimit::max(acknowledge::MAX_BODY));
-    routes.route(pairing_endpoint::PATH, pairing_route)
+    routes
+        .route(pairing_endpoint::PATH, pairing_route)
+        .route(&format!("/{PEER_PATH}"), get(peer_endpoints::handle_status))
+        .route(&format!("/{PEER_STATE_PATH}"), get(peer_endpoints::handle_state))
+        .route(
+            &format!("/{PEER_ACTION_PATH}"),
+            post(peer_endpoints::handle_action).layer(DefaultBodyLimit::max(acknowledge::MAX_BODY)),
+        )
 }
 
 async fn handle_openapi() -> Response {

@@ -132,7 +132,7 @@ fn reject_request(names: &HostNames, request: &Request) -> Option<Response> {
     if !is_write && !matches!(*request.method(), Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
         let why = "read-only except for POST and DELETE on findings/ID/acknowledge and POST on \
-                   probe/meeting; use GET\n";
+                   probe/meeting and peer/actions; use GET\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, why).into_response());
     }
     let length = headers.get(CONTENT_LENGTH);

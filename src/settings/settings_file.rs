@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::{
     alerting::{AlertmanagerSection, ClusterSection, ReportSection},
     gather_section::GatherSection,
+    peers_section::PeersSection,
     setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
     store_section::StoreSection,
@@ -57,7 +58,7 @@ impl Default for SettingsFile {
 }
 
 /// Listen settings of the aggregator.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ServeSection {
     pub(super) listen: ListenSetting,
@@ -66,6 +67,21 @@ pub(super) struct ServeSection {
     pub(super) token_file: String,
     pub(super) web_config: String,
     pub(super) audit_file: String,
+    pub(super) peers: Spanned<PeersSection>,
+}
+
+impl Default for ServeSection {
+    fn default() -> Self {
+        Self {
+            listen: ListenSetting::default(),
+            names: Vec::new(),
+            state_folder: String::new(),
+            token_file: String::new(),
+            web_config: String::new(),
+            audit_file: String::new(),
+            peers: Spanned::new(0..0, PeersSection::default()),
+        }
+    }
 }
 
 /// Console settings.
@@ -219,6 +235,8 @@ impl SettingsFile {
             .get_ref()
             .check_section()
             .map_err(|what| SettingsFault { what, span: alertmanager.span() })?;
+        let (peers, span) = (self.serve.peers.get_ref(), self.serve.peers.span());
+        peers.check_section().map_err(|what| SettingsFault { what, span })?;
         let (store, span) = (self.store.get_ref(), self.store.span());
         store.check_section().map_err(|what| SettingsFault { what, span })
     }

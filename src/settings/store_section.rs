@@ -22,6 +22,9 @@ const INTERVALS: std::ops::RangeInclusive<Duration> =
 /// The smallest backlog, in bytes.
 const MIN_BACKLOG: usize = 1 << 20;
 
+/// The header in which Mimir, Cortex and others expect the tenant.
+const TENANT_HEADER: &str = "X-Scope-OrgID";
+
 /// A store that receives remote write.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,6 +34,8 @@ pub(super) struct StoreSection {
     backlog: SizeSetting,
     replica_label: String,
     replica: String,
+    tenant: String,
+    tenant_header: String,
     tls: TlsSection,
     bearer_file: Option<PathBuf>,
     basic: Option<BasicAuthSection>,
@@ -44,6 +49,8 @@ impl Default for StoreSection {
             backlog: SizeSetting::new(BACKLOG_BYTES),
             replica_label: String::new(),
             replica: String::new(),
+            tenant: String::new(),
+            tenant_header: TENANT_HEADER.to_owned(),
             tls: TlsSection::default(),
             bearer_file: None,
             basic: None,
@@ -58,6 +65,19 @@ impl StoreSection {
         access_section::check_access("store", &self.tls, bearer, basic)?;
         if let Some(name) = self.tls.server_name() {
             return Err(format!("store has tls.server_name; write {name:?} in store.url instead"));
+        }
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if self.tenant_header.is_empty() || !self.tenant_header.bytes().all(is_token) {
+            return Err(format!(
+                "store.tenant_header is {:?}, which is not the name of a header; use letters, digits \
+                 and -",
+                self.tenant_header
+            ));
+        }
+        if !self.tenant.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+            return Err(
+                "store.tenant has characters that a header cannot have; use ASCII".to_owned()
+            );
         }
         let every = self.every.to_duration();
         if !INTERVALS.contains(&every) {
@@ -85,8 +105,10 @@ impl StoreSection {
     /// Store options; the URL is empty if no store is configured.
     pub(super) fn store_options(self, settings: &Path, cluster: &str) -> StoreOptions {
         let folder = settings.parent().unwrap_or(Path::new(""));
+        let tenant = (!self.tenant.is_empty()).then_some((self.tenant_header, self.tenant));
         StoreOptions {
             url: self.url,
+            tenant,
             interval: self.every.to_duration(),
             replica_label: Some(self.replica_label).filter(|label| !label.is_empty()),
             replica: self.replica,

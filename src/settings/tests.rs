@@ -90,16 +90,6 @@ fn invalid_setting_is_refused_with_file_line_key_and_next_step() {
             "[gather]\nperiod = \"1s\"\ntimeout = \"2s\"\n",
             "gaunt.toml:3: timeout: 2s is longer than the period of 1s; lower it, or leave it out",
         ),
-        ("[store]\nevery = \"5m\"\n", "gaunt.toml:1: store.every is 300s; allowed are 1s to 2m"),
-        (
-            "[store]\nreplica_label = \"__replica__\"\n",
-            "gaunt.toml:1: store.replica_label needs store.replica; set both",
-        ),
-        (
-            "[store]\nreplica_label = \"a-b\"\nreplica = \"a\"\n",
-            "gaunt.toml:1: store.replica_label is \"a-b\", which is not a label name; use letters, \
-             digits and _",
-        ),
         (
             "[gather]\nmax_body = \"1XB\"\n",
             "gaunt.toml:2: max_body: \"1XB\" is not a size; write it as 512KiB, 16MiB or 1GB",
@@ -197,4 +187,32 @@ fn missing_file_is_reported_with_its_path() {
         "cannot read settings file /nowhere.toml: No such file or directory (os error 2); \
          check the path given with --config"
     );
+}
+
+#[test]
+fn settings_of_stores_and_peers_that_do_not_fit_are_refused() {
+    let table = [
+        (
+            "[store]\ntenant_header = \"a b\"\n",
+            "gaunt.toml:1: store.tenant_header is \"a b\", which is not the name of a header; use \
+             letters, digits and -",
+        ),
+        (
+            "[serve.peers]\nurls = []\ntls = { cert_file = \"a\" }\n",
+            "gaunt.toml:1: serve.peers has one of tls.cert_file and tls.key_file; give both",
+        ),
+        ("[store]\nevery = \"5m\"\n", "gaunt.toml:1: store.every is 300s; allowed are 1s to 2m"),
+        (
+            "[store]\nreplica_label = \"__replica__\"\n",
+            "gaunt.toml:1: store.replica_label needs store.replica; set both",
+        ),
+        (
+            "[store]\nreplica_label = \"a-b\"\nreplica = \"a\"\n",
+            "gaunt.toml:1: store.replica_label is \"a-b\", which is not a label name; use letters, \
+             digits and _",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(settings_error(text), expected);
+    }
 }

@@ -5,7 +5,9 @@
 
 use std::{
     collections::VecDeque,
-    fs, io,
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -21,6 +23,10 @@ const MAX_MEMORY: u64 = 64 << 20;
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 64 << 20;
+
+/// The modes of a file and of the folder: they tell names of jobs, users and nodes.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
 
 /// First bytes of a file.
 const MAGIC: &[u8; 4] = b"GRW1";
@@ -81,7 +87,8 @@ impl Backlog {
     pub(crate) fn open(folder: Option<PathBuf>, max_bytes: u64) -> io::Result<Self> {
         let mut backlog = Self { folder, max_bytes, ..Self::default() };
         if let Some(folder) = backlog.folder.clone() {
-            fs::create_dir_all(&folder)?;
+            // An existing folder keeps its mode, which is the operator's choice.
+            fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&folder)?;
             backlog.load_folder(&folder)?;
         }
         Ok(backlog)
@@ -295,7 +302,11 @@ fn write_batch(path: &Path, batch: &RequestBatch) -> io::Result<()> {
     rest.extend_from_slice(&batch.body);
     let checksum = crc32fast::hash(&rest).to_le_bytes();
     let temporary = path.with_extension("tmp");
-    fs::write(&temporary, [MAGIC.as_slice(), &checksum, &rest].concat())?;
+    remove_file(&temporary);
+    // A file or link in its place is an error: its mode, or where it leads, would be another's choice.
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
+    file.write_all(&[MAGIC.as_slice(), &checksum, &rest].concat())?;
     fs::rename(temporary, path)
 }
 
@@ -391,6 +402,23 @@ mod tests {
             assert_eq!(backlog.loss(), BacklogLoss { full: 20, damaged: 0 });
             assert_eq!(drain_instants(&mut backlog), [3, 4, 5]);
         }
+    }
+
+    #[test]
+    fn files_are_readable_by_their_owner_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/store");
+        let mut backlog = Backlog::open(Some(path.clone()), 1 << 20).unwrap();
+        backlog.keep_step(&[batch_at(1)]);
+        backlog.push_requests(vec![batch_at(1)]);
+        backlog.keep_step(&[batch_at(2)]);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        let modes: Vec<u32> =
+            fs::read_dir(&path).unwrap().map(|entry| mode(&entry.unwrap().path())).collect();
+        assert_eq!(modes, [0o600, 0o600]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct StoreOptions {
     pub backlog_folder: Option<PathBuf>,
     /// Bytes that wait at most; the oldest are given up.
     pub backlog_bytes: u64,
+    /// Header that names the tenant of a store with several, and its value.
+    pub tenant: Option<(String, String)>,
     /// TLS and credentials: files are read again when they change.
     pub access: ServerAccess,
 }
@@ -59,6 +61,16 @@ pub enum StoreError {
          without user and password"
     )]
     Address(String),
+    /// The tenant cannot be sent.
+    #[error(
+        "{header}: {value:?} is not an HTTP header; correct store.tenant_header or store.tenant"
+    )]
+    Tenant {
+        /// Name of the header.
+        header: String,
+        /// Its value.
+        value: String,
+    },
     /// The backlog cannot be read.
     #[error("cannot open {}: {why}; check serve.state_folder", path.display())]
     Backlog {

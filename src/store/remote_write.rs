@@ -6,7 +6,10 @@ use gaunt_schema::plain_error;
 use gaunt_scrape::{CredentialState, LoadedCredentials};
 use reqwest::{
     Client, StatusCode, Url,
-    header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, RETRY_AFTER, USER_AGENT},
+    header::{
+        AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+        RETRY_AFTER, USER_AGENT,
+    },
 };
 use tokio::sync::watch;
 
@@ -40,8 +43,18 @@ pub(crate) enum WriteOutcome {
 /// Posts requests to one store.
 pub(crate) struct RemoteWriteClient {
     url: Url,
+    /// Headers of every request, beside the credentials.
+    headers: HeaderMap,
     credentials: watch::Receiver<CredentialState>,
     client: Option<Client>,
+}
+
+/// The header that names the tenant.
+pub(crate) fn tenant_headers(tenant: Option<&(String, String)>) -> Result<HeaderMap, StoreError> {
+    let Some((header, value)) = tenant else { return Ok(HeaderMap::new()) };
+    let parts = HeaderName::try_from(header).ok().zip(HeaderValue::try_from(value).ok());
+    let invalid = || StoreError::Tenant { header: header.clone(), value: value.clone() };
+    Ok([parts.ok_or_else(invalid)?].into_iter().collect())
 }
 
 /// Parses the address of the store.
@@ -56,8 +69,12 @@ pub(crate) fn parse_store_url(address: &str) -> Result<Url, StoreError> {
 }
 
 impl RemoteWriteClient {
-    pub(crate) fn new(url: Url, credentials: watch::Receiver<CredentialState>) -> Self {
-        Self { url, credentials, client: None }
+    pub(crate) fn new(
+        url: Url,
+        headers: HeaderMap,
+        credentials: watch::Receiver<CredentialState>,
+    ) -> Self {
+        Self { url, headers, credentials, client: None }
     }
 
     /// The client with the present credentials; new ones require new connections.
@@ -70,7 +87,7 @@ impl RemoteWriteClient {
         }
         let credentials =
             self.credentials.borrow_and_update().clone().map_err(|why| why.to_string())?;
-        Ok(self.client.insert(build_client(&credentials)?).clone())
+        Ok(self.client.insert(build_client(&credentials, self.headers.clone())?).clone())
     }
 
     /// The address.
@@ -79,9 +96,8 @@ impl RemoteWriteClient {
     }
 }
 
-fn build_client(credentials: &LoadedCredentials) -> Result<Client, String> {
-    let headers =
-        credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())).collect();
+fn build_client(credentials: &LoadedCredentials, mut headers: HeaderMap) -> Result<Client, String> {
+    headers.extend(credentials.authorization.iter().map(|value| (AUTHORIZATION, value.clone())));
     Client::builder()
         .timeout(DEADLINE)
         .redirect(reqwest::redirect::Policy::none())

@@ -55,6 +55,11 @@ impl StoreStep {
         self.series.push((self.labels.len(), value));
     }
 
+    /// The instant of the samples.
+    pub fn instant(&self) -> UnixMs {
+        self.at
+    }
+
     /// Number of samples.
     pub fn len(&self) -> usize {
         self.series.len()

@@ -4,7 +4,7 @@ use std::{future::pending, pin::Pin, time::Duration};
 
 use gaunt_schema::SanitizedText;
 use gaunt_scrape::ServerAccess;
-use reqwest::Url;
+use reqwest::{Url, header::HeaderMap};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -29,7 +29,7 @@ type PostedRequest = (u64, u64, Pin<Box<dyn Future<Output = WriteOutcome> + Send
 
 /// Runs until the sender of steps is dropped. What waits then stays in the folder.
 pub(crate) async fn run(
-    url: Url,
+    (url, headers): (Url, HeaderMap),
     access: ServerAccess,
     backlog: Backlog,
     steps: mpsc::Receiver<StoreStep>,
@@ -37,7 +37,7 @@ pub(crate) async fn run(
 ) {
     let mut credential_tasks = JoinSet::new();
     let credentials = access.watch_credentials(&mut credential_tasks).await;
-    let client = RemoteWriteClient::new(url, credentials);
+    let client = RemoteWriteClient::new(url, headers, credentials);
     StoreThread::new(client, backlog, FIRST_PAUSE).run(steps, status_sender).await;
 }
 

@@ -6,8 +6,10 @@ use gaunt_schema::UnixMs;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    StoreError, StoreOptions, StoreStatus, StoreStep, backlog::Backlog,
-    remote_write::parse_store_url, store_thread,
+    StoreError, StoreOptions, StoreStatus, StoreStep,
+    backlog::Backlog,
+    remote_write::{parse_store_url, tenant_headers},
+    store_thread,
 };
 
 /// Steps that wait for the thread: a disk that hangs for longer costs steps, never memory.
@@ -28,12 +30,14 @@ pub struct StoreWriter {
 impl StoreWriter {
     /// Checks the address before anything is started.
     pub fn check_address(options: &StoreOptions) -> Result<(), StoreError> {
+        tenant_headers(options.tenant.as_ref())?;
         parse_store_url(&options.url).map(drop)
     }
 
     /// Opens the backlog and starts the thread.
     pub fn start_thread(options: StoreOptions) -> Result<Self, StoreError> {
         let url = parse_store_url(&options.url)?;
+        let headers = tenant_headers(options.tenant.as_ref())?;
         let folder = options.backlog_folder.clone();
         let backlog = Backlog::open(folder, options.backlog_bytes).map_err(|why| {
             StoreError::Backlog { path: options.backlog_folder.clone().unwrap_or_default(), why }
@@ -48,7 +52,13 @@ impl StoreWriter {
             .map_err(StoreError::Thread)?;
         let access = options.access;
         let run = move || {
-            runtime.block_on(store_thread::run(url, access, backlog, step_receiver, status_sender));
+            runtime.block_on(store_thread::run(
+                (url, headers),
+                access,
+                backlog,
+                step_receiver,
+                status_sender,
+            ));
             runtime.shutdown_background();
         };
         thread::Builder::new().name("store".to_owned()).spawn(run).map_err(StoreError::Thread)?;
@@ -74,6 +84,11 @@ impl StoreWriter {
         }
         self.last = Some(instant);
         Some(StoreStep::new(instant, self.labels.clone()))
+    }
+
+    /// Whether the thread has taken all steps that were handed over.
+    pub fn is_idle(&self) -> bool {
+        self.steps.capacity() == MAX_STEPS
     }
 
     /// Hands over a step. Never waits: a step that the thread has no room for is counted.

@@ -1,6 +1,7 @@
 //! Integration tests: gaunt's programs, run as a user runs them.
 
 mod acknowledgement_access;
+mod aggregator_pair;
 mod aggregator_restart;
 mod alerting_end_to_end;
 mod api_access;

@@ -3,6 +3,7 @@
 use std::{borrow::Borrow, collections::HashSet, fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// The maximum length, in characters. Longer text ends in an ellipsis.
 pub const MAX_CHARS: usize = 256;
@@ -61,6 +62,29 @@ pub fn sanitize_in_place(text: &mut String) {
         }
     }
     *text = sanitized;
+}
+
+/// Sanitizes every text and member name of a JSON value in place, at its full length.
+pub fn sanitize_json(value: &mut Value) {
+    match value {
+        Value::String(text) => sanitize_in_place(text),
+        Value::Array(items) => items.iter_mut().for_each(sanitize_json),
+        Value::Object(members) => {
+            let sanitized_name = |name: &String| {
+                let mut safe = name.clone();
+                sanitize_in_place(&mut safe);
+                (safe != *name).then_some((name.clone(), safe))
+            };
+            let unsafe_names: Vec<_> = members.keys().filter_map(sanitized_name).collect();
+            for (name, safe) in unsafe_names {
+                if let Some(value) = members.remove(&name) {
+                    members.insert(safe, value);
+                }
+            }
+            members.values_mut().for_each(sanitize_json);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Sanitizes each line of a text.

@@ -58,7 +58,27 @@ impl CheckTexts {
             | CoverageKind::JoinedNodes
             | CoverageKind::ExporterFields
             | CoverageKind::PressureMetrics => Self::of_nodes(kind),
+            CoverageKind::Peers | CoverageKind::Store => Self::of_servers(kind),
             _ => Self::of_devices(kind),
+        }
+    }
+
+    const fn of_servers(kind: CoverageKind) -> Self {
+        match kind {
+            CoverageKind::Peers => Self {
+                things: ("other aggregator", "other aggregators"),
+                complete: ("answers", "answer"),
+                lacks: ("does not answer", "do not answer"),
+                meaning: "acknowledgements are passed on when it does",
+                next: "Check serve.peers and the log.",
+            },
+            _ => Self {
+                things: ("store", "stores"),
+                complete: ("accepts verdicts", "accept verdicts"),
+                lacks: ("does not accept verdicts", "do not accept verdicts"),
+                meaning: "what is not refused waits in the backlog",
+                next: "Check [store] and the log.",
+            },
         }
     }
 

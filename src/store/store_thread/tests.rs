@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::{remote_write::parse_store_url, write_request::tests::decode_body};
+use crate::{
+    remote_write::{parse_store_url, tenant_headers},
+    write_request::tests::decode_body,
+};
 
 /// Oldest instants of the bodies that were received, in order.
 type ReceivedInstants = Arc<Mutex<Vec<i64>>>;
@@ -35,6 +38,7 @@ async fn start_store(answers: &'static [&'static str]) -> (String, ReceivedInsta
                 let head = String::from_utf8_lossy(&request[..end]).to_lowercase();
                 assert!(head.contains("x-prometheus-remote-write-version: 0.1.0"), "{head}");
                 assert!(head.contains("content-encoding: snappy"), "{head}");
+                assert!(head.contains("x-scope-orgid: hall-1"), "{head}");
                 let length = head.split("content-length: ").nth(1).unwrap();
                 let length: usize = length.lines().next().unwrap().parse().unwrap();
                 if request.len() >= end + 4 + length {
@@ -59,8 +63,10 @@ async fn start_thread(
     backlog: Backlog,
 ) -> (mpsc::Sender<StoreStep>, watch::Receiver<StoreStatus>, JoinSet<()>) {
     let mut tasks = JoinSet::new();
+    let tenant = ("X-Scope-OrgID".to_owned(), "hall-1".to_owned());
+    let headers = tenant_headers(Some(&tenant)).unwrap();
     let credentials = ServerAccess::default().watch_credentials(&mut tasks).await;
-    let client = RemoteWriteClient::new(parse_store_url(url).unwrap(), credentials);
+    let client = RemoteWriteClient::new(parse_store_url(url).unwrap(), headers, credentials);
     let (steps, receiver) = mpsc::channel(2);
     let (status_sender, status) = watch::channel(StoreStatus::default());
     let thread = StoreThread::new(client, backlog, Duration::from_millis(1));

@@ -21,6 +21,7 @@ mod scrape_client;
 mod signals_bench;
 mod soak_bench;
 mod standing_bench;
+mod store_bench;
 mod target_farm;
 mod versus_bench;
 mod worlds_bench;
@@ -113,6 +114,11 @@ const BENCHES: &[(&str, &str, BenchFn)] = &[
         "standing",
         "a fault of each kind for two days: whether its finding stays open, and its cost",
         |_, out| standing_bench::run(out),
+    ),
+    (
+        "store",
+        "verdicts of 100,000 GPUs to a store: CPU time, bytes, and an hour without the store",
+        |args, out| store_bench::run(args.judge.quick, out),
     ),
     (
         "soak",

@@ -66,6 +66,10 @@ rows! {
         Metric::new_gauge("gaunt_job_gpus", Fleet, Unit::Count, 1.0);
     GPU_STATE_CODE, "The state that each GPU is judged to be in, as a number; only written to a store: 0 computing, 1 memory_bound, 2 communicating, 3 busy, 4 slowed, 5 waiting, 6 data_starved, 7 launch_bound, 8 throttled, 9 hung, 10 idle_allocated, 11 idle, 12 lost, 13 stale, 14 unknown.",
         Metric::new_gauge("gaunt_gpu_state_code", Fleet, Unit::Count, 1.0);
+    JOB_GPU_HOURS, "GPU-hours of the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
+        Metric::new_gauge("gaunt_job_gpu_hours", Fleet, Unit::Count, 0.001);
+    JOB_ENERGY, "Energy of GPUs in the last hour by job, user, state and cause of loss, at the full hour; only written to a store.",
+        Metric::new_gauge("gaunt_job_energy_joules", Fleet, Unit::Joules, 1.0);
     STORE_SENT, "Samples that the store accepted.",
         Metric::new_counter("gaunt_store_sent_samples_total", Fleet, Unit::Count, Bits64);
     STORE_SENT_BYTES, "Bytes of the requests that the store accepted.",
@@ -82,4 +86,10 @@ rows! {
         Metric::new_gauge("gaunt_store_waiting_seconds", Fleet, Unit::Seconds, 1.0);
     STORE_SERIES, "Series that are written to the store.",
         Metric::new_gauge("gaunt_store_series", Fleet, Unit::Count, 1.0);
+    PEER_UP, "Whether another aggregator of the cluster answers.",
+        Metric::new_gauge("gaunt_peer_up", Fleet, Unit::Count, 1.0);
+    PEER_WAITING, "Acknowledgements and other actions that another aggregator of the cluster does not have yet.",
+        Metric::new_gauge("gaunt_peer_waiting_actions", Fleet, Unit::Count, 1.0);
+    PEER_PASSED, "Acknowledgements and other actions that another aggregator of the cluster has taken.",
+        Metric::new_counter("gaunt_peer_passed_actions_total", Fleet, Unit::Count, Bits64);
 }

@@ -1,0 +1,108 @@
+//! Peer connection of `gaunt serve`: starts the engine with what a peer knows, then passes actions on.
+
+use gaunt_schema::UnixMs;
+use tokio::{sync::watch, task::JoinSet};
+
+use super::persist_task;
+use crate::peers::{PeerError, PeerGroup, PeerOptions, PeerView};
+use gaunt_api::{PeerLine, peer_exchange::PeerAlertSet};
+use gaunt_engine::{
+    Engine, EngineHandle, EngineOptions, PeerSnapshot, PersistedState, state_store::StateStore,
+};
+
+/// The peers of this aggregator, if it has any.
+pub(super) struct PeerConnection {
+    /// When this aggregator started.
+    pub(super) started: UnixMs,
+    group: Option<PeerGroup>,
+    view: watch::Sender<PeerView>,
+    lines: watch::Sender<Vec<PeerLine>>,
+    posted: watch::Sender<PeerAlertSet>,
+}
+
+impl PeerConnection {
+    /// Reads the credentials for the peers.
+    pub(super) async fn open(options: Option<&PeerOptions>) -> Result<Self, PeerError> {
+        let started = persist_task::wall_clock_now();
+        let group = match options {
+            Some(options) => Some(PeerGroup::open(options, started).await?),
+            None => None,
+        };
+        let (lines, posted) = (watch::Sender::default(), watch::Sender::default());
+        Ok(Self { started, group, view: watch::Sender::default(), lines, posted })
+    }
+
+    /// The state of the peers, if there are any.
+    pub(super) fn watch_lines(&self) -> Option<watch::Receiver<Vec<PeerLine>>> {
+        self.group.as_ref().map(|_| self.lines.subscribe())
+    }
+
+    /// The alerts that peers post.
+    pub(super) fn watch_posted(&self) -> watch::Receiver<PeerAlertSet> {
+        self.posted.subscribe()
+    }
+
+    /// An engine that continues from the loaded state and from what a peer knows better. A peer that does not answer
+    /// delays it by a second.
+    pub(super) async fn start_engine(
+        &mut self,
+        loaded: Option<(StateStore, PersistedState)>,
+        options: EngineOptions,
+    ) -> (Option<StateStore>, Engine) {
+        let snapshot = match &mut self.group {
+            Some(group) => group.fetch_snapshot().await,
+            None => None,
+        };
+        match (loaded, snapshot) {
+            (None, None) => (None, Engine::new(options)),
+            (None, Some(snapshot)) => {
+                let state = self.join_snapshot(PersistedState::default(), snapshot);
+                (None, Engine::from_peer(options, state))
+            }
+            (Some((store, state)), snapshot) => {
+                let state = match snapshot {
+                    Some(snapshot) => self.join_snapshot(state, snapshot),
+                    None => state,
+                };
+                (Some(store), Engine::from_persisted(options, state))
+            }
+        }
+    }
+
+    fn join_snapshot(&self, state: PersistedState, snapshot: PeerSnapshot) -> PersistedState {
+        match state.clone().join_peer(snapshot, self.started) {
+            Ok((joined, takeover)) => {
+                let (findings, actions) = (takeover.open_findings, takeover.actions);
+                let baselines = takeover.baselines;
+                tracing::info!(findings, actions, baselines, "took over the state of a peer");
+                joined
+            }
+            Err(why) => {
+                tracing::warn!(why, "cannot take over the state of a peer");
+                state
+            }
+        }
+    }
+
+    /// Starts to pass on the actions of this engine. Dropping the tasks ends that.
+    pub(super) fn start_passing(self, engine: &EngineHandle) -> JoinSet<()> {
+        let Some(group) = self.group else { return JoinSet::new() };
+        let view = self.view.subscribe();
+        let mut tasks = group.start_passing(engine, self.view);
+        tasks.spawn(split_view(view, self.lines, self.posted));
+        tasks
+    }
+}
+
+/// Sends the parts of the view to those who read them.
+async fn split_view(
+    mut view: watch::Receiver<PeerView>,
+    lines: watch::Sender<Vec<PeerLine>>,
+    posted: watch::Sender<PeerAlertSet>,
+) {
+    while view.changed().await.is_ok() {
+        let PeerView { lines: shown, posted: alerts } = view.borrow_and_update().clone();
+        lines.send_replace(shown);
+        posted.send_replace(alerts);
+    }
+}
