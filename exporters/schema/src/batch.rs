@@ -121,6 +121,8 @@ pub enum ScrapeFailure {
     NotAPage(SanitizedText),
     /// The target exceeds a quota, so the whole page is rejected.
     OverBudget(LimitExceeded),
+    /// The Prometheus that scrapes the target reports it as down; the text names that server.
+    ReportedDown(SanitizedText),
     /// The settings forbid this address, so no request was sent; the text names the required setting.
     Forbidden(SanitizedText),
     /// Backoff: not scraped in this period because too many attempts in a row failed. The last failure is inside.
@@ -149,6 +151,7 @@ impl ScrapeFailure {
             Self::TooLarge(_) => "too_large",
             Self::NotAPage(_) => "not_a_page",
             Self::OverBudget(_) => "over_budget",
+            Self::ReportedDown(_) => "reported_down",
             Self::Forbidden(_) => "forbidden",
             Self::Resting(_) => "resting",
             Self::Skipped => "skipped",
@@ -171,6 +174,7 @@ impl fmt::Display for ScrapeFailure {
             Self::TooLarge(limit) => write!(f, "page is larger than the limit of {limit} bytes"),
             Self::NotAPage(why) => write!(f, "not an exposition page: {why}"),
             Self::OverBudget(excess) => excess.fmt(f),
+            Self::ReportedDown(server) => write!(f, "{server} could not scrape it: up is 0"),
             Self::Forbidden(why) => write!(f, "not scraped: {why}"),
             Self::Resting(last) => write!(f, "{last}; backing off after repeated failures"),
             Self::Skipped => f.write_str("not scraped in this period: the scraper was too busy"),
