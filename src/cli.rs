@@ -8,14 +8,18 @@ mod byte_size;
 mod certs_arguments;
 mod command_line;
 mod installation;
+mod judge_arguments;
 mod output_format;
+mod prometheus_arguments;
 mod time_span;
 
 pub use byte_size::{SizeError, parse_size};
 pub use certs_arguments::CertsArguments;
 pub use command_line::{build_command, parse};
 pub use installation::{CheckArguments, CompletionArguments, ManArguments};
+pub use judge_arguments::JudgeArguments;
 pub use output_format::{FormatArgument, ReportFormatArgument, SnapshotFormatArgument};
+pub use prometheus_arguments::{PastArguments, PrometheusArguments};
 pub use time_span::{SpanError, parse_age, parse_span};
 
 /// Filter syntax, for the help of `snapshot`.
@@ -445,31 +449,6 @@ fn parse_price(text: &str) -> Result<(Option<String>, f64), String> {
     let amount = amount.parse().ok().filter(|amount: &f64| amount.is_finite() && *amount >= 0.0);
     let amount = amount.ok_or_else(|| "write an amount such as 2.50, or MODEL=2.50".to_owned())?;
     Ok((model, amount))
-}
-
-/// Options of `judge`.
-#[derive(Args, Clone, Debug)]
-pub struct JudgeArguments {
-    /// Recording of `gaunt record` or of an aggregator, or pages of any supported exporter as
-    /// FOLDER/TARGET/UNIX_MS.prom, where an empty file is a failed scrape.
-    #[arg(long, value_name = "FOLDER")]
-    pub from: PathBuf,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
-    pub format: FormatArgument,
-    /// Topology: Slurm's topology.conf or topology.yaml, the output of ibnetdiscover, LLDP neighbours, or gaunt's own
-    /// TOML.
-    #[arg(long, value_name = "FILE")]
-    pub topology: Vec<PathBuf>,
-    /// Running jobs: output of `squeue --json`.
-    #[arg(long, value_name = "FILE")]
-    pub jobs: Vec<PathBuf>,
-    /// Scrape interval of a target; default: the interval of the recording or of the file names.
-    #[arg(long, value_name = "DURATION", value_parser = parse_span)]
-    pub period: Option<Duration>,
-    /// Settings file with the detector limits; config/gaunt.toml is a complete sample.
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
 }
 
 /// Parses a listen address; the error shows the format.

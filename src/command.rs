@@ -38,6 +38,7 @@ pub mod installation_command;
 pub mod judge_command;
 mod local_sampling;
 pub mod metrics_command;
+mod past_deliveries;
 mod persist_task;
 pub mod record_command;
 pub mod replay_command;
@@ -46,6 +47,7 @@ pub mod serve_command;
 pub mod snapshot_command;
 
 pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
+pub use past_deliveries::PastOptions;
 
 /// Exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt itself; 1
 /// and 2 are reserved for `snapshot --check`, and 1 for

@@ -251,7 +251,7 @@ async fn run_explain(options: cli::ExplainArguments) -> anyhow::Result<ExitCode>
             &settings,
         )),
         Some(from) => explain_command::ExplainSource::Recording(judge_command::JudgeOptions {
-            from,
+            from: judge_command::JudgeSource::Folder(from),
             site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
             period: options.period,
             json: false,
@@ -297,13 +297,30 @@ fn output_format(format: ReportFormatArgument) -> snapshot_command::OutputFormat
 
 fn run_judge(options: JudgeArguments) -> anyhow::Result<ExitCode> {
     let settings = Settings::load_file(options.config.as_deref())?;
+    let from = match options.from {
+        Some(folder) => judge_command::JudgeSource::Folder(folder),
+        None => judge_command::JudgeSource::Past(Box::new(past_options(options.past, &settings)?)),
+    };
     let judge_options = judge_command::JudgeOptions {
-        from: options.from,
+        from,
         site: site::SiteOptions { topology: options.topology, jobs: options.jobs },
         period: options.period,
         json: options.format == FormatArgument::Json,
     };
     judge_command::run(&judge_options, settings.engine)
+}
+
+/// A span of the past of the server that the flags or the settings name.
+fn past_options(
+    flags: cli::PastArguments,
+    settings: &Settings,
+) -> anyhow::Result<command::PastOptions> {
+    let now = gaunt_engine::monotonic_clock()();
+    let until = flags.at.map_or(now, |at| at.to_instant(now));
+    let series = settings.series_options(flags.server.prometheus, flags.server.matchers);
+    let series = series.context("no server is named; pass --prometheus URL")?;
+    anyhow::ensure!(until <= now, "--at is in the future; write it in UTC");
+    Ok(command::PastOptions { series, from: until - flags.span, until })
 }
 
 /// Loads the settings file and applies the flags.

@@ -12,11 +12,13 @@ use gaunt_schema::SanitizedText;
 use crate::{alert, command::report_command::GpuPrices, site};
 use gaunt_engine::record;
 use gaunt_scrape::{ScrapeOptions, ScrapePlan, ScrapeQuotas, TargetGroup, timeout_for};
+use gaunt_series::SeriesOptions;
 use gaunt_store::StoreOptions;
 
 mod access_section;
 mod alerting;
 mod gather_section;
+mod prometheus_section;
 mod setting_values;
 mod settings_file;
 mod storage;
@@ -96,6 +98,8 @@ pub struct Settings {
     pub alerting: Option<alert::AlertOptions>,
     /// The store; its URL is empty if none is set.
     pub store: StoreOptions,
+    /// A Prometheus that already scrapes the exporters; its URL is empty if none is set.
+    pub prometheus: SeriesOptions,
     /// GPU prices.
     pub prices: GpuPrices,
     /// Kilograms of CO2 per kilowatt-hour, if known.
@@ -166,6 +170,7 @@ impl Settings {
             recording: file.record.recording_options(path),
             alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
             store: file.store.into_inner().store_options(path, &file.cluster.name),
+            prometheus: file.prometheus.into_inner().series_options(path),
             prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),
         }
@@ -182,6 +187,18 @@ impl Settings {
         let url = url.unwrap_or_else(|| self.store.url.clone());
         let backlog_folder = state.map(|folder| folder.join("store"));
         (!url.is_empty()).then(|| StoreOptions { url, backlog_folder, ..self.store.clone() })
+    }
+
+    /// Options of the Prometheus that the flags or the settings name, if any do.
+    pub fn series_options(
+        &self,
+        url: Option<String>,
+        matchers: Option<String>,
+    ) -> Option<SeriesOptions> {
+        let mut options = self.prometheus.clone();
+        options.url = url.unwrap_or(options.url);
+        options.selector = matchers.unwrap_or(options.selector);
+        (!options.url.is_empty()).then_some(options)
     }
 
     /// What is scraped, and how.

@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::{
     alerting::{AlertmanagerSection, ClusterSection, ReportSection},
     gather_section::GatherSection,
+    prometheus_section::PrometheusSection,
     setting_values::{ListenSetting, SpanSetting},
     storage::{HistorySection, RecordSection, SiteFilesSection},
     store_section::StoreSection,
@@ -35,6 +36,7 @@ pub(super) struct SettingsFile {
     pub(super) report: ReportSection,
     pub(super) history: HistorySection,
     pub(super) store: Spanned<StoreSection>,
+    pub(super) prometheus: Spanned<PrometheusSection>,
 }
 
 impl Default for SettingsFile {
@@ -52,6 +54,7 @@ impl Default for SettingsFile {
             report: ReportSection::default(),
             history: HistorySection::default(),
             store: Spanned::new(0..0, StoreSection::default()),
+            prometheus: Spanned::new(0..0, PrometheusSection::default()),
         }
     }
 }
@@ -220,7 +223,9 @@ impl SettingsFile {
             .check_section()
             .map_err(|what| SettingsFault { what, span: alertmanager.span() })?;
         let (store, span) = (self.store.get_ref(), self.store.span());
-        store.check_section().map_err(|what| SettingsFault { what, span })
+        store.check_section().map_err(|what| SettingsFault { what, span })?;
+        let (prometheus, span) = (self.prometheus.get_ref(), self.prometheus.span());
+        prometheus.check_section().map_err(|what| SettingsFault { what, span })
     }
 }
 
