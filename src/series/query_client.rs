@@ -245,11 +245,11 @@ impl QueryClient {
         let why = if text.is_empty() { String::new() } else { format!(": {text}") };
         match status {
             401 | 403 => QueryError::Unauthorized { url, status, why },
-            404 | 405 | 300..400 if !is_api => {
+            413 => QueryError::TooLarge { url, why },
+            400 | 422 | 503 if is_limit_message(&text) => QueryError::TooLarge { url, why },
+            300..500 if !is_api && status != 429 => {
                 self.not_prometheus(format!("HTTP status {status}{why}"))
             }
-            413 | 422 => QueryError::TooLarge { url, why },
-            400 | 503 if is_limit_message(&text) => QueryError::TooLarge { url, why },
             504 => QueryError::TooLarge { url, why: ": it took too long".to_owned() },
             429 | 500..600 => QueryError::Overloaded { url, status, why },
             _ => QueryError::Refused { url, status, why },
@@ -315,9 +315,12 @@ fn seconds_text(at: UnixMs) -> String {
     format!("{:.3}", at.to_seconds())
 }
 
+/// Whether the content type is JSON: `application/json`, or `application/stream+json` for raw samples at
+/// VictoriaMetrics.
 fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    content_type.is_some_and(|value| value.trim_start().starts_with("application/json"))
+    let media_type = content_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+    matches!(media_type.trim(), "application/json" | "application/stream+json")
 }
 
 fn looks_like_html(body: &[u8]) -> bool {

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "what fails in here fails the test that called it")]
 
 use std::{
-    collections::BTreeMap,
     fmt::Write as _,
     fs,
     io::{Read as _, Write as _},
@@ -18,7 +17,7 @@ use crate::{
         FEEDING, ForeignGpuActivity, ForeignHostActivity, ForeignSite, START_MS, TRAINING,
     },
     test_process::{
-        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, run_gaunt, wait_for,
+        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for,
     },
 };
 
@@ -117,6 +116,8 @@ fn stored_samples(halls: &[std::path::PathBuf]) -> Vec<Sample> {
             }
         }
     }
+    // Each series in order of time.
+    samples.sort_unstable();
     samples
 }
 
@@ -143,12 +144,8 @@ pub(crate) struct PastServer {
 /// Starts a Prometheus with these samples in its past.
 fn start_prometheus(samples: &[Sample]) -> PastServer {
     let folder = tempfile::tempdir().unwrap();
-    let mut by_name: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
-    for sample in samples {
-        by_name.entry(sample.0.split('{').next().unwrap()).or_default().push(sample);
-    }
     let mut text = String::new();
-    for (series, at, value) in by_name.into_values().flatten() {
+    for (series, at, value) in samples {
         writeln!(text, "{series} {value} {}.{:03}", at / 1_000, at % 1_000).unwrap();
     }
     let (file, data) = (folder.path().join("samples"), folder.path().join("data"));
@@ -157,7 +154,7 @@ fn start_prometheus(samples: &[Sample]) -> PastServer {
         .args(["tsdb", "create-blocks-from", "openmetrics"])
         .args([&file, &data])
         .run_to_end();
-    assert!(blocks.status.success(), "{}", String::from_utf8_lossy(&blocks.stderr));
+    assert!(blocks.status.success(), "{blocks:?}");
     let config = folder.path().join("prometheus.yml");
     fs::write(&config, "scrape_configs: []\n").unwrap();
     let address = format!("127.0.0.1:{}", free_port());
