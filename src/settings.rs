@@ -100,6 +100,8 @@ pub struct Settings {
     pub store: StoreOptions,
     /// A Prometheus that already scrapes the exporters; its URL is empty if none is set.
     pub prometheus: SeriesOptions,
+    /// The time between two refreshes from it.
+    pub series_refresh: Duration,
     /// GPU prices.
     pub prices: GpuPrices,
     /// Kilograms of CO2 per kilowatt-hour, if known.
@@ -170,6 +172,7 @@ impl Settings {
             recording: file.record.recording_options(path),
             alerting: file.alertmanager.into_inner().alert_options(path, &file.cluster.name),
             store: file.store.into_inner().store_options(path, &file.cluster.name),
+            series_refresh: file.prometheus.get_ref().refresh(),
             prometheus: file.prometheus.into_inner().series_options(path),
             prices: file.report.gpu_prices(&file.cluster),
             co2_kg_per_kwh: file.report.co2_kg_per_kwh(),

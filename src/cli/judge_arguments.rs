@@ -2,25 +2,24 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::{FormatArgument, PastArguments, parse_span};
+use super::{FormatArgument, PastSpanArguments, PrometheusArguments, parse_span};
 
 /// Options of `judge`.
 #[derive(Args, Clone, Debug)]
+#[command(group = ArgGroup::new("judged").args(["from", "prometheus"]).required(true))]
 pub struct JudgeArguments {
     /// Recording of `gaunt record` or of an aggregator, or pages of any supported exporter as
     /// FOLDER/TARGET/UNIX_MS.prom, where an empty file is a failed scrape.
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        required_unless_present = "prometheus",
-        conflicts_with = "prometheus"
-    )]
+    #[arg(long, value_name = "FOLDER")]
     pub from: Option<PathBuf>,
-    /// Time in the past of a Prometheus.
+    /// A Prometheus whose past is judged.
     #[command(flatten)]
-    pub past: PastArguments,
+    pub server: PrometheusArguments,
+    /// The span that is judged.
+    #[command(flatten)]
+    pub past: PastSpanArguments,
     /// Output format.
     #[arg(long, value_enum, default_value_t = FormatArgument::Text)]
     pub format: FormatArgument,

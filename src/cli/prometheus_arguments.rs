@@ -22,10 +22,7 @@ pub struct PrometheusArguments {
 
 /// A span of a server's past.
 #[derive(Args, Clone, Debug)]
-pub struct PastArguments {
-    /// The server.
-    #[command(flatten)]
-    pub server: PrometheusArguments,
+pub struct PastSpanArguments {
     /// End of the span that is read: '2026-11-15 02:00' in UTC, 2026-11-15T02:00:00Z, or -90m; default: now.
     #[arg(long, value_name = "TIME", requires = "prometheus", value_parser = parse_time)]
     pub at: Option<TimeParam>,
@@ -67,24 +64,12 @@ fn parse_date_time(text: &str) -> Option<UnixMs> {
     let mut time_parts = time.trim().split(':');
     let (hour, minute) = (parse_digits(time_parts.next()?)?, parse_digits(time_parts.next()?)?);
     let second: f64 = time_parts.next().unwrap_or("0").parse().ok()?;
-    let is_valid = (1970..=2200).contains(&year)
-        && (1..=12).contains(&month)
-        && hour < 24
-        && minute < 60
-        && (0.0..60.0).contains(&second);
+    let is_valid = hour < 24 && minute < 60 && (0.0..60.0).contains(&second);
     if !is_valid || date_parts.next().is_some() || time_parts.next().is_some() {
         return None;
     }
-    // A year begins in March, so that the leap day is its last one; the inverse of `to_date` checks the day.
-    let (march_year, march_month) =
-        if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = march_year * 365 + march_year / 4 - march_year / 100
-        + march_year / 400
-        + (153 * march_month + 2) / 5
-        + day
-        - 719_469;
-    let at = UnixMs(((days * 24 + hour) * 60 + minute) * 60_000 + (second * 1e3) as i64);
-    (at.to_date() == (year, month, day)).then_some(at)
+    let midnight = UnixMs::from_date(year, month, day)?;
+    Some(midnight + Duration::from_secs_f64((hour * 60 + minute) as f64 * 60.0 + second))
 }
 
 fn parse_digits(text: &str) -> Option<i64> {

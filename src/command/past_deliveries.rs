@@ -36,7 +36,7 @@ pub(super) struct PastDeliveries {
     pub(super) first: UnixMs,
 }
 
-type SliceDeliveries = Box<dyn Iterator<Item = (UnixMs, Delivery)>>;
+type SliceDeliveries = Box<dyn Iterator<Item = (UnixMs, Delivery)> + Send>;
 
 impl PastDeliveries {
     /// Starts to read, and waits for the first slice with pages.

@@ -12,11 +12,17 @@ mod query_client;
 mod query_error;
 mod read_names;
 mod selector;
+mod series_clock;
+mod series_feed;
 mod series_pages;
 mod series_reader;
 mod series_targets;
+#[cfg(test)]
+mod tests;
 
 pub use query_error::QueryError;
+pub use series_clock::SeriesClock;
+pub use series_feed::{REFRESH, SeriesReaderHandle, feed_lag, spawn_reading};
 pub use series_reader::{SeriesReader, SeriesWindow, WindowLoad};
 
 /// The deadline of one query, unless set otherwise.

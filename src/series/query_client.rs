@@ -1,6 +1,9 @@
 //! Query client: sends one query to the HTTP API of a Prometheus-compatible server, and says what its answer means.
 
-use std::{io::Read as _, time::Duration};
+use std::{
+    io::Read as _,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use flate2::read::GzDecoder;
 use gaunt_schema::{UnixMs, plain_error};
@@ -8,7 +11,7 @@ use gaunt_scrape::{CredentialState, LoadedCredentials};
 use reqwest::{
     Client, Response, Url,
     header::{
-        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap,
+        ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap,
         HeaderName, HeaderValue, USER_AGENT,
     },
 };
@@ -38,6 +41,8 @@ pub(crate) struct QueryClient {
     tenant: Option<HeaderValue>,
     deadline: Duration,
     max_body: usize,
+    /// How far the server's clock was ahead of ours at its last answer.
+    skew_ms: Option<i64>,
     credentials: watch::Receiver<CredentialState>,
     client: Option<Client>,
     /// Keeps the credentials up to date.
@@ -83,10 +88,16 @@ impl QueryClient {
             tenant,
             deadline: options.timeout,
             max_body: options.max_body,
+            skew_ms: None,
             credentials,
             client: None,
             _tasks: tasks,
         })
+    }
+
+    /// How far the server's clock is ahead of ours, in milliseconds, to a second; none if it states no time.
+    pub(crate) fn clock_skew_ms(&self) -> Option<i64> {
+        self.skew_ms
     }
 
     /// The address, for messages.
@@ -159,12 +170,16 @@ impl QueryClient {
         }
     }
 
-    async fn send_request(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, QueryError> {
+    async fn send_request(
+        &mut self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<Vec<u8>, QueryError> {
         let unreachable = |error: reqwest::Error| QueryError::Unreachable {
             url: self.shown.clone(),
             why: plain_error::network(&error),
         };
         let response = request.send().await.map_err(unreachable)?;
+        self.skew_ms = clock_skew(response.headers(), SystemTime::now());
         let status = response.status().as_u16();
         let is_json = is_json(response.headers());
         let is_gzip = response.headers().get(CONTENT_ENCODING).is_some_and(|value| value == "gzip");
@@ -302,6 +317,29 @@ fn build_client(
         .map_err(|error| plain_error::network(&error))
 }
 
+/// How far the time of an answer is ahead of `now`, in milliseconds.
+fn clock_skew(headers: &HeaderMap, now: SystemTime) -> Option<i64> {
+    let stated = parse_http_date(headers.get(DATE)?.to_str().ok()?)?;
+    let now = now.duration_since(UNIX_EPOCH).ok()?.as_millis() as i64;
+    // The date has no fraction of a second: it is half a second behind on average.
+    Some(stated * 1_000 + 500 - now)
+}
+
+/// Seconds since 1970 of a date as HTTP servers write it: `Wed, 21 Oct 2026 07:28:00 GMT`.
+fn parse_http_date(text: &str) -> Option<i64> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let (_, text) = text.split_once(", ")?;
+    let mut parts = text.split(' ');
+    let day: i64 = parts.next()?.parse().ok()?;
+    let name = parts.next().filter(|name| name.len() == 3)?;
+    let month = MONTHS.find(name).filter(|at| at % 3 == 0)? as i64 / 3 + 1;
+    let year = parts.next()?.parse().ok()?;
+    let mut time = parts.next()?.split(':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let midnight = UnixMs::from_date(year, month, day)?;
+    Some(midnight.0 / 1_000 + hour * 3_600 + minute * 60 + second)
+}
+
 fn encode_form(pairs: &[(&str, &str)]) -> String {
     let mut url = Url::parse("http://form/").ok();
     let query = url.as_mut().and_then(|url| {
@@ -347,4 +385,23 @@ fn is_limit_message(text: &str) -> bool {
 /// The first line of a server's message, as much of it as is shown.
 fn clip_text(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().chars().take(MAX_SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_of_the_server_is_compared_to_a_second() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_792_567_680);
+        let skew =
+            |date: &str| clock_skew(&[(DATE, date.parse().unwrap())].into_iter().collect(), now);
+        assert_eq!(skew("Wed, 21 Oct 2026 07:28:00 GMT"), Some(500));
+        assert_eq!(skew("Wed, 21 Oct 2026 07:27:00 GMT"), Some(-59_500));
+        for invalid in ["", "now", "Wed, 21 Okt 2026 07:28:00 GMT", "Wed, 31 Feb 2026 07:28:00 GMT"]
+        {
+            assert_eq!(skew(invalid), None, "{invalid}");
+        }
+        assert_eq!(clock_skew(&HeaderMap::new(), now), None);
+    }
 }

@@ -136,6 +136,16 @@ pub enum QueryError {
         /// The matchers, as the end of a sentence.
         selector: String,
     },
+    /// The targets were scraped before, and are not any more.
+    #[error(
+        "{url} has no sample of up since {since}: check that it still scrapes, and that its storage takes what it scrapes"
+    )]
+    NoNewScrapes {
+        /// The address.
+        url: String,
+        /// The instant of the last scrape.
+        since: String,
+    },
     /// The window has more samples than the budget.
     #[error(
         "{url}: more than {budget} samples in one refresh; narrow the query with --match, ask less often with --period, \

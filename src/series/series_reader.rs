@@ -71,6 +71,8 @@ pub struct WindowLoad {
     pub samples: u64,
     /// How long all queries took together.
     pub elapsed: Duration,
+    /// How far the server's clock is ahead of ours, in milliseconds, if it states its time.
+    pub skew_ms: Option<i64>,
 }
 
 impl SeriesReader {
@@ -134,14 +136,17 @@ impl SeriesReader {
         let add = |matrix: &AnsweredMatrix<'_>| pages.add_scrapes(matrix, targets);
         query.run(&mut self.client, &selector, self.max_samples, add).await?;
         self.targets.forget_gone(until);
-        if !pages.has_scrapes() {
+        if !pages.has_scrapes() && self.targets.is_empty() {
             let (url, selector) = (self.client.shown_url().to_owned(), self.shown_selector());
             return Err(QueryError::NoScrapes { url, selector });
         }
-        self.query_pages(&mut query, &mut pages).await?;
+        if pages.has_scrapes() {
+            self.query_pages(&mut query, &mut pages).await?;
+        }
         let batches = pages.into_batches(&mut self.targets, &self.cache, &self.server);
         let targets = self.targets.announced_targets(&self.server);
-        Ok(SeriesWindow { targets, batches, load: query.load })
+        let load = WindowLoad { skew_ms: self.client.clock_skew_ms(), ..query.load };
+        Ok(SeriesWindow { targets, batches, load })
     }
 
     /// Queries everything but `up`, slice by slice.

@@ -178,6 +178,11 @@ impl SeriesTargets {
         }
     }
 
+    /// Whether the server has scraped nothing lately.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
     /// The target of a number.
     pub(crate) fn target_mut(&mut self, id: u32) -> Option<&mut SeriesTarget> {
         self.targets.get_mut(&id)

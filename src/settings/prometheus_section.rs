@@ -11,7 +11,11 @@ use super::{
     access_section::{self, BasicAuthSection, TlsSection},
     setting_values::{SizeSetting, SpanSetting},
 };
-use gaunt_series::{MAX_BODY, MAX_SAMPLES, SeriesOptions, TIMEOUT};
+use gaunt_series::{MAX_BODY, MAX_SAMPLES, REFRESH, SeriesOptions, TIMEOUT};
+
+/// The limits of the time between two refreshes.
+const REFRESHES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_mins(2);
 
 /// The longest deadline of one query: servers give up earlier.
 const LONGEST_TIMEOUT: Duration = Duration::from_mins(10);
@@ -27,6 +31,7 @@ pub(super) struct PrometheusSection {
     #[serde(rename = "match")]
     matchers: String,
     tenant: String,
+    every: SpanSetting,
     timeout: SpanSetting,
     max_body: SizeSetting,
     max_samples: u64,
@@ -41,6 +46,7 @@ impl Default for PrometheusSection {
             url: String::new(),
             matchers: String::new(),
             tenant: String::new(),
+            every: SpanSetting::from_seconds(REFRESH.as_secs()),
             timeout: SpanSetting::from_seconds(TIMEOUT.as_secs()),
             max_body: SizeSetting::new(MAX_BODY as u64),
             max_samples: MAX_SAMPLES,
@@ -61,6 +67,10 @@ impl PrometheusSection {
                 "prometheus has tls.server_name; write {name:?} in prometheus.url instead"
             ));
         }
+        let every = self.every.to_duration();
+        if !REFRESHES.contains(&every) {
+            return Err(format!("prometheus.every is {every:?}; allowed are 1s to 2m"));
+        }
         let timeout = self.timeout.to_duration();
         if timeout > LONGEST_TIMEOUT {
             return Err(format!("prometheus.timeout is {timeout:?}; the maximum is 10m"));
@@ -72,6 +82,11 @@ impl PrometheusSection {
             return Err("prometheus.max_samples is 0; give a number above 0".to_owned());
         }
         Ok(())
+    }
+
+    /// The time between two refreshes.
+    pub(super) fn refresh(&self) -> Duration {
+        self.every.to_duration()
     }
 
     /// Options of the server; the URL is empty if none is configured.

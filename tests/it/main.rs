@@ -48,6 +48,7 @@ mod probe_cross_node;
 mod probe_kernels;
 mod probe_program;
 mod probe_real_gpu;
+mod prometheus_live;
 mod prometheus_past;
 mod prometheus_rules;
 mod prometheus_scrape;

@@ -17,15 +17,15 @@ use crate::{
         FEEDING, ForeignGpuActivity, ForeignHostActivity, ForeignSite, START_MS, TRAINING,
     },
     test_process::{
-        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, wait_for,
+        DEADLINE, RunToEnd as _, TestProcess, debian_program, free_port, get, run_gaunt, wait_for,
     },
 };
 
 /// Length of the recordings, in seconds.
-const SECONDS: i64 = 480;
+pub(crate) const SECONDS: i64 = 480;
 
 /// A sample: name and labels, milliseconds, value.
-type Sample = (String, i64, String);
+pub(crate) type Sample = (String, i64, String);
 
 /// Records two halls: in the first a GPU is slow and a node ends, in the second a cable is bad.
 fn record_halls(folder: &Path) -> [std::path::PathBuf; 2] {
@@ -122,13 +122,13 @@ fn stored_samples(halls: &[std::path::PathBuf]) -> Vec<Sample> {
 }
 
 /// The halls, where they are, and what a Prometheus stores of them.
-struct RecordedHalls {
+pub(crate) struct RecordedHalls {
     _folder: tempfile::TempDir,
     halls: [std::path::PathBuf; 2],
-    samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
 }
 
-static HALLS: LazyLock<RecordedHalls> = LazyLock::new(|| {
+pub(crate) static HALLS: LazyLock<RecordedHalls> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let halls = record_halls(folder.path());
     RecordedHalls { samples: stored_samples(&halls), halls, _folder: folder }
@@ -142,7 +142,7 @@ pub(crate) struct PastServer {
 }
 
 /// Starts a Prometheus with these samples in its past.
-fn start_prometheus(samples: &[Sample]) -> PastServer {
+pub(crate) fn start_prometheus(samples: &[Sample]) -> PastServer {
     let folder = tempfile::tempdir().unwrap();
     let mut text = String::new();
     for (series, at, value) in samples {
@@ -232,7 +232,57 @@ fn check_same_findings(server: &PastServer) {
 
 #[test]
 fn past_of_prometheus_has_the_findings_of_the_pages() {
-    check_same_findings(&start_prometheus(&HALLS.samples));
+    let server = start_prometheus(&HALLS.samples);
+    check_same_findings(&server);
+    let end = end_of_recordings();
+    let matchers = "cluster=\"hall-2\"";
+    let past = ["--prometheus", &server.url, "--at", &end, "--span", "9m", "--match", matchers];
+    check_recorded_and_explained(&past);
+    check_words_of_errors(&server.url, &end);
+}
+
+/// The same span is recorded, and its findings are explained.
+fn check_recorded_and_explained(past: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("recording").display().to_string();
+    let recorded = run_gaunt(&[&["record", "--to", &to], past].concat());
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert_eq!(recorded.status.code(), Some(0), "{said}");
+    // Six targets each 15 s for 8 minutes, and their list.
+    assert!(said.contains("recorded 193 deliveries"), "{said}");
+    assert_eq!(judge_with(&["--from", &to]), judge_with(past));
+    let explained = run_gaunt(&[&["explain", "link_errors"], past].concat());
+    let text = String::from_utf8_lossy(&explained.stdout);
+    assert!(text.contains("hgx03") && text.contains("symbol"), "{text}");
+}
+
+/// What cannot be read is named with the next step.
+fn check_words_of_errors(url: &str, end: &str) {
+    let error_of = |args: &[&str]| {
+        let output = run_gaunt(args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let judge = |more: &[&str]| error_of(&[&["judge", "--prometheus", url], more].concat());
+    let later = judge(&["--span", "5m"]);
+    assert!(later.contains("has no series that gaunt reads, out of"), "{later}");
+    let other = judge(&["--at", end, "--match", "cluster=\"hall-9\""]);
+    assert!(other.contains("with cluster=\"hall-9\", out of"), "{other}");
+    let open = judge(&["--at", end, "--match", "cluster=\"hall-9"]);
+    assert!(open.contains("a quote is not closed"), "{open}");
+    let operator = judge(&["--at", end, "--match", "cluster=*"]);
+    assert!(
+        operator.contains("HTTP status 400") && operator.contains("check --match"),
+        "{operator}"
+    );
+    let future = judge(&["--at", "2199-01-01"]);
+    assert!(future.contains("--at is in the future"), "{future}");
+    let below = error_of(&["judge", "--prometheus", &format!("{url}/graph")]);
+    assert!(below.contains("not a Prometheus API"), "{below}");
+    let both = error_of(&["snapshot", "--prometheus", url, "--targets", "a"]);
+    assert!(both.contains("cannot be used with"), "{both}");
+    let neither = error_of(&["judge"]);
+    assert!(neither.contains("--from") && neither.contains("--prometheus"), "{neither}");
 }
 
 #[test]

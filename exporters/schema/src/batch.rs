@@ -279,7 +279,7 @@ impl fmt::Display for LimitExceeded {
 }
 
 /// The status of a source of targets, such as a file or a DNS name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct TargetSource {
     /// The origin that its targets carry.
@@ -293,6 +293,29 @@ pub struct TargetSource {
     /// Since when the source is unreadable; none while it is readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_since: Option<UnixMs>,
+    /// What the last refresh has cost its server; none if the source lists addresses only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<SourceLoad>,
+}
+
+/// What one refresh of a source has cost its server.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct SourceLoad {
+    /// Queries that were sent.
+    pub queries: u64,
+    /// Samples that were read.
+    pub samples: u64,
+    /// How long all answers took together, in milliseconds.
+    pub answer_ms: f64,
+    /// The time between two refreshes, in milliseconds.
+    pub refresh_ms: u64,
+    /// How far what is shown is behind the present, in milliseconds.
+    pub delay_ms: u64,
+    /// How far the server's clock is ahead of that of this machine, in milliseconds, to a second; none if it states no
+    /// time.
+    #[serde(default)]
+    pub skew_ms: Option<i64>,
 }
 
 /// The status of one of the operator's files of topology or jobs.
