@@ -53,7 +53,7 @@ pub mod snapshot_command;
 pub use aggregator_address::{AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy};
 pub use log_filter::init_logging;
 pub use past_deliveries::PastOptions;
-pub use series_setup::SeriesSetup;
+pub use series_setup::{RECENT, SeriesSetup};
 
 /// Exit code for a wrong command line, an unreachable aggregator, partial data, or any other failure of gaunt itself; 1
 /// and 2 are reserved for `snapshot --check`, and 1 for

@@ -14,11 +14,11 @@ use gaunt::{
         ScrapeArguments, SnapshotFormatArgument, ViewArguments,
     },
     command::{
-        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, ScrapingSetup,
-        SeriesSetup, ack_command, certs_command, check_command, console_command, demo_command,
-        doctor_command, explain_command, flight_recorder_command, installation_command,
-        judge_command, metrics_command, replay_command, report_command, serve_command,
-        snapshot_command,
+        self, AGGREGATOR_VARIABLE, AggregatorAddress, AggregatorNamedBy, FAILED, RECENT,
+        ScrapingSetup, SeriesSetup, ack_command, certs_command, check_command, console_command,
+        demo_command, doctor_command, explain_command, flight_recorder_command,
+        installation_command, judge_command, metrics_command, replay_command, report_command,
+        serve_command, snapshot_command,
     },
     settings::Settings,
     site,
@@ -103,7 +103,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
         None => {
             let settings = load_settings(&cli.view.scrape)?;
             let options = settings.console.clone();
-            let view = choose_view(cli.view, settings).await?;
+            let view = choose_view(cli.view, settings, RECENT).await?;
             console_command::run(view, options, snapshot_command::WATCH).await
         }
         Some(GauntCommand::Demo(demo)) => {
@@ -161,7 +161,7 @@ async fn run(cli: GauntArguments) -> anyhow::Result<ExitCode> {
 
 async fn run_serve(options: cli::ServeArguments) -> anyhow::Result<ExitCode> {
     let mut settings = load_settings(&options.scrape)?;
-    let series = open_series(&options.scrape, &mut settings).await?;
+    let series = open_series(&options.scrape, &mut settings, RECENT).await?;
     let listen = options.listen.unwrap_or(settings.listen);
     let mut names = std::mem::take(&mut settings.names);
     names.extend(options.names);
@@ -200,7 +200,7 @@ async fn run_snapshot(options: cli::SnapshotArguments) -> anyhow::Result<ExitCod
         check: options.check,
         watch: options.watch,
     };
-    let view = choose_view(options.view, settings).await?;
+    let view = choose_view(options.view, settings, RECENT).await?;
     Box::pin(snapshot_command::run(view, &snapshot_options)).await
 }
 
@@ -208,7 +208,7 @@ async fn run_doctor(options: cli::DoctorArguments) -> anyhow::Result<ExitCode> {
     let settings = load_settings(&options.view.scrape)?;
     let json = options.format == FormatArgument::Json;
     let doctor_options = doctor_command::DoctorOptions { json, watch: options.watch };
-    let view = choose_view(options.view, settings).await?;
+    let view = choose_view(options.view, settings, RECENT).await?;
     Box::pin(doctor_command::run(view, doctor_options)).await
 }
 
@@ -286,7 +286,7 @@ async fn report_options(
     let scope = match options.from {
         Some(folder) => report_command::ReportScope::Recording(folder, Box::new(settings.engine)),
         None => report_command::ReportScope::Recent(
-            Box::new(choose_view(options.view, settings).await?),
+            Box::new(choose_view(options.view, settings, options.last).await?),
             options.last,
         ),
     };
@@ -346,6 +346,7 @@ fn past_options(
 async fn open_series(
     flags: &ScrapeArguments,
     settings: &mut Settings,
+    recent: Duration,
 ) -> anyhow::Result<Option<Box<SeriesSetup>>> {
     let (url, matchers) = (flags.server.prometheus.clone(), flags.server.matchers.clone());
     let has_targets =
@@ -354,7 +355,7 @@ async fn open_series(
         return Ok(None);
     }
     let Some(options) = settings.series_options(url, matchers) else { return Ok(None) };
-    let setup = SeriesSetup::open(&options, settings.series_refresh).await?;
+    let setup = SeriesSetup::open(&options, settings.series_refresh, recent).await?;
     settings.set_period(flags.period.unwrap_or_else(|| setup.scrape_period()));
     Ok(Some(Box::new(setup)))
 }
@@ -422,6 +423,7 @@ fn choose_aggregator(flag: Option<String>, settings: &Settings) -> AggregatorAdd
 async fn choose_view(
     flags: ViewArguments,
     mut settings: Settings,
+    recent: Duration,
 ) -> anyhow::Result<command::ViewSource> {
     let address = choose_aggregator(flags.aggregator, &settings);
     let has_flags = flags.scrape.server.prometheus.is_some()
@@ -433,7 +435,7 @@ async fn choose_view(
             ack_command::read_token(flags.token_file)?,
         ));
     }
-    let series = open_series(&flags.scrape, &mut settings).await?;
+    let series = open_series(&flags.scrape, &mut settings, recent).await?;
     let period = settings.period;
     let mut scraping = build_checked_setup(&flags.scrape, settings)?;
     scraping.series = series;

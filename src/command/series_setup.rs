@@ -12,8 +12,11 @@ use tokio::{sync::mpsc, task::block_in_place};
 
 use gaunt_engine::Engine;
 
-/// The recent past that is played at the start: judgements need history, and so do graphs.
-const RECENT: Duration = Duration::from_mins(15);
+/// The recent past that is played at the start, at least: judgements need history, and so do graphs.
+pub const RECENT: Duration = Duration::from_mins(15);
+
+/// The longest recent past that is played: what the engine keeps of usage.
+const LONGEST_RECENT: Duration = gaunt_engine::USAGE;
 
 /// The time that is read at once.
 const SLICE: Duration = Duration::from_mins(5);
@@ -35,12 +38,17 @@ pub struct SeriesSetup {
 }
 
 impl SeriesSetup {
-    /// Reads the first slice of the recent past, or says why it cannot be read.
-    pub async fn open(options: &SeriesOptions, refresh: Duration) -> Result<Self, QueryError> {
+    /// Reads the first slice of this much of the recent past, or says why it cannot be read.
+    pub async fn open(
+        options: &SeriesOptions,
+        refresh: Duration,
+        recent: Duration,
+    ) -> Result<Self, QueryError> {
+        let recent = recent.clamp(RECENT, LONGEST_RECENT);
         let mut reader = SeriesReader::open(options).await?;
         let now = gaunt_engine::monotonic_clock()() - feed_lag(refresh);
-        reader.discover_names(now - RECENT, now).await?;
-        let mut from = now - RECENT;
+        reader.discover_names(now - recent, now).await?;
+        let mut from = now - recent;
         loop {
             let until = (from + SLICE).min(now);
             let result = reader.read_window(from, until).await;
