@@ -182,9 +182,8 @@ async fn empty_results_say_what_was_looked_for() {
         "{error}"
     );
     assert!(error.contains("DCGM_FI_DEV_GPU_UTIL") && error.contains("Check --match"), "{error}");
-    let no_up = |request: &str| match request.contains("/label/") {
-        true => json_answer(NAMES),
-        false => matrix_answer(&[]),
+    let no_up = |request: &str| {
+        if request.contains("/label/") { json_answer(NAMES) } else { matrix_answer(&[]) }
     };
     let error = read_with(|_| {}, no_up).await.unwrap_err().to_string();
     assert!(error.contains("has no sample of up in this time"), "{error}");
@@ -203,9 +202,11 @@ async fn query_beyond_a_limit_of_the_server_is_split() {
     let window = read_with(|_| {}, limited).await.unwrap();
     assert_eq!(window.batches.len(), 3);
     assert_eq!(window.load.queries, 5, "up, durations, both names, and one after the other");
-    let never = |request: &str| match request.contains("DCGM_FI") {
-        true => ServerAnswer::new(503, "text/plain", "query timed out"),
-        false => healthy_answer(request),
+    let never = |request: &str| {
+        if request.contains("DCGM_FI") {
+            return ServerAnswer::new(503, "text/plain", "query timed out");
+        }
+        healthy_answer(request)
     };
     let error = read_with(|_| {}, never).await.unwrap_err().to_string();
     assert!(error.contains("one query is too large: query timed out; narrow it"), "{error}");

@@ -20,9 +20,10 @@ fn samples_until_now() -> Vec<Sample> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
     let shift = now - START_MS - SECONDS * 1_000;
     let moved = |(series, at, value): &Sample| {
-        let value = match series.starts_with("node_time_seconds{") {
-            true => format!("{:.3}", value.parse::<f64>().unwrap() + shift as f64 / 1e3),
-            false => value.clone(),
+        let value = if series.starts_with("node_time_seconds{") {
+            format!("{:.3}", value.parse::<f64>().unwrap() + shift as f64 / 1e3)
+        } else {
+            value.clone()
         };
         (series.clone(), at + shift, value)
     };

@@ -222,7 +222,7 @@ fn check_same_findings(server: &PastServer) {
         let matchers = format!("cluster=\"{cluster}\"");
         let past =
             ["--prometheus", &server.url, "--at", &end, "--span", "9m", "--match", &matchers];
-        assert_eq!(judge_with(&past), scraped, "{hall:?}");
+        assert_eq!(judge_with(&past), scraped, "{cluster}");
     }
     let both = judge_with(&["--prometheus", &server.url, "--at", &end, "--span", "9m"]);
     for kind in ["compute_straggler", "link_errors", "target_down"] {

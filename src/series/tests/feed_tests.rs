@@ -53,9 +53,10 @@ async fn pages_come_in_order_and_an_outage_loses_none() {
         let (is_away, requests) = (is_away.clone(), requests.clone());
         QueryServer::start(move |request| {
             requests.fetch_add(1, Relaxed);
-            match is_away.load(Relaxed) {
-                true => ServerAnswer::new(502, "text/plain", "bad gateway"),
-                false => answer_until_query_time(request),
+            if is_away.load(Relaxed) {
+                ServerAnswer::new(502, "text/plain", "bad gateway")
+            } else {
+                answer_until_query_time(request)
             }
         })
         .await
